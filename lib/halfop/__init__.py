@@ -1,0 +1,3 @@
+"""Transactional (half) messages of RocketMQ, reconciled as sets on Spark and Delta."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,46 @@
+"""What can go wrong, each with its exit status. A message says what was wrong, where, what was expected, what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class HalfopError(Exception):
+    """The base: anything that ends a job with a message instead of a traceback."""
+
+    exit_status = 1
+
+
+class UsageError(HalfopError):
+    """Wrong usage or configuration; nothing has been touched."""
+
+    exit_status = 2
+
+
+class InputRefused(HalfopError):
+    """The input is missing, corrupt or not what it should be."""
+
+    exit_status = 3
+
+    def __init__(self, path: str | Path, line: int | None, problem: str, hint: str = "") -> None:
+        self.path, self.line, self.problem, self.hint = str(path), line, problem, hint
+        where = self.path if line is None else f"{self.path}:{line}"
+        super().__init__(f"{where}: {problem}" + (f"\n{hint}" if hint else ""))
+
+
+class WarehouseBusy(HalfopError):
+    """Another process holds the warehouse's lock."""
+
+    exit_status = 4
+
+
+class FindingsError(HalfopError):
+    """The work is done, and what --fail-on or --verify looks for was found."""
+
+    exit_status = 5
+
+
+class SinkFailed(HalfopError):
+    """Sinks that could not be written; the others were."""
+
+    exit_status = 1

@@ -1,0 +1,68 @@
+"""The columns that half and op rows may have, from the tables' own schemas, and what each must look like."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+from halfop.warehouse.schema import table
+
+STRINGS = "MAP<STRING,STRING>"
+LONG_MAX = 2**63 - 1
+
+TABLES = {"half": "half_messages", "op": "op_messages"}
+_MADE_HERE = {"landed_at", "source"}
+_KEY = {"broker_name", "queue_id", "queue_offset", "born_timestamp", "store_timestamp"}
+_REQUIRED = {"half": _KEY | {"commit_log_offset", "body", "properties"}, "op": _KEY}
+_NOT_NEGATIVE = {"queue_offset", "item"}
+
+_EXPECTED = {
+    "STRING": "a string",
+    "INT": "a whole number from -2147483648 to 2147483647",
+    "BIGINT": "a whole number from -9223372036854775808 to 9223372036854775807",
+    "TIMESTAMP": "epoch milliseconds or ISO-8601 as 2025-06-15T15:06:40.123Z, in the years 1 to 9999",
+    "BINARY": "base64 text",
+    "BOOLEAN": "true or false",
+    STRINGS: "an object whose values are strings",
+}
+
+
+@dataclass(frozen=True)
+class Field:
+    """A column of the input."""
+
+    name: str
+    type: str
+    required: bool = False
+
+    @property
+    def not_negative(self) -> bool:
+        return self.name in _NOT_NEGATIVE
+
+    @property
+    def expected(self) -> str:
+        if self.not_negative:
+            return "a whole number from 0 to " + ("2147483647" if self.type == "INT" else str(LONG_MAX))
+        return _EXPECTED[self.type]
+
+
+@cache
+def fields(kind: str) -> tuple[Field, ...]:
+    """The columns that are read from half or op rows."""
+    spec = table(TABLES[kind])
+    columns = [c for c in spec.columns if c.generated is None and c.name not in _MADE_HERE]
+    own = [Field(c.name, c.type, c.name in _REQUIRED[kind]) for c in columns]
+    return (*own, Field("outcomes", STRINGS)) if kind == "op" else tuple(own)
+
+
+def known_names(kind: str) -> list[str]:
+    """Names that raise no warning: what is read, and what an export of the table itself has besides."""
+    return sorted({f.name for f in fields(kind)} | set(table(TABLES[kind]).names))
+
+
+def nearest(name: str, names: Iterable[str]) -> str | None:
+    """The one of `names` that this is most likely a misspelling of."""
+    close = difflib.get_close_matches(name.lower(), list(names), n=1, cutoff=0.75)
+    return close[0] if close else None

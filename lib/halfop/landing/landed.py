@@ -1,0 +1,53 @@
+"""landed_files: which files have landed already, and the instant of the next landing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+
+from pyspark.sql import functions as F
+
+from halfop.landing.check import Checked, Queue
+from halfop.landing.sources import InputFile
+from halfop.warehouse.tables import Warehouse
+
+TABLE = "landed_files"
+_KEY_TYPES = "path STRING, size BIGINT, sha256 STRING, kind STRING"
+_KEY = ("path", "size", "sha256", "kind")
+
+
+def already_landed(warehouse: Warehouse, files: Sequence[InputFile]) -> set[InputFile]:
+    """Those that landed before under the same path, with the same content."""
+    asked = warehouse.spark.createDataFrame([_key(f) for f in files], _KEY_TYPES)
+    known = asked.join(warehouse.read(TABLE).select(*_KEY), list(_KEY), "left_semi")
+    landed = {tuple(row) for row in known.collect()}
+    return {file for file in files if _key(file) in landed}
+
+
+def _key(file: InputFile) -> tuple[str, int, str, str]:
+    return file.uri, file.size, file.sha256, file.kind
+
+
+def record(warehouse: Warehouse, files: Iterable[InputFile], checked: Iterable[Checked], landed_at: int) -> None:
+    by_kind = {each.kind: each for each in checked}
+    rows = [(*_key(f), by_kind[f.kind].good[f.uri], by_kind[f.kind].bad[f.uri], landed_at) for f in files]
+    frame = warehouse.spark.createDataFrame(rows, f"{_KEY_TYPES}, rows BIGINT, bad_rows BIGINT, landed_at BIGINT")
+    warehouse.append(TABLE, frame.withColumn("landed_at", F.timestamp_micros("landed_at")))
+
+
+def next_instant(warehouse: Warehouse) -> int:
+    """The wall clock in epoch microseconds, or just above the last landing where the clock has gone back."""
+    instants = [_newest(warehouse, name) for name in (TABLE, "landing_progress")]
+    return max(time.time_ns() // 1000, *(instant + 1 for instant in instants))
+
+
+def _newest(warehouse: Warehouse, name: str) -> int:
+    newest = warehouse.read(name).agg(F.unix_micros(F.max("landed_at")).alias("newest")).first()
+    return -1 if newest is None or newest.newest is None else int(newest.newest)
+
+
+def reused(warehouse: Warehouse, queues: Iterable[Queue]) -> list[Queue]:
+    """Those of the queues whose broker was rebuilt under its old name, as a run has found."""
+    rejected = warehouse.read("rejected").where(F.col("reason") == "KEY_REUSED")
+    found = {Queue(r.broker_name, r.queue_id) for r in rejected.select("broker_name", "queue_id").distinct().collect()}
+    return sorted(found & set(queues))

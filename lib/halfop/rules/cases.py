@@ -1,0 +1,149 @@
+"""One row a half message with all that bears on it; from it come the decisions and the rejects."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from halfop.rules import halves as h
+from halfop.rules import ops as o
+from halfop.rules.lines import decide
+from halfop.rules.words import HALF_KEY, NO_TIME, QUEUE, RuleColumns, micros
+
+_OPEN = F.col("decision").isin("CHECK", "WAIT", "EARLY_OP")
+
+
+def cases(halves: DataFrame, ops: DataFrame, resumes: DataFrame, queues: DataFrame, rules: RuleColumns) -> DataFrame:
+    """Join halves (one a key) with the ops that name them (`ops`, an array a key), resumes and queue clocks.
+
+    A row without `state` holds ops whose half message has not landed.
+    """
+    asked_for = resumes.groupBy(HALF_KEY).agg(F.min("resumed_at").alias("asked_for"))
+    known = halves.withColumnsRenamed({"decision": "before", "reason": "before_reason"})
+    rows = known.join(ops, HALF_KEY, "full").join(F.broadcast(asked_for), HALF_KEY, "left")
+    rows = rows.join(F.broadcast(queues), QUEUE, "left").withColumn("clock", _clock(rules))
+    rows = rows.withColumn("winner", F.when(F.col("state").isNotNull(), o.winner(rules)))
+    return _reopened(rows).withColumn("verdict", _verdict(rules))
+
+
+def _clock(rules: RuleColumns) -> Column:
+    """≠ broker: time stands still for a queue whose op log has not landed."""
+    known = F.least(micros(F.lit(rules.now)), micros(F.col("known_until")))
+    unknown = F.when(F.col("listed").isNull(), micros(F.lit(rules.now))).otherwise(F.lit(NO_TIME))
+    return F.when(F.col("known_until").isNotNull(), known).otherwise(unknown)
+
+
+def _reopened(rows: DataFrame) -> DataFrame:
+    """A resume makes a discarded message open again, never checked, unless an op ends it first."""
+    reopened = (F.col("state") == h.DISCARDED) & F.col("asked_for").isNotNull() & F.col("winner").isNull()
+    return rows.withColumns(
+        {
+            "state": F.when(reopened, h.OPEN).otherwise(F.col("state")),
+            "check_times": F.when(reopened, 0).otherwise(F.col("check_times")),
+            "last_checked_at": F.when(~F.coalesce(reopened, F.lit(False)), F.col("last_checked_at")),
+            "resumed_at": F.when(reopened, F.col("asked_for")).otherwise(F.col("resumed_at")),
+            "was_open": F.col("state") == h.OPEN,
+        }
+    )
+
+
+def _verdict(rules: RuleColumns) -> Column:
+    after = F.struct(F.col("winner")["outcome"].alias("decision"), F.lit("AFTER_DISCARD").alias("reason"))
+    ended_after_discard = (F.col("state") == h.DISCARDED) & F.col("winner").isNotNull()
+    return F.when(F.col("state").isin(h.NEW, h.OPEN), decide(rules)).when(ended_after_discard, after)
+
+
+def decisions(rows: DataFrame, rules: RuleColumns) -> DataFrame:
+    """A row for every message that the run looked at, and one for every op that waits for its half message."""
+    now, verdict, is_op = F.lit(rules.now), F.col("verdict"), F.col("state").isNull()
+    waiting = F.explode_outer(F.when(is_op, F.filter("ops", _unless_carried)))
+    rows = rows.withColumn("op", waiting)
+    decision = F.when(is_op, F.when(o.why_given_up(rules).isNull(), "EARLY_OP")).otherwise(verdict["decision"])
+    asked = verdict["decision"].eqNullSafe(F.lit("CHECK"))
+    decided = rows.withColumns(
+        {
+            "decision": decision,
+            "reason": verdict["reason"],
+            "check_times": F.col("check_times") + asked.cast("int"),
+            "last_checked_at": F.when(asked, now).otherwise(F.col("last_checked_at")),
+            "op_queue_offset": F.coalesce(F.col("op"), F.col("winner"))["op_queue_offset"],
+        }
+    )
+    return _finished(decided.where(F.col("decision").isNotNull()), now)
+
+
+def carried_over(open_rows: DataFrame, rules: RuleColumns) -> DataFrame:
+    """Open rows outside a slice of a backlog: this run does not look at them, the next one finds them as they are."""
+    kept = F.col("decision") == "EARLY_OP"
+    rows = open_rows.withColumns(
+        {
+            "reason": F.when(F.col("decision") == "CHECK", "CHECKED_RECENTLY").otherwise(F.col("reason")),
+            "decision": F.when(kept, "EARLY_OP").otherwise("WAIT"),
+        }
+    )
+    return _finished(rows, F.lit(rules.now))
+
+
+def _finished(rows: DataFrame, now: Column) -> DataFrame:
+    return rows.withColumns({"open": _OPEN, "decided_at": now, "superseded_by": F.lit(None).cast("bigint")})
+
+
+def _unless_carried(op: Column) -> Column:
+    """An op that landed again while it waits is not carried twice."""
+    twin = F.exists("ops", lambda other: ~other["again"] & _same_op(op, other))
+    return ~op["again"] | ~twin
+
+
+def _same_op(one: Column, other: Column) -> Column:
+    keys = ["op_queue_offset", "item", "source"]
+    return F.struct(*[one[k] for k in keys]).eqNullSafe(F.struct(*[other[k] for k in keys]))
+
+
+def rejected_ops(rows: DataFrame, rules: RuleColumns) -> DataFrame:
+    """Ops that end nothing, once however often they land."""
+    named = rows.withColumn("op", F.explode("ops"))
+    late = F.when(F.col("state").isNull(), o.why_given_up(rules)).otherwise(o.why_not_used(F.col("op"), rules))
+    unused = named.withColumn("why", late).where(F.col("why").isNotNull() & ~F.col("op")["again"])
+    detail = F.concat(F.lit("names half offset "), "queue_offset", F.lit(", outcome "), F.col("op")["outcome"])
+    key = [F.lit("OP").alias("kind"), F.col("why").alias("reason"), *map(F.col, QUEUE)]
+    return unused.select(*key, F.col("op")["op_queue_offset"].alias("queue_offset"), detail.alias("detail")).distinct()
+
+
+def faulty_ops(ops: DataFrame) -> DataFrame:
+    """Op rows with a fault of their own; a body of empty items names nothing and is no fault."""
+    faulty = ops.where(F.col("fault").isNotNull() & (F.col("fault") != "NO_ITEMS") & ~F.col("again"))
+    found = [("item ", "item"), (", text ", "text"), (", outcome ", "outcome"), (", stored ", "store_timestamp")]
+    detail = F.concat(
+        *[F.concat(F.lit(label), F.coalesce(F.col(c).cast("string"), F.lit("none"))) for label, c in found]
+    )
+    key = [F.lit("OP").alias("kind"), F.col("fault").alias("reason"), *map(F.col, QUEUE)]
+    return faulty.select(*key, F.col("op_queue_offset").alias("queue_offset"), detail.alias("detail"))
+
+
+def reused_keys(rows: DataFrame) -> DataFrame:
+    """Half rows of another identity under a key that stands: a broker rebuilt under its old name."""
+    extra = rows.where(F.size("extras") > 0).withColumn("extra", F.explode("extras"))
+    other = F.struct(*[F.col("extra")[c].alias(c) for c in h.IDENTITY])
+    detail = F.concat(F.lit("another message has this key: "), F.to_json(other))
+    key = [F.lit("HALF").alias("kind"), F.lit("KEY_REUSED").alias("reason")]
+    return extra.select(*key, *QUEUE, "queue_offset", detail.alias("detail")).distinct()
+
+
+def refused_resumes(rows: DataFrame, resumes: DataFrame) -> DataFrame:
+    """Resumes of what is not discarded, and the second of two."""
+    ended = (F.col("state") == h.ENDED) | (F.col("state") == h.DISCARDED)
+    state = (
+        F.when(F.col("state").isNull(), "UNKNOWN")
+        .when(F.col("state") == h.REJECTED, "HALF_REJECTED")
+        .when(ended, "ENDED")
+        .when(F.col("was_open") | (F.col("state") == h.NEW), "OPEN")
+    )
+    states = rows.select(*HALF_KEY, state.alias("why"), "asked_for", F.lit(True).alias("found"))
+    each = resumes.join(states, HALF_KEY, "left")
+    why = F.when(F.col("found").isNull(), "UNKNOWN").otherwise(F.col("why"))
+    second = F.when(F.col("nth") > 1, "OPEN")
+    refused = each.withColumn("reason", F.coalesce(why, second)).where(F.col("reason").isNotNull())
+    detail = F.concat(
+        F.lit("resumed by "), F.coalesce("owner", F.lit("unknown")), F.lit(" at "), F.col("resumed_at").cast("string")
+    )
+    return refused.select(F.lit("RESUME").alias("kind"), "reason", *QUEUE, "queue_offset", detail.alias("detail"))

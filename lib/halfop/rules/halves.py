@@ -1,0 +1,143 @@
+"""Half messages: the narrow row that rules work on, where it comes from, and one row a half key."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from halfop.rocketmq import names
+from halfop.rules.words import HALF_KEY, RuleColumns, micros, own_immunity, present, whole_number
+
+# What is known of a half message before the run decides.
+NEW, OPEN, ENDED, DISCARDED, REJECTED = "NEW", "OPEN", "ENDED", "DISCARDED", "REJECTED"
+
+_CARRIED = [
+    "broker_name",
+    "queue_id",
+    "queue_offset",
+    "commit_log_offset",
+    "uniq_key",
+    "producer_group",
+    "real_topic",
+    "real_queue_id",
+    "born_timestamp",
+    "store_timestamp",
+    "check_immunity",
+    "check_times",
+    "last_checked_at",
+    "resumed_at",
+    "half_landed_at",
+    "repeated",
+]
+COLUMNS = [*_CARRIED, "state", "decision", "reason"]
+# Rows of one key that agree in these are one message; where they don't, a broker was rebuilt under its old name.
+IDENTITY = ["commit_log_offset", "store_timestamp", "uniq_key"]
+_CONTENT = [*IDENTITY, "producer_group", "real_topic", "real_queue_id"]
+
+
+def landed(half_messages: DataFrame, rules: RuleColumns) -> DataFrame:
+    """Half rows as landed, with the check times that they bring."""
+    rows = half_messages.select(
+        "broker_name",
+        "queue_id",
+        "queue_offset",
+        "commit_log_offset",
+        *[present(F.col(c)).alias(c) for c in ("uniq_key", "producer_group", "real_topic")],
+        "real_queue_id",
+        "born_timestamp",
+        "store_timestamp",
+        present(_marked(half_messages, "check_immunity", names.CHECK_IMMUNITY)).alias("check_immunity"),
+        present(_marked(half_messages, "landed_check_times", names.CHECK_TIMES)).alias("landed_check_times"),
+        F.col("landed_at").alias("half_landed_at"),
+    )
+    return (
+        rows.withColumn("check_times", _landed_check_times(rules))
+        .withColumn("last_checked_at", F.when(F.col("check_times") > 0, F.col("store_timestamp")))
+        .withColumn("resumed_at", F.lit(None).cast("timestamp"))
+        .withColumn("repeated", F.lit(False))
+        .withColumn("state", F.lit(NEW))
+        .withColumns({"decision": _no_text(), "reason": _no_text()})
+        .select(COLUMNS)
+    )
+
+
+def _marked(half_messages: DataFrame, column: str, name: str) -> Column:
+    """A property's own column; a table that a user's pipeline made may lack it."""
+    return F.col(column) if column in half_messages.columns else F.col("properties")[name]
+
+
+def _landed_check_times(rules: RuleColumns) -> Column:
+    """≠ broker: a copy stored within its own immunity was raised without asking, so it counts as never checked."""
+    times = whole_number(F.col("landed_check_times")).try_cast("int")
+    held_back = micros(F.col("store_timestamp")) - micros(F.col("born_timestamp"))
+    unasked = held_back <= own_immunity(rules.timeout)
+    return F.when(times.isNull() | F.coalesce(unasked, F.lit(False)), F.lit(0)).otherwise(times)
+
+
+def _no_text() -> Column:
+    return F.lit(None).cast("string")
+
+
+def carried(decisions: DataFrame) -> DataFrame:
+    """The open set: CHECK and WAIT rows of the run before."""
+    return _remembered(decisions.where(F.col("decision").isin("CHECK", "WAIT")), F.lit(OPEN))
+
+
+def ended(decisions: DataFrame) -> DataFrame:
+    """The last word on messages that are not open."""
+    last = (
+        decisions.groupBy(HALF_KEY).agg(F.max_by(F.struct(decisions.columns), "run_id").alias("last")).select("last.*")
+    )
+    states = F.when(F.col("decision") == "DISCARD", DISCARDED).when(F.col("decision") == "REJECT", REJECTED)
+    return _remembered(last, states.otherwise(ENDED)).withColumn("repeated", F.lit(True))
+
+
+def _remembered(decisions: DataFrame, state: Column) -> DataFrame:
+    return decisions.withColumn("state", state).select(COLUMNS)
+
+
+def undeliverable() -> Column:
+    """Line 1: why the message can never be delivered; null where it can."""
+    topic = F.col("real_topic")
+    retry = topic.startswith(names.RETRY_PREFIX) | topic.startswith(names.DLQ_PREFIX)
+    longest = F.when(retry, names.RETRY_OR_DLQ_MAX_LENGTH).otherwise(names.TOPIC_MAX_LENGTH)
+    illegal = ~topic.rlike(names.LEGAL_TOPIC) | (F.length(topic) > longest)
+    system = topic.isin(*names.NOT_ALLOWED_SEND) | F.lower(topic).startswith(names.SYSTEM_PREFIX)
+    return (
+        F.when(topic.isNull() | illegal, "BAD_REAL_TOPIC")
+        .when(F.col("real_queue_id").isNull(), "BAD_REAL_QUEUE")
+        .when(system, "SYSTEM_TOPIC")
+    )
+
+
+def one_per_key(halves: DataFrame) -> DataFrame:
+    """One row a half key, with `extras`: the rows of another identity under the same key (KEY_REUSED).
+
+    What is known already stays, except a rejected row, which blocks no corrected one. Of several new rows the first
+    deliverable one is taken. Rows that agree with it are the same message landed again.
+    """
+    rank = F.when(F.col("state").isin(OPEN, ENDED, DISCARDED), 0).when(F.col("state") == REJECTED, 4)
+    rank = rank.otherwise(F.when(undeliverable().isNotNull(), 3).when(F.col("producer_group").isNull(), 2).otherwise(1))
+    order = ["half_landed_at", "store_timestamp", "commit_log_offset", "uniq_key"]
+    rest = [c for c in COLUMNS if c not in order]
+    ranked = halves.select(*HALF_KEY, F.struct(rank.alias("rank"), *order, *rest).alias("row"))
+    rows = ranked.groupBy(HALF_KEY).agg(F.sort_array(F.collect_list("row")).alias("rows"))
+    fresh = rows.withColumn("rows", F.filter("rows", lambda row: ~_landed_before(row, F.element_at("rows", -1))))
+    first = fresh.withColumns({"first": F.element_at("rows", 1), "many": F.size("rows") > 1})
+    extras = F.filter("rows", lambda row: (row["state"] == NEW) & ~_agree(row, F.col("first"), IDENTITY))
+    return first.withColumn("extras", F.when(~F.col("first")["state"].eqNullSafe(REJECTED), extras)).select(
+        *[F.col("first")[c].alias(c) for c in COLUMNS if c != "repeated"],
+        (F.col("first")["repeated"] | F.col("many")).alias("repeated"),
+        "extras",
+    )
+
+
+def _landed_before(row: Column, rejected: Column) -> Column:
+    """A new row that says what the rejected one said."""
+    return (row["state"] == NEW) & (rejected["state"] == REJECTED) & _agree(row, rejected, _CONTENT)
+
+
+def _agree(one: Column, other: Column, columns: list[str]) -> Column:
+    return reduce(lambda a, b: a & b, [one[c].eqNullSafe(other[c]) for c in columns])

@@ -1,0 +1,130 @@
+"""Op messages: which items can end a transaction, which of them does, and why the others don't."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from halfop.rocketmq.names import END_TAG
+from halfop.rules.halves import ENDED, REJECTED, undeliverable
+from halfop.rules.words import RuleColumns, micros, own_immunity
+
+OP_KEY = ["broker_name", "queue_id", "op_queue_offset", "item", "source"]
+_FIELDS = [
+    "op_queue_offset",
+    "item",
+    "source",
+    "landed_at",
+    "outcome",
+    "from_check",
+    "born_timestamp",
+    "header",
+    "producer_group",
+    "tran_state_table_offset",
+    "commit_log_offset",
+    "again",
+]
+_HEADER = ["producer_group", "tran_state_table_offset", "commit_log_offset", "uniq_key"]
+_SAME_ROW = [*OP_KEY, "fault", "half_offset", "outcome", "from_check", "born_timestamp", "store_timestamp", *_HEADER]
+
+
+def landed(op_messages: DataFrame) -> DataFrame:
+    """Op rows as landed, each with the fault that it has in itself."""
+    header = reduce(lambda a, b: a | b, [F.col(c).isNotNull() for c in _HEADER])
+    return (
+        op_messages.withColumn("fault", _fault())
+        .withColumn("header", header)
+        .withColumn("again", F.lit(False))
+        .withColumnRenamed("queue_offset", "op_queue_offset")
+        .withColumn("text", F.substring("body", 1, 200))
+        .drop("body", "tag")
+    )
+
+
+def _fault() -> Column:
+    body = F.nullif(F.col("body"), F.lit(""))
+    return (
+        F.when(~F.col("tag").eqNullSafe(END_TAG), "ILLEGAL_TAG")
+        .when(body.isNull() & F.col("half_offset").isNull(), "NULL_BODY")
+        .when(F.col("half_offset").isNull() & body.rlike(r"\A,+\z"), "NO_ITEMS")
+        .when(F.col("half_offset").isNull() | (F.col("half_offset") < 0), "GARBAGE_OFFSET")
+        .when(~F.coalesce(F.col("outcome").isin("COMMIT", "ROLLBACK"), F.lit(False)), "NO_OUTCOME")
+    )
+
+
+def once_per_row(ops: DataFrame, before: DataFrame) -> DataFrame:
+    """Rows that landed more than once count once; `again` marks those that an earlier run has seen.
+
+    A row of another store time under the key of one that stands is the mark of a rebuilt broker: KEY_REUSED.
+    """
+    both = ops.withColumn("seen", F.lit(False)).unionByName(before.withColumn("seen", F.lit(True)))
+    firsts = [F.min(c).alias(c) for c in ("landed_at", "text")]
+    rows = both.groupBy([*_SAME_ROW, "header"]).agg(*firsts, F.max("seen").alias("again"), F.min("seen").alias("gone"))
+    sound = F.struct((~F.col("again")).alias("late"), "landed_at", "store_timestamp")
+    first = F.min(F.when(F.col("fault").isNull(), sound)).over(Window.partitionBy(OP_KEY))
+    reused = F.col("fault").isNull() & ~first["store_timestamp"].eqNullSafe(F.col("store_timestamp"))
+    return rows.withColumn("fault", F.when(reused, "KEY_REUSED").otherwise(F.col("fault"))).where(~F.col("gone"))
+
+
+def as_named(ops: DataFrame) -> DataFrame:
+    """Sound ops under the half key that they name."""
+    return ops.where(F.col("fault").isNull()).select(
+        "broker_name", "queue_id", F.col("half_offset").alias("queue_offset"), F.struct(*_FIELDS).alias("op")
+    )
+
+
+def waiting(decisions: DataFrame) -> DataFrame:
+    """The ops that earlier runs carried because their half messages had not landed."""
+    early = decisions.where(F.col("decision") == "EARLY_OP")
+    return early.select("broker_name", "queue_id", "queue_offset", "op")
+
+
+def fault_against_half(op: Column, rules: RuleColumns) -> Column:
+    """The broker's checkPrepareMessage and rejectCommitOrRollback; null where the op is valid for the half message."""
+    own = own_immunity(rules.timeout)
+    took = micros(op["born_timestamp"]) - micros(F.col("born_timestamp"))
+    unasked = op["header"] & op["from_check"].eqNullSafe(F.lit(False))
+    return (
+        F.when(_differs(op["producer_group"], F.col("producer_group")), "WRONG_PRODUCER_GROUP")
+        .when(_differs(op["tran_state_table_offset"], F.col("queue_offset")), "WRONG_STATE_TABLE_OFFSET")
+        .when(_differs(op["commit_log_offset"], F.col("commit_log_offset")), "WRONG_COMMIT_LOG_OFFSET")
+        .when(unasked & (took > F.greatest(own, rules.timeout)) & own.isNotNull(), "TOO_LATE")
+    )
+
+
+def _differs(known: Column, actual: Column) -> Column:
+    return known.isNotNull() & ~known.eqNullSafe(actual)
+
+
+def winner(rules: RuleColumns) -> Column:
+    """Of the ops in `ops`, sorted by (op offset, item), the first that is valid for the half message."""
+    only = F.element_at("ops", 1)
+    valid = F.filter("ops", lambda op: fault_against_half(op, rules).isNull())
+    return F.when(F.size("ops") == 1, F.when(fault_against_half(only, rules).isNull(), only)).otherwise(
+        F.try_element_at(valid, F.lit(1))
+    )
+
+
+def why_not_used(op: Column, rules: RuleColumns) -> Column:
+    """Why an op that names a landed half message did not end it; null for the one that did."""
+    of_rejected = (F.col("state") == REJECTED) | ((F.col("state") == "NEW") & undeliverable().isNotNull())
+    end = F.when(F.col("state") == ENDED, F.col("before")).otherwise(F.col("winner")["outcome"])
+    is_winner = (F.col("state") != ENDED) & op.eqNullSafe(F.col("winner"))
+    return (
+        F.when(of_rejected, "HALF_REJECTED")
+        .when(fault_against_half(op, rules).isNotNull(), fault_against_half(op, rules))
+        .when(is_winner, None)
+        .when(op["outcome"] == end, "REDUNDANT")
+        .otherwise("CONFLICT")
+    )
+
+
+def why_given_up(rules: RuleColumns) -> Column:
+    """Why an op whose half message has not landed waits no longer; null while it waits."""
+    waited = micros(F.lit(rules.now)) - micros(F.col("op")["landed_at"])
+    passed = F.col("next_offset") > F.col("queue_offset")
+    return F.when(F.col("queue_offset") < F.col("first_offset"), "HALF_BEFORE_LANDING").when(
+        (waited >= rules.file_reserved_time) & passed, "HALF_NEVER_LANDED"
+    )

@@ -1,0 +1,53 @@
+"""The plan: all that a run decides, in one atomic commit to `decisions`."""
+
+from __future__ import annotations
+
+from functools import cached_property, reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from halfop.rules import cases as c
+from halfop.runs.inputs import Inputs, in_slice
+from halfop.warehouse.schema import table
+
+PLAN_APP = "halfop.plan"
+
+
+class Plan:
+    """What follows from a run's pinned inputs. Evaluating it twice gives the same rows."""
+
+    def __init__(self, inputs: Inputs) -> None:
+        self._inputs = inputs
+        self._rules = inputs.rules
+
+    @cached_property
+    def _cases(self) -> DataFrame:
+        i = self._inputs
+        return c.cases(i.halves, i.ops_by_half, i.resumes, i.queues, self._rules)
+
+    @cached_property
+    def decisions(self) -> DataFrame:
+        run = self._inputs.run
+        rows = c.decisions(self._cases, self._rules)
+        if run.slice.of > 1:
+            outside = self._inputs.open_rows.where(~in_slice(run.slice))
+            rows = rows.unionByName(c.carried_over(outside, self._rules), allowMissingColumns=True)
+        return rows.withColumn("run_id", F.lit(run.run_id).cast("bigint")).select(table("decisions").names)
+
+    @cached_property
+    def rejects(self) -> DataFrame:
+        """Ops, halves and resumes that no decision shows."""
+        i, rows = self._inputs, self._cases
+        found = [
+            c.rejected_ops(rows, self._rules),
+            c.faulty_ops(i.ops),
+            c.reused_keys(rows),
+            c.refused_resumes(rows, i.resumes),
+        ]
+        return reduce(DataFrame.unionByName, found)
+
+    def commit(self) -> None:
+        """Open rows apart from ended ones: the next run reads the former alone."""
+        i = self._inputs
+        i.warehouse.append_once("decisions", self.decisions, PLAN_APP, i.run.run_id)

@@ -1,0 +1,127 @@
+"""One call of reconcile: finish what is open, then open, plan, apply and close, slice by slice."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from pyspark.sql import functions as F
+
+from halfop.errors import UsageError
+from halfop.rules import VERSION
+from halfop.runs.finish import finish
+from halfop.runs.record import INPUTS, Run, Slice, last_run, wall_clock, write_opened
+from halfop.settings import Settings
+from halfop.summary import Summary
+from halfop.warehouse.tables import NO_TABLE, Warehouse
+
+log = logging.getLogger("halfop.reconcile")
+
+_LANDED = ("half_messages", "op_messages", "resumes")
+_WRITTEN = ("runs", "decisions", "topics_index", "trans_check_max_time", "check_requests", "rejected")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the user asked for; `now` None means the wall clock."""
+
+    settings: Settings
+    now: datetime | None = None
+    max_rows: int | None = None
+    allow_future: bool = False
+
+
+def reconcile(warehouse: Warehouse, request: Request) -> Summary:
+    """Finish an interrupted run, then run the rules over what has landed. The caller holds the run lock."""
+    summary = Summary("reconcile")
+    _check_future(request)
+    if all(warehouse.version(name) == NO_TABLE for name in _LANDED):
+        summary.notes.append(f"nothing has landed in {warehouse.root} yet")
+        return summary
+    warehouse.make(*_WRITTEN)
+    last = _finish_open(warehouse, summary)
+    if summary.status == 0:
+        _check_order(request, last)
+        for run in _runs(warehouse, request, last, summary):
+            write_opened(warehouse, run)
+            opened = last_run(warehouse)
+            finish(warehouse, opened[0] if opened else run, summary)
+            if summary.status:
+                break
+    return summary
+
+
+def _check_future(request: Request) -> None:
+    if request.now and request.now > wall_clock() and not request.allow_future:
+        raise UsageError(f"--now {request.now.isoformat()} lies in the future; give --allow-future if that is meant")
+
+
+def _check_order(request: Request, last: Run | None) -> None:
+    if last and request.now and request.now < last.now:
+        raise UsageError(
+            f"--now {request.now.isoformat()} is before run {last.run_id}'s {last.now.isoformat()}; time never goes back: "
+            "give that instant or a later one"
+        )
+
+
+def _finish_open(warehouse: Warehouse, summary: Summary) -> Run | None:
+    """Finish the run that an earlier start left open, and the slices that it had not come to."""
+    found = last_run(warehouse)
+    if found is None:
+        return None
+    last, closed = found
+    if not closed:
+        log.info("finishing run %d, which an earlier start left open", last.run_id)
+        summary.notes.append(f"finished run {last.run_id}, which an earlier start had left open")
+        if last.rules_version != VERSION:
+            summary.notes.append(
+                f"run {last.run_id} was opened by rules version {last.rules_version}, finished by {VERSION}"
+            )
+        finish(warehouse, last, summary)
+    return last
+
+
+def _runs(warehouse: Warehouse, request: Request, last: Run | None, summary: Summary) -> Iterator[Run]:
+    """The runs to open: the rest of a sliced backlog first, then what has landed since."""
+    while last and last.slice.number < last.slice.of:
+        last = _next_slice(warehouse, last)
+        yield last
+    with summary.phase("open"):
+        run = _open(warehouse, request, last)
+    yield run
+    while run.slice.number < run.slice.of:
+        run = _next_slice(warehouse, run)
+        yield run
+
+
+def _open(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
+    inputs = {name: warehouse.version(name) for name in INPUTS}
+    now = request.now or wall_clock()
+    run = Run(
+        run_id=last.run_id + 1 if last else 1,
+        now=max(now, last.now) if last else now,
+        inputs=inputs,
+        inputs_before=last.inputs if last else dict.fromkeys(INPUTS, NO_TABLE),
+        settings=request.settings,
+    )
+    return replace(run, slice=Slice(1, _bounds(warehouse, run, request.max_rows)))
+
+
+def _bounds(warehouse: Warehouse, run: Run, max_rows: int | None) -> tuple[int, ...]:
+    """The half offsets that cut what has landed into slices of about `max_rows` half rows."""
+    halves = warehouse.landed_between("half_messages", run.inputs_before["half_messages"], run.inputs["half_messages"])
+    slices = math.ceil(halves.count() / max_rows) if max_rows else 1
+    if slices <= 1:
+        return ()
+    shares = [n / slices for n in range(1, slices)]
+    cuts = halves.agg(F.percentile_approx("queue_offset", shares, 100_000).alias("cuts")).collect()[0]["cuts"]
+    return tuple(sorted(set(cuts)))
+
+
+def _next_slice(warehouse: Warehouse, run: Run) -> Run:
+    """The same pins and the same now, the next range of offsets, on top of what the slice before decided."""
+    inputs = dict(run.inputs) | {"decisions": warehouse.version("decisions")}
+    return replace(run, run_id=run.run_id + 1, inputs=inputs, slice=Slice(run.slice.number + 1, run.slice.bounds))

@@ -1,0 +1,137 @@
+"""A run as `runs` records it: what was pinned when it opened, and whether it has closed."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+
+from pyspark.sql import Column, Row
+from pyspark.sql import functions as F
+
+from halfop.errors import HalfopError
+from halfop.rules import VERSION
+from halfop.settings import Settings
+from halfop.warehouse.tables import Warehouse
+
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+OPEN_APP = "halfop.runs.open"
+CLOSE_APP = "halfop.runs.close"
+# Landing commits halves, then ops, then progress: pinned the other way round, a run never believes ops complete
+# that it does not see.
+INPUTS = (
+    "landing_progress",
+    "op_messages",
+    "final_messages",
+    "broker_discards",
+    "half_messages",
+    "resumes",
+    "decisions",
+)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One range of half queue offsets of a backlog; `bounds` part the slices."""
+
+    number: int = 1
+    bounds: tuple[int, ...] = ()
+
+    @property
+    def of(self) -> int:
+        return len(self.bounds) + 1
+
+    @property
+    def from_offset(self) -> int | None:
+        """The lowest offset, inclusive; None for the first slice."""
+        return self.bounds[self.number - 2] if self.number > 1 else None
+
+    @property
+    def to_offset(self) -> int | None:
+        """The highest offset, exclusive; None for the last slice."""
+        return self.bounds[self.number - 1] if self.number < self.of else None
+
+
+@dataclass(frozen=True)
+class Run:
+    run_id: int
+    now: datetime
+    inputs: Mapping[str, int]
+    inputs_before: Mapping[str, int]
+    settings: Settings
+    slice: Slice = field(default_factory=Slice)
+    rules_version: str = VERSION
+
+
+def wall_clock() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+def last_run(warehouse: Warehouse) -> tuple[Run, bool] | None:
+    """The run that opened last, and whether it has closed."""
+    run_id = warehouse.marker("runs", OPEN_APP)
+    if run_id < 0:
+        return None
+    # as a number: a collected timestamp is in the machine's own time zone
+    rows = warehouse.read("runs").where(F.col("run_id") == run_id).withColumn("now", F.unix_micros("now")).collect()
+    opened = [row for row in rows if row["event"] == "OPENED"]
+    if not opened:
+        raise HalfopError(
+            f"{warehouse.path('runs')} says that run {run_id} opened, but has no row of it: the table was restored or "
+            "cloned. Restore every table of the warehouse to one point in time, or start a new warehouse"
+        )
+    return _run(opened[0]), any(row["event"] == "CLOSED" for row in rows)
+
+
+def _run(row: Row) -> Run:
+    part = row["slice"]
+    return Run(
+        run_id=row["run_id"],
+        now=EPOCH + timedelta(microseconds=row["now"]),
+        inputs=row["inputs"],
+        inputs_before=row["inputs_before"],
+        settings=Settings.from_json(row["settings"]),
+        slice=Slice(part["number"], tuple(part["bounds"])),
+        rules_version=row["rules_version"],
+    )
+
+
+def write_opened(warehouse: Warehouse, run: Run) -> None:
+    _write(warehouse, run, "OPENED", OPEN_APP, {}, {})
+
+
+def write_closed(warehouse: Warehouse, run: Run, counts: Mapping[str, int], seconds: Mapping[str, float]) -> None:
+    _write(warehouse, run, "CLOSED", CLOSE_APP, counts, seconds)
+
+
+def _write(
+    warehouse: Warehouse, run: Run, event: str, app: str, counts: Mapping[str, int], seconds: Mapping[str, float]
+) -> None:
+    values = {
+        "run_id": F.lit(run.run_id),
+        "event": F.lit(event),
+        "at": F.lit(wall_clock()),
+        "owner": F.lit(f"{socket.gethostname()}:{os.getpid()}"),
+        "now": F.lit(run.now),
+        "inputs": _map(run.inputs),
+        "inputs_before": _map(run.inputs_before),
+        "slice": F.struct(F.lit(run.slice.number).alias("number"), _longs(run.slice.bounds).alias("bounds")),
+        "settings": F.lit(run.settings.as_json()),
+        "rules_version": F.lit(run.rules_version),
+        "counts": _map(counts),
+        "seconds": _map(seconds),
+        "parked": F.lit(None),
+    }
+    schema = warehouse.schema("runs")
+    row = warehouse.spark.range(1).select(*[values[f.name].cast(f.dataType).alias(f.name) for f in schema])
+    warehouse.append_once("runs", row.coalesce(1), app, run.run_id)
+
+
+def _map(values: Mapping[str, int] | Mapping[str, float]) -> Column:
+    return F.create_map(*[F.lit(part) for item in sorted(values.items()) for part in item])
+
+
+def _longs(values: tuple[int, ...]) -> Column:
+    return F.array(*[F.lit(value).cast("bigint") for value in values])

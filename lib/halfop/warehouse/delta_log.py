@@ -1,0 +1,117 @@
+"""Delta's log without a Spark job: versions, markers of written runs, and commits of files already written.
+
+Delta Kernel is the public API for this and one of the jars that Delta's Spark connector brings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
+
+from halfop.warehouse.schema import TableSpec
+
+ENGINE_INFO = "halfop"
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A Parquet file lying in its table's folder, not yet part of the table."""
+
+    path: str
+    size: int
+    modified: int
+    stats: str | None
+
+
+class AlreadyWrittenError(Exception):
+    """The table holds this run's write, or a later run's."""
+
+
+class DeltaLog:
+    def __init__(self, spark: SparkSession) -> None:
+        jvm: Any = spark._jvm
+        jsc: Any = spark._jsc
+        self._jvm = jvm
+        self._kernel = jvm.io.delta.kernel
+        self._engine = self._kernel.defaults.engine.DefaultEngine.create(jsc.hadoopConfiguration())
+
+    def version(self, path: str) -> int:
+        """The table's newest version; -1 where there is no table."""
+        snapshot = self._snapshot(path)
+        return -1 if snapshot is None else int(snapshot.getVersion())
+
+    def marker(self, path: str, app: str) -> int:
+        """The last run that wrote under this app id; -1 where none did."""
+        snapshot = self._snapshot(path)
+        if snapshot is None:
+            return -1
+        found = snapshot.getLatestTransactionVersion(self._engine, app)
+        return int(found.get()) if found.isPresent() else -1
+
+    def _snapshot(self, path: str) -> Any | None:
+        try:
+            return self._kernel.Table.forPath(self._engine, path).getLatestSnapshot(self._engine)
+        except Py4JJavaError as error:
+            if _is(error, "TableNotFoundException"):
+                return None
+            raise
+
+    def commit_files(self, path: str, spec: TableSpec, app: str, run_id: int, files: Iterable[DataFile]) -> None:
+        """Append files to a table, made if missing, in one commit that happens at most once for a run.
+
+        Raises AlreadyWrittenError where this run's marker is there.
+        """
+        snapshot = self._snapshot(path)
+        try:
+            builder = self._builder(path, spec, snapshot is None).withTransactionId(self._engine, app, run_id)
+            transaction = builder.build(self._engine)
+            transaction.commit(self._engine, self._appends(transaction, spec.struct, files))
+        except Py4JJavaError as error:
+            if _is(error, "ConcurrentTransactionException"):
+                raise AlreadyWrittenError(path) from None
+            raise
+
+    def create(self, path: str, spec: TableSpec) -> None:
+        """An empty table; one that another process makes at the same moment is as good."""
+        none = self._kernel.utils.CloseableIterable.emptyIterable()
+        try:
+            self._builder(path, spec, True).build(self._engine).commit(self._engine, none)
+        except Py4JJavaError as error:
+            if not _is(error, "TableAlreadyExistsException", "ConcurrentWriteException", "ProtocolChangedException"):
+                raise
+
+    def _builder(self, path: str, spec: TableSpec, missing: bool) -> Any:
+        kernel, engine = self._kernel, self._engine
+        operation = kernel.Operation.CREATE_TABLE if missing else kernel.Operation.WRITE
+        builder = kernel.Table.forPath(engine, path).createTransactionBuilder(engine, ENGINE_INFO, operation)
+        if not missing:
+            return builder
+        builder = builder.withSchema(engine, self._struct(spec.struct)).withTableProperties(engine, spec.properties)
+        return builder.withPartitionColumns(engine, list(spec.partitioned_by)) if spec.partitioned_by else builder
+
+    def _struct(self, schema: StructType) -> Any:
+        return self._kernel.internal.types.DataTypeJsonSerDe.deserializeStructType(schema.json())
+
+    def _appends(self, transaction: Any, schema: StructType, files: Iterable[DataFile]) -> Any:
+        kernel, struct = self._kernel, self._struct(schema)
+        stats = kernel.statistics.DataFileStatistics
+        none = self._jvm.java.util.Optional.empty()
+        rows = self._jvm.java.util.ArrayList()
+        for file in files:
+            known = none if file.stats is None else stats.deserializeFromJson(file.stats, struct)
+            rows.add(kernel.utils.DataFileStatus(file.path, file.size, file.modified, known))
+        state = transaction.getTransactionState(self._engine)
+        no_partitions = self._jvm.java.util.HashMap()
+        context = kernel.Transaction.getWriteContext(self._engine, state, no_partitions)
+        to_closeable = kernel.internal.util.Utils.toCloseableIterator
+        actions = kernel.Transaction.generateAppendActions(self._engine, state, to_closeable(rows.iterator()), context)
+        return kernel.utils.CloseableIterable.inMemoryIterable(actions)
+
+
+def _is(error: Py4JJavaError, *names: str) -> bool:
+    return error.java_exception.getClass().getSimpleName() in names

@@ -1,0 +1,71 @@
+"""One writer at a time where Delta's commit is not atomic: an OS lock on the warehouse's local disk.
+
+The lock is the JVM's, because the JVM commits: a lock of Python's is free before its JVM has stopped committing.
+Where the commit is atomic (object stores with a commit service, HDFS) there is nothing to hold.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+from py4j.protocol import Py4JJavaError
+
+from halfop.errors import WarehouseBusy
+from halfop.warehouse.tables import Warehouse
+
+_RETRY_SECONDS = 0.2
+
+
+@contextmanager
+def hold(warehouse: Warehouse, group: str, wait: timedelta = timedelta(0)) -> Iterator[None]:
+    """Hold the lock of a table group (`landing` or `run`); WarehouseBusy when it is still taken after `wait`."""
+    folder = local_folder(warehouse.root)
+    if folder is None:
+        yield
+        return
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, f".{group}.lock")
+    channel = _open(warehouse, path)
+    try:
+        _acquire(channel, path, group, wait)
+        yield
+    finally:
+        channel.close()
+
+
+def local_folder(root: str) -> str | None:
+    """The local folder that a warehouse URI names; None for any other file system."""
+    parsed = urlparse(root)
+    if parsed.scheme == "":
+        return root
+    return unquote(parsed.path) if parsed.scheme == "file" else None
+
+
+def _open(warehouse: Warehouse, path: str) -> Any:
+    jvm: Any = warehouse.spark._jvm
+    return jvm.java.io.RandomAccessFile(path, "rw").getChannel()
+
+
+def _acquire(channel: Any, path: str, group: str, wait: timedelta) -> None:
+    deadline = time.monotonic() + wait.total_seconds()
+    while not _try(channel):
+        if time.monotonic() >= deadline:
+            raise WarehouseBusy(
+                f"another process holds the {group} lock {path}; wait for it, or give --wait (as in --wait 10m)"
+            )
+        time.sleep(_RETRY_SECONDS)
+
+
+def _try(channel: Any) -> bool:
+    try:
+        return channel.tryLock() is not None
+    except Py4JJavaError as error:  # this very JVM holds it in another thread
+        if error.java_exception.getClass().getSimpleName() == "OverlappingFileLockException":
+            return False
+        raise

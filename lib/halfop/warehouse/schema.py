@@ -1,0 +1,83 @@
+"""The tables' columns, types and comments, read from schemas/: their single source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from pathlib import Path
+
+import yaml
+from pyspark.sql.types import StructField, StructType
+
+
+@dataclass(frozen=True)
+class ColumnSpec:
+    name: str
+    type: str
+    comment: str
+    generated: str | None = None
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """One table. `landing` tables are inputs: they keep a change feed and row versions, so that a run can read a range."""
+
+    name: str
+    comment: str
+    columns: tuple[ColumnSpec, ...]
+    append_only: bool = False
+    landing: bool = False
+    partitioned_by: tuple[str, ...] = ()
+
+    @property
+    def struct(self) -> StructType:
+        ddl = ", ".join(f"`{c.name}` {c.type}" for c in self.columns)
+        types = StructType.fromDDL(ddl)
+        assert isinstance(types, StructType)
+        comments = {c.name: c.comment for c in self.columns}
+        return StructType([StructField(f.name, f.dataType, True, {"comment": comments[f.name]}) for f in types])
+
+    @property
+    def names(self) -> list[str]:
+        return [c.name for c in self.columns]
+
+    @property
+    def written(self) -> list[str]:
+        """The columns a writer gives; Delta makes the generated ones."""
+        return [c.name for c in self.columns if c.generated is None]
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Delta table properties. No retention for the markers of written runs: they must outlive any replay."""
+        made = {"delta.checkpointInterval": "20"}
+        if self.append_only:
+            made["delta.appendOnly"] = "true"
+        if self.landing:
+            made |= {"delta.enableChangeDataFeed": "true", "delta.enableRowTracking": "true"}
+        return made
+
+
+@cache
+def _texts() -> dict[str, str]:
+    """The schema files by name: from the package when it travels as a zip, else from the checkout."""
+    packaged = resources.files("halfop") / "schemas"
+    files = (packaged if packaged.is_dir() else Path(__file__).parents[3] / "schemas").iterdir()
+    return {f.name.removesuffix(".yaml"): f.read_text(encoding="utf-8") for f in files if f.name.endswith(".yaml")}
+
+
+@cache
+def table(name: str) -> TableSpec:
+    raw = yaml.safe_load(_texts()[name])
+    return TableSpec(
+        name=raw["table"],
+        comment=raw["comment"],
+        columns=tuple(ColumnSpec(**column) for column in raw["columns"]),
+        append_only=raw.get("append_only", False),
+        landing=raw.get("landing", False),
+        partitioned_by=tuple(raw.get("partitioned_by", ())),
+    )
+
+
+def table_names() -> list[str]:
+    return sorted(_texts())

@@ -1,0 +1,29 @@
+"""The Spark session that every job gets, the same under spark-submit, in a notebook and in tests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+# What a run's correctness or cost rests on, whatever the user's spark-defaults say.
+_NEEDED = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    # Grouping 64 offsets into one packed row holds few groups a task; falling back to a sort costs more.
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "1000000",
+}
+
+
+def spark_session(app_name: str, **extra: str) -> SparkSession:
+    """The running session, or a new one; outside spark-submit the jars come from HALFOP_JARS."""
+    builder = SparkSession.builder.appName(f"halfop {app_name}")
+    jars = os.environ.get("HALFOP_JARS")
+    if jars and "SPARK_ENV_LOADED" not in os.environ:
+        builder = builder.config("spark.jars", ",".join(str(jar) for jar in sorted(Path(jars).glob("*.jar"))))
+    for key, value in (_NEEDED | extra).items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()

@@ -1,0 +1,108 @@
+"""The warehouse: tables by name, made from their schemas, read at a version, appended to at most once a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from halfop.warehouse.delta_log import DeltaLog
+from halfop.warehouse.schema import TableSpec, table
+
+NO_TABLE = -1
+_LOST_RACES = ("ConcurrentTransaction", "ProtocolChanged", "MetadataChanged", "ConcurrentAppend", "ConcurrentWrite")
+
+
+@dataclass(frozen=True)
+class Warehouse:
+    spark: SparkSession
+    root: str
+    _made: set[str] = field(default_factory=set, repr=False)
+
+    @cached_property
+    def log(self) -> DeltaLog:
+        return DeltaLog(self.spark)
+
+    def path(self, name: str) -> str:
+        return f"{self.root.rstrip('/')}/{name}"
+
+    def version(self, name: str) -> int:
+        return self.log.version(self.path(name))
+
+    def schema(self, name: str) -> StructType:
+        return table(name).struct
+
+    def read(self, name: str, version: int | None = None) -> DataFrame:
+        """The table, at a version; a table that does not exist (NO_TABLE) is an empty one."""
+        if version == NO_TABLE or (version is None and self.version(name) == NO_TABLE):
+            return self.empty(name)
+        reader = self.spark.read.format("delta")
+        if version is not None:
+            reader = reader.option("versionAsOf", version)
+        return reader.load(self.path(name))
+
+    def empty(self, name: str) -> DataFrame:
+        return self.spark.range(0).select(*[F.lit(None).cast(f.dataType).alias(f.name) for f in table(name).struct])
+
+    def landed_between(self, name: str, before: int, upto: int) -> DataFrame:
+        """The rows that landed after version `before`, up to and with version `upto`."""
+        if before == upto:
+            return self.empty(name)
+        if before == NO_TABLE:
+            return self.read(name, upto)
+        try:
+            return self._feed(name, before, upto)
+        except PySparkException:
+            versions = F.col("_metadata.row_commit_version")
+            return self.read(name, upto).where((versions > before) & (versions <= upto))
+
+    def _feed(self, name: str, before: int, upto: int) -> DataFrame:
+        feed = self.spark.read.format("delta").option("readChangeFeed", "true")
+        rows = feed.option("startingVersion", before + 1).option("endingVersion", upto).load(self.path(name))
+        inserted: Column = F.col("_change_type") == "insert"
+        return rows.where(inserted).drop("_change_type", "_commit_version", "_commit_timestamp")
+
+    def make(self, *names: str) -> None:
+        """Create the tables that are missing. Landing tables need features that only Spark's connector can switch on."""
+        for name in names:
+            if name not in self._made and self.version(name) == NO_TABLE:
+                self._create(table(name))
+            self._made.add(name)
+
+    def _create(self, spec: TableSpec) -> None:
+        if not spec.landing:
+            self.log.create(self.path(spec.name), spec)
+            return
+        builder = DeltaTable.createIfNotExists(self.spark).location(self.path(spec.name)).comment(spec.comment)
+        for column, kind in zip(spec.columns, spec.struct.fields, strict=True):
+            builder = builder.addColumn(
+                column.name, kind.dataType, comment=column.comment, generatedAlwaysAs=column.generated
+            )
+        for key, value in spec.properties.items():
+            builder = builder.property(key, value)
+        builder.execute()
+
+    def append(self, name: str, rows: DataFrame) -> None:
+        """A plain append, for landing: what lands twice counts once by the rules, not by the write."""
+        rows.select(*table(name).written).write.format("delta").mode("append").save(self.path(name))
+
+    def append_once(self, name: str, rows: DataFrame, app: str, run_id: int) -> None:
+        """Append a run's rows. A second write under the same app and run, now or ever, changes nothing."""
+        spec = table(name)
+        writer = rows.select(*spec.written).write.format("delta").mode("append")
+        try:
+            writer.option("txnAppId", app).option("txnVersion", run_id).save(self.path(name))
+        except (Py4JJavaError, PySparkException) as error:
+            lost = any(race in str(error) for race in _LOST_RACES)
+            if not lost or self.marker(name, app) < run_id:
+                raise
+
+    def marker(self, name: str, app: str) -> int:
+        """The last run that appended to the table under this app id; -1 where none did."""
+        return self.log.marker(self.path(name), app)

@@ -1,0 +1,40 @@
+"""One Spark session for the whole suite; a warehouse of its own for each test."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from halfop.warehouse.session import spark_session
+from halfop.warehouse.tables import Warehouse
+from pyspark.sql import SparkSession
+
+# collected timestamps are naive and in the machine's time zone
+os.environ["TZ"] = "UTC"
+time.tzset()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = spark_session(
+        "tests",
+        **{
+            "spark.master": "local[2]",
+            "spark.ui.enabled": "false",
+            "spark.driver.memory": "3g",
+            "spark.sql.shuffle.partitions": "1",
+            "spark.databricks.delta.snapshotPartitions": "1",
+            "spark.log.level": "ERROR",
+            "spark.ui.showConsoleProgress": "false",
+        },
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def warehouse(spark: SparkSession, tmp_path: Path) -> Warehouse:
+    return Warehouse(spark, str(tmp_path / "warehouse"))

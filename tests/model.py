@@ -1,0 +1,545 @@
+"""The rules once more, as plain Python: what halfop's runs must decide, without Spark, tables or speed.
+
+Written from the rules alone and from none of halfop's code, so that the two can be held against each other. All times are
+int milliseconds. A `Model` is told what lands (`land`) and what is resumed (`resume`), and `run` decides. Put-back copies,
+final messages and a broker's own discards are not in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+LONG_MAX = 2**63 - 1
+FOREVER = 2**80  # longer than any immunity that fits a long
+BEGINNING = -(2**80)  # before every timestamp: the clock of a queue in which no time has passed yet
+
+NOT_ALLOWED_SEND = {
+    "SCHEDULE_TOPIC_XXXX",
+    "RMQ_SYS_TRANS_HALF_TOPIC",
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+    "SELF_TEST_TOPIC",
+    "OFFSET_MOVED_EVENT",
+}
+
+Queue = tuple[str, int]
+Key = tuple[str, int, int]  # broker, queue, offset of the half message
+OpKey = tuple[str, int, int, int, str]
+Identity = tuple[int | None, int, str | None]  # what rows with the same key must agree in
+
+
+@dataclass(frozen=True)
+class Half:
+    """One row of half_messages; real_qid, immunity and check_times are the properties' raw text."""
+
+    broker: str
+    queue: int
+    offset: int
+    commit_log_offset: int
+    uniq_key: str | None
+    group: str | None
+    real_topic: str | None
+    real_qid: str | None
+    born: int
+    store: int
+    immunity: str | None = None
+    check_times: str | None = None
+    body: bytes = b"half"
+
+    @property
+    def key(self) -> Key:
+        return (self.broker, self.queue, self.offset)
+
+    @property
+    def identity(self) -> Identity:
+        return (self.commit_log_offset, self.store, self.uniq_key)
+
+
+@dataclass(frozen=True)
+class Op:
+    """One row of op_messages: one item of an op message's body; group to uniq_key are END_TRANSACTION's, where known."""
+
+    broker: str
+    queue: int
+    offset: int
+    item: int
+    tag: str | None
+    body: str | None
+    half_offset: int | None
+    outcome: str | None
+    from_check: bool | None
+    born: int
+    store: int
+    group: str | None = None
+    tran_state_table_offset: int | None = None
+    commit_log_offset: int | None = None
+    uniq_key: str | None = None
+    source: str | None = "FILES"
+
+    @property
+    def key(self) -> OpKey:
+        return (self.broker, self.queue, self.offset, self.item, self.source or "")
+
+    @property
+    def identity(self) -> Identity:
+        return (self.commit_log_offset, self.store, self.uniq_key)
+
+    @property
+    def has_header(self) -> bool:
+        header = (self.group, self.tran_state_table_offset, self.commit_log_offset, self.uniq_key)
+        return any(part is not None for part in header)
+
+
+@dataclass(frozen=True)
+class Override:
+    """What a producer group or a real topic may set for itself; None: not set."""
+
+    transaction_timeout: int | None = None
+    check_max: int | None = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    transaction_timeout: int = 6_000
+    check_max: int = 15
+    check_interval: int = 60_000
+    file_reserved_time: int = 72 * 3_600_000
+    groups: Mapping[str, Override] = field(default_factory=dict)
+    topics: Mapping[str, Override] = field(default_factory=dict)
+    ask: bool = True
+
+    def timeout_of(self, half: Half) -> int:
+        values = [override.transaction_timeout for override in self._overrides(half)]
+        return next((value for value in values if value is not None), self.transaction_timeout)
+
+    def check_max_of(self, half: Half) -> int:
+        values = [override.check_max for override in self._overrides(half)]
+        return next((value for value in values if value is not None), self.check_max)
+
+    def _overrides(self, half: Half) -> list[Override]:
+        """The topic's before the group's: a topic's setting wins, each setting for itself."""
+        return [self.topics.get(half.real_topic or "", Override()), self.groups.get(half.group or "", Override())]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """One row of a run's plan; check_times and last_checked as they stand after it."""
+
+    run: int
+    key: Key
+    decision: str
+    reason: str | None
+    check_times: int
+    last_checked: int | None
+    op_offset: int | None = None
+
+
+@dataclass(frozen=True)
+class Delivered:
+    run: int
+    key: Key
+    topic: str
+    queue_id: int
+    body: bytes
+    transaction_id: str | None
+    prepared_transaction_offset: int
+    born: int
+    store: int
+    op_offset: int
+
+
+@dataclass(frozen=True)
+class Discarded:
+    run: int
+    key: Key
+    reason: str
+    check_times: int
+
+
+@dataclass(frozen=True)
+class CheckRequest:
+    run: int
+    key: Key
+    group: str
+    topic: str
+    queue_id: int
+    uniq_key: str | None
+    commit_log_offset: int
+    check_times: int
+
+
+@dataclass(frozen=True)
+class Rejected:
+    """kind is HALF, OP or RESUME; queue_offset that of the row itself, half_offset the half message that an op names."""
+
+    kind: str
+    reason: str
+    broker: str
+    queue: int
+    queue_offset: int
+    half_offset: int | None
+    run: int
+    item: int | None = None
+
+
+@dataclass
+class Transaction:
+    """What is known of one half message: status is OPEN, or how it was decided."""
+
+    half: Half
+    check_times: int
+    last_checked: int | None
+    status: str = "OPEN"
+    resumed_at: int | None = None
+
+
+class LandingRefused(Exception):
+    """A queue whose key was reused takes nothing more."""
+
+
+def whole_number(text: str | None) -> int | None:
+    """An optional sign and ASCII digits within a Java long, nothing trimmed; None for anything else."""
+    if text is None or re.fullmatch(r"[+-]?[0-9]+", text) is None:
+        return None
+    number = int(text)
+    return number if -LONG_MAX - 1 <= number <= LONG_MAX else None
+
+
+def small_number(text: str | None) -> int | None:
+    """A whole number within a Java int."""
+    number = whole_number(text)
+    return number if number is not None and -(2**31) <= number < 2**31 else None
+
+
+def split_body(body: str) -> list[tuple[int, str, int | None]]:
+    """The items of an op message's body: (item, its text, the half offset that it names or None). Empty ones are skipped."""
+    items: list[tuple[int, str, int | None]] = []
+    for text in body.split(","):
+        if text != "":
+            number = whole_number(text)
+            items.append((len(items), text, number if number is not None and number >= 0 else None))
+    return items
+
+
+def own_immunity(half: Half, timeout: int) -> int | None:
+    """How long the message itself asks to be left alone; None where it carries no CHECK_IMMUNITY_TIME_IN_SECONDS."""
+    if not half.immunity:
+        return None
+    seconds = whole_number(half.immunity)
+    if seconds is None or seconds == -1:
+        return timeout
+    return seconds * 1000 if seconds * 1000 <= LONG_MAX else FOREVER
+
+
+def undeliverable(half: Half) -> str | None:
+    """Line 1: why it cannot ever be delivered."""
+    topic = half.real_topic or ""
+    longest = 255 if topic.startswith(("%RETRY%", "%DLQ%")) else 127
+    if re.fullmatch(r"[%|a-zA-Z0-9_-]+", topic) is None or len(topic) > longest:
+        return "BAD_REAL_TOPIC"
+    if small_number(half.real_qid) is None:
+        return "BAD_REAL_QUEUE"
+    if topic in NOT_ALLOWED_SEND or topic.lower().startswith("rmq_sys_"):
+        return "SYSTEM_TOPIC"
+    return None
+
+
+def row_fault(op: Op) -> str | None:
+    """Why an op row counts for nothing, whatever half message it names."""
+    if op.tag != "d":
+        return "ILLEGAL_TAG"
+    if not op.body:
+        return "NULL_BODY"
+    if op.half_offset is None:
+        return "GARBAGE_OFFSET"
+    if op.outcome not in ("COMMIT", "ROLLBACK"):
+        return "NO_OUTCOME"
+    return None
+
+
+def header_fault(op: Op, half: Half, timeout: int) -> str | None:
+    """Where END_TRANSACTION's header, as far as it is known, contradicts the half message or comes too late."""
+    if op.group is not None and op.group != half.group:
+        return "WRONG_PRODUCER_GROUP"
+    if op.tran_state_table_offset is not None and op.tran_state_table_offset != half.offset:
+        return "WRONG_STATE_TABLE_OFFSET"
+    if op.commit_log_offset is not None and op.commit_log_offset != half.commit_log_offset:
+        return "WRONG_COMMIT_LOG_OFFSET"
+    own = own_immunity(half, timeout)
+    if op.has_header and op.from_check is False and own is not None and op.born - half.born > max(own, timeout):
+        return "TOO_LATE"
+    return None
+
+
+class Model:
+    """All that has landed and what became of it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.transactions: dict[Key, Transaction] = {}
+        self.decisions: list[Decision] = []
+        self.delivered: list[Delivered] = []
+        self.discards: list[Discarded] = []
+        self.requests: list[CheckRequest] = []
+        self.rejected: list[Rejected] = []
+        self.refused_queues: set[Queue] = set()
+        self.known_until: dict[Queue, int | None] = {}
+        self.now = BEGINNING
+        self._run = 0
+        self._new_halves: list[Half] = []  # landed since the last run, oldest first
+        self._new_ops: list[tuple[Op, int]] = []  # the same, with the instant each landed
+        self._new_resumes: list[tuple[int, Key]] = []
+        self._early: list[tuple[Op, int]] = []  # ops that wait for their half message
+        self._standing: dict[OpKey, Op] = {}  # every op that was found valid, or waits
+        self._offsets: dict[Queue, set[int]] = {}  # the half offsets that have landed, whatever became of them
+        self._rejected_rows: set[tuple[str, Half | Op]] = set()
+
+    # What comes in
+
+    def land(
+        self,
+        halves: Iterable[Half],
+        ops: Iterable[Op],
+        landed_at: int,
+        known_until: Mapping[Queue, int | None] | None = None,
+    ) -> None:
+        """One landing, all of it or nothing; within it rows have no order. known_until never goes back."""
+        halves, ops, known = list(halves), list(ops), known_until or {}
+        rows: list[Half | Op] = [*halves, *ops]
+        for row in rows:
+            if (row.broker, row.queue) in self.refused_queues:
+                raise LandingRefused(f"{row.broker} {row.queue}: KEY_REUSED")
+        self._new_halves += sorted(halves, key=lambda half: (half.store, half.commit_log_offset))
+        self._new_ops += [(op, landed_at) for op in sorted(ops, key=lambda op: op.store)]
+        for queue, instant in known.items():
+            before = self.known_until.get(queue)
+            if before is None or (instant is not None and instant > before):
+                self.known_until[queue] = instant
+
+    def resume(self, key: Key, at: int) -> None:
+        self._new_resumes.append((at, key))
+
+    # A run
+
+    def run(self, now: int) -> list[Decision]:
+        """Decide all that is open at `now`; the run's rows in the order of the half keys."""
+        if now < self.now:
+            raise ValueError(f"now {now} lies before the last run's {self.now}")
+        self.now = now
+        self._run += 1
+        plan: list[Decision] = []
+        for half in self._new_halves:
+            self._take_half(half)
+        plan += self._end(self._valid_ops())
+        for at, key in sorted(self._new_resumes):
+            self._resume(key, at)
+        self._new_halves, self._new_ops, self._new_resumes = [], [], []
+        still_open = [transaction for transaction in self.transactions.values() if transaction.status == "OPEN"]
+        plan += [self._decide(transaction) for transaction in still_open]
+        plan += [self._early_op(op) for op, _ in self._early]
+        plan.sort(key=lambda decision: (decision.key, decision.op_offset or 0))
+        self.decisions += plan
+        return plan
+
+    def _take_half(self, half: Half) -> None:
+        self._offsets.setdefault((half.broker, half.queue), set()).add(half.offset)
+        known = self.transactions.get(half.key)
+        if known is None or (half != known.half and self._can_be_corrected(known)):
+            self.transactions[half.key] = self._opened(half)
+        elif half.identity != known.half.identity:
+            self._reject_row("KEY_REUSED", half)
+            self.refused_queues.add((half.broker, half.queue))
+
+    def _can_be_corrected(self, known: Transaction) -> bool:
+        """It was rejected, or this run would reject it."""
+        will_be_rejected = undeliverable(known.half) is not None or not known.half.group
+        return known.status == "REJECT" or (known.status == "OPEN" and will_be_rejected)
+
+    def _opened(self, half: Half) -> Transaction:
+        check_times = small_number(half.check_times) or 0
+        own = own_immunity(half, self.settings.timeout_of(half))
+        if own is not None and half.store - half.born <= own:
+            check_times = 0  # the broker raised it without asking
+        return Transaction(half, check_times, half.store if check_times > 0 else None)
+
+    def _valid_ops(self) -> dict[Key, list[Op]]:
+        """The valid ops by the half message that they name. Others are rejected, or wait for their half message."""
+        valid: dict[Key, list[Op]] = {}
+        for early, _ in self._early:
+            del self._standing[early.key]
+        pending, self._early = self._early + self._new_ops, []
+        for op, landed_at in pending:
+            standing = self._standing.get(op.key)
+            reason = row_fault(op)
+            if reason is not None or op.half_offset is None:
+                self._reject_row(reason or "GARBAGE_OFFSET", op)
+            elif standing is not None:
+                if op.identity != standing.identity:
+                    self._reject_row("KEY_REUSED", op)
+                    self.refused_queues.add((op.broker, op.queue))
+            else:
+                half_key = (op.broker, op.queue, op.half_offset)
+                transaction = self.transactions.get(half_key)
+                reason = self._fault(op, transaction) if transaction else self._lost(op, op.half_offset, landed_at)
+                if reason is not None:
+                    self._reject_row(reason, op)
+                    continue
+                self._standing[op.key] = op
+                if transaction is None:
+                    self._early.append((op, landed_at))
+                else:
+                    valid.setdefault(half_key, []).append(op)
+        return valid
+
+    def _lost(self, op: Op, half_offset: int, landed_at: int) -> str | None:
+        """Why an op whose half message has not landed need not wait for it."""
+        landed = self._offsets.get((op.broker, op.queue), set())
+        if landed and half_offset < min(landed):
+            return "HALF_BEFORE_LANDING"
+        if landed and half_offset < max(landed) and self.now - landed_at >= self.settings.file_reserved_time:
+            return "HALF_NEVER_LANDED"
+        return None
+
+    def _fault(self, op: Op, transaction: Transaction) -> str | None:
+        if transaction.status == "REJECT" or (transaction.status == "OPEN" and undeliverable(transaction.half)):
+            return "HALF_REJECTED"
+        return header_fault(op, transaction.half, self.settings.timeout_of(transaction.half))
+
+    def _end(self, valid: dict[Key, list[Op]]) -> list[Decision]:
+        """Lines 2 and 3: the lowest valid op ends a transaction that has no end yet; every other one changes nothing."""
+        plan = []
+        for key, ops in valid.items():
+            transaction = self.transactions[key]
+            ops.sort(key=lambda op: (op.offset, op.item, op.source or ""))
+            if transaction.status in ("OPEN", "DISCARD"):
+                plan.append(self._end_by(ops.pop(0), transaction))
+            for op in ops:
+                self._reject_row("REDUNDANT" if op.outcome == transaction.status else "CONFLICT", op)
+        return plan
+
+    def _end_by(self, op: Op, transaction: Transaction) -> Decision:
+        reason = "CHECK" if op.from_check else "PRODUCER"
+        if transaction.status == "DISCARD":
+            reason = "AFTER_DISCARD"
+        half = transaction.half
+        if op.outcome == "COMMIT":
+            self.delivered.append(
+                Delivered(
+                    self._run,
+                    half.key,
+                    half.real_topic or "",
+                    int(half.real_qid or ""),
+                    half.body,
+                    half.uniq_key,
+                    half.commit_log_offset,
+                    half.born,
+                    half.store,
+                    op.offset,
+                )
+            )
+        return self._decided(transaction, op.outcome or "", reason, op.offset)
+
+    def _resume(self, key: Key, at: int) -> None:
+        """Open a discarded message again; anything else can't be resumed."""
+        transaction = self.transactions.get(key)
+        if transaction is None:
+            refused = "UNKNOWN"
+        elif transaction.status == "REJECT" or (transaction.status == "OPEN" and undeliverable(transaction.half)):
+            refused = "HALF_REJECTED"
+        elif transaction.status == "OPEN":
+            refused = "OPEN"
+        elif transaction.status == "DISCARD":
+            transaction.status, transaction.check_times, transaction.last_checked = "OPEN", 0, None
+            transaction.resumed_at = at
+            return
+        else:
+            refused = "ENDED"
+        self.rejected.append(Rejected("RESUME", refused, *key, key[2], self._run))
+
+    # The decision table
+
+    def _clock(self, queue: Queue) -> int:
+        known = self.known_until.get(queue, self.now)
+        return BEGINNING if known is None else min(self.now, known)
+
+    def _decide(self, transaction: Transaction) -> Decision:
+        """Lines 1 and 4 to 11 for a message that no op ends."""
+        half, settings = transaction.half, self.settings
+        timeout = settings.timeout_of(half)
+        immunity = own_immunity(half, timeout)
+        clock = self._clock((half.broker, half.queue))
+        age = clock - half.born
+        age_since_resume = age if transaction.resumed_at is None else clock - transaction.resumed_at
+        last_checked = transaction.last_checked
+        checked_recently = last_checked is not None and max(0, clock - last_checked) < settings.check_interval
+
+        bad_destination = undeliverable(half)
+        if bad_destination is not None:
+            self._reject_row(bad_destination, half)
+            return self._decided(transaction, "REJECT", bad_destination)
+        if not half.group:
+            self._reject_row("NO_PRODUCER_GROUP", half)
+            return self._decided(transaction, "REJECT", "NO_PRODUCER_GROUP")
+        if transaction.check_times >= settings.check_max_of(half) and not checked_recently:
+            return self._give_up(transaction, "CHECKED_TOO_OFTEN")
+        if age_since_resume > settings.file_reserved_time and not checked_recently:
+            return self._give_up(transaction, "EXPIRED")
+        if half.store >= clock:
+            return self._wait(transaction, "FRESH")
+        if immunity is not None and age <= immunity:
+            return self._wait(transaction, "IMMUNE")
+        if immunity is None and 0 <= age <= timeout:
+            return self._wait(transaction, "IMMUNE")
+        if checked_recently:
+            return self._wait(transaction, "CHECKED_RECENTLY")
+        return self._check(transaction, "CLOCK_SKEW" if age < 0 else "TIMEOUT")
+
+    def _wait(self, transaction: Transaction, reason: str) -> Decision:
+        return self._decided(transaction, "WAIT", reason)
+
+    def _give_up(self, transaction: Transaction, reason: str) -> Decision:
+        if not self.settings.ask:
+            return self._wait(transaction, "BROKER_ASKS")
+        self.discards.append(Discarded(self._run, transaction.half.key, reason, transaction.check_times))
+        return self._decided(transaction, "DISCARD", reason)
+
+    def _check(self, transaction: Transaction, reason: str) -> Decision:
+        if not self.settings.ask:
+            return self._wait(transaction, "BROKER_ASKS")
+        transaction.check_times += 1
+        transaction.last_checked = self.now
+        half = transaction.half
+        self.requests.append(
+            CheckRequest(
+                self._run,
+                half.key,
+                half.group or "",
+                half.real_topic or "",
+                int(half.real_qid or ""),
+                half.uniq_key,
+                half.commit_log_offset,
+                transaction.check_times,
+            )
+        )
+        return self._decided(transaction, "CHECK", reason)
+
+    def _decided(self, transaction: Transaction, decision: str, reason: str, op_offset: int | None = None) -> Decision:
+        transaction.status = "OPEN" if decision in ("WAIT", "CHECK") else decision
+        times, last = transaction.check_times, transaction.last_checked
+        return Decision(self._run, transaction.half.key, decision, reason, times, last, op_offset)
+
+    def _early_op(self, op: Op) -> Decision:
+        return Decision(self._run, (op.broker, op.queue, op.half_offset or 0), "EARLY_OP", None, 0, None, op.offset)
+
+    def _reject_row(self, reason: str, row: Half | Op) -> None:
+        """Count a rejected row once for each reason, however often it lands."""
+        if (reason, row) in self._rejected_rows:
+            return
+        self._rejected_rows.add((reason, row))
+        if isinstance(row, Half):
+            rejected = Rejected("HALF", reason, row.broker, row.queue, row.offset, row.offset, self._run)
+        else:
+            rejected = Rejected("OP", reason, row.broker, row.queue, row.offset, row.half_offset, self._run, row.item)
+        self.rejected.append(rejected)

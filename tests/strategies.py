@@ -1,0 +1,540 @@
+"""Histories for halfop's rules: what lands, is resumed and is run, in which order and when.
+
+A `History` is settings and a list of steps; `play` puts it through the model, `half_lines` and `op_lines` turn its rows
+into the JSON lines that `land files` takes. Every choice is drawn from a short list whose first member is the plain one,
+so that a failing history shrinks to few rows with plain values; the instants come from sums of the settings themselves, so
+that an age is often exactly its boundary.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hypothesis import strategies as st
+from model import (
+    FOREVER,
+    LONG_MAX,
+    Decision,
+    Half,
+    Key,
+    LandingRefused,
+    Model,
+    Op,
+    Override,
+    Queue,
+    Settings,
+    own_immunity,
+    split_body,
+)
+
+START = 1_750_000_000_000  # ms; most messages are born here
+
+BROKERS = ["broker-a", "broker-b"]
+HALF_OFFSETS = [0, 1, 2, 3, 5, 8, 2**53 + 1, LONG_MAX - 1, LONG_MAX]  # holes, and more than a double holds
+OP_GAPS = [1, 1, 2, 1000]
+GROUPS = ["g1", "g2"]
+TOPICS = ["T1", "T2"]
+ODD_TOPICS = ["TBW102", "BenchmarkTest", "%RETRY%g1", "%DLQ%" + "d" * 250, "T" * 127, "a|b_c-9"]  # odd, but deliverable
+BAD_TOPICS = [None, "", "a b", "tópico", "T" * 128, "%DLQ%" + "d" * 251, "T1\n"]
+SYSTEM_TOPICS = [
+    "SCHEDULE_TOPIC_XXXX",
+    "RMQ_SYS_TRANS_HALF_TOPIC",
+    "TRANS_CHECK_MAX_TIME_TOPIC",
+    "SELF_TEST_TOPIC",
+    "OFFSET_MOVED_EVENT",
+    "rmq_sys_anything",
+    "Rmq_Sys_Mixed",
+]
+QUEUE_IDS = ["0", "3", "+3", "03"]
+BAD_QUEUE_IDS = [None, "", "x", " 3", "3.0", "2147483648"]
+IMMUNITIES = ["1", "0", "6", "7", "30", "+40", "-7", "-1", "abc", " 30", "1.5", "", "9223372036854775"]
+IMMUNITIES += ["9223372036854776", "9223372036854775807", "9223372036854775808"]
+CHECK_TIMES = ["1", "0", "2", "15", "-3", "x", "1.0", "99999999999"]
+GARBAGE_ITEMS = ["x", "-1", " 3", "3 ", "3.0", "9223372036854775808", "١"]
+OUTCOMES = ["COMMIT", "ROLLBACK"]
+NO_OUTCOMES = [None, "UNKNOWN", "commit"]
+WRONG_TAGS = [None, "D", "x", "dd"]
+
+
+@dataclass(frozen=True)
+class Land:
+    halves: tuple[Half, ...]
+    ops: tuple[Op, ...]
+    at: int
+    known_until: Mapping[Queue, int | None]
+
+
+@dataclass(frozen=True)
+class Resume:
+    keys: tuple[Key, ...]
+    at: int
+
+
+@dataclass(frozen=True)
+class Run:
+    now: int
+
+
+Step = Land | Resume | Run
+
+
+@dataclass(frozen=True)
+class History:
+    settings: Settings
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Reordered:
+    """Twice the same rows, each landed in its own order and slices."""
+
+    first: History
+    second: History
+
+
+@dataclass(frozen=True)
+class Played:
+    """What the model made of a history: each run's decisions, and the steps whose landing was refused."""
+
+    model: Model
+    runs: list[list[Decision]]
+    refused: list[int]
+
+
+def play(history: History) -> Played:
+    played = Played(Model(history.settings), [], [])
+    for number, step in enumerate(history.steps):
+        if isinstance(step, Run):
+            played.runs.append(played.model.run(step.now))
+        elif isinstance(step, Resume):
+            for key in step.keys:
+                played.model.resume(key, step.at)
+        else:
+            try:
+                played.model.land(step.halves, step.ops, step.at, step.known_until)
+            except LandingRefused:
+                played.refused.append(number)
+    return played
+
+
+# Rows as `land files` takes them
+
+
+def half_lines(halves: Iterable[Half]) -> list[dict[str, Any]]:
+    return [_half_line(half) for half in halves]
+
+
+def op_lines(ops: Iterable[Op]) -> list[dict[str, Any]]:
+    """One line an item; source is left to `land files`."""
+    return [_op_line(op) for op in ops]
+
+
+def _half_line(half: Half) -> dict[str, Any]:
+    properties = {
+        "REAL_TOPIC": half.real_topic,
+        "REAL_QID": half.real_qid,
+        "PGROUP": half.group,
+        "UNIQ_KEY": half.uniq_key,
+        "CHECK_IMMUNITY_TIME_IN_SECONDS": half.immunity,
+        "TRANSACTION_CHECK_TIMES": half.check_times,
+        "TRAN_MSG": "true",
+    }
+    return {
+        "broker_name": half.broker,
+        "queue_id": half.queue,
+        "queue_offset": half.offset,
+        "commit_log_offset": half.commit_log_offset,
+        "flag": 0,
+        "sys_flag": 0,
+        "reconsume_times": 0,
+        "born_timestamp": half.born,
+        "born_host": "127.0.0.1:1",
+        "store_timestamp": half.store,
+        "store_host": "127.0.0.1:2",
+        "body": base64.b64encode(half.body).decode(),
+        "properties": {name: value for name, value in properties.items() if value is not None},
+    }
+
+
+def _op_line(op: Op) -> dict[str, Any]:
+    line = {
+        "broker_name": op.broker,
+        "queue_id": op.queue,
+        "queue_offset": op.offset,
+        "item": op.item,
+        "tag": op.tag,
+        "body": op.body,
+        "half_offset": op.half_offset,
+        "outcome": op.outcome,
+        "from_check": op.from_check,
+        "born_timestamp": op.born,
+        "store_timestamp": op.store,
+        "producer_group": op.group,
+        "tran_state_table_offset": op.tran_state_table_offset,
+        "commit_log_offset": op.commit_log_offset,
+        "uniq_key": op.uniq_key,
+    }
+    return {name: value for name, value in line.items() if value is not None}
+
+
+# Small strategies
+
+
+def rarely(draw: st.DrawFn, one_in: int = 10) -> bool:
+    """True once in a while; shrinks to False."""
+    return draw(st.integers(0, one_in - 1)) == one_in - 1
+
+
+def overrides() -> st.SearchStrategy[Override]:
+    return st.builds(Override, st.sampled_from([None, 1_000, 10_000]), st.sampled_from([None, 1, 3]))
+
+
+@st.composite
+def settings(draw: st.DrawFn) -> Settings:
+    return Settings(
+        transaction_timeout=draw(st.sampled_from([6_000, 10_000, 1_000, 0])),
+        check_max=draw(st.sampled_from([15, 1, 2])),
+        check_interval=draw(st.sampled_from([60_000, 1_000, 0])),
+        file_reserved_time=draw(st.sampled_from([72 * 3_600_000, 3_600_000, 30_000])),
+        groups=draw(st.dictionaries(st.sampled_from(GROUPS), overrides(), max_size=1)),
+        topics=draw(st.dictionaries(st.sampled_from(TOPICS), overrides(), max_size=1)),
+        ask=not rarely(draw, 8),
+    )
+
+
+def durations(rules: Settings) -> st.SearchStrategy[int]:
+    """A boundary of the rules, a millisecond beside it, or next to nothing."""
+    boundaries = [rules.check_interval, rules.transaction_timeout, 30_000, rules.file_reserved_time]
+    return st.builds(lambda base, beside: max(0, base + beside), st.sampled_from([0, *boundaries]), st.integers(-1, 1))
+
+
+def moments(rules: Settings, halves: Iterable[Half]) -> list[int]:
+    """The last instants at which a rule still sees these half messages as it did before."""
+    found = set()
+    for half in halves:
+        timeout = rules.timeout_of(half)
+        limits = [0, timeout, rules.file_reserved_time, own_immunity(half, timeout) or 0]
+        found |= {half.store} | {half.born + limit for limit in limits if 0 <= limit < FOREVER}
+    return sorted(found)
+
+
+def later(rules: Settings, clock: int, boundaries: list[int]) -> st.SearchStrategy[int]:
+    """An instant not before the clock: often one of the boundaries still ahead, or a millisecond after it."""
+    waited = st.builds(lambda wait: clock + wait, durations(rules))
+    ahead = [instant for instant in boundaries if clock <= instant <= clock + 2 * rules.file_reserved_time]
+    if not ahead:
+        return waited
+    return waited | st.builds(lambda instant, beside: instant + beside, st.sampled_from(ahead), st.integers(0, 1))
+
+
+@st.composite
+def queues(draw: st.DrawFn) -> list[Queue]:
+    pool = [(broker, queue) for broker in BROKERS for queue in (0, 1)]
+    return draw(st.lists(st.sampled_from(pool), min_size=1, max_size=3, unique=True))
+
+
+@st.composite
+def half_messages(draw: st.DrawFn, rules: Settings, key: Key, number: int) -> Half:
+    """A half message; `number` makes it distinct. One in a few has something odd about it."""
+    born = START + draw(st.sampled_from([0, 0, 1, -1, 5_000, -60_000, 10**6, -rules.file_reserved_time]))
+    store = born + draw(st.sampled_from([0, 0, 1, 6_000, 7_000, 7_001]))
+    if born > START:  # the producer's clock is ahead of the broker's
+        store = draw(st.sampled_from([START, store]))
+    half = Half(
+        *key,
+        commit_log_offset=number * 100,
+        uniq_key=None if rarely(draw) else f"k{number}",
+        group=draw(st.sampled_from(GROUPS)),
+        real_topic=draw(st.sampled_from(TOPICS)),
+        real_qid=draw(st.sampled_from(QUEUE_IDS)),
+        born=born,
+        store=store,
+        immunity=draw(st.sampled_from([None, None, *IMMUNITIES])) if draw(st.booleans()) else None,
+        check_times=draw(st.sampled_from([None, *CHECK_TIMES])) if draw(st.booleans()) else None,
+        body=b"half %d" % number,
+    )
+    if rarely(draw, 12):
+        half = replace(half, real_topic=draw(st.sampled_from(ODD_TOPICS)))
+    return half
+
+
+@st.composite
+def faulty(draw: st.DrawFn, half: Half) -> Half:
+    """The same row as a lander might have garbled it: lines 1 and 4 reject it."""
+    fault = draw(st.sampled_from(["group", "topic", "queue", "system"]))
+    if fault == "group":
+        return replace(half, group=draw(st.sampled_from([None, ""])))
+    if fault == "topic":
+        return replace(half, real_topic=draw(st.sampled_from(BAD_TOPICS)))
+    if fault == "queue":
+        return replace(half, real_qid=draw(st.sampled_from(BAD_QUEUE_IDS)))
+    return replace(half, real_topic=draw(st.sampled_from(SYSTEM_TOPICS)))
+
+
+@st.composite
+def pools(draw: st.DrawFn, rules: Settings) -> list[Half]:
+    """The half messages of a history as they should land, by key."""
+    halves: list[Half] = []
+    for broker, queue in draw(queues()):
+        for offset in sorted(draw(st.sets(st.sampled_from(HALF_OFFSETS), min_size=1, max_size=4))):
+            halves.append(draw(half_messages(rules, (broker, queue, offset), len(halves))))
+    return halves
+
+
+# Op messages
+
+
+def op_rows(
+    queue: Queue, offset: int, body: str | None, outcomes: Sequence[str | None], born: int, **columns: Any
+) -> list[Op]:
+    """An op message's rows as they land: one an item, each with its own outcome (the last one for all that follow)."""
+    items: Sequence[tuple[int, str | None, int | None]] = [(0, None, None)] if body is None else split_body(body)
+    columns = {"tag": "d", "from_check": None, "store": born, **columns}
+    return [
+        Op(
+            *queue,
+            offset,
+            item,
+            body=text,
+            half_offset=half,
+            outcome=outcomes[min(item, len(outcomes) - 1)],
+            born=born,
+            **columns,
+        )
+        for item, text, half in items
+    ]
+
+
+def header(half: Half) -> dict[str, Any]:
+    """What END_TRANSACTION says of the half message when it is right."""
+    return {
+        "group": half.group,
+        "tran_state_table_offset": half.offset,
+        "commit_log_offset": half.commit_log_offset,
+        "uniq_key": half.uniq_key,
+    }
+
+
+def late_by(rules: Settings, half: Half) -> st.SearchStrategy[int]:
+    """How long after its half message an op is born: near the boundaries of TOO_LATE."""
+    limits = [0, rules.timeout_of(half), 1_000, 7_000, 30_000]
+    return st.builds(lambda limit, beside: limit + beside, st.sampled_from(limits), st.integers(-1, 1))
+
+
+OP_KINDS = ["plain"] * 5 + ["headed"] * 5 + ["batch"] * 2
+OP_KINDS += [
+    "garbage",
+    "wrong tag",
+    "null body",
+    "no outcome",
+    "unknown half",
+    "wrong header",
+    "wrong header",
+    "empty items",
+]
+
+
+@st.composite
+def op_messages(draw: st.DrawFn, rules: Settings, pool: list[Half], ends: Mapping[Key, str], offset: int) -> list[Op]:
+    """One op message of any kind; `ends` says how each half message ought to end."""
+    half = draw(st.sampled_from(pool))
+    kind = draw(st.sampled_from(OP_KINDS))
+    queue = (half.broker, half.queue)
+    born = half.born + draw(late_by(rules, half))
+    end = ends[half.key]
+    from_check = draw(st.sampled_from([None, False, True]))
+    if kind == "batch":
+        mates = [other for other in pool if (other.broker, other.queue) == queue]
+        named = draw(st.lists(st.sampled_from(mates), min_size=1, max_size=4))
+        outcomes = [ends[other.key] for other in named]
+        body = ",".join(str(other.offset) for other in named) + draw(st.sampled_from(["", ","]))
+        return op_rows(queue, offset, body, outcomes, born)
+    if kind == "garbage":
+        parts = draw(
+            st.lists(st.sampled_from([str(half.offset), "+" + str(half.offset), "", *GARBAGE_ITEMS]), min_size=1)
+        )
+        return op_rows(queue, offset, ",".join(parts), [end], born)
+    if kind == "wrong tag":
+        return op_rows(queue, offset, str(half.offset), [end], born, tag=draw(st.sampled_from(WRONG_TAGS)))
+    if kind == "null body":
+        return op_rows(queue, offset, None, [end], born)
+    if kind == "no outcome":
+        return op_rows(queue, offset, str(half.offset), [draw(st.sampled_from(NO_OUTCOMES))], born)
+    if kind == "unknown half":
+        unknown = draw(st.sampled_from([4, 0, 1, 6, 2**53, LONG_MAX - 2]))
+        return op_rows(queue, offset, str(unknown), [ends.get((*queue, unknown), end)], born)
+    if kind == "empty items":
+        return op_rows(queue, offset, draw(st.sampled_from([",", ",,", f",{half.offset},"])), [end], born)
+    if kind == "plain":
+        return op_rows(queue, offset, str(half.offset), [end], born, from_check=from_check)
+    said = header(half)
+    if kind == "wrong header":
+        wrong = {
+            "group": "g9",
+            "tran_state_table_offset": half.offset - 1,
+            "commit_log_offset": half.commit_log_offset + 1,
+        }
+        name = draw(st.sampled_from(sorted(wrong)))
+        said[name] = wrong[name]
+    return op_rows(queue, offset, str(half.offset), [end], born, from_check=from_check, **said)
+
+
+@st.composite
+def all_ops(draw: st.DrawFn, rules: Settings, pool: list[Half], ends: Mapping[Key, str], conflicts: bool) -> list[Op]:
+    ops: list[Op] = []
+    offset = draw(st.sampled_from([0, 7, 2**53, LONG_MAX - 20_000]))
+    for _ in range(draw(st.integers(0, 10))):
+        message = draw(op_messages(rules, pool, ends, offset))
+        if conflicts and rarely(draw, 6):
+            message = [replace(op, outcome=opposite(op.outcome)) for op in message]
+        ops += message
+        offset += draw(st.sampled_from(OP_GAPS))
+    return ops
+
+
+def opposite(outcome: str | None) -> str | None:
+    return {"COMMIT": "ROLLBACK", "ROLLBACK": "COMMIT"}.get(outcome or "", outcome)
+
+
+# Histories
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> History:
+    """Any history: rows land in any order and more than once, faulty first and corrected later, with reused keys, resumes
+    and runs in between, while known_until lags or is missing.
+
+    Left out, because the rules do not say what is to happen: rows that agree in key and identity but contradict each other
+    (save faulty ones that a *later* landing corrects), one op offset from two sources, a transaction_check_max below 1, and
+    a broker's copies (no TRAN_PREPARED_QUEUE_OFFSET; each UNIQ_KEY belongs to one message).
+    """
+    rules = draw(settings())
+    pool = draw(pools(rules))
+    ends = {half.key: draw(st.sampled_from(OUTCOMES)) for half in pool}
+    phases = draw(st.integers(1, 6))
+    halves: list[list[Half]] = [[] for _ in range(phases)]
+    ops: list[list[Op]] = [[] for _ in range(phases)]
+    for half in pool:
+        _land_half(draw, half, halves)
+    for op in draw(all_ops(rules, pool, ends, conflicts=True)):
+        _land_op(draw, op, ops)
+    modes = {(half.broker, half.queue): draw(st.sampled_from(["absent", "current", "lagging"])) for half in pool}
+    keys = [half.key for half in pool] + [("broker-a", 0, 99)]
+    boundaries = moments(rules, pool)
+    steps: list[Step] = []
+    clock = START - 2
+    for phase in range(phases):
+        clock = draw(later(rules, clock + 1, boundaries))  # no two landings at the same instant
+        known = {queue: _known(draw, mode, clock, boundaries) for queue, mode in modes.items() if mode != "absent"}
+        steps.append(Land(tuple(halves[phase]), tuple(ops[phase]), clock, known))
+        for _ in range(draw(st.integers(0, 3))):
+            if rarely(draw, 3):
+                steps.append(Resume(tuple(draw(st.lists(st.sampled_from(keys), min_size=1, unique=True))), clock))
+            clock = draw(later(rules, clock, boundaries))
+            steps.append(Run(clock))
+    return History(rules, (*steps, Run(draw(later(rules, clock, boundaries)))))
+
+
+def _land_half(draw: st.DrawFn, half: Half, phases: list[list[Half]]) -> None:
+    last = len(phases) - 1
+    phase = draw(st.integers(0, last))
+    phases[phase].append(half)
+    if rarely(draw, 6):  # a faulty row, and this one corrects it
+        phases[phase][-1] = draw(faulty(half))
+        if phase < last and draw(st.booleans()):
+            phases[draw(st.integers(phase + 1, last))].append(half)
+    elif rarely(draw, 6):  # lands again
+        phases[draw(st.integers(0, last))].append(half)
+    elif rarely(draw, 30):  # the broker was rebuilt under its old name
+        phases[draw(st.integers(0, last))].append(draw(reused(half)))
+
+
+@st.composite
+def reused(draw: st.DrawFn, half: Half) -> Half:
+    """Another message under the same key; still a good one."""
+    others: list[dict[str, Any]] = [
+        {"commit_log_offset": half.commit_log_offset + 7},
+        {"store": half.store + 1},
+        {"uniq_key": "other"},
+    ]
+    return replace(half, body=b"reused", **draw(st.sampled_from(others)))
+
+
+def _land_op(draw: st.DrawFn, op: Op, phases: list[list[Op]]) -> None:
+    last = len(phases) - 1
+    phase = draw(st.integers(0, last))
+    phases[phase].append(op)
+    if op.outcome not in OUTCOMES and phase < last and draw(st.booleans()):  # corrected later
+        phases[draw(st.integers(phase + 1, last))].append(replace(op, outcome=draw(st.sampled_from(OUTCOMES))))
+    elif rarely(draw, 6):  # lands again
+        phases[draw(st.integers(0, last))].append(op)
+    elif rarely(draw, 60):
+        phases[draw(st.integers(0, last))].append(replace(op, store=op.store + 1))
+
+
+def _known(draw: st.DrawFn, mode: str, clock: int, boundaries: list[int]) -> int | None:
+    if mode == "current":
+        return clock
+    return draw(st.sampled_from([None, clock, *(instant for instant in boundaries if instant < clock)]))
+
+
+@st.composite
+def reorderings(draw: st.DrawFn) -> Reordered:
+    """The same rows in two orders and slicings, for: the same transactions end the same way, whatever the order.
+
+    Ends are commits (with what was delivered), rollbacks and rejects; not how often a producer was asked, nor who is discarded
+    meanwhile, for that depends on when the runs take place. Not in these rows, because the rules let the order decide:
+    conflicting ops for one half message (the first decided end stands), reused keys (the first landed row stands), half
+    messages without a producer group (an op that comes in a later run is HALF_REJECTED), faulty half rows that are corrected
+    later (an op in between is HALF_REJECTED), and resumes (refused or not by what came before). Of each queue the lowest
+    offset is in the first landing (or an op below the offsets landed so far is HALF_BEFORE_LANDING), and
+    file_reserved_time never passes while a half message is outstanding (HALF_NEVER_LANDED).
+    """
+    rules = replace(draw(settings()), file_reserved_time=72 * 3_600_000)
+    pool = draw(pools(rules))
+    ends = {half.key: draw(st.sampled_from(OUTCOMES)) for half in pool}
+    halves = [draw(faulty(half)) if rarely(draw, 8) else half for half in pool]
+    halves = [half if half.group else replace(half, group="g1") for half in halves]
+    ops = draw(all_ops(rules, pool, ends, conflicts=False))
+    ops += [fixed for op in ops for fixed in _with_outcome(op, ends)]
+    return Reordered(*(History(rules, draw(_sliced(rules, halves, ops))) for _ in range(2)))
+
+
+def _with_outcome(op: Op, ends: Mapping[Key, str]) -> list[Op]:
+    """The row that corrects one that lacks its outcome."""
+    if op.outcome in OUTCOMES or op.half_offset is None:
+        return []
+    return [replace(op, outcome=ends[op.broker, op.queue, op.half_offset])]
+
+
+@st.composite
+def _sliced(draw: st.DrawFn, rules: Settings, halves: list[Half], ops: list[Op]) -> tuple[Step, ...]:
+    phases = draw(st.integers(1, 5))
+    half_phases: list[list[Half]] = [[] for _ in range(phases)]
+    op_phases: list[list[Op]] = [[] for _ in range(phases)]
+    seen: set[Queue] = set()
+    for half in halves:  # the pool's order: each queue's lowest offset comes first
+        first = (half.broker, half.queue) not in seen
+        seen.add((half.broker, half.queue))
+        half_phases[0 if first else draw(st.integers(0, phases - 1))].append(half)
+    for op in ops:
+        op_phases[draw(st.integers(0, phases - 1))].append(op)
+    pauses = st.sampled_from([0, 1, rules.check_interval, rules.transaction_timeout + 1, 30_000])
+    modes = {queue: draw(st.sampled_from(["absent", "current", "lagging"])) for queue in sorted(seen)}
+    steps: list[Step] = []
+    clock = START
+    for phase in range(phases):
+        clock += 1 + draw(pauses)
+        known = {
+            queue: _known(draw, mode, clock, moments(rules, halves))
+            for queue, mode in modes.items()
+            if mode != "absent"
+        }
+        steps.append(Land(tuple(half_phases[phase]), tuple(op_phases[phase]), clock, known))
+        for _ in range(draw(st.integers(0, 2))):
+            clock += draw(pauses)
+            steps.append(Run(clock))
+    return (*steps, Run(clock + 1))

@@ -1,0 +1,328 @@
+"""Settings: durations, the layers over each other, what is refused and how, and the files made from the model."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from halfop.errors import HalfopError, UsageError
+from halfop.settings import (
+    RESERVED_VARIABLES,
+    Landing,
+    Settings,
+    default_config,
+    duration_text,
+    load_settings,
+    parse_duration,
+    reference,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+HOME = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    file = tmp_path / "halfop.yaml"
+    file.write_text(
+        "warehouse: /from/file\n"
+        "rules:\n"
+        "  ask: true\n"
+        "  transaction_timeout: 1s\n"
+        "  transaction_check_max: 1\n"
+        "  groups: {pay: {transaction_timeout: 1s, transaction_check_max: 1}}\n"
+    )
+    return file
+
+
+def loaded(config: Path | None, *overrides: str, **environ: str) -> Settings:
+    return load_settings(config, overrides, environ)
+
+
+def refusal(config: Path | None, *overrides: str, **environ: str) -> str:
+    with pytest.raises(UsageError) as refused:
+        loaded(config, *overrides, **environ)
+    return str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds", "shortest"),
+    [
+        ("500ms", 500, "500ms"),
+        ("6s", 6_000, "6s"),
+        ("90s", 90_000, "90s"),
+        ("60s", 60_000, "1m"),
+        ("15m", 900_000, "15m"),
+        ("72h", 259_200_000, "3d"),
+        ("7d", 604_800_000, "7d"),
+        ("007s", 7_000, "7s"),
+        ("0ms", 0, "0s"),
+        ("36500d", 36500 * 86_400_000, "36500d"),
+    ],
+)
+def test_duration(text: str, milliseconds: int, shortest: str) -> None:
+    assert parse_duration(text) == timedelta(milliseconds=milliseconds)
+    assert duration_text(parse_duration(text)) == shortest
+
+
+@pytest.mark.parametrize(
+    "text", ["", "6", "-1s", "1.5h", "6 s", " 6s", "6S", "1h30m", "6sec", "٣s", "36501d", "9" * 15 + "d"]
+)
+def test_no_duration(text: str) -> None:
+    with pytest.raises(ValueError, match="500ms, 6s, 15m, 72h or 7d"):
+        parse_duration(text)
+
+
+@given(st.integers(0, 10**12).map(lambda n: timedelta(milliseconds=n)))
+def test_duration_survives_its_text(duration: timedelta) -> None:
+    assert parse_duration(duration_text(duration)) == duration
+
+
+@pytest.mark.parametrize("value", [6, 6.0, True, None, timedelta(microseconds=1), timedelta(-1), timedelta(36501)])
+def test_no_duration_in_the_model(value: object) -> None:
+    with pytest.raises(ValueError, match="a whole number and its unit"):
+        Landing.model_validate({"op_lag": value})
+
+
+def test_later_layers_win_key_by_key(config: Path) -> None:
+    environ = {"HALFOP_RULES__TRANSACTION_TIMEOUT": "2s", "HALFOP_RULES__TRANSACTION_CHECK_MAX": "2"}
+    settings = loaded(config, "rules.transaction_check_max=3", **environ)
+    assert settings.warehouse == "/from/file"
+    assert settings.rules.transaction_timeout == timedelta(seconds=2)
+    assert settings.rules.transaction_check_max == 3
+    assert settings.rules.transaction_check_interval == timedelta(seconds=60)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "environ"),
+    [(["rules.ask=false", "rules.transaction_check_max=0"], {}), ([], {"HALFOP_RULES__ASK": "false"})],
+)
+def test_a_false_value_overrides_a_true_one(config: Path, overrides: list[str], environ: dict[str, str]) -> None:
+    settings = loaded(config, *overrides, **environ)
+    assert settings.rules.ask is False
+    assert settings.rules.transaction_check_max == (0 if overrides else 1)
+
+
+def test_the_last_set_of_a_key_wins(config: Path) -> None:
+    assert loaded(config, "topics.threads=2", "topics.threads=3").topics.threads == 3
+
+
+def test_an_override_keeps_its_siblings_and_null_takes_one_back(config: Path) -> None:
+    changed = loaded(config, "rules.groups.pay.transaction_timeout=9s").rules.groups["pay"]
+    assert (changed.transaction_timeout, changed.transaction_check_max) == (timedelta(seconds=9), 1)
+    assert loaded(config, "rules.groups.pay.transaction_timeout=").rules.groups["pay"].transaction_timeout is None
+
+
+@pytest.mark.parametrize("name", ["TopicPayment", "%RETRY%pay", "a|b", "a__b", "rules", "1", "true"])
+def test_names_of_rocketmq_in_every_layer(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(f'rules: {{topics: {{"{name}": {{transaction_check_max: 7}}}}}}')
+    by_variable = {f"HALFOP_RULES__TOPICS__{name}__TRANSACTION_CHECK_MAX": "7"}
+    empty = tmp_path / "empty.yaml"
+    empty.touch()
+    for settings in (
+        loaded(file),
+        loaded(empty, f"rules.topics.{name}.transaction_check_max=7"),
+        loaded(empty, **by_variable),
+    ):
+        assert settings.rules.topics.keys() == {name}
+        assert settings.rules.topics[name].transaction_check_max == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("s3a://bucket/a=b#c", "s3a://bucket/a=b#c"),
+        ("123", "123"),
+        ("2025-06-15", "2025-06-15"),
+        ("no", "no"),
+        ("C: [x", "C: [x"),
+        ("", None),
+        ("null", None),
+    ],
+)
+def test_a_text_stays_as_it_is(config: Path, text: str, value: str | None) -> None:
+    assert loaded(config, f"warehouse={text}").warehouse == value
+    assert loaded(config, HALFOP_WAREHOUSE=text).warehouse == value
+
+
+def test_variables_of_launcher_and_kubernetes_are_no_settings(config: Path) -> None:
+    services = {
+        "HALFOP_PORT": "tcp://10.0.0.1:80",
+        "HALFOP_GATEWAY_PORT_10911_TCP_ADDR": "10.0.0.1",
+        "HALFOP_SERVICE_PORT_RPC": "1",
+    }
+    assert loaded(config, **dict.fromkeys(RESERVED_VARIABLES - {"HALFOP_HOME"}, "x"), **services) == loaded(config)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "environ", "said"),
+    [
+        (
+            ["rules.transaction_timout=6s"],
+            {},
+            "rules.transaction_timout (--set): unknown key; the nearest known one is rules.transaction_timeout",
+        ),
+        (["transactionTimeOut=6s"], {}, "nearest known one is rules.transaction_timeout"),
+        (["rules.topic.T.transaction_timeout=6s"], {}, "nearest known one is rules.topics.T.transaction_timeout"),
+        (["rules.groups.g.transaction_check_mx=6"], {}, "nearest known one is rules.groups.g.transaction_check_max"),
+        (["Warehouse=x"], {}, "nearest known one is warehouse"),
+        (["rules=1"], {}, "rules (--set): has settings under it"),
+        (["rules.groups.g=1"], {}, "rules.groups.g (--set): has settings under it"),
+        (["rules.ask"], {}, "--set rules.ask: expected KEY=VALUE"),
+        (["rules.ask=1"], {}, "rules.ask (--set): expected true or false, given 1"),
+        (
+            ["rules.transaction_timeout=6"],
+            {},
+            "rules.transaction_timeout (--set): expected a duration: a whole number and its unit",
+        ),
+        (["rules.transaction_timeout=1:30"], {}, "given 1:30"),
+        (["rules.transaction_timeout="], {}, "given nothing"),
+        (["rules.transaction_check_max=-1"], {}, "expected greater than or equal to 0, given -1"),
+        (["rules.transaction_check_max=1.0"], {}, "expected integer, given 1.0"),
+        (["rules.transaction_check_max=[1]"], {}, "expected integer, given [1]"),
+        (["run.max_rows=0"], {}, "run.max_rows (--set): expected greater than or equal to 1, given 0"),
+        (["topics.layout=both"], {}, "expected 'per_topic' or 'single', given both"),
+        (
+            ["catalog.schema=a.b.c"],
+            {},
+            "catalog.schema (--set): expected the names of catalog and schema, as lake.halfop, given a.b.c",
+        ),
+        (["rules.groups.a b.transaction_check_max=1"], {}, "rules.groups.a b (--set): expected a name of RocketMQ"),
+        (
+            [],
+            {"HALFOP_TOPICS__THREADS": "x"},
+            "topics.threads (environment variable HALFOP_TOPICS__THREADS): expected integer, given x",
+        ),
+        ([], {"HALFOP_RULES__TRANSACTION_TIMOUT": "6s"}, "nearest known one is HALFOP_RULES__TRANSACTION_TIMEOUT"),
+        (
+            [],
+            {"HALFOP_WAREHOSE": "x"},
+            "environment variable HALFOP_WAREHOSE: unknown; the nearest known one is HALFOP_WAREHOUSE",
+        ),
+    ],
+)
+def test_what_is_refused_names_key_source_and_way_out(
+    config: Path, overrides: list[str], environ: dict[str, str], said: str
+) -> None:
+    assert said in refusal(config, *overrides, **environ)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            "rules: {transaction_timout: 6s}",
+            "rules.transaction_timout (FILE): unknown key; the nearest known one is rules.transaction_timeout",
+        ),
+        ("rulez: {}", "rulez (FILE): unknown key"),
+        ("rules: {transaction_timeout: 6}", "rules.transaction_timeout (FILE): expected a duration"),
+        ("rules: 5", "rules (FILE): expected settings under it, given 5"),
+        ("rules: {topics: {1: {transaction_check_max: 1}}}", "put it in quotes"),
+        ("rules: {topics: {a.b: {transaction_check_max: 1}}}", "rules.topics.a.b (FILE): expected a name of RocketMQ"),
+        ("rules: {ask: true}\nrules: {ask: false}", "rules is given twice"),
+        ("topics: {threads: {a: 1}}", 'topics.threads (FILE): expected integer, given {"a": 1}'),
+        ('warehouse: ""', "warehouse (FILE): expected a text, given"),
+        ("- rules", "FILE: expected settings by key"),
+        ("rules: {", "FILE: no valid YAML"),
+        ("? [a]\n: 1", "FILE: no valid YAML"),
+        (b"\xff\xfe\x00", "FILE: no valid YAML"),
+        (b"a: \x00", "FILE: no valid YAML"),
+        (None, "FILE: can't be read"),
+    ],
+)
+def test_what_is_refused_in_a_file(tmp_path: Path, content: str | bytes | None, said: str) -> None:
+    file = tmp_path / "own.yaml"
+    if content is not None:
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert said.replace("FILE", str(file)) in refusal(file)
+
+
+def test_every_problem_is_told_at_once(config: Path) -> None:
+    assert len(refusal(config, "a=1", "rules.ask=7", "run.max_rows=x", HALFOP_B="1").splitlines()) == 4
+
+
+@pytest.mark.parametrize(
+    "content", ["", "# nothing", "rules:\n  # all commented out", "rules: {groups: , topics: {T: }}"]
+)
+def test_an_empty_file_or_section_sets_nothing(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(content)
+    assert loaded(file) == Settings()
+
+
+def test_recorded_settings_come_back(config: Path) -> None:
+    settings = loaded(config, "rules.topics.T.transaction_timeout=1m", "catalog.schema=lake.half")
+    assert Settings.from_json(settings.as_json()) == settings
+    assert "\n" not in settings.as_json()
+    assert (
+        loaded(config, "rules.transaction_timeout=60s").as_json()
+        == loaded(config, "rules.transaction_timeout=1m").as_json()
+    )
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"rules": {"new_rule": 1}}'])
+def test_settings_recorded_by_another_version_are_named(text: str) -> None:
+    with pytest.raises(HalfopError, match="recorded settings that this version of halfop can't read") as refused:
+        Settings.from_json(text)
+    assert refused.value.exit_status == 1
+
+
+@pytest.mark.parametrize(
+    ("warehouse", "root"),
+    [
+        (None, "HOME/warehouse"),
+        ("s3a://bucket/halfop/", "s3a://bucket/halfop"),
+        ("file:/data/w", "file:/data/w"),
+        ("/data/w/", "/data/w"),
+        ("w", "CWD/w"),
+    ],
+)
+def test_warehouse_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warehouse: str | None, root: str) -> None:
+    monkeypatch.setenv("HALFOP_HOME", "/opt/halfop")
+    monkeypatch.chdir(tmp_path)
+    expected = root.replace("HOME", "/opt/halfop").replace("CWD", str(Path.cwd()))
+    assert Settings(warehouse=warehouse).warehouse_root == expected
+
+
+def test_the_default_file_is_the_one_in_halfop_home(tmp_path: Path) -> None:
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf/halfop.yaml").write_text("topics: {threads: 3}")
+    assert loaded(None, HALFOP_HOME=str(tmp_path)).topics.threads == 3
+
+
+def test_from_a_zip_the_packaged_file_is_read_and_no_warehouse_is_guessed(tmp_path: Path) -> None:
+    archive = tmp_path / "halfop.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        for name in ("__init__", "errors", "settings"):
+            packed.write(HOME / f"lib/halfop/{name}.py", f"halfop/{name}.py")
+        packed.writestr("halfop/conf/halfop.yaml", "topics: {threads: 5}")
+    program = (
+        "from halfop.settings import load_settings; s = load_settings(None); print(s.topics.threads)\n"
+        "try: s.warehouse_root\n"
+        "except Exception as e: print(e)"
+    )
+    environ = {name: value for name, value in os.environ.items() if not name.startswith("HALFOP_")}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environ | {"PYTHONPATH": str(archive)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith("5\nwhich warehouse?")
+
+
+def test_shipped_configuration_is_the_defaults() -> None:
+    assert loaded(HOME / "conf/halfop.yaml") == Settings()
+    assert (HOME / "conf/halfop.yaml").read_text() == default_config(), "make it: python -m halfop.settings yaml"
+
+
+def test_reference_page_is_the_models() -> None:
+    assert (HOME / "docs/settings.md").read_text() == reference(), "make it: python -m halfop.settings"

@@ -1,0 +1,60 @@
+"""fetch_jars.py JAVA LOCK DIR: fetch the jars of LOCK into DIR with the Ivy that Spark brings, and check their sums.
+
+Ivy knows Maven Central by itself; HALFOP_IVY_SETTINGS names a settings file for a company's mirror. It keeps its cache
+beside DIR, so that nothing in the user's own Ivy or Maven folders can hide or break this.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import getproxies
+
+import pyspark
+
+SETTINGS = """<ivysettings><settings defaultResolver="central"/>
+<resolvers><ibiblio name="central" m2compatible="true"/></resolvers></ivysettings>"""
+DEPENDENCY = '<dependency org="{}" name="{}" rev="{}" transitive="false" conf="default->master"/>'
+MODULE = """<ivy-module version="2.0"><info organisation="halfop" module="jars"/>
+<dependencies>{}</dependencies></ivy-module>"""
+
+
+def proxy_options() -> list[str]:
+    """Java does not read https_proxy by itself."""
+    proxies = ((scheme, urlsplit(getproxies().get(scheme, ""))) for scheme in ("http", "https"))
+    return [f"-D{s}.proxyHost={p.hostname} -D{s}.proxyPort={p.port or 80}" for s, p in proxies if p.hostname]
+
+
+def main(java: str, lock: Path, target: Path) -> None:
+    locked = [line.split() for line in lock.read_text().splitlines() if line and not line.startswith("#")]
+    work = target.with_name("ivy")
+    for folder in (target, work):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+    settings, module = work / "ivysettings.xml", work / "ivy.xml"
+    settings.write_text(SETTINGS)
+    module.write_text(MODULE.format("".join(DEPENDENCY.format(*coordinate.split(":")) for _, coordinate in locked)))
+
+    trust = os.environ.get("HALFOP_TRUST_STORE")
+    command = [java, *" ".join(proxy_options()).split(), *([f"-Djavax.net.ssl.trustStore={trust}"] if trust else [])]
+    command += ["-cp", f"{Path(pyspark.__file__).parent}/jars/*", "org.apache.ivy.Main"]
+    command += ["-settings", os.environ.get("HALFOP_IVY_SETTINGS", str(settings)), "-cache", str(work / "cache")]
+    command += ["-ivy", str(module), "-retrieve", f"{target}/[artifact]-[revision].[ext]"]
+    if subprocess.run(command, check=False).returncode:
+        sys.exit(
+            "the jars could not be fetched; HALFOP_IVY_SETTINGS can name the settings of a mirror of Maven Central"
+        )
+
+    for expected, coordinate in locked:
+        jar = target / "{1}-{2}.jar".format(*coordinate.split(":"))
+        if hashlib.sha256(jar.read_bytes()).hexdigest() != expected:
+            sys.exit(f"{jar.name} is not the file that {lock.name} names: its sha256 differs")
+    shutil.rmtree(work)
+    shutil.copy(lock, target)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))

@@ -1,0 +1,48 @@
+"""zip_lib.py DIR: make the zip of lib/halfop that goes to driver and executors, and print its path.
+
+Its name holds a hash of its content: a changed source makes a new file, and a job that runs goes on reading the one it
+started with.
+"""
+
+import hashlib
+import os
+import sys
+import time
+import zipfile
+from pathlib import Path
+
+HOME = Path(__file__).resolve().parent.parent
+KEEP_SECONDS = 30 * 24 * 3600
+
+
+def sources() -> dict[str, Path]:
+    """Path in the zip -> file."""
+    found = {"halfop/conf/halfop.yaml": HOME / "conf/halfop.yaml"}
+    for prefix, folder in (("halfop", HOME / "lib/halfop"), ("halfop/schemas", HOME / "schemas")):
+        found |= {f"{prefix}/{path.relative_to(folder)}": path for path in folder.rglob("*")}
+    return {name: path for name, path in sorted(found.items()) if path.is_file() and "__pycache__" not in path.parts}
+
+
+def main(folder: Path) -> None:
+    contents = {name: path.read_bytes() for name, path in sources().items()}
+    digest = hashlib.sha256()
+    for name, content in contents.items():
+        digest.update(b"%s\0%d\0%s" % (name.encode(), len(content), content))
+    target = folder / f"halfop-{digest.hexdigest()[:16]}.zip"
+    if target.exists():
+        os.utime(target)
+    else:
+        folder.mkdir(exist_ok=True)
+        part = folder / f"{target.name}.{os.getpid()}"
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in contents.items():
+                archive.writestr(name, content)
+        part.replace(target)
+        for old in folder.iterdir():
+            if old.stat().st_mtime < time.time() - KEEP_SECONDS:
+                old.unlink(missing_ok=True)
+    print(target)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
