@@ -215,6 +215,8 @@ main() {
     job=$home/jobs/$1.py
     case $1 in */* | _*) job= ;; esac
     [ -f "$job" ] || { say "no job '$1'; there are:"; jobs >&2; exit 2; }
+    # A dozen rows in many small queries: compiling them well costs more than it gives.
+    [ "$1" != demo ] || export SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 ${SPARK_SUBMIT_OPTS:-}"
     shift
 
     check_spark_home

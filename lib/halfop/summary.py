@@ -41,6 +41,11 @@ def _sorted(counts: Mapping[str, Any]) -> dict[str, Any]:
     return {key: _sorted(value) if isinstance(value, Mapping) else value for key, value in sorted(counts.items())}
 
 
+def add_counts(known: dict[str, int], more: Mapping[str, int]) -> None:
+    for name, n in more.items():
+        known[name] = known.get(name, 0) + n
+
+
 @dataclass
 class Summary:
     """A job's result; `status` is what it exits with, `extra` holds fields that only this job has."""
@@ -63,6 +68,13 @@ class Summary:
             yield
         finally:
             self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - start, 3)
+
+    def add(self, other: Summary) -> None:
+        """Counts another summary's decisions and rows in."""
+        for decision, reasons in other.decisions.items():
+            add_counts(self.decisions.setdefault(decision, {}), reasons)
+        add_counts(self.rows_read, other.rows_read)
+        add_counts(self.rows_written, other.rows_written)
 
     def to_json(self) -> str:
         """One line: the fields in their order, counts by name, phases as they came, then the extra fields by name."""

@@ -11,21 +11,22 @@ from pyspark.sql import functions as F
 
 from halfop.rules.halves import IDENTITY
 from halfop.rules.words import HALF_KEY, QUEUE, block, place_in_block
+from halfop.runs.digest import Digest
 from halfop.runs.inputs import Inputs
-from halfop.runs.ranges import Ranges
+from halfop.runs.ranges import covers
 
 _BROADCAST_ROWS = 50_000_000
-_LANDING = {"broker_name": "broker_name", "queue_id": "queue_id", "landed_at": "half_landed_at"}
 _SAME = [*HALF_KEY, *IDENTITY, "real_topic", "real_queue_id", "producer_group"]
 
 
-def with_bodies(inputs: Inputs, decided: DataFrame, payload: list[str], rows: int) -> DataFrame:
-    """The half messages of `decided`, each once, with the columns `payload` of their decisions."""
+def with_bodies(inputs: Inputs, digest: Digest, decision: str, payload: list[str]) -> DataFrame:
+    """The half messages that the run decided so, each once, with the columns `payload` of their decisions."""
+    mine = (F.col("run_id") == inputs.run.run_id) & (F.col("decision") == decision)
+    decided = inputs.warehouse.read("decisions").where(mine)
     halves = inputs.warehouse.read("half_messages", inputs.run.inputs["half_messages"])
-    halves = halves.where(Ranges(decided, "queue_offset", _LANDING).covers("queue_offset"))
-    once = _streamed(halves, decided.where(~F.col("repeated")), payload, rows)
-    many = _picked(halves, decided.where("repeated"), payload)
-    return once if decided.where("repeated").isEmpty() else once.unionByName(many)
+    halves = halves.where(covers(digest.spans(decision), "queue_offset"))
+    once = _streamed(halves, decided.where(~F.col("repeated")), payload, digest.totals[decision])
+    return once.unionByName(_picked(halves, decided.where("repeated"), payload)) if digest.repeated(decision) else once
 
 
 def _streamed(halves: DataFrame, decided: DataFrame, payload: list[str], rows: int) -> DataFrame:

@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 
-from pyspark.sql import Row
 from pyspark.sql import functions as F
 
+from halfop.runs.digest import Counts, Digest
 from halfop.runs.inputs import Inputs, pinned
 from halfop.runs.plan import PLAN_APP, Plan
 from halfop.runs.record import EPOCH, Run, write_closed
-from halfop.runs.sinks import Sinks
-from halfop.summary import Summary
+from halfop.runs.sinks import SINK_TABLES, Sinks
+from halfop.summary import Summary, add_counts
 from halfop.warehouse.tables import Warehouse
 
 log = logging.getLogger("halfop.reconcile")
 
-Counts = dict[str, dict[str, int]]
 _MOST_QUEUES_NAMED = 50
+_ALARMING = ("CONFLICT", "KEY_REUSED")
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """How many rows a run took in."""
+
+    halves: int
+    ops: int
+    open_halves: int
+    early_ops: int
+    resumes: bool
 
 
 def finish(warehouse: Warehouse, run: Run, summary: Summary) -> None:
@@ -30,70 +42,83 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary) -> None:
         with summary.phase("plan"):
             if warehouse.marker("decisions", PLAN_APP) < run.run_id:
                 plan.commit()
-            counts = _counts(warehouse, run)
+            digest, arrived = Digest.of(warehouse, run.run_id), _arrived(inputs)
         with summary.phase("apply"):
-            totals = {decision: sum(reasons.values()) for decision, reasons in counts.items()}
-            failed = Sinks(inputs, plan, totals, _leftovers(inputs, counts)).write()
-        _report(summary, inputs, counts)
+            leftovers = _leftovers(digest, arrived)
+            failed = Sinks(inputs, plan, digest, leftovers).write()
+        _report(summary, inputs, digest, arrived)
     if failed:
         summary.status = 1
         summary.extra["failed_sinks"] = {name: str(error).splitlines()[0][:300] for name, error in failed.items()}
         return
+    if leftovers or "REJECT" in digest.counts:
+        _report_rejects(warehouse, run, summary)
     with summary.phase("close"):
-        write_closed(warehouse, run, _flat(counts), summary.seconds)
-    log.info(
-        "run %d closed: %s", run.run_id, ", ".join(f"{n} {d}" for d, n in sorted(totals.items())) or "nothing to do"
+        write_closed(warehouse, run, _flat(digest.counts), summary.seconds)
+    what = ", ".join(f"{n} {decision}" for decision, n in sorted(digest.totals.items()))
+    log.info("run %d closed: %s", run.run_id, what or "nothing to decide", extra={"run_id": run.run_id})
+
+
+def _arrived(inputs: Inputs) -> Arrived:
+    is_op = (F.col("decision") == "EARLY_OP").alias("is_op")
+    carried = {row["is_op"]: row["count"] for row in inputs.open_rows.groupBy(is_op).count().collect()}
+    return Arrived(
+        halves=inputs.arrived_halves.count(),
+        ops=inputs.ops.count(),
+        open_halves=carried.get(False, 0),
+        early_ops=carried.get(True, 0),
+        resumes=not inputs.resumes.isEmpty(),
     )
 
 
-def _counts(warehouse: Warehouse, run: Run) -> Counts:
-    """The run's rows by decision and reason, read back from the plan, whoever committed it."""
-    mine = warehouse.read("decisions").where(F.col("run_id") == run.run_id)
-    counts: Counts = {}
-    for row in mine.groupBy("decision", "reason").count().collect():
-        counts.setdefault(row["decision"], {})[row["reason"] or "NONE"] = row["count"]
-    return counts
-
-
-def _leftovers(inputs: Inputs, counts: Counts) -> bool:
+def _leftovers(digest: Digest, arrived: Arrived) -> bool:
     """Whether there may be rejects that no decision shows: more rows came in than decisions account for."""
-    sums = {decision: sum(reasons.values()) for decision, reasons in counts.items()}
-    used = sums.get("COMMIT", 0) + sums.get("ROLLBACK", 0) + sums.get("EARLY_OP", 0)
-    after_discard = sum(reasons.get("AFTER_DISCARD", 0) for reasons in counts.values())
-    decided = sum(sums.values()) - sums.get("EARLY_OP", 0) - after_discard
-    carried = inputs.open_rows.groupBy(F.col("decision") == "EARLY_OP").count().collect()
-    early, still_open = (sum(row["count"] for row in carried if row[0] is is_op) for is_op in (True, False))
-    ops, halves = inputs.ops.count() + early, inputs.arrived_halves.count() + still_open
-    return ops != used or halves != decided or not inputs.resumes.isEmpty()
+    totals = digest.totals
+    early = totals.pop("EARLY_OP", 0)
+    used = totals.get("COMMIT", 0) + totals.get("ROLLBACK", 0) + early
+    after_discard = sum(reasons.get("AFTER_DISCARD", 0) for reasons in digest.counts.values())
+    decided = sum(totals.values()) - after_discard
+    return arrived.resumes or arrived.ops + arrived.early_ops != used or arrived.halves + arrived.open_halves != decided
 
 
 def _flat(counts: Counts) -> dict[str, int]:
     return {f"{decision}.{reason}": n for decision, reasons in counts.items() for reason, n in reasons.items()}
 
 
-def _report(summary: Summary, inputs: Inputs, counts: Counts) -> None:
-    for decision, reasons in counts.items():
-        known = summary.decisions.setdefault(decision, {})
-        for reason, n in reasons.items():
-            known[reason] = known.get(reason, 0) + n
-    summary.extra["looked_back"] = inputs.looked_back
-    late = _late_queues(inputs)
-    if late:
-        summary.extra["queues_behind"] = late
+def _report(summary: Summary, inputs: Inputs, digest: Digest, arrived: Arrived) -> None:
+    for decision, reasons in digest.counts.items():
+        add_counts(summary.decisions.setdefault(decision, {}), reasons)
+    totals = digest.totals
+    written = {table: totals[decision] for decision, table in SINK_TABLES.items() if decision in totals}
+    add_counts(summary.rows_written, {"decisions": sum(totals.values())} | written)
+    add_counts(summary.rows_read, {"half_messages": arrived.halves, "op_messages": arrived.ops})
+    add_counts(summary.rows_read, {"open": arrived.open_halves + arrived.early_ops})
+    summary.extra.setdefault("runs", []).append(inputs.run.run_id)
+    summary.extra["now"] = inputs.run.now
+    add_counts(summary.extra.setdefault("files_looked_back_into", {}), inputs.looked_back)
+    if behind := _queues_behind(inputs):
+        summary.extra["queues_behind"] = behind
 
 
-def _late_queues(inputs: Inputs) -> Mapping[str, str]:
+def _report_rejects(warehouse: Warehouse, run: Run, summary: Summary) -> None:
+    """Rejects by kind and reason; what tells of a double delivery or a rebuilt broker is said aloud."""
+    mine = warehouse.read("rejected").where(F.col("run_id") == run.run_id)
+    found = {f"{r['kind']}.{r['reason']}": r["count"] for r in mine.groupBy("kind", "reason").count().collect()}
+    add_counts(summary.extra.setdefault("rejected", {}), found)
+    add_counts(summary.rows_written, {"rejected": sum(found.values())})
+    for what, n in found.items():
+        if what.endswith(_ALARMING):
+            log.warning("run %d: %d %s, see table rejected", run.run_id, n, what, extra={"run_id": run.run_id})
+
+
+def _queues_behind(inputs: Inputs) -> Mapping[str, str]:
     """Queues whose clock is behind `now` by more than the check interval: their op log has not landed."""
     due = inputs.run.now - inputs.run.settings.rules.transaction_check_interval
     behind = F.col("known_until").isNull() | (F.col("known_until") < F.lit(due))
-    rows = (
-        inputs.queues.where(behind)
-        .withColumn("until", F.unix_micros("known_until"))
-        .limit(_MOST_QUEUES_NAMED)
-        .collect()
-    )
-    return {f"{row['broker_name']}/{row['queue_id']}": _until(row) for row in rows}
+    until = F.unix_micros("known_until").alias("until")
+    rows = inputs.queues.where(behind).select("broker_name", "queue_id", until).limit(_MOST_QUEUES_NAMED).collect()
+    return {f"{row['broker_name']}/{row['queue_id']}": _instant(row["until"]) for row in rows}
 
 
-def _until(row: Row) -> str:
-    return "never" if row["until"] is None else (EPOCH + timedelta(microseconds=row["until"])).isoformat()
+def _instant(since_epoch: int | None) -> str:
+    return "never" if since_epoch is None else (EPOCH + timedelta(microseconds=since_epoch)).isoformat()

@@ -14,11 +14,9 @@ from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rules import halves as h
 from halfop.rules import ops as o
 from halfop.rules.words import BLOCK_BITS, HALF_KEY, QUEUE, RuleColumns
-from halfop.runs.ranges import Ranges
+from halfop.runs.ranges import covers, spans_of
 from halfop.runs.record import Run, Slice
 from halfop.warehouse.tables import NO_TABLE, Warehouse
-
-BY_QUEUE = {name: name for name in QUEUE}
 
 
 @dataclass(frozen=True)
@@ -82,12 +80,12 @@ class Inputs:
     @cached_property
     def _ops_seen(self) -> DataFrame:
         """Rows of earlier landings under the keys of arrived ones."""
-        ranges = None if self.first else Ranges(self.arrived_ops, "op_queue_offset", BY_QUEUE)
+        ranges = None if self.first else spans_of(self.arrived_ops, "op_queue_offset")
         before = self.run.inputs_before["op_messages"]
         if not ranges or before == NO_TABLE:
             return self.arrived_ops.limit(0)
         all_ops = self.warehouse.read("op_messages", self.run.inputs["op_messages"])
-        older = all_ops.where(ranges.covers("queue_offset") & (F.col("_metadata.row_commit_version") <= before))
+        older = all_ops.where(covers(ranges, "queue_offset") & (F.col("_metadata.row_commit_version") <= before))
         self.looked_back["op_messages"] = len(older.inputFiles())
         keys = self.arrived_ops.select(o.OP_KEY).distinct()
         return o.landed(older).join(keys, o.OP_KEY, "left_semi").select(self.arrived_ops.columns)
@@ -121,11 +119,11 @@ class Inputs:
         landed = keys.unionByName(known.select(HALF_KEY))
         strays = o.as_named(self.ops).select(HALF_KEY).join(landed, HALF_KEY, "left_anti")
         strays = strays.unionByName(self.resumes.select(HALF_KEY))
-        wanted = [Ranges(keys, "queue_offset", BY_QUEUE), Ranges(strays, "queue_offset", BY_QUEUE)]
+        wanted = [spans_of(keys, "queue_offset"), spans_of(strays, "queue_offset")]
         if not any(wanted):
             return known.limit(0)
         rows = self.decisions.where(
-            ~F.col("open") & (wanted[0].covers("queue_offset") | wanted[1].covers("queue_offset"))
+            ~F.col("open") & (covers(wanted[0], "queue_offset") | covers(wanted[1], "queue_offset"))
         )
         self.looked_back["decisions"] = len(rows.inputFiles())
         return h.ended(rows.join(keys.unionByName(strays).distinct(), HALF_KEY, "left_semi"))

@@ -2,38 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-# A filter of this many ranges still plans in an instant; beyond it one range over all groups must do.
+from halfop.rules.words import QUEUE
+
+# A filter of this many spans still plans in an instant; beyond it one span over all queues must do.
 _MOST = 500
 
 
-class Ranges:
-    """The lowest and highest `column` of each group of rows. `groups`: column of the table to be read → value here."""
+@dataclass(frozen=True)
+class Span:
+    """The lowest and highest offset of some rows of a queue; of one landing, where `landed_at` (as text) is known."""
 
-    def __init__(self, rows: DataFrame, column: str, groups: Mapping[str, str]) -> None:
-        self._types = {name: rows.schema[source].dataType for name, source in groups.items()}
-        # as text: a collected timestamp would be in the machine's own time zone
-        texts = [F.col(source).cast("string").alias(f"in_{name}") for name, source in groups.items()]
-        ends = [F.min(column).alias("low"), F.max(column).alias("high")]
-        known = rows.where(F.col(column).isNotNull())
-        found = known.groupBy(*texts).agg(*ends).limit(_MOST + 1).collect()
-        if len(found) > _MOST:
-            self._types = {}
-            found = known.agg(*ends).collect()
-        self._found: list[Row] = found
-
-    def __bool__(self) -> bool:
-        return bool(self._found)
+    broker_name: str
+    queue_id: int
+    low: int
+    high: int
+    landed_at: str | None = None
 
     def covers(self, column: str) -> Column:
-        """Whether a row of the table to be read may be one of them."""
-        return reduce(lambda a, b: a | b, [self._in(found, column) for found in self._found], F.lit(False))
+        mine = (F.col("broker_name") == self.broker_name) & (F.col("queue_id") == self.queue_id)
+        mine = mine & F.col(column).between(self.low, self.high)
+        return (
+            mine if self.landed_at is None else mine & (F.col("landed_at") == F.lit(self.landed_at).cast("timestamp"))
+        )
 
-    def _in(self, found: Row, column: str) -> Column:
-        group = [F.col(name) == F.lit(found[f"in_{name}"]).cast(kind) for name, kind in self._types.items()]
-        return reduce(lambda a, b: a & b, group, F.col(column).between(found["low"], found["high"]))
+
+def spans_of(rows: DataFrame, column: str) -> list[Span]:
+    """One span a queue."""
+    known = rows.where(F.col(column).isNotNull())
+    found = known.groupBy(*QUEUE).agg(F.min(column).alias("low"), F.max(column).alias("high")).collect()
+    return [Span(row["broker_name"], row["queue_id"], row["low"], row["high"]) for row in found]
+
+
+def covers(spans: Sequence[Span], column: str) -> Column:
+    """Whether a row of the table to be read may lie in one of the spans."""
+    if len(spans) > _MOST:
+        return F.col(column).between(min(s.low for s in spans), max(s.high for s in spans))
+    return reduce(lambda a, b: a | b, [span.covers(column) for span in spans], F.lit(False))

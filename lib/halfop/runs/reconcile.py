@@ -8,11 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from halfop.errors import UsageError
 from halfop.rules import VERSION
+from halfop.rules.words import QUEUE
+from halfop.runs.digest import by_reason
 from halfop.runs.finish import finish
+from halfop.runs.inputs import pinned
+from halfop.runs.plan import PLAN_APP, Plan
 from halfop.runs.record import INPUTS, Run, Slice, last_run, wall_clock, write_opened
 from halfop.settings import Settings
 from halfop.summary import Summary
@@ -21,6 +26,7 @@ from halfop.warehouse.tables import NO_TABLE, Warehouse
 log = logging.getLogger("halfop.reconcile")
 
 _LANDED = ("half_messages", "op_messages", "resumes")
+_SHOWN = 20
 _WRITTEN = ("runs", "decisions", "topics_index", "trans_check_max_time", "check_requests", "rejected")
 
 
@@ -54,6 +60,28 @@ def reconcile(warehouse: Warehouse, request: Request) -> Summary:
     return summary
 
 
+def preview(warehouse: Warehouse, request: Request) -> tuple[Summary, list[Row]]:
+    """What a run would decide now, and some of its rows; nothing is written, an open run stays open."""
+    summary = Summary("reconcile")
+    _check_future(request)
+    if all(warehouse.version(name) == NO_TABLE for name in _LANDED):
+        summary.notes.append(f"nothing has landed in {warehouse.root} yet")
+        return summary, []
+    found = last_run(warehouse)
+    last = found[0] if found else None
+    _check_order(request, last)
+    unplanned = last is not None and warehouse.marker("decisions", PLAN_APP) < last.run_id
+    run = last if last and unplanned else _open(warehouse, replace(request, max_rows=None), last)
+    with summary.phase("plan"), pinned(warehouse, run) as inputs:
+        rows = Plan(inputs).decisions
+        counted = rows.groupBy("decision", "reason").count().collect()
+        summary.decisions = by_reason((row[0], row[1], row[2]) for row in counted)
+        shown = rows.where(F.col("decision") != "WAIT").orderBy("decision", *QUEUE, "queue_offset").limit(_SHOWN)
+        sample = shown.select(*QUEUE, "queue_offset", "uniq_key", "real_topic", "decision", "reason").collect()
+    summary.notes.append("dry run: nothing was written")
+    return summary, sample
+
+
 def _check_future(request: Request) -> None:
     if request.now and request.now > wall_clock() and not request.allow_future:
         raise UsageError(f"--now {request.now.isoformat()} lies in the future; give --allow-future if that is meant")
@@ -62,8 +90,8 @@ def _check_future(request: Request) -> None:
 def _check_order(request: Request, last: Run | None) -> None:
     if last and request.now and request.now < last.now:
         raise UsageError(
-            f"--now {request.now.isoformat()} is before run {last.run_id}'s {last.now.isoformat()}; time never goes back: "
-            "give that instant or a later one"
+            f"--now {request.now.isoformat()} is before run {last.run_id}'s {last.now.isoformat()}; "
+            "time never goes back: give that instant or a later one"
         )
 
 

@@ -99,19 +99,16 @@ def _run(row: Row) -> Run:
 
 
 def write_opened(warehouse: Warehouse, run: Run) -> None:
-    _write(warehouse, run, "OPENED", OPEN_APP, {}, {})
+    _write(warehouse, run, OPEN_APP, {"event": F.lit("OPENED"), "counts": _map({}), "seconds": _map({})})
 
 
 def write_closed(warehouse: Warehouse, run: Run, counts: Mapping[str, int], seconds: Mapping[str, float]) -> None:
-    _write(warehouse, run, "CLOSED", CLOSE_APP, counts, seconds)
+    _write(warehouse, run, CLOSE_APP, {"event": F.lit("CLOSED"), "counts": _map(counts), "seconds": _map(seconds)})
 
 
-def _write(
-    warehouse: Warehouse, run: Run, event: str, app: str, counts: Mapping[str, int], seconds: Mapping[str, float]
-) -> None:
+def _write(warehouse: Warehouse, run: Run, app: str, told: Mapping[str, Column]) -> None:
     values = {
         "run_id": F.lit(run.run_id),
-        "event": F.lit(event),
         "at": F.lit(wall_clock()),
         "owner": F.lit(f"{socket.gethostname()}:{os.getpid()}"),
         "now": F.lit(run.now),
@@ -120,9 +117,8 @@ def _write(
         "slice": F.struct(F.lit(run.slice.number).alias("number"), _longs(run.slice.bounds).alias("bounds")),
         "settings": F.lit(run.settings.as_json()),
         "rules_version": F.lit(run.rules_version),
-        "counts": _map(counts),
-        "seconds": _map(seconds),
         "parked": F.lit(None),
+        **told,
     }
     schema = warehouse.schema("runs")
     row = warehouse.spark.range(1).select(*[values[f.name].cast(f.dataType).alias(f.name) for f in schema])

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from halfop.rocketmq import names
 from halfop.rules.words import HALF_KEY
 from halfop.runs.bodies import with_bodies
+from halfop.runs.digest import Digest
 from halfop.runs.inputs import Inputs
 from halfop.runs.plan import Plan
 from halfop.runs.staging import TOPIC_NUMBER, TopicWrite, side_by_side, write_topics
@@ -21,13 +22,14 @@ from halfop.warehouse.topics import directories
 _ROWS_A_FILE = 250_000
 _MOST_FILES = 4_000
 _SINK_APP = "halfop.sink"
+SINK_TABLES = {"COMMIT": "topics", "DISCARD": "trans_check_max_time", "CHECK": "check_requests"}
 
 
 class Sinks:
-    """Writes what one planned run decided. `counts`: its rows by decision."""
+    """Writes what one planned run decided; `leftovers`: the plan may have rejects that no decision shows."""
 
-    def __init__(self, inputs: Inputs, plan: Plan, counts: Mapping[str, int], leftovers: bool) -> None:
-        self._inputs, self._plan, self._counts, self._leftovers = inputs, plan, counts, leftovers
+    def __init__(self, inputs: Inputs, plan: Plan, digest: Digest, leftovers: bool) -> None:
+        self._inputs, self._plan, self._digest, self._leftovers = inputs, plan, digest, leftovers
         self._run, self._warehouse = inputs.run, inputs.warehouse
         self._now = F.lit(inputs.run.now)
 
@@ -44,14 +46,14 @@ class Sinks:
         return _each(due)
 
     def _any(self, decision: str) -> bool:
-        return self._counts.get(decision, 0) > 0
+        return decision in self._digest.counts
 
     def _decided(self, decision: str) -> DataFrame:
         mine = (F.col("run_id") == self._run.run_id) & (F.col("decision") == decision)
         return self._warehouse.read("decisions").where(mine)
 
     def _with_bodies(self, decision: str, payload: list[str]) -> DataFrame:
-        return with_bodies(self._inputs, self._decided(decision), payload, self._counts[decision])
+        return with_bodies(self._inputs, self._digest, decision, payload)
 
     # ---- committed messages ----
 
@@ -85,7 +87,7 @@ class Sinks:
             return {}
         numbers = self._pairs({t.topic: n for n, t in due.items()}, "topic", TOPIC_NUMBER)
         rows = self._committed().join(F.broadcast(numbers), "topic")
-        tasks = min(math.ceil(self._counts["COMMIT"] / _ROWS_A_FILE), max(1, _MOST_FILES // len(due)))
+        tasks = min(math.ceil(self._digest.totals["COMMIT"] / _ROWS_A_FILE), max(1, _MOST_FILES // len(due)))
         ordered = rows.coalesce(tasks).select(*table("real_topic").names, TOPIC_NUMBER)
         return write_topics(self._warehouse, self._run.run_id, ordered, due, self._run.settings.topics.threads)
 

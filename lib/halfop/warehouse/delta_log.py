@@ -13,9 +13,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
+from halfop.errors import HalfopError
 from halfop.warehouse.schema import TableSpec
 
 ENGINE_INFO = "halfop"
+_FORGETS = "delta.setTransactionRetentionDuration"
 
 
 @dataclass(frozen=True)
@@ -50,6 +52,11 @@ class DeltaLog:
         snapshot = self._snapshot(path)
         if snapshot is None:
             return -1
+        if snapshot.getTableProperties().containsKey(_FORGETS):
+            raise HalfopError(
+                f"{path} has {_FORGETS} set: it would forget which runs were written and take them twice. Repair: "
+                f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('{_FORGETS}')"
+            )
         found = snapshot.getLatestTransactionVersion(self._engine, app)
         return int(found.get()) if found.isPresent() else -1
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
+from typing import cast
 
 import yaml
 from pyspark.sql.types import StructField, StructType
@@ -21,7 +22,7 @@ class ColumnSpec:
 
 @dataclass(frozen=True)
 class TableSpec:
-    """One table. `landing` tables are inputs: they keep a change feed and row versions, so that a run can read a range."""
+    """One table. `landing` tables are inputs: a change feed and row versions let a run read a range of them."""
 
     name: str
     comment: str
@@ -33,8 +34,7 @@ class TableSpec:
     @property
     def struct(self) -> StructType:
         ddl = ", ".join(f"`{c.name}` {c.type}" for c in self.columns)
-        types = StructType.fromDDL(ddl)
-        assert isinstance(types, StructType)
+        types = cast(StructType, StructType.fromDDL(ddl))
         comments = {c.name: c.comment for c in self.columns}
         return StructType([StructField(f.name, f.dataType, True, {"comment": comments[f.name]}) for f in types])
 

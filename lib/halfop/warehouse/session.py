@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-
 from pyspark.sql import SparkSession
 
 # What a run's correctness or cost rests on, whatever the user's spark-defaults say.
@@ -19,11 +16,8 @@ _NEEDED = {
 
 
 def spark_session(app_name: str, **extra: str) -> SparkSession:
-    """The running session, or a new one; outside spark-submit the jars come from HALFOP_JARS."""
+    """The running session, or a new one. The jars come with ./spark-submit.sh, also as `./spark-submit.sh exec`."""
     builder = SparkSession.builder.appName(f"halfop {app_name}")
-    jars = os.environ.get("HALFOP_JARS")
-    if jars and "SPARK_ENV_LOADED" not in os.environ:
-        builder = builder.config("spark.jars", ",".join(str(jar) for jar in sorted(Path(jars).glob("*.jar"))))
     for key, value in (_NEEDED | extra).items():
         builder = builder.config(key, value)
     return builder.getOrCreate()

@@ -69,7 +69,7 @@ class Warehouse:
         return rows.where(inserted).drop("_change_type", "_commit_version", "_commit_timestamp")
 
     def make(self, *names: str) -> None:
-        """Create the tables that are missing. Landing tables need features that only Spark's connector can switch on."""
+        """Create the tables that are missing. Landing tables need features that only Spark's connector switches on."""
         for name in names:
             if name not in self._made and self.version(name) == NO_TABLE:
                 self._create(table(name))

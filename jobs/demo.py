@@ -1,0 +1,49 @@
+"""Land and reconcile a small sample on a moving clock, and tell what became of every message."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from halfop.cli import Context, Job, run_job
+from halfop.demo import OVERRIDES, fates, fresh_folder, places, play, refused
+from halfop.errors import UsageError
+from halfop.settings import load_settings
+from halfop.summary import Summary
+from halfop.warehouse.lock import local_folder
+from halfop.warehouse.session import spark_session
+from halfop.warehouse.tables import Warehouse
+
+# Generated code earns its compilation only with more rows than these.
+_FOR_A_DOZEN_ROWS = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+_HOME = Path(os.environ.get("HALFOP_HOME", Path(__file__).parents[1]))
+
+
+def _run(context: Context, args: argparse.Namespace) -> Summary:
+    root = local_folder(f"{context.settings.warehouse_root}/demo")
+    if root is None:
+        raise UsageError("the demo runs on a local folder; give --warehouse a path")
+    fresh_folder(Path(root))
+    spark = spark_session("demo", **_FOR_A_DOZEN_ROWS)
+    warehouse = Warehouse(spark, root)
+    print("the clock    what happened")
+    summary = play(warehouse, load_settings(None, OVERRIDES, {}), _HOME / "demo")
+    for title, table in [
+        ("What became of every message", fates(warehouse)),
+        ("What was refused", refused(warehouse)),
+        ("Where it is now", places(warehouse)),
+    ]:
+        print(f"\n{title}\n\n{table}", end="")
+    print(f"\nThe tables are Delta, below {root}\n", flush=True)
+    return summary
+
+
+JOB = Job("demo", "Land and reconcile a small sample, pass by pass, and tell what became of every message.", _run)
+
+if __name__ == "__main__":
+    run_job(JOB)

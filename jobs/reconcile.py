@@ -1,0 +1,63 @@
+"""Run the rules over what has landed."""
+
+from __future__ import annotations
+
+import argparse
+
+from halfop.cli import Context, Job, instant, run_job, setting_option
+from halfop.runs.reconcile import Request, preview, reconcile
+from halfop.summary import Summary
+from halfop.table import text_table
+from halfop.warehouse.lock import hold
+from halfop.warehouse.session import spark_session
+from halfop.warehouse.tables import Warehouse
+
+_NOT_FINDINGS = "REDUNDANT"
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--now", type=instant, metavar="T", help="the run's instant, for a backfill (default: the clock)"
+    )
+    parser.add_argument("--allow-future", action="store_true", help="let --now lie after the clock")
+    parser.add_argument("--dry-run", action="store_true", help="print what would be decided and write nothing")
+    setting_option(parser, "--max-rows", "run.max_rows", "N")
+    parser.add_argument(
+        "--fail-on",
+        action="append",
+        default=[],
+        choices=["conflicts", "rejects"],
+        help="end with status 5 where the run found some (repeatable)",
+    )
+
+
+def _run(context: Context, args: argparse.Namespace) -> Summary:
+    settings = context.settings
+    warehouse = Warehouse(spark_session("reconcile"), settings.warehouse_root)
+    request = Request(settings, args.now, settings.run.max_rows, args.allow_future)
+    if args.dry_run:
+        summary, rows = preview(warehouse, request)
+        print(text_table(list(rows[0].asDict()) if rows else [], [list(row) for row in rows]), end="")
+        return summary
+    with hold(warehouse, "run", settings.lock.wait):
+        summary = reconcile(warehouse, request)
+    if summary.status == 0 and any(_found(kind, summary) for kind in args.fail_on):
+        summary.status = 5
+    return summary
+
+
+def _found(kind: str, summary: Summary) -> bool:
+    reasons = [name.split(".")[1] for name in summary.extra.get("rejected", {})]
+    return "CONFLICT" in reasons if kind == "conflicts" else any(reason != _NOT_FINDINGS for reason in reasons)
+
+
+JOB = Job(
+    "reconcile",
+    "Decide what becomes of every open half message, and write what follows from it.",
+    _run,
+    _arguments,
+    examples=("", "--now 2025-06-15T15:06:40Z", "--dry-run", "--set rules.transaction_timeout=30s"),
+)
+
+if __name__ == "__main__":
+    run_job(JOB)

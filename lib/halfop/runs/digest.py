@@ -1,0 +1,61 @@
+"""A run's own decisions in short, read back from the plan in one small job, whoever committed it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+
+from halfop.rules.words import QUEUE
+from halfop.runs.ranges import Span
+from halfop.warehouse.tables import Warehouse
+
+Counts = dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True)
+class Digest:
+    """Rows by decision, reason, queue and landing, with the offsets that they span."""
+
+    rows: list[Row]
+
+    @staticmethod
+    def of(warehouse: Warehouse, run_id: int) -> Digest:
+        mine = warehouse.read("decisions").where(F.col("run_id") == run_id)
+        # as text: a collected timestamp would be in the machine's own time zone
+        landing = F.col("half_landed_at").cast("string").alias("landing")
+        spans = mine.groupBy("decision", "reason", *QUEUE, landing).agg(
+            F.count("*").alias("rows"),
+            F.min("queue_offset").alias("low"),
+            F.max("queue_offset").alias("high"),
+            F.bool_or("repeated").alias("repeated"),
+        )
+        return Digest(spans.collect())
+
+    @property
+    def counts(self) -> Counts:
+        return by_reason((row["decision"], row["reason"], row["rows"]) for row in self.rows)
+
+    @property
+    def totals(self) -> dict[str, int]:
+        return {decision: sum(reasons.values()) for decision, reasons in self.counts.items()}
+
+    def repeated(self, decision: str) -> bool:
+        """Whether one of the messages landed more than once."""
+        return any(row["repeated"] for row in self.rows if row["decision"] == decision)
+
+    def spans(self, decision: str) -> list[Span]:
+        """Where the half messages lie that were decided so."""
+        found = [row for row in self.rows if row["decision"] == decision]
+        return [Span(r["broker_name"], r["queue_id"], r["low"], r["high"], r["landing"]) for r in found]
+
+
+def by_reason(rows: Iterable[tuple[str, str | None, int]]) -> Counts:
+    """Rows by decision and reason."""
+    counts: Counts = {}
+    for decision, reason, n in rows:
+        reasons = counts.setdefault(decision, {})
+        reasons[reason or "NONE"] = reasons.get(reason or "NONE", 0) + n
+    return counts
