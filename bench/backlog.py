@@ -80,15 +80,21 @@ def measure(spark: SparkSession, rows: int, folder: Path, rounds: int) -> None:
         print(json.dumps(told | {"phases": summary.seconds, "decisions": summary.decisions}), flush=True)
 
 
+def quiet_session() -> SparkSession:
+    """2 cores and 8 GiB, 5 of them heap."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
+    spark = spark_session("bench", **{"spark.master": "local[2]", "spark.driver.memory": "5g"})
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, nargs="+", default=[1_000_000, 5_000_000])
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "halfop-bench")
     args = parser.parse_args()
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
-    spark = spark_session("bench", **{"spark.master": "local[2]", "spark.driver.memory": "5g"})
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = quiet_session()
     for rows in [20_000, *args.rows]:  # the first warms the compiler up
         folder = args.folder / str(rows)
         shutil.rmtree(folder, ignore_errors=True)
