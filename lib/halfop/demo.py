@@ -73,7 +73,6 @@ def play(warehouse: Warehouse, settings: Settings, sample: Path) -> Summary:
         if run.status:
             raise HalfopError(f"run {run.run_id} failed: {run.to_json()}")
         total.run_id = run.run_id
-        total.add(landed)
         total.add(run)
         print(f"{each.now:%H:%M:%S}  landed {_told(landed.rows_written)}; {_decided(run)}", flush=True)
     return total

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from halfop.errors import InputRefused
 from halfop.landing.ops import item_texts
 from halfop.landing.rows import Rows, refused_reading
-from halfop.landing.sources import shown_path
+from halfop.landing.sources import one_form, shown_path
 
 _EXAMPLES = 5
 
@@ -60,8 +60,9 @@ def check(rows: Rows) -> Checked:
 
 def _add(checked: Checked, row: Row) -> None:
     checked.read += row.rows
-    checked.bad[row.file] += row.bad
-    checked.good[row.file] += row.good
+    file = one_form(row.file)
+    checked.bad[file] += row.bad
+    checked.good[file] += row.good
     checked.unknown.update(name for names in row.unknown for name in names)
     if row.broker_name is not None:
         queue, span = Queue(row.broker_name, row.queue_id), Span(row.lowest, row.highest, row.newest)

@@ -23,7 +23,6 @@ from halfop.warehouse.lock import hold
 from halfop.warehouse.tables import Warehouse
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_WRITTEN = ("landing_progress", "half_messages", "op_messages", "rejected", "landed_files")
 
 
 @dataclass(frozen=True)
@@ -69,14 +68,15 @@ class _Landing:
         self._warehouse, self._request, self._log, self._summary = warehouse, request, log, summary
 
     def land(self, files: Sequence[InputFile]) -> None:
-        old = landed.already_landed(self._warehouse, files)
-        new = [f for f in files if f not in old]
+        landed_before = landed.already_landed(self._warehouse, files)
+        old = [f for f in files if f in landed_before]
+        new = [f for f in files if f not in landed_before]
         for file in old:
             self._log.info("skipped, it has landed: %s", file.shown)
         with self._summary.phase("check"):
             parts = self._parts(new)
             self._refuse(parts)
-            brought = self._brought(parts, [f for f in files if f in old])
+            brought = self._brought(parts, old)
         landed_at = landed.next_instant(self._warehouse)
         self._write(parts, brought, landed_at)
         with self._summary.phase("record"):
@@ -127,13 +127,12 @@ class _Landing:
     def _write(self, parts: Sequence[_Part], brought: progress.Landed, landed_at: int) -> None:
         warehouse, summary = self._warehouse, self._summary
         with summary.phase("progress"):
-            warehouse.make(*_WRITTEN)
             progress.add_missing(warehouse, progress.rows_before(brought, landed_at))
         for part in parts:
             kind = part.checked.kind
             with summary.phase(kind):
                 if part.checked.spans:
-                    warehouse.append(TABLES[kind], _table_rows(part, landed_at))
+                    _append(warehouse, TABLES[kind], _table_rows(part, landed_at))
         with summary.phase("progress"):
             if brought.queues:
                 progress.move(warehouse, progress.rows_after(brought, landed_at))
@@ -141,14 +140,14 @@ class _Landing:
     def _record(self, new: Sequence[InputFile], parts: Sequence[_Part], landed_at: int) -> None:
         for part in parts:
             if part.checked.bad.total():
-                self._warehouse.append("rejected", _rejected(part.rows, landed_at))
+                _append(self._warehouse, "rejected", _rejected(part.rows, landed_at))
         if new:
             landed.record(self._warehouse, new, [part.checked for part in parts], landed_at)
 
     # what it says
 
     def _tell(
-        self, new: Sequence[InputFile], old: Iterable[InputFile], parts: Iterable[_Part], brought: progress.Landed
+        self, new: Sequence[InputFile], old: Sequence[InputFile], parts: Iterable[_Part], brought: progress.Landed
     ) -> None:
         known = progress.known_until(self._warehouse, brought.queues)
         self._warn_of_future(known)
@@ -159,7 +158,7 @@ class _Landing:
         self._summary.rows_written = written | ({"rejected": bad} if bad else {})
         self._summary.extra = {
             "files_landed": len(new),
-            "files_skipped": sorted(file.shown for file in old),
+            "files_skipped": len(old),
             "bad_rows": bad,
             "known_until": _known_summary(known),
         }
@@ -174,6 +173,11 @@ class _Landing:
         self._summary.notes.append(text)
 
 
+def _append(warehouse: Warehouse, name: str, rows: DataFrame) -> None:
+    warehouse.make(name)
+    warehouse.append(name, rows)
+
+
 def _table_rows(part: _Part, landed_at: int) -> DataFrame:
     rows = part.rows.frame.where(F.col("problem").isNull()) if part.checked.bad.total() else part.rows.frame
     made = completed(rows) if part.checked.kind == "half" else items(rows).withColumn("source", F.lit("FILES"))
@@ -181,7 +185,8 @@ def _table_rows(part: _Part, landed_at: int) -> DataFrame:
 
 
 def _rejected(rows: Rows, landed_at: int) -> DataFrame:
-    where = F.concat_ws(":", F.col("file"), F.col("line").cast("string"))
+    path = F.url_decode(F.replace(F.regexp_replace("file", r"\Afile:/+", "/"), F.lit("+"), F.lit("%2B")))
+    where = F.concat_ws(":", path, F.col("line").cast("string"))
     return rows.bad().select(
         F.lit("INPUT").alias("kind"),
         F.col("problem.reason").alias("reason"),

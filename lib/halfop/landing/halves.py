@@ -20,7 +20,9 @@ _IN_PROPERTIES = {
 def completed(rows: DataFrame) -> DataFrame:
     """What a row does not give is taken from its properties."""
     made = {column: F.coalesce(column, _property(name)) for column, name in _IN_PROPERTIES.items()}
-    made["real_queue_id"] = F.coalesce("real_queue_id", whole_number(_property(names.REAL_QUEUE_ID), "int"))
+    made["real_queue_id"] = F.coalesce(
+        "real_queue_id", F.expr(whole_number(f"properties['{names.REAL_QUEUE_ID}']", "INT"))
+    )
     return rows.withColumns(made)
 
 

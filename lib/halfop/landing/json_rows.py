@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from halfop.landing import problems
 from halfop.landing.fields import STRINGS, Field, fields, known_names
-from halfop.landing.values import epoch_millis, in_range, is_whole_number, iso_instant, whole_number
+from halfop.landing.problems import quoted
+from halfop.landing.values import at_least_zero, epoch_millis, is_whole_number, iso_instant, whole_number
 
 # A line is parsed inside a frame, because the parser itself ignores what follows the first object of a text.
-_FRAME = "row MAP<STRING,VARIANT>, end INT, _unreadable STRING"
-_STRICT = {
-    "allowSingleQuotes": "false",
-    "allowNonNumericNumbers": "false",
-    "columnNameOfCorruptRecord": "_unreadable",
-    "mode": "PERMISSIVE",
-}
+_FRAMED = """'{"row":' || value || ',"end":0}'"""
+_PARSED = f"""from_json({_FRAMED}, 'row MAP<STRING,VARIANT>, end INT, _unreadable STRING', map(
+    'mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_unreadable',
+    'allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false'))"""
+_WHOLE = "is_valid_utf8(value) AND parsed._unreadable IS NULL AND parsed.end IS NOT NULL"
+_EACH_NAME_ONCE = "size(parsed.row) = size(array_distinct(map_keys(parsed.row)))"
+_BASE64 = r"r'\A[A-Za-z0-9+/]*={0,2}\z'"
+_PLACE = ("file", "block", "place")
 
 
 def read_lines(spark: SparkSession, paths: list[str]) -> DataFrame:
@@ -32,33 +34,27 @@ def read_lines(spark: SparkSession, paths: list[str]) -> DataFrame:
 
 def typed_rows(lines: DataFrame, kind: str) -> DataFrame:
     """The columns of `kind`, `problem` where the line is not good, `unknown` names, and the place."""
-    rows = lines.where(F.trim("value") != "").withColumn("row", _object())
-    raw = {_raw(f): F.try_element_at("row", F.lit(f.name)) for f in fields(kind)}
-    rows = rows.withColumns(raw)
-    rows = rows.withColumns({_type(f): F.schema_of_variant(_raw(f)) for f in fields(kind) if f.type != STRINGS})
-    typed = {f.name: _value(f) for f in fields(kind)}
-    unread = F.when(F.col("row").isNull(), problems.problem(problems.UNREADABLE_LINE, *_unreadable()))
-    found = problems.first([unread, *(_problem(f) for f in fields(kind))])
-    rows = rows.withColumns(typed).withColumns({"problem": found, "unknown": _unknown(kind)})
-    return rows.select(*typed, "problem", "unknown", "file", "block", "place")
+    of_kind = fields(kind)
+    scalars = [f for f in of_kind if f.type != STRINGS]
+    names = [f.name for f in of_kind]
+    parsed = lines.where("trim(value) != ''").selectExpr("*", f"{_PARSED} AS parsed")
+    rows = parsed.selectExpr("value", *_PLACE, f"CASE WHEN {_WHOLE} AND {_EACH_NAME_ONCE} THEN parsed.row END AS row")
+    raw = rows.selectExpr("*", *(f"try_element_at(row, '{f.name}') AS {_raw(f)}" for f in of_kind))
+    types = raw.selectExpr("*", *(f"schema_of_variant({_raw(f)}) AS {_type(f)}" for f in scalars))
+    texts = types.selectExpr("*", *(f"{_string_or_whole_number(f)} AS {_text(f)}" for f in scalars))
+    values = texts.selectExpr("*", *(f"{_value(f)} AS {f.name}" for f in of_kind))
+    return values.selectExpr(*names, f"{_first_problem(kind)} AS problem", f"{_unknown(kind)} AS unknown", *_PLACE)
 
 
-def _object() -> Column:
-    framed = F.concat(F.lit('{"row":'), F.col("value"), F.lit(',"end":0}'))
-    parsed = F.from_json(framed, _FRAME, _STRICT)
-    names = F.map_keys(parsed["row"])
-    whole = parsed["_unreadable"].isNull() & parsed["end"].isNotNull()
-    once = F.size(names) == F.size(F.array_distinct(names))
-    return F.when(F.is_valid_utf8("value") & whole & once, parsed["row"])
+def _first_problem(kind: str) -> str:
+    expected = ", expected one whole JSON object in UTF-8, each name once"
+    unreadable = problems.found(quoted(problems.UNREADABLE_LINE), "value", "found ", expected)
+    return problems.first([f"CASE WHEN row IS NULL THEN {unreadable} END", *map(_problem, fields(kind))])
 
 
-def _unreadable() -> tuple[str | Column, ...]:
-    return "found ", problems.shown(F.col("value")), ", expected one whole JSON object in UTF-8, each name once"
-
-
-def _unknown(kind: str) -> Column:
-    names = F.array_except(F.map_keys("row"), F.array(*[F.lit(name) for name in known_names(kind)]))
-    return F.when(F.size(names) > 0, names)
+def _unknown(kind: str) -> str:
+    others = f"array_except(map_keys(row), array({', '.join(map(quoted, known_names(kind)))}))"
+    return f"CASE WHEN size({others}) > 0 THEN {others} END"
 
 
 def _raw(field: Field) -> str:
@@ -69,53 +65,53 @@ def _type(field: Field) -> str:
     return f"type_{field.name}"
 
 
-def _text(field: Field) -> Column:
-    """The value's text where it is a string or a whole number."""
-    text = F.try_variant_get(_raw(field), "$", "string")
-    return F.when(F.col(_type(field)).isin("STRING", "BIGINT"), text)
+def _text(field: Field) -> str:
+    return f"text_{field.name}"
 
 
-def _value(field: Field) -> Column:
+def _string_or_whole_number(field: Field) -> str:
+    return f"CASE WHEN {_type(field)} IN ('STRING', 'BIGINT') THEN try_variant_get({_raw(field)}, '$', 'string') END"
+
+
+def _value(field: Field) -> str:
     """The typed value; null where there is none or it does not fit."""
+    text, is_string = _text(field), f"{_type(field)} = 'STRING'"
     if field.type == "STRING":
-        return F.when(F.col(_type(field)) == "STRING", _text(field))
+        return f"CASE WHEN {is_string} THEN {text} END"
     if field.type == "BOOLEAN":
-        return F.when(F.col(_type(field)) == "BOOLEAN", F.try_variant_get(_raw(field), "$", "boolean"))
+        return f"CASE WHEN {_type(field)} = 'BOOLEAN' THEN try_variant_get({_raw(field)}, '$', 'boolean') END"
     if field.type == "BINARY":
-        return F.when(_is_base64(field), F.unbase64(_text(field)))
+        return f"CASE WHEN {is_string} AND length({text}) % 4 = 0 AND {text} RLIKE {_BASE64} THEN unbase64({text}) END"
     if field.type == "TIMESTAMP":
-        return F.coalesce(epoch_millis(whole_number(_text(field), "BIGINT")), iso_instant(_text(field)))
+        return f"coalesce({epoch_millis(whole_number(text, 'BIGINT'))}, {iso_instant(text)})"
     if field.type == STRINGS:
         return _strings(field)
-    return in_range(field, whole_number(_text(field), field.type))
+    number = whole_number(text, field.type)
+    return at_least_zero(number) if field.not_negative else number
 
 
-def _is_base64(field: Field) -> Column:
-    text = _text(field)
-    return (F.col(_type(field)) == "STRING") & text.rlike(r"\A[A-Za-z0-9+/]*={0,2}\z") & (F.length(text) % 4 == 0)
+def _strings(field: Field) -> str:
+    values = f"map_values(try_variant_get({_raw(field)}, '$', 'map<string,variant>'))"
+    all_strings = f"forall({values}, each -> schema_of_variant(each) = 'STRING')"
+    return f"CASE WHEN {all_strings} THEN try_variant_get({_raw(field)}, '$', 'map<string,string>') END"
 
 
-def _strings(field: Field) -> Column:
-    values = F.try_variant_get(_raw(field), "$", "map<string,variant>")
-    all_strings = F.forall(F.map_values(values), lambda value: F.schema_of_variant(value) == "STRING")
-    return F.when(all_strings, F.try_variant_get(_raw(field), "$", "map<string,string>"))
-
-
-def _problem(field: Field) -> Column:
-    raw, null = F.col(_raw(field)), F.is_variant_null(_raw(field))
-    unfit = problems.unfit(_reason(field), field, F.to_json(raw))
-    no_fit = F.when(F.col(field.name).isNull() & raw.isNotNull() & ~null, unfit)
+def _problem(field: Field) -> str:
+    raw, null = _raw(field), f"is_variant_null({_raw(field)})"
+    unfit = problems.unfit(_reason(field), field, f"to_json({raw})")
+    no_fit = f"WHEN {field.name} IS NULL AND {raw} IS NOT NULL AND NOT {null} THEN {unfit}"
     if not field.required:
-        return no_fit
-    return F.when(raw.isNull(), problems.missing(field)).when(null, problems.null_value(field)).otherwise(no_fit)
+        return f"CASE {no_fit} END"
+    absent = f"WHEN {raw} IS NULL THEN {problems.missing(field)} WHEN {null} THEN {problems.null_value(field)}"
+    return f"CASE {absent} {no_fit} END"
 
 
-def _reason(field: Field) -> Column:
-    wrong_type = F.lit(problems.WRONG_TYPE)
+def _reason(field: Field) -> str:
+    wrong_type = quoted(problems.WRONG_TYPE)
     if field.type in ("INT", "BIGINT"):
-        return F.when(is_whole_number(_text(field)), F.lit(problems.OUT_OF_RANGE)).otherwise(wrong_type)
+        return f"if({is_whole_number(_text(field))}, {quoted(problems.OUT_OF_RANGE)}, {wrong_type})"
     if field.type == "TIMESTAMP":
-        return F.when(_text(field).isNotNull(), F.lit(problems.BAD_TIME)).otherwise(wrong_type)
+        return f"if({_text(field)} IS NOT NULL, {quoted(problems.BAD_TIME)}, {wrong_type})"
     if field.type == "BINARY":
-        return F.when(F.col(_type(field)) == "STRING", F.lit(problems.BAD_BASE64)).otherwise(wrong_type)
+        return f"if({_type(field)} = 'STRING', {quoted(problems.BAD_BASE64)}, {wrong_type})"
     return wrong_type

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from halfop.landing.check import Checked, Queue
 from halfop.landing.sources import InputFile
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 TABLE = "landed_files"
 _KEY_TYPES = "path STRING, size BIGINT, sha256 STRING, kind STRING"
@@ -18,7 +18,7 @@ _KEY = ("path", "size", "sha256", "kind")
 
 def already_landed(warehouse: Warehouse, files: Sequence[InputFile]) -> set[InputFile]:
     """Those that landed before under the same path, with the same content."""
-    asked = warehouse.spark.createDataFrame([_key(f) for f in files], _KEY_TYPES)
+    asked = warehouse.frame([_key(f) for f in files], _KEY_TYPES)
     known = asked.join(warehouse.read(TABLE).select(*_KEY), list(_KEY), "left_semi")
     landed = {tuple(row) for row in known.collect()}
     return {file for file in files if _key(file) in landed}
@@ -31,7 +31,8 @@ def _key(file: InputFile) -> tuple[str, int, str, str]:
 def record(warehouse: Warehouse, files: Iterable[InputFile], checked: Iterable[Checked], landed_at: int) -> None:
     by_kind = {each.kind: each for each in checked}
     rows = [(*_key(f), by_kind[f.kind].good[f.uri], by_kind[f.kind].bad[f.uri], landed_at) for f in files]
-    frame = warehouse.spark.createDataFrame(rows, f"{_KEY_TYPES}, rows BIGINT, bad_rows BIGINT, landed_at BIGINT")
+    frame = warehouse.frame(rows, f"{_KEY_TYPES}, rows BIGINT, bad_rows BIGINT, landed_at BIGINT")
+    warehouse.make(TABLE)
     warehouse.append(TABLE, frame.withColumn("landed_at", F.timestamp_micros("landed_at")))
 
 
@@ -48,6 +49,9 @@ def _newest(warehouse: Warehouse, name: str) -> int:
 
 def reused(warehouse: Warehouse, queues: Iterable[Queue]) -> list[Queue]:
     """Those of the queues whose broker was rebuilt under its old name, as a run has found."""
+    wanted = set(queues)
+    if not wanted or warehouse.version("rejected") == NO_TABLE:
+        return []
     rejected = warehouse.read("rejected").where(F.col("reason") == "KEY_REUSED")
     found = {Queue(r.broker_name, r.queue_id) for r in rejected.select("broker_name", "queue_id").distinct().collect()}
-    return sorted(found & set(queues))
+    return sorted(found & wanted)

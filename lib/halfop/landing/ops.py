@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from halfop.landing.values import whole_number
+from halfop.landing.values import at_least_zero, whole_number
 from halfop.rocketmq.names import END_TAG
 
 
@@ -24,15 +24,14 @@ def item_texts() -> Column:
     return F.when(whole, texts).otherwise(F.array("body"))
 
 
-def half_offset(text: Column) -> Column:
-    """The half queue offset that an item's text names; null where it names none."""
-    number = whole_number(text, "bigint")
-    return F.when(number >= 0, number)
+def half_offset(text: str) -> Column:
+    """The half queue offset that the text in a column names; null where it names none."""
+    return F.expr(at_least_zero(whole_number(text, "BIGINT")))
 
 
 def _half_offset() -> Column:
-    given = F.when(F.col("given") & (F.col("half_offset") >= 0), F.col("half_offset"))
-    parsed = F.when(F.col("tag") == END_TAG, half_offset(F.col("col")))
+    given = F.when(F.col("half_offset") >= 0, F.col("half_offset"))
+    parsed = F.when(F.col("tag") == END_TAG, half_offset("col"))
     return F.when(F.col("given") & F.col("half_offset").isNotNull(), given).otherwise(parsed)
 
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import StructType
 
 from halfop.errors import InputRefused
 from halfop.landing import problems
 from halfop.landing.fields import STRINGS, Field, fields, known_names, nearest
+from halfop.landing.problems import quoted
 from halfop.landing.sources import InputFile
-from halfop.landing.values import epoch_millis, in_range, known_years
+from halfop.landing.values import at_least_zero, epoch_millis, known_years
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _FITTING = {
@@ -49,7 +49,7 @@ def _schema_problem(field: Field, schema: StructType) -> str | None:
     fitting = _fitting(field)
     if found in fitting or (found == _ALL_NULL and not field.required):
         return None
-    return f"column {field.name} is {found.upper()}, expected {' or '.join(fitting).upper()}"
+    return f"column {field.name} is {found.upper()}, expected {' or '.join(each.upper() for each in fitting)}"
 
 
 def _instead(field: Field, schema: StructType) -> str:
@@ -65,47 +65,47 @@ def _fitting(field: Field) -> tuple[str, ...]:
 def read_rows(spark: SparkSession, paths: Sequence[str], schema: StructType, kind: str) -> DataFrame:
     """Rows of files of one schema: the columns of `kind`, `problem` where the row is not good, and the place."""
     rows = _reader(spark).schema(schema).parquet(*paths)
-    place = {
-        "file": F.col("_metadata.file_path"),
-        "block": F.lit(None).cast("bigint"),
-        "place": F.col("_metadata.row_index"),
-        "unknown": F.lit(None).cast("array<string>"),
-    }
-    typed = {f.name: _value(f, schema) for f in fields(kind)}
     found = problems.first([_problem(f, schema) for f in fields(kind) if f.name in schema.names])
-    columns = typed | {"problem": found} | place
-    return rows.select(*[column.alias(name) for name, column in columns.items()])
+    return rows.selectExpr(
+        *(f"{_value(f, schema)} AS {f.name}" for f in fields(kind)),
+        f"{found} AS problem",
+        "CAST(NULL AS ARRAY<STRING>) AS unknown",
+        "_metadata.file_path AS file",
+        "CAST(NULL AS BIGINT) AS block",
+        "_metadata.row_index AS place",
+    )
 
 
 def _reader(spark: SparkSession) -> DataFrameReader:
     return spark.read.option("recursiveFileLookup", "true").option("ignoreCorruptFiles", "false")
 
 
-def _value(field: Field, schema: StructType) -> Column:
-    if field.name not in schema.names:
-        return F.lit(None).cast(field.type)
-    raw, found = F.col(f"`{field.name}`"), schema[field.name].dataType.simpleString()
+def _found(field: Field, schema: StructType) -> str:
+    return schema[field.name].dataType.simpleString() if field.name in schema.names else _ALL_NULL
+
+
+def _value(field: Field, schema: StructType) -> str:
+    name, found = field.name, _found(field, schema)
     if found == _ALL_NULL:
-        return F.lit(None).cast(field.type)
+        return f"CAST(NULL AS {field.type})"
     if field.type == "TIMESTAMP":
-        return epoch_millis(raw) if found == "bigint" else known_years(raw.cast("timestamp"))
+        return epoch_millis(name) if found == "bigint" else known_years(f"CAST({name} AS TIMESTAMP)")
     if field.type == STRINGS:
-        strings = raw.cast("map<string,string>")
-        return F.when(~F.exists(F.map_values(strings), lambda value: value.isNull()), strings)
-    return in_range(field, raw.try_cast(field.type)) if field.type in ("INT", "BIGINT") else raw
+        strings = f"CAST({name} AS {STRINGS})"
+        return f"CASE WHEN NOT exists(map_values({strings}), each -> each IS NULL) THEN {strings} END"
+    if field.type not in ("INT", "BIGINT"):
+        return name
+    number = f"try_cast({name} AS {field.type})"
+    return at_least_zero(number) if field.not_negative else number
 
 
-def _problem(field: Field, schema: StructType) -> Column:
-    raw = F.col(f"`{field.name}`")
-    unfit = problems.unfit(_reason(field), field, F.to_json(F.struct(raw)))
-    if field.type in ("STRING", "BOOLEAN", "BINARY"):
-        no_fit = F.lit(None).cast("struct<reason:string,detail:string>")
-    else:
-        no_fit = F.when(raw.isNotNull() & _value(field, schema).isNull(), unfit)
-    return F.when(raw.isNull(), problems.null_value(field)).otherwise(no_fit) if field.required else no_fit
+def _problem(field: Field, schema: StructType) -> str:
+    name = field.name
+    null = f"WHEN {name} IS NULL THEN {problems.null_value(field)}" if field.required else ""
+    unfit = problems.unfit(_reason(field), field, f"to_json(struct({name}))")
+    return f"CASE {null} WHEN {name} IS NOT NULL AND {_value(field, schema)} IS NULL THEN {unfit} END"
 
 
 def _reason(field: Field) -> str:
-    if field.type == "TIMESTAMP":
-        return problems.BAD_TIME
-    return problems.WRONG_TYPE if field.type == STRINGS else problems.OUT_OF_RANGE
+    reasons = {"TIMESTAMP": problems.BAD_TIME, STRINGS: problems.WRONG_TYPE}
+    return quoted(reasons.get(field.type, problems.OUT_OF_RANGE))

@@ -1,11 +1,8 @@
-"""What can be wrong with a row, as a column: null, or a struct of a short code and a text."""
+"""What can be wrong with a row, as SQL text: null, or a struct of a short code and a text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from pyspark.sql import Column
-from pyspark.sql import functions as F
 
 from halfop.landing.fields import Field
 
@@ -20,29 +17,38 @@ UNREADABLE_LINE = "UNREADABLE_LINE"
 _SHOWN = 80
 
 
-def shown(text: Column) -> Column:
+def quoted(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def shown(text: str) -> str:
     """Shortened, and without characters that could drive a terminal."""
-    whole = F.regexp_replace(F.left(text, F.lit(_SHOWN + 1)), r"\p{C}", "?")
-    return F.when(F.length(whole) > _SHOWN, F.concat(F.left(whole, F.lit(_SHOWN)), F.lit("..."))).otherwise(whole)
+    whole = rf"regexp_replace(left({text}, {_SHOWN + 1}), r'\p{{C}}', '?')"
+    return f"coalesce(if(length({whole}) > {_SHOWN}, left({whole}, {_SHOWN}) || '...', {whole}), 'null')"
 
 
-def problem(reason: str | Column, *detail: str | Column) -> Column:
-    code = F.lit(reason) if isinstance(reason, str) else reason
-    texts = [F.lit(part) if isinstance(part, str) else F.coalesce(part, F.lit("null")) for part in detail]
-    return F.struct(code.alias("reason"), F.concat(*texts).alias("detail"))
+def found(reason: str, text: str, start: str, end: str) -> str:
+    """A problem whose detail shows the value of an expression between two texts."""
+    detail = f"concat({quoted(start)}, {shown(text)}, {quoted(end)})"
+    return f"named_struct('reason', {reason}, 'detail', {detail})"
 
 
-def missing(field: Field) -> Column:
-    return problem(MISSING_COLUMN, f"{field.name} is missing, expected {field.expected}")
+def missing(field: Field) -> str:
+    return _plain(MISSING_COLUMN, f"{field.name} is missing, expected {field.expected}")
 
 
-def null_value(field: Field) -> Column:
-    return problem(NULL_VALUE, f"{field.name} is null, expected {field.expected}")
+def null_value(field: Field) -> str:
+    return _plain(NULL_VALUE, f"{field.name} is null, expected {field.expected}")
 
 
-def unfit(reason: str | Column, field: Field, found: Column) -> Column:
-    return problem(reason, f"{field.name}: found ", shown(found), f", expected {field.expected}")
+def unfit(reason: str, field: Field, text: str) -> str:
+    """`reason` is an expression."""
+    return found(reason, text, f"{field.name}: found ", f", expected {field.expected}")
 
 
-def first(problems: Sequence[Column]) -> Column:
-    return F.coalesce(*problems)
+def first(problems: Sequence[str]) -> str:
+    return f"coalesce({', '.join(problems)})"
+
+
+def _plain(reason: str, detail: str) -> str:
+    return f"named_struct('reason', {quoted(reason)}, 'detail', {quoted(detail)})"

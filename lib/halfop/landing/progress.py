@@ -94,6 +94,7 @@ def queues(warehouse: Warehouse) -> set[tuple[str, str, int]]:
 
 
 def add_missing(warehouse: Warehouse, rows: Iterable[QueueRow]) -> None:
+    warehouse.make(TABLE)
     present = queues(warehouse)
     missing = [row for row in rows if row[:3] not in present]
     if missing:
@@ -121,4 +122,4 @@ def _target(warehouse: Warehouse) -> DeltaTable:
 
 def _frame(warehouse: Warehouse, rows: Iterable[QueueRow]) -> DataFrame:
     instants = {name: F.timestamp_micros(name) for name in ("known_until", "landed_at")}
-    return warehouse.spark.createDataFrame(list(rows), _RAW).withColumns(instants).select(*table(TABLE).names)
+    return warehouse.frame(rows, _RAW).withColumns(instants).select(*table(TABLE).names)

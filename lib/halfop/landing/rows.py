@@ -77,7 +77,7 @@ class Rows:
 
 def refused_reading(error: PySparkException | Py4JJavaError, files: Sequence[InputFile]) -> InputRefused | None:
     """The refusal that a failed Spark job stands for, where it failed on reading a file of the input."""
-    named = {shown_path(found) for found in _FILE_IN_ERROR.findall(str(error))}
+    named = {shown_path(found.rstrip(".")) for found in _FILE_IN_ERROR.findall(str(error))}
     file = next((f for f in files if f.shown in named), None)
     return None if file is None else InputRefused(file.shown, None, f"cannot be read: {_innermost(error)}")
 

@@ -36,6 +36,11 @@ class InputFile:
         return shown_path(self.uri)
 
 
+def one_form(uri: str) -> str:
+    """Hadoop writes a local file's URI with one slash or with three."""
+    return re.sub(r"\Afile:/+", "file:/", uri)
+
+
 def shown_path(uri: str) -> str:
     """As a user would write it."""
     parsed = urlparse(uri)
@@ -116,7 +121,7 @@ class Files:
 
 def _input_file(kind: str, status: Any) -> InputFile:
     path = status.getPath()
-    uri = path.toUri().toString()
+    uri = one_form(path.toUri().toString())
     name = path.getName().lower()
     ending = next((each for each in _FORMATS if name.removesuffix(".gz").endswith(each)), None)
     if ending is None or name.endswith(".parquet.gz"):

@@ -1,45 +1,44 @@
-"""Texts and numbers to typed values, strictly: null where a value is not exactly what it should be."""
+"""Texts and numbers to typed values, strictly: null where a value is not exactly what it should be.
+
+Expressions here and in the modules of rows are SQL text: a frame has some thousand of them, and each Column would be
+several calls to the JVM.
+"""
 
 from __future__ import annotations
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-
-from halfop.landing.fields import Field
-
-_WHOLE_NUMBER = r"\A[+-]?[0-9]+\z"
+_WHOLE_NUMBER = r"r'\A[+-]?[0-9]+\z'"
 _ISO = (
-    r"\A[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1,9})?)?"
-    r"([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)?\z"
+    r"r'\A[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1,9})?)?"
+    r"([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)?\z'"
 )
-_FIRST_MILLI, _LAST_MILLI = -62135596800000, 253402300799999  # the years 1 to 9999
+_YEARS_1_TO_9999 = "BETWEEN -62135596800000L AND 253402300799999L"
 
 
-def is_whole_number(text: Column) -> Column:
-    return text.rlike(_WHOLE_NUMBER)
+def is_whole_number(text: str) -> str:
+    return f"{text} RLIKE {_WHOLE_NUMBER}"
 
 
-def whole_number(text: Column, type_name: str) -> Column:
+def whole_number(text: str, type_name: str) -> str:
     """An optional sign and ASCII digits within the type, nothing trimmed: Java's parseInt and parseLong."""
-    return F.when(is_whole_number(text), text.try_cast(type_name))
+    return f"CASE WHEN {is_whole_number(text)} THEN try_cast({text} AS {type_name}) END"
 
 
-def in_range(field: Field, number: Column) -> Column:
-    return F.when(number >= 0, number) if field.not_negative else number
+def at_least_zero(number: str) -> str:
+    return f"CASE WHEN {number} >= 0 THEN {number} END"
 
 
-def epoch_millis(millis: Column) -> Column:
-    return F.when(millis.between(_FIRST_MILLI, _LAST_MILLI), F.timestamp_millis(millis))
+def epoch_millis(millis: str) -> str:
+    return f"CASE WHEN {millis} {_YEARS_1_TO_9999} THEN timestamp_millis({millis}) END"
 
 
-def iso_instant(text: Column) -> Column:
+def iso_instant(text: str) -> str:
     """ISO-8601 with or without a zone (without: the session's, UTC)."""
-    plain = F.regexp_replace(F.upper(F.replace(text, F.lit(","), F.lit("."))), r"([+-]\d\d)(\d\d)\z", "$1:$2")
-    whole = F.regexp_replace(plain, r"([+-]\d\d)\z", "$1:00")
-    stamp = F.when(F.length(text) > 10, whole).try_cast("timestamp")
-    return known_years(F.when(text.rlike(_ISO), stamp))
+    plain = f"replace(upper({text}), ',', '.')"
+    with_colon = rf"regexp_replace({plain}, r'([+-]\d\d)(\d\d)\z', '$1:$2')"
+    whole_zone = rf"regexp_replace({with_colon}, r'([+-]\d\d)\z', '$1:00')"
+    with_seconds = rf"regexp_replace({whole_zone}, r'\A(.{{10}}.\d\d:\d\d)(?!:)', '$1:00')"
+    return f"CASE WHEN {text} RLIKE {_ISO} THEN {known_years(f'try_cast({with_seconds} AS TIMESTAMP)')} END"
 
 
-def known_years(instant: Column) -> Column:
-    millis = F.unix_millis(instant)
-    return F.when(millis.between(_FIRST_MILLI, _LAST_MILLI), instant)
+def known_years(instant: str) -> str:
+    return f"CASE WHEN unix_millis({instant}) {_YEARS_1_TO_9999} THEN {instant} END"

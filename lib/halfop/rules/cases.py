@@ -10,7 +10,7 @@ from halfop.rules import ops as o
 from halfop.rules.lines import decide
 from halfop.rules.words import HALF_KEY, NO_TIME, QUEUE, RuleColumns, micros
 
-_OPEN = F.col("decision").isin("CHECK", "WAIT", "EARLY_OP")
+_CARRIED = ("CHECK", "WAIT", "EARLY_OP")
 
 
 def cases(halves: DataFrame, ops: DataFrame, resumes: DataFrame, queues: DataFrame, rules: RuleColumns) -> DataFrame:
@@ -60,13 +60,14 @@ def decisions(rows: DataFrame, rules: RuleColumns) -> DataFrame:
     rows = rows.withColumn("op", waiting)
     decision = F.when(is_op, F.when(o.why_given_up(rules).isNull(), "EARLY_OP")).otherwise(verdict["decision"])
     asked = verdict["decision"].eqNullSafe(F.lit("CHECK"))
+    ended = verdict["decision"].isin("COMMIT", "ROLLBACK")
     decided = rows.withColumns(
         {
             "decision": decision,
             "reason": verdict["reason"],
             "check_times": F.col("check_times") + asked.cast("int"),
             "last_checked_at": F.when(asked, now).otherwise(F.col("last_checked_at")),
-            "op_queue_offset": F.coalesce(F.col("op"), F.col("winner"))["op_queue_offset"],
+            "op_queue_offset": F.when(is_op, F.col("op")).when(ended, F.col("winner"))["op_queue_offset"],
         }
     )
     return _finished(decided.where(F.col("decision").isNotNull()), now)
@@ -85,7 +86,9 @@ def carried_over(open_rows: DataFrame, rules: RuleColumns) -> DataFrame:
 
 
 def _finished(rows: DataFrame, now: Column) -> DataFrame:
-    return rows.withColumns({"open": _OPEN, "decided_at": now, "superseded_by": F.lit(None).cast("bigint")})
+    return rows.withColumns(
+        {"open": F.col("decision").isin(*_CARRIED), "decided_at": now, "superseded_by": F.lit(None).cast("bigint")}
+    )
 
 
 def _unless_carried(op: Column) -> Column:
@@ -99,12 +102,20 @@ def _same_op(one: Column, other: Column) -> Column:
     return F.struct(*[one[k] for k in keys]).eqNullSafe(F.struct(*[other[k] for k in keys]))
 
 
+def remarkable(rows: DataFrame) -> DataFrame:
+    """The few cases that may bring rejects: with more ops than were used, other rows under their key, or a resume."""
+    used = F.col("verdict")["decision"].isin("COMMIT", "ROLLBACK").cast("int")
+    unused = F.coalesce(F.size("ops"), F.lit(0)) > F.coalesce(used, F.lit(0))
+    return rows.where(unused | (F.size("extras") > 0) | F.col("asked_for").isNotNull())
+
+
 def rejected_ops(rows: DataFrame, rules: RuleColumns) -> DataFrame:
     """Ops that end nothing, once however often they land."""
     named = rows.withColumn("op", F.explode("ops"))
     late = F.when(F.col("state").isNull(), o.why_given_up(rules)).otherwise(o.why_not_used(F.col("op"), rules))
     unused = named.withColumn("why", late).where(F.col("why").isNotNull() & ~F.col("op")["again"])
-    detail = F.concat(F.lit("names half offset "), "queue_offset", F.lit(", outcome "), F.col("op")["outcome"])
+    found = [F.lit("item "), F.col("op")["item"], F.lit(" names half offset "), F.col("queue_offset")]
+    detail = F.concat(*found, F.lit(", outcome "), F.col("op")["outcome"])
     key = [F.lit("OP").alias("kind"), F.col("why").alias("reason"), *map(F.col, QUEUE)]
     return unused.select(*key, F.col("op")["op_queue_offset"].alias("queue_offset"), detail.alias("detail")).distinct()
 
@@ -130,11 +141,12 @@ def reused_keys(rows: DataFrame) -> DataFrame:
 
 
 def refused_resumes(rows: DataFrame, resumes: DataFrame) -> DataFrame:
-    """Resumes of what is not discarded, and the second of two."""
-    ended = (F.col("state") == h.ENDED) | (F.col("state") == h.DISCARDED)
+    """Resumes of what is not discarded once the ops have been applied, and the second of two."""
+    ended = F.col("state").isin(h.ENDED, h.DISCARDED) | F.col("verdict")["decision"].isin("COMMIT", "ROLLBACK")
+    rejected = (F.col("state") == h.REJECTED) | (F.col("verdict")["decision"] == "REJECT")
     state = (
         F.when(F.col("state").isNull(), "UNKNOWN")
-        .when(F.col("state") == h.REJECTED, "HALF_REJECTED")
+        .when(rejected, "HALF_REJECTED")
         .when(ended, "ENDED")
         .when(F.col("was_open") | (F.col("state") == h.NEW), "OPEN")
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property, reduce
 
 from pyspark.sql import DataFrame
@@ -35,17 +37,21 @@ class Plan:
             rows = rows.unionByName(c.carried_over(outside, self._rules), allowMissingColumns=True)
         return rows.withColumn("run_id", F.lit(run.run_id).cast("bigint")).select(table("decisions").names)
 
-    @cached_property
-    def rejects(self) -> DataFrame:
+    @contextmanager
+    def rejects(self) -> Iterator[DataFrame]:
         """Ops, halves and resumes that no decision shows."""
-        i, rows = self._inputs, self._cases
-        found = [
-            c.rejected_ops(rows, self._rules),
-            c.faulty_ops(i.ops),
-            c.reused_keys(rows),
-            c.refused_resumes(rows, i.resumes),
-        ]
-        return reduce(DataFrame.unionByName, found)
+        i = self._inputs
+        rows = c.remarkable(self._cases).persist()
+        try:
+            found = [
+                c.rejected_ops(rows, self._rules),
+                c.faulty_ops(i.ops),
+                c.reused_keys(rows),
+                c.refused_resumes(rows, i.resumes),
+            ]
+            yield reduce(DataFrame.unionByName, found)
+        finally:
+            rows.unpersist()
 
     def commit(self) -> None:
         """Open rows apart from ended ones: the next run reads the former alone."""

@@ -85,7 +85,7 @@ class Sinks:
         due = {n: topic for n, topic in enumerate(topics) if self._marker(topic) < self._run.run_id}
         if not due:
             return {}
-        numbers = self._pairs({t.topic: n for n, t in due.items()}, "topic", TOPIC_NUMBER)
+        numbers = self._warehouse.frame([(t.topic, n) for n, t in due.items()], f"topic string, {TOPIC_NUMBER} int")
         rows = self._committed().join(F.broadcast(numbers), "topic")
         tasks = min(math.ceil(self._digest.totals["COMMIT"] / _ROWS_A_FILE), max(1, _MOST_FILES // len(due)))
         ordered = rows.coalesce(tasks).select(*table("real_topic").names, TOPIC_NUMBER)
@@ -110,14 +110,9 @@ class Sinks:
 
     def _index(self, new: Mapping[str, str]) -> None:
         if new:
-            rows = self._pairs(new, "topic", "directory")
+            rows = self._warehouse.frame(sorted(new.items()), "topic string, directory string")
             run_id = F.lit(self._run.run_id).cast("bigint")
             self._append("topics_index", rows.coalesce(1).withColumns({"run_id": run_id, "created_at": self._now}))
-
-    def _pairs(self, pairs: Mapping[str, str | int], first: str, second: str) -> DataFrame:
-        """A small frame from a dict, without a Python worker."""
-        entries = F.create_map(*[F.lit(part) for item in sorted(pairs.items()) for part in item])
-        return self._warehouse.spark.range(1).select(F.explode(entries).alias(first, second))
 
     # ---- given up, asked, refused ----
 
@@ -146,10 +141,10 @@ class Sinks:
         halves = self._decided("REJECT").select(
             F.lit("HALF").alias("kind"), "reason", *HALF_KEY, F.concat(*parts).alias("detail")
         )
-        rows = halves.unionByName(self._plan.rejects) if self._leftovers else halves
-        self._append(
-            "rejected", rows.withColumns({"run_id": F.lit(self._run.run_id).cast("bigint"), "rejected_at": self._now})
-        )
+        with self._plan.rejects() as others:
+            rows = halves.unionByName(others) if self._leftovers else halves
+            run_id = F.lit(self._run.run_id).cast("bigint")
+            self._append("rejected", rows.withColumns({"run_id": run_id, "rejected_at": self._now}))
 
     def _append(self, name: str, rows: DataFrame) -> None:
         self._warehouse.append_once(name, rows, f"{_SINK_APP}.{name}", self._run.run_id)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import cast
 
+import pyarrow as pa
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from halfop.warehouse.delta_log import DeltaLog
@@ -48,7 +52,14 @@ class Warehouse:
         return reader.load(self.path(name))
 
     def empty(self, name: str) -> DataFrame:
-        return self.spark.range(0).select(*[F.lit(None).cast(f.dataType).alias(f.name) for f in table(name).struct])
+        nulls = [F.lit(None).cast(f.dataType).alias(f.name) for f in table(name).struct]
+        return self.spark.range(1).select(nulls).limit(0)  # a limit of 0 lets the optimizer drop all that joins with it
+
+    def frame(self, rows: Iterable[Sequence[object]], columns: str) -> DataFrame:
+        """A small frame of given values (`columns` as DDL), made without a Python worker."""
+        struct = cast(StructType, StructType.fromDDL(columns))
+        named = [dict(zip(struct.names, row, strict=True)) for row in rows]
+        return self.spark.createDataFrame(pa.Table.from_pylist(named, schema=to_arrow_schema(struct)))
 
     def landed_between(self, name: str, before: int, upto: int) -> DataFrame:
         """The rows that landed after version `before`, up to and with version `upto`."""
