@@ -16,6 +16,15 @@ from pyspark.sql import SparkSession
 os.environ["TZ"] = "UTC"
 time.tzset()
 
+# Tests have a handful of rows: compiling a query costs far more than interpreting it, and so do tasks and plan texts.
+_TINY = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.ui.explainMode": "simple",
+    "spark.databricks.delta.stats.skipping": "false",
+}
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
@@ -29,7 +38,8 @@ def spark() -> Iterator[SparkSession]:
             "spark.databricks.delta.snapshotPartitions": "1",
             "spark.log.level": "ERROR",
             "spark.ui.showConsoleProgress": "false",
-        },
+        }
+        | _TINY,
     )
     yield session
     session.stop()

@@ -1,8 +1,8 @@
 """The rules once more, as plain Python: what halfop's runs must decide, without Spark, tables or speed.
 
-Written from the rules alone and from none of halfop's code, so that the two can be held against each other. All times are
-int milliseconds. A `Model` is told what lands (`land`) and what is resumed (`resume`), and `run` decides. Put-back copies,
-final messages and a broker's own discards are not in it.
+Written from the rules alone and from none of halfop's code, so that the two can be held against each other. All times
+are int milliseconds. A `Model` is told what lands (`land`) and what is resumed (`resume`), and `run` decides. Put-back
+copies, final messages and a broker's own discards are not in it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Half:
 
 @dataclass(frozen=True)
 class Op:
-    """One row of op_messages: one item of an op message's body; group to uniq_key are END_TRANSACTION's, where known."""
+    """One row of op_messages: an item of an op message's body; group to uniq_key are END_TRANSACTION's, where known."""
 
     broker: str
     queue: int
@@ -85,6 +85,11 @@ class Op:
     @property
     def identity(self) -> Identity:
         return (self.commit_log_offset, self.store, self.uniq_key)
+
+    @property
+    def names_nothing(self) -> bool:
+        """Its body has empty items alone, and those are skipped."""
+        return self.half_offset is None and bool(self.body) and set(self.body or "") == {","} and self.tag == "d"
 
     @property
     def has_header(self) -> bool:
@@ -172,7 +177,7 @@ class CheckRequest:
 
 @dataclass(frozen=True)
 class Rejected:
-    """kind is HALF, OP or RESUME; queue_offset that of the row itself, half_offset the half message that an op names."""
+    """kind is HALF, OP or RESUME; queue_offset the row's own, half_offset the half message that an op names."""
 
     kind: str
     reason: str
@@ -214,7 +219,7 @@ def small_number(text: str | None) -> int | None:
 
 
 def split_body(body: str) -> list[tuple[int, str, int | None]]:
-    """The items of an op message's body: (item, its text, the half offset that it names or None). Empty ones are skipped."""
+    """The items of an op message's body: (item, text, the half offset that it names or None), without empty ones."""
     items: list[tuple[int, str, int | None]] = []
     for text in body.split(","):
         if text != "":
@@ -292,9 +297,10 @@ class Model:
         self._new_ops: list[tuple[Op, int]] = []  # the same, with the instant each landed
         self._new_resumes: list[tuple[int, Key]] = []
         self._early: list[tuple[Op, int]] = []  # ops that wait for their half message
-        self._standing: dict[OpKey, Op] = {}  # every op that was found valid, or waits
+        self._standing: dict[OpKey, dict[str | None, Op]] = {}  # every op that was found valid, or waits, by outcome
         self._offsets: dict[Queue, set[int]] = {}  # the half offsets that have landed, whatever became of them
         self._rejected_rows: set[tuple[str, Half | Op]] = set()
+        self._first_landed: dict[Op, int] = {}  # when each op row landed first: a row that lands again counts once
 
     # What comes in
 
@@ -312,11 +318,12 @@ class Model:
             if (row.broker, row.queue) in self.refused_queues:
                 raise LandingRefused(f"{row.broker} {row.queue}: KEY_REUSED")
         self._new_halves += sorted(halves, key=lambda half: (half.store, half.commit_log_offset))
-        self._new_ops += [(op, landed_at) for op in sorted(ops, key=lambda op: op.store)]
+        for op in sorted(ops, key=lambda op: op.store):
+            if not op.names_nothing:
+                self._new_ops.append((op, self._first_landed.setdefault(op, landed_at)))
         for queue, instant in known.items():
             before = self.known_until.get(queue)
-            if before is None or (instant is not None and instant > before):
-                self.known_until[queue] = instant
+            self.known_until[queue] = before if instant is None else max(instant, instant if before is None else before)
 
     def resume(self, key: Key, at: int) -> None:
         self._new_resumes.append((at, key))
@@ -368,34 +375,46 @@ class Model:
         """The valid ops by the half message that they name. Others are rejected, or wait for their half message."""
         valid: dict[Key, list[Op]] = {}
         for early, _ in self._early:
-            del self._standing[early.key]
+            self._standing.pop(early.key, None)
         pending, self._early = self._early + self._new_ops, []
         for op, landed_at in pending:
-            standing = self._standing.get(op.key)
             reason = row_fault(op)
             if reason is not None or op.half_offset is None:
                 self._reject_row(reason or "GARBAGE_OFFSET", op)
-            elif standing is not None:
-                if op.identity != standing.identity:
-                    self._reject_row("KEY_REUSED", op)
-                    self.refused_queues.add((op.broker, op.queue))
-            else:
-                half_key = (op.broker, op.queue, op.half_offset)
-                transaction = self.transactions.get(half_key)
-                reason = self._fault(op, transaction) if transaction else self._lost(op, op.half_offset, landed_at)
-                if reason is not None:
-                    self._reject_row(reason, op)
-                    continue
-                self._standing[op.key] = op
-                if transaction is None:
-                    self._early.append((op, landed_at))
-                else:
-                    valid.setdefault(half_key, []).append(op)
+            elif not self._stands(op):
+                self._take_op(op, (op.broker, op.queue, op.half_offset), landed_at, valid)
         return valid
 
+    def _stands(self, op: Op) -> bool:
+        """Whether a row with its key and outcome counts already, or is that of a broker rebuilt under its name."""
+        standing = self._standing.get(op.key)
+        if not standing:
+            return False
+        if all(op.identity != other.identity for other in standing.values()):
+            self._reject_row("KEY_REUSED", op)
+            self.refused_queues.add((op.broker, op.queue))
+            return True
+        return op.outcome in standing
+
+    def _take_op(self, op: Op, half_key: Key, landed_at: int, valid: dict[Key, list[Op]]) -> None:
+        transaction = self.transactions.get(half_key)
+        reason = self._fault(op, transaction) if transaction else self._lost(op, half_key[2], landed_at)
+        if reason is not None:
+            self._reject_row(reason, op)
+            return
+        self._standing.setdefault(op.key, {})[op.outcome] = op
+        if transaction is None:
+            self._early.append((op, landed_at))
+        else:
+            valid.setdefault(half_key, []).append(op)
+
     def _lost(self, op: Op, half_offset: int, landed_at: int) -> str | None:
-        """Why an op whose half message has not landed need not wait for it."""
-        landed = self._offsets.get((op.broker, op.queue), set())
+        """Why an op whose half message has not landed need not wait for it.
+
+        How far a queue without landing_progress has landed is not known.
+        """
+        queue = (op.broker, op.queue)
+        landed = self._offsets.get(queue, set()) if queue in self.known_until else set()
         if landed and half_offset < min(landed):
             return "HALF_BEFORE_LANDING"
         if landed and half_offset < max(landed) and self.now - landed_at >= self.settings.file_reserved_time:
@@ -408,11 +427,11 @@ class Model:
         return header_fault(op, transaction.half, self.settings.timeout_of(transaction.half))
 
     def _end(self, valid: dict[Key, list[Op]]) -> list[Decision]:
-        """Lines 2 and 3: the lowest valid op ends a transaction that has no end yet; every other one changes nothing."""
+        """Lines 2 and 3: the lowest valid op ends a transaction that has no end yet; all others change nothing."""
         plan = []
         for key, ops in valid.items():
             transaction = self.transactions[key]
-            ops.sort(key=lambda op: (op.offset, op.item, op.source or ""))
+            ops.sort(key=lambda op: (op.offset, op.item, op.source or ""))  # stable: rows of one key as they landed
             if transaction.status in ("OPEN", "DISCARD"):
                 plan.append(self._end_by(ops.pop(0), transaction))
             for op in ops:
@@ -446,7 +465,7 @@ class Model:
         transaction = self.transactions.get(key)
         if transaction is None:
             refused = "UNKNOWN"
-        elif transaction.status == "REJECT" or (transaction.status == "OPEN" and undeliverable(transaction.half)):
+        elif self._can_be_corrected(transaction):
             refused = "HALF_REJECTED"
         elif transaction.status == "OPEN":
             refused = "OPEN"
@@ -466,35 +485,37 @@ class Model:
 
     def _decide(self, transaction: Transaction) -> Decision:
         """Lines 1 and 4 to 11 for a message that no op ends."""
-        half, settings = transaction.half, self.settings
-        timeout = settings.timeout_of(half)
-        immunity = own_immunity(half, timeout)
+        half = transaction.half
+        fault = undeliverable(half) or (None if half.group else "NO_PRODUCER_GROUP")
+        if fault is not None:
+            self._reject_row(fault, half)
+            return self._decided(transaction, "REJECT", fault)
         clock = self._clock((half.broker, half.queue))
-        age = clock - half.born
-        age_since_resume = age if transaction.resumed_at is None else clock - transaction.resumed_at
-        last_checked = transaction.last_checked
-        checked_recently = last_checked is not None and max(0, clock - last_checked) < settings.check_interval
-
-        bad_destination = undeliverable(half)
-        if bad_destination is not None:
-            self._reject_row(bad_destination, half)
-            return self._decided(transaction, "REJECT", bad_destination)
-        if not half.group:
-            self._reject_row("NO_PRODUCER_GROUP", half)
-            return self._decided(transaction, "REJECT", "NO_PRODUCER_GROUP")
-        if transaction.check_times >= settings.check_max_of(half) and not checked_recently:
-            return self._give_up(transaction, "CHECKED_TOO_OFTEN")
-        if age_since_resume > settings.file_reserved_time and not checked_recently:
-            return self._give_up(transaction, "EXPIRED")
+        last = transaction.last_checked
+        checked_recently = last is not None and max(0, clock - last) < self.settings.check_interval
+        given_up = None if checked_recently else self._too_much(transaction, clock)
+        if given_up is not None:
+            return self._give_up(transaction, given_up)
         if half.store >= clock:
             return self._wait(transaction, "FRESH")
-        if immunity is not None and age <= immunity:
-            return self._wait(transaction, "IMMUNE")
-        if immunity is None and 0 <= age <= timeout:
+        if self._immune(half, clock):
             return self._wait(transaction, "IMMUNE")
         if checked_recently:
             return self._wait(transaction, "CHECKED_RECENTLY")
-        return self._check(transaction, "CLOCK_SKEW" if age < 0 else "TIMEOUT")
+        return self._check(transaction, "CLOCK_SKEW" if clock < half.born else "TIMEOUT")
+
+    def _too_much(self, transaction: Transaction, clock: int) -> str | None:
+        """Lines 5 and 6."""
+        if transaction.check_times >= self.settings.check_max_of(transaction.half):
+            return "CHECKED_TOO_OFTEN"
+        kept_since = transaction.half.born if transaction.resumed_at is None else transaction.resumed_at
+        return "EXPIRED" if clock - kept_since > self.settings.file_reserved_time else None
+
+    def _immune(self, half: Half, clock: int) -> bool:
+        """Lines 8 and 9."""
+        age, timeout = clock - half.born, self.settings.timeout_of(half)
+        own = own_immunity(half, timeout)
+        return 0 <= age <= timeout if own is None else age <= own
 
     def _wait(self, transaction: Transaction, reason: str) -> Decision:
         return self._decided(transaction, "WAIT", reason)

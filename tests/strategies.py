@@ -1,9 +1,9 @@
 """Histories for halfop's rules: what lands, is resumed and is run, in which order and when.
 
-A `History` is settings and a list of steps; `play` puts it through the model, `half_lines` and `op_lines` turn its rows
-into the JSON lines that `land files` takes. Every choice is drawn from a short list whose first member is the plain one,
-so that a failing history shrinks to few rows with plain values; the instants come from sums of the settings themselves, so
-that an age is often exactly its boundary.
+A `History` is settings and a list of steps; `play` puts it through the model, `half_lines` and `op_lines` turn its
+rows into the JSON lines that `land files` takes. Every choice is drawn from a short list whose first member is the
+plain one, so that a failing history shrinks to few rows with plain values; the instants come from sums of the settings
+themselves, so that an age is often exactly its boundary.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ BAD_QUEUE_IDS = [None, "", "x", " 3", "3.0", "2147483648"]
 IMMUNITIES = ["1", "0", "6", "7", "30", "+40", "-7", "-1", "abc", " 30", "1.5", "", "9223372036854775"]
 IMMUNITIES += ["9223372036854776", "9223372036854775807", "9223372036854775808"]
 CHECK_TIMES = ["1", "0", "2", "15", "-3", "x", "1.0", "99999999999"]
-GARBAGE_ITEMS = ["x", "-1", " 3", "3 ", "3.0", "9223372036854775808", "١"]
+GARBAGE_ITEMS = ["x", "-1", " 3", "3 ", "3.0", "9223372036854775808", "\u0661"]
 OUTCOMES = ["COMMIT", "ROLLBACK"]
 NO_OUTCOMES = [None, "UNKNOWN", "commit"]
 WRONG_TAGS = [None, "D", "x", "dd"]
@@ -132,8 +132,9 @@ def op_lines(ops: Iterable[Op]) -> list[dict[str, Any]]:
     return [_op_line(op) for op in ops]
 
 
-def _half_line(half: Half) -> dict[str, Any]:
-    properties = {
+def properties(half: Half) -> dict[str, str]:
+    """The message's properties as the broker keeps them."""
+    known = {
         "REAL_TOPIC": half.real_topic,
         "REAL_QID": half.real_qid,
         "PGROUP": half.group,
@@ -142,6 +143,10 @@ def _half_line(half: Half) -> dict[str, Any]:
         "TRANSACTION_CHECK_TIMES": half.check_times,
         "TRAN_MSG": "true",
     }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _half_line(half: Half) -> dict[str, Any]:
     return {
         "broker_name": half.broker,
         "queue_id": half.queue,
@@ -155,7 +160,7 @@ def _half_line(half: Half) -> dict[str, Any]:
         "store_timestamp": half.store,
         "store_host": "127.0.0.1:2",
         "body": base64.b64encode(half.body).decode(),
-        "properties": {name: value for name, value in properties.items() if value is not None},
+        "properties": properties(half),
     }
 
 
@@ -324,17 +329,80 @@ def late_by(rules: Settings, half: Half) -> st.SearchStrategy[int]:
     return st.builds(lambda limit, beside: limit + beside, st.sampled_from(limits), st.integers(-1, 1))
 
 
-OP_KINDS = ["plain"] * 5 + ["headed"] * 5 + ["batch"] * 2
-OP_KINDS += [
-    "garbage",
-    "wrong tag",
-    "null body",
-    "no outcome",
-    "unknown half",
-    "wrong header",
-    "wrong header",
-    "empty items",
-]
+@dataclass(frozen=True)
+class _Draft:
+    """What an op message is made from: `half` is the message that it is about, `ends` how each ought to end."""
+
+    half: Half
+    pool: list[Half]
+    ends: Mapping[Key, str]
+    offset: int
+    born: int
+
+    @property
+    def queue(self) -> Queue:
+        return (self.half.broker, self.half.queue)
+
+    def rows(self, body: str | None, outcomes: Sequence[str | None] = (), **columns: Any) -> list[Op]:
+        return op_rows(self.queue, self.offset, body, outcomes or [self.ends[self.half.key]], self.born, **columns)
+
+
+def _from_check(draw: st.DrawFn) -> bool | None:
+    return draw(st.sampled_from([None, False, True]))
+
+
+def _plain(draw: st.DrawFn, draft: _Draft) -> list[Op]:
+    return draft.rows(str(draft.half.offset), from_check=_from_check(draw))
+
+
+def _headed(draw: st.DrawFn, draft: _Draft) -> list[Op]:
+    return draft.rows(str(draft.half.offset), from_check=_from_check(draw), **header(draft.half))
+
+
+def _wrong_header(draw: st.DrawFn, draft: _Draft) -> list[Op]:
+    half = draft.half
+    wrong = {"group": "g9", "tran_state_table_offset": half.offset - 1, "commit_log_offset": half.commit_log_offset + 1}
+    name = draw(st.sampled_from(sorted(wrong)))
+    said = header(half) | {name: wrong[name]}
+    return draft.rows(str(half.offset), from_check=_from_check(draw), **said)
+
+
+def _batch(draw: st.DrawFn, draft: _Draft) -> list[Op]:
+    mates = [other for other in draft.pool if (other.broker, other.queue) == draft.queue]
+    named = draw(st.lists(st.sampled_from(mates), min_size=1, max_size=4))
+    body = ",".join(str(other.offset) for other in named) + draw(st.sampled_from(["", ","]))
+    return draft.rows(body, [draft.ends[other.key] for other in named])
+
+
+def _garbage(draw: st.DrawFn, draft: _Draft) -> list[Op]:
+    offset = str(draft.half.offset)
+    parts = st.lists(st.sampled_from([offset, "+" + offset, "", *GARBAGE_ITEMS]), min_size=1)
+    return draft.rows(",".join(draw(parts)))
+
+
+def _wrong_tag(draw: st.DrawFn, draft: _Draft) -> list[Op]:
+    return draft.rows(str(draft.half.offset), tag=draw(st.sampled_from(WRONG_TAGS)))
+
+
+def _null_body(draw: st.DrawFn, draft: _Draft) -> list[Op]:
+    return draft.rows(None, from_check=_from_check(draw))
+
+
+def _no_outcome(draw: st.DrawFn, draft: _Draft) -> list[Op]:
+    return draft.rows(str(draft.half.offset), [draw(st.sampled_from(NO_OUTCOMES))])
+
+
+def _unknown_half(draw: st.DrawFn, draft: _Draft) -> list[Op]:
+    unknown = draw(st.sampled_from([4, 0, 1, 6, 2**53, LONG_MAX - 2]))
+    return draft.rows(str(unknown), [draft.ends.get((*draft.queue, unknown), draft.ends[draft.half.key])])
+
+
+def _empty_items(draw: st.DrawFn, draft: _Draft) -> list[Op]:
+    return draft.rows(draw(st.sampled_from([",", ",,", f",{draft.half.offset},"])))
+
+
+OP_KINDS = [_plain] * 5 + [_headed] * 5 + [_batch] * 2 + [_wrong_header] * 2
+OP_KINDS += [_garbage, _wrong_tag, _null_body, _no_outcome, _unknown_half, _empty_items]
 
 
 @st.composite
@@ -342,44 +410,7 @@ def op_messages(draw: st.DrawFn, rules: Settings, pool: list[Half], ends: Mappin
     """One op message of any kind; `ends` says how each half message ought to end."""
     half = draw(st.sampled_from(pool))
     kind = draw(st.sampled_from(OP_KINDS))
-    queue = (half.broker, half.queue)
-    born = half.born + draw(late_by(rules, half))
-    end = ends[half.key]
-    from_check = draw(st.sampled_from([None, False, True]))
-    if kind == "batch":
-        mates = [other for other in pool if (other.broker, other.queue) == queue]
-        named = draw(st.lists(st.sampled_from(mates), min_size=1, max_size=4))
-        outcomes = [ends[other.key] for other in named]
-        body = ",".join(str(other.offset) for other in named) + draw(st.sampled_from(["", ","]))
-        return op_rows(queue, offset, body, outcomes, born)
-    if kind == "garbage":
-        parts = draw(
-            st.lists(st.sampled_from([str(half.offset), "+" + str(half.offset), "", *GARBAGE_ITEMS]), min_size=1)
-        )
-        return op_rows(queue, offset, ",".join(parts), [end], born)
-    if kind == "wrong tag":
-        return op_rows(queue, offset, str(half.offset), [end], born, tag=draw(st.sampled_from(WRONG_TAGS)))
-    if kind == "null body":
-        return op_rows(queue, offset, None, [end], born)
-    if kind == "no outcome":
-        return op_rows(queue, offset, str(half.offset), [draw(st.sampled_from(NO_OUTCOMES))], born)
-    if kind == "unknown half":
-        unknown = draw(st.sampled_from([4, 0, 1, 6, 2**53, LONG_MAX - 2]))
-        return op_rows(queue, offset, str(unknown), [ends.get((*queue, unknown), end)], born)
-    if kind == "empty items":
-        return op_rows(queue, offset, draw(st.sampled_from([",", ",,", f",{half.offset},"])), [end], born)
-    if kind == "plain":
-        return op_rows(queue, offset, str(half.offset), [end], born, from_check=from_check)
-    said = header(half)
-    if kind == "wrong header":
-        wrong = {
-            "group": "g9",
-            "tran_state_table_offset": half.offset - 1,
-            "commit_log_offset": half.commit_log_offset + 1,
-        }
-        name = draw(st.sampled_from(sorted(wrong)))
-        said[name] = wrong[name]
-    return op_rows(queue, offset, str(half.offset), [end], born, from_check=from_check, **said)
+    return kind(draw, _Draft(half, pool, ends, offset, half.born + draw(late_by(rules, half))))
 
 
 @st.composite
@@ -402,40 +433,84 @@ def opposite(outcome: str | None) -> str | None:
 # Histories
 
 
-@st.composite
-def histories(draw: st.DrawFn) -> History:
-    """Any history: rows land in any order and more than once, faulty first and corrected later, with reused keys, resumes
-    and runs in between, while known_until lags or is missing.
+@dataclass(frozen=True)
+class Charter:
+    """What the histories that are played side by side in one warehouse share: settings, and what happens when."""
 
-    Left out, because the rules do not say what is to happen: rows that agree in key and identity but contradict each other
-    (save faulty ones that a *later* landing corrects), one op offset from two sources, a transaction_check_max below 1, and
-    a broker's copies (no TRAN_PREPARED_QUEUE_OFFSET; each UNIQ_KEY belongs to one message).
+    settings: Settings
+    phases: tuple[Phase, ...]
+    last_run: int
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A landing, then runs; at one of the `resumes` a message may be resumed."""
+
+    landing: int
+    resumes: tuple[int, ...]
+    runs: tuple[int, ...]
+
+
+@st.composite
+def charters(draw: st.DrawFn, most_phases: int = 6, most_runs: int = 3, boundaries: Sequence[int] = ()) -> Charter:
+    """Instants at which something happens, many of them boundaries of the rules for messages that are born at START."""
+    return draw(_charters(draw(settings()), boundaries, most_phases, most_runs))
+
+
+@st.composite
+def _charters(draw: st.DrawFn, rules: Settings, boundaries: Sequence[int], most_phases: int, most_runs: int) -> Charter:
+    ahead = list(boundaries) or moments(rules, [_plain_half(rules)])
+    phases: list[Phase] = []
+    clock = START - 2
+    for _ in range(draw(st.integers(1, most_phases))):
+        landing = clock = draw(later(rules, clock + 1, ahead))  # no two landings at the same instant
+        resumes: list[int] = []
+        runs: list[int] = []
+        for _ in range(draw(st.integers(0, most_runs))):
+            resumes.append(clock)
+            clock = draw(later(rules, clock, ahead))
+            runs.append(clock)
+        phases.append(Phase(landing, tuple(resumes), tuple(runs)))
+    return Charter(rules, tuple(phases), draw(later(rules, clock, ahead)))
+
+
+def _plain_half(rules: Settings) -> Half:
+    return Half(BROKERS[0], 0, 0, 0, None, GROUPS[0], TOPICS[0], QUEUE_IDS[0], START, START, immunity="7")
+
+
+@st.composite
+def histories(draw: st.DrawFn, charter: Charter | None = None) -> History:
+    """Any history: rows land in any order and more than once, faulty first and corrected later, with reused keys,
+    resumes and runs in between, while known_until lags or is missing.
+
+    Left out, because the rules do not say what is to happen: rows that agree in key and identity but contradict each
+    other (save faulty ones that a *later* landing corrects), one op offset from two sources, a transaction_check_max
+    below 1, and a broker's copies (no TRAN_PREPARED_QUEUE_OFFSET; each UNIQ_KEY belongs to one message).
     """
-    rules = draw(settings())
+    rules = charter.settings if charter else draw(settings())
     pool = draw(pools(rules))
+    boundaries = moments(rules, pool)
+    charter = charter or draw(_charters(rules, boundaries, 6, 3))
     ends = {half.key: draw(st.sampled_from(OUTCOMES)) for half in pool}
-    phases = draw(st.integers(1, 6))
-    halves: list[list[Half]] = [[] for _ in range(phases)]
-    ops: list[list[Op]] = [[] for _ in range(phases)]
+    halves: list[list[Half]] = [[] for _ in charter.phases]
+    ops: list[list[Op]] = [[] for _ in charter.phases]
     for half in pool:
         _land_half(draw, half, halves)
     for op in draw(all_ops(rules, pool, ends, conflicts=True)):
         _land_op(draw, op, ops)
     modes = {(half.broker, half.queue): draw(st.sampled_from(["absent", "current", "lagging"])) for half in pool}
     keys = [half.key for half in pool] + [("broker-a", 0, 99)]
-    boundaries = moments(rules, pool)
     steps: list[Step] = []
-    clock = START - 2
-    for phase in range(phases):
-        clock = draw(later(rules, clock + 1, boundaries))  # no two landings at the same instant
-        known = {queue: _known(draw, mode, clock, boundaries) for queue, mode in modes.items() if mode != "absent"}
-        steps.append(Land(tuple(halves[phase]), tuple(ops[phase]), clock, known))
-        for _ in range(draw(st.integers(0, 3))):
+    for number, phase in enumerate(charter.phases):
+        at = phase.landing
+        known = {queue: _known(draw, mode, at, boundaries) for queue, mode in modes.items() if mode != "absent"}
+        steps.append(Land(tuple(halves[number]), tuple(ops[number]), at, known))
+        for resumed_at, now in zip(phase.resumes, phase.runs, strict=True):
             if rarely(draw, 3):
-                steps.append(Resume(tuple(draw(st.lists(st.sampled_from(keys), min_size=1, unique=True))), clock))
-            clock = draw(later(rules, clock, boundaries))
-            steps.append(Run(clock))
-    return History(rules, (*steps, Run(draw(later(rules, clock, boundaries)))))
+                resumed = draw(st.lists(st.sampled_from(keys), min_size=1, unique=True))
+                steps.append(Resume(tuple(resumed), resumed_at))
+            steps.append(Run(now))
+    return History(rules, (*steps, Run(charter.last_run)))
 
 
 def _land_half(draw: st.DrawFn, half: Half, phases: list[list[Half]]) -> None:
@@ -482,25 +557,41 @@ def _known(draw: st.DrawFn, mode: str, clock: int, boundaries: list[int]) -> int
 
 
 @st.composite
-def reorderings(draw: st.DrawFn) -> Reordered:
+def reorderings(draw: st.DrawFn, orders: tuple[Charter, Charter] | None = None) -> Reordered:
     """The same rows in two orders and slicings, for: the same transactions end the same way, whatever the order.
 
-    Ends are commits (with what was delivered), rollbacks and rejects; not how often a producer was asked, nor who is discarded
-    meanwhile, for that depends on when the runs take place. Not in these rows, because the rules let the order decide:
-    conflicting ops for one half message (the first decided end stands), reused keys (the first landed row stands), half
-    messages without a producer group (an op that comes in a later run is HALF_REJECTED), faulty half rows that are corrected
-    later (an op in between is HALF_REJECTED), and resumes (refused or not by what came before). Of each queue the lowest
-    offset is in the first landing (or an op below the offsets landed so far is HALF_BEFORE_LANDING), and
-    file_reserved_time never passes while a half message is outstanding (HALF_NEVER_LANDED).
+    Ends are commits (with what was delivered), rollbacks and rejects; not how often a producer was asked, nor who is
+    discarded meanwhile, for that depends on when the runs take place. Not in these rows, because the rules let the
+    order decide: conflicting ops for one half message (the first decided end stands), reused keys (the first landed
+    row stands), half messages without a producer group (an op that comes in a later run is HALF_REJECTED), faulty half
+    rows that are corrected later (an op in between is HALF_REJECTED), and resumes (refused or not by what came
+    before). Of each queue the lowest offset is in the first landing (or an op below the offsets landed so far is
+    HALF_BEFORE_LANDING), and file_reserved_time never passes while a half message is outstanding (HALF_NEVER_LANDED).
     """
-    rules = replace(draw(settings()), file_reserved_time=72 * 3_600_000)
+    rules = orders[0].settings if orders else replace(draw(settings()), file_reserved_time=72 * 3_600_000)
     pool = draw(pools(rules))
     ends = {half.key: draw(st.sampled_from(OUTCOMES)) for half in pool}
     halves = [draw(faulty(half)) if rarely(draw, 8) else half for half in pool]
     halves = [half if half.group else replace(half, group="g1") for half in halves]
     ops = draw(all_ops(rules, pool, ends, conflicts=False))
     ops += [fixed for op in ops for fixed in _with_outcome(op, ends)]
-    return Reordered(*(History(rules, draw(_sliced(rules, halves, ops))) for _ in range(2)))
+    first, second = orders or (draw(_orders(rules)), draw(_orders(rules)))
+    return Reordered(*(History(rules, draw(_sliced(order, halves, ops))) for order in (first, second)))
+
+
+@st.composite
+def _orders(draw: st.DrawFn, rules: Settings) -> Charter:
+    pauses = st.sampled_from([0, 1, rules.check_interval, rules.transaction_timeout + 1, 30_000])
+    phases: list[Phase] = []
+    clock = START
+    for _ in range(draw(st.integers(1, 5))):
+        landing = clock = clock + 1 + draw(pauses)
+        runs = []
+        for _ in range(draw(st.integers(0, 2))):
+            clock += draw(pauses)
+            runs.append(clock)
+        phases.append(Phase(landing, (), tuple(runs)))
+    return Charter(rules, tuple(phases), clock + 1)
 
 
 def _with_outcome(op: Op, ends: Mapping[Key, str]) -> list[Op]:
@@ -511,30 +602,23 @@ def _with_outcome(op: Op, ends: Mapping[Key, str]) -> list[Op]:
 
 
 @st.composite
-def _sliced(draw: st.DrawFn, rules: Settings, halves: list[Half], ops: list[Op]) -> tuple[Step, ...]:
-    phases = draw(st.integers(1, 5))
-    half_phases: list[list[Half]] = [[] for _ in range(phases)]
-    op_phases: list[list[Op]] = [[] for _ in range(phases)]
+def _sliced(draw: st.DrawFn, charter: Charter, halves: list[Half], ops: list[Op]) -> tuple[Step, ...]:
+    last = len(charter.phases) - 1
+    half_phases: list[list[Half]] = [[] for _ in charter.phases]
+    op_phases: list[list[Op]] = [[] for _ in charter.phases]
     seen: set[Queue] = set()
     for half in halves:  # the pool's order: each queue's lowest offset comes first
         first = (half.broker, half.queue) not in seen
         seen.add((half.broker, half.queue))
-        half_phases[0 if first else draw(st.integers(0, phases - 1))].append(half)
+        half_phases[0 if first else draw(st.integers(0, last))].append(half)
     for op in ops:
-        op_phases[draw(st.integers(0, phases - 1))].append(op)
-    pauses = st.sampled_from([0, 1, rules.check_interval, rules.transaction_timeout + 1, 30_000])
+        op_phases[draw(st.integers(0, last))].append(op)
     modes = {queue: draw(st.sampled_from(["absent", "current", "lagging"])) for queue in sorted(seen)}
+    boundaries = moments(charter.settings, halves)
     steps: list[Step] = []
-    clock = START
-    for phase in range(phases):
-        clock += 1 + draw(pauses)
-        known = {
-            queue: _known(draw, mode, clock, moments(rules, halves))
-            for queue, mode in modes.items()
-            if mode != "absent"
-        }
-        steps.append(Land(tuple(half_phases[phase]), tuple(op_phases[phase]), clock, known))
-        for _ in range(draw(st.integers(0, 2))):
-            clock += draw(pauses)
-            steps.append(Run(clock))
-    return (*steps, Run(clock + 1))
+    for number, phase in enumerate(charter.phases):
+        at = phase.landing
+        known = {queue: _known(draw, mode, at, boundaries) for queue, mode in modes.items() if mode != "absent"}
+        steps.append(Land(tuple(half_phases[number]), tuple(op_phases[number]), at, known))
+        steps += [Run(now) for now in phase.runs]
+    return (*steps, Run(charter.last_run))

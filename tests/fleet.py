@@ -1,0 +1,141 @@
+"""Many histories side by side in one warehouse: each has brokers of its own, all share settings and the runs' instants.
+
+A run costs seconds whatever it decides; so a fleet of forty histories costs as much as one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import model as m
+import rows as r
+from halfop.warehouse.tables import Warehouse
+from hypothesis import HealthCheck, Phase, given, seed
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from strategies import Charter, History, Land, Played, Resume, Run, Step, play
+
+T = TypeVar("T")
+
+
+def generated(strategy: st.SearchStrategy[T], number: int, seeded: int) -> list[T]:
+    """The same `number` values at every call."""
+    found: list[T] = []
+
+    @seed(seeded)
+    @hypothesis_settings(
+        max_examples=number,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(strategy)
+    def collect(value: T) -> None:
+        found.append(value)
+
+    collect()
+    return found
+
+
+@dataclass(frozen=True)
+class Ship:
+    """One history under broker names of its own, and what the model made of it."""
+
+    prefix: str
+    history: History
+    played: Played
+
+
+def lands_once_at_first(history: History) -> bool:
+    """No key lands twice before the first run: that run then takes the short way."""
+    keys: list[object] = []
+    for step in history.steps:
+        if isinstance(step, Run):
+            break
+        if isinstance(step, Land):
+            keys += [half.key for half in step.halves] + [op.key for op in step.ops]
+            keys += [("names", op.broker, op.queue, op.half_offset) for op in step.ops]
+    return len(keys) == len(set(keys))
+
+
+def fleet(histories: Iterable[History]) -> list[Ship]:
+    renamed = {f"s{n}-": under(f"s{n}-", history) for n, history in enumerate(histories)}
+    return [Ship(prefix, history, play(history)) for prefix, history in renamed.items()]
+
+
+def prefix_of(broker: str) -> str:
+    return broker.split("-", 1)[0] + "-"
+
+
+def under(prefix: str, history: History) -> History:
+    """The same history of other brokers."""
+    return replace(history, steps=tuple(_under(prefix, step) for step in history.steps))
+
+
+def _under(prefix: str, step: Step) -> Step:
+    if isinstance(step, Land):
+        known = {(prefix + broker, queue): until for (broker, queue), until in step.known_until.items()}
+        halves = tuple(replace(half, broker=prefix + half.broker) for half in step.halves)
+        return Land(halves, tuple(replace(op, broker=prefix + op.broker) for op in step.ops), step.at, known)
+    if isinstance(step, Resume):
+        return replace(step, keys=tuple((prefix + broker, queue, offset) for broker, queue, offset in step.keys))
+    return step
+
+
+def sail(warehouse: Warehouse, charter: Charter, ships: Sequence[Ship], max_rows: int | None = None) -> list[int]:
+    """Play all ships' histories in the warehouse; the run id of each Run step (of its last slice)."""
+    r.land(warehouse, [], [], 0)
+    run_ids = []
+    for number, steps in enumerate(_abreast(ships)):
+        land = [step for step in steps if isinstance(step, Land)]
+        if land:
+            known = {queue: until for step in land for queue, until in step.known_until.items()}
+            halves = [half for step in land for half in step.halves]
+            r.land(warehouse, halves, [op for step in land for op in step.ops], land[0].at, known)
+        resumes = [step for step in steps if isinstance(step, Resume)]
+        if resumes:
+            r.resume(warehouse, [key for step in resumes for key in step.keys], resumes[0].at)
+        runs = [step for step in steps if isinstance(step, Run)]
+        if runs:
+            summary = r.run(warehouse, charter.settings, runs[0].now, max_rows)
+            assert summary.run_id is not None, number
+            run_ids.append(summary.run_id)
+    return run_ids
+
+
+def _abreast(ships: Sequence[Ship]) -> Iterator[list[Step]]:
+    """The ships' steps in time with each other: all landings of a phase, then before each run the resumes."""
+    ways = [_way(ship) for ship in ships]
+    for steps in zip(*ways, strict=True):
+        yield [step for group in steps for step in group]
+
+
+def _way(ship: Ship) -> Iterator[tuple[Step, ...]]:
+    """Groups that come at the same place in every history of a charter: (landing), (resume or nothing), (run)."""
+    pending: tuple[Step, ...] = ()
+    for number, step in enumerate(ship.history.steps):
+        if isinstance(step, Land):
+            yield () if number in ship.played.refused else (step,)
+        elif isinstance(step, Resume):
+            pending = (step,)
+        else:  # every ship yields the resumes before a run, be there any or none
+            yield pending
+            yield (step,)
+            pending = ()
+
+
+# ---- what must agree ----
+
+
+def all_of(ships: Iterable[Ship], rows: Callable[[m.Model], Iterable[T]]) -> Counter[T]:
+    return Counter(row for ship in ships for row in rows(ship.played.model))
+
+
+def rejected(ships: Iterable[Ship]) -> Counter[r.Cells]:
+    found = all_of(ships, lambda model: model.rejected)
+    rows = [(row.kind, row.reason, row.broker, row.queue, row.queue_offset) for row in found.elements()]
+    return Counter(rows)

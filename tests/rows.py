@@ -1,0 +1,242 @@
+"""The model's rows in a warehouse and back: what has landed, one run over it, and what the run wrote."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta, timezone
+from typing import Any, Literal
+
+import model as m
+from halfop import settings as s
+from halfop.landing.progress import TABLE as PROGRESS
+from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+from halfop.runs.reconcile import Request, reconcile
+from halfop.summary import Summary
+from halfop.warehouse.schema import table
+from halfop.warehouse.tables import Warehouse
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+from strategies import properties
+
+LANDED = ("half_messages", "op_messages", PROGRESS, "resumes")
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+Cells = tuple[Any, ...]
+Layout = Literal["per_topic", "single"]
+
+
+def millis(number: int) -> timedelta:
+    return timedelta(milliseconds=number)
+
+
+def instant(number: int) -> datetime:
+    return EPOCH + millis(number)
+
+
+# ---- what lands ----
+
+
+def land(
+    warehouse: Warehouse,
+    halves: Iterable[m.Half],
+    ops: Iterable[m.Op],
+    at: int,
+    known_until: Mapping[m.Queue, int | None] | None = None,
+) -> None:
+    """One landing, as the land jobs leave it. A queue that is not in `known_until` gets no landing_progress row."""
+    halves, ops, known = list(halves), list(ops), known_until or {}
+    warehouse.make(*LANDED)
+    append(warehouse, "half_messages", [half_cells(half, at) for half in halves])
+    append(warehouse, "op_messages", [_op_cells(op, at) for op in ops])
+    progress = [
+        (broker, topic, queue, *_span(halves, (broker, queue), topic), until, at)
+        for (broker, queue), until in known.items()
+        for topic in (HALF_TOPIC, OP_TOPIC)
+    ]
+    names = ["broker_name", "topic", "queue_id", "first_offset", "next_offset", "known_until", "landed_at"]
+    append(warehouse, PROGRESS, [dict(zip(names, cells, strict=True)) for cells in progress])
+
+
+def resume(warehouse: Warehouse, keys: Iterable[m.Key], at: int) -> None:
+    warehouse.make(*LANDED)
+    names = ["broker_name", "queue_id", "queue_offset"]
+    rows = [dict(zip(names, key, strict=True)) | {"resumed_at": at, "owner": "tests"} for key in keys]
+    append(warehouse, "resumes", rows)
+
+
+def append(warehouse: Warehouse, name: str, rows: list[dict[str, Any]]) -> None:
+    if rows:
+        warehouse.append(name, frame(warehouse, name, rows))
+
+
+def frame(warehouse: Warehouse, name: str, rows: list[dict[str, Any]]) -> DataFrame:
+    """Rows of a table, given as dicts: absent columns are null, instants are epoch milliseconds."""
+    columns = [column for column in table(name).columns if column.generated is None]
+    raw = ", ".join(f"`{c.name}` {c.type.replace('TIMESTAMP', 'BIGINT')}" for c in columns)
+    cells = [tuple(row.get(c.name) for c in columns) for row in rows]
+    made = warehouse.spark.createDataFrame(cells, raw, verifySchema=False)
+    instants = [c.name for c in columns if c.type == "TIMESTAMP"]
+    return made.withColumns({name: F.timestamp_millis(name) for name in instants})
+
+
+def half_cells(half: m.Half, landed_at: int) -> dict[str, Any]:
+    return {
+        "broker_name": half.broker,
+        "queue_id": half.queue,
+        "queue_offset": half.offset,
+        "commit_log_offset": half.commit_log_offset,
+        "offset_msg_id": f"{half.commit_log_offset:032X}",
+        "uniq_key": half.uniq_key,
+        "producer_group": half.group,
+        "real_topic": half.real_topic,
+        "real_queue_id": m.small_number(half.real_qid),
+        "flag": 0,
+        "sys_flag": 0,
+        "born_timestamp": half.born,
+        "born_host": "127.0.0.1:1",
+        "store_timestamp": half.store,
+        "store_host": "127.0.0.1:2",
+        "reconsume_times": 0,
+        "body": bytearray(half.body),
+        "properties": properties(half),
+        "landed_at": landed_at,
+    }
+
+
+def _op_cells(op: m.Op, landed_at: int) -> dict[str, Any]:
+    return {
+        "broker_name": op.broker,
+        "queue_id": op.queue,
+        "queue_offset": op.offset,
+        "item": op.item,
+        "tag": op.tag,
+        "body": op.body,
+        "half_offset": op.half_offset,
+        "outcome": op.outcome,
+        "from_check": op.from_check,
+        "born_timestamp": op.born,
+        "store_timestamp": op.store,
+        "producer_group": op.group,
+        "tran_state_table_offset": op.tran_state_table_offset,
+        "commit_log_offset": op.commit_log_offset,
+        "uniq_key": op.uniq_key,
+        "source": op.source,
+        "landed_at": landed_at,
+    }
+
+
+def _span(halves: Iterable[m.Half], queue: m.Queue, topic: str) -> tuple[int | None, int | None]:
+    offsets = [half.offset for half in halves if (half.broker, half.queue) == queue and topic == HALF_TOPIC]
+    return (min(offsets), min(max(offsets) + 1, m.LONG_MAX)) if offsets else (None, None)
+
+
+# ---- a run ----
+
+
+def settings(rules: m.Settings, layout: Layout = "single") -> s.Settings:
+    """`single`, one table for all real topics, is the fewest commits a run."""
+    return s.Settings(
+        rules=s.RuleSettings(
+            transaction_timeout=millis(rules.transaction_timeout),
+            transaction_check_max=rules.check_max,
+            transaction_check_interval=millis(rules.check_interval),
+            file_reserved_time=millis(rules.file_reserved_time),
+            ask=rules.ask,
+            groups={name: _override(given) for name, given in rules.groups.items()},
+            topics={name: _override(given) for name, given in rules.topics.items()},
+        ),
+        topics=s.Topics(layout=layout),
+    )
+
+
+def _override(given: m.Override) -> s.RuleOverride:
+    timeout = None if given.transaction_timeout is None else millis(given.transaction_timeout)
+    return s.RuleOverride(transaction_timeout=timeout, transaction_check_max=given.check_max)
+
+
+def run(
+    warehouse: Warehouse, rules: m.Settings, now: int, max_rows: int | None = None, layout: Layout = "single"
+) -> Summary:
+    summary = reconcile(warehouse, Request(settings(rules, layout), instant(now), max_rows, allow_future=True))
+    assert summary.status == 0, summary
+    return summary
+
+
+# ---- what runs wrote ----
+
+
+def decisions(warehouse: Warehouse, run_id: int) -> list[m.Decision]:
+    """The rows of one run, EARLY_OP as the model words it."""
+    rows = warehouse.read("decisions").where(F.col("run_id") == run_id)
+    return sorted(
+        (
+            m.Decision(
+                run_id,
+                _key(row),
+                row["decision"],
+                row["reason"],
+                row["check_times"] or 0,
+                row["last_checked_at"],
+                row["op_queue_offset"],
+            )
+            for row in _collected(rows)
+        ),
+        key=lambda decision: (decision.key, decision.op_offset or 0),
+    )
+
+
+def delivered(warehouse: Warehouse) -> Counter[m.Delivered]:
+    return Counter(
+        m.Delivered(
+            row["run_id"],
+            (row["broker_name"], row["half_queue_id"], row["half_queue_offset"]),
+            row["topic"],
+            row["queue_id"],
+            bytes(row["body"]),
+            row["transaction_id"],
+            row["prepared_transaction_offset"],
+            row["born_timestamp"],
+            row["store_timestamp"],
+            row["op_queue_offset"],
+        )
+        for row in _collected(warehouse.read("real_topics"))
+    )
+
+
+def discards(warehouse: Warehouse) -> Counter[m.Discarded]:
+    rows = _collected(warehouse.read("trans_check_max_time"))
+    return Counter(m.Discarded(row["run_id"], _key(row), row["reason"], row["check_times"]) for row in rows)
+
+
+def requests(warehouse: Warehouse) -> Counter[m.CheckRequest]:
+    return Counter(
+        m.CheckRequest(
+            row["run_id"],
+            (row["broker_name"], row["half_queue_id"], row["tran_state_table_offset"]),
+            row["producer_group"],
+            row["real_topic"],
+            row["real_queue_id"],
+            row["uniq_key"],
+            row["commit_log_offset"],
+            row["check_times"],
+        )
+        for row in _collected(warehouse.read("check_requests"))
+    )
+
+
+REJECTED = ["kind", "reason", "broker_name", "queue_id", "queue_offset"]
+
+
+def rejected(warehouse: Warehouse) -> Counter[Cells]:
+    """(kind, reason, broker, queue, offset), and how many rows say so."""
+    return Counter(tuple(row[name] for name in REJECTED) for row in _collected(warehouse.read("rejected")))
+
+
+def _key(row: Row) -> m.Key:
+    return row["broker_name"], row["queue_id"], row["queue_offset"]
+
+
+def _collected(rows: DataFrame) -> list[Row]:
+    """The rows with their instants as epoch milliseconds."""
+    instants = [f.name for f in rows.schema if f.dataType.typeName() == "timestamp"]
+    return rows.withColumns({name: F.unix_millis(name) for name in instants}).collect()

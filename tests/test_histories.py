@@ -1,0 +1,167 @@
+"""Generated histories played through the model and through runs: they agree, run by run and in all that is written.
+
+HALFOP_TEST_SHIPS sets how many histories sail side by side, HALFOP_TEST_SEED which ones.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import fleet as f
+import model as m
+import pytest
+import rows as r
+from halfop.rules import halves
+from halfop.runs import ranges
+from halfop.warehouse.tables import Warehouse
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from strategies import START, Charter, Phase, charters, histories, reorderings
+
+SHIPS = int(os.environ.get("HALFOP_TEST_SHIPS", "60"))
+SEED = int(os.environ.get("HALFOP_TEST_SEED", "1"))
+SECOND, MINUTE = 1_000, 60_000
+
+
+def charter(settings: m.Settings, *phases: tuple[int, tuple[int, ...]], last: int) -> Charter:
+    """Instants as milliseconds after START: of each phase its landing and its runs."""
+    at = [
+        Phase(START + landing, tuple(START + run for run in runs), tuple(START + run for run in runs))
+        for landing, runs in phases
+    ]
+    return Charter(settings, tuple(at), START + last)
+
+
+# Most messages are born at START and stored by 7 s; so each run stands on a boundary of some rule, or just beside it.
+RULES = m.Settings(
+    check_max=2,
+    file_reserved_time=60 * MINUTE,
+    groups={"g1": m.Override(transaction_timeout=1 * SECOND), "g2": m.Override(check_max=1)},
+    topics={"T2": m.Override(transaction_timeout=10 * SECOND, check_max=3)},
+)
+PATIENT = charter(
+    RULES,
+    (0, (6_001,)),
+    (7_000, (66_000, 66_001)),
+    (60 * MINUTE, (60 * MINUTE,)),
+    last=60 * MINUTE + 66_001,
+)
+HASTY = charter(
+    m.Settings(6 * SECOND, check_max=1, check_interval=SECOND, file_reserved_time=30 * SECOND),
+    (-1, (7_000,)),
+    (7_001, (8_000, 30_001)),
+    last=61_002,
+)
+
+
+@pytest.fixture(autouse=True)
+def _few_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fleet has a hundred queues: one span of offsets over all of them plans faster."""
+    monkeypatch.setattr(ranges, "_MOST", 8)
+
+
+# ---- run by run ----
+
+
+def differences(found: Iterable[m.Decision], ships: Sequence[f.Ship], run: int) -> list[str]:
+    """The first ship in which a run decided otherwise than the model."""
+    decided: dict[str, Counter[m.Decision]] = {ship.prefix: Counter() for ship in ships}
+    for decision in found:
+        decided[f.prefix_of(decision.key[0])][decision] += 1
+    for ship in ships:
+        expected, got = Counter(ship.played.runs[run - 1]), decided[ship.prefix]
+        if expected != got:
+            return [f"run {run} of {ship.history}", f"model: {[*(expected - got)]}", f"halfop: {[*(got - expected)]}"]
+    return []
+
+
+def assert_agrees(warehouse: Warehouse, charter: Charter, ships: Sequence[f.Ship]) -> None:
+    for run in f.sail(warehouse, charter, ships):
+        assert differences(r.decisions(warehouse, run), ships, run) == []
+    assert r.rejected(warehouse) == f.rejected(ships)
+    assert r.delivered(warehouse) == f.all_of(ships, lambda model: model.delivered)
+    assert r.discards(warehouse) == f.all_of(ships, lambda model: model.discards)
+    assert r.requests(warehouse) == f.all_of(ships, lambda model: model.requests)
+
+
+@pytest.mark.parametrize("charter", [PATIENT, HASTY], ids=["patient", "hasty"])
+def test_every_run_decides_what_the_model_decides(warehouse: Warehouse, charter: Charter) -> None:
+    assert_agrees(warehouse, charter, f.fleet(f.generated(histories(charter), SHIPS, SEED)))
+
+
+def test_a_first_run_without_repeats_takes_the_short_way_to_the_same_end(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long_ways: list[DataFrame] = []
+    one_per_key = halves.one_per_key
+
+    def the_long_way(rows: DataFrame) -> DataFrame:
+        long_ways.append(rows)
+        return one_per_key(rows)
+
+    monkeypatch.setattr(halves, "one_per_key", the_long_way)
+    short = charter(HASTY.settings, (7_000, (7_001,)), last=30_001)
+    found = [h for h in f.generated(histories(short), 3 * SHIPS, SEED + 1) if f.lands_once_at_first(h)]
+    assert_agrees(warehouse, short, f.fleet(found))
+    assert len(found) > SHIPS // 4
+    assert len(long_ways) == 1  # by the second run alone
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("HALFOP_TEST_FLEETS" not in os.environ, reason="HALFOP_TEST_FLEETS says how many more fleets sail")
+@pytest.mark.parametrize("number", range(int(os.environ.get("HALFOP_TEST_FLEETS", "0"))))
+def test_more_fleets(warehouse: Warehouse, number: int) -> None:
+    drawn = f.generated(charters(most_phases=3, most_runs=2), 20, SEED + number)
+    charter = max(drawn, key=lambda drawn: sum(len(phase.runs) for phase in drawn.phases))
+    assert_agrees(warehouse, charter, f.fleet(f.generated(histories(charter), SHIPS, SEED + number)))
+
+
+# ---- slices and orders ----
+
+
+def ends(model_or_found: Iterable[m.Delivered]) -> Counter[m.Delivered]:
+    return Counter(replace(row, run=0, op_offset=0) for row in model_or_found)
+
+
+def settled(decisions: Iterable[m.Decision]) -> Counter[m.Decision]:
+    """Decisions as the next run finds them: what was asked now was checked recently."""
+    return Counter(
+        replace(d, run=0, decision="WAIT", reason="CHECKED_RECENTLY") if d.decision == "CHECK" else replace(d, run=0)
+        for d in decisions
+    )
+
+
+def test_slices_of_a_backlog_decide_what_one_run_decides(warehouse: Warehouse) -> None:
+    sliced = charter(PATIENT.settings, (7_000, (66_001,)), last=126_001)
+    ships = f.fleet(f.generated(histories(sliced), SHIPS, SEED + 2))
+    last_of_backlog, last = f.sail(warehouse, sliced, ships, max_rows=SHIPS)
+    assert last_of_backlog >= 3
+    runs = [r.decisions(warehouse, run) for run in range(1, last_of_backlog + 1)]
+    closed = [d for run in runs[:-1] for d in run if d.decision not in ("CHECK", "WAIT", "EARLY_OP")]
+    assert settled(closed + runs[-1]) == settled(d for ship in ships for d in ship.played.runs[0])
+    assert settled(r.decisions(warehouse, last)) == settled(d for ship in ships for d in ship.played.runs[1])
+    assert r.rejected(warehouse) == f.rejected(ships)
+    assert ends(r.delivered(warehouse).elements()) == ends(row for ship in ships for row in ship.played.model.delivered)
+
+
+def test_the_same_rows_end_the_same_way_in_any_order_and_slicing(spark: SparkSession, tmp_path: Path) -> None:
+    rules = replace(RULES, file_reserved_time=72 * 60 * MINUTE)
+    at_once = charter(rules, (1, ()), last=6_001)
+    by_and_by = charter(rules, (1, ()), (2, (6_002,)), (6_003, ()), last=66_002)
+    pairs = f.generated(reorderings((at_once, by_and_by)), SHIPS, SEED + 3)
+    outcomes = []
+    for name, order, max_rows in [("first", at_once, None), ("second", by_and_by, SHIPS)]:
+        warehouse = Warehouse(spark, str(tmp_path / name))
+        f.sail(warehouse, order, f.fleet(getattr(pair, name) for pair in pairs), max_rows)
+        outcomes.append((ended(warehouse), ends(r.delivered(warehouse).elements())))
+    assert outcomes[0] == outcomes[1]
+
+
+def ended(warehouse: Warehouse) -> dict[m.Key, str]:
+    rows = warehouse.read("decisions").where(F.col("decision").isin("COMMIT", "ROLLBACK", "REJECT"))
+    found = rows.select("broker_name", "queue_id", "queue_offset", "decision").collect()
+    return {(row["broker_name"], row["queue_id"], row["queue_offset"]): row["decision"] for row in found}
