@@ -196,6 +196,7 @@ class Transaction:
     half: Half
     check_times: int
     last_checked: int | None
+    since: int  # the run that saw it first
     status: str = "OPEN"
     resumed_at: int | None = None
 
@@ -300,6 +301,7 @@ class Model:
         self._standing: dict[OpKey, dict[str | None, Op]] = {}  # every op that was found valid, or waits, by outcome
         self._offsets: dict[Queue, set[int]] = {}  # the half offsets that have landed, whatever became of them
         self._rejected_rows: set[tuple[str, Half | Op]] = set()
+        self._rejected_ops: set[Op] = set()  # for what their half messages are
         self._first_landed: dict[Op, int] = {}  # when each op row landed first: a row that lands again counts once
 
     # What comes in
@@ -369,7 +371,7 @@ class Model:
         own = own_immunity(half, self.settings.timeout_of(half))
         if own is not None and half.store - half.born <= own:
             check_times = 0  # the broker raised it without asking
-        return Transaction(half, check_times, half.store if check_times > 0 else None)
+        return Transaction(half, check_times, half.store if check_times > 0 else None, self._run)
 
     def _valid_ops(self) -> dict[Key, list[Op]]:
         """The valid ops by the half message that they name. Others are rejected, or wait for their half message."""
@@ -400,7 +402,7 @@ class Model:
         transaction = self.transactions.get(half_key)
         reason = self._fault(op, transaction) if transaction else self._lost(op, half_key[2], landed_at)
         if reason is not None:
-            self._reject_row(reason, op)
+            self._reject_op(reason, op, transaction is not None and transaction.since == self._run)
             return
         self._standing.setdefault(op.key, {})[op.outcome] = op
         if transaction is None:
@@ -432,10 +434,11 @@ class Model:
         for key, ops in valid.items():
             transaction = self.transactions[key]
             ops.sort(key=lambda op: (op.offset, op.item, op.source or ""))  # stable: rows of one key as they landed
-            if transaction.status in ("OPEN", "DISCARD"):
+            ends_now = transaction.status in ("OPEN", "DISCARD")
+            if ends_now:
                 plan.append(self._end_by(ops.pop(0), transaction))
             for op in ops:
-                self._reject_row("REDUNDANT" if op.outcome == transaction.status else "CONFLICT", op)
+                self._reject_op("REDUNDANT" if op.outcome == transaction.status else "CONFLICT", op, ends_now)
         return plan
 
     def _end_by(self, op: Op, transaction: Transaction) -> Decision:
@@ -553,6 +556,12 @@ class Model:
 
     def _early_op(self, op: Op) -> Decision:
         return Decision(self._run, (op.broker, op.queue, op.half_offset or 0), "EARLY_OP", None, 0, None, op.offset)
+
+    def _reject_op(self, reason: str, op: Op, news: bool) -> None:
+        """An op that lands again after it was rejected is told again only where its half message has changed."""
+        if op not in self._rejected_ops or (news and reason != "HALF_REJECTED"):
+            self._reject_row(reason, op)
+        self._rejected_ops.add(op)
 
     def _reject_row(self, reason: str, row: Half | Op) -> None:
         """Count a rejected row once for each reason, however often it lands."""

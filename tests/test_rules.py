@@ -618,6 +618,27 @@ STORIES = [
         ["HALF BAD_REAL_TOPIC", "OP HALF_REJECTED"],
     ),
     Case(
+        "ops of a rejected half that land again with the corrected one",
+        {
+            0: [half(real_qid="x"), commit(), rollback(offset=1), headed(offset=2, group="x")],
+            1: [half(), commit(), rollback(offset=1), headed(offset=2, group="x")],
+        },
+        ["REJECT BAD_REAL_QUEUE", "COMMIT PRODUCER", "", "", "", ""],
+        ["HALF BAD_REAL_QUEUE", *["OP HALF_REJECTED"] * 3, "OP CONFLICT", "OP WRONG_PRODUCER_GROUP"],
+    ),
+    Case(
+        "an op before its half lands again with it, and another",
+        {0: [commit(), rollback(offset=1)], 1: [half(), rollback(offset=1), commit()]},
+        ["EARLY_OP", "COMMIT PRODUCER", "", "", "", ""],
+        ["OP CONFLICT"],
+    ),
+    Case(
+        "an op given up that lands again after its half",
+        {0: [half(1), commit(), rollback(offset=1)], 1: [half()], 2: [commit(), rollback(offset=1)]},
+        ["", "CHECK TIMEOUT", "COMMIT PRODUCER", "", "", ""],
+        ["OP HALF_BEFORE_LANDING"] * 2 + ["OP CONFLICT"],
+    ),
+    Case(
         "a half rejected once, however often it lands",
         {0: [half(real_qid="x")], 1: [half(real_qid="x")], 3: [half(real_qid="x")]},
         ["REJECT BAD_REAL_QUEUE", "", "", "", "", ""],

@@ -111,13 +111,21 @@ def remarkable(rows: DataFrame) -> DataFrame:
 
 def rejected_ops(rows: DataFrame, rules: RuleColumns) -> DataFrame:
     """Ops that end nothing, once however often they land."""
-    named = rows.withColumn("op", F.explode("ops"))
-    late = F.when(F.col("state").isNull(), o.why_given_up(rules)).otherwise(o.why_not_used(F.col("op"), rules))
-    unused = named.withColumn("why", late).where(F.col("why").isNotNull() & ~F.col("op")["again"])
+    named = rows.withColumn("op", F.explode(F.filter("ops", _unless_carried)))
+    why = F.when(F.col("state").isNull(), o.why_given_up(rules)).otherwise(o.why_not_used(F.col("op"), rules))
+    unused = named.withColumn("why", why).where(F.col("why").isNotNull() & (~F.col("op")["again"] | _news()))
     found = [F.lit("item "), F.col("op")["item"], F.lit(" names half offset "), F.col("queue_offset")]
     detail = F.concat(*found, F.lit(", outcome "), F.col("op")["outcome"])
     key = [F.lit("OP").alias("kind"), F.col("why").alias("reason"), *map(F.col, QUEUE)]
     return unused.select(*key, F.col("op")["op_queue_offset"].alias("queue_offset"), detail.alias("detail")).distinct()
+
+
+def _news() -> Column:
+    """Of an op that an earlier run has seen: whether that run told something else, its half message being unknown then,
+    rejected or open.
+    """
+    end = F.col("why").isin("REDUNDANT", "CONFLICT") & (F.col("state") != h.ENDED)
+    return end | ((F.col("state") == h.NEW) & (F.col("why") != "HALF_REJECTED"))
 
 
 def faulty_ops(ops: DataFrame) -> DataFrame:
