@@ -14,16 +14,27 @@ _CARRIED = ("CHECK", "WAIT", "EARLY_OP")
 
 
 def cases(halves: DataFrame, ops: DataFrame, resumes: DataFrame, queues: DataFrame, rules: RuleColumns) -> DataFrame:
-    """Join halves (one a key) with the ops that name them (`ops`, an array a key), resumes and queue clocks.
+    """Join halves (one a key) with the ops that name them, resumes and queue clocks.
 
-    A row without `state` holds ops whose half message has not landed.
+    `ops` has a row a key: an array `ops`, or `op` where every key has but one; without lambdas Spark compiles the
+    whole plan. A row without `state` holds ops whose half message has not landed.
     """
     asked_for = resumes.groupBy(HALF_KEY).agg(F.min("resumed_at").alias("asked_for"))
     known = halves.withColumnsRenamed({"decision": "before", "reason": "before_reason"})
     rows = known.join(ops, HALF_KEY, "full").join(F.broadcast(asked_for), HALF_KEY, "left")
     rows = rows.join(F.broadcast(queues), QUEUE, "left").withColumn("clock", _clock(rules))
-    rows = rows.withColumn("winner", F.when(F.col("state").isNotNull(), o.winner(rules)))
+    winner = o.winner(rules) if _has_many(rows) else o.only_winner(rules)
+    rows = rows.withColumn("winner", F.when(F.col("state").isNotNull(), winner))
     return _reopened(rows).withColumn("verdict", _verdict(rules))
+
+
+def _has_many(rows: DataFrame) -> bool:
+    return "ops" in rows.columns
+
+
+def _all_ops(rows: DataFrame) -> DataFrame:
+    """With `ops` as an array in every case."""
+    return rows if _has_many(rows) else rows.withColumn("ops", F.when(F.col("op").isNotNull(), F.array("op")))
 
 
 def _clock(rules: RuleColumns) -> Column:
@@ -56,8 +67,8 @@ def _verdict(rules: RuleColumns) -> Column:
 def decisions(rows: DataFrame, rules: RuleColumns) -> DataFrame:
     """A row for every message that the run looked at, and one for every op that waits for its half message."""
     now, verdict, is_op = F.lit(rules.now), F.col("verdict"), F.col("state").isNull()
-    waiting = F.explode_outer(F.when(is_op, F.filter("ops", _unless_carried)))
-    rows = rows.withColumn("op", waiting)
+    if _has_many(rows):
+        rows = rows.withColumn("op", F.explode_outer(F.when(is_op, F.filter("ops", _unless_carried))))
     decision = F.when(is_op, F.when(o.why_given_up(rules).isNull(), "EARLY_OP")).otherwise(verdict["decision"])
     asked = verdict["decision"].eqNullSafe(F.lit("CHECK"))
     ended = verdict["decision"].isin("COMMIT", "ROLLBACK")
@@ -106,7 +117,7 @@ def remarkable(rows: DataFrame) -> DataFrame:
     """The few cases that may bring rejects: with more ops than were used, other rows under their key, or a resume."""
     used = F.col("verdict")["decision"].isin("COMMIT", "ROLLBACK").cast("int")
     unused = F.coalesce(F.size("ops"), F.lit(0)) > F.coalesce(used, F.lit(0))
-    return rows.where(unused | (F.size("extras") > 0) | F.col("asked_for").isNotNull())
+    return _all_ops(rows).where(unused | (F.size("extras") > 0) | F.col("asked_for").isNotNull())
 
 
 def rejected_ops(rows: DataFrame, rules: RuleColumns) -> DataFrame:

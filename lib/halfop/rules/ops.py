@@ -100,11 +100,12 @@ def _differs(known: Column, actual: Column) -> Column:
 
 def winner(rules: RuleColumns) -> Column:
     """Of the ops in `ops`, sorted by (op offset, item), the first that is valid for the half message."""
-    only = F.element_at("ops", 1)
-    valid = F.filter("ops", lambda op: fault_against_half(op, rules).isNull())
-    return F.when(F.size("ops") == 1, F.when(fault_against_half(only, rules).isNull(), only)).otherwise(
-        F.try_element_at(valid, F.lit(1))
-    )
+    return F.try_element_at(F.filter("ops", lambda op: fault_against_half(op, rules).isNull()), F.lit(1))
+
+
+def only_winner(rules: RuleColumns) -> Column:
+    """`op`, where it is valid for the half message."""
+    return F.when(fault_against_half(F.col("op"), rules).isNull(), F.col("op"))
 
 
 def why_not_used(op: Column, rules: RuleColumns) -> Column:

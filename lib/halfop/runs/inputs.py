@@ -97,9 +97,9 @@ class Inputs:
 
     @cached_property
     def ops_by_half(self) -> DataFrame:
-        """The ops of each half key as an array in (op offset, item) order."""
+        """The ops of each half key: `op` where no key has two, else `ops`, an array in (op offset, item) order."""
         if _one_each(self.named):
-            return self.named.select(*HALF_KEY, F.array("op").alias("ops"))
+            return self.named
         return self.named.groupBy(HALF_KEY).agg(F.sort_array(F.collect_list("op")).alias("ops"))
 
     @cached_property

@@ -22,7 +22,10 @@ class ColumnSpec:
 
 @dataclass(frozen=True)
 class TableSpec:
-    """One table. `landing` tables are inputs: a change feed and row versions let a run read a range of them."""
+    """One table. `landing` tables are inputs: a change feed and row versions let a run read a range of them.
+
+    `stats` are the columns whose bounds Delta keeps for each file, so that readers skip files; none means the first 32.
+    """
 
     name: str
     comment: str
@@ -30,6 +33,7 @@ class TableSpec:
     append_only: bool = False
     landing: bool = False
     partitioned_by: tuple[str, ...] = ()
+    stats: tuple[str, ...] = ()
 
     @property
     def struct(self) -> StructType:
@@ -53,6 +57,8 @@ class TableSpec:
         made = {"delta.checkpointInterval": "20"}
         if self.append_only:
             made["delta.appendOnly"] = "true"
+        if self.stats:
+            made["delta.dataSkippingStatsColumns"] = ",".join(self.stats)
         if self.landing:
             made |= {"delta.enableChangeDataFeed": "true", "delta.enableRowTracking": "true"}
         return made
@@ -76,6 +82,7 @@ def table(name: str) -> TableSpec:
         append_only=raw.get("append_only", False),
         landing=raw.get("landing", False),
         partitioned_by=tuple(raw.get("partitioned_by", ())),
+        stats=tuple(raw.get("stats", ())),
     )
 
 
