@@ -112,6 +112,12 @@ def undeliverable() -> Column:
     )
 
 
+def nothing_else(halves: DataFrame) -> DataFrame:
+    """Rows of which no two share a key, in the form of `one_per_key`."""
+    none = F.when(F.lit(False), F.array(F.struct(COLUMNS)))
+    return halves.withColumn("extras", none)
+
+
 def one_per_key(halves: DataFrame) -> DataFrame:
     """One row a half key, with `extras`: the rows of another identity under the same key (KEY_REUSED).
 

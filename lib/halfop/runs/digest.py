@@ -17,7 +17,7 @@ Counts = dict[str, dict[str, int]]
 
 @dataclass(frozen=True)
 class Digest:
-    """Rows by decision, reason, queue and landing, with the offsets that they span."""
+    """Rows by decision, reason, queue, landing and (of committed ones) topic, with the offsets that they span."""
 
     rows: list[Row]
 
@@ -26,7 +26,8 @@ class Digest:
         mine = warehouse.read("decisions").where(F.col("run_id") == run_id)
         # as text: a collected timestamp would be in the machine's own time zone
         landing = F.col("half_landed_at").cast("string").alias("landing")
-        spans = mine.groupBy("decision", "reason", *QUEUE, landing).agg(
+        topic = F.when(F.col("decision") == "COMMIT", F.col("real_topic")).alias("topic")
+        spans = mine.groupBy("decision", "reason", topic, *QUEUE, landing).agg(
             F.count("*").alias("rows"),
             F.min("queue_offset").alias("low"),
             F.max("queue_offset").alias("high"),
@@ -48,8 +49,19 @@ class Digest:
 
     def spans(self, decision: str) -> list[Span]:
         """Where the half messages lie that were decided so."""
-        found = [row for row in self.rows if row["decision"] == decision]
-        return [Span(r["broker_name"], r["queue_id"], r["low"], r["high"], r["landing"]) for r in found]
+        found: dict[tuple[str, int, str], list[Row]] = {}
+        for row in self.rows:
+            if row["decision"] == decision:
+                found.setdefault((row["broker_name"], row["queue_id"], row["landing"]), []).append(row)
+        return [
+            Span(broker, queue, min(r["low"] for r in rows), max(r["high"] for r in rows), landing)
+            for (broker, queue, landing), rows in found.items()
+        ]
+
+    @property
+    def topics(self) -> list[str]:
+        """The topics that messages were committed to."""
+        return sorted({row["topic"] for row in self.rows if row["topic"] is not None})
 
 
 def by_reason(rows: Iterable[tuple[str, str | None, int]]) -> Counts:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 
 from pyspark.sql import functions as F
 
 from halfop.runs.digest import Counts, Digest
 from halfop.runs.inputs import Inputs, pinned
 from halfop.runs.plan import PLAN_APP, Plan
-from halfop.runs.record import EPOCH, Run, write_closed
+from halfop.runs.record import Run, write_closed
 from halfop.runs.sinks import SINK_TABLES, Sinks
 from halfop.summary import Summary, add_counts
 from halfop.warehouse.tables import Warehouse
@@ -60,14 +59,14 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary) -> None:
 
 
 def _arrived(inputs: Inputs) -> Arrived:
-    is_op = (F.col("decision") == "EARLY_OP").alias("is_op")
-    carried = {row["is_op"]: row["count"] for row in inputs.open_rows.groupBy(is_op).count().collect()}
+    halves, named = inputs.half_tally, inputs.named_tally
+    elsewhere = inputs.open_elsewhere
     return Arrived(
-        halves=inputs.arrived_halves.count(),
-        ops=inputs.ops.count(),
-        open_halves=carried.get(False, 0),
-        early_ops=carried.get(True, 0),
-        resumes=not inputs.resumes.isEmpty(),
+        halves=halves.arrived,
+        ops=inputs.op_rows,
+        open_halves=halves.rows - halves.arrived + elsewhere.get(False, 0),
+        early_ops=named.rows - named.arrived + elsewhere.get(True, 0),
+        resumes=inputs.any_resumes,
     )
 
 
@@ -114,11 +113,8 @@ def _report_rejects(warehouse: Warehouse, run: Run, summary: Summary) -> None:
 def _queues_behind(inputs: Inputs) -> Mapping[str, str]:
     """Queues whose clock is behind `now` by more than the check interval: their op log has not landed."""
     due = inputs.run.now - inputs.run.settings.rules.transaction_check_interval
-    behind = F.col("known_until").isNull() | (F.col("known_until") < F.lit(due))
-    until = F.unix_micros("known_until").alias("until")
-    rows = inputs.queues.where(behind).select("broker_name", "queue_id", until).limit(_MOST_QUEUES_NAMED).collect()
-    return {f"{row['broker_name']}/{row['queue_id']}": _instant(row["until"]) for row in rows}
-
-
-def _instant(since_epoch: int | None) -> str:
-    return "never" if since_epoch is None else (EPOCH + timedelta(microseconds=since_epoch)).isoformat()
+    behind = [clock for clock in inputs.clocks if clock.known_until is None or clock.known_until < due]
+    return {
+        f"{clock.broker_name}/{clock.queue_id}": "never" if clock.known_until is None else clock.known_until.isoformat()
+        for clock in behind[:_MOST_QUEUES_NAMED]
+    }

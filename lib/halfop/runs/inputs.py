@@ -10,11 +10,11 @@ from functools import cached_property
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rules import halves as h
 from halfop.rules import ops as o
-from halfop.rules.words import BLOCK_BITS, HALF_KEY, QUEUE, RuleColumns
-from halfop.runs.ranges import covers, spans_of
+from halfop.rules.words import HALF_KEY, RuleColumns
+from halfop.runs.clocks import Clock, clocks
+from halfop.runs.ranges import Tally, covers, spans_of, tally
 from halfop.runs.record import Run, Slice
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 
@@ -45,47 +45,69 @@ class Inputs:
         return self.decisions.where(F.col("open") & (F.col("run_id") == F.lit(self.run.run_id - 1)))
 
     @cached_property
+    def open_elsewhere(self) -> dict[bool, int]:
+        """Open rows that other slices of a backlog look at: halves (False) and waiting ops (True)."""
+        if self.run.slice.of == 1:
+            return {}
+        is_op = (F.col("decision") == "EARLY_OP").alias("is_op")
+        outside = self.open_rows.where(~in_slice(self.run.slice)).groupBy(is_op).count()
+        return {row["is_op"]: row["count"] for row in outside.collect()}
+
+    @cached_property
     def resumes(self) -> DataFrame:
         rows = self._landed("resumes").where(in_slice(self.run.slice))
         nth = F.row_number().over(Window.partitionBy(HALF_KEY).orderBy("resumed_at", "owner"))
         return rows.withColumn("nth", nth)
 
+    @cached_property
+    def any_resumes(self) -> bool:
+        return self.run.inputs_before["resumes"] != self.run.inputs["resumes"] and not self.resumes.isEmpty()
+
     def _landed(self, name: str) -> DataFrame:
         return self.warehouse.landed_between(name, self.run.inputs_before[name], self.run.inputs[name])
 
     @cached_property
+    def clocks(self) -> list[Clock]:
+        """How far each queue has landed."""
+        return clocks(self.warehouse.rows("landing_progress", self.run.inputs["landing_progress"]))
+
+    @cached_property
     def queues(self) -> DataFrame:
-        """How far each queue has landed, one row a queue."""
-        of_half, of_op = F.col("topic") == HALF_TOPIC, F.col("topic") == OP_TOPIC
-        known = F.max(F.when(of_op, F.struct("known_until")))["known_until"]
-        other = F.when(F.max(of_op), known).otherwise(F.max("known_until"))
-        return (
-            self.warehouse.read("landing_progress", self.run.inputs["landing_progress"])
-            .groupBy(QUEUE)
-            .agg(
-                other.alias("known_until"),
-                F.max(F.when(of_half, F.col("next_offset"))).alias("next_offset"),
-                F.min(F.when(of_half, F.col("first_offset"))).alias("first_offset"),
-                F.lit(True).alias("listed"),
-            )
-        )
+        """The clocks as rows; `listed` tells a queue that has one from a queue that has none."""
+        columns = "broker_name STRING, queue_id INT, known_until TIMESTAMP, next_offset BIGINT, first_offset BIGINT"
+        return self.warehouse.frame(self.clocks, columns).withColumn("listed", F.lit(True))
+
+    # ---- ops ----
 
     @cached_property
     def ops(self) -> DataFrame:
         """Arrived op rows with their faults, each once."""
-        if self.first and not _repeated(self.arrived_ops):
+        if self._ops_seen is None and not self._op_tally.repeated:
             return self.arrived_ops
-        return o.once_per_row(self.arrived_ops, self._ops_seen)
+        seen = self.arrived_ops.limit(0) if self._ops_seen is None else self._ops_seen
+        return o.once_per_row(self.arrived_ops, seen)
 
     @cached_property
-    def _ops_seen(self) -> DataFrame:
-        """Rows of earlier landings under the keys of arrived ones."""
-        ranges = None if self.first else spans_of(self.arrived_ops, "op_queue_offset")
+    def op_rows(self) -> int:
+        return self._op_tally.rows if self.ops is self.arrived_ops else self.ops.count()
+
+    @cached_property
+    def _op_tally(self) -> Tally:
+        """Bodies of one item run along the offsets, longer ones along the items."""
+        single = F.col("item") == 0
+        place = F.when(single, F.col("op_queue_offset")).otherwise(F.col("item").cast("bigint"))
+        group = [F.col("source"), F.when(single, F.lit(-1)).otherwise(F.col("op_queue_offset"))]
+        return tally(self.arrived_ops.withColumn("arrived", F.lit(True)), "op_queue_offset", place, group)
+
+    @cached_property
+    def _ops_seen(self) -> DataFrame | None:
+        """Rows of earlier landings under the keys of arrived ones; None where there can be none."""
         before = self.run.inputs_before["op_messages"]
-        if not ranges or before == NO_TABLE:
-            return self.arrived_ops.limit(0)
+        if self.first or before == NO_TABLE or not self._op_tally.rows:
+            return None
         all_ops = self.warehouse.read("op_messages", self.run.inputs["op_messages"])
-        older = all_ops.where(covers(ranges, "queue_offset") & (F.col("_metadata.row_commit_version") <= before))
+        near = all_ops.where(covers(self._op_tally.spans, "queue_offset"))
+        older = near.where(F.col("_metadata.row_commit_version") <= before)
         self.looked_back["op_messages"] = len(older.inputFiles())
         keys = self.arrived_ops.select(o.OP_KEY).distinct()
         return o.landed(older).join(keys, o.OP_KEY, "left_semi").select(self.arrived_ops.columns)
@@ -93,40 +115,77 @@ class Inputs:
     @cached_property
     def named(self) -> DataFrame:
         """Ops under the half keys that they name: arrived ones and those that wait."""
-        return o.as_named(self.ops).unionByName(o.waiting(self.open_rows.where(in_slice(self.run.slice))))
+        waiting = None if self.first else o.waiting(self.open_rows.where(in_slice(self.run.slice)))
+        return _with_earlier(o.as_named(self.ops), waiting)
+
+    @cached_property
+    def named_tally(self) -> Tally:
+        return tally(self.named, "queue_offset")
 
     @cached_property
     def ops_by_half(self) -> DataFrame:
         """The ops of each half key: `op` where no key has two, else `ops`, an array in (op offset, item) order."""
-        if _one_each(self.named):
-            return self.named
+        if not self.named_tally.repeated:
+            return self.named.drop("arrived")
         return self.named.groupBy(HALF_KEY).agg(F.sort_array(F.collect_list("op")).alias("ops"))
+
+    # ---- halves ----
+
+    @cached_property
+    def _open_halves(self) -> DataFrame:
+        return h.carried(self.open_rows.where(in_slice(self.run.slice)))
+
+    @cached_property
+    def half_tally(self) -> Tally:
+        """Arrived halves and open ones."""
+        keys = None if self.first else self._open_halves.select(HALF_KEY)
+        return tally(_with_earlier(self.arrived_halves.select(HALF_KEY), keys), "queue_offset")
 
     @cached_property
     def halves(self) -> DataFrame:
         """Every half message that this run may look at, one row a key."""
-        new = self.arrived_halves
-        if self.first and _one_each(new):
-            extras = F.array().cast(new.select(F.array(F.struct(h.COLUMNS)).alias("x")).schema["x"].dataType)
-            return new.withColumn("extras", extras)
-        known = h.carried(self.open_rows.where(in_slice(self.run.slice)))
-        rows = new.unionByName(known)
-        return h.one_per_key(rows if self.first else rows.unionByName(self._ended(known)))
+        rows = self.arrived_halves if self.first else self.arrived_halves.unionByName(self._open_halves)
+        ended = self._ended
+        if ended is None and not self.half_tally.repeated:
+            return h.nothing_else(rows)
+        return h.one_per_key(rows if ended is None else rows.unionByName(ended))
 
-    def _ended(self, known: DataFrame) -> DataFrame:
-        """What was decided about arrivals that match no open row: late ops, halves landed again, resumes."""
-        keys = self.arrived_halves.select(HALF_KEY)
-        landed = keys.unionByName(known.select(HALF_KEY))
-        strays = o.as_named(self.ops).select(HALF_KEY).join(landed, HALF_KEY, "left_anti")
-        strays = strays.unionByName(self.resumes.select(HALF_KEY))
-        wanted = [spans_of(keys, "queue_offset"), spans_of(strays, "queue_offset")]
-        if not any(wanted):
-            return known.limit(0)
-        rows = self.decisions.where(
-            ~F.col("open") & (covers(wanted[0], "queue_offset") | covers(wanted[1], "queue_offset"))
-        )
+    @cached_property
+    def _ended(self) -> DataFrame | None:
+        """What was decided about arrivals that match no open row: late ops, halves landed again, resumes.
+
+        None where nothing was; the bounds of the files that hold earlier decisions tell so without reading them.
+        """
+        if self.first:
+            return None
+        strays = self._strays
+        stray_spans = [] if strays is None else spans_of(strays, "queue_offset")
+        wanted = covers(self.half_tally.spans, "queue_offset") | covers(stray_spans, "queue_offset")
+        rows = self.decisions.where(~F.col("open") & wanted)
         self.looked_back["decisions"] = len(rows.inputFiles())
-        return h.ended(rows.join(keys.unionByName(strays).distinct(), HALF_KEY, "left_semi"))
+        if not self.looked_back["decisions"]:
+            return None
+        keys = self.arrived_halves.select(HALF_KEY)
+        keys = keys if strays is None else keys.unionByName(strays)
+        return h.ended(rows.join(keys.distinct(), HALF_KEY, "left_semi"))
+
+    @cached_property
+    def _strays(self) -> DataFrame | None:
+        """Half keys that an op or a resume names and that are neither open nor arrived."""
+        named = o.as_named(self.ops).select(HALF_KEY) if self._op_tally.rows else None
+        if named is not None:
+            landed = self.arrived_halves.select(HALF_KEY).unionByName(self._open_halves.select(HALF_KEY))
+            named = named.join(landed, HALF_KEY, "left_anti")
+        if not self.any_resumes:
+            return named
+        resumed = self.resumes.select(HALF_KEY)
+        return resumed if named is None else named.unionByName(resumed)
+
+
+def _with_earlier(arrived: DataFrame, earlier: DataFrame | None) -> DataFrame:
+    """Arrived rows and those of earlier runs, told apart by `arrived`."""
+    rows = arrived.withColumn("arrived", F.lit(True))
+    return rows if earlier is None else rows.unionByName(earlier.withColumn("arrived", F.lit(False)))
 
 
 def in_slice(part: Slice, column: str = "queue_offset") -> Column:
@@ -156,24 +215,3 @@ def pinned(warehouse: Warehouse, run: Run) -> Iterator[Inputs]:
 
 def _arrived(warehouse: Warehouse, run: Run, name: str) -> DataFrame:
     return warehouse.landed_between(name, run.inputs_before[name], run.inputs[name])
-
-
-def _one_each(rows: DataFrame) -> bool:
-    """No two rows under one half key: counted by bits, 64 offsets a group, so that next to nothing is shuffled."""
-    return not _collide(rows, [*map(F.col, QUEUE), F.shiftright("queue_offset", BLOCK_BITS)], F.col("queue_offset"))
-
-
-def _repeated(ops: DataFrame) -> bool:
-    """Two rows under one op key. Bodies of one item run along the offsets, longer ones along the items."""
-    single = F.col("item") == 0
-    place = F.when(single, F.col("op_queue_offset")).otherwise(F.col("item").cast("bigint"))
-    group = [F.when(single, F.lit(-1)).otherwise(F.col("op_queue_offset")), F.shiftright(place, BLOCK_BITS)]
-    return _collide(ops, [*map(F.col, QUEUE), F.col("source"), *group], place)
-
-
-def _collide(rows: DataFrame, group: list[Column], place: Column) -> bool:
-    bit = F.expr(f"shiftleft(1L, cast(place & {(1 << BLOCK_BITS) - 1} as int))")
-    groups = (
-        rows.withColumn("place", place).groupBy(*group).agg(F.count("*").alias("rows"), F.bit_or(bit).alias("bits"))
-    )
-    return not groups.where(F.col("rows") != F.bit_count("bits")).isEmpty()

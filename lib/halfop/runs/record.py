@@ -6,17 +6,14 @@ import os
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
-
-from pyspark.sql import Column, Row
-from pyspark.sql import functions as F
+from datetime import datetime, timezone
+from typing import Any
 
 from halfop.errors import HalfopError
 from halfop.rules import VERSION
 from halfop.settings import Settings
 from halfop.warehouse.tables import Warehouse
 
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 OPEN_APP = "halfop.runs.open"
 CLOSE_APP = "halfop.runs.close"
 # Landing commits halves, then ops, then progress: pinned the other way round, a run never believes ops complete
@@ -74,8 +71,7 @@ def last_run(warehouse: Warehouse) -> tuple[Run, bool] | None:
     run_id = warehouse.marker("runs", OPEN_APP)
     if run_id < 0:
         return None
-    # as a number: a collected timestamp is in the machine's own time zone
-    rows = warehouse.read("runs").where(F.col("run_id") == run_id).withColumn("now", F.unix_micros("now")).collect()
+    rows = warehouse.rows("runs", run_id=run_id)
     opened = [row for row in rows if row["event"] == "OPENED"]
     if not opened:
         raise HalfopError(
@@ -85,11 +81,11 @@ def last_run(warehouse: Warehouse) -> tuple[Run, bool] | None:
     return _run(opened[0]), any(row["event"] == "CLOSED" for row in rows)
 
 
-def _run(row: Row) -> Run:
+def _run(row: Mapping[str, Any]) -> Run:
     part = row["slice"]
     return Run(
         run_id=row["run_id"],
-        now=EPOCH + timedelta(microseconds=row["now"]),
+        now=row["now"],
         inputs=row["inputs"],
         inputs_before=row["inputs_before"],
         settings=Settings.from_json(row["settings"]),
@@ -99,35 +95,25 @@ def _run(row: Row) -> Run:
 
 
 def write_opened(warehouse: Warehouse, run: Run) -> None:
-    _write(warehouse, run, OPEN_APP, {"event": F.lit("OPENED"), "counts": _map({}), "seconds": _map({})})
+    _write(warehouse, run, OPEN_APP, {"event": "OPENED", "counts": {}, "seconds": {}})
 
 
 def write_closed(warehouse: Warehouse, run: Run, counts: Mapping[str, int], seconds: Mapping[str, float]) -> None:
-    _write(warehouse, run, CLOSE_APP, {"event": F.lit("CLOSED"), "counts": _map(counts), "seconds": _map(seconds)})
+    _write(warehouse, run, CLOSE_APP, {"event": "CLOSED", "counts": counts, "seconds": seconds})
 
 
-def _write(warehouse: Warehouse, run: Run, app: str, told: Mapping[str, Column]) -> None:
-    values = {
-        "run_id": F.lit(run.run_id),
-        "at": F.lit(wall_clock()),
-        "owner": F.lit(f"{socket.gethostname()}:{os.getpid()}"),
-        "now": F.lit(run.now),
-        "inputs": _map(run.inputs),
-        "inputs_before": _map(run.inputs_before),
-        "slice": F.struct(F.lit(run.slice.number).alias("number"), _longs(run.slice.bounds).alias("bounds")),
-        "settings": F.lit(run.settings.as_json()),
-        "rules_version": F.lit(run.rules_version),
-        "parked": F.lit(None),
+def _write(warehouse: Warehouse, run: Run, app: str, told: Mapping[str, object]) -> None:
+    row = {
+        "run_id": run.run_id,
+        "at": wall_clock(),
+        "owner": f"{socket.gethostname()}:{os.getpid()}",
+        "now": run.now,
+        "inputs": run.inputs,
+        "inputs_before": run.inputs_before,
+        "slice": {"number": run.slice.number, "bounds": list(run.slice.bounds)},
+        "settings": run.settings.as_json(),
+        "rules_version": run.rules_version,
+        "parked": None,
         **told,
     }
-    schema = warehouse.schema("runs")
-    row = warehouse.spark.range(1).select(*[values[f.name].cast(f.dataType).alias(f.name) for f in schema])
-    warehouse.append_once("runs", row.coalesce(1), app, run.run_id)
-
-
-def _map(values: Mapping[str, int] | Mapping[str, float]) -> Column:
-    return F.create_map(*[F.lit(part) for item in sorted(values.items()) for part in item])
-
-
-def _longs(values: tuple[int, ...]) -> Column:
-    return F.array(*[F.lit(value).cast("bigint") for value in values])
+    warehouse.append_rows_once("runs", [row], app, run.run_id)

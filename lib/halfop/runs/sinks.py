@@ -96,23 +96,22 @@ class Sinks:
 
     def _topics(self) -> list[TopicWrite]:
         """The run's topics and their directories; new ones get theirs in topics_index first."""
-        wanted = [row["real_topic"] for row in self._decided("COMMIT").select("real_topic").distinct().collect()]
-        known = self._directories(wanted)
-        if self._warehouse.marker("topics_index", f"{_SINK_APP}.topics_index") < self._run.run_id:
-            new = directories(wanted, self._directories())
-            self._index(new)
+        app = f"{_SINK_APP}.topics_index"
+        known = self._directories()
+        if self._warehouse.marker("topics_index", app) < self._run.run_id:
+            new = directories(self._digest.topics, known)
             known |= new
-        return [TopicWrite(topic, known[topic], f"{_SINK_APP}.topic") for topic in sorted(wanted)]
+            self._index(new, app)
+        return [TopicWrite(topic, known[topic], f"{_SINK_APP}.topic") for topic in self._digest.topics]
 
-    def _directories(self, topics: list[str] | None = None) -> dict[str, str]:
-        index = self._warehouse.read("topics_index").select("topic", "directory")
-        return {row["topic"]: row["directory"] for row in index.collect()}
+    def _directories(self) -> dict[str, str]:
+        return {row["topic"]: row["directory"] for row in self._warehouse.rows("topics_index")}
 
-    def _index(self, new: Mapping[str, str]) -> None:
-        if new:
-            rows = self._warehouse.frame(sorted(new.items()), "topic string, directory string")
-            run_id = F.lit(self._run.run_id).cast("bigint")
-            self._append("topics_index", rows.coalesce(1).withColumns({"run_id": run_id, "created_at": self._now}))
+    def _index(self, new: Mapping[str, str], app: str) -> None:
+        about = {"run_id": self._run.run_id, "created_at": self._run.now}
+        rows = [{"topic": topic, "directory": directory} | about for topic, directory in sorted(new.items())]
+        if rows:
+            self._warehouse.append_rows_once("topics_index", rows, app, self._run.run_id)
 
     # ---- given up, asked, refused ----
 

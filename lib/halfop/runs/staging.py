@@ -37,21 +37,30 @@ def write_topics(
 
     Returns the topics that failed; the others are written.
     """
-    files = _Files(warehouse, f"_staging/run-{run_id}-{uuid.uuid4().hex}")
+    staging = warehouse.path(f"_staging/run-{run_id}-{uuid.uuid4().hex}")
     try:
         stats = ",".join(table("real_topic").stats)
         staged_rows = rows.write.format("delta").option("delta.dataSkippingStatsColumns", stats)
-        staged_rows.partitionBy(TOPIC_NUMBER).save(files.path)
-        staged = files.by_topic()
+        staged_rows.partitionBy(TOPIC_NUMBER).save(staging)
+        staged = _by_topic(warehouse.files.read(f"{staging}/_delta_log/{0:020d}.json"))
         return side_by_side(
             {
-                topics[number].topic: _commit(warehouse, run_id, files, topics[number], found)
+                topics[number].topic: _commit(warehouse, run_id, staging, topics[number], found)
                 for number, found in staged.items()
             },
             threads,
         )
     finally:
-        files.remove()
+        warehouse.files.remove(staging)
+
+
+def _by_topic(commit: bytes) -> dict[int, list[dict[str, Any]]]:
+    """The staged files by topic number, as the staging table's only commit lists them."""
+    actions = [json.loads(line) for line in commit.splitlines()]
+    staged: dict[int, list[dict[str, Any]]] = {}
+    for add in (action["add"] for action in actions if "add" in action):
+        staged.setdefault(int(add["partitionValues"][TOPIC_NUMBER]), []).append(add)
+    return staged
 
 
 def side_by_side(tasks: Mapping[str, Callable[[], None]], threads: int) -> dict[str, Exception]:
@@ -63,13 +72,13 @@ def side_by_side(tasks: Mapping[str, Callable[[], None]], threads: int) -> dict[
 
 
 def _commit(
-    warehouse: Warehouse, run_id: int, files: _Files, topic: TopicWrite, staged: list[dict[str, Any]]
+    warehouse: Warehouse, run_id: int, staging: str, topic: TopicWrite, staged: list[dict[str, Any]]
 ) -> Callable[[], None]:
     def commit() -> None:
         path, spec = warehouse.path(f"topics/{topic.directory}"), table("real_topic")
         if warehouse.log.marker(path, topic.app) >= run_id:
             return
-        moved = [files.move(add, path) for add in staged]
+        moved = [_move(warehouse, f"{staging}/{unquote(add['path'])}", path, add) for add in staged]
         try:
             warehouse.log.commit_files(path, spec, topic.app, run_id, moved)
         except AlreadyWrittenError:
@@ -78,39 +87,6 @@ def _commit(
     return commit
 
 
-class _Files:
-    """The files of one staging table."""
-
-    def __init__(self, warehouse: Warehouse, name: str) -> None:
-        jvm: Any = warehouse.spark._jvm
-        jsc: Any = warehouse.spark._jsc
-        self.path = warehouse.path(name)
-        self._new_path = jvm.org.apache.hadoop.fs.Path
-        self._read = jvm.org.apache.commons.io.IOUtils.toString
-        self._utf8 = jvm.java.nio.charset.StandardCharsets.UTF_8
-        self._fs = self._new_path(self.path).getFileSystem(jsc.hadoopConfiguration())
-
-    def by_topic(self) -> dict[int, list[dict[str, Any]]]:
-        """The staged files by topic number, as the staging table's only commit lists them."""
-        stream = self._fs.open(self._new_path(f"{self.path}/_delta_log/{0:020d}.json"))
-        try:
-            actions = [json.loads(line) for line in self._read(stream, self._utf8).splitlines()]
-        finally:
-            stream.close()
-        staged: dict[int, list[dict[str, Any]]] = {}
-        for add in (action["add"] for action in actions if "add" in action):
-            staged.setdefault(int(add["partitionValues"][TOPIC_NUMBER]), []).append(add)
-        return staged
-
-    def move(self, add: dict[str, Any], folder: str) -> DataFile:
-        """Move a staged file into a table's folder, where it is invisible until committed."""
-        source = self._new_path(f"{self.path}/{unquote(add['path'])}")
-        target = self._new_path(folder, source.getName())
-        self._fs.mkdirs(target.getParent())
-        if not self._fs.rename(source, target):
-            raise OSError(f"could not move {source} to {target}")
-        qualified = self._fs.makeQualified(target).toString()
-        return DataFile(qualified, add["size"], add["modificationTime"], add.get("stats"))
-
-    def remove(self) -> None:
-        self._fs.delete(self._new_path(self.path), True)
+def _move(warehouse: Warehouse, source: str, folder: str, add: dict[str, Any]) -> DataFile:
+    """Into a table's folder, where the file is invisible until committed."""
+    return DataFile(warehouse.files.move(source, folder), add["size"], add["modificationTime"], add.get("stats"))

@@ -5,7 +5,8 @@ Delta Kernel is the public API for this and one of the jars that Delta's Spark c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from pyspark.sql.types import StructType
 
 from halfop.errors import HalfopError
 from halfop.warehouse.schema import TableSpec
+
+log = logging.getLogger("halfop.warehouse")
 
 ENGINE_INFO = "halfop"
 _FORGETS = "delta.setTransactionRetentionDuration"
@@ -77,11 +80,41 @@ class DeltaLog:
         try:
             builder = self._builder(path, spec, snapshot is None).withTransactionId(self._engine, app, run_id)
             transaction = builder.build(self._engine)
-            transaction.commit(self._engine, self._appends(transaction, spec.struct, files))
+            committed = transaction.commit(self._engine, self._appends(transaction, spec.struct, files))
+            self._maintain(path, committed)
         except Py4JJavaError as error:
             if _is(error, "ConcurrentTransactionException"):
                 raise AlreadyWrittenError(path) from None
             raise
+
+    def _maintain(self, path: str, committed: Any) -> None:
+        """Checkpoints, where one is due: without them a log grows slow to read. What is committed stays so."""
+        try:
+            for hook in committed.getPostCommitHooks():
+                hook.threadSafeInvoke(self._engine)
+        except Py4JJavaError as error:
+            log.warning("%s: upkeep of its log failed: %s", path, error.java_exception.getMessage())
+
+    def data_files(self, path: str, version: int | None, run_id: int | None) -> list[str] | None:
+        """The files of a table that may hold the run's rows; None where reading them takes more than Parquet."""
+        at = self._kernel.Table.forPath(self._engine, path)
+        engine = self._engine
+        snapshot = at.getLatestSnapshot(engine) if version is None else at.getSnapshotAsOfVersion(engine, version)
+        if snapshot.getProtocol().getMinReaderVersion() > 1:
+            return None
+        scan = snapshot.getScanBuilder()
+        if run_id is not None:
+            scan = scan.withFilter(self._equals("run_id", run_id))
+        found = scan.build().getScanFiles(engine)
+        add = self._kernel.internal.InternalScanFileUtils.getAddFileStatus
+        return [add(row).getPath() for batch in _each(found) for row in _each(batch.getRows())]
+
+    def _equals(self, column: str, value: int) -> Any:
+        expressions = self._kernel.expressions
+        operands = self._jvm.java.util.ArrayList()
+        operands.add(expressions.Column(column))
+        operands.add(expressions.Literal.ofLong(value))
+        return expressions.Predicate("=", operands)
 
     def create(self, path: str, spec: TableSpec) -> None:
         """An empty table; one that another process makes at the same moment is as good."""
@@ -118,6 +151,14 @@ class DeltaLog:
         to_closeable = kernel.internal.util.Utils.toCloseableIterator
         actions = kernel.Transaction.generateAppendActions(self._engine, state, to_closeable(rows.iterator()), context)
         return kernel.utils.CloseableIterable.inMemoryIterable(actions)
+
+
+def _each(closeable: Any) -> Iterator[Any]:
+    try:
+        while closeable.hasNext():
+            yield closeable.next()
+    finally:
+        closeable.close()
 
 
 def _is(error: Py4JJavaError, *names: str) -> bool:

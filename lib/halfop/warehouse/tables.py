@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import cast
+from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -16,7 +20,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from halfop.warehouse.delta_log import DeltaLog
+from halfop.warehouse.delta_log import AlreadyWrittenError, DataFile, DeltaLog
+from halfop.warehouse.files import Files
 from halfop.warehouse.schema import TableSpec, table
 
 NO_TABLE = -1
@@ -32,6 +37,10 @@ class Warehouse:
     @cached_property
     def log(self) -> DeltaLog:
         return DeltaLog(self.spark)
+
+    @cached_property
+    def files(self) -> Files:
+        return Files(self.spark, self.root)
 
     def path(self, name: str) -> str:
         return f"{self.root.rstrip('/')}/{name}"
@@ -59,7 +68,7 @@ class Warehouse:
         """A small frame of given values (`columns` as DDL), made without a Python worker."""
         struct = cast(StructType, StructType.fromDDL(columns))
         named = [dict(zip(struct.names, row, strict=True)) for row in rows]
-        return self.spark.createDataFrame(pa.Table.from_pylist(named, schema=to_arrow_schema(struct)))
+        return self.spark.createDataFrame(pa.Table.from_pylist(named, schema=to_arrow_schema(struct, timezone="UTC")))
 
     def landed_between(self, name: str, before: int, upto: int) -> DataFrame:
         """The rows that landed after version `before`, up to and with version `upto`."""
@@ -114,6 +123,42 @@ class Warehouse:
             if not lost or self.marker(name, app) < run_id:
                 raise
 
+    # ---- tables of few rows, without a Spark job ----
+
+    def rows(self, name: str, version: int | None = None, run_id: int | None = None) -> list[dict[str, Any]]:
+        """All rows of a small table, or one run's; times with their zone, UTC."""
+        if version == NO_TABLE or (version is None and self.version(name) == NO_TABLE):
+            return []
+        paths = self.log.data_files(self.path(name), version, run_id)
+        if paths is None:
+            parts = [self.read(name, version).toArrow()]
+        else:
+            schema = to_arrow_schema(table(name).struct, timezone="UTC")
+            parts = [_as_declared(_parquet(self.files.read(path)), schema) for path in paths]
+        found = [row for part in parts for row in part.to_pylist(maps_as_pydicts="strict")]
+        return [row for row in found if run_id is None or row["run_id"] == run_id]
+
+    def append_rows_once(self, name: str, rows: Sequence[Mapping[str, object]], app: str, run_id: int) -> None:
+        """As append_once, for a few rows of a table that has run_id."""
+        spec = table(name)
+        content = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_pylist(rows, schema=to_arrow_schema(spec.struct, timezone="UTC")), content)
+        file = self.files.write(f"{self.path(name)}/part-{uuid.uuid4()}.parquet", content.getvalue().to_pybytes())
+        bounds = {"minValues": {"run_id": run_id}, "maxValues": {"run_id": run_id}, "nullCount": {"run_id": 0}}
+        stats = json.dumps({"numRecords": len(rows)} | bounds)
+        with suppress(AlreadyWrittenError):
+            self.log.commit_files(self.path(name), spec, app, run_id, [DataFile(*file, stats)])
+
     def marker(self, name: str, app: str) -> int:
         """The last run that appended to the table under this app id; -1 where none did."""
         return self.log.marker(self.path(name), app)
+
+
+def _parquet(content: bytes) -> pa.Table:
+    return pq.read_table(pa.BufferReader(content), coerce_int96_timestamp_unit="us")
+
+
+def _as_declared(part: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A file's columns as the schema has them: one that an older version did not know is null."""
+    known = [part[f.name].cast(f.type) if f.name in part.column_names else pa.nulls(len(part), f.type) for f in schema]
+    return pa.Table.from_arrays(known, schema=schema)

@@ -1,0 +1,46 @@
+"""How far each queue's landing has come: the clock that its messages age by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+
+
+class Clock(NamedTuple):
+    """Until when the op log of a queue is known, and the half offsets that have landed."""
+
+    broker_name: str
+    queue_id: int
+    known_until: datetime | None
+    next_offset: int | None
+    first_offset: int | None
+
+
+def clocks(progress: Iterable[Mapping[str, Any]]) -> list[Clock]:
+    """From rows of landing_progress; a queue without a row for its op topic goes by the rows that it has."""
+    ordered = sorted(progress, key=_queue)
+    return [_clock(*queue, list(rows)) for queue, rows in groupby(ordered, key=_queue)]
+
+
+def _queue(row: Mapping[str, Any]) -> tuple[str, int]:
+    return row["broker_name"], row["queue_id"]
+
+
+def _clock(broker_name: str, queue_id: int, rows: list[Mapping[str, Any]]) -> Clock:
+    of_op = [row for row in rows if row["topic"] == OP_TOPIC]
+    of_half = [row for row in rows if row["topic"] == HALF_TOPIC]
+    return Clock(
+        broker_name,
+        queue_id,
+        known_until=max(_given(of_op or rows, "known_until"), default=None),
+        next_offset=max(_given(of_half, "next_offset"), default=None),
+        first_offset=min(_given(of_half, "first_offset"), default=None),
+    )
+
+
+def _given(rows: list[Mapping[str, Any]], column: str) -> list[Any]:
+    return [row[column] for row in rows if row[column] is not None]
