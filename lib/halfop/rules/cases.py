@@ -8,24 +8,34 @@ from pyspark.sql import functions as F
 from halfop.rules import halves as h
 from halfop.rules import ops as o
 from halfop.rules.lines import decide
-from halfop.rules.words import HALF_KEY, NO_TIME, QUEUE, RuleColumns, micros
+from halfop.rules.words import HALF_KEY, NO_TIME, QUEUE, RuleColumns, micros, own_immunity
 
 _CARRIED = ("CHECK", "WAIT", "EARLY_OP")
 
 
-def cases(halves: DataFrame, ops: DataFrame, resumes: DataFrame, queues: DataFrame, rules: RuleColumns) -> DataFrame:
+def cases(
+    halves: DataFrame, ops: DataFrame, resumes: DataFrame | None, queues: DataFrame, rules: RuleColumns
+) -> DataFrame:
     """Join halves (one a key) with the ops that name them, resumes and queue clocks.
 
     `ops` has a row a key: an array `ops`, or `op` where every key has but one; without lambdas Spark compiles the
     whole plan. A row without `state` holds ops whose half message has not landed.
     """
-    asked_for = resumes.groupBy(HALF_KEY).agg(F.min("resumed_at").alias("asked_for"))
     known = halves.withColumnsRenamed({"decision": "before", "reason": "before_reason"})
-    rows = known.join(ops, HALF_KEY, "full").join(F.broadcast(asked_for), HALF_KEY, "left")
+    # below the join, for else Spark repeats these wherever they are used
+    known = known.withColumns({"immunity": own_immunity(rules.timeout), "undeliverable": h.undeliverable()})
+    rows = _with_resumes(known.join(ops, HALF_KEY, "full"), resumes)
     rows = rows.join(F.broadcast(queues), QUEUE, "left").withColumn("clock", _clock(rules))
     winner = o.winner(rules) if _has_many(rows) else o.only_winner(rules)
     rows = rows.withColumn("winner", F.when(F.col("state").isNotNull(), winner))
     return _reopened(rows).withColumn("verdict", _verdict(rules))
+
+
+def _with_resumes(rows: DataFrame, resumes: DataFrame | None) -> DataFrame:
+    if resumes is None:
+        return rows.withColumn("asked_for", F.lit(None).cast("timestamp"))
+    asked_for = resumes.groupBy(HALF_KEY).agg(F.min("resumed_at").alias("asked_for"))
+    return rows.join(F.broadcast(asked_for), HALF_KEY, "left")
 
 
 def _has_many(rows: DataFrame) -> bool:

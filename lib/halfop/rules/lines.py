@@ -8,8 +8,8 @@ from typing import NamedTuple
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from halfop.rules.halves import NEW, undeliverable
-from halfop.rules.words import RuleColumns, micros, own_immunity
+from halfop.rules.halves import NEW
+from halfop.rules.words import RuleColumns, micros
 
 
 class Line(NamedTuple):
@@ -19,7 +19,7 @@ class Line(NamedTuple):
 
 
 def decide(rules: RuleColumns) -> Column:
-    """struct<decision, reason> of the row: a half message with its `clock` and `winner`."""
+    """struct<decision, reason> of the row: a half message with its `clock`, `winner`, `immunity`, `undeliverable`."""
     first, *others = [_result(line) for line in _lines(rules)]
     return reduce(lambda table, line: table.when(*line), others, F.when(*first))
 
@@ -31,8 +31,8 @@ def _lines(rules: RuleColumns) -> list[Line]:
     since_check = F.greatest(F.lit(0), clock - micros(F.col("last_checked_at")))
     asked = F.col("last_checked_at").isNotNull()
     answer_due = ~asked | (since_check >= rules.check_interval)
-    own = own_immunity(rules.timeout)
-    bad = F.when(F.col("state") == NEW, undeliverable())
+    own = F.col("immunity")
+    bad = F.when(F.col("state") == NEW, F.col("undeliverable"))
     answered = F.when(winner["from_check"].eqNullSafe(F.lit(True)), "CHECK").otherwise("PRODUCER")
     ask = rules.settings.ask
     return [

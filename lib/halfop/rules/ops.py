@@ -8,8 +8,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from halfop.rocketmq.names import END_TAG
-from halfop.rules.halves import ENDED, REJECTED, undeliverable
-from halfop.rules.words import RuleColumns, micros, own_immunity
+from halfop.rules.halves import ENDED, REJECTED
+from halfop.rules.words import RuleColumns, micros
 
 OP_KEY = ["broker_name", "queue_id", "op_queue_offset", "item", "source"]
 _FIELDS = [
@@ -83,7 +83,7 @@ def waiting(decisions: DataFrame) -> DataFrame:
 
 def fault_against_half(op: Column, rules: RuleColumns) -> Column:
     """The broker's checkPrepareMessage and rejectCommitOrRollback; null where the op is valid for the half message."""
-    own = own_immunity(rules.timeout)
+    own = F.col("immunity")
     took = micros(op["born_timestamp"]) - micros(F.col("born_timestamp"))
     unasked = op["header"] & op["from_check"].eqNullSafe(F.lit(False))
     return (
@@ -110,7 +110,7 @@ def only_winner(rules: RuleColumns) -> Column:
 
 def why_not_used(op: Column, rules: RuleColumns) -> Column:
     """Why an op that names a landed half message did not end it; null for the one that did."""
-    of_rejected = (F.col("state") == REJECTED) | ((F.col("state") == "NEW") & undeliverable().isNotNull())
+    of_rejected = (F.col("state") == REJECTED) | ((F.col("state") == "NEW") & F.col("undeliverable").isNotNull())
     end = F.when(F.col("state") == ENDED, F.col("before")).otherwise(F.col("winner")["outcome"])
     is_winner = (F.col("state") != ENDED) & op.eqNullSafe(F.col("winner"))
     return (

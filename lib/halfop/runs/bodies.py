@@ -19,14 +19,16 @@ _BROADCAST_ROWS = 50_000_000
 _SAME = [*HALF_KEY, *IDENTITY, "real_topic", "real_queue_id", "producer_group"]
 
 
-def with_bodies(inputs: Inputs, digest: Digest, decision: str, payload: list[str]) -> DataFrame:
+def with_bodies(inputs: Inputs, digest: Digest, decisions: list[str], payload: list[str]) -> DataFrame:
     """The half messages that the run decided so, each once, with the columns `payload` of their decisions."""
-    mine = (F.col("run_id") == inputs.run.run_id) & (F.col("decision") == decision)
+    mine = (F.col("run_id") == inputs.run.run_id) & F.col("decision").isin(decisions)
     decided = inputs.warehouse.read("decisions").where(mine)
     halves = inputs.warehouse.read("half_messages", inputs.run.inputs["half_messages"])
-    halves = halves.where(covers(digest.spans(decision), "queue_offset"))
-    once = _streamed(halves, decided.where(~F.col("repeated")), payload, digest.totals[decision])
-    return once.unionByName(_picked(halves, decided.where("repeated"), payload)) if digest.repeated(decision) else once
+    halves = halves.where(covers(digest.spans(decisions), "queue_offset"))
+    rows = sum(digest.totals[decision] for decision in decisions)
+    once = _streamed(halves, decided.where(~F.col("repeated")), payload, rows)
+    picked = digest.repeated(decisions)
+    return once.unionByName(_picked(halves, decided.where("repeated"), payload)) if picked else once
 
 
 def _streamed(halves: DataFrame, decided: DataFrame, payload: list[str], rows: int) -> DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from pyspark.sql import Row
@@ -43,15 +43,15 @@ class Digest:
     def totals(self) -> dict[str, int]:
         return {decision: sum(reasons.values()) for decision, reasons in self.counts.items()}
 
-    def repeated(self, decision: str) -> bool:
+    def repeated(self, decisions: Collection[str]) -> bool:
         """Whether one of the messages landed more than once."""
-        return any(row["repeated"] for row in self.rows if row["decision"] == decision)
+        return any(row["repeated"] for row in self.rows if row["decision"] in decisions)
 
-    def spans(self, decision: str) -> list[Span]:
+    def spans(self, decisions: Collection[str]) -> list[Span]:
         """Where the half messages lie that were decided so."""
         found: dict[tuple[str, int, str], list[Row]] = {}
         for row in self.rows:
-            if row["decision"] == decision:
+            if row["decision"] in decisions:
                 found.setdefault((row["broker_name"], row["queue_id"], row["landing"]), []).append(row)
         return [
             Span(broker, queue, min(r["low"] for r in rows), max(r["high"] for r in rows), landing)

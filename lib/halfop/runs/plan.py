@@ -26,7 +26,7 @@ class Plan:
     @cached_property
     def _cases(self) -> DataFrame:
         i = self._inputs
-        return c.cases(i.halves, i.ops_by_half, i.resumes, i.queues, self._rules)
+        return c.cases(i.halves, i.ops_by_half, i.resumes if i.any_resumes else None, i.queues, self._rules)
 
     @cached_property
     def decisions(self) -> DataFrame:
@@ -43,12 +43,9 @@ class Plan:
         i = self._inputs
         rows = c.remarkable(self._cases).persist()
         try:
-            found = [
-                c.rejected_ops(rows, self._rules),
-                c.faulty_ops(i.ops),
-                c.reused_keys(rows),
-                c.refused_resumes(rows, i.resumes),
-            ]
+            found = [c.rejected_ops(rows, self._rules), c.faulty_ops(i.ops), c.reused_keys(rows)]
+            if i.any_resumes:
+                found.append(c.refused_resumes(rows, i.resumes))
             yield reduce(DataFrame.unionByName, found)
         finally:
             rows.unpersist()

@@ -1,7 +1,7 @@
-"""Committed messages to one table a topic, in one pass over the bodies.
+"""Whole messages to many tables in one pass over the bodies.
 
-One Spark job writes the Parquet files of all topics into a staging table, partitioned by topic; then each topic's files
-move into its folder and become part of its table by one commit of the log. The commits run side by side.
+One Spark job writes the Parquet files of all tables into a staging table, partitioned by target; then each target's
+files move into its folder and become part of its table by one commit of the log. The commits run side by side.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import json
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
@@ -17,49 +18,56 @@ from urllib.parse import unquote
 from pyspark.sql import DataFrame
 
 from halfop.warehouse.delta_log import AlreadyWrittenError, DataFile
-from halfop.warehouse.schema import table
+from halfop.warehouse.schema import TableSpec
 from halfop.warehouse.tables import Warehouse
 
-TOPIC_NUMBER = "topic_no"
+TARGET = "target"
 
 
 @dataclass(frozen=True)
-class TopicWrite:
-    topic: str
-    directory: str
+class Target:
+    """A table that gets the messages decided so; of committed ones those of one topic, if each has its own."""
+
+    decision: str
+    path: str
+    spec: TableSpec
     app: str
+    topic: str = ""
 
 
-def write_topics(
-    warehouse: Warehouse, run_id: int, rows: DataFrame, topics: Mapping[int, TopicWrite], threads: int
+def write_staged(
+    warehouse: Warehouse, run_id: int, rows: DataFrame, targets: Mapping[int, Target], threads: int
 ) -> dict[str, Exception]:
-    """Append `rows` (with the topic's number) to the topics' tables, at most once for the run.
+    """Append `rows` (with their target's number) to the targets, at most once for the run.
 
-    Returns the topics that failed; the others are written.
+    Returns the targets that failed; the others are written. A target's files may have columns that it has not: all
+    null, and unseen by its readers.
     """
     staging = warehouse.path(f"_staging/run-{run_id}-{uuid.uuid4().hex}")
+    searched = sorted({column for target in targets.values() for column in target.spec.stats})
     try:
-        stats = ",".join(table("real_topic").stats)
-        staged_rows = rows.write.format("delta").option("delta.dataSkippingStatsColumns", stats)
-        staged_rows.partitionBy(TOPIC_NUMBER).save(staging)
-        staged = _by_topic(warehouse.files.read(f"{staging}/_delta_log/{0:020d}.json"))
-        return side_by_side(
-            {
-                topics[number].topic: _commit(warehouse, run_id, staging, topics[number], found)
-                for number, found in staged.items()
-            },
-            threads,
-        )
+        staged_rows = rows.write.format("delta").option("delta.dataSkippingStatsColumns", ",".join(searched))
+        staged_rows.partitionBy(TARGET).save(staging)
+        staged = _by_target(warehouse.files.read(f"{staging}/_delta_log/{0:020d}.json"))
+        tasks = {
+            _name(targets[number]): _commit(warehouse, run_id, staging, targets[number], found)
+            for number, found in staged.items()
+        }
+        return side_by_side(tasks, threads)
     finally:
         warehouse.files.remove(staging)
 
 
-def _by_topic(commit: bytes) -> dict[int, list[dict[str, Any]]]:
-    """The staged files by topic number, as the staging table's only commit lists them."""
+def _name(target: Target) -> str:
+    return f"topics/{target.topic}" if target.topic else target.path
+
+
+def _by_target(commit: bytes) -> dict[int, list[dict[str, Any]]]:
+    """The staged files by target number, as the staging table's only commit lists them."""
     actions = [json.loads(line) for line in commit.splitlines()]
     staged: dict[int, list[dict[str, Any]]] = {}
     for add in (action["add"] for action in actions if "add" in action):
-        staged.setdefault(int(add["partitionValues"][TOPIC_NUMBER]), []).append(add)
+        staged.setdefault(int(add["partitionValues"][TARGET]), []).append(add)
     return staged
 
 
@@ -72,21 +80,30 @@ def side_by_side(tasks: Mapping[str, Callable[[], None]], threads: int) -> dict[
 
 
 def _commit(
-    warehouse: Warehouse, run_id: int, staging: str, topic: TopicWrite, staged: list[dict[str, Any]]
+    warehouse: Warehouse, run_id: int, staging: str, target: Target, staged: list[dict[str, Any]]
 ) -> Callable[[], None]:
     def commit() -> None:
-        path, spec = warehouse.path(f"topics/{topic.directory}"), table("real_topic")
-        if warehouse.log.marker(path, topic.app) >= run_id:
+        path = warehouse.path(target.path)
+        if warehouse.log.marker(path, target.app) >= run_id:
             return
-        moved = [_move(warehouse, f"{staging}/{unquote(add['path'])}", path, add) for add in staged]
-        try:
-            warehouse.log.commit_files(path, spec, topic.app, run_id, moved)
-        except AlreadyWrittenError:
-            return  # another driver finished this run; VACUUM removes our files
+        moved = [_move(warehouse, staging, target, add) for add in staged]
+        with suppress(AlreadyWrittenError):  # another driver finished this run; VACUUM removes our files
+            warehouse.log.commit_files(path, target.spec, target.app, run_id, moved)
 
     return commit
 
 
-def _move(warehouse: Warehouse, source: str, folder: str, add: dict[str, Any]) -> DataFile:
+def _move(warehouse: Warehouse, staging: str, target: Target, add: dict[str, Any]) -> DataFile:
     """Into a table's folder, where the file is invisible until committed."""
-    return DataFile(warehouse.files.move(source, folder), add["size"], add["modificationTime"], add.get("stats"))
+    moved = warehouse.files.move(f"{staging}/{unquote(add['path'])}", warehouse.path(target.path))
+    return DataFile(moved, add["size"], add["modificationTime"], _stats(add, target.spec))
+
+
+def _stats(add: dict[str, Any], spec: TableSpec) -> str | None:
+    """The file's bounds of those columns that its table has."""
+    if not add.get("stats"):
+        return None
+    stats = json.loads(add["stats"])
+    for kind in ("minValues", "maxValues", "nullCount"):
+        stats[kind] = {name: value for name, value in stats.get(kind, {}).items() if name in spec.stats}
+    return json.dumps(stats)
