@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -105,12 +106,22 @@ class Inputs:
         before = self.run.inputs_before["op_messages"]
         if self.first or before == NO_TABLE or not self._op_tally.rows:
             return None
+        near = covers(self._op_tally.spans, "queue_offset")
+        files = self._files("op_messages", before, near)
+        if files == 0:
+            return None
         all_ops = self.warehouse.read("op_messages", self.run.inputs["op_messages"])
-        near = all_ops.where(covers(self._op_tally.spans, "queue_offset"))
-        older = near.where(F.col("_metadata.row_commit_version") <= before)
-        self.looked_back["op_messages"] = len(older.inputFiles())
+        older = all_ops.where(near & (F.col("_metadata.row_commit_version") <= before))
+        self.looked_back["op_messages"] = len(older.inputFiles()) if files is None else files
         keys = self.arrived_ops.select(o.OP_KEY).distinct()
         return o.landed(older).join(keys, o.OP_KEY, "left_semi").select(self.arrived_ops.columns)
+
+    def _files(self, name: str, version: int, condition: Column) -> int | None:
+        """How many files of an earlier version may hold such rows, by their bounds; None where its log has gone."""
+        try:
+            return len(self.warehouse.read(name, version).where(condition).inputFiles())
+        except PySparkException:
+            return None
 
     @cached_property
     def named(self) -> DataFrame:

@@ -1,0 +1,274 @@
+"""What a run leaves on disk: topics and their folders, an interrupted run, a failing sink, a dry run, exit statuses."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import model as m
+import pytest
+import rows as r
+from chispa import assert_df_equality
+from halfop.cli import Job, main
+from halfop.runs import finish, sinks, staging
+from halfop.runs.plan import Plan
+from halfop.runs.reconcile import Request, preview, reconcile
+from halfop.runs.record import last_run
+from halfop.warehouse import topics
+from halfop.warehouse.tables import Warehouse
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from strategies import op_rows
+
+NOW = 1_750_000_000_000
+RULES = m.Settings(check_max=1)
+QUEUE = ("b", 0)
+KNOWN = {QUEUE: NOW}
+
+
+def half(offset: int, topic: str = "T", **columns: Any) -> m.Half:
+    given: dict[str, Any] = {"commit_log_offset": offset * 100, "uniq_key": f"k{offset}", "group": "g", "real_qid": "1"}
+    given |= {"real_topic": topic, "born": NOW - 10_000, "store": NOW - 10_000}
+    return m.Half(*QUEUE, offset, **(given | columns))
+
+
+def ops(outcome: str, *offsets: int) -> list[m.Op]:
+    text = ",".join(map(str, offsets))
+    return op_rows(QUEUE, offsets[0], text, [outcome] * len(offsets), NOW - 1_000)
+
+
+def one_of_each(warehouse: Warehouse) -> None:
+    """A message to commit, to roll back, to ask about, to discard, to refuse, and two answers to one."""
+    halves = [half(0), half(1, "U"), half(2), half(3, check_times="1", store=NOW - 3_600_000), half(4, "a b"), half(5)]
+    both = [*ops("COMMIT", 0, 1, 5), *ops("ROLLBACK", 2), *op_rows(QUEUE, 9, "5", ["ROLLBACK"], NOW - 500)]
+    r.land(warehouse, [*halves, half(6)], both, NOW, KNOWN)
+
+
+# ---- topics and their folders ----
+
+LONG, RETRY = "L" * 127, "%RETRY%" + "r" * 248
+STRANGE = ["%RETRY%g", "%DLQ%g", "a|b", "Case", "case", "CASE", "_hidden", "-", LONG, RETRY]
+
+
+def test_hundreds_of_topics_in_one_run_each_find_their_table(warehouse: Warehouse) -> None:
+    names = [*STRANGE, *(f"topic-{n}" for n in range(120))]
+    halves = [half(n, name, body=name.encode()) for n, name in enumerate(names)]
+    r.land(warehouse, halves, ops("COMMIT", *range(len(names))), NOW, KNOWN)
+    r.run(warehouse, RULES, NOW, layout="per_topic")
+
+    index = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")}
+    assert sorted(index) == sorted(names)
+    folders = {path.name for path in Path(warehouse.path("topics")).iterdir()}
+    assert folders == set(index.values())
+    assert len({folder.lower() for folder in folders}) == len(names), "a file system that ignores case keeps them apart"
+    for name in STRANGE:
+        (row,) = warehouse.read(f"topics/{index[name]}").select("topic", "body").collect()
+        assert (row["topic"], bytes(row["body"])) == (name, name.encode())
+    written = [warehouse.log.marker(warehouse.path(f"topics/{folder}"), "halfop.sink.topic") for folder in folders]
+    assert written == [1] * len(names)
+
+
+def test_a_topic_keeps_its_folder_and_skips_runs_without_messages(warehouse: Warehouse) -> None:
+    r.land(warehouse, [half(0, "Case"), half(1, "Other")], ops("COMMIT", 0, 1), NOW, KNOWN)
+    r.run(warehouse, RULES, NOW, layout="per_topic")
+    before = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")}
+    r.land(warehouse, [half(2, "Case"), half(3, "case")], ops("COMMIT", 2, 3), NOW, KNOWN)
+    r.run(warehouse, RULES, NOW, layout="per_topic")
+    after = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")}
+    assert after == before | {"case": after["case"]}
+    assert warehouse.version(f"topics/{after['Other']}") == 0
+    assert warehouse.read(f"topics/{after['Case']}").count() == 2
+
+
+HOSTILE = ["..", "../x", "/x", "a/b", "a\\b", "", " ", "a\x00b", "x" * 4096, "%RETRY%" + "x" * 249, "..%2fx", "file:x"]
+
+
+def test_a_hostile_name_is_a_reject_and_never_a_path(warehouse: Warehouse) -> None:
+    names = [*HOSTILE, "ok"]
+    halves = [half(n, name) for n, name in enumerate(names)]
+    r.land(warehouse, halves, ops("COMMIT", *range(len(names))), NOW, KNOWN)
+    r.run(warehouse, RULES, NOW, layout="per_topic")
+    assert [path.name for path in Path(warehouse.path("topics")).iterdir()] == ["ok"]
+    assert warehouse.read("rejected").where("reason = 'BAD_REAL_TOPIC'").count() == len(HOSTILE)
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, *STRANGE])
+def test_a_folder_is_one_harmless_name(name: str) -> None:
+    (folder,) = topics.directories([name], {}).values()
+    assert len(folder) <= 100
+
+
+# ---- an interrupted run ----
+
+
+class Killed(BaseException):
+    """No handler of ours may catch it: it stands for a driver that is gone."""
+
+
+@contextmanager
+def dying(patch: pytest.MonkeyPatch, owner: object, name: str, after: bool) -> Iterator[None]:
+    """Dies in a function, before it does anything or after it has done all."""
+    real: Callable[..., Any] = getattr(owner, name)
+
+    def fatal(*args: Any, **options: Any) -> Any:
+        if after:
+            real(*args, **options)
+        raise Killed
+
+    with patch.context() as p:
+        p.setattr(owner, name, fatal)
+        yield
+
+
+STEPS: list[tuple[str, object, str, bool]] = [
+    ("before the plan", Plan, "commit", False),
+    ("after the plan", Plan, "commit", True),
+    ("before any sink", sinks.Sinks, "write", False),
+    ("between staging and the first table", staging, "_by_target", False),
+    ("between two tables", staging, "side_by_side", False),
+    ("after the messages", sinks, "write_staged", True),
+    ("before the rejects", sinks.Sinks, "_rejects", False),
+    ("before the close", finish, "write_closed", False),
+    ("after the close", finish, "write_closed", True),
+]
+QUICK = ["after the plan", "between two tables", "before the close"]  # the others: tests/run -m slow
+RESULTS = ["decisions", "trans_check_max_time", "check_requests", "rejected", "topics_index", "topics/T", "topics/U"]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    warehouse = Warehouse(spark, str(tmp_path_factory.mktemp("undisturbed") / "w"))
+    one_of_each(warehouse)
+    r.run(warehouse, RULES, NOW, layout="per_topic")
+    return warehouse
+
+
+@pytest.mark.parametrize(
+    "step", [pytest.param(s, id=s[0], marks=[pytest.mark.slow] * (s[0] not in QUICK)) for s in STEPS]
+)
+def test_a_run_that_dies_is_finished_by_the_next_start(
+    warehouse: Warehouse, undisturbed: Warehouse, monkeypatch: pytest.MonkeyPatch, step: tuple[str, object, str, bool]
+) -> None:
+    title, owner, name, after = step
+    one_of_each(warehouse)
+    with dying(monkeypatch, owner, name, after), pytest.raises(Killed):
+        r.run(warehouse, RULES, NOW, layout="per_topic")
+    summary = reconcile(warehouse, Request(r.settings(RULES, "per_topic"), r.instant(NOW)))
+    found = last_run(warehouse)
+    assert found is not None
+    assert found[1], "closed"
+    assert (summary.run_id, found[0].run_id) == (2, 2)
+    assert any("finished run 1" in note for note in summary.notes) is (title != "after the close")
+    same_first_run(warehouse, undisturbed)
+    assert not list(Path(warehouse.path("_staging")).glob("*")), "what was staged is gone"
+
+
+def same_first_run(warehouse: Warehouse, expected: Warehouse) -> None:
+    for name in RESULTS:
+        ours, theirs = (_first_run(each, name) for each in (warehouse, expected))
+        assert_df_equality(ours, theirs, ignore_row_order=True, ignore_nullable=True)
+
+
+def _first_run(warehouse: Warehouse, name: str) -> DataFrame:
+    rows = warehouse.read(name).where(F.col("run_id") == 1)
+    return rows.drop("properties")  # a map cannot be ordered
+
+
+def test_a_sink_that_fails_stops_no_other_and_is_made_up_for(warehouse: Warehouse, undisturbed: Warehouse) -> None:
+    one_of_each(warehouse)
+    blocked = Path(warehouse.path("topics/U"))
+    blocked.parent.mkdir(parents=True)
+    blocked.write_text("a file where the table's folder should be")
+    request = Request(r.settings(RULES, "per_topic"), r.instant(NOW))
+    summary = reconcile(warehouse, request)
+    assert summary.status == 1
+    assert list(summary.extra["failed_sinks"]) == ["topics/U"]
+    assert warehouse.read("topics/T").count() == 2
+    assert warehouse.read("check_requests").count() == 1
+    blocked.unlink()
+    assert reconcile(warehouse, request).status == 0
+    same_first_run(warehouse, undisturbed)
+
+
+# ---- dry run, exit status ----
+
+
+def test_a_dry_run_tells_what_a_run_would_decide_and_writes_nothing(warehouse: Warehouse) -> None:
+    one_of_each(warehouse)
+    before = sorted(str(path) for path in Path(warehouse.root).rglob("*"))
+    summary, sample = preview(warehouse, Request(r.settings(RULES), r.instant(NOW)))
+    assert sorted(str(path) for path in Path(warehouse.root).rglob("*")) == before
+    assert summary.decisions == r.run(warehouse, RULES, NOW).decisions
+    assert {row["decision"] for row in sample} == set(summary.decisions) - {"WAIT"}
+
+
+def _job() -> Job:
+    spec = importlib.util.spec_from_file_location("reconcile_job", Path(__file__).parents[1] / "jobs" / "reconcile.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    job: Job = module.JOB
+    return job
+
+
+def _called(warehouse: Warehouse, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, Any]]:
+    status = main(_job(), ["--warehouse", warehouse.root, *options])
+    return status, json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+@pytest.fixture
+def quiet_again() -> Iterator[None]:
+    """What a job changes in logging, undone."""
+    root = logging.getLogger()
+    handlers = list(root.handlers)
+    yield
+    root.handlers = handlers
+    logging.captureWarnings(False)
+
+
+@pytest.mark.usefixtures("quiet_again")
+def test_exit_statuses(warehouse: Warehouse, capsys: pytest.CaptureFixture[str]) -> None:
+    status, told = _called(warehouse, capsys)
+    assert (status, "nothing has landed" in told["notes"][0]) == (0, True)
+    one_of_each(warehouse)
+    at = ["--now", str(NOW)]
+    assert _called(warehouse, capsys, "--dry-run", *at)[0] == 0
+    status, told = _called(warehouse, capsys, "--fail-on", "conflicts", *at)
+    assert (status, told["rejected"]["OP.CONFLICT"]) == (5, 1)
+    assert _called(warehouse, capsys, "--fail-on", "conflicts", *at)[0] == 0, "told once"
+    status, told = _called(warehouse, capsys, "--now", str(NOW - 1))
+    assert (status, "time never goes back" in told["error"]) == (2, True)
+    status, told = _called(warehouse, capsys, "--now", "9999-01-01")
+    assert (status, "--allow-future" in told["error"]) == (2, True)
+
+
+# ---- files that are not read ----
+
+
+def test_an_incremental_run_opens_no_file_of_earlier_decisions(warehouse: Warehouse) -> None:
+    spark = warehouse.spark
+    spark.conf.set("spark.databricks.delta.stats.skipping", "true")
+    try:
+        looked_back = []
+        for n in range(3):
+            first = n * 10
+            r.land(
+                warehouse,
+                [half(o) for o in range(first, first + 10)],
+                ops("COMMIT", *range(first, first + 10)),
+                NOW,
+                KNOWN,
+            )
+            looked_back.append(r.run(warehouse, RULES, NOW).extra["files_looked_back_into"])
+        assert all(n == 0 for looked in looked_back for n in looked.values()), looked_back
+        r.land(warehouse, [], ops("ROLLBACK", 5), NOW, KNOWN)
+        assert r.run(warehouse, RULES, NOW).extra["files_looked_back_into"] == {"decisions": 1}
+        assert warehouse.read("rejected").where("reason = 'CONFLICT'").count() == 1
+    finally:
+        spark.conf.set("spark.databricks.delta.stats.skipping", "false")
