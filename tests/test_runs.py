@@ -195,6 +195,26 @@ def test_a_sink_that_fails_stops_no_other_and_is_made_up_for(warehouse: Warehous
     same_first_run(warehouse, undisturbed)
 
 
+def test_a_body_that_is_gone_fails_the_run(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    one_of_each(warehouse)
+    with dying(monkeypatch, sinks.Sinks, "write", False), pytest.raises(Killed):
+        r.run(warehouse, RULES, NOW)
+    real = Warehouse.read
+
+    def without_one(self: Warehouse, name: str, version: int | None = None) -> DataFrame:
+        rows = real(self, name, version)
+        return rows.where("queue_offset != 1") if name == "half_messages" else rows
+
+    monkeypatch.setattr(Warehouse, "read", without_one)
+    summary = reconcile(warehouse, Request(r.settings(RULES), r.instant(NOW)))
+    assert summary.status == 1
+    assert "is due 3 messages, but half_messages has 2" in summary.extra["failed_sinks"]["messages"]
+    assert warehouse.version("real_topics") == -1
+    found = last_run(warehouse)
+    assert found is not None
+    assert not found[1], "still open"
+
+
 # ---- dry run, exit status ----
 
 

@@ -59,9 +59,13 @@ class Digest:
         ]
 
     @property
-    def topics(self) -> list[str]:
-        """The topics that messages were committed to."""
-        return sorted({row["topic"] for row in self.rows if row["topic"] is not None})
+    def topics(self) -> dict[str, int]:
+        """The topics that messages were committed to, with their number."""
+        found: dict[str, int] = {}
+        for row in self.rows:
+            if row["topic"] is not None:
+                found[row["topic"]] = found.get(row["topic"], 0) + row["rows"]
+        return dict(sorted(found.items()))
 
 
 def by_reason(rows: Iterable[tuple[str, str | None, int]]) -> Counts:

@@ -48,7 +48,7 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary) -> None:
         _report(summary, inputs, digest, arrived)
     if failed:
         summary.status = 1
-        summary.extra["failed_sinks"] = {name: str(error).splitlines()[0][:300] for name, error in failed.items()}
+        summary.extra["failed_sinks"] = {name: _first_line(error) for name, error in failed.items()}
         return
     if leftovers or "REJECT" in digest.counts:
         _report_rejects(warehouse, run, summary)
@@ -78,6 +78,10 @@ def _leftovers(digest: Digest, arrived: Arrived) -> bool:
     after_discard = sum(reasons.get("AFTER_DISCARD", 0) for reasons in digest.counts.values())
     decided = sum(totals.values()) - after_discard
     return arrived.resumes or arrived.ops + arrived.early_ops != used or arrived.halves + arrived.open_halves != decided
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
 
 
 def _flat(counts: Counts) -> dict[str, int]:

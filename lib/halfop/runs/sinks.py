@@ -77,13 +77,19 @@ class Sinks:
         """The tables that get messages."""
         found = self._topics() if "COMMIT" in self._digest.counts else []
         others = [decision for decision in ("DISCARD", "CHECK") if decision in self._digest.counts]
-        return found + [_whole_table(decision, SINK_TABLES[decision]) for decision in others]
+        return found + [self._whole_table(decision, SINK_TABLES[decision]) for decision in others]
 
     def _topics(self) -> list[Target]:
         if self._run.settings.topics.layout == "single":
-            return [_whole_table("COMMIT", "real_topics")]
-        spec, app = table("real_topic"), f"{_SINK_APP}.topic"
-        return [Target("COMMIT", f"topics/{d}", spec, app, topic) for topic, d in self._directories().items()]
+            return [self._whole_table("COMMIT", "real_topics")]
+        spec, app, rows = table("real_topic"), f"{_SINK_APP}.topic", self._digest.topics
+        return [
+            Target("COMMIT", f"topics/{directory}", spec, app, rows[topic], topic)
+            for topic, directory in self._directories().items()
+        ]
+
+    def _whole_table(self, decision: str, name: str) -> Target:
+        return Target(decision, name, table(name), f"{_SINK_APP}.{name}", self._digest.totals[decision])
 
     def _directories(self) -> dict[str, str]:
         """The run's topics and their directories; new ones get theirs in topics_index first."""
@@ -116,7 +122,3 @@ class Sinks:
             run_id = F.lit(self._run.run_id).cast("bigint")
             rows = rows.withColumns({"run_id": run_id, "rejected_at": F.lit(self._run.now)})
             self._warehouse.append_once("rejected", rows, f"{_SINK_APP}.rejected", self._run.run_id)
-
-
-def _whole_table(decision: str, name: str) -> Target:
-    return Target(decision, name, table(name), f"{_SINK_APP}.{name}")

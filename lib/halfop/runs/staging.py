@@ -17,6 +17,7 @@ from urllib.parse import unquote
 
 from pyspark.sql import DataFrame
 
+from halfop.errors import HalfopError
 from halfop.warehouse.delta_log import AlreadyWrittenError, DataFile
 from halfop.warehouse.schema import TableSpec
 from halfop.warehouse.tables import Warehouse
@@ -26,12 +27,13 @@ TARGET = "target"
 
 @dataclass(frozen=True)
 class Target:
-    """A table that gets the messages decided so; of committed ones those of one topic, if each has its own."""
+    """A table that gets the `rows` messages decided so; of committed ones those of one topic, if each has its own."""
 
     decision: str
     path: str
     spec: TableSpec
     app: str
+    rows: int
     topic: str = ""
 
 
@@ -49,6 +51,7 @@ def write_staged(
         staged_rows = rows.write.format("delta").option("delta.dataSkippingStatsColumns", ",".join(searched))
         staged_rows.partitionBy(TARGET).save(staging)
         staged = _by_target(warehouse.files.read(f"{staging}/_delta_log/{0:020d}.json"))
+        _all_there(targets, staged)
         tasks = {
             _name(targets[number]): _commit(warehouse, run_id, staging, targets[number], found)
             for number, found in staged.items()
@@ -56,6 +59,17 @@ def write_staged(
         return side_by_side(tasks, threads)
     finally:
         warehouse.files.remove(staging)
+
+
+def _all_there(targets: Mapping[int, Target], staged: Mapping[int, list[dict[str, Any]]]) -> None:
+    """Every decided message is staged, once: a body that is gone must not end in a run that closes without it."""
+    for number, target in targets.items():
+        found = sum(json.loads(add["stats"])["numRecords"] for add in staged.get(number, []))
+        if found != target.rows:
+            raise HalfopError(
+                f"{_name(target)} is due {target.rows} messages, but half_messages has {found} of them; has it been "
+                "trimmed, overwritten or restored? Nothing was written"
+            )
 
 
 def _name(target: Target) -> str:
@@ -99,10 +113,8 @@ def _move(warehouse: Warehouse, staging: str, target: Target, add: dict[str, Any
     return DataFile(moved, add["size"], add["modificationTime"], _stats(add, target.spec))
 
 
-def _stats(add: dict[str, Any], spec: TableSpec) -> str | None:
+def _stats(add: dict[str, Any], spec: TableSpec) -> str:
     """The file's bounds of those columns that its table has."""
-    if not add.get("stats"):
-        return None
     stats = json.loads(add["stats"])
     for kind in ("minValues", "maxValues", "nullCount"):
         stats[kind] = {name: value for name, value in stats.get(kind, {}).items() if name in spec.stats}

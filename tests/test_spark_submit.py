@@ -1,0 +1,66 @@
+"""The entry script itself: from any directory, through a link, with spaces in paths, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[1] / "spark-submit.sh"
+
+
+def called(*arguments: str, script: Path = SCRIPT, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(script), *arguments], cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
+
+
+@pytest.fixture
+def link(tmp_path: Path) -> Path:
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    path = folder / "halfop link"
+    path.symlink_to(SCRIPT)
+    return path
+
+
+def test_help_names_every_job(link: Path, tmp_path: Path) -> None:
+    told = called("--help", script=link, cwd=tmp_path)
+    assert told.returncode == 0
+    for job in (SCRIPT.parent / "jobs").glob("[!_]*.py"):
+        assert f"\n  {job.stem} " in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ([], "which job?"),
+        (["nosuch"], "no job 'nosuch'"),
+        (["../jobs/land"], "no job '../jobs/land'"),
+        (["--nosuch", "x", "reconcile"], "no option --nosuch"),
+        (["--conf"], "--conf needs a value"),
+    ],
+)
+def test_what_cannot_run_is_status_2_and_says_why(arguments: list[str], why: str) -> None:
+    told = called(*arguments)
+    assert (told.returncode, told.stdout) == (2, "")
+    assert why in told.stderr
+
+
+def test_a_job_runs_through_spark_submit_and_ends_with_its_summary(link: Path, tmp_path: Path) -> None:
+    warehouse = tmp_path / "ware house"
+    told = called(
+        "--conf", "spark.ui.enabled=false", "reconcile", "--warehouse", str(warehouse), script=link, cwd=tmp_path
+    )
+    assert told.returncode == 0, told.stderr
+    summary = json.loads(told.stdout.splitlines()[-1])
+    assert (summary["job"], summary["status"]) == ("reconcile", 0)
+    assert "nothing has landed" in summary["notes"][0]
+    assert not list(warehouse.glob("[!.]*")), "an empty warehouse stays empty"
+
+
+def test_a_jobs_error_is_its_exit_status(tmp_path: Path) -> None:
+    told = called("reconcile", "--now", "yesterday", "--warehouse", str(tmp_path / "w"))
+    assert told.returncode == 2
+    assert "expected an instant" in told.stderr
+    assert json.loads(told.stdout.splitlines()[-1])["status"] == 2
