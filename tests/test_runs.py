@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import logging
 from collections.abc import Callable, Iterator
@@ -17,9 +18,12 @@ from chispa import assert_df_equality
 from halfop.cli import Job, main
 from halfop.runs import finish, sinks, staging
 from halfop.runs.plan import Plan
+from halfop.runs.projections import projections
 from halfop.runs.reconcile import Request, preview, reconcile
-from halfop.runs.record import last_run
+from halfop.runs.record import Run, last_run
 from halfop.warehouse import topics
+from halfop.warehouse.delta_log import DeltaLog
+from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -111,26 +115,31 @@ class Killed(BaseException):
 
 
 @contextmanager
-def dying(patch: pytest.MonkeyPatch, owner: object, name: str, after: bool) -> Iterator[None]:
-    """Dies in a function, before it does anything or after it has done all."""
+def dying(patch: pytest.MonkeyPatch, owner: object, name: str, after: bool, at_call: int = 1) -> Iterator[None]:
+    """Dies in the nth call of a function, before it does anything or after it has done all."""
     real: Callable[..., Any] = getattr(owner, name)
+    calls = itertools.count(1)
 
     def fatal(*args: Any, **options: Any) -> Any:
-        if after:
-            real(*args, **options)
-        raise Killed
+        dies = next(calls) == at_call
+        if after or not dies:
+            result = real(*args, **options)
+        if dies:
+            raise Killed
+        return result
 
     with patch.context() as p:
         p.setattr(owner, name, fatal)
         yield
 
 
-STEPS: list[tuple[str, object, str, bool]] = [
+STEPS: list[tuple[str, Any, str, bool] | tuple[str, Any, str, bool, int]] = [
     ("before the plan", Plan, "commit", False),
     ("after the plan", Plan, "commit", True),
     ("before any sink", sinks.Sinks, "write", False),
     ("between staging and the first table", staging, "_by_target", False),
-    ("between two tables", staging, "side_by_side", False),
+    ("before the first table", staging, "side_by_side", False),
+    ("between two tables", DeltaLog, "commit_files", False, 4),  # after the run's opening, topics_index and one table
     ("after the messages", sinks, "write_staged", True),
     ("before the rejects", sinks.Sinks, "_rejects", False),
     ("before the close", finish, "write_closed", False),
@@ -152,11 +161,14 @@ def undisturbed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Warehou
     "step", [pytest.param(s, id=s[0], marks=[pytest.mark.slow] * (s[0] not in QUICK)) for s in STEPS]
 )
 def test_a_run_that_dies_is_finished_by_the_next_start(
-    warehouse: Warehouse, undisturbed: Warehouse, monkeypatch: pytest.MonkeyPatch, step: tuple[str, object, str, bool]
+    warehouse: Warehouse,
+    undisturbed: Warehouse,
+    monkeypatch: pytest.MonkeyPatch,
+    step: tuple[str, Any, str, bool] | tuple[str, Any, str, bool, int],
 ) -> None:
-    title, owner, name, after = step
+    title, *where = step
     one_of_each(warehouse)
-    with dying(monkeypatch, owner, name, after), pytest.raises(Killed):
+    with dying(monkeypatch, *where), pytest.raises(Killed):
         r.run(warehouse, RULES, NOW, layout="per_topic")
     summary = reconcile(warehouse, Request(r.settings(RULES, "per_topic"), r.instant(NOW)))
     found = last_run(warehouse)
@@ -193,6 +205,15 @@ def test_a_sink_that_fails_stops_no_other_and_is_made_up_for(warehouse: Warehous
     blocked.unlink()
     assert reconcile(warehouse, request).status == 0
     same_first_run(warehouse, undisturbed)
+
+
+def test_each_tables_columns_are_all_written(warehouse: Warehouse) -> None:
+    assert warehouse.spark is not None, "expressions need a session"
+    run = Run(1, r.instant(NOW), {}, {}, r.settings(RULES))
+    columns = {decision: sorted(projection) for decision, projection in projections(run).items()}
+    tables = {"COMMIT": "real_topic", "DISCARD": "trans_check_max_time", "CHECK": "check_requests"}
+    assert columns == {decision: sorted(table(name).names) for decision, name in tables.items()}
+    assert table("real_topics").names == table("real_topic").names
 
 
 def test_a_body_that_is_gone_fails_the_run(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:

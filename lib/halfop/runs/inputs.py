@@ -45,6 +45,10 @@ class Inputs:
         """CHECK, WAIT and EARLY_OP rows of the run before."""
         return self.decisions.where(F.col("open") & (F.col("run_id") == F.lit(self.run.run_id - 1)))
 
+    @property
+    def _open_here(self) -> DataFrame:
+        return self.open_rows.where(in_slice(self.run.slice))
+
     @cached_property
     def open_elsewhere(self) -> dict[bool, int]:
         """Open rows that other slices of a backlog look at: halves (False) and waiting ops (True)."""
@@ -56,16 +60,13 @@ class Inputs:
 
     @cached_property
     def resumes(self) -> DataFrame:
-        rows = self._landed("resumes").where(in_slice(self.run.slice))
+        rows = _arrived(self.warehouse, self.run, "resumes")
         nth = F.row_number().over(Window.partitionBy(HALF_KEY).orderBy("resumed_at", "owner"))
         return rows.withColumn("nth", nth)
 
     @cached_property
     def any_resumes(self) -> bool:
         return self.run.inputs_before["resumes"] != self.run.inputs["resumes"] and not self.resumes.isEmpty()
-
-    def _landed(self, name: str) -> DataFrame:
-        return self.warehouse.landed_between(name, self.run.inputs_before[name], self.run.inputs[name])
 
     @cached_property
     def clocks(self) -> list[Clock]:
@@ -126,8 +127,7 @@ class Inputs:
     @cached_property
     def named(self) -> DataFrame:
         """Ops under the half keys that they name: arrived ones and those that wait."""
-        waiting = None if self.first else o.waiting(self.open_rows.where(in_slice(self.run.slice)))
-        return _with_earlier(o.as_named(self.ops), waiting)
+        return _with_earlier(o.as_named(self.ops), None if self.first else o.waiting(self._open_here))
 
     @cached_property
     def named_tally(self) -> Tally:
@@ -144,7 +144,7 @@ class Inputs:
 
     @cached_property
     def _open_halves(self) -> DataFrame:
-        return h.carried(self.open_rows.where(in_slice(self.run.slice)))
+        return h.carried(self._open_here)
 
     @cached_property
     def half_tally(self) -> Tally:
@@ -210,8 +210,8 @@ def in_slice(part: Slice, column: str = "queue_offset") -> Column:
 def pinned(warehouse: Warehouse, run: Run) -> Iterator[Inputs]:
     """The run's inputs; what arrived is kept at hand where reading it again costs more."""
     rules = RuleColumns(run.settings.rules, run.now)
-    halves = h.landed(_arrived(warehouse, run, "half_messages").where(in_slice(run.slice)), rules)
-    ops = o.landed(_arrived(warehouse, run, "op_messages").where(in_slice(run.slice, "half_offset")))
+    halves = h.landed(_arrived(warehouse, run, "half_messages"), rules)
+    ops = o.landed(_arrived(warehouse, run, "op_messages", "half_offset"))
     inputs = Inputs(warehouse, run, rules, halves, ops)
     if inputs.first:
         yield inputs
@@ -224,5 +224,7 @@ def pinned(warehouse: Warehouse, run: Run) -> Iterator[Inputs]:
         inputs.arrived_ops.unpersist()
 
 
-def _arrived(warehouse: Warehouse, run: Run, name: str) -> DataFrame:
-    return warehouse.landed_between(name, run.inputs_before[name], run.inputs[name])
+def _arrived(warehouse: Warehouse, run: Run, name: str, half_offset: str = "queue_offset") -> DataFrame:
+    """What landed since the run before, of this run's slice."""
+    rows = warehouse.landed_between(name, run.inputs_before[name], run.inputs[name])
+    return rows.where(in_slice(run.slice, half_offset))

@@ -52,7 +52,8 @@ class Sinks:
         decisions = sorted({target.decision for target in due.values()})
         payload = sorted({column for decision in decisions for column in PAYLOAD[decision]})
         rows = with_bodies(self._inputs, self._digest, decisions, ["decision", *payload])
-        columns = merged({decision: projections(self._run)[decision] for decision in decisions})
+        each = projections(self._run)
+        columns = merged({decision: each[decision] for decision in decisions})
         tasks = self._tasks(sum(self._digest.totals[decision] for decision in decisions), len(due))
         return self._numbered(rows, due).coalesce(tasks).select(*columns, TARGET)
 

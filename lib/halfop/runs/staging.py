@@ -86,11 +86,17 @@ def _by_target(commit: bytes) -> dict[int, list[dict[str, Any]]]:
 
 
 def side_by_side(tasks: Mapping[str, Callable[[], None]], threads: int) -> dict[str, Exception]:
-    """Run all tasks, a failing one stops no other; returns what failed."""
+    """Run all tasks, a failing one stops no other; returns what failed. What is no Exception ends the run as it is."""
     with ThreadPoolExecutor(threads) as pool:
         running = {name: pool.submit(task) for name, task in tasks.items()}
-    failed = {name: future.exception() for name, future in running.items()}
-    return {name: error for name, error in failed.items() if isinstance(error, Exception)}
+    failed: dict[str, Exception] = {}
+    for name, future in running.items():
+        error = future.exception()
+        if isinstance(error, Exception):
+            failed[name] = error
+        elif error is not None:
+            raise error
+    return failed
 
 
 def _commit(

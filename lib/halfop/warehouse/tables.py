@@ -68,7 +68,7 @@ class Warehouse:
         """A small frame of given values (`columns` as DDL), made without a Python worker."""
         struct = cast(StructType, StructType.fromDDL(columns))
         named = [dict(zip(struct.names, row, strict=True)) for row in rows]
-        return self.spark.createDataFrame(pa.Table.from_pylist(named, schema=to_arrow_schema(struct, timezone="UTC")))
+        return self.spark.createDataFrame(pa.Table.from_pylist(named, schema=_arrow(struct)))
 
     def landed_between(self, name: str, before: int, upto: int) -> DataFrame:
         """The rows that landed after version `before`, up to and with version `upto`."""
@@ -133,7 +133,7 @@ class Warehouse:
         if paths is None:
             parts = [self.read(name, version).toArrow()]
         else:
-            schema = to_arrow_schema(table(name).struct, timezone="UTC")
+            schema = _arrow(table(name).struct)
             parts = [_as_declared(_parquet(self.files.read(path)), schema) for path in paths]
         found = [row for part in parts for row in part.to_pylist(maps_as_pydicts="strict")]
         return [row for row in found if run_id is None or row["run_id"] == run_id]
@@ -142,7 +142,7 @@ class Warehouse:
         """As append_once, for a few rows of a table that has run_id."""
         spec = table(name)
         content = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pylist(rows, schema=to_arrow_schema(spec.struct, timezone="UTC")), content)
+        pq.write_table(pa.Table.from_pylist(rows, schema=_arrow(spec.struct)), content)
         file = self.files.write(f"{self.path(name)}/part-{uuid.uuid4()}.parquet", content.getvalue().to_pybytes())
         bounds = {"minValues": {"run_id": run_id}, "maxValues": {"run_id": run_id}, "nullCount": {"run_id": 0}}
         stats = json.dumps({"numRecords": len(rows)} | bounds)
@@ -152,6 +152,10 @@ class Warehouse:
     def marker(self, name: str, app: str) -> int:
         """The last run that appended to the table under this app id; -1 where none did."""
         return self.log.marker(self.path(name), app)
+
+
+def _arrow(struct: StructType) -> pa.Schema:
+    return to_arrow_schema(struct, timezone="UTC")
 
 
 def _parquet(content: bytes) -> pa.Table:
