@@ -47,14 +47,17 @@ def run(warehouse: Warehouse, minutes: int = 0) -> Summary:
     return summary
 
 
-def plain_copy(warehouse: Warehouse, stretch: Stretch, to: str) -> None:
+def plain_copy(warehouse: Warehouse, to: str) -> None:
     """The same committed rows by topic, as a Spark user would copy them: which are committed is known beforehand."""
-    committed = stretch.ids(warehouse.spark).where(is_committed()).count()
     halves = warehouse.read("half_messages").withColumn("id", F.col("queue_offset"))
     luck = F.pmod(F.xxhash64(F.lit("fate"), "id"), F.lit(100))
     rows = halves.withColumn("luck", luck).where(is_committed())
     rows = rows.drop("id", "luck", "check_immunity", "landed_check_times", "landed_at")
     rows.write.format("delta").partitionBy("real_topic").save(to)
+
+
+def check_copy(warehouse: Warehouse, stretch: Stretch, to: str) -> None:
+    committed = stretch.ids(warehouse.spark).where(is_committed()).count()
     copied = warehouse.spark.read.format("delta").load(to).count()
     if copied != committed:
         raise SystemExit(f"copied {copied} rows, not {committed}")
@@ -67,7 +70,9 @@ def measure(spark: SparkSession, rows: int, folder: Path, rounds: int) -> None:
     for n in range(rounds):
         work = folder / f"round{n}"
         shutil.copytree(landed.root, work / "warehouse")
-        copy = seconds(lambda work=work: plain_copy(landed, stretch, str(work / "copy")))
+        copy_to = str(work / "copy")
+        copy = seconds(lambda to=copy_to: plain_copy(landed, to))
+        check_copy(landed, stretch, copy_to)
         summary = Summary("none")
 
         def reconciled(work: Path = work) -> None:

@@ -6,6 +6,7 @@ import argparse
 
 from halfop.cli import Context, Job, instant, run_job, setting_option
 from halfop.runs.reconcile import Request, preview, reconcile
+from halfop.runs.sinks import SINK_NAMES
 from halfop.summary import Summary
 from halfop.table import text_table
 from halfop.warehouse.lock import hold
@@ -23,6 +24,15 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="print what would be decided and write nothing")
     setting_option(parser, "--max-rows", "run.max_rows", "N")
     parser.add_argument(
+        "--park-sink",
+        action="append",
+        default=[],
+        type=_sink,
+        metavar="NAME",
+        help="close runs without this table and owe it; a later call without the option writes it (repeatable): "
+        + ", ".join(SINK_NAMES),
+    )
+    parser.add_argument(
         "--fail-on",
         action="append",
         default=[],
@@ -34,7 +44,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _run(context: Context, args: argparse.Namespace) -> Summary:
     settings = context.settings
     warehouse = Warehouse(spark_session("reconcile"), settings.warehouse_root)
-    request = Request(settings, args.now, settings.run.max_rows, args.allow_future)
+    parked = frozenset(args.park_sink)
+    request = Request(settings, args.now, settings.run.max_rows, args.allow_future, parked)
     if args.dry_run:
         summary, rows = preview(warehouse, request)
         print(text_table(list(rows[0].asDict()) if rows else [], [list(row) for row in rows]), end="")
@@ -44,6 +55,12 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     if summary.status == 0 and any(_found(kind, summary) for kind in args.fail_on):
         summary.status = 5
     return summary
+
+
+def _sink(name: str) -> str:
+    if not name.startswith("topics/") and name not in SINK_NAMES:
+        raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(SINK_NAMES)}")
+    return name
 
 
 def _found(kind: str, summary: Summary) -> bool:

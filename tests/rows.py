@@ -17,7 +17,7 @@ from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
-from strategies import properties
+from strategies import op_columns, properties
 
 LANDED = ("half_messages", "op_messages", PROGRESS, "resumes")
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -47,7 +47,7 @@ def land(
     halves, ops, known = list(halves), list(ops), known_until or {}
     warehouse.make(*LANDED)
     append(warehouse, "half_messages", [half_cells(half, at) for half in halves])
-    append(warehouse, "op_messages", [_op_cells(op, at) for op in ops])
+    append(warehouse, "op_messages", [op_columns(op) | {"source": op.source, "landed_at": at} for op in ops])
     progress = [
         (broker, topic, queue, *_span(halves, (broker, queue), topic), until, at)
         for (broker, queue), until in known.items()
@@ -99,28 +99,6 @@ def half_cells(half: m.Half, landed_at: int) -> dict[str, Any]:
         "reconsume_times": 0,
         "body": bytearray(half.body),
         "properties": properties(half),
-        "landed_at": landed_at,
-    }
-
-
-def _op_cells(op: m.Op, landed_at: int) -> dict[str, Any]:
-    return {
-        "broker_name": op.broker,
-        "queue_id": op.queue,
-        "queue_offset": op.offset,
-        "item": op.item,
-        "tag": op.tag,
-        "body": op.body,
-        "half_offset": op.half_offset,
-        "outcome": op.outcome,
-        "from_check": op.from_check,
-        "born_timestamp": op.born,
-        "store_timestamp": op.store,
-        "producer_group": op.group,
-        "tran_state_table_offset": op.tran_state_table_offset,
-        "commit_log_offset": op.commit_log_offset,
-        "uniq_key": op.uniq_key,
-        "source": op.source,
         "landed_at": landed_at,
     }
 

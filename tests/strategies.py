@@ -129,7 +129,7 @@ def half_lines(halves: Iterable[Half]) -> list[dict[str, Any]]:
 
 def op_lines(ops: Iterable[Op]) -> list[dict[str, Any]]:
     """One line an item; source is left to `land files`."""
-    return [_op_line(op) for op in ops]
+    return [{name: value for name, value in op_columns(op).items() if value is not None} for op in ops]
 
 
 def properties(half: Half) -> dict[str, str]:
@@ -164,8 +164,9 @@ def _half_line(half: Half) -> dict[str, Any]:
     }
 
 
-def _op_line(op: Op) -> dict[str, Any]:
-    line = {
+def op_columns(op: Op) -> dict[str, Any]:
+    """What an input row of op_messages has, whatever it comes from."""
+    return {
         "broker_name": op.broker,
         "queue_id": op.queue,
         "queue_offset": op.offset,
@@ -182,7 +183,6 @@ def _op_line(op: Op) -> dict[str, Any]:
         "commit_log_offset": op.commit_log_offset,
         "uniq_key": op.uniq_key,
     }
-    return {name: value for name, value in line.items() if value is not None}
 
 
 # Small strategies

@@ -207,6 +207,38 @@ def test_a_sink_that_fails_stops_no_other_and_is_made_up_for(warehouse: Warehous
     same_first_run(warehouse, undisturbed)
 
 
+def test_a_parked_sink_is_owed_and_written_run_by_run(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one_of_each(warehouse)
+    blocked = Path(warehouse.path("topics/U"))
+    blocked.parent.mkdir(parents=True)
+    blocked.write_text("a file where the table's folder should be")
+    parked, asked = ("--park-sink", "topics/U"), ("--park-sink", "check_requests")
+    at = ("--now", str(NOW), "--set", "rules.transaction_check_max=1")
+    assert _called(warehouse, capsys, *at)[1]["failed_sinks"].keys() == {"topics/U"}
+    status, told = _called(warehouse, capsys, *at, *parked, *asked)
+    assert (status, told["owed"]) == (0, ["topics/U of run 1"]), "check_requests had been written"
+
+    r.land(warehouse, [half(7, "U")], ops("COMMIT", 7), NOW, KNOWN)
+    with dying(monkeypatch, finish, "write_closed", False), pytest.raises(Killed):
+        _called(warehouse, capsys, *at, *parked)
+    assert _called(warehouse, capsys, *at)[1]["failed_sinks"].keys() == {"topics/U"}, "tried before the open run"
+    status, told = _called(warehouse, capsys, *at, *parked)
+    assert (status, told["owed"]) == (0, ["topics/U of run 1", "topics/U of run 3"])
+
+    blocked.unlink()
+    status, told = _called(warehouse, capsys, *at)
+    assert (status, told.get("owed")) == (0, None)
+    assert [note for note in told["notes"] if "owed" in note] == [
+        "wrote what run 1 owed: topics/U",
+        "wrote what run 3 owed: topics/U",
+    ]
+    rows = warehouse.read("topics/U").orderBy("run_id").select("run_id", "half_queue_offset").collect()
+    assert [tuple(row) for row in rows] == [(1, 1), (3, 7)]
+    assert _called(warehouse, capsys, "--park-sink", "topcs/U")[0] == 2
+
+
 def test_each_tables_columns_are_all_written(warehouse: Warehouse) -> None:
     assert warehouse.spark is not None, "expressions need a session"
     run = Run(1, r.instant(NOW), {}, {}, r.settings(RULES))

@@ -13,18 +13,16 @@ from halfop.rules.words import HALF_KEY, NO_TIME, QUEUE, RuleColumns, micros, ow
 _CARRIED = ("CHECK", "WAIT", "EARLY_OP")
 
 
-def cases(
-    halves: DataFrame, ops: DataFrame, resumes: DataFrame | None, queues: DataFrame, rules: RuleColumns
-) -> DataFrame:
-    """Join halves (one a key) with the ops that name them, resumes and queue clocks.
+def cases(halves: DataFrame, resumes: DataFrame | None, queues: DataFrame, rules: RuleColumns) -> DataFrame:
+    """Join resumes and queue clocks to halves (one a key) with the ops that name them.
 
-    `ops` has a row a key: an array `ops`, or `op` where every key has but one; without lambdas Spark compiles the
-    whole plan. A row without `state` holds ops whose half message has not landed.
+    These are an array `ops`, or `op` where every key has but one; without lambdas Spark compiles the whole plan. A row
+    without `state` holds ops whose half message has not landed.
     """
-    known = halves.withColumnsRenamed({"decision": "before", "reason": "before_reason"})
-    # below the join, for else Spark repeats these wherever they are used
-    known = known.withColumns({"immunity": own_immunity(rules.timeout), "undeliverable": h.undeliverable()})
-    rows = _with_resumes(known.join(ops, HALF_KEY, "full"), resumes)
+    rows = halves.withColumnsRenamed({"decision": "before", "reason": "before_reason"})
+    # below a join, for else Spark repeats these wherever they are used
+    rows = rows.withColumns({"immunity": own_immunity(rules.timeout), "undeliverable": h.undeliverable()})
+    rows = _with_resumes(rows, resumes)
     rows = rows.join(F.broadcast(queues), QUEUE, "left").withColumn("clock", _clock(rules))
     winner = o.winner(rules) if _has_many(rows) else o.only_winner(rules)
     rows = rows.withColumn("winner", F.when(F.col("state").isNotNull(), winner))
@@ -70,8 +68,15 @@ def _reopened(rows: DataFrame) -> DataFrame:
 
 def _verdict(rules: RuleColumns) -> Column:
     after = F.struct(F.col("winner")["outcome"].alias("decision"), F.lit("AFTER_DISCARD").alias("reason"))
-    ended_after_discard = (F.col("state") == h.DISCARDED) & F.col("winner").isNotNull()
-    return F.when(F.col("state").isin(h.NEW, h.OPEN), decide(rules)).when(ended_after_discard, after)
+    return F.when(_looked_at(), decide(rules)).when(_ended_after_discard(), after)
+
+
+def _looked_at() -> Column:
+    return F.col("state").isin(h.NEW, h.OPEN)
+
+
+def _ended_after_discard() -> Column:
+    return (F.col("state") == h.DISCARDED) & F.col("winner").isNotNull()
 
 
 def decisions(rows: DataFrame, rules: RuleColumns) -> DataFrame:
@@ -79,19 +84,21 @@ def decisions(rows: DataFrame, rules: RuleColumns) -> DataFrame:
     now, verdict, is_op = F.lit(rules.now), F.col("verdict"), F.col("state").isNull()
     if _has_many(rows):
         rows = rows.withColumn("op", F.explode_outer(F.when(is_op, F.filter("ops", _unless_carried))))
-    decision = F.when(is_op, F.when(o.why_given_up(rules).isNull(), "EARLY_OP")).otherwise(verdict["decision"])
+    kept = F.when(is_op, o.why_given_up(rules).isNull()).otherwise(_looked_at() | _ended_after_discard())
+    decision = F.when(is_op, "EARLY_OP").otherwise(verdict["decision"])
     asked = verdict["decision"].eqNullSafe(F.lit("CHECK"))
     ended = verdict["decision"].isin("COMMIT", "ROLLBACK")
-    decided = rows.withColumns(
+    decided = rows.where(kept).withColumns(
         {
             "decision": decision,
             "reason": verdict["reason"],
             "check_times": F.col("check_times") + asked.cast("int"),
             "last_checked_at": F.when(asked, now).otherwise(F.col("last_checked_at")),
             "op_queue_offset": F.when(is_op, F.col("op")).when(ended, F.col("winner"))["op_queue_offset"],
+            "op": F.when(is_op, o.as_text(F.col("op"))),
         }
     )
-    return _finished(decided.where(F.col("decision").isNotNull()), now)
+    return _finished(decided, now)
 
 
 def carried_over(open_rows: DataFrame, rules: RuleColumns) -> DataFrame:

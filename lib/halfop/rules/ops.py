@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from halfop.rocketmq.names import END_TAG
+from halfop.rules import blocks
 from halfop.rules.halves import ENDED, REJECTED
-from halfop.rules.words import RuleColumns, micros
+from halfop.rules.words import HALF_KEY, RuleColumns, micros
 
 OP_KEY = ["broker_name", "queue_id", "op_queue_offset", "item", "source"]
-_FIELDS = [
-    "op_queue_offset",
-    "item",
-    "source",
-    "landed_at",
-    "outcome",
-    "from_check",
-    "born_timestamp",
-    "header",
-    "producer_group",
-    "tran_state_table_offset",
-    "commit_log_offset",
-    "again",
-]
+_FIELDS = {
+    "op_queue_offset": "bigint",
+    "item": "int",
+    "source": "string",
+    "landed_at": "timestamp",
+    "outcome": "string",
+    "from_check": "boolean",
+    "born_timestamp": "timestamp",
+    "header": "boolean",
+    "producer_group": "string",
+    "tran_state_table_offset": "bigint",
+    "commit_log_offset": "bigint",
+    "again": "boolean",
+}
+_PACKED = ["op_queue_offset", "commits", "from_check"]
 _HEADER = ["producer_group", "tran_state_table_offset", "commit_log_offset", "uniq_key"]
 _SAME_ROW = [*OP_KEY, "fault", "half_offset", "outcome", "from_check", "born_timestamp", "store_timestamp", *_HEADER]
 
@@ -75,10 +78,40 @@ def as_named(ops: DataFrame) -> DataFrame:
     )
 
 
+def packed(named: DataFrame, number: int) -> DataFrame:
+    """Ops without a header, one a half key, in few bytes: enough to decide by, where each meets its half message."""
+    commits = (F.col("op")["outcome"] == "COMMIT").alias("commits")
+    rows = named.select(*HALF_KEY, F.col("op")["op_queue_offset"].alias("op_queue_offset"), commits, "op.from_check")
+    return blocks.packed(rows, number, _PACKED)
+
+
+def with_packed(halves: DataFrame, ops: DataFrame) -> DataFrame:
+    """Half messages, each with the `op` that names it, if any; ops that name none of them are left out."""
+    rows = blocks.look_up(halves, ops, _PACKED, "left")
+    outcome = F.when(F.col("commits"), "COMMIT").otherwise("ROLLBACK")
+    known = {"op_queue_offset": F.col("op_queue_offset"), "outcome": outcome, "from_check": F.col("from_check")}
+    known |= {"header": F.lit(False), "again": F.lit(False)}
+    op = F.struct(*[known.get(c, F.lit(None)).cast(kind).alias(c) for c, kind in _FIELDS.items()])
+    return rows.withColumn("op", F.when(F.col("commits").isNotNull(), op)).drop(*_PACKED)
+
+
 def waiting(decisions: DataFrame) -> DataFrame:
     """The ops that earlier runs carried because their half messages had not landed."""
     early = decisions.where(F.col("decision") == "EARLY_OP")
-    return early.select("broker_name", "queue_id", "queue_offset", "op")
+    as_text = ", ".join(f"{c} {'bigint' if kind == 'timestamp' else kind}" for c, kind in _FIELDS.items())
+    read = early.withColumn("read", F.from_json("op", as_text))
+    return read.select(
+        "broker_name", "queue_id", "queue_offset", F.struct(*_each(F.col("read"), F.timestamp_micros)).alias("op")
+    )
+
+
+def as_text(op: Column) -> Column:
+    """An op as `waiting` reads it."""
+    return F.to_json(F.struct(*_each(op, F.unix_micros)))
+
+
+def _each(op: Column, time: Callable[[Column], Column]) -> list[Column]:
+    return [(time(op[c]) if kind == "timestamp" else op[c]).alias(c) for c, kind in _FIELDS.items()]
 
 
 def fault_against_half(op: Column, rules: RuleColumns) -> Column:

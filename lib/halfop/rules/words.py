@@ -15,8 +15,6 @@ from halfop.settings import RuleOverride, RuleSettings
 # The offset first: it tells rows apart fastest, in hashes and in sorts.
 HALF_KEY = ["queue_offset", "queue_id", "broker_name"]
 QUEUE = ["broker_name", "queue_id"]
-# Offsets are grouped 64 to a block: one bit each in a long.
-BLOCK_BITS = 6
 
 _FAR = 4 * 10**17  # microseconds; some 12,000 years, beyond any time worth telling apart
 NO_TIME = -2 * _FAR  # a queue clock on which no time has passed yet
@@ -40,14 +38,6 @@ def micros(time: Column) -> Column:
 
 def in_micros(length: timedelta) -> int:
     return length // timedelta(microseconds=1)
-
-
-def block() -> Column:
-    return F.shiftright("queue_offset", BLOCK_BITS)
-
-
-def place_in_block() -> Column:
-    return F.col("queue_offset").bitwiseAND(F.lit((1 << BLOCK_BITS) - 1)).cast("int")
 
 
 @dataclass(frozen=True)

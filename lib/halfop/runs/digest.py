@@ -27,13 +27,14 @@ class Digest:
         # as text: a collected timestamp would be in the machine's own time zone
         landing = F.col("half_landed_at").cast("string").alias("landing")
         topic = F.when(F.col("decision") == "COMMIT", F.col("real_topic")).alias("topic")
-        spans = mine.groupBy("decision", "reason", topic, *QUEUE, landing).agg(
+        spans = mine.groupBy("decision", "reason", topic, *QUEUE, "half_landed_at").agg(
             F.count("*").alias("rows"),
             F.min("queue_offset").alias("low"),
             F.max("queue_offset").alias("high"),
             F.bool_or("repeated").alias("repeated"),
         )
-        return Digest(spans.collect())
+        found = ["rows", "low", "high", "repeated"]
+        return Digest(spans.select("decision", "reason", "topic", *QUEUE, landing, *found).collect())
 
     @property
     def counts(self) -> Counts:

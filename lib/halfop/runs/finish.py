@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 from pyspark.sql import functions as F
 
 from halfop.runs.digest import Counts, Digest
 from halfop.runs.inputs import Inputs, pinned
 from halfop.runs.plan import PLAN_APP, Plan
-from halfop.runs.record import Run, write_closed
+from halfop.runs.record import Debt, Run, write_closed
 from halfop.runs.sinks import SINK_TABLES, Sinks
 from halfop.summary import Summary, add_counts
 from halfop.warehouse.tables import Warehouse
@@ -33,8 +33,8 @@ class Arrived:
     resumes: bool
 
 
-def finish(warehouse: Warehouse, run: Run, summary: Summary) -> None:
-    """Plan, apply and close an opened run, and add what it did to the summary."""
+def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[str] = ()) -> None:
+    """Plan, apply and close an opened run, and add what it did to the summary. It will owe what `parked` names."""
     summary.run_id = run.run_id
     with pinned(warehouse, run) as inputs:
         plan = Plan(inputs)
@@ -44,22 +44,23 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary) -> None:
             digest, arrived = Digest.of(warehouse, run.run_id), _arrived(inputs)
         with summary.phase("apply"):
             leftovers = _leftovers(digest, arrived)
-            failed = Sinks(inputs, plan, digest, leftovers).write()
+            written = Sinks(inputs, plan, digest, leftovers).write(lambda sink: sink not in parked)
         _report(summary, inputs, digest, arrived)
-    if failed:
-        summary.status = 1
-        summary.extra["failed_sinks"] = {name: _first_line(error) for name, error in failed.items()}
+    if written.failed:
+        report_failed(summary, written.failed)
         return
     if leftovers or "REJECT" in digest.counts:
         _report_rejects(warehouse, run, summary)
     with summary.phase("close"):
+        run = replace(run, owed=(*run.owed, *[Debt(run.run_id, sink) for sink in written.left_out]))
         write_closed(warehouse, run, _flat(digest.counts), summary.seconds)
+    report_owed(summary, run.owed)
     what = ", ".join(f"{n} {decision}" for decision, n in sorted(digest.totals.items()))
     log.info("run %d closed: %s", run.run_id, what or "nothing to decide", extra={"run_id": run.run_id})
 
 
 def _arrived(inputs: Inputs) -> Arrived:
-    halves, named = inputs.half_tally, inputs.named_tally
+    halves, named = inputs.meeting.halves, inputs.meeting.ops
     elsewhere = inputs.open_elsewhere
     return Arrived(
         halves=halves.arrived,
@@ -78,6 +79,16 @@ def _leftovers(digest: Digest, arrived: Arrived) -> bool:
     after_discard = sum(reasons.get("AFTER_DISCARD", 0) for reasons in digest.counts.values())
     decided = sum(totals.values()) - after_discard
     return arrived.resumes or arrived.ops + arrived.early_ops != used or arrived.halves + arrived.open_halves != decided
+
+
+def report_failed(summary: Summary, failed: Mapping[str, Exception]) -> None:
+    summary.status = 1
+    summary.extra["failed_sinks"] = {sink: _first_line(error) for sink, error in failed.items()}
+
+
+def report_owed(summary: Summary, owed: Collection[Debt]) -> None:
+    if owed:
+        summary.extra["owed"] = [f"{debt.sink} of run {debt.run_id}" for debt in owed]
 
 
 def _first_line(error: Exception) -> str:

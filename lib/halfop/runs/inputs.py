@@ -15,7 +15,7 @@ from halfop.rules import halves as h
 from halfop.rules import ops as o
 from halfop.rules.words import HALF_KEY, RuleColumns
 from halfop.runs.clocks import Clock, clocks
-from halfop.runs.ranges import Tally, covers, spans_of, tally
+from halfop.runs.ranges import Meeting, Tally, covers, meeting, spans_of, tally
 from halfop.runs.record import Run, Slice
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 
@@ -130,13 +130,15 @@ class Inputs:
         return _with_earlier(o.as_named(self.ops), None if self.first else o.waiting(self._open_here))
 
     @cached_property
-    def named_tally(self) -> Tally:
-        return tally(self.named, "queue_offset")
+    def meeting(self) -> Meeting:
+        """Arrived halves and open ones, and the ops that name one."""
+        keys = None if self.first else self._open_halves.select(HALF_KEY)
+        return meeting(_with_earlier(self.arrived_halves.select(HALF_KEY), keys), self.named)
 
     @cached_property
-    def ops_by_half(self) -> DataFrame:
+    def _ops_by_half(self) -> DataFrame:
         """The ops of each half key: `op` where no key has two, else `ops`, an array in (op offset, item) order."""
-        if not self.named_tally.repeated:
+        if not self.meeting.ops.repeated:
             return self.named.drop("arrived")
         return self.named.groupBy(HALF_KEY).agg(F.sort_array(F.collect_list("op")).alias("ops"))
 
@@ -147,19 +149,30 @@ class Inputs:
         return h.carried(self._open_here)
 
     @cached_property
-    def half_tally(self) -> Tally:
-        """Arrived halves and open ones."""
-        keys = None if self.first else self._open_halves.select(HALF_KEY)
-        return tally(_with_earlier(self.arrived_halves.select(HALF_KEY), keys), "queue_offset")
-
-    @cached_property
     def halves(self) -> DataFrame:
         """Every half message that this run may look at, one row a key."""
         rows = self.arrived_halves if self.first else self.arrived_halves.unionByName(self._open_halves)
         ended = self._ended
-        if ended is None and not self.half_tally.repeated:
+        if ended is None and not self.meeting.halves.repeated:
             return h.nothing_else(rows)
         return h.one_per_key(rows if ended is None else rows.unionByName(ended))
+
+    @cached_property
+    def halves_and_ops(self) -> DataFrame:
+        """Every half message with the ops that name it, and ops that name none of them."""
+        return self.halves.join(self._ops_by_half, HALF_KEY, "full")
+
+    @cached_property
+    def to_decide(self) -> DataFrame:
+        """As `halves_and_ops`, without a shuffle where packed ops say all that bears on a decision.
+
+        Fewer tasks, larger files; and Spark compiles what is below a coalesce apart, so it stays small enough.
+        """
+        met = self.meeting
+        if met.ops.repeated or met.headers or not met.all_met:
+            return self.halves_and_ops
+        rows = o.with_packed(self.halves, o.packed(self.named, met.ops.rows))
+        return rows.coalesce(self.warehouse.tasks(met.halves.rows))
 
     @cached_property
     def _ended(self) -> DataFrame | None:
@@ -171,7 +184,7 @@ class Inputs:
             return None
         strays = self._strays
         stray_spans = [] if strays is None else spans_of(strays, "queue_offset")
-        wanted = covers(self.half_tally.spans, "queue_offset") | covers(stray_spans, "queue_offset")
+        wanted = covers(self.meeting.halves.spans, "queue_offset") | covers(stray_spans, "queue_offset")
         rows = self.decisions.where(~F.col("open") & wanted)
         self.looked_back["decisions"] = len(rows.inputFiles())
         if not self.looked_back["decisions"]:
@@ -183,7 +196,7 @@ class Inputs:
     @cached_property
     def _strays(self) -> DataFrame | None:
         """Half keys that an op or a resume names and that are neither open nor arrived."""
-        named = o.as_named(self.ops).select(HALF_KEY) if self._op_tally.rows else None
+        named = None if self.meeting.arrivals_met else o.as_named(self.ops).select(HALF_KEY)
         if named is not None:
             landed = self.arrived_halves.select(HALF_KEY).unionByName(self._open_halves.select(HALF_KEY))
             named = named.join(landed, HALF_KEY, "left_anti")

@@ -23,15 +23,14 @@ class Plan:
         self._inputs = inputs
         self._rules = inputs.rules
 
-    @cached_property
-    def _cases(self) -> DataFrame:
+    def _cases(self, halves: DataFrame) -> DataFrame:
         i = self._inputs
-        return c.cases(i.halves, i.ops_by_half, i.resumes if i.any_resumes else None, i.queues, self._rules)
+        return c.cases(halves, i.resumes if i.any_resumes else None, i.queues, self._rules)
 
     @cached_property
     def decisions(self) -> DataFrame:
         run = self._inputs.run
-        rows = c.decisions(self._cases, self._rules)
+        rows = c.decisions(self._cases(self._inputs.to_decide), self._rules)
         if run.slice.of > 1:
             outside = self._inputs.open_rows.where(~in_slice(run.slice))
             rows = rows.unionByName(c.carried_over(outside, self._rules), allowMissingColumns=True)
@@ -41,7 +40,7 @@ class Plan:
     def rejects(self) -> Iterator[DataFrame]:
         """Ops, halves and resumes that no decision shows."""
         i = self._inputs
-        rows = c.remarkable(self._cases).persist()
+        rows = c.remarkable(self._cases(i.halves_and_ops)).persist()
         try:
             found = [c.rejected_ops(rows, self._rules), c.faulty_ops(i.ops), c.reused_keys(rows)]
             if i.any_resumes:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from halfop.rules.words import BLOCK_BITS, QUEUE
+from halfop.rules.blocks import BLOCK_BITS, block
+from halfop.rules.words import HALF_KEY, QUEUE
 
 # A filter of this many spans still plans in an instant; beyond it one span over all queues must do.
 _MOST = 500
@@ -43,31 +44,90 @@ class Tally(NamedTuple):
     spans: list[Span]
 
 
-def tally(rows: DataFrame, offset: str, place: Column | None = None, group: Sequence[Column] = ()) -> Tally:
-    """Counts rows in one small job. A key is queue, `group` and `place` (else the offset).
+def tally(rows: DataFrame, offset: str, place: Column, group: Sequence[Column]) -> Tally:
+    """Counts rows in one small job. A key is queue, `group` and `place`.
 
     Keys are told apart by bits, 64 places a group, so that next to nothing is shuffled.
     """
-    rows = rows.withColumn("place", F.col(offset) if place is None else place)
-    bit = F.expr(f"shiftleft(1L, cast(place & {(1 << BLOCK_BITS) - 1} as int))")
-    blocks = rows.groupBy(*QUEUE, *group, F.shiftright("place", BLOCK_BITS)).agg(
-        F.count("*").alias("rows"),
-        F.count_if("arrived").alias("arrived"),
-        F.bit_or(bit).alias("bits"),
-        F.min(F.when(F.col("arrived"), F.col(offset))).alias("low"),
-        F.max(F.when(F.col("arrived"), F.col(offset))).alias("high"),
+    rows = rows.withColumns({"place": place, "mine": F.lit(True)})
+    blocks = rows.groupBy(*QUEUE, *group, block("place")).agg(*_of_block("", F.col("mine"), offset, "place"))
+    return _tally("", blocks.groupBy(*QUEUE).agg(*_of_queue("")).collect())
+
+
+class Meeting(NamedTuple):
+    """Half messages and the ops that name them: `all_met` where every op has its half message here.
+
+    `arrivals_met` says so of arrived ops, the others have waited before; `headers`: whether an op has one.
+    """
+
+    halves: Tally
+    ops: Tally
+    all_met: bool
+    arrivals_met: bool
+    headers: bool
+
+
+def meeting(halves: DataFrame, named: DataFrame) -> Meeting:
+    """Counts both, under half keys, in one small job."""
+    is_op = F.col("header").isNotNull()
+    rows = halves.select(*HALF_KEY, "arrived", F.lit(None).cast("boolean").alias("header")).unionByName(
+        named.select(*HALF_KEY, "arrived", F.col("op")["header"].alias("header"))
     )
-    queues = blocks.groupBy(*QUEUE).agg(
-        F.sum("rows").alias("rows"),
-        F.sum("arrived").alias("arrived"),
-        F.bool_or(F.col("rows") != F.bit_count("bits")).alias("repeated"),
-        F.min("low").alias("low"),
-        F.max("high").alias("high"),
+    blocks = rows.groupBy(*QUEUE, block()).agg(
+        *_of_block("half_", ~is_op, "queue_offset", "queue_offset"),
+        *_of_block("op_", is_op, "queue_offset", "queue_offset"),
+        _bits(is_op & F.col("arrived"), "queue_offset").alias("op_arrived_bits"),
+        F.bool_or("header").alias("header"),
     )
-    found = queues.collect()
-    spans = [Span(r["broker_name"], r["queue_id"], r["low"], r["high"]) for r in found if r["low"] is not None]
-    repeated = any(r["repeated"] for r in found)
-    return Tally(sum(r["rows"] for r in found), sum(r["arrived"] for r in found), repeated, spans)
+    found = blocks.groupBy(*QUEUE).agg(
+        *_of_queue("half_"),
+        *_of_queue("op_"),
+        F.bool_or(_beyond("op_bits", "half_bits")).alias("unmet"),
+        F.bool_or(_beyond("op_arrived_bits", "half_bits")).alias("unmet_arrivals"),
+        F.bool_or("header").alias("header"),
+    )
+    queues = found.collect()
+    seen = {name: any(r[name] for r in queues) for name in ("unmet", "unmet_arrivals", "header")}
+    halves_found, ops_found = _tally("half_", queues), _tally("op_", queues)
+    return Meeting(halves_found, ops_found, not seen["unmet"], not seen["unmet_arrivals"], seen["header"])
+
+
+def _of_block(prefix: str, mine: Column, offset: str, place: str) -> list[Column]:
+    arrived = mine & F.col("arrived")
+    return [
+        F.count_if(mine).alias(f"{prefix}rows"),
+        F.count_if(arrived).alias(f"{prefix}arrived"),
+        _bits(mine, place).alias(f"{prefix}bits"),
+        F.min(F.when(arrived, F.col(offset))).alias(f"{prefix}low"),
+        F.max(F.when(arrived, F.col(offset))).alias(f"{prefix}high"),
+    ]
+
+
+def _of_queue(prefix: str) -> list[Column]:
+    rows, bits = F.col(f"{prefix}rows"), F.col(f"{prefix}bits")
+    return [
+        F.sum(rows).alias(f"{prefix}rows"),
+        F.sum(f"{prefix}arrived").alias(f"{prefix}arrived"),
+        F.bool_or(rows != F.bit_count(bits)).alias(f"{prefix}repeated"),
+        F.min(f"{prefix}low").alias(f"{prefix}low"),
+        F.max(f"{prefix}high").alias(f"{prefix}high"),
+    ]
+
+
+def _bits(mine: Column, place: str) -> Column:
+    bit = F.expr(f"shiftleft(1L, cast({place} & {(1 << BLOCK_BITS) - 1} as int))")
+    return F.bit_or(F.when(mine, bit).otherwise(F.lit(0).cast("bigint")))
+
+
+def _beyond(bits: str, others: str) -> Column:
+    return F.col(bits).bitwiseAND(F.bitwise_not(others)) != 0
+
+
+def _tally(prefix: str, queues: Sequence[Row]) -> Tally:
+    rows, arrived = (sum(r[f"{prefix}{name}"] for r in queues) for name in ("rows", "arrived"))
+    found = [(r["broker_name"], r["queue_id"], r[f"{prefix}low"], r[f"{prefix}high"]) for r in queues]
+    spans = [Span(*each) for each in found if each[2] is not None]
+    return Tally(rows, arrived, any(r[f"{prefix}repeated"] for r in queues), spans)
 
 
 def spans_of(rows: DataFrame, column: str) -> list[Span]:

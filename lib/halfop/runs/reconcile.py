@@ -11,14 +11,16 @@ from datetime import datetime
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from halfop.errors import UsageError
+from halfop.errors import HalfopError, UsageError
 from halfop.rules import VERSION
 from halfop.rules.words import QUEUE
 from halfop.runs.digest import by_reason
 from halfop.runs.finish import finish
 from halfop.runs.inputs import pinned
+from halfop.runs.owed import pay
 from halfop.runs.plan import PLAN_APP, Plan
 from halfop.runs.record import INPUTS, Run, Slice, last_run, wall_clock, write_opened
+from halfop.runs.sinks import make_sinks
 from halfop.settings import Settings
 from halfop.summary import Summary
 from halfop.warehouse.tables import NO_TABLE, Warehouse
@@ -27,7 +29,7 @@ log = logging.getLogger("halfop.reconcile")
 
 _LANDED = ("half_messages", "op_messages", "resumes")
 _SHOWN = 20
-_WRITTEN = ("runs", "decisions", "topics_index", "trans_check_max_time", "check_requests", "rejected")
+_NEEDED = ("runs", "decisions", "topics_index")
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Request:
     now: datetime | None = None
     max_rows: int | None = None
     allow_future: bool = False
+    parked: frozenset[str] = frozenset()
 
 
 def reconcile(warehouse: Warehouse, request: Request) -> Summary:
@@ -47,14 +50,14 @@ def reconcile(warehouse: Warehouse, request: Request) -> Summary:
     if all(warehouse.version(name) == NO_TABLE for name in _LANDED):
         summary.notes.append(f"nothing has landed in {warehouse.root} yet")
         return summary
-    warehouse.make(*_WRITTEN)
-    last = _finish_open(warehouse, summary)
+    warehouse.make(*_NEEDED)
+    make_sinks(warehouse)
+    last = _finish_open(warehouse, request, summary)
     if summary.status == 0:
         _check_order(request, last)
         for run in _runs(warehouse, request, last, summary):
             write_opened(warehouse, run)
-            opened = last_run(warehouse)
-            finish(warehouse, opened[0] if opened else run, summary)
+            finish(warehouse, _newest(warehouse), summary, request.parked)
             if summary.status:
                 break
     return summary
@@ -95,34 +98,48 @@ def _check_order(request: Request, last: Run | None) -> None:
         )
 
 
-def _finish_open(warehouse: Warehouse, summary: Summary) -> Run | None:
-    """Finish the run that an earlier start left open, and the slices that it had not come to."""
+def _finish_open(warehouse: Warehouse, request: Request, summary: Summary) -> Run | None:
+    """Pay what earlier runs owe and finish the run that an earlier start left open."""
     found = last_run(warehouse)
     if found is None:
         return None
     last, closed = found
-    if not closed:
+    last = replace(last, owed=pay(warehouse, last.owed, request.parked, summary))
+    if not closed and summary.status == 0:
         log.info("finishing run %d, which an earlier start left open", last.run_id)
         summary.notes.append(f"finished run {last.run_id}, which an earlier start had left open")
         if last.rules_version != VERSION:
             summary.notes.append(
                 f"run {last.run_id} was opened by rules version {last.rules_version}, finished by {VERSION}"
             )
-        finish(warehouse, last, summary)
+        finish(warehouse, last, summary, request.parked)
+        return _newest(warehouse)
     return last
+
+
+def _newest(warehouse: Warehouse) -> Run:
+    found = last_run(warehouse)
+    if found is None:
+        raise HalfopError(f"{warehouse.path('runs')} has lost its rows while a run was going on")
+    return found[0]
 
 
 def _runs(warehouse: Warehouse, request: Request, last: Run | None, summary: Summary) -> Iterator[Run]:
     """The runs to open: the rest of a sliced backlog first, then what has landed since."""
-    while last and last.slice.number < last.slice.of:
-        last = _next_slice(warehouse, last)
-        yield last
+    if last and last.slice.number < last.slice.of:
+        yield from _other_slices(warehouse, last)
+        last = _newest(warehouse)
     with summary.phase("open"):
         run = _open(warehouse, request, last)
     yield run
+    yield from _other_slices(warehouse, run)
+
+
+def _other_slices(warehouse: Warehouse, run: Run) -> Iterator[Run]:
     while run.slice.number < run.slice.of:
         run = _next_slice(warehouse, run)
         yield run
+        run = _newest(warehouse)
 
 
 def _open(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
@@ -134,6 +151,7 @@ def _open(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
         inputs=inputs,
         inputs_before=last.inputs if last else dict.fromkeys(INPUTS, NO_TABLE),
         settings=request.settings,
+        owed=last.owed if last else (),
     )
     return replace(run, slice=Slice(1, _bounds(warehouse, run, request.max_rows)))
 

@@ -52,6 +52,14 @@ class Slice:
 
 
 @dataclass(frozen=True)
+class Debt:
+    """A sink that a run was closed without, because the user parked it."""
+
+    run_id: int
+    sink: str
+
+
+@dataclass(frozen=True)
 class Run:
     run_id: int
     now: datetime
@@ -60,6 +68,7 @@ class Run:
     settings: Settings
     slice: Slice = field(default_factory=Slice)
     rules_version: str = VERSION
+    owed: tuple[Debt, ...] = ()
 
 
 def wall_clock() -> datetime:
@@ -71,14 +80,24 @@ def last_run(warehouse: Warehouse) -> tuple[Run, bool] | None:
     run_id = warehouse.marker("runs", OPEN_APP)
     if run_id < 0:
         return None
-    rows = warehouse.rows("runs", run_id=run_id)
-    opened = [row for row in rows if row["event"] == "OPENED"]
-    if not opened:
+    events = _events(warehouse, run_id)
+    closed = events.get("CLOSED")
+    return closed or events["OPENED"], closed is not None
+
+
+def recorded(warehouse: Warehouse, run_id: int) -> Run:
+    """A run as it opened."""
+    return _events(warehouse, run_id)["OPENED"]
+
+
+def _events(warehouse: Warehouse, run_id: int) -> dict[str, Run]:
+    found = {row["event"]: _run(row) for row in warehouse.rows("runs", run_id=run_id)}
+    if "OPENED" not in found:
         raise HalfopError(
             f"{warehouse.path('runs')} says that run {run_id} opened, but has no row of it: the table was restored or "
             "cloned. Restore every table of the warehouse to one point in time, or start a new warehouse"
         )
-    return _run(opened[0]), any(row["event"] == "CLOSED" for row in rows)
+    return found
 
 
 def _run(row: Mapping[str, Any]) -> Run:
@@ -91,6 +110,7 @@ def _run(row: Mapping[str, Any]) -> Run:
         settings=Settings.from_json(row["settings"]),
         slice=Slice(part["number"], tuple(part["bounds"])),
         rules_version=row["rules_version"],
+        owed=tuple(Debt(**debt) for debt in row["owed"]),
     )
 
 
@@ -113,7 +133,7 @@ def _write(warehouse: Warehouse, run: Run, app: str, told: Mapping[str, object])
         "slice": {"number": run.slice.number, "bounds": list(run.slice.bounds)},
         "settings": run.settings.as_json(),
         "rules_version": run.rules_version,
-        "parked": None,
+        "owed": [vars(debt) for debt in run.owed],
         **told,
     }
     warehouse.append_rows_once("runs", [row], app, run.run_id)

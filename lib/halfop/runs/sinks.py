@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -16,12 +17,29 @@ from halfop.runs.plan import Plan
 from halfop.runs.projections import PAYLOAD, merged, projections
 from halfop.runs.staging import TARGET, Target, write_staged
 from halfop.warehouse.schema import table
+from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.topics import directories
 
-_ROWS_A_TASK = 1_000_000
 _MOST_FILES = 4_000
 _SINK_APP = "halfop.sink"
 SINK_TABLES = {"COMMIT": "topics", "DISCARD": "trans_check_max_time", "CHECK": "check_requests"}
+REJECTED = "rejected"
+SINK_NAMES = ("topics/TOPIC", "real_topics", "trans_check_max_time", "check_requests", REJECTED)
+
+
+def make_sinks(warehouse: Warehouse) -> None:
+    """Empty tables for readers. One that can't be made fails the run that has rows for it, and no other."""
+    for name in ("trans_check_max_time", "check_requests", REJECTED):
+        with suppress(Exception):
+            warehouse.make(name)
+
+
+@dataclass
+class Written:
+    """The sinks that failed, and those that the caller did not want and that still have to be written."""
+
+    failed: dict[str, Exception] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
 
 
 class Sinks:
@@ -31,22 +49,37 @@ class Sinks:
         self._inputs, self._plan, self._digest, self._leftovers = inputs, plan, digest, leftovers
         self._run, self._warehouse = inputs.run, inputs.warehouse
 
-    def write(self) -> dict[str, Exception]:
-        """Write every sink that has something to write; returns those that failed."""
-        return self._messages() | self._refused()
+    def write(self, wanted: Callable[[str], bool]) -> Written:
+        """Write every wanted sink that has something to write; one that fails stops no other."""
+        result = Written()
+        self._messages(wanted, result)
+        self._refused(wanted, result)
+        return result
 
     # ---- whole messages: committed, given up, asked about ----
 
-    def _messages(self) -> dict[str, Exception]:
+    def _messages(self, wanted: Callable[[str], bool], result: Written) -> None:
         """One pass over the bodies, whatever became of them."""
         try:
-            due = {n: target for n, target in enumerate(self._targets()) if self._marker(target) < self._run.run_id}
-            if not due:
-                return {}
-            threads = self._run.settings.topics.threads
-            return write_staged(self._warehouse, self._run.run_id, self._staged(due), due, threads)
+            due = dict(enumerate(target for target in self._targets() if self._due(target, wanted, result)))
+            if due:
+                threads = self._run.settings.topics.threads
+                rows = self._staged(due)
+                result.failed.update(write_staged(self._warehouse, self._run.run_id, rows, due, threads))
         except Exception as error:
-            return {"messages": error}
+            result.failed["messages"] = error
+
+    def _due(self, target: Target, wanted: Callable[[str], bool], result: Written) -> bool:
+        """Whether to write it now; one that is not wanted is left out unless it has been written before."""
+        try:
+            due = self._warehouse.marker(target.path, target.app) < self._run.run_id
+        except Exception as error:
+            due = not wanted(target.name)
+            if wanted(target.name):
+                result.failed[target.name] = error
+        if due and not wanted(target.name):
+            result.left_out.append(target.name)
+        return due and wanted(target.name)
 
     def _staged(self, due: Mapping[int, Target]) -> DataFrame:
         decisions = sorted({target.decision for target in due.values()})
@@ -54,7 +87,8 @@ class Sinks:
         rows = with_bodies(self._inputs, self._digest, decisions, ["decision", *payload])
         each = projections(self._run)
         columns = merged({decision: each[decision] for decision in decisions})
-        tasks = self._tasks(sum(self._digest.totals[decision] for decision in decisions), len(due))
+        rows_due = sum(self._digest.totals[decision] for decision in decisions)
+        tasks = max(1, min(self._warehouse.tasks(rows_due), _MOST_FILES // len(due)))
         return self._numbered(rows, due).coalesce(tasks).select(*columns, TARGET)
 
     def _numbered(self, rows: DataFrame, due: Mapping[int, Target]) -> DataFrame:
@@ -64,15 +98,6 @@ class Sinks:
         a_table_each = (F.col("decision") == "COMMIT") & F.lit(self._run.settings.topics.layout == "per_topic")
         rows = rows.withColumn("to_topic", F.when(a_table_each, F.col("real_topic")).otherwise(""))
         return rows.join(F.broadcast(numbers), ["decision", "to_topic"])
-
-    def _tasks(self, rows: int, targets: int) -> int:
-        """Every task writes a file a table: few tasks for large files, but every core busy in each round."""
-        cores = int(self._warehouse.spark.sparkContext.defaultParallelism)
-        rounds = math.ceil(rows / _ROWS_A_TASK / cores)
-        return max(1, min(rounds * cores, _MOST_FILES // targets))
-
-    def _marker(self, target: Target) -> int:
-        return self._warehouse.marker(target.path, target.app)
 
     def _targets(self) -> list[Target]:
         """The tables that get messages."""
@@ -104,13 +129,16 @@ class Sinks:
 
     # ---- refused ----
 
-    def _refused(self) -> dict[str, Exception]:
+    def _refused(self, wanted: Callable[[str], bool], result: Written) -> None:
+        if not (self._leftovers or "REJECT" in self._digest.counts):
+            return
+        if not wanted(REJECTED):
+            result.left_out.append(REJECTED)
+            return
         try:
-            if self._leftovers or "REJECT" in self._digest.counts:
-                self._rejects()
+            self._rejects()
         except Exception as error:
-            return {"rejected": error}
-        return {}
+            result.failed[REJECTED] = error
 
     def _rejects(self) -> None:
         found = [("uniq_key ", "uniq_key"), (", group ", "producer_group"), (", real topic ", "real_topic")]
@@ -122,4 +150,4 @@ class Sinks:
             rows = halves.unionByName(others) if self._leftovers else halves
             run_id = F.lit(self._run.run_id).cast("bigint")
             rows = rows.withColumns({"run_id": run_id, "rejected_at": F.lit(self._run.now)})
-            self._warehouse.append_once("rejected", rows, f"{_SINK_APP}.rejected", self._run.run_id)
+            self._warehouse.append_once(REJECTED, rows, f"{_SINK_APP}.rejected", self._run.run_id)

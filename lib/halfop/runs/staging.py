@@ -36,6 +36,11 @@ class Target:
     rows: int
     topic: str = ""
 
+    @property
+    def name(self) -> str:
+        """As the summary tells it, and --park-sink takes it."""
+        return f"topics/{self.topic}" if self.topic else self.path
+
 
 def write_staged(
     warehouse: Warehouse, run_id: int, rows: DataFrame, targets: Mapping[int, Target], threads: int
@@ -53,7 +58,7 @@ def write_staged(
         staged = _by_target(warehouse.files.read(f"{staging}/_delta_log/{0:020d}.json"))
         _all_there(targets, staged)
         tasks = {
-            _name(targets[number]): _commit(warehouse, run_id, staging, targets[number], found)
+            targets[number].name: _commit(warehouse, run_id, staging, targets[number], found)
             for number, found in staged.items()
         }
         return side_by_side(tasks, threads)
@@ -67,13 +72,9 @@ def _all_there(targets: Mapping[int, Target], staged: Mapping[int, list[dict[str
         found = sum(json.loads(add["stats"])["numRecords"] for add in staged.get(number, []))
         if found != target.rows:
             raise HalfopError(
-                f"{_name(target)} is due {target.rows} messages, but half_messages has {found} of them; has it been "
+                f"{target.name} is due {target.rows} messages, but half_messages has {found} of them; has it been "
                 "trimmed, overwritten or restored? Nothing was written"
             )
-
-
-def _name(target: Target) -> str:
-    return f"topics/{target.topic}" if target.topic else target.path
 
 
 def _by_target(commit: bytes) -> dict[int, list[dict[str, Any]]]:

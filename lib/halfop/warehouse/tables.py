@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -25,6 +26,7 @@ from halfop.warehouse.files import Files
 from halfop.warehouse.schema import TableSpec, table
 
 NO_TABLE = -1
+_FEWEST_ROWS_A_TASK, _MOST_ROWS_A_TASK = 50_000, 1_000_000
 _LOST_RACES = ("ConcurrentTransaction", "ProtocolChanged", "MetadataChanged", "ConcurrentAppend", "ConcurrentWrite")
 
 
@@ -69,6 +71,12 @@ class Warehouse:
         struct = cast(StructType, StructType.fromDDL(columns))
         named = [dict(zip(struct.names, row, strict=True)) for row in rows]
         return self.spark.createDataFrame(pa.Table.from_pylist(named, schema=_arrow(struct)))
+
+    def tasks(self, rows: int) -> int:
+        """How many tasks write so many rows: few for large files, but every core busy in each round."""
+        cores = int(self.spark.sparkContext.defaultParallelism)
+        most = math.ceil(rows / _MOST_ROWS_A_TASK / cores) * cores
+        return max(1, min(most, math.ceil(rows / _FEWEST_ROWS_A_TASK)))
 
     def landed_between(self, name: str, before: int, upto: int) -> DataFrame:
         """The rows that landed after version `before`, up to and with version `upto`."""

@@ -1,0 +1,38 @@
+"""What runs were closed without (--park-sink) is written later, in the order of the runs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from itertools import groupby
+
+from halfop.runs.digest import Digest
+from halfop.runs.finish import report_failed
+from halfop.runs.inputs import pinned
+from halfop.runs.plan import Plan
+from halfop.runs.record import Debt, recorded
+from halfop.runs.sinks import Sinks, Written
+from halfop.summary import Summary
+from halfop.warehouse.tables import Warehouse
+
+
+def pay(warehouse: Warehouse, owed: Sequence[Debt], parked: Collection[str], summary: Summary) -> tuple[Debt, ...]:
+    """Write what earlier runs owe, but for what is parked still; returns what is owed then.
+
+    A sink holds runs in their order, so it must have this before a later run may write to it. Where that fails the
+    summary says so and has status 1.
+    """
+    due = [debt for debt in owed if debt.sink not in parked]
+    for run_id, debts in groupby(due, key=lambda debt: debt.run_id):
+        sinks = [debt.sink for debt in debts]
+        written = _write(warehouse, run_id, sinks)
+        if written.failed:
+            report_failed(summary, written.failed)
+            return tuple(owed)
+        summary.notes.append(f"wrote what run {run_id} owed: {', '.join(sinks)}")
+    return tuple(debt for debt in owed if debt.sink in parked)
+
+
+def _write(warehouse: Warehouse, run_id: int, sinks: Collection[str]) -> Written:
+    with pinned(warehouse, recorded(warehouse, run_id)) as inputs:
+        digest = Digest.of(warehouse, run_id)
+        return Sinks(inputs, Plan(inputs), digest, leftovers=True).write(lambda sink: sink in sinks)
