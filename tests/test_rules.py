@@ -497,6 +497,12 @@ UNLIKE_THE_BROKER = [
     ),
     Case("an op after a discard shows", {0: [once()], 3: [commit()]}, [*ASKED_ONCE, "COMMIT AFTER_DISCARD", "", ""]),
     Case(
+        "a resumed message that lands again stays open",
+        {0: [half(age=72 * HOUR + 1)], 2: [half(age=72 * HOUR + 1)]},
+        ["DISCARD EXPIRED", *OPEN[:1], "WAIT CHECKED_RECENTLY", "CHECK TIMEOUT", "CHECK TIMEOUT", "DISCARD EXPIRED"],
+        resumes={1: [0]},
+    ),
+    Case(
         "the age of a resumed message counts from the resume",
         [half(age=72 * HOUR + 1)],
         ["DISCARD EXPIRED", *OPEN[:1], "WAIT CHECKED_RECENTLY", "CHECK TIMEOUT", "CHECK TIMEOUT", "DISCARD EXPIRED"],

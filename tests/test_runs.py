@@ -207,6 +207,7 @@ def test_a_sink_that_fails_stops_no_other_and_is_made_up_for(warehouse: Warehous
     same_first_run(warehouse, undisturbed)
 
 
+@pytest.mark.slow
 def test_a_parked_sink_is_owed_and_written_run_by_run(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -239,6 +240,42 @@ def test_a_parked_sink_is_owed_and_written_run_by_run(
     assert _called(warehouse, capsys, "--park-sink", "topcs/U")[0] == 2
 
 
+@pytest.mark.slow
+def test_slices_of_a_backlog_carry_what_is_owed(warehouse: Warehouse, capsys: pytest.CaptureFixture[str]) -> None:
+    r.land(warehouse, [half(n, "U") for n in range(9)], ops("COMMIT", *range(9)), NOW, KNOWN)
+    at = ("--now", str(NOW), "--max-rows", "3")
+    status, told = _called(warehouse, capsys, *at, "--park-sink", "topics/U")
+    assert (status, told["owed"]) == (0, [f"topics/U of run {run}" for run in (1, 2, 3)])
+    assert _called(warehouse, capsys, *at)[0] == 0
+    assert warehouse.read("topics/U").count() == 9
+
+
+def test_slices_of_a_backlog_see_that_ops_share_a_key(warehouse: Warehouse) -> None:
+    both = [*op_rows(QUEUE, 7, "8", ["COMMIT"], NOW - 2_000), *op_rows(QUEUE, 7, "1", ["COMMIT"], NOW - 1_000)]
+    r.land(warehouse, [half(n) for n in range(9)], both, NOW, KNOWN)
+    summary = reconcile(warehouse, Request(r.settings(RULES), r.instant(NOW), max_rows=3))
+    assert summary.decisions["COMMIT"] == {"PRODUCER": 1}, "not that of the second row, a rebuilt broker's"
+    assert summary.extra["rejected"] == {"OP.KEY_REUSED": 1}
+
+
+@pytest.mark.slow
+def test_a_dry_run_shows_the_rest_of_a_sliced_backlog(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    r.land(warehouse, [half(n) for n in range(9)], ops("COMMIT", *range(9)), NOW, KNOWN)
+    request = Request(r.settings(RULES), r.instant(NOW), max_rows=3)
+    with dying(monkeypatch, finish, "write_closed", True), pytest.raises(Killed):
+        reconcile(warehouse, request)
+    begun = warehouse.read("decisions").where("decision = 'COMMIT'").count()
+    assert preview(warehouse, request)[0].decisions == {"COMMIT": {"PRODUCER": 9 - begun}}
+
+
+def test_what_dead_drivers_staged_is_cleared(warehouse: Warehouse) -> None:
+    one_of_each(warehouse)
+    left = Path(warehouse.path("_staging/run-0-0123abc"))
+    left.mkdir(parents=True)
+    r.run(warehouse, RULES, NOW)
+    assert not left.exists()
+
+
 def test_each_tables_columns_are_all_written(warehouse: Warehouse) -> None:
     assert warehouse.spark is not None, "expressions need a session"
     run = Run(1, r.instant(NOW), {}, {}, r.settings(RULES))
@@ -261,7 +298,7 @@ def test_a_body_that_is_gone_fails_the_run(warehouse: Warehouse, monkeypatch: py
     monkeypatch.setattr(Warehouse, "read", without_one)
     summary = reconcile(warehouse, Request(r.settings(RULES), r.instant(NOW)))
     assert summary.status == 1
-    assert "is due 3 messages, but half_messages has 2" in summary.extra["failed_sinks"]["messages"]
+    assert "is due 3 messages, but half_messages has 2" in summary.extra["failed_sinks"]["real_topics"]
     assert warehouse.version("real_topics") == -1
     found = last_run(warehouse)
     assert found is not None

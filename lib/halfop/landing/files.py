@@ -19,7 +19,7 @@ from halfop.landing.ops import items
 from halfop.landing.rows import Rows
 from halfop.landing.sources import Files, InputFile
 from halfop.summary import Summary
-from halfop.warehouse.lock import hold
+from halfop.warehouse.lock import hold, hold_rejected
 from halfop.warehouse.tables import Warehouse
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -140,7 +140,8 @@ class _Landing:
     def _record(self, new: Sequence[InputFile], parts: Sequence[_Part], landed_at: int) -> None:
         for part in parts:
             if part.checked.bad.total():
-                _append(self._warehouse, "rejected", _rejected(part.rows, landed_at))
+                with hold_rejected(self._warehouse):
+                    _append(self._warehouse, "rejected", _rejected(part.rows, landed_at))
         if new:
             landed.record(self._warehouse, new, [part.checked for part in parts], landed_at)
 

@@ -124,8 +124,10 @@ def one_per_key(halves: DataFrame) -> DataFrame:
     What is known already stays, except a rejected row, which blocks no corrected one. Of several new rows the first
     deliverable one is taken. Rows that agree with it are the same message landed again.
     """
-    rank = F.when(F.col("state").isin(OPEN, ENDED, DISCARDED), 0).when(F.col("state") == REJECTED, 4)
-    rank = rank.otherwise(F.when(undeliverable().isNotNull(), 3).when(F.col("producer_group").isNull(), 2).otherwise(1))
+    # a resumed message is open, and its discard is remembered beside it
+    known = F.when(F.col("state") == OPEN, 0).when(F.col("state").isin(ENDED, DISCARDED), 1)
+    new = F.when(undeliverable().isNotNull(), 4).when(F.col("producer_group").isNull(), 3).otherwise(2)
+    rank = known.when(F.col("state") == REJECTED, 5).otherwise(new)
     order = ["half_landed_at", "store_timestamp", "commit_log_offset", "uniq_key"]
     rest = [c for c in COLUMNS if c not in order]
     ranked = halves.select(*HALF_KEY, F.struct(rank.alias("rank"), *order, *rest).alias("row"))

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from halfop.rocketmq.names import END_TAG
 from halfop.rules import blocks
-from halfop.rules.halves import ENDED, REJECTED
+from halfop.rules.halves import ENDED, NEW, REJECTED
 from halfop.rules.words import HALF_KEY, RuleColumns, micros
 
 OP_KEY = ["broker_name", "queue_id", "op_queue_offset", "item", "source"]
@@ -143,7 +143,7 @@ def only_winner(rules: RuleColumns) -> Column:
 
 def why_not_used(op: Column, rules: RuleColumns) -> Column:
     """Why an op that names a landed half message did not end it; null for the one that did."""
-    of_rejected = (F.col("state") == REJECTED) | ((F.col("state") == "NEW") & F.col("undeliverable").isNotNull())
+    of_rejected = (F.col("state") == REJECTED) | ((F.col("state") == NEW) & F.col("undeliverable").isNotNull())
     end = F.when(F.col("state") == ENDED, F.col("before")).otherwise(F.col("winner")["outcome"])
     is_winner = (F.col("state") != ENDED) & op.eqNullSafe(F.col("winner"))
     return (

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from halfop.rules.blocks import look_up, packed
 from halfop.rules.halves import IDENTITY
-from halfop.rules.words import HALF_KEY
+from halfop.rules.words import HALF_KEY, present
 from halfop.runs.digest import Digest
 from halfop.runs.inputs import Inputs
 from halfop.runs.ranges import covers
@@ -37,4 +37,4 @@ def _picked(halves: DataFrame, decided: DataFrame, payload: list[str]) -> DataFr
 
 def _comparable(column: str) -> Column:
     texts = ("uniq_key", "real_topic", "producer_group")
-    return F.nullif(F.col(column), F.lit("")) if column in texts else F.col(column)
+    return present(F.col(column)) if column in texts else F.col(column)

@@ -12,13 +12,12 @@ from halfop.runs.digest import Counts, Digest
 from halfop.runs.inputs import Inputs, pinned
 from halfop.runs.plan import PLAN_APP, Plan
 from halfop.runs.record import Debt, Run, write_closed
-from halfop.runs.sinks import SINK_TABLES, Sinks
+from halfop.runs.sinks import REJECTED, SINK_TABLES, Sinks
 from halfop.summary import Summary, add_counts
 from halfop.warehouse.tables import Warehouse
 
 log = logging.getLogger("halfop.reconcile")
 
-_MOST_QUEUES_NAMED = 50
 _ALARMING = ("CONFLICT", "KEY_REUSED")
 
 
@@ -44,15 +43,15 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
             digest, arrived = Digest.of(warehouse, run.run_id), _arrived(inputs)
         with summary.phase("apply"):
             leftovers = _leftovers(digest, arrived)
-            written = Sinks(inputs, plan, digest, leftovers).write(lambda sink: sink not in parked)
+            applied = Sinks(inputs, plan, digest, leftovers).write(lambda sink: sink not in parked)
         _report(summary, inputs, digest, arrived)
-    if written.failed:
-        report_failed(summary, written.failed)
+    if applied.failed:
+        report_failed(summary, applied.failed)
         return
-    if leftovers or "REJECT" in digest.counts:
-        _report_rejects(warehouse, run, summary)
+    if (leftovers or "REJECT" in digest.counts) and REJECTED not in applied.left_out:
+        report_rejects(warehouse, run.run_id, summary)
     with summary.phase("close"):
-        run = replace(run, owed=(*run.owed, *[Debt(run.run_id, sink) for sink in written.left_out]))
+        run = replace(run, owed=(*run.owed, *[Debt(run.run_id, sink) for sink in applied.left_out]))
         write_closed(warehouse, run, _flat(digest.counts), summary.seconds)
     report_owed(summary, run.owed)
     what = ", ".join(f"{n} {decision}" for decision, n in sorted(digest.totals.items()))
@@ -114,15 +113,15 @@ def _report(summary: Summary, inputs: Inputs, digest: Digest, arrived: Arrived) 
         summary.extra["queues_behind"] = behind
 
 
-def _report_rejects(warehouse: Warehouse, run: Run, summary: Summary) -> None:
+def report_rejects(warehouse: Warehouse, run_id: int, summary: Summary) -> None:
     """Rejects by kind and reason; what tells of a double delivery or a rebuilt broker is said aloud."""
-    mine = warehouse.read("rejected").where(F.col("run_id") == run.run_id)
+    mine = warehouse.read(REJECTED).where(F.col("run_id") == run_id)
     found = {f"{r['kind']}.{r['reason']}": r["count"] for r in mine.groupBy("kind", "reason").count().collect()}
     add_counts(summary.extra.setdefault("rejected", {}), found)
     add_counts(summary.rows_written, {"rejected": sum(found.values())})
     for what, n in found.items():
         if what.endswith(_ALARMING):
-            log.warning("run %d: %d %s, see table rejected", run.run_id, n, what, extra={"run_id": run.run_id})
+            log.warning("run %d: %d %s, see table rejected", run_id, n, what, extra={"run_id": run_id})
 
 
 def _queues_behind(inputs: Inputs) -> Mapping[str, str]:
@@ -131,5 +130,5 @@ def _queues_behind(inputs: Inputs) -> Mapping[str, str]:
     behind = [clock for clock in inputs.clocks if clock.known_until is None or clock.known_until < due]
     return {
         f"{clock.broker_name}/{clock.queue_id}": "never" if clock.known_until is None else clock.known_until.isoformat()
-        for clock in behind[:_MOST_QUEUES_NAMED]
+        for clock in behind
     }

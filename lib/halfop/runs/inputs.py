@@ -84,10 +84,12 @@ class Inputs:
     @cached_property
     def ops(self) -> DataFrame:
         """Arrived op rows with their faults, each once."""
-        if self._ops_seen is None and not self._op_tally.repeated:
+        repeated = self._op_tally.repeated or self.run.slice.ops_repeat
+        if self._ops_seen is None and not repeated:
             return self.arrived_ops
         seen = self.arrived_ops.limit(0) if self._ops_seen is None else self._ops_seen
-        return o.once_per_row(self.arrived_ops, seen)
+        rows = _arrived_ops(self.warehouse, self.run) if self.run.slice.ops_repeat else self.arrived_ops
+        return o.once_per_row(rows, seen).where(in_slice(self.run.slice, "half_offset"))
 
     @cached_property
     def op_rows(self) -> int:
@@ -95,11 +97,7 @@ class Inputs:
 
     @cached_property
     def _op_tally(self) -> Tally:
-        """Bodies of one item run along the offsets, longer ones along the items."""
-        single = F.col("item") == 0
-        place = F.when(single, F.col("op_queue_offset")).otherwise(F.col("item").cast("bigint"))
-        group = [F.col("source"), F.when(single, F.lit(-1)).otherwise(F.col("op_queue_offset"))]
-        return tally(self.arrived_ops.withColumn("arrived", F.lit(True)), "op_queue_offset", place, group)
+        return _tally_of_ops(self.arrived_ops)
 
     @cached_property
     def _ops_seen(self) -> DataFrame | None:
@@ -224,7 +222,7 @@ def pinned(warehouse: Warehouse, run: Run) -> Iterator[Inputs]:
     """The run's inputs; what arrived is kept at hand where reading it again costs more."""
     rules = RuleColumns(run.settings.rules, run.now)
     halves = h.landed(_arrived(warehouse, run, "half_messages"), rules)
-    ops = o.landed(_arrived(warehouse, run, "op_messages", "half_offset"))
+    ops = _arrived_ops(warehouse, run).where(in_slice(run.slice, "half_offset"))
     inputs = Inputs(warehouse, run, rules, halves, ops)
     if inputs.first:
         yield inputs
@@ -237,7 +235,26 @@ def pinned(warehouse: Warehouse, run: Run) -> Iterator[Inputs]:
         inputs.arrived_ops.unpersist()
 
 
-def _arrived(warehouse: Warehouse, run: Run, name: str, half_offset: str = "queue_offset") -> DataFrame:
-    """What landed since the run before, of this run's slice."""
+def ops_repeat(warehouse: Warehouse, run: Run) -> bool:
+    """Whether two arrived op rows share a key, whatever half messages they name."""
+    return _tally_of_ops(_arrived_ops(warehouse, run)).repeated
+
+
+def _tally_of_ops(ops: DataFrame) -> Tally:
+    """Bodies of one item run along the offsets, longer ones along the items."""
+    single = F.col("item") == 0
+    place = F.when(single, F.col("op_queue_offset")).otherwise(F.col("item").cast("bigint"))
+    group = [F.col("source"), F.when(single, F.lit(-1)).otherwise(F.col("op_queue_offset"))]
+    return tally(ops.withColumn("arrived", F.lit(True)), "op_queue_offset", place, group)
+
+
+def _arrived_ops(warehouse: Warehouse, run: Run) -> DataFrame:
+    """The op rows that landed since the run before, of all slices."""
+    name = "op_messages"
+    return o.landed(warehouse.landed_between(name, run.inputs_before[name], run.inputs[name]))
+
+
+def _arrived(warehouse: Warehouse, run: Run, name: str) -> DataFrame:
+    """What landed under half keys since the run before, of this run's slice."""
     rows = warehouse.landed_between(name, run.inputs_before[name], run.inputs[name])
-    return rows.where(in_slice(run.slice, half_offset))
+    return rows.where(in_slice(run.slice))

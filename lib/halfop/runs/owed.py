@@ -6,11 +6,11 @@ from collections.abc import Collection, Sequence
 from itertools import groupby
 
 from halfop.runs.digest import Digest
-from halfop.runs.finish import report_failed
+from halfop.runs.finish import report_failed, report_rejects
 from halfop.runs.inputs import pinned
 from halfop.runs.plan import Plan
 from halfop.runs.record import Debt, recorded
-from halfop.runs.sinks import Sinks, Written
+from halfop.runs.sinks import REJECTED, Applied, Sinks
 from halfop.summary import Summary
 from halfop.warehouse.tables import Warehouse
 
@@ -24,15 +24,17 @@ def pay(warehouse: Warehouse, owed: Sequence[Debt], parked: Collection[str], sum
     due = [debt for debt in owed if debt.sink not in parked]
     for run_id, debts in groupby(due, key=lambda debt: debt.run_id):
         sinks = [debt.sink for debt in debts]
-        written = _write(warehouse, run_id, sinks)
-        if written.failed:
-            report_failed(summary, written.failed)
+        applied = _write(warehouse, run_id, sinks)
+        if applied.failed:
+            report_failed(summary, applied.failed)
             return tuple(owed)
+        if REJECTED in sinks:
+            report_rejects(warehouse, run_id, summary)
         summary.notes.append(f"wrote what run {run_id} owed: {', '.join(sinks)}")
     return tuple(debt for debt in owed if debt.sink in parked)
 
 
-def _write(warehouse: Warehouse, run_id: int, sinks: Collection[str]) -> Written:
+def _write(warehouse: Warehouse, run_id: int, sinks: Collection[str]) -> Applied:
     with pinned(warehouse, recorded(warehouse, run_id)) as inputs:
         digest = Digest.of(warehouse, run_id)
         return Sinks(inputs, Plan(inputs), digest, leftovers=True).write(lambda sink: sink in sinks)

@@ -16,7 +16,7 @@ from halfop.rules import VERSION
 from halfop.rules.words import QUEUE
 from halfop.runs.digest import by_reason
 from halfop.runs.finish import finish
-from halfop.runs.inputs import pinned
+from halfop.runs.inputs import ops_repeat, pinned
 from halfop.runs.owed import pay
 from halfop.runs.plan import PLAN_APP, Plan
 from halfop.runs.record import INPUTS, Run, Slice, last_run, wall_clock, write_opened
@@ -73,8 +73,7 @@ def preview(warehouse: Warehouse, request: Request) -> tuple[Summary, list[Row]]
     found = last_run(warehouse)
     last = found[0] if found else None
     _check_order(request, last)
-    unplanned = last is not None and warehouse.marker("decisions", PLAN_APP) < last.run_id
-    run = last if last and unplanned else _open(warehouse, replace(request, max_rows=None), last)
+    run = _to_preview(warehouse, request, last)
     with summary.phase("plan"), pinned(warehouse, run) as inputs:
         rows = Plan(inputs).decisions
         counted = rows.groupBy("decision", "reason").count().collect()
@@ -83,6 +82,16 @@ def preview(warehouse: Warehouse, request: Request) -> tuple[Summary, list[Row]]
         sample = shown.select(*QUEUE, "queue_offset", "uniq_key", "real_topic", "decision", "reason").collect()
     summary.notes.append("dry run: nothing was written")
     return summary, sample
+
+
+def _to_preview(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
+    """An open run that has no plan yet, the rest of a sliced backlog as one slice, or what has landed since."""
+    if last and warehouse.marker("decisions", PLAN_APP) < last.run_id:
+        return last
+    if last and last.slice.number < last.slice.of:
+        rest = replace(last.slice, bounds=last.slice.bounds[: last.slice.number])
+        return _next_slice(warehouse, replace(last, slice=rest))
+    return _open(warehouse, replace(request, max_rows=None), last)
 
 
 def _check_future(request: Request) -> None:
@@ -132,7 +141,7 @@ def _runs(warehouse: Warehouse, request: Request, last: Run | None, summary: Sum
     with summary.phase("open"):
         run = _open(warehouse, request, last)
     yield run
-    yield from _other_slices(warehouse, run)
+    yield from _other_slices(warehouse, _newest(warehouse))
 
 
 def _other_slices(warehouse: Warehouse, run: Run) -> Iterator[Run]:
@@ -153,7 +162,8 @@ def _open(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
         settings=request.settings,
         owed=last.owed if last else (),
     )
-    return replace(run, slice=Slice(1, _bounds(warehouse, run, request.max_rows)))
+    bounds = _bounds(warehouse, run, request.max_rows)
+    return replace(run, slice=Slice(1, bounds, bool(bounds) and ops_repeat(warehouse, run)))
 
 
 def _bounds(warehouse: Warehouse, run: Run, max_rows: int | None) -> tuple[int, ...]:
@@ -170,4 +180,4 @@ def _bounds(warehouse: Warehouse, run: Run, max_rows: int | None) -> tuple[int, 
 def _next_slice(warehouse: Warehouse, run: Run) -> Run:
     """The same pins and the same now, the next range of offsets, on top of what the slice before decided."""
     inputs = dict(run.inputs) | {"decisions": warehouse.version("decisions")}
-    return replace(run, run_id=run.run_id + 1, inputs=inputs, slice=Slice(run.slice.number + 1, run.slice.bounds))
+    return replace(run, run_id=run.run_id + 1, inputs=inputs, slice=replace(run.slice, number=run.slice.number + 1))

@@ -31,10 +31,14 @@ INPUTS = (
 
 @dataclass(frozen=True)
 class Slice:
-    """One range of half queue offsets of a backlog; `bounds` part the slices."""
+    """One range of half queue offsets of a backlog; `bounds` part the slices.
+
+    `ops_repeat`: two op rows of the backlog share a key, so each slice must look at all of them.
+    """
 
     number: int = 1
     bounds: tuple[int, ...] = ()
+    ops_repeat: bool = False
 
     @property
     def of(self) -> int:
@@ -108,7 +112,7 @@ def _run(row: Mapping[str, Any]) -> Run:
         inputs=row["inputs"],
         inputs_before=row["inputs_before"],
         settings=Settings.from_json(row["settings"]),
-        slice=Slice(part["number"], tuple(part["bounds"])),
+        slice=Slice(part["number"], tuple(part["bounds"]), part["ops_repeat"]),
         rules_version=row["rules_version"],
         owed=tuple(Debt(**debt) for debt in row["owed"]),
     )
@@ -130,7 +134,7 @@ def _write(warehouse: Warehouse, run: Run, app: str, told: Mapping[str, object])
         "now": run.now,
         "inputs": run.inputs,
         "inputs_before": run.inputs_before,
-        "slice": {"number": run.slice.number, "bounds": list(run.slice.bounds)},
+        "slice": vars(run.slice) | {"bounds": list(run.slice.bounds)},
         "settings": run.settings.as_json(),
         "rules_version": run.rules_version,
         "owed": [vars(debt) for debt in run.owed],

@@ -16,12 +16,14 @@ from halfop.runs.inputs import Inputs
 from halfop.runs.plan import Plan
 from halfop.runs.projections import PAYLOAD, merged, projections
 from halfop.runs.staging import TARGET, Target, write_staged
+from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.topics import directories
 
 _MOST_FILES = 4_000
 _SINK_APP = "halfop.sink"
+_REJECTED_APP = f"{_SINK_APP}.rejected"
 SINK_TABLES = {"COMMIT": "topics", "DISCARD": "trans_check_max_time", "CHECK": "check_requests"}
 REJECTED = "rejected"
 SINK_NAMES = ("topics/TOPIC", "real_topics", "trans_check_max_time", "check_requests", REJECTED)
@@ -29,13 +31,15 @@ SINK_NAMES = ("topics/TOPIC", "real_topics", "trans_check_max_time", "check_requ
 
 def make_sinks(warehouse: Warehouse) -> None:
     """Empty tables for readers. One that can't be made fails the run that has rows for it, and no other."""
-    for name in ("trans_check_max_time", "check_requests", REJECTED):
+    for name in ("trans_check_max_time", "check_requests"):
         with suppress(Exception):
             warehouse.make(name)
+    with suppress(Exception), hold_rejected(warehouse):
+        warehouse.make(REJECTED)
 
 
 @dataclass
-class Written:
+class Applied:
     """The sinks that failed, and those that the caller did not want and that still have to be written."""
 
     failed: dict[str, Exception] = field(default_factory=dict)
@@ -49,19 +53,19 @@ class Sinks:
         self._inputs, self._plan, self._digest, self._leftovers = inputs, plan, digest, leftovers
         self._run, self._warehouse = inputs.run, inputs.warehouse
 
-    def write(self, wanted: Callable[[str], bool]) -> Written:
+    def write(self, wanted: Callable[[str], bool]) -> Applied:
         """Write every wanted sink that has something to write; one that fails stops no other."""
-        result = Written()
+        result = Applied()
         self._messages(wanted, result)
         self._refused(wanted, result)
         return result
 
     # ---- whole messages: committed, given up, asked about ----
 
-    def _messages(self, wanted: Callable[[str], bool], result: Written) -> None:
+    def _messages(self, wanted: Callable[[str], bool], result: Applied) -> None:
         """One pass over the bodies, whatever became of them."""
         try:
-            due = dict(enumerate(target for target in self._targets() if self._due(target, wanted, result)))
+            due = dict(enumerate(t for t in self._targets() if self._due(t.name, t.path, t.app, wanted, result)))
             if due:
                 threads = self._run.settings.topics.threads
                 rows = self._staged(due)
@@ -69,17 +73,17 @@ class Sinks:
         except Exception as error:
             result.failed["messages"] = error
 
-    def _due(self, target: Target, wanted: Callable[[str], bool], result: Written) -> bool:
+    def _due(self, name: str, path: str, app: str, wanted: Callable[[str], bool], result: Applied) -> bool:
         """Whether to write it now; one that is not wanted is left out unless it has been written before."""
         try:
-            due = self._warehouse.marker(target.path, target.app) < self._run.run_id
+            due = self._warehouse.marker(path, app) < self._run.run_id
         except Exception as error:
-            due = not wanted(target.name)
-            if wanted(target.name):
-                result.failed[target.name] = error
-        if due and not wanted(target.name):
-            result.left_out.append(target.name)
-        return due and wanted(target.name)
+            due = not wanted(name)
+            if wanted(name):
+                result.failed[name] = error
+        if due and not wanted(name):
+            result.left_out.append(name)
+        return due and wanted(name)
 
     def _staged(self, due: Mapping[int, Target]) -> DataFrame:
         decisions = sorted({target.decision for target in due.values()})
@@ -129,11 +133,10 @@ class Sinks:
 
     # ---- refused ----
 
-    def _refused(self, wanted: Callable[[str], bool], result: Written) -> None:
+    def _refused(self, wanted: Callable[[str], bool], result: Applied) -> None:
         if not (self._leftovers or "REJECT" in self._digest.counts):
             return
-        if not wanted(REJECTED):
-            result.left_out.append(REJECTED)
+        if not self._due(REJECTED, REJECTED, _REJECTED_APP, wanted, result):
             return
         try:
             self._rejects()
@@ -150,4 +153,5 @@ class Sinks:
             rows = halves.unionByName(others) if self._leftovers else halves
             run_id = F.lit(self._run.run_id).cast("bigint")
             rows = rows.withColumns({"run_id": run_id, "rejected_at": F.lit(self._run.now)})
-            self._warehouse.append_once(REJECTED, rows, f"{_SINK_APP}.rejected", self._run.run_id)
+            with hold_rejected(self._warehouse):
+                self._warehouse.append_once(REJECTED, rows, _REJECTED_APP, self._run.run_id)

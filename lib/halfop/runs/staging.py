@@ -7,6 +7,7 @@ files move into its folder and become part of its table by one commit of the log
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ from halfop.warehouse.schema import TableSpec
 from halfop.warehouse.tables import Warehouse
 
 TARGET = "target"
+_STAGING = "_staging"
 
 
 @dataclass(frozen=True)
@@ -50,31 +52,43 @@ def write_staged(
     Returns the targets that failed; the others are written. A target's files may have columns that it has not: all
     null, and unseen by its readers.
     """
-    staging = warehouse.path(f"_staging/run-{run_id}-{uuid.uuid4().hex}")
+    staging = warehouse.path(f"{_STAGING}/run-{run_id}-{uuid.uuid4().hex}")
+    _clear(warehouse, run_id)
     searched = sorted({column for target in targets.values() for column in target.spec.stats})
     try:
         staged_rows = rows.write.format("delta").option("delta.dataSkippingStatsColumns", ",".join(searched))
         staged_rows.partitionBy(TARGET).save(staging)
         staged = _by_target(warehouse.files.read(f"{staging}/_delta_log/{0:020d}.json"))
-        _all_there(targets, staged)
+        lacking = _lacking(targets, staged)
         tasks = {
             targets[number].name: _commit(warehouse, run_id, staging, targets[number], found)
             for number, found in staged.items()
+            if targets[number].name not in lacking
         }
-        return side_by_side(tasks, threads)
+        return lacking | side_by_side(tasks, threads)
     finally:
         warehouse.files.remove(staging)
 
 
-def _all_there(targets: Mapping[int, Target], staged: Mapping[int, list[dict[str, Any]]]) -> None:
-    """Every decided message is staged, once: a body that is gone must not end in a run that closes without it."""
+def _clear(warehouse: Warehouse, run_id: int) -> None:
+    """What drivers that died left of earlier runs, all closed; another driver may be staging this one."""
+    for folder in warehouse.files.folders(warehouse.path(_STAGING)):
+        found = re.fullmatch(r"run-(\d+)-[0-9a-f]+", folder)
+        if found and int(found[1]) < run_id:
+            warehouse.files.remove(warehouse.path(f"{_STAGING}/{folder}"))
+
+
+def _lacking(targets: Mapping[int, Target], staged: Mapping[int, list[dict[str, Any]]]) -> dict[str, Exception]:
+    """Targets of which a decided message is not staged: a body that is gone must not end in a run that closes."""
+    lacking: dict[str, Exception] = {}
     for number, target in targets.items():
         found = sum(json.loads(add["stats"])["numRecords"] for add in staged.get(number, []))
         if found != target.rows:
-            raise HalfopError(
+            lacking[target.name] = HalfopError(
                 f"{target.name} is due {target.rows} messages, but half_messages has {found} of them; has it been "
-                "trimmed, overwritten or restored? Nothing was written"
+                "trimmed, overwritten or restored? None was written"
             )
+    return lacking
 
 
 def _by_target(commit: bytes) -> dict[int, list[dict[str, Any]]]:

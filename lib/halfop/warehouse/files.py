@@ -51,5 +51,11 @@ class Files:
             raise OSError(f"could not move {old} to {new}")
         return str(self._fs.makeQualified(new).toString())
 
+    def folders(self, path: str) -> list[str]:
+        """Names of the folders in a folder; none where it is missing."""
+        if not self._fs.exists(self._path(path)):
+            return []
+        return [status.getPath().getName() for status in self._fs.listStatus(self._path(path)) if status.isDirectory()]
+
     def remove(self, path: str) -> None:
         self._fs.delete(self._path(path), True)

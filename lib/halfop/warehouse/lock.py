@@ -39,6 +39,13 @@ def hold(warehouse: Warehouse, group: str, wait: timedelta = timedelta(0)) -> It
         channel.close()
 
 
+@contextmanager
+def hold_rejected(warehouse: Warehouse) -> Iterator[None]:
+    """For a commit to `rejected`: landing and runs both write there, each under a lock of its own."""
+    with hold(warehouse, "rejected", timedelta(minutes=10)):
+        yield
+
+
 def local_folder(root: str) -> str | None:
     """The local folder that a warehouse URI names; None for any other file system."""
     parsed = urlparse(root)
