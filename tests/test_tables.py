@@ -28,7 +28,13 @@ def found(runs: Warehouse, version: int | None = None, run_id: int | None = None
 
 def test_rows_come_back_with_their_types(runs: Warehouse) -> None:
     owed = [{"run_id": 7, "sink": "topics/a"}]
-    told = row(1, inputs={"resumes": -1}, slice={"number": 1, "bounds": [5], "ops_repeat": False}, seconds={"plan": 0.5}, owed=owed)
+    told = row(
+        1,
+        inputs={"resumes": -1},
+        slice={"number": 1, "bounds": [5], "ops_repeat": False},
+        seconds={"plan": 0.5},
+        owed=owed,
+    )
     runs.append_rows_once("runs", [told], APP, 1)
     (read,) = runs.rows("runs")
     assert {name: read[name] for name in told} == told
