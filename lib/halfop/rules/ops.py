@@ -98,8 +98,8 @@ def with_packed(halves: DataFrame, ops: DataFrame) -> DataFrame:
 def waiting(decisions: DataFrame) -> DataFrame:
     """The ops that earlier runs carried because their half messages had not landed."""
     early = decisions.where(F.col("decision") == "EARLY_OP")
-    as_text = ", ".join(f"{c} {'bigint' if kind == 'timestamp' else kind}" for c, kind in _FIELDS.items())
-    read = early.withColumn("read", F.from_json("op", as_text))
+    columns = ", ".join(f"{c} {'bigint' if kind == 'timestamp' else kind}" for c, kind in _FIELDS.items())
+    read = early.withColumn("read", F.from_json("op", columns))
     return read.select(
         "broker_name", "queue_id", "queue_offset", F.struct(*_each(F.col("read"), F.timestamp_micros)).alias("op")
     )

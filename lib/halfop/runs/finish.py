@@ -53,7 +53,7 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
     with summary.phase("close"):
         run = replace(run, owed=(*run.owed, *[Debt(run.run_id, sink) for sink in applied.left_out]))
         write_closed(warehouse, run, _flat(digest.counts), summary.seconds)
-    report_owed(summary, run.owed)
+    _report_owed(summary, run.owed)
     what = ", ".join(f"{n} {decision}" for decision, n in sorted(digest.totals.items()))
     log.info("run %d closed: %s", run.run_id, what or "nothing to decide", extra={"run_id": run.run_id})
 
@@ -85,7 +85,7 @@ def report_failed(summary: Summary, failed: Mapping[str, Exception]) -> None:
     summary.extra["failed_sinks"] = {sink: _first_line(error) for sink, error in failed.items()}
 
 
-def report_owed(summary: Summary, owed: Collection[Debt]) -> None:
+def _report_owed(summary: Summary, owed: Collection[Debt]) -> None:
     if owed:
         summary.extra["owed"] = [f"{debt.sink} of run {debt.run_id}" for debt in owed]
 
