@@ -1,0 +1,170 @@
+"""Records as Arrow batches, one schema for each kind that reconciliation reads."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from halfop.rocketmq import names
+from halfop.rocketmq.buffers import Longs, Mask, gather
+from halfop.rocketmq.properties import Properties, decoded, strings
+from halfop.rocketmq.record import Records
+
+HALF, OP, FINAL, DISCARD = KINDS = ("half", "op", "final", "discard")
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # the years 1 to 9999
+_TIMESTAMP = pa.timestamp("us", "UTC")
+_TOPICS = {
+    **dict.fromkeys(names.HALF_TOPICS, HALF),
+    **dict.fromkeys(names.OP_TOPICS, OP),
+    names.DISCARD_TOPIC: DISCARD,
+}
+_HEX = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uint16)
+
+
+def kinds_of(records: Records, topics: pa.DictionaryArray) -> dict[str, Mask]:
+    """Which of the records are of which kind; most of a log is of none."""
+    of_topic = [_TOPICS.get(decoded(topic)) for topic in topics.dictionary.to_pylist()]
+    code = np.array([KINDS.index(kind) if kind else -1 for kind in of_topic], np.int8)[topics.indices.to_numpy()]
+    committed = (records.head["sys_flag"] & names.TRANSACTION_TYPE_MASK) == names.TRANSACTION_COMMIT
+    code = np.where((code < 0) & committed, KINDS.index(FINAL), code)
+    return {kind: code == n for n, kind in enumerate(KINDS)}
+
+
+def half_batch(records: Records) -> pa.RecordBatch:
+    """Rows of the half topic."""
+    properties = Properties(records)
+    return pa.RecordBatch.from_pydict(
+        {
+            "queue_id": _ints(records, "queue_id"),
+            "queue_offset": _longs(records, "queue_offset"),
+            "commit_log_offset": _longs(records, "physical_offset"),
+            "offset_msg_id": _offset_msg_ids(records),
+            "uniq_key": properties.strings(names.UNIQ_KEY),
+            "producer_group": properties.strings(names.PRODUCER_GROUP),
+            "real_topic": properties.strings(names.REAL_TOPIC),
+            "real_queue_id": properties.ints(names.REAL_QUEUE_ID),
+            "tags": properties.strings(names.TAGS),
+            "keys": properties.strings(names.KEYS),
+            "flag": _ints(records, "flag"),
+            "sys_flag": _ints(records, "sys_flag"),
+            "born_timestamp": _times(records.longs("born_ms")),
+            "born_host": _host_texts(records.born_hosts()),
+            "store_timestamp": _times(records.store_ms),
+            "store_host": _host_texts(records.store_hosts()),
+            "reconsume_times": _ints(records, "reconsume_times"),
+            "body": records.bodies,
+            "properties": properties.map(),
+            "record_size": _ints(records, "size"),
+        }
+    )
+
+
+def op_batch(records: Records) -> pa.RecordBatch:
+    """Rows of the op topic."""
+    return pa.RecordBatch.from_pydict(
+        {
+            "queue_id": _ints(records, "queue_id"),
+            "queue_offset": _longs(records, "queue_offset"),
+            "physical_offset": _longs(records, "physical_offset"),
+            "tag": Properties(records).strings(names.TAGS),
+            "body": strings(records.bodies),
+            "born_timestamp": _times(records.longs("born_ms")),
+            "store_timestamp": _times(records.store_ms),
+        }
+    )
+
+
+def final_batch(records: Records) -> pa.RecordBatch:
+    """Rows of committed messages in their own topics."""
+    return pa.RecordBatch.from_pydict(
+        {
+            "physical_offset": _longs(records, "physical_offset"),
+            "prepared_transaction_offset": _longs(records, "prepared_offset"),
+            "topic": strings(records.topics().dictionary_decode()),
+            "queue_id": _ints(records, "queue_id"),
+            "queue_offset": _longs(records, "queue_offset"),
+            "uniq_key": Properties(records).strings(names.UNIQ_KEY),
+            "store_timestamp": _times(records.store_ms),
+        }
+    )
+
+
+def discard_batch(records: Records) -> pa.RecordBatch:
+    """Rows of the topic of messages given up after the last check."""
+    properties = Properties(records)
+    return pa.RecordBatch.from_pydict(
+        {
+            "physical_offset": _longs(records, "physical_offset"),
+            "queue_id": _ints(records, "queue_id"),
+            "queue_offset": _longs(records, "queue_offset"),
+            "uniq_key": properties.strings(names.UNIQ_KEY),
+            "producer_group": properties.strings(names.PRODUCER_GROUP),
+            "born_timestamp": _times(records.longs("born_ms")),
+            "check_times": properties.ints(names.CHECK_TIMES),
+            "store_timestamp": _times(records.store_ms),
+        }
+    )
+
+
+BATCH: dict[str, Callable[[Records], pa.RecordBatch]] = {
+    HALF: half_batch,
+    OP: op_batch,
+    FINAL: final_batch,
+    DISCARD: discard_batch,
+}
+
+
+def _fixed(records: Records, name: str, dtype: Any) -> pa.Array:
+    return pa.array(records.longs(name).astype(dtype))
+
+
+def _ints(records: Records, name: str) -> pa.Array:
+    return _fixed(records, name, np.int32)
+
+
+def _longs(records: Records, name: str) -> pa.Array:
+    return _fixed(records, name, np.int64)
+
+
+def wrong_times(ms: Longs) -> Mask:
+    """Which milliseconds are no time that a table can hold."""
+    return (ms < FIRST_MS) | (ms > LAST_MS)
+
+
+def _times(ms: Longs) -> pa.Array:
+    wrong = wrong_times(ms)
+    return pa.array(np.where(wrong, 0, ms) * 1000, mask=wrong).view(_TIMESTAMP)
+
+
+def host_text(host: bytes) -> str:
+    """`ip:port`, the IPv6 address in brackets."""
+    address, port = ipaddress.ip_address(host[:-4]), int.from_bytes(host[-4:], "big", signed=True)
+    return f"{address}:{port}" if address.version == 4 else f"[{address}]:{port}"
+
+
+def _host_texts(hosts: pa.DictionaryArray) -> pa.StringArray:
+    return pa.array([host_text(host) for host in hosts.dictionary.to_pylist()], pa.string()).take(hosts.indices)
+
+
+def _offset_msg_ids(records: Records) -> pa.StringArray:
+    """MessageDecoder.createMessageId: address, port and physical offset in hex."""
+    v6 = records.store_host_length == 20
+    if not v6.any() or v6.all():
+        return _ids_of_length(records)
+    ids = pa.concat_arrays([_ids_of_length(records.select(~v6)), _ids_of_length(records.select(v6))])
+    return ids.take(pa.array(np.argsort(np.argsort(v6, kind="stable"), kind="stable")))
+
+
+def _ids_of_length(records: Records) -> pa.StringArray:
+    """Where all store hosts are of one family."""
+    length = int(records.store_host_length.max(initial=8))
+    host = gather(records.buffer, records.store_host_at, f"V{length}").view(np.uint8).reshape(-1, length)
+    offset = np.ascontiguousarray(records.head["physical_offset"]).view(np.uint8).reshape(-1, 8)
+    text = pa.py_buffer(_HEX.take(np.hstack([host, offset])))
+    width = 2 * (length + 8)
+    offsets = pa.py_buffer(np.arange(0, (len(records) + 1) * width, width, dtype=np.int32))
+    return pa.StringArray.from_buffers(len(records), offsets, text)

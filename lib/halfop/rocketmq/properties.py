@@ -1,0 +1,137 @@
+"""Message properties, `name \\x01 value \\x02 …`, of many records at once."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pyarrow as pa
+
+from halfop.rocketmq.buffers import Bytes, Ints, Longs, Mask, cut
+from halfop.rocketmq.record import Records
+
+_VALUE_ENDS = 2  # and 1 stands between name and value
+_INT = re.compile(r"[+-]?[0-9]{1,10}")
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+
+
+class Properties:
+    """The properties of records as MessageDecoder reads them: of a repeated name the last counts, an entry without
+    name or value counts nothing."""
+
+    def __init__(self, records: Records) -> None:
+        text, firsts = _text(records)
+        starts, self._names, self._values = _entries(text)
+        self._offsets = np.searchsorted(starts, firsts)
+        self._encode()
+        self._keep(_last_of_each(self._owners, self._codes))
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def map(self) -> pa.MapArray:
+        """A map<string, string> a record."""
+        return pa.MapArray.from_arrays(pa.array(self._offsets.astype(np.int32)), self._names, self._values)
+
+    def strings(self, name: str) -> pa.StringArray:
+        """One property; null where a record has none of the name."""
+        entries = np.full(len(self), -1, np.int32)
+        found = np.flatnonzero(self._codes == self._known.get(name, -1))
+        entries[self._owners[found]] = found
+        return self._values.take(pa.array(entries, mask=entries < 0))
+
+    def ints(self, name: str) -> pa.Int32Array:
+        """One property as Integer.parseInt reads it; null where it can't."""
+        encoded = self.strings(name).dictionary_encode()
+        return pa.array([_int(text) for text in encoded.dictionary.to_pylist()], pa.int32()).take(encoded.indices)
+
+    def _encode(self) -> None:
+        """Each entry's record and its name's number."""
+        encoded = self._names.dictionary_encode()
+        self._known = {name: code for code, name in enumerate(encoded.dictionary.to_pylist())}
+        self._codes = encoded.indices.to_numpy()
+        self._owners = np.repeat(np.arange(len(self), dtype=np.int32), np.diff(self._offsets))
+
+    def _keep(self, entries: Mask | None) -> None:
+        if entries is not None:
+            kept = np.concatenate([[0], np.cumsum(entries)])
+            self._offsets = kept[self._offsets]
+            self._names, self._values = (each.filter(pa.array(entries)) for each in (self._names, self._values))
+            self._encode()
+
+
+def decoded(text: bytes) -> str:
+    """UTF-8 as Java decodes it: one replacement character for an encoded surrogate, where Python has three."""
+    return _SURROGATE.sub("\ufffd".encode(), text).decode(errors="replace")
+
+
+def strings(texts: pa.BinaryArray) -> pa.StringArray:
+    """Each of the texts `decoded`."""
+    try:
+        return texts.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([decoded(text) for text in texts.to_pylist()], pa.string())
+
+
+def _text(records: Records) -> tuple[Bytes, Longs]:
+    """All properties in valid UTF-8, each record's between value ends, and where each record's begin (and the end)."""
+    regions = cut(records.buffer, records.properties_at - 1, records.properties_length + 1)
+    text, offsets = _joined(regions)
+    if len(text) and text.max() > 127 and not _is_utf8(text):
+        text, offsets = _joined(
+            pa.array([b"\x02" + decoded(each[1:]).encode() for each in regions.to_pylist()], pa.binary())
+        )
+    return text, offsets + 1
+
+
+def _joined(regions: pa.BinaryArray) -> tuple[Bytes, Longs]:
+    """Regions' first bytes, which belong to no entry, become value ends; one more comes last."""
+    offsets = np.frombuffer(regions.buffers()[1], np.int32)[: len(regions) + 1]
+    text = np.empty(offsets[-1] + 1, np.uint8)
+    text[:-1] = np.frombuffer(regions.buffers()[2] or b"", np.uint8)[: offsets[-1]]
+    text[offsets] = _VALUE_ENDS
+    return text, offsets.astype(np.int64)
+
+
+def _is_utf8(text: Bytes) -> bool:
+    whole = pa.BinaryArray.from_buffers(
+        pa.binary(), 1, [None, pa.array([0, len(text)], pa.int32()).buffers()[1], pa.py_buffer(text)]
+    )
+    try:
+        whole.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _entries(text: Bytes) -> tuple[Ints, pa.StringArray, pa.StringArray]:
+    """Where entries begin, their names and their values. A name reaches to the first \\x01, a value to the \\x02."""
+    marks = np.flatnonzero(text - np.uint8(1) < 2).astype(np.int32)
+    ends = np.flatnonzero(text[marks] == _VALUE_ENDS)
+    named = np.flatnonzero(ends[1:] - ends[:-1] > 1)
+    before, after = ends[named], ends[named + 1]
+    start, name_end, end = marks[before] + 1, marks[before + 1], marks[after]
+    whole = (name_end > start) & (end > name_end + 1)
+    if not whole.all():
+        start, name_end, end = start[whole], name_end[whole], end[whole]
+    names, values = cut(text, start, name_end - start), cut(text, name_end + 1, end - name_end - 1)
+    return start, names.view(pa.string()), values.view(pa.string())
+
+
+def _last_of_each(owners: Ints, codes: Ints) -> Mask | None:
+    """Which entries are the last of their name in their record; None: all."""
+    keys = owners * np.int64(codes.max(initial=0) + 1) + codes
+    in_order = np.sort(keys, kind="stable")
+    if not (in_order[1:] == in_order[:-1]).any():
+        return None
+    order = np.argsort(keys, kind="stable")
+    keep = np.ones(len(keys), np.bool_)
+    keep[order[:-1]] = keys[order[1:]] != keys[order[:-1]]
+    return keep
+
+
+def _int(text: str | None) -> int | None:
+    if text is None or not _INT.fullmatch(text):
+        return None
+    number = int(text)
+    return number if -(2**31) <= number < 2**31 else None

@@ -1,0 +1,102 @@
+"""A broker's store directory, cut into stretches that workers read on their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+from halfop.errors import InputRefused
+from halfop.rocketmq.commitlog import StoreFile, log_files
+from halfop.rocketmq.consumequeue import Queue, Queues
+from halfop.rocketmq.log_end import LogEnd
+from halfop.rocketmq.resync import is_sound
+from halfop.rocketmq.stretch import Stretch
+
+STRETCH = 64 << 20
+_TRIES = 16  # units looked at for a place to cut
+_GUIDES = 16  # queues looked at: those with the most units
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a log is read. The next landing starts at `end`.
+
+    `cross_checked`: the store has consume queues. `queue_ahead`: units that name places behind the log's end, as in a
+    copy made while the broker was writing. `torn`: bytes of a half-written record at the log's end.
+    """
+
+    stretches: tuple[Stretch, ...]
+    first: int
+    end: int
+    cross_checked: bool
+    queue_ahead: int = 0
+    torn: int = 0
+
+
+def plan(root: str | Path, start: int | None = None, size: int = STRETCH) -> Plan:
+    """Cuts the log from physical offset `start` (a former plan's end; else the log's beginning) into stretches.
+
+    Each begins where a file does or where a consume queue names a record and a sound one stands; about `size` long.
+    """
+    known = Queues(root)
+    queues = [queue for queue in known.all() if queue.last.offset >= 0]  # before the log: what they name is in it
+    files = log_files(root)
+    used = _used(files)
+    start = _checked_start(root, used, files[0].first if start is None else start)
+    end_of = LogEnd(used[-1], files, queues)
+    begins = list(_begins(used, start, size, queues, end_of.dispatched))
+    tail = end_of.find(begins[-1][1])
+    ends = [*(min(at, file.end) for (file, _), (_, at) in pairwise(begins)), tail.end]
+    stretches = [
+        Stretch(str(root), file, at, end, end_of.dispatched) for (file, at), end in zip(begins, ends, strict=True)
+    ]
+    stretches[-1] = replace(stretches[-1], fault=tail.fault)
+    kept = tuple(each for each in stretches if each.start < each.end or each.fault)
+    return Plan(kept, files[0].first, tail.end, known.exist, tail.queue_ahead, tail.torn)
+
+
+def _used(files: Sequence[StoreFile]) -> Sequence[StoreFile]:
+    """A broker makes its next file before it needs it."""
+    last = len(files)
+    while last > 1 and files[last - 1].zeros(files[last - 1].first):
+        last -= 1
+    return files[:last]
+
+
+def _checked_start(root: str | Path, used: Sequence[StoreFile], start: int) -> int:
+    if used[0].first <= start <= used[-1].end:
+        return start
+    problem = f"the log reaches from physical offset {used[0].first} to {used[-1].end}, which leaves out {start}"
+    raise InputRefused(Path(root) / "commitlog", None, problem, "the broker deleted it, or this is another store")
+
+
+def _begins(
+    files: Sequence[StoreFile], start: int, size: int, queues: Sequence[Queue], dispatched: int
+) -> Iterator[tuple[StoreFile, int]]:
+    """Where stretches begin, and in which file."""
+    guides = sorted(queues, key=lambda queue: queue.last.offset, reverse=True)[:_GUIDES]
+    for file in files:
+        if file.end > start or file is files[-1]:
+            at = max(start, file.first)
+            yield file, at
+            while (cut := _cut(file, at, size, guides, dispatched)) is not None:
+                yield file, cut
+                at = cut
+
+
+def _cut(file: StoreFile, at: int, size: int, guides: Sequence[Queue], dispatched: int) -> int | None:
+    """The first place at least `size` behind `at` that a unit names and where there is a sound record."""
+    while (target := at + size) < min(file.end, dispatched):
+        for _ in range(_TRIES):
+            units = [unit for queue in guides for unit in queue.upto(queue.first_from(target), 1)]
+            nearest = min(units, key=lambda unit: int(unit["physical"]), default=None)
+            if nearest is None or int(nearest["physical"]) >= file.end:
+                return None
+            place = int(nearest["physical"])
+            if place >= target and is_sound(file, place, int(nearest["size"])):
+                return place
+            target = max(place, target) + 1
+        at += size
+    return None
