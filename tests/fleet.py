@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import model as m
 import rows as r
@@ -79,8 +79,14 @@ def under(prefix: str, history: History) -> History:
 def _under(prefix: str, step: Step) -> Step:
     if isinstance(step, Land):
         known = {(prefix + broker, queue): until for (broker, queue), until in step.known_until.items()}
-        halves = tuple(replace(half, broker=prefix + half.broker) for half in step.halves)
-        return Land(halves, tuple(replace(op, broker=prefix + op.broker) for op in step.ops), step.at, known)
+        return Land(
+            tuple(replace(half, broker=prefix + half.broker) for half in step.halves),
+            tuple(replace(op, broker=prefix + op.broker) for op in step.ops),
+            step.at,
+            known,
+            tuple(replace(final, broker=prefix + final.broker) for final in step.finals),
+            tuple(replace(discard, broker=prefix + discard.broker) for discard in step.discards),
+        )
     if isinstance(step, Resume):
         return replace(step, keys=tuple((prefix + broker, queue, offset) for broker, queue, offset in step.keys))
     return step
@@ -95,7 +101,8 @@ def sail(warehouse: Warehouse, charter: Charter, ships: Sequence[Ship], max_rows
         if land:
             known = {queue: until for step in land for queue, until in step.known_until.items()}
             halves = [half for step in land for half in step.halves]
-            r.land(warehouse, halves, [op for step in land for op in step.ops], land[0].at, known)
+            ops = [op for step in land for op in step.ops]
+            r.land(warehouse, halves, ops, land[0].at, known, **_finals_and_discards(land))
         resumes = [step for step in steps if isinstance(step, Resume)]
         if resumes:
             r.resume(warehouse, [key for step in resumes for key in step.keys], resumes[0].at)
@@ -105,6 +112,12 @@ def sail(warehouse: Warehouse, charter: Charter, ships: Sequence[Ship], max_rows
             assert summary.run_id is not None, number
             run_ids.append(summary.run_id)
     return run_ids
+
+
+def _finals_and_discards(land: Sequence[Land]) -> dict[str, Any]:
+    finals = [final for step in land for final in step.finals]
+    discards = [discard for step in land for discard in step.discards]
+    return {name: rows for name, rows in [("finals", finals), ("discards", discards)] if rows}
 
 
 def _abreast(ships: Sequence[Ship]) -> Iterator[list[Step]]:

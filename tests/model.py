@@ -1,8 +1,8 @@
 """The rules once more, as plain Python: what halfop's runs must decide, without Spark, tables or speed.
 
 Written from the rules alone and from none of halfop's code, so that the two can be held against each other. All times
-are int milliseconds. A `Model` is told what lands (`land`) and what is resumed (`resume`), and `run` decides. Put-back
-copies, final messages and a broker's own discards are not in it.
+are int milliseconds. A `Model` is told what lands (`land`) and what is resumed (`resume`), and `run` decides. Which
+half messages are copies of each other is in `model_lineage`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from model_lineage import BEGINNING, Copy, Transaction, families, name_of
+
 LONG_MAX = 2**63 - 1
 FOREVER = 2**80  # longer than any immunity that fits a long
-BEGINNING = -(2**80)  # before every timestamp: the clock of a queue in which no time has passed yet
 
 NOT_ALLOWED_SEND = {
     "SCHEDULE_TOPIC_XXXX",
@@ -27,12 +28,13 @@ NOT_ALLOWED_SEND = {
 Queue = tuple[str, int]
 Key = tuple[str, int, int]  # broker, queue, offset of the half message
 OpKey = tuple[str, int, int, int, str]
+FinalKey = tuple[str, str, int, int]
 Identity = tuple[int | None, int, str | None]  # what rows with the same key must agree in
 
 
 @dataclass(frozen=True)
 class Half:
-    """One row of half_messages; real_qid, immunity and check_times are the properties' raw text."""
+    """One row of half_messages; real_qid, immunity, check_times and prepared_offset are the properties' raw text."""
 
     broker: str
     queue: int
@@ -47,6 +49,7 @@ class Half:
     immunity: str | None = None
     check_times: str | None = None
     body: bytes = b"half"
+    prepared_offset: str | None = None
 
     @property
     def key(self) -> Key:
@@ -98,6 +101,41 @@ class Op:
 
 
 @dataclass(frozen=True)
+class Final:
+    """One row of final_messages: the broker's own delivery of a half message, in queue `queue` of the real topic."""
+
+    broker: str
+    prepared_transaction_offset: int
+    topic: str
+    queue: int
+    offset: int
+    uniq_key: str | None
+    store: int
+
+    @property
+    def key(self) -> FinalKey:
+        return (self.broker, self.topic, self.queue, self.offset)
+
+
+@dataclass(frozen=True)
+class BrokerDiscard:
+    """One row of broker_discards; queue and offset are its own in TRANS_CHECK_MAX_TIME_TOPIC."""
+
+    broker: str
+    queue: int
+    offset: int
+    uniq_key: str | None
+    group: str | None
+    born: int
+    check_times: int | None
+    store: int
+
+    @property
+    def key(self) -> Key:
+        return (self.broker, self.queue, self.offset)
+
+
+@dataclass(frozen=True)
 class Override:
     """What a producer group or a real topic may set for itself; None: not set."""
 
@@ -139,6 +177,7 @@ class Decision:
     check_times: int
     last_checked: int | None
     op_offset: int | None = None
+    superseded_by: int | None = None
 
 
 @dataclass(frozen=True)
@@ -152,7 +191,7 @@ class Delivered:
     prepared_transaction_offset: int
     born: int
     store: int
-    op_offset: int
+    op_offset: int | None
 
 
 @dataclass(frozen=True)
@@ -187,18 +226,6 @@ class Rejected:
     half_offset: int | None
     run: int
     item: int | None = None
-
-
-@dataclass
-class Transaction:
-    """What is known of one half message: status is OPEN, or how it was decided."""
-
-    half: Half
-    check_times: int
-    last_checked: int | None
-    since: int  # the run that saw it first
-    status: str = "OPEN"
-    resumed_at: int | None = None
 
 
 class LandingRefused(Exception):
@@ -252,6 +279,11 @@ def undeliverable(half: Half) -> str | None:
     return None
 
 
+def unfit(half: Half) -> str | None:
+    """Lines 1 and 4: why it is rejected, unless it ends."""
+    return undeliverable(half) or (None if half.group else "NO_PRODUCER_GROUP")
+
+
 def row_fault(op: Op) -> str | None:
     """Why an op row counts for nothing, whatever half message it names."""
     if op.tag != "d":
@@ -279,12 +311,24 @@ def header_fault(op: Op, half: Half, timeout: int) -> str | None:
     return None
 
 
+def proves(final: Final, half: Half) -> bool:
+    """Whether a final message is the delivery of this half message."""
+    same_place = (final.broker, final.prepared_transaction_offset) == (half.broker, half.commit_log_offset)
+    return same_place and (not final.uniq_key or not half.uniq_key or final.uniq_key == half.uniq_key)
+
+
+def names(discard: BrokerDiscard, half: Half) -> bool:
+    """Whether a broker's discard record is about the transaction of this half message."""
+    theirs = (discard.broker, discard.group or None, discard.uniq_key, discard.born)
+    return bool(discard.uniq_key) and theirs == (half.broker, half.group or None, half.uniq_key, half.born)
+
+
 class Model:
     """All that has landed and what became of it."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.transactions: dict[Key, Transaction] = {}
+        self.transactions: dict[Key, Transaction] = {}  # by the key of every copy
         self.decisions: list[Decision] = []
         self.delivered: list[Delivered] = []
         self.discards: list[Discarded] = []
@@ -299,6 +343,10 @@ class Model:
         self._new_resumes: list[tuple[int, Key]] = []
         self._early: list[tuple[Op, int]] = []  # ops that wait for their half message
         self._standing: dict[OpKey, dict[str | None, Op]] = {}  # every op that was found valid, or waits, by outcome
+        self._finals: set[Final] = set()
+        self._broker_discards: dict[Key, BrokerDiscard] = {}
+        self._discarded_by: dict[Key, Transaction] = {}  # what each broker discard was found to be about
+        self._arrived: set[Key] = set()  # the half messages that this run is the first to see
         self._offsets: dict[Queue, set[int]] = {}  # the half offsets that have landed, whatever became of them
         self._rejected_rows: set[tuple[str, Half | Op]] = set()
         self._rejected_ops: set[Op] = set()  # for what their half messages are
@@ -312,6 +360,9 @@ class Model:
         ops: Iterable[Op],
         landed_at: int,
         known_until: Mapping[Queue, int | None] | None = None,
+        *,
+        finals: Iterable[Final] = (),
+        discards: Iterable[BrokerDiscard] = (),
     ) -> None:
         """One landing, all of it or nothing; within it rows have no order. known_until never goes back."""
         halves, ops, known = list(halves), list(ops), known_until or {}
@@ -326,6 +377,9 @@ class Model:
         for queue, instant in known.items():
             before = self.known_until.get(queue)
             self.known_until[queue] = before if instant is None else max(instant, instant if before is None else before)
+        self._finals |= set(finals)
+        for discard in discards:
+            self._broker_discards.setdefault(discard.key, discard)
 
     def resume(self, key: Key, at: int) -> None:
         self._new_resumes.append((at, key))
@@ -338,43 +392,98 @@ class Model:
             raise ValueError(f"now {now} lies before the last run's {self.now}")
         self.now = now
         self._run += 1
-        plan: list[Decision] = []
-        for half in self._new_halves:
-            self._take_half(half)
+        plan = self._take_halves()
         plan += self._end(self._valid_ops())
+        plan += self._end_by_finals()
         for at, key in sorted(self._new_resumes):
             self._resume(key, at)
         self._new_halves, self._new_ops, self._new_resumes = [], [], []
-        still_open = [transaction for transaction in self.transactions.values() if transaction.status == "OPEN"]
-        plan += [self._decide(transaction) for transaction in still_open]
+        plan += [self._decide(transaction) for transaction in self._all("OPEN")]
         plan += [self._early_op(op) for op, _ in self._early]
         plan.sort(key=lambda decision: (decision.key, decision.op_offset or 0))
         self.decisions += plan
         return plan
 
-    def _take_half(self, half: Half) -> None:
+    def _all(self, *statuses: str) -> list[Transaction]:
+        """Each once, lowest starter first."""
+        found = {id(known): known for known in self.transactions.values() if known.status in statuses}
+        return sorted(found.values(), key=lambda known: (known.starter.offset, known.starter.queue))
+
+    # Half messages and their copies
+
+    def _take_halves(self) -> list[Decision]:
+        arrived: dict[Key, Half] = {}
+        for half in self._new_halves:
+            self._take_half(half, arrived)
+        self._arrived = set(arrived)
+        by_name: dict[object, list[Half]] = {}
+        landed = [known.copies[key[2]].half for key, known in self.transactions.items()]
+        for half in [*landed, *arrived.values()]:
+            by_name.setdefault(name_of(half), []).append(half)
+        plan: list[Decision] = []
+        for halves in by_name.values():
+            for family in families(halves, self.transactions):
+                plan += self._join(family)
+        return plan
+
+    def _take_half(self, half: Half, arrived: dict[Key, Half]) -> None:
         self._offsets.setdefault((half.broker, half.queue), set()).add(half.offset)
-        known = self.transactions.get(half.key)
-        if known is None or (half != known.half and self._can_be_corrected(known)):
-            self.transactions[half.key] = self._opened(half)
-        elif half.identity != known.half.identity:
+        transaction = self.transactions.get(half.key)
+        known = transaction.copies[half.offset].half if transaction else arrived.get(half.key)
+        if known is None:
+            arrived[half.key] = half
+        elif half != known and self._can_be_corrected(known, transaction):
+            if transaction:
+                self.transactions.pop(half.key).leave(half.offset)
+            arrived[half.key] = half
+        elif half.identity != known.identity:
             self._reject_row("KEY_REUSED", half)
             self.refused_queues.add((half.broker, half.queue))
 
-    def _can_be_corrected(self, known: Transaction) -> bool:
+    def _can_be_corrected(self, half: Half, transaction: Transaction | None) -> bool:
         """It was rejected, or this run would reject it."""
-        will_be_rejected = undeliverable(known.half) is not None or not known.half.group
-        return known.status == "REJECT" or (known.status == "OPEN" and will_be_rejected)
+        return unfit(half) is not None and (transaction is None or transaction.status in ("OPEN", "REJECT"))
 
-    def _opened(self, half: Half) -> Transaction:
+    def _join(self, family: list[Half]) -> list[Decision]:
+        """Make one transaction of half messages of which some have just arrived; a row for each newly superseded."""
+        new = [half for half in family if half.key in self._arrived]
+        if not new:
+            return []
+        transaction = next((self.transactions[h.key] for h in family if h.key not in self._arrived), Transaction())
+        before = (transaction.check_times, transaction.last_checked)
+        for half in new:
+            self.transactions[half.key] = transaction
+            copy = self._copy(half)
+            if transaction.copies:
+                transaction.join(copy)
+            else:
+                transaction.start(copy)
+        return [
+            self._superseded(copy, transaction, before)
+            for offset, copy in transaction.copies.items()
+            if offset != transaction.live and offset not in transaction.told
+        ]
+
+    def _copy(self, half: Half) -> Copy:
         check_times = small_number(half.check_times) or 0
         own = own_immunity(half, self.settings.timeout_of(half))
         if own is not None and half.store - half.born <= own:
             check_times = 0  # the broker raised it without asking
-        return Transaction(half, check_times, half.store if check_times > 0 else None, self._run)
+        says_zero = whole_number(half.check_times) == 0
+        return Copy(half, check_times, half.store if check_times > 0 else None, says_zero)
+
+    def _superseded(self, copy: Copy, transaction: Transaction, before: tuple[int, int | None]) -> Decision:
+        """The last row of a copy, with the checks as they stood: its own, or the transaction's while it was live."""
+        key = copy.half.key
+        transaction.told.add(copy.half.offset)
+        times, last = (copy.check_times, copy.last_checked) if key in self._arrived else before
+        reason = None if transaction.status in ("OPEN", "REJECT") else "ALREADY_ENDED"
+        return Decision(self._run, key, "SUPERSEDED", reason, times, last, None, transaction.live)
+
+    # Ops and finals
 
     def _valid_ops(self) -> dict[Key, list[Op]]:
-        """The valid ops by the half message that they name. Others are rejected, or wait for their half message."""
+        """The valid ops by the live copy of their transaction. Others are rejected, or wait for their half message."""
         valid: dict[Key, list[Op]] = {}
         for early, _ in self._early:
             self._standing.pop(early.key, None)
@@ -400,15 +509,15 @@ class Model:
 
     def _take_op(self, op: Op, half_key: Key, landed_at: int, valid: dict[Key, list[Op]]) -> None:
         transaction = self.transactions.get(half_key)
-        reason = self._fault(op, transaction) if transaction else self._lost(op, half_key[2], landed_at)
+        reason = self._fault(op, transaction, half_key[2]) if transaction else self._lost(op, half_key[2], landed_at)
         if reason is not None:
-            self._reject_op(reason, op, transaction is not None and transaction.since == self._run)
+            self._reject_op(reason, op, half_key in self._arrived)
             return
         self._standing.setdefault(op.key, {})[op.outcome] = op
         if transaction is None:
             self._early.append((op, landed_at))
         else:
-            valid.setdefault(half_key, []).append(op)
+            valid.setdefault(transaction.half.key, []).append(op)
 
     def _lost(self, op: Op, half_offset: int, landed_at: int) -> str | None:
         """Why an op whose half message has not landed need not wait for it.
@@ -423,10 +532,12 @@ class Model:
             return "HALF_NEVER_LANDED"
         return None
 
-    def _fault(self, op: Op, transaction: Transaction) -> str | None:
-        if transaction.status == "REJECT" or (transaction.status == "OPEN" and undeliverable(transaction.half)):
+    def _fault(self, op: Op, transaction: Transaction, half_offset: int) -> str | None:
+        named = transaction.copies[half_offset].half
+        undone = transaction.status in ("OPEN", "DISCARD")
+        if transaction.status == "REJECT" or (undone and (undeliverable(transaction.half) or undeliverable(named))):
             return "HALF_REJECTED"
-        return header_fault(op, transaction.half, self.settings.timeout_of(transaction.half))
+        return header_fault(op, named, self.settings.timeout_of(named))
 
     def _end(self, valid: dict[Key, list[Op]]) -> list[Decision]:
         """Lines 2 and 3: the lowest valid op ends a transaction that has no end yet; all others change nothing."""
@@ -442,39 +553,58 @@ class Model:
         return plan
 
     def _end_by(self, op: Op, transaction: Transaction) -> Decision:
-        reason = "CHECK" if op.from_check else "PRODUCER"
-        if transaction.status == "DISCARD":
-            reason = "AFTER_DISCARD"
-        half = transaction.half
         if op.outcome == "COMMIT":
-            self.delivered.append(
-                Delivered(
-                    self._run,
-                    half.key,
-                    half.real_topic or "",
-                    int(half.real_qid or ""),
-                    half.body,
-                    half.uniq_key,
-                    half.commit_log_offset,
-                    half.born,
-                    half.store,
-                    op.offset,
-                )
+            self._deliver(transaction.copies[op.half_offset or 0].half, op.offset)
+        reason = "CHECK" if op.from_check else "PRODUCER"
+        return self._ended(transaction, op.outcome or "", reason, op.offset)
+
+    def _end_by_finals(self) -> list[Decision]:
+        """Line 2 where the op was lost: the lowest copy that the broker delivered is what is delivered."""
+        plan = []
+        for transaction in self._all("OPEN", "DISCARD"):
+            delivered = self._delivered_copy(transaction)
+            if delivered is not None and undeliverable(transaction.half) is None:
+                self._deliver(delivered, None)
+                plan.append(self._ended(transaction, "COMMIT", "FINAL", None))
+        return plan
+
+    def _delivered_copy(self, transaction: Transaction) -> Half | None:
+        halves = [transaction.copies[offset].half for offset in sorted(transaction.copies)]
+        proven = [half for half in halves if any(proves(final, half) for final in self._finals)]
+        return next((half for half in proven if undeliverable(half) is None), None)
+
+    def _ended(self, transaction: Transaction, outcome: str, reason: str, op_offset: int | None) -> Decision:
+        return self._decided(
+            transaction, outcome, "AFTER_DISCARD" if transaction.status == "DISCARD" else reason, op_offset
+        )
+
+    def _deliver(self, half: Half, op_offset: int | None) -> None:
+        self.delivered.append(
+            Delivered(
+                self._run,
+                half.key,
+                half.real_topic or "",
+                int(half.real_qid or ""),
+                half.body,
+                half.uniq_key,
+                half.commit_log_offset,
+                half.born,
+                half.store,
+                op_offset,
             )
-        return self._decided(transaction, op.outcome or "", reason, op.offset)
+        )
 
     def _resume(self, key: Key, at: int) -> None:
-        """Open a discarded message again; anything else can't be resumed."""
+        """Open a discarded transaction again, by any of its copies; anything else can't be resumed."""
         transaction = self.transactions.get(key)
         if transaction is None:
             refused = "UNKNOWN"
-        elif self._can_be_corrected(transaction):
+        elif self._can_be_corrected(transaction.half, transaction):
             refused = "HALF_REJECTED"
         elif transaction.status == "OPEN":
             refused = "OPEN"
         elif transaction.status == "DISCARD":
-            transaction.status, transaction.check_times, transaction.last_checked = "OPEN", 0, None
-            transaction.resumed_at = at
+            transaction.reopen(at)
             return
         else:
             refused = "ENDED"
@@ -487,12 +617,19 @@ class Model:
         return BEGINNING if known is None else min(self.now, known)
 
     def _decide(self, transaction: Transaction) -> Decision:
-        """Lines 1 and 4 to 11 for a message that no op ends."""
+        """Lines 1 and 4 to 11 for a transaction that no op and no final message ends."""
         half = transaction.half
-        fault = undeliverable(half) or (None if half.group else "NO_PRODUCER_GROUP")
+        if undeliverable(half) is None and self._discarded_by_broker(transaction):
+            return self._discard(transaction, "BROKER_DISCARDED")
+        fault = unfit(half)
         if fault is not None:
             self._reject_row(fault, half)
             return self._decided(transaction, "REJECT", fault)
+        return self._ask_or_wait(transaction)
+
+    def _ask_or_wait(self, transaction: Transaction) -> Decision:
+        """Lines 5 to 11."""
+        half = transaction.half
         clock = self._clock((half.broker, half.queue))
         last = transaction.last_checked
         checked_recently = last is not None and max(0, clock - last) < self.settings.check_interval
@@ -507,11 +644,33 @@ class Model:
             return self._wait(transaction, "CHECKED_RECENTLY")
         return self._check(transaction, "CLOCK_SKEW" if clock < half.born else "TIMEOUT")
 
+    def _discarded_by_broker(self, transaction: Transaction) -> bool:
+        """Whether it is in the broker's discard topic; not for a discard that the broker's own resume undid."""
+        resume, records = transaction.newest_resume(), self._records(transaction)
+        if resume is not None and records and records[0].store <= resume.store:
+            self._discarded_by[records[0].key] = transaction
+            transaction.reopen_by(resume)
+            records = self._records(transaction)
+        if records:
+            self._discarded_by[records[0].key] = transaction
+        return bool(records)
+
+    def _records(self, transaction: Transaction) -> list[BrokerDiscard]:
+        """Broker discards after its last resume that are about it, or that may be: of twins each takes one."""
+        about = [
+            discard
+            for key, discard in self._broker_discards.items()
+            if discard.store > transaction.revived
+            and names(discard, transaction.half)
+            and self._discarded_by.get(key, transaction) is transaction
+        ]
+        return sorted(about, key=lambda discard: (discard.store, discard.key))
+
     def _too_much(self, transaction: Transaction, clock: int) -> str | None:
         """Lines 5 and 6."""
         if transaction.check_times >= self.settings.check_max_of(transaction.half):
             return "CHECKED_TOO_OFTEN"
-        kept_since = transaction.half.born if transaction.resumed_at is None else transaction.resumed_at
+        kept_since = transaction.half.born if transaction.revived == BEGINNING else transaction.revived
         return "EXPIRED" if clock - kept_since > self.settings.file_reserved_time else None
 
     def _immune(self, half: Half, clock: int) -> bool:
@@ -526,6 +685,9 @@ class Model:
     def _give_up(self, transaction: Transaction, reason: str) -> Decision:
         if not self.settings.ask:
             return self._wait(transaction, "BROKER_ASKS")
+        return self._discard(transaction, reason)
+
+    def _discard(self, transaction: Transaction, reason: str) -> Decision:
         self.discards.append(Discarded(self._run, transaction.half.key, reason, transaction.check_times))
         return self._decided(transaction, "DISCARD", reason)
 

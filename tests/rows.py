@@ -42,10 +42,15 @@ def land(
     ops: Iterable[m.Op],
     at: int,
     known_until: Mapping[m.Queue, int | None] | None = None,
+    *,
+    finals: Iterable[m.Final] = (),
+    discards: Iterable[m.BrokerDiscard] = (),
 ) -> None:
     """One landing, as the land jobs leave it. A queue that is not in `known_until` gets no landing_progress row."""
     halves, ops, known = list(halves), list(ops), known_until or {}
     warehouse.make(*LANDED)
+    _append_new(warehouse, "final_messages", [_final_cells(final) | {"landed_at": at} for final in finals])
+    _append_new(warehouse, "broker_discards", [_discard_cells(discard) | {"landed_at": at} for discard in discards])
     append(warehouse, "half_messages", [half_cells(half, at) for half in halves])
     append(warehouse, "op_messages", [op_columns(op) | {"source": op.source, "landed_at": at} for op in ops])
     progress = [
@@ -55,6 +60,38 @@ def land(
     ]
     names = ["broker_name", "topic", "queue_id", "first_offset", "next_offset", "known_until", "landed_at"]
     append(warehouse, PROGRESS, [dict(zip(names, cells, strict=True)) for cells in progress])
+
+
+def _final_cells(final: m.Final) -> dict[str, Any]:
+    return {
+        "broker_name": final.broker,
+        "prepared_transaction_offset": final.prepared_transaction_offset,
+        "topic": final.topic,
+        "queue_id": final.queue,
+        "queue_offset": final.offset,
+        "uniq_key": final.uniq_key,
+        "store_timestamp": final.store,
+    }
+
+
+def _discard_cells(discard: m.BrokerDiscard) -> dict[str, Any]:
+    return {
+        "broker_name": discard.broker,
+        "queue_id": discard.queue,
+        "queue_offset": discard.offset,
+        "uniq_key": discard.uniq_key,
+        "producer_group": discard.group,
+        "born_timestamp": discard.born,
+        "check_times": discard.check_times,
+        "store_timestamp": discard.store,
+    }
+
+
+def _append_new(warehouse: Warehouse, name: str, rows: list[dict[str, Any]]) -> None:
+    """To a table that only real brokers fill."""
+    if rows:
+        warehouse.make(name)
+        append(warehouse, name, rows)
 
 
 def resume(warehouse: Warehouse, keys: Iterable[m.Key], at: int) -> None:
@@ -156,6 +193,7 @@ def decisions(warehouse: Warehouse, run_id: int) -> list[m.Decision]:
                 row["check_times"] or 0,
                 row["last_checked_at"],
                 row["op_queue_offset"],
+                row["superseded_by"],
             )
             for row in _collected(rows)
         ),

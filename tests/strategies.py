@@ -11,13 +11,15 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 from model import (
     FOREVER,
     LONG_MAX,
+    BrokerDiscard,
     Decision,
+    Final,
     Half,
     Key,
     LandingRefused,
@@ -27,8 +29,12 @@ from model import (
     Queue,
     Settings,
     own_immunity,
+    small_number,
     split_body,
+    whole_number,
 )
+
+T = TypeVar("T")
 
 START = 1_750_000_000_000  # ms; most messages are born here
 
@@ -65,6 +71,8 @@ class Land:
     ops: tuple[Op, ...]
     at: int
     known_until: Mapping[Queue, int | None]
+    finals: tuple[Final, ...] = ()
+    discards: tuple[BrokerDiscard, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,7 +122,9 @@ def play(history: History) -> Played:
                 played.model.resume(key, step.at)
         else:
             try:
-                played.model.land(step.halves, step.ops, step.at, step.known_until)
+                played.model.land(
+                    step.halves, step.ops, step.at, step.known_until, finals=step.finals, discards=step.discards
+                )
             except LandingRefused:
                 played.refused.append(number)
     return played
@@ -141,6 +151,7 @@ def properties(half: Half) -> dict[str, str]:
         "UNIQ_KEY": half.uniq_key,
         "CHECK_IMMUNITY_TIME_IN_SECONDS": half.immunity,
         "TRANSACTION_CHECK_TIMES": half.check_times,
+        "TRAN_PREPARED_QUEUE_OFFSET": half.prepared_offset,
         "TRAN_MSG": "true",
     }
     return {name: value for name, value in known.items() if value is not None}
@@ -498,19 +509,27 @@ def histories(draw: st.DrawFn, charter: Charter | None = None) -> History:
         _land_half(draw, half, halves)
     for op in draw(all_ops(rules, pool, ends, conflicts=True)):
         _land_op(draw, op, ops)
+    landings = [Land(tuple(halves[n]), tuple(ops[n]), phase.landing, {}) for n, phase in enumerate(charter.phases)]
+    return History(rules, _steps(draw, charter, landings, pool, boundaries))
+
+
+def _steps(
+    draw: st.DrawFn, charter: Charter, landings: Sequence[Land], pool: list[Half], boundaries: list[int]
+) -> tuple[Step, ...]:
+    """The landings with some known_until, and what comes between them."""
     modes = {(half.broker, half.queue): draw(st.sampled_from(["absent", "current", "lagging"])) for half in pool}
     keys = [half.key for half in pool] + [("broker-a", 0, 99)]
     steps: list[Step] = []
-    for number, phase in enumerate(charter.phases):
+    for phase, landing in zip(charter.phases, landings, strict=True):
         at = phase.landing
         known = {queue: _known(draw, mode, at, boundaries) for queue, mode in modes.items() if mode != "absent"}
-        steps.append(Land(tuple(halves[number]), tuple(ops[number]), at, known))
+        steps.append(replace(landing, known_until=known))
         for resumed_at, now in zip(phase.resumes, phase.runs, strict=True):
             if rarely(draw, 3):
                 resumed = draw(st.lists(st.sampled_from(keys), min_size=1, unique=True))
                 steps.append(Resume(tuple(resumed), resumed_at))
             steps.append(Run(now))
-    return History(rules, (*steps, Run(charter.last_run)))
+    return (*steps, Run(charter.last_run))
 
 
 def _land_half(draw: st.DrawFn, half: Half, phases: list[list[Half]]) -> None:
@@ -554,6 +573,159 @@ def _known(draw: st.DrawFn, mode: str, clock: int, boundaries: list[int]) -> int
     if mode == "current":
         return clock
     return draw(st.sampled_from([None, clock, *(instant for instant in boundaries if instant < clock)]))
+
+
+# Histories of a broker whose own check service runs
+
+
+@dataclass(frozen=True)
+class _Chain:
+    """A half message and its put-back copies, by offset. Its kind is plain, twins (two messages under one UNIQ_KEY) or
+    resumed (the broker's resume wrote the last copy).
+    """
+
+    copies: list[Half]
+    kind: str
+
+
+_COPY_KINDS = {kind: ["checked", "checked", "immune", "both", "odd"] for kind in ("plain", "twins", "resumed")}
+_COPY_KINDS["twins"] += ["twin"]
+_COPY_KINDS["resumed"] += ["resumed"]
+
+
+def _next_copy(draw: st.DrawFn, before: Half, kind: str, original: Half) -> dict[str, Any]:
+    """The properties of what a broker puts back."""
+    raised = str((small_number(before.check_times) or 0) + draw(st.sampled_from([1, 1, 1, 2, 15])))
+    prepared = before.prepared_offset or str(original.offset)
+    kept = None if whole_number(before.check_times) == 0 else before.check_times  # only a resume writes 0
+    kinds: dict[str, dict[str, Any]] = {
+        "checked": {"check_times": raised, "prepared_offset": before.prepared_offset},
+        "immune": {"check_times": kept, "prepared_offset": prepared},
+        "both": {"check_times": raised, "prepared_offset": prepared},
+        "odd": {"check_times": draw(st.sampled_from(["x", "1.0", "-3", ""])), "prepared_offset": prepared},
+        "resumed": {"check_times": draw(st.sampled_from(["0", "0", "+00"])), "prepared_offset": before.prepared_offset},
+        "twin": {"check_times": None, "prepared_offset": None},
+    }
+    return kinds[kind]
+
+
+@st.composite
+def _chains(draw: st.DrawFn, rules: Settings, queue: Queue, first: int) -> list[_Chain]:
+    """What one half queue holds: up to two chains, their messages in turns; `first` numbers the messages."""
+    offsets = sorted(draw(st.sets(st.sampled_from(HALF_OFFSETS), min_size=2)))
+    owner = {offset: draw(st.integers(0, 1)) for offset in offsets}
+    number = {offset: first + place for place, offset in enumerate(offsets)}
+    return [
+        draw(_chain(rules, queue, {offset: number[offset] for offset in offsets if owner[offset] == chain}))
+        for chain in sorted(set(owner.values()))
+    ]
+
+
+@st.composite
+def _chain(draw: st.DrawFn, rules: Settings, queue: Queue, numbers: Mapping[int, int]) -> _Chain:
+    (offset, number), *others = numbers.items()
+    original = draw(half_messages(rules, (*queue, offset), number))
+    kind = draw(st.sampled_from(["plain", "plain", "twins", "resumed", "resumed"]))
+    steps = {number: draw(st.sampled_from(_COPY_KINDS[kind])) for _, number in others}
+    if others and kind == "resumed":
+        steps[others[-1][1]] = "resumed"
+    copies = [original]
+    for offset, number in others:
+        waited = draw(st.sampled_from([1, 1_000, rules.check_interval + 1, rules.transaction_timeout + 1, 30_000]))
+        given = _next_copy(draw, copies[-1], steps[number], original)
+        place: dict[str, Any] = {"offset": offset, "commit_log_offset": number * 100, "body": b"half %d" % number}
+        copies.append(replace(original, **place, store=copies[-1].store + waited, **given))
+    return _Chain(copies, kind)
+
+
+def _finals(draw: st.DrawFn, chain: _Chain, first: int) -> list[Final]:
+    """The deliveries of a chain's messages: mostly none; `first` is an offset of the real topic's queue."""
+    found = []
+    for number in range(draw(st.sampled_from([0, 0, 0, 1, 2]))):
+        half = draw(st.sampled_from(chain.copies))
+        place = half.commit_log_offset + (7 if rarely(draw, 12) else 0)
+        uniq_key = draw(st.sampled_from([half.uniq_key, half.uniq_key, None, "other"]))
+        found.append(Final(half.broker, place, half.real_topic or "T1", 3, first + number, uniq_key, half.store))
+    return found
+
+
+def _discards(draw: st.DrawFn, chain: _Chain, first: int) -> list[BrokerDiscard]:
+    """A broker's discards of a chain, after any of its messages: mostly none, unless it was resumed."""
+    found = []
+    for number in range(draw(st.sampled_from([0, 1, 1, 2] if chain.kind == "resumed" else [0, 0, 0, 1, 2]))):
+        half = draw(st.sampled_from(chain.copies))
+        store = half.store + draw(st.sampled_from([1, 1, 1_000, 30_000]))
+        key = (half.broker, half.queue, first + number)
+        found.append(BrokerDiscard(*key, half.uniq_key, half.group, half.born, 15, store))
+    return found
+
+
+def _land_once_or_twice(draw: st.DrawFn, row: T, phases: Sequence[list[T]]) -> None:
+    draw(st.sampled_from(phases)).append(row)
+    if rarely(draw, 8):
+        draw(st.sampled_from(phases)).append(row)
+
+
+def _land_chain(draw: st.DrawFn, chain: _Chain, phases: list[list[Half]]) -> None:
+    """In order or in any, some never. Twins land in the order of their offsets: what is whose copy depends on it."""
+    in_order = draw(st.booleans()) or chain.kind == "twins"
+    last_at_last = chain.kind == "resumed" and draw(st.booleans())
+    earliest = 0
+    for half in chain.copies:
+        if not rarely(draw, 10):
+            phase = draw(st.integers(earliest, len(phases) - 1))
+            if last_at_last and half == chain.copies[-1]:
+                phase = len(phases) - 1
+            phases[phase].append(half)
+            earliest = phase if in_order else 0
+            if rarely(draw, 8):
+                phases[draw(st.integers(phase, len(phases) - 1))].append(half)
+
+
+@st.composite
+def copied_histories(draw: st.DrawFn, charter: Charter | None = None, conflicts: bool = True) -> History:
+    """A broker's own check service runs: half messages with copies, twins now and then, ops on any of them, resumes by
+    the broker and by us, final messages with and without ops, and the broker's discards; all in any order. Without
+    `conflicts`, all that says how a transaction ends says the same.
+
+    Left out, because the rules do not say what is to happen: messages that can never be delivered (which row of several
+    is rejected), copies that differ in group or real topic or that are corrected, a half message without a group, a twin that lands after a copy above it, a broker's resume of twins, and
+    a discard stored after it landed.
+    """
+    rules = charter.settings if charter else draw(settings())
+    chains: list[_Chain] = []
+    for queue in draw(queues()):
+        chains += draw(_chains(rules, queue, sum(len(chain.copies) for chain in chains)))
+    pool = [half for chain in chains for half in chain.copies]
+    boundaries = moments(rules, pool)
+    charter = charter or draw(_charters(rules, boundaries, 6, 3))
+    landings = [Land((), (), phase.landing, {}) for phase in charter.phases]
+    halves: list[list[Half]] = [[] for _ in landings]
+    ops: list[list[Op]] = [[] for _ in landings]
+    finals: list[list[Final]] = [[] for _ in landings]
+    discards: list[list[BrokerDiscard]] = [[] for _ in landings]
+    ends: dict[Key, str] = {}
+    by_ops: list[Half] = []
+    for number, chain in enumerate(chains):
+        _land_chain(draw, chain, halves)
+        end = draw(st.sampled_from(OUTCOMES))
+        ends |= {half.key: end for half in chain.copies}
+        by_ops += chain.copies if draw(st.booleans()) else []
+        for final in _finals(draw, chain, 10 * number):
+            if conflicts or end == "COMMIT":
+                _land_once_or_twice(draw, final, finals)
+        for discard in _discards(draw, chain, 10 * number):
+            later = [discards[n] for n, phase in enumerate(charter.phases) if phase.landing >= discard.store]
+            if later:
+                _land_once_or_twice(draw, discard, later)
+    for op in draw(all_ops(rules, by_ops, ends, conflicts)) if by_ops else []:
+        _land_once_or_twice(draw, op, ops)
+    rows = zip(landings, halves, ops, finals, discards, strict=True)
+    landings = [Land(tuple(h), tuple(o), land.at, {}, tuple(f), tuple(d)) for land, h, o, f, d in rows]
+    return History(rules, _steps(draw, charter, landings, pool, boundaries))
+
+
+# The same rows in two orders
 
 
 @st.composite

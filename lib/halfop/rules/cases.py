@@ -26,7 +26,7 @@ def cases(halves: DataFrame, resumes: DataFrame | None, queues: DataFrame, rules
     rows = rows.join(F.broadcast(queues), QUEUE, "left").withColumn("clock", _clock(rules))
     winner = o.winner(rules) if _has_many(rows) else o.only_winner(rules)
     rows = rows.withColumn("winner", F.when(F.col("state").isNotNull(), winner))
-    return _reopened(rows).withColumn("verdict", _verdict(rules))
+    return _reopened(rows).withColumn("verdict", _verdict(rules, "given_up" in rows.columns))
 
 
 def _with_resumes(rows: DataFrame, resumes: DataFrame | None) -> DataFrame:
@@ -66,9 +66,9 @@ def _reopened(rows: DataFrame) -> DataFrame:
     )
 
 
-def _verdict(rules: RuleColumns) -> Column:
+def _verdict(rules: RuleColumns, real_broker: bool) -> Column:
     after = F.struct(F.col("winner")["outcome"].alias("decision"), F.lit("AFTER_DISCARD").alias("reason"))
-    return F.when(_looked_at(), decide(rules)).when(_ended_after_discard(), after)
+    return F.when(_looked_at(), decide(rules, real_broker)).when(_ended_after_discard(), after)
 
 
 def _looked_at() -> Column:
@@ -96,9 +96,21 @@ def decisions(rows: DataFrame, rules: RuleColumns) -> DataFrame:
             "last_checked_at": F.when(asked, now).otherwise(F.col("last_checked_at")),
             "op_queue_offset": F.when(is_op, F.col("op")).when(ended, F.col("winner"))["op_queue_offset"],
             "op": F.when(is_op, o.as_text(F.col("op"))),
+            "copy_offset": F.lit(None).cast("bigint"),
         }
     )
+    if _has_many(rows):
+        decided = decided.withColumns(_ended_by(F.when(ended, F.col("winner"))))
     return _finished(decided, now)
+
+
+def _ended_by(op: Column) -> dict[str, Column]:
+    """What an op tells of the copy that it names; a final message has no op offset."""
+    return {
+        "op_queue_offset": F.when(~o.is_final(op), F.col("op_queue_offset")),
+        "half_landed_at": F.coalesce(op["copy_landed_at"], F.col("half_landed_at")),
+        "copy_offset": op["copy_offset"],
+    }
 
 
 def carried_over(open_rows: DataFrame, rules: RuleColumns) -> DataFrame:
@@ -107,6 +119,8 @@ def carried_over(open_rows: DataFrame, rules: RuleColumns) -> DataFrame:
     rows = open_rows.withColumns(
         {
             "reason": F.when(F.col("decision") == "CHECK", "CHECKED_RECENTLY").otherwise(F.col("reason")),
+            "copy_offset": F.lit(None).cast("bigint"),
+            "marked": F.col("orphan"),
             "decision": F.when(kept, "EARLY_OP").otherwise("WAIT"),
         }
     )
@@ -115,7 +129,12 @@ def carried_over(open_rows: DataFrame, rules: RuleColumns) -> DataFrame:
 
 def _finished(rows: DataFrame, now: Column) -> DataFrame:
     return rows.withColumns(
-        {"open": F.col("decision").isin(*_CARRIED), "decided_at": now, "superseded_by": F.lit(None).cast("bigint")}
+        {
+            "open": F.col("decision").isin(*_CARRIED),
+            "decided_at": now,
+            "superseded_by": F.lit(None).cast("bigint"),
+            "orphan": F.when(F.col("marked"), True),
+        }
     )
 
 
@@ -139,10 +158,11 @@ def remarkable(rows: DataFrame) -> DataFrame:
 
 def rejected_ops(rows: DataFrame, rules: RuleColumns) -> DataFrame:
     """Ops that end nothing, once however often they land."""
-    named = rows.withColumn("op", F.explode(F.filter("ops", _unless_carried)))
+    named = rows.withColumn("op", F.explode(F.filter("ops", lambda op: _unless_carried(op) & ~o.is_final(op))))
     why = F.when(F.col("state").isNull(), o.why_given_up(rules)).otherwise(o.why_not_used(F.col("op"), rules))
     unused = named.withColumn("why", why).where(F.col("why").isNotNull() & (~F.col("op")["again"] | _news()))
-    found = [F.lit("item "), F.col("op")["item"], F.lit(" names half offset "), F.col("queue_offset")]
+    names = F.coalesce(F.col("op")["copy_offset"], F.col("queue_offset"))
+    found = [F.lit("item "), F.col("op")["item"], F.lit(" names half offset "), names]
     detail = F.concat(*found, F.lit(", outcome "), F.col("op")["outcome"])
     key = [F.lit("OP").alias("kind"), F.col("why").alias("reason"), *map(F.col, QUEUE)]
     return unused.select(*key, F.col("op")["op_queue_offset"].alias("queue_offset"), detail.alias("detail")).distinct()
@@ -173,7 +193,8 @@ def reused_keys(rows: DataFrame) -> DataFrame:
     other = F.struct(*[F.col("extra")[c].alias(c) for c in h.IDENTITY])
     detail = F.concat(F.lit("another message has this key: "), F.to_json(other))
     key = [F.lit("HALF").alias("kind"), F.lit("KEY_REUSED").alias("reason")]
-    return extra.select(*key, *QUEUE, "queue_offset", detail.alias("detail")).distinct()
+    offset = F.col("extra")["queue_offset"].alias("queue_offset")
+    return extra.select(*key, *QUEUE, offset, detail.alias("detail")).distinct()
 
 
 def refused_resumes(rows: DataFrame, resumes: DataFrame) -> DataFrame:
@@ -194,4 +215,5 @@ def refused_resumes(rows: DataFrame, resumes: DataFrame) -> DataFrame:
     detail = F.concat(
         F.lit("resumed by "), F.coalesce("owner", F.lit("unknown")), F.lit(" at "), F.col("resumed_at").cast("string")
     )
-    return refused.select(F.lit("RESUME").alias("kind"), "reason", *QUEUE, "queue_offset", detail.alias("detail"))
+    asked = F.col("asked_offset").alias("queue_offset")
+    return refused.select(F.lit("RESUME").alias("kind"), "reason", *QUEUE, asked, detail.alias("detail"))

@@ -12,6 +12,7 @@ from halfop.rules.words import HALF_KEY, RuleColumns, micros, own_immunity, pres
 
 # What is known of a half message before the run decides.
 NEW, OPEN, ENDED, DISCARDED, REJECTED = "NEW", "OPEN", "ENDED", "DISCARDED", "REJECTED"
+SUPERSEDED = "SUPERSEDED"  # a copy of another one, which a row of its own stands for
 
 _CARRIED = [
     "broker_name",
@@ -30,8 +31,11 @@ _CARRIED = [
     "resumed_at",
     "half_landed_at",
     "repeated",
+    "copies",
 ]
-COLUMNS = [*_CARRIED, "state", "decision", "reason"]
+# All copies of a message, the row's own among them; null where there is but one.
+COPIES = "array<struct<queue_offset:bigint,commit_log_offset:bigint,landed_at:timestamp>>"
+COLUMNS = [*_CARRIED, "state", "decision", "reason", "marked", "resume_mark"]
 # Rows of one key that agree in these are one message; where they don't, a broker was rebuilt under its old name.
 IDENTITY = ["commit_log_offset", "store_timestamp", "uniq_key"]
 _CONTENT = [*IDENTITY, "producer_group", "real_topic", "real_queue_id"]
@@ -50,17 +54,27 @@ def landed(half_messages: DataFrame, rules: RuleColumns) -> DataFrame:
         "store_timestamp",
         present(_marked(half_messages, "check_immunity", names.CHECK_IMMUNITY)).alias("check_immunity"),
         present(_marked(half_messages, "landed_check_times", names.CHECK_TIMES)).alias("landed_check_times"),
+        carries_a_mark(half_messages).alias("marked"),
         F.col("landed_at").alias("half_landed_at"),
     )
+    resumed = F.coalesce(whole_number(F.col("landed_check_times")) == 0, F.lit(False))
     return (
         rows.withColumn("check_times", _landed_check_times(rules))
         .withColumn("last_checked_at", F.when(F.col("check_times") > 0, F.col("store_timestamp")))
         .withColumn("resumed_at", F.lit(None).cast("timestamp"))
         .withColumn("repeated", F.lit(False))
         .withColumn("state", F.lit(NEW))
-        .withColumns({"decision": _no_text(), "reason": _no_text()})
+        .withColumns({"decision": _no_text(), "reason": _no_text(), "copies": _no_copies()})
+        .withColumn("resume_mark", F.col("marked") & resumed)
         .select(COLUMNS)
     )
+
+
+def carries_a_mark(half_messages: DataFrame) -> Column:
+    """Whether a row, as landed, says that it is a broker's copy of another."""
+    times = present(_marked(half_messages, "landed_check_times", names.CHECK_TIMES))
+    offset = present(_marked(half_messages, "landed_prepared_offset", names.PREPARED_QUEUE_OFFSET))
+    return (times.isNotNull() | offset.isNotNull()) & present(F.col("uniq_key")).isNotNull()
 
 
 def _marked(half_messages: DataFrame, column: str, name: str) -> Column:
@@ -80,6 +94,21 @@ def _no_text() -> Column:
     return F.lit(None).cast("string")
 
 
+def _no_copies() -> Column:
+    return F.lit(None).cast(COPIES)
+
+
+def put_back() -> Column:
+    """Whether a row is a copy of another, has copies, or stands for one that was superseded."""
+    return F.col("marked") | F.col("copies").isNotNull() | (F.col("state") == SUPERSEDED)
+
+
+def own_copies() -> Column:
+    """A row's copies; of a message without any, itself."""
+    own = F.struct("queue_offset", "commit_log_offset", "half_landed_at")
+    return F.coalesce("copies", F.array(own).cast(COPIES))
+
+
 def carried(decisions: DataFrame) -> DataFrame:
     """The open set: CHECK and WAIT rows of the run before."""
     return _remembered(decisions.where(F.col("decision").isin("CHECK", "WAIT")), F.lit(OPEN))
@@ -91,11 +120,13 @@ def ended(decisions: DataFrame) -> DataFrame:
         decisions.groupBy(HALF_KEY).agg(F.max_by(F.struct(decisions.columns), "run_id").alias("last")).select("last.*")
     )
     states = F.when(F.col("decision") == "DISCARD", DISCARDED).when(F.col("decision") == "REJECT", REJECTED)
+    states = states.when(F.col("decision") == "SUPERSEDED", SUPERSEDED)
     return _remembered(last, states.otherwise(ENDED)).withColumn("repeated", F.lit(True))
 
 
 def _remembered(decisions: DataFrame, state: Column) -> DataFrame:
-    return decisions.withColumn("state", state).select(COLUMNS)
+    orphan = F.col("orphan").isNotNull()
+    return decisions.withColumns({"state": state, "marked": orphan, "resume_mark": F.lit(False)}).select(COLUMNS)
 
 
 def undeliverable() -> Column:
@@ -125,7 +156,7 @@ def one_per_key(halves: DataFrame) -> DataFrame:
     deliverable one is taken. Rows that agree with it are the same message landed again.
     """
     # a resumed message is open, and its discard is remembered beside it
-    known = F.when(F.col("state") == OPEN, 0).when(F.col("state").isin(ENDED, DISCARDED), 1)
+    known = F.when(F.col("state") == OPEN, 0).when(F.col("state").isin(ENDED, DISCARDED, SUPERSEDED), 1)
     new = F.when(undeliverable().isNotNull(), 4).when(F.col("producer_group").isNull(), 3).otherwise(2)
     rank = known.when(F.col("state") == REJECTED, 5).otherwise(new)
     order = ["half_landed_at", "store_timestamp", "commit_log_offset", "uniq_key"]
@@ -135,6 +166,7 @@ def one_per_key(halves: DataFrame) -> DataFrame:
     fresh = rows.withColumn("rows", F.filter("rows", lambda row: ~_landed_before(row, F.element_at("rows", -1))))
     first = fresh.withColumns({"first": F.element_at("rows", 1), "many": F.size("rows") > 1})
     extras = F.filter("rows", lambda row: (row["state"] == NEW) & ~_agree(row, F.col("first"), IDENTITY))
+    extras = F.transform(extras, lambda row: F.struct(*[row[c].alias(c) for c in COLUMNS]))
     return first.withColumn("extras", F.when(~F.col("first")["state"].eqNullSafe(REJECTED), extras)).select(
         *[F.col("first")[c].alias(c) for c in COLUMNS if c != "repeated"],
         (F.col("first")["repeated"] | F.col("many")).alias("repeated"),

@@ -9,6 +9,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from halfop.rules.halves import NEW
+from halfop.rules.ops import FINAL, is_final
 from halfop.rules.words import RuleColumns, micros
 
 
@@ -18,13 +19,16 @@ class Line(NamedTuple):
     reason: Column | str
 
 
-def decide(rules: RuleColumns) -> Column:
-    """struct<decision, reason> of the row: a half message with its `clock`, `winner`, `immunity`, `undeliverable`."""
-    first, *others = [_result(line) for line in _lines(rules)]
+def decide(rules: RuleColumns, real_broker: bool) -> Column:
+    """struct<decision, reason> of the row: a half message with its `clock`, `winner`, `immunity`, `undeliverable`.
+
+    `real_broker`: rows have `given_up` too, and a winner may be a final message.
+    """
+    first, *others = [_result(line) for line in _lines(rules, real_broker)]
     return reduce(lambda table, line: table.when(*line), others, F.when(*first))
 
 
-def _lines(rules: RuleColumns) -> list[Line]:
+def _lines(rules: RuleColumns, real_broker: bool) -> list[Line]:
     clock, winner, check_times = F.col("clock"), F.col("winner"), F.col("check_times")
     age = clock - micros(F.col("born_timestamp"))
     kept = clock - micros(F.coalesce(F.col("resumed_at"), F.col("born_timestamp")))
@@ -34,10 +38,13 @@ def _lines(rules: RuleColumns) -> list[Line]:
     own = F.col("immunity")
     bad = F.when(F.col("state") == NEW, F.col("undeliverable"))
     answered = F.when(winner["from_check"].eqNullSafe(F.lit(True)), "CHECK").otherwise("PRODUCER")
+    answered = F.when(is_final(winner), FINAL).otherwise(answered) if real_broker else answered
+    given_up = [Line(F.col("given_up"), "DISCARD", "BROKER_DISCARDED")] if real_broker else []
     ask = rules.settings.ask
     return [
         Line(bad.isNotNull(), "REJECT", bad),
         Line(winner.isNotNull(), winner["outcome"], answered),
+        *given_up,
         Line(F.col("producer_group").isNull(), "REJECT", "NO_PRODUCER_GROUP"),
         _if_asking(ask, Line((check_times >= rules.check_max) & answer_due, "DISCARD", "CHECKED_TOO_OFTEN")),
         _if_asking(ask, Line((kept > rules.file_reserved_time) & answer_due, "DISCARD", "EXPIRED")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
@@ -10,9 +10,11 @@ from pyspark.sql import functions as F
 
 from halfop.rocketmq.names import END_TAG
 from halfop.rules import blocks
-from halfop.rules.halves import ENDED, NEW, REJECTED
-from halfop.rules.words import HALF_KEY, RuleColumns, micros
+from halfop.rules.halves import ENDED, NEW, REJECTED, own_copies
+from halfop.rules.words import HALF_KEY, QUEUE, RuleColumns, micros
 
+FINAL = "FINAL"
+_NEVER = 2**63 - 1
 OP_KEY = ["broker_name", "queue_id", "op_queue_offset", "item", "source"]
 _FIELDS = {
     "op_queue_offset": "bigint",
@@ -27,6 +29,10 @@ _FIELDS = {
     "tran_state_table_offset": "bigint",
     "commit_log_offset": "bigint",
     "again": "boolean",
+    # of a transaction with copies: the one that the op names, where another row stands for it
+    "copy_offset": "bigint",
+    "copy_log_offset": "bigint",
+    "copy_landed_at": "timestamp",
 }
 _PACKED = ["op_queue_offset", "commits", "from_check"]
 _HEADER = ["producer_group", "tran_state_table_offset", "commit_log_offset", "uniq_key"]
@@ -73,9 +79,36 @@ def once_per_row(ops: DataFrame, before: DataFrame) -> DataFrame:
 
 def as_named(ops: DataFrame) -> DataFrame:
     """Sound ops under the half key that they name."""
-    return ops.where(F.col("fault").isNull()).select(
-        "broker_name", "queue_id", F.col("half_offset").alias("queue_offset"), F.struct(*_FIELDS).alias("op")
-    )
+    sound = ops.where(F.col("fault").isNull())
+    known = {c: F.col(c) for c in _FIELDS if c in ops.columns}
+    return sound.select(*QUEUE, F.col("half_offset").alias("queue_offset"), _op(known).alias("op"))
+
+
+def _op(known: Mapping[str, Column]) -> Column:
+    """The struct of an op, null in what is not known."""
+    return F.struct(*[known.get(c, F.lit(None)).cast(kind).alias(c) for c, kind in _FIELDS.items()])
+
+
+def proofs(finals: DataFrame, halves: DataFrame) -> DataFrame:
+    """A broker's final messages as ops that commit the half messages which they name by commit log offset.
+
+    They come after every real op, and have no op offset.
+    """
+    spots = halves.select(*HALF_KEY, "uniq_key", F.explode(own_copies()).alias("copy"))
+    final = finals.withColumnRenamed("uniq_key", "final_uniq_key").withColumnRenamed("broker_name", "final_broker")
+    same = (F.col("broker_name") == F.col("final_broker")) & (F.col("copy")["commit_log_offset"] == F.col("pto"))
+    agree = F.coalesce(F.col("uniq_key") == F.col("final_uniq_key"), F.lit(True))
+    found = spots.join(final, same & agree).groupBy(HALF_KEY).agg(F.min("copy").alias("copy"))
+    elsewhere = F.col("copy")["queue_offset"] != F.col("queue_offset")
+    copy = {"copy_offset": "queue_offset", "copy_log_offset": "commit_log_offset", "copy_landed_at": "landed_at"}
+    known = {name: F.when(elsewhere, F.col("copy")[of]) for name, of in copy.items()}
+    known |= {"op_queue_offset": F.lit(_NEVER), "item": F.lit(2**31 - 1), "source": F.lit(FINAL)}
+    known |= {"outcome": F.lit("COMMIT"), "header": F.lit(False), "again": F.lit(False)}
+    return found.select(*HALF_KEY, _op(known).alias("op"))
+
+
+def is_final(op: Column) -> Column:
+    return op["source"].eqNullSafe(F.lit(FINAL))
 
 
 def packed(named: DataFrame, number: int) -> DataFrame:
@@ -91,8 +124,7 @@ def with_packed(halves: DataFrame, ops: DataFrame) -> DataFrame:
     outcome = F.when(F.col("commits"), "COMMIT").otherwise("ROLLBACK")
     known = {"op_queue_offset": F.col("op_queue_offset"), "outcome": outcome, "from_check": F.col("from_check")}
     known |= {"header": F.lit(False), "again": F.lit(False)}
-    op = F.struct(*[known.get(c, F.lit(None)).cast(kind).alias(c) for c, kind in _FIELDS.items()])
-    return rows.withColumn("op", F.when(F.col("commits").isNotNull(), op)).drop(*_PACKED)
+    return rows.withColumn("op", F.when(F.col("commits").isNotNull(), _op(known))).drop(*_PACKED)
 
 
 def waiting(decisions: DataFrame) -> DataFrame:
@@ -119,10 +151,12 @@ def fault_against_half(op: Column, rules: RuleColumns) -> Column:
     own = F.col("immunity")
     took = micros(op["born_timestamp"]) - micros(F.col("born_timestamp"))
     unasked = op["header"] & op["from_check"].eqNullSafe(F.lit(False))
+    offset = F.coalesce(op["copy_offset"], F.col("queue_offset"))
+    log_offset = F.coalesce(op["copy_log_offset"], F.col("commit_log_offset"))
     return (
         F.when(_differs(op["producer_group"], F.col("producer_group")), "WRONG_PRODUCER_GROUP")
-        .when(_differs(op["tran_state_table_offset"], F.col("queue_offset")), "WRONG_STATE_TABLE_OFFSET")
-        .when(_differs(op["commit_log_offset"], F.col("commit_log_offset")), "WRONG_COMMIT_LOG_OFFSET")
+        .when(_differs(op["tran_state_table_offset"], offset), "WRONG_STATE_TABLE_OFFSET")
+        .when(_differs(op["commit_log_offset"], log_offset), "WRONG_COMMIT_LOG_OFFSET")
         .when(unasked & (took > F.greatest(own, rules.timeout)) & own.isNotNull(), "TOO_LATE")
     )
 

@@ -26,14 +26,17 @@ class Digest:
         mine = warehouse.read("decisions").where(F.col("run_id") == run_id)
         # as text: a collected timestamp would be in the machine's own time zone
         landing = F.col("half_landed_at").cast("string").alias("landing")
+        half = F.coalesce("copy_offset", "queue_offset")
         topic = F.when(F.col("decision") == "COMMIT", F.col("real_topic")).alias("topic")
         spans = mine.groupBy("decision", "reason", topic, *QUEUE, "half_landed_at").agg(
             F.count("*").alias("rows"),
-            F.min("queue_offset").alias("low"),
-            F.max("queue_offset").alias("high"),
+            F.min(half).alias("low"),
+            F.max(half).alias("high"),
             F.bool_or("repeated").alias("repeated"),
+            F.bool_or(F.col("copy_offset").isNotNull()).alias("by_copy"),
+            F.count("op_queue_offset").alias("ops"),
         )
-        found = ["rows", "low", "high", "repeated"]
+        found = ["rows", "low", "high", "repeated", "by_copy", "ops"]
         return Digest(spans.select("decision", "reason", "topic", *QUEUE, landing, *found).collect())
 
     @property
@@ -47,6 +50,15 @@ class Digest:
     def repeated(self, decisions: Collection[str]) -> bool:
         """Whether one of the messages landed more than once."""
         return any(row["repeated"] for row in self.rows if row["decision"] in decisions)
+
+    @property
+    def ops(self) -> int:
+        """Ops that ended a transaction, or wait for their half messages."""
+        return sum(row["ops"] for row in self.rows)
+
+    def by_copy(self, decisions: Collection[str]) -> bool:
+        """Whether a copy is delivered that another row stands for."""
+        return any(row["by_copy"] for row in self.rows if row["decision"] in decisions)
 
     def spans(self, decisions: Collection[str]) -> list[Span]:
         """Where the half messages lie that were decided so."""

@@ -59,6 +59,8 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
 
 
 def _arrived(inputs: Inputs) -> Arrived:
+    if inputs.run.slice.copies and inputs.run.slice.number > 1:
+        return Arrived(0, 0, 0, 0, inputs.any_resumes)  # every slice looks at all; the first has told
     halves, named = inputs.meeting.halves, inputs.meeting.ops
     elsewhere = inputs.open_elsewhere
     return Arrived(
@@ -73,11 +75,11 @@ def _arrived(inputs: Inputs) -> Arrived:
 def _leftovers(digest: Digest, arrived: Arrived) -> bool:
     """Whether there may be rejects that no decision shows: more rows came in than decisions account for."""
     totals = digest.totals
-    early = totals.pop("EARLY_OP", 0)
-    used = totals.get("COMMIT", 0) + totals.get("ROLLBACK", 0) + early
+    totals.pop("EARLY_OP", 0)
     after_discard = sum(reasons.get("AFTER_DISCARD", 0) for reasons in digest.counts.values())
     decided = sum(totals.values()) - after_discard
-    return arrived.resumes or arrived.ops + arrived.early_ops != used or arrived.halves + arrived.open_halves != decided
+    of_ops = arrived.ops + arrived.early_ops != digest.ops
+    return arrived.resumes or of_ops or arrived.halves + arrived.open_halves != decided
 
 
 def report_failed(summary: Summary, failed: Mapping[str, Exception]) -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from halfop.rules import halves as h
+from halfop.rules import lineage
 from halfop.rules import ops as o
-from halfop.rules.words import HALF_KEY, RuleColumns
+from halfop.rules.words import HALF_KEY, QUEUE, RuleColumns
 from halfop.runs.clocks import Clock, clocks
+from halfop.runs.copies import RealBroker
 from halfop.runs.ranges import Meeting, Tally, covers, meeting, spans_of, tally
 from halfop.runs.record import Run, Slice
 from halfop.warehouse.tables import NO_TABLE, Warehouse
@@ -47,26 +49,54 @@ class Inputs:
 
     @property
     def _open_here(self) -> DataFrame:
-        return self.open_rows.where(in_slice(self.run.slice))
+        return self.open_rows if self.run.slice.copies else self.open_rows.where(in_slice(self.run.slice))
 
     @cached_property
     def open_elsewhere(self) -> dict[bool, int]:
         """Open rows that other slices of a backlog look at: halves (False) and waiting ops (True)."""
-        if self.run.slice.of == 1:
+        if self.run.slice.of == 1 or self.run.slice.copies:
             return {}
         is_op = (F.col("decision") == "EARLY_OP").alias("is_op")
         outside = self.open_rows.where(~in_slice(self.run.slice)).groupBy(is_op).count()
         return {row["is_op"]: row["count"] for row in outside.collect()}
 
     @cached_property
+    def open_outside(self) -> DataFrame:
+        """Open rows that this slice does not look at."""
+        copies, rows = self.broker.transactions, self.open_rows
+        if copies is None or not self.run.slice.copies:
+            return rows.where(~in_slice(self.run.slice))
+        placed = rows.join(lineage.copy_map(copies).drop("copy"), HALF_KEY, "left")
+        placed = placed.withColumn("stands_at", F.coalesce("stands_at", "queue_offset"))
+        return placed.where(~in_slice(self.run.slice, "stands_at")).drop("stands_at")
+
+    @cached_property
+    def superseded(self) -> DataFrame | None:
+        """Decisions on copies that another stands for now."""
+        copies = self.broker.transactions
+        if copies is None:
+            return None
+        rows = lineage.superseded(copies, self.rules)
+        return rows.where(in_slice(self.run.slice, "superseded_by")) if self.run.slice.copies else rows
+
+    @cached_property
+    def _resumes(self) -> DataFrame:
+        return _arrived(self.warehouse, self.run, "resumes")
+
+    @cached_property
     def resumes(self) -> DataFrame:
-        rows = _arrived(self.warehouse, self.run, "resumes")
+        """Each with the key of the row that stands for the copy that it asks for, and its place among its like."""
+        rows = self._resumes.withColumn("asked_offset", F.col("queue_offset"))
+        copies = self.broker.transactions
+        if copies is not None:
+            found = rows.join(lineage.copy_map(copies).drop("copy"), HALF_KEY, "left")
+            rows = self._in_slice(found.withColumn("queue_offset", F.coalesce("stands_at", "queue_offset")))
         nth = F.row_number().over(Window.partitionBy(HALF_KEY).orderBy("resumed_at", "owner"))
         return rows.withColumn("nth", nth)
 
     @cached_property
     def any_resumes(self) -> bool:
-        return self.run.inputs_before["resumes"] != self.run.inputs["resumes"] and not self.resumes.isEmpty()
+        return self.run.inputs_before["resumes"] != self.run.inputs["resumes"] and not self._resumes.isEmpty()
 
     @cached_property
     def clocks(self) -> list[Clock]:
@@ -89,7 +119,7 @@ class Inputs:
             return self.arrived_ops
         seen = self.arrived_ops.limit(0) if self._ops_seen is None else self._ops_seen
         rows = _arrived_ops(self.warehouse, self.run) if self.run.slice.ops_repeat else self.arrived_ops
-        return o.once_per_row(rows, seen).where(in_slice(self.run.slice, "half_offset"))
+        return o.once_per_row(rows, seen).where(_looked_at(self.run, "half_offset"))
 
     @cached_property
     def op_rows(self) -> int:
@@ -123,33 +153,68 @@ class Inputs:
             return None
 
     @cached_property
-    def named(self) -> DataFrame:
+    def _named(self) -> DataFrame:
         """Ops under the half keys that they name: arrived ones and those that wait."""
         return _with_earlier(o.as_named(self.ops), None if self.first else o.waiting(self._open_here))
 
     @cached_property
     def meeting(self) -> Meeting:
         """Arrived halves and open ones, and the ops that name one."""
-        keys = None if self.first else self._open_halves.select(HALF_KEY)
-        return meeting(_with_earlier(self.arrived_halves.select(HALF_KEY), keys), self.named)
+        arrived = self.arrived_halves.select(*HALF_KEY, h.put_back().alias("put_back"))
+        earlier = None if self.first else self.open_halves.select(*HALF_KEY, h.put_back().alias("put_back"))
+        return meeting(_with_earlier(arrived, earlier), self._named)
+
+    @cached_property
+    def ops_named(self) -> DataFrame:
+        """The ops of this run under the keys of the rows that stand for the half messages which they name."""
+        ops, copies = self._named.drop("arrived"), self.broker.transactions
+        return ops if copies is None else self._in_slice(lineage.renamed(ops, copies))
+
+    @cached_property
+    def named(self) -> DataFrame:
+        """All that may end a half message, under its key: ops, and final messages that say what no op says."""
+        if self.broker.proofs is None:
+            return self.ops_named
+        return self.ops_named.unionByName(self.broker.proofs)
 
     @cached_property
     def _ops_by_half(self) -> DataFrame:
         """The ops of each half key: `op` where no key has two, else `ops`, an array in (op offset, item) order."""
-        if not self.meeting.ops.repeated:
-            return self.named.drop("arrived")
+        if self._plain and not self.meeting.ops.repeated:
+            return self.named
         return self.named.groupBy(HALF_KEY).agg(F.sort_array(F.collect_list("op")).alias("ops"))
+
+    @property
+    def _plain(self) -> bool:
+        """No copies, no final message that proves what no op says."""
+        return self.broker.transactions is None and self.broker.proofs is None
 
     # ---- halves ----
 
     @cached_property
-    def _open_halves(self) -> DataFrame:
+    def broker(self) -> RealBroker:
+        return RealBroker(self)
+
+    @cached_property
+    def open_halves(self) -> DataFrame:
         return h.carried(self._open_here)
 
     @cached_property
     def halves(self) -> DataFrame:
-        """Every half message that this run may look at, one row a key."""
-        rows = self.arrived_halves if self.first else self.arrived_halves.unionByName(self._open_halves)
+        """Every half message that this run may look at, one row a key, and of a transaction with copies one row."""
+        copies = self.broker.transactions
+        if copies is None:
+            return self.rows
+        return self._in_slice(lineage.standing(copies).unionByName(self.broker.others, allowMissingColumns=True))
+
+    def _in_slice(self, rows: DataFrame) -> DataFrame:
+        """Of rows of all slices, those of this one."""
+        return rows.where(in_slice(self.run.slice)) if self.run.slice.copies else rows
+
+    @cached_property
+    def rows(self) -> DataFrame:
+        """Every half message that bears on this run, one row a key."""
+        rows = self.arrived_halves if self.first else self.arrived_halves.unionByName(self.open_halves)
         ended = self._ended
         if ended is None and not self.meeting.halves.repeated:
             return h.nothing_else(rows)
@@ -167,7 +232,7 @@ class Inputs:
         Fewer tasks, larger files; and Spark compiles what is below a coalesce apart, so it stays small enough.
         """
         met = self.meeting
-        if met.ops.repeated or met.headers or not met.all_met:
+        if not self._plain or met.ops.repeated or met.headers or not met.all_met:
             return self.halves_and_ops
         rows = o.with_packed(self.halves, o.packed(self.named, met.ops.rows))
         return rows.coalesce(self.warehouse.tasks(met.halves.rows))
@@ -191,17 +256,25 @@ class Inputs:
         keys = keys if strays is None else keys.unionByName(strays)
         return h.ended(rows.join(keys.distinct(), HALF_KEY, "left_semi"))
 
+    @property
+    def looked_up(self) -> bool:
+        """Whether rows hold decisions of earlier runs on messages that are not open."""
+        return self._ended is not None
+
     @cached_property
     def _strays(self) -> DataFrame | None:
-        """Half keys that an op or a resume names and that are neither open nor arrived."""
-        named = None if self.meeting.arrivals_met else o.as_named(self.ops).select(HALF_KEY)
-        if named is not None:
-            landed = self.arrived_halves.select(HALF_KEY).unionByName(self._open_halves.select(HALF_KEY))
-            named = named.join(landed, HALF_KEY, "left_anti")
-        if not self.any_resumes:
-            return named
-        resumed = self.resumes.select(HALF_KEY)
-        return resumed if named is None else named.unionByName(resumed)
+        """Half keys that an op, a final message or a resume names and that are neither open nor arrived."""
+        found = [] if self.meeting.arrivals_met else [self._stray_ops]
+        found += [] if self.broker.keys_by_finals is None else [self.broker.keys_by_finals]
+        found += [self._resumes.select(HALF_KEY)] if self.any_resumes else []
+        return reduce(DataFrame.unionByName, found) if found else None
+
+    @property
+    def _stray_ops(self) -> DataFrame:
+        copies = self.open_halves.select(*QUEUE, F.explode(h.own_copies()).alias("copy"))
+        opened = copies.select(*QUEUE, F.col("copy")["queue_offset"].alias("queue_offset"))
+        landed = self.arrived_halves.select(HALF_KEY).unionByName(opened)
+        return o.as_named(self.ops).select(HALF_KEY).join(landed, HALF_KEY, "left_anti")
 
 
 def _with_earlier(arrived: DataFrame, earlier: DataFrame | None) -> DataFrame:
@@ -222,17 +295,20 @@ def pinned(warehouse: Warehouse, run: Run) -> Iterator[Inputs]:
     """The run's inputs; what arrived is kept at hand where reading it again costs more."""
     rules = RuleColumns(run.settings.rules, run.now)
     halves = h.landed(_arrived(warehouse, run, "half_messages"), rules)
-    ops = _arrived_ops(warehouse, run).where(in_slice(run.slice, "half_offset"))
+    ops = _arrived_ops(warehouse, run).where(_looked_at(run, "half_offset"))
     inputs = Inputs(warehouse, run, rules, halves, ops)
-    if inputs.first:
-        yield inputs
-        return
-    inputs = replace(inputs, arrived_halves=halves.persist(), arrived_ops=ops.persist())
+    if not inputs.first:
+        inputs = replace(inputs, arrived_halves=halves.persist(), arrived_ops=ops.persist())
     try:
         yield inputs
     finally:
         inputs.arrived_halves.unpersist()
         inputs.arrived_ops.unpersist()
+
+
+def _looked_at(run: Run, column: str = "queue_offset") -> Column:
+    """Rows of the run's slice; of all slices where messages of one may be copies of messages of another."""
+    return F.lit(True) if run.slice.copies else in_slice(run.slice, column)
 
 
 def ops_repeat(warehouse: Warehouse, run: Run) -> bool:
@@ -257,4 +333,4 @@ def _arrived_ops(warehouse: Warehouse, run: Run) -> DataFrame:
 def _arrived(warehouse: Warehouse, run: Run, name: str) -> DataFrame:
     """What landed under half keys since the run before, of this run's slice."""
     rows = warehouse.landed_between(name, run.inputs_before[name], run.inputs[name])
-    return rows.where(in_slice(run.slice))
+    return rows.where(_looked_at(run))

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.rules import cases as c
-from halfop.runs.inputs import Inputs, in_slice
+from halfop.runs.inputs import Inputs
 from halfop.warehouse.schema import table
 
 PLAN_APP = "halfop.plan"
@@ -32,8 +32,9 @@ class Plan:
         run = self._inputs.run
         rows = c.decisions(self._cases(self._inputs.to_decide), self._rules)
         if run.slice.of > 1:
-            outside = self._inputs.open_rows.where(~in_slice(run.slice))
-            rows = rows.unionByName(c.carried_over(outside, self._rules), allowMissingColumns=True)
+            rows = rows.unionByName(c.carried_over(self._inputs.open_outside, self._rules), allowMissingColumns=True)
+        if self._inputs.superseded is not None:
+            rows = rows.unionByName(self._inputs.superseded, allowMissingColumns=True)
         return rows.withColumn("run_id", F.lit(run.run_id).cast("bigint")).select(table("decisions").names)
 
     @contextmanager

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from halfop.rules.blocks import BLOCK_BITS, block
-from halfop.rules.words import HALF_KEY, QUEUE
+from halfop.rules.words import QUEUE
 
 # A filter of this many spans still plans in an instant; beyond it one span over all queues must do.
 _MOST = 500
@@ -57,7 +57,8 @@ def tally(rows: DataFrame, offset: str, place: Column, group: Sequence[Column]) 
 class Meeting(NamedTuple):
     """Half messages and the ops that name them: `all_met` where every op has its half message here.
 
-    `arrivals_met` says so of arrived ops, the others have waited before; `headers`: whether an op has one.
+    `arrivals_met` says so of arrived ops, the others have waited before; `headers`: whether an op has one;
+    `copies`: whether a half message is a copy of another, or has one.
     """
 
     halves: Tally
@@ -65,19 +66,21 @@ class Meeting(NamedTuple):
     all_met: bool
     arrivals_met: bool
     headers: bool
+    copies: bool
 
 
 def meeting(halves: DataFrame, named: DataFrame) -> Meeting:
-    """Counts both, under half keys, in one small job."""
+    """Counts both, under half keys, in one small job; half messages with `put_back`."""
     is_op = F.col("header").isNotNull()
-    rows = halves.select(*HALF_KEY, "arrived", F.lit(None).cast("boolean").alias("header")).unionByName(
-        named.select(*HALF_KEY, "arrived", F.col("op")["header"].alias("header"))
-    )
+    of_half = halves.withColumn("header", F.lit(None).cast("boolean"))
+    of_op = named.withColumns({"header": F.col("op")["header"], "put_back": F.lit(False)}).drop("op")
+    rows = of_half.unionByName(of_op)
     blocks = rows.groupBy(*QUEUE, block()).agg(
         *_of_block("half_", ~is_op, "queue_offset", "queue_offset"),
         *_of_block("op_", is_op, "queue_offset", "queue_offset"),
         _bits(is_op & F.col("arrived"), "queue_offset").alias("op_arrived_bits"),
         F.bool_or("header").alias("header"),
+        F.bool_or("put_back").alias("put_back"),
     )
     found = blocks.groupBy(*QUEUE).agg(
         *_of_queue("half_"),
@@ -85,11 +88,13 @@ def meeting(halves: DataFrame, named: DataFrame) -> Meeting:
         F.bool_or(_beyond("op_bits", "half_bits")).alias("unmet"),
         F.bool_or(_beyond("op_arrived_bits", "half_bits")).alias("unmet_arrivals"),
         F.bool_or("header").alias("header"),
+        F.bool_or("put_back").alias("put_back"),
     )
     queues = found.collect()
-    seen = {name: any(r[name] for r in queues) for name in ("unmet", "unmet_arrivals", "header")}
-    halves_found, ops_found = _tally("half_", queues), _tally("op_", queues)
-    return Meeting(halves_found, ops_found, not seen["unmet"], not seen["unmet_arrivals"], seen["header"])
+    unmet, strays, headers, copies = (
+        any(r[name] for r in queues) for name in ("unmet", "unmet_arrivals", "header", "put_back")
+    )
+    return Meeting(_tally("half_", queues), _tally("op_", queues), not unmet, not strays, headers, copies)
 
 
 def _of_block(prefix: str, mine: Column, offset: str, place: str) -> list[Column]:

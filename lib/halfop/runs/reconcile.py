@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from halfop.errors import HalfopError, UsageError
 from halfop.rules import VERSION
 from halfop.rules.words import QUEUE
+from halfop.runs.copies import arrived_marks
 from halfop.runs.digest import by_reason
 from halfop.runs.finish import finish
 from halfop.runs.inputs import ops_repeat, pinned
@@ -163,7 +164,9 @@ def _open(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
         owed=last.owed if last else (),
     )
     bounds = _bounds(warehouse, run, request.max_rows)
-    return replace(run, slice=Slice(1, bounds, bool(bounds) and ops_repeat(warehouse, run)))
+    if not bounds:
+        return run
+    return replace(run, slice=Slice(1, bounds, ops_repeat(warehouse, run), arrived_marks(warehouse, run)))
 
 
 def _bounds(warehouse: Warehouse, run: Run, max_rows: int | None) -> tuple[int, ...]:

@@ -33,12 +33,14 @@ INPUTS = (
 class Slice:
     """One range of half queue offsets of a backlog; `bounds` part the slices.
 
-    `ops_repeat`: two op rows of the backlog share a key, so each slice must look at all of them.
+    `ops_repeat`: two op rows of the backlog share a key; `copies`: some of its half messages may be copies of others.
+    So each slice must look at all of them.
     """
 
     number: int = 1
     bounds: tuple[int, ...] = ()
     ops_repeat: bool = False
+    copies: bool = False
 
     @property
     def of(self) -> int:
@@ -112,7 +114,7 @@ def _run(row: Mapping[str, Any]) -> Run:
         inputs=row["inputs"],
         inputs_before=row["inputs_before"],
         settings=Settings.from_json(row["settings"]),
-        slice=Slice(part["number"], tuple(part["bounds"]), part["ops_repeat"]),
+        slice=Slice(part["number"], tuple(part["bounds"]), part["ops_repeat"], part["copies"]),
         rules_version=row["rules_version"],
         owed=tuple(Debt(**debt) for debt in row["owed"]),
     )

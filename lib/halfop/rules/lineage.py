@@ -1,0 +1,163 @@
+"""Put-back copies: which half messages are one transaction, which of them is the live one, what a broker gave up.
+
+A transaction's rows in, one row a transaction out: the live copy with what all copies know. `members` are half messages
+in the order of their offsets; a member whose state is SUPERSEDED only points to the transaction that it belongs to.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from halfop.rules import halves as h
+from halfop.rules.words import HALF_KEY, QUEUE, RuleColumns
+
+KIN = "kin"
+_AGREEING = ["broker_name", "producer_group", "uniq_key", "born_timestamp"]
+_EVENT = "given_up"
+
+
+def kin() -> Column:
+    """What the copies of one message agree in; nulls are equal here."""
+    return F.struct(*_AGREEING)
+
+
+def transactions(rows: DataFrame, discards: DataFrame) -> DataFrame:
+    """Half messages, one a key, by transaction; `discards` are the broker's, one row each with `gone_at`.
+
+    A message that is no copy starts a transaction, and so does the first of copies whose original has not landed.
+    A copy belongs to the nearest start below it.
+    """
+    rows = rows.withColumn("all_copies", h.own_copies())
+    columns = [c for c in rows.columns if c != "queue_offset"]
+    first = F.array_min(F.transform("all_copies", lambda c: c["queue_offset"]))
+    pointer = F.col("state") == h.SUPERSEDED
+    below = Window.partitionBy(KIN, "queue_id").orderBy("first", "pointer", "queue_offset")
+    starts = (~F.col("marked") & ~F.col("pointer")).cast("int")
+    numbered = rows.withColumns({KIN: kin(), "first": first, "pointer": pointer})
+    numbered = numbered.withColumn("nth", F.greatest(F.sum(starts).over(below), F.lit(1)))
+    member = F.struct("queue_offset", *columns)
+    grouped = numbered.groupBy(KIN, "queue_id", "nth").agg(F.sort_array(F.collect_list(member)).alias("members"))
+    gone = discards.groupBy(KIN).agg(F.sort_array(F.collect_list("gone_at")).alias("gone"))
+    return _resolved(grouped.join(gone, KIN, "left"))
+
+
+def _resolved(grouped: DataFrame) -> DataFrame:
+    """With `ended`, `discarded`, `resume` and `live`, each a member or null, and `open`, `alive`, arrays of them."""
+    found = grouped.withColumns({"open": _in(h.NEW, h.OPEN), "ended": _last(_in(h.ENDED))})
+    was_open = F.exists("open", lambda m: m["state"] == h.OPEN)
+    found = found.withColumn("discarded", F.when(~was_open, _last(_in(h.DISCARDED))))
+    found = found.withColumn("resume", _resume())
+    after_resume = F.filter("open", lambda m: m["queue_offset"] >= F.col("resume")["queue_offset"])
+    closed = F.col("ended").isNotNull() | F.col("discarded").isNotNull()
+    alive = F.when(F.col("ended").isNull() & F.col("resume").isNotNull(), after_resume).when(~closed, F.col("open"))
+    found = found.withColumn("alive", alive).withColumn("live", _last(F.col("alive")))
+    last_pointer = _last(_in(h.SUPERSEDED))
+    standing = F.coalesce("live", "ended", "discarded", last_pointer)
+    mine = Window.partitionBy(KIN).orderBy("waits", "nth")
+    found = found.withColumns({"standing": standing, "waits": F.col("live").isNull()})
+    all_alive = F.count("live").over(Window.partitionBy(KIN))
+    return found.withColumns({"all_alive": all_alive, "place": F.row_number().over(mine)})
+
+
+def _in(*states: str) -> Column:
+    return F.filter("members", lambda m: m["state"].isin(*states))
+
+
+def _last(members: Column) -> Column:
+    return F.try_element_at(members, F.lit(-1))
+
+
+def _resume() -> Column:
+    """The broker's own resume: a copy above all that was known, with check times 0, of what had been given up."""
+    known = F.transform(F.filter("members", lambda m: m["state"] != h.NEW), _highest)
+    highest = F.coalesce(F.array_max(known), F.lit(-1))
+
+    def resumes(m: Column) -> Column:
+        gone = F.exists("gone", lambda at: at <= m["store_timestamp"])
+        given_up = F.col("discarded").isNotNull() | F.coalesce(gone, F.lit(False))
+        return (m["state"] == h.NEW) & m["resume_mark"] & (m["queue_offset"] > highest) & given_up
+
+    return _last(F.filter("members", resumes))
+
+
+def _highest(member: Column) -> Column:
+    return F.array_max(F.transform(member["all_copies"], lambda c: c["queue_offset"]))
+
+
+def standing(found: DataFrame) -> DataFrame:
+    """One row a transaction in the form of a half message, with `given_up` where the broker has discarded it."""
+    row, live = F.col("standing"), F.col("live").isNotNull()
+    resumed = F.coalesce(F.col("resume")["store_timestamp"], _most("resumed_at"))
+    made = {
+        "check_times": F.when(live, _most("check_times")).otherwise(row["check_times"]),
+        "last_checked_at": F.when(live, _most("last_checked_at")).otherwise(row["last_checked_at"]),
+        "resumed_at": F.when(live, resumed).otherwise(row["resumed_at"]),
+        "copies": F.when(F.size(_copies()) > 1, _copies()),
+        "marked": ~F.exists("members", _is_start),
+        "extras": F.flatten(F.filter(F.transform("members", lambda m: m["extras"]), lambda e: e.isNotNull())),
+    }
+    rows = found.withColumn("revived", F.when(live, resumed)).withColumn(_EVENT, live & _given_up())
+    kept = [row[c].alias(c) for c in h.COLUMNS if c not in made]
+    return rows.select(*kept, *[column.alias(name) for name, column in made.items()], _EVENT)
+
+
+def _most(field: str) -> Column:
+    return F.array_max(F.transform("alive", lambda m: m[field]))
+
+
+def _is_start(m: Column) -> Column:
+    return ~m["marked"] & (m["state"] != h.SUPERSEDED)
+
+
+def _copies() -> Column:
+    return F.array_sort(F.array_distinct(F.flatten(F.transform("members", lambda m: m["all_copies"]))))
+
+
+def _given_up() -> Column:
+    """Of twins, the nth discard record is the nth's; what came before a resume no longer counts."""
+    counts = F.when(F.col("all_alive") > 1, F.slice("gone", F.col("place"), F.lit(1))).otherwise(F.col("gone"))
+    since = F.exists(counts, lambda at: F.col("revived").isNull() | (at > F.col("revived")))
+    return F.coalesce(since, F.lit(False))
+
+
+def superseded(found: DataFrame, rules: RuleColumns) -> DataFrame:
+    """The decision rows of copies that are not, or no longer, the live one."""
+    standing_offset = F.col("standing")["queue_offset"]
+    others = F.filter("open", lambda m: F.col("live").isNull() | (m["queue_offset"] < F.col("live")["queue_offset"]))
+    late = F.when(F.col("live").isNull(), "ALREADY_ENDED")
+    rows = found.select(
+        F.explode(others).alias("m"),
+        standing_offset.alias("superseded_by"),
+        late.alias("reason"),
+        F.lit("SUPERSEDED").alias("decision"),
+        F.lit(False).alias("open"),
+        F.lit(rules.now).alias("decided_at"),
+    )
+    own = [c for c in h.COLUMNS if c not in ("decision", "reason", "copies", "marked")]
+    return rows.select(*[c for c in rows.columns if c != "m"], *[F.col("m")[c].alias(c) for c in own])
+
+
+def copy_map(found: DataFrame) -> DataFrame:
+    """Every copy's half key, the offset `stands_at` of the row that stands for it, and what `copy` it is."""
+    offset = F.col("standing")["queue_offset"]
+    rows = found.select(
+        F.col(KIN)["broker_name"].alias("broker_name"), "queue_id", offset.alias("stands_at"), "members"
+    )
+    rows = rows.withColumn("copy", F.explode(_copies())).drop("members")
+    return rows.select(*QUEUE, F.col("copy")["queue_offset"].alias("queue_offset"), "stands_at", "copy")
+
+
+def renamed(named: DataFrame, found: DataFrame) -> DataFrame:
+    """Ops under the half key of the row that stands for the copy that each names."""
+    rows = named.join(copy_map(found), HALF_KEY, "left")
+    elsewhere = F.col("stands_at") != F.col("queue_offset")
+    op = F.col("op")
+    for field, of in (
+        ("copy_offset", "queue_offset"),
+        ("copy_log_offset", "commit_log_offset"),
+        ("copy_landed_at", "landed_at"),
+    ):
+        op = op.withField(field, F.when(elsewhere, F.col("copy")[of]))
+    moved = {"op": op, "queue_offset": F.coalesce("stands_at", "queue_offset")}
+    return rows.withColumns(moved).drop("stands_at", "copy")

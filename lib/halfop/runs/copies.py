@@ -1,0 +1,203 @@
+"""What only real brokers bring into a run: put-back copies, their own discards, and final messages."""
+
+from __future__ import annotations
+
+from functools import cached_property, reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from halfop.rules import halves as h
+from halfop.rules import lineage
+from halfop.rules import ops as o
+from halfop.rules.lineage import KIN, kin
+from halfop.rules.words import HALF_KEY, present
+from halfop.runs.clocks import clocks
+from halfop.runs.record import Run
+from halfop.warehouse.tables import NO_TABLE, Warehouse
+
+if TYPE_CHECKING:
+    from halfop.runs.inputs import Inputs
+
+
+def arrived_marks(warehouse: Warehouse, run: Run) -> bool:
+    """Whether half messages of a backlog may be copies of others, so that each of its slices must look at all."""
+    before, upto = run.inputs_before, run.inputs
+    discards = warehouse.landed_between("broker_discards", before["broker_discards"], upto["broker_discards"])
+    halves = warehouse.landed_between("half_messages", before["half_messages"], upto["half_messages"])
+    opened = warehouse.read("decisions", upto["decisions"]).where("open AND (copies IS NOT NULL OR orphan)")
+    if halves.schema.names and not halves.where(h.carries_a_mark(halves)).isEmpty():
+        return True
+    return not (discards.isEmpty() and opened.isEmpty())
+
+
+class RealBroker:
+    """A run's view of them.
+
+    Each step joins the steps before it several times over, so each is computed once and its plan cut off
+    (`localCheckpoint`): Spark would else analyse a plan that grows tenfold with every step.
+    """
+
+    def __init__(self, inputs: Inputs) -> None:
+        self._inputs = inputs
+
+    # ---- transactions of several half messages ----
+
+    @cached_property
+    def transactions(self) -> DataFrame | None:
+        """Transactions with copies, and those that the broker discarded; None where there is none."""
+        if not self._any:
+            return None
+        members = self._rows.join(self.kins, KIN, "left_semi").drop(KIN)
+        history = self._history
+        rows = members if history is None else members.unionByName(history.join(members, HALF_KEY, "left_anti"))
+        return lineage.transactions(rows, self._discards).localCheckpoint()
+
+    @property
+    def others(self) -> DataFrame:
+        """The half messages that are transactions by themselves."""
+        return self._rows.join(self.kins, KIN, "left_anti").drop(KIN)
+
+    @cached_property
+    def _rows(self) -> DataFrame:
+        return self._inputs.rows.withColumn(KIN, kin()).localCheckpoint()
+
+    @property
+    def _any(self) -> bool:
+        i = self._inputs
+        if i.meeting.copies or self._any_discards or self._orphans is not None:
+            return True
+        return i.looked_up and not self._rows.where(F.col("state") == h.SUPERSEDED).isEmpty()
+
+    @cached_property
+    def kins(self) -> DataFrame:
+        """Which half messages belong to such transactions."""
+        found = [self._rows.where(h.put_back()).select(KIN), self._discards.select(KIN)]
+        found += [] if self._orphans is None else [self._orphans]
+        return reduce(DataFrame.unionByName, found).distinct().localCheckpoint()
+
+    @cached_property
+    def _history(self) -> DataFrame | None:
+        """What earlier runs decided about transactions of which neither an original nor an open copy is at hand."""
+        state, marked = F.col("state"), F.col("marked")
+        original = F.bool_or((state == h.NEW) & ~marked) & ~F.bool_or(state == h.SUPERSEDED)
+        here = self._rows.join(self.kins, KIN, "left_semi").groupBy(KIN)
+        alone = here.agg((original | F.bool_or(state == h.OPEN)).alias("at_hand")).where("NOT at_hand").select(KIN)
+        alone = alone if self._orphans is None else alone.unionByName(self._orphans)
+        closed = self._closed(F.col("decision") != "REJECT", alone.select(f"{KIN}.born_timestamp"))
+        return None if closed is None else h.nothing_else(h.ended(closed.join(alone, KIN, "left_semi").drop(KIN)))
+
+    def _closed(self, wanted: Column, born: DataFrame) -> DataFrame | None:
+        """Closed decisions on messages that were born when those were, with their kin; None where there can be none."""
+        i = self._inputs
+        if i.first:
+            return None
+        between = _between(born, "born_timestamp")
+        if between is None:
+            return None
+        rows = i.decisions.where(~F.col("open") & wanted & between)
+        files = len(rows.inputFiles())
+        i.looked_back["decisions"] = i.looked_back.get("decisions", 0) + files
+        return rows.withColumn(KIN, kin()) if files else None
+
+    @cached_property
+    def _orphans(self) -> DataFrame | None:
+        """The kin of ended copies whose original may land only now."""
+        i = self._inputs
+        if not self._late:
+            return None
+        closed = self._closed(F.col("orphan").isNotNull(), i.arrived_halves.select("born_timestamp"))
+        return (
+            None
+            if closed is None
+            else closed.select(KIN).join(i.arrived_halves.select(kin().alias(KIN)), KIN, "left_semi")
+        )
+
+    @cached_property
+    def _late(self) -> bool:
+        """Whether half messages arrived below what had landed before: out of their order."""
+        i = self._inputs
+        if i.first or i.run.inputs_before["half_messages"] == NO_TABLE:
+            return False
+        before = clocks(i.warehouse.rows("landing_progress", i.run.inputs_before["landing_progress"]))
+        landed = {(c.broker_name, c.queue_id): c.next_offset for c in before}
+        spans = [(landed.get((s.broker_name, s.queue_id), s.low + 1), s.low) for s in i.meeting.halves.spans]
+        return any(next_offset is not None and low < next_offset for next_offset, low in spans)
+
+    # ---- the broker's own discards ----
+
+    @property
+    def _any_discards(self) -> bool:
+        i = self._inputs
+        return i.run.inputs["broker_discards"] != NO_TABLE and not self._discards.isEmpty()
+
+    @cached_property
+    def _discards(self) -> DataFrame:
+        rows = self._visible("broker_discards", "born_timestamp").dropDuplicates(
+            ["broker_name", "queue_id", "queue_offset"]
+        )
+        rows = rows.withColumns({c: present(F.col(c)) for c in ("uniq_key", "producer_group")})
+        named = rows.where(F.col("uniq_key").isNotNull())
+        return named.select(kin().alias(KIN), F.col("store_timestamp").alias("gone_at")).localCheckpoint()
+
+    def _visible(self, name: str, column: str, halves_column: str | None = None) -> DataFrame:
+        """What arrived with this run; where half messages arrive late, also what had landed before them."""
+        i = self._inputs
+        before, upto = i.run.inputs_before[name], i.run.inputs[name]
+        arrived = i.warehouse.landed_between(name, before, upto)
+        if not self._late or before == NO_TABLE:
+            return arrived
+        near = _between(i.arrived_halves.select(F.col(halves_column or column).alias(column)), column)
+        return arrived if near is None else i.warehouse.read(name, upto).where(near).unionByName(arrived).distinct()
+
+    # ---- final messages ----
+
+    @cached_property
+    def _finals(self) -> DataFrame:
+        rows = self._visible("final_messages", "prepared_transaction_offset", "commit_log_offset")
+        key = present(F.col("uniq_key")).alias("uniq_key")
+        return rows.select("broker_name", F.col("prepared_transaction_offset").alias("pto"), key)
+
+    @cached_property
+    def _any_finals(self) -> bool:
+        return not self._finals.isEmpty()
+
+    @cached_property
+    def proofs(self) -> DataFrame | None:
+        """Final messages, as ops, of half messages that no op names; None where there is none."""
+        i = self._inputs
+        met = i.meeting
+        all_named = met.all_met and not met.ops.repeated and met.halves.rows == met.ops.rows
+        if (all_named and self.transactions is None) or not self._any_finals:
+            return None
+        named = i.ops_named.where(~F.col("op")["header"]).select(HALF_KEY)
+        waiting = F.col("state").isin(h.NEW, h.OPEN, h.DISCARDED)
+        found = o.proofs(self._finals, i.halves.where(waiting).join(named, HALF_KEY, "left_anti")).localCheckpoint()
+        return None if found.isEmpty() else found
+
+    @cached_property
+    def keys_by_finals(self) -> DataFrame | None:
+        """Half keys of discarded messages that a final message names; None where there is none."""
+        i = self._inputs
+        if i.first or not self._any_finals:
+            return None
+        copies = i.arrived_halves.unionByName(i.open_halves).select("broker_name", F.explode(h.own_copies()).alias("c"))
+        known = copies.select("broker_name", F.col("c")["commit_log_offset"].alias("pto"))
+        strays = self._finals.select("broker_name", "pto").join(known, ["broker_name", "pto"], "left_anti")
+        near = _between(strays.select(F.col("pto").alias("commit_log_offset")), "commit_log_offset")
+        if near is None:
+            return None
+        rows = i.decisions.where(~F.col("open") & F.col("decision").isin("DISCARD", "SUPERSEDED") & near)
+        named = strays.withColumnRenamed("pto", "commit_log_offset")
+        return rows.join(named, ["broker_name", "commit_log_offset"], "left_semi").select(HALF_KEY)
+
+
+def _between(rows: DataFrame, column: str) -> Column | None:
+    """Whether a column lies among these rows' values, as literals, so that Delta skips files; None of no rows."""
+    low, high = (fun(column).cast("string").alias(name) for fun, name in ((F.min, "low"), (F.max, "high")))
+    found = rows.agg(low, high).collect()[0]
+    if found["low"] is None:
+        return None
+    kind = rows.schema[column].dataType
+    return F.col(column).between(F.lit(found["low"]).cast(kind), F.lit(found["high"]).cast(kind))
