@@ -1,0 +1,109 @@
+"""What halfop asks of name servers and brokers. Every call ends: with an answer or with a RemotingError."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from halfop.errors import UsageError
+from halfop.rocketmq import fastjson
+from halfop.rocketmq.remote import Patience, Remote
+from halfop.rocketmq.remoting import Answer, AnswerCode, Corrupt, Lost, RemotingSettings, Request, RequestCode
+
+_MASTER = 0
+
+
+@dataclass(frozen=True)
+class BrokerAddress:
+    """Where a broker group is read: at its master, or where it has none now at the slave with the lowest id.
+
+    A slave may lag behind, and answers pulls only with slaveReadEnable.
+    """
+
+    name: str
+    cluster: str
+    address: str
+    is_master: bool
+
+
+class NameServers:
+    """`addresses` as RocketMQ writes them, `host:port;host:port`: tried in turn."""
+
+    def __init__(self, addresses: str, settings: RemotingSettings) -> None:
+        self._remotes = [Remote(each, settings) for each in addresses.split(";") if each.strip()]
+        if not self._remotes:
+            raise UsageError(f"no name server in {addresses!r}; expected host:port, or several with ; between")
+        self._give_up_after = settings.give_up_after
+
+    def brokers(self) -> list[BrokerAddress]:
+        """All brokers that are registered now, by name."""
+        remote, answer = self._answer(Request(RequestCode.GET_BROKER_CLUSTER_INFO))
+        groups = read_body(remote, answer, "brokerAddrTable")
+        return [_broker_address(name, groups[name]) for name in sorted(groups)]
+
+    def read_queues(self, topic: str) -> dict[str, int]:
+        """Broker name to the topic's number of read queues there; empty if no broker has the topic."""
+        request = Request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+        remote, answer = self._answer(request, AnswerCode.TOPIC_NOT_EXIST)
+        if answer.code == AnswerCode.TOPIC_NOT_EXIST:
+            return {}
+        return {each["brokerName"]: each["readQueueNums"] for each in read_body(remote, answer, "queueDatas")}
+
+    def close(self) -> None:
+        for remote in self._remotes:
+            remote.close()
+
+    def _answer(self, request: Request, *fine: AnswerCode) -> tuple[Remote, Answer]:
+        patience = Patience(self._give_up_after)
+        while True:
+            for remote in self._remotes:
+                try:
+                    answer = remote.try_once(request)
+                except Lost as error:
+                    why = str(error)
+                    continue
+                if answer.code not in (AnswerCode.SUCCESS, *fine):
+                    raise remote.refusal(request, answer)
+                return remote, answer
+            patience.pause(why)
+
+
+class Broker:
+    """One broker at `host:port`, through one connection that comes back after a loss. For one thread at a time."""
+
+    def __init__(self, address: str, settings: RemotingSettings) -> None:
+        self.remote = Remote(address, settings)
+
+    def topics(self) -> dict[str, int]:
+        """Every topic in the broker's table (in 4.9 without the op topic) with its number of read queues."""
+        answer = self.remote.ask(Request(RequestCode.GET_ALL_TOPIC_CONFIG))
+        table = read_body(self.remote, answer, "topicConfigTable")
+        return {name: each["readQueueNums"] for name, each in table.items()}
+
+    def min_offset(self, topic: str, queue: int) -> int:
+        """0 for an unknown topic: RocketMQ does not tell."""
+        return self._offset(RequestCode.GET_MIN_OFFSET, topic, queue)
+
+    def max_offset(self, topic: str, queue: int) -> int:
+        """One past the queue's last offset; 0 for an unknown topic."""
+        return self._offset(RequestCode.GET_MAX_OFFSET, topic, queue)
+
+    def close(self) -> None:
+        self.remote.close()
+
+    def _offset(self, code: RequestCode, topic: str, queue: int) -> int:
+        answer = self.remote.ask(Request(code, {"topic": topic, "queueId": str(queue)}))
+        return int(answer.fields["offset"])
+
+
+def read_body(remote: Remote, answer: Answer, name: str) -> Any:
+    try:
+        return fastjson.loads(bytes(answer.body))[name]
+    except (ValueError, KeyError, TypeError) as error:
+        raise Corrupt(remote.address, f"sent a body without {name}: {bytes(answer.body[:80])!r}") from error
+
+
+def _broker_address(name: str, group: Any) -> BrokerAddress:
+    addresses = {int(number): address for number, address in group["brokerAddrs"].items()}
+    first = min(addresses)
+    return BrokerAddress(name, group["cluster"], addresses[first], first == _MASTER)
