@@ -105,6 +105,17 @@ class RuleSettings(_Section):
     topics: dict[RocketName, RuleOverride] = Field(default={}, description="Overrides by real topic.")
 
 
+class Tls(_Section):
+    """Encrypted connections to name servers and brokers (PEM files)."""
+
+    enabled: bool = Field(default=False, description="Whether they expect TLS.")
+    ca_file: str | None = Field(default=None, description="Who vouches for them. null: the system's authorities.")
+    certificate: str | None = Field(default=None, description="Our own certificate, where they ask for one.")
+    key: str | None = Field(default=None, description="The key of our own certificate.")
+    verify: bool = Field(default=True, description="Whether their certificates are checked.")
+    check_hostname: bool = Field(default=True, description="Whether their names are checked, too.")
+
+
 class Landing(_Section):
     """Landing from a broker or its store."""
 
@@ -112,6 +123,11 @@ class Landing(_Section):
         "5s",
         "How far behind its newest record an op log counts as complete: RocketMQ 5 holds op messages for up to 3 s.",
     )
+    in_flight: int = Field(default=16, ge=1, description="Requests under way to a live broker in one connection.")
+    connect_timeout: Duration = _duration("5s", "How long a connection to a live broker may take.")
+    answer_timeout: Duration = _duration("15s", "How long a live broker may take for an answer.")
+    give_up_after: Duration = _duration("60s", "How long one request is tried again, reconnecting included.")
+    tls: Tls = Tls()
 
 
 class Topics(_Section):

@@ -22,8 +22,6 @@ from halfop.summary import Summary
 from halfop.warehouse.lock import hold, hold_rejected
 from halfop.warehouse.tables import Warehouse
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
 
 @dataclass(frozen=True)
 class Request:
@@ -113,7 +111,7 @@ class _Landing:
         if known is None:
             return progress.Landed(halves, ops, progress.known_by_ops(halves, ops))
         queues = {*halves, *ops, *self._queues_of(old)}
-        return progress.Landed(halves, ops, dict.fromkeys(queues or self._all_queues(), _micros(known)))
+        return progress.Landed(halves, ops, dict.fromkeys(queues or self._all_queues(), progress.micros(known)))
 
     def _queues_of(self, old: Iterable[InputFile]) -> set[Queue]:
         """A landing that is started again with files that have landed says --known-until of their queues too."""
@@ -161,11 +159,11 @@ class _Landing:
             "files_landed": len(new),
             "files_skipped": len(old),
             "bad_rows": bad,
-            "known_until": _known_summary(known),
+            "known_until": progress.summary_of(known),
         }
 
     def _warn_of_future(self, known: Iterable[int | None]) -> None:
-        newest = _instant(max((k for k in known if k is not None), default=None))
+        newest = progress.instant(max((k for k in known if k is not None), default=None))
         if newest is not None and newest > datetime.now(timezone.utc):
             self._warn(f"known until {newest.isoformat()}: that lies in the future")
 
@@ -196,18 +194,3 @@ def _rejected(rows: Rows, landed_at: int) -> DataFrame:
         F.lit(None).cast("bigint").alias("run_id"),
         F.timestamp_micros(F.lit(landed_at)).alias("rejected_at"),
     )
-
-
-def _known_summary(known: Sequence[int | None]) -> dict[str, object]:
-    """Of the queues of this landing: how many are known until when."""
-    some = [k for k in known if k is not None]
-    least, greatest = _instant(min(some, default=None)), _instant(max(some, default=None))
-    return {"queues": len(known), "not_known": len(known) - len(some), "least": least, "greatest": greatest}
-
-
-def _micros(instant: datetime) -> int:
-    return (instant - _EPOCH) // timedelta(microseconds=1)
-
-
-def _instant(micros: int | None) -> datetime | None:
-    return None if micros is None else _EPOCH + timedelta(microseconds=micros)

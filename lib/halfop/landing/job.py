@@ -6,7 +6,15 @@ import argparse
 
 from halfop.cli import Context, Job, instant
 from halfop.errors import UsageError
+from halfop.landing.broker import Request as BrokerRequest
+from halfop.landing.broker import land_broker
 from halfop.landing.files import Request, land_files
+from halfop.landing.source import register
+from halfop.landing.store import Request as StoreRequest
+from halfop.landing.store import land_store
+from halfop.rocketmq.remoting import RemotingSettings
+from halfop.rocketmq.security import Credentials, Tls
+from halfop.settings import Landing
 from halfop.summary import Summary
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
@@ -14,6 +22,8 @@ from halfop.warehouse.tables import Warehouse
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     sources = parser.add_subparsers(dest="source", required=True, metavar="SOURCE")
+    _add_store(sources.add_parser("store", help="a broker's store directory"))
+    _add_broker(sources.add_parser("broker", help="running brokers, over RocketMQ's remoting protocol"))
     _add_files(sources.add_parser("files", help="half and op rows from JSON lines or Parquet files"))
 
 
@@ -35,6 +45,74 @@ def _add_files(files: argparse.ArgumentParser) -> None:
         help="all ops up to this instant have landed with this; default: the newest op's store time, broker by broker",
     )
     files.add_argument("--skip-bad", action="store_true", help="land the good rows, bad ones go to table rejected")
+
+
+def _add_store(store: argparse.ArgumentParser) -> None:
+    store.set_defaults(land=_land_store)
+    store.add_argument(
+        "--path", required=True, metavar="DIR", help="the store directory: it holds the folder commitlog"
+    )
+    store.add_argument(
+        "--broker-name", default="broker-a", metavar="NAME", help="the broker's name; default: %(default)s"
+    )
+    store.add_argument(
+        "--known-until",
+        type=instant,
+        metavar="T",
+        help="all ops up to this instant are in the store (a broker that has stopped); "
+        "default: the newest record's store time, less landing.op_lag",
+    )
+    store.add_argument(
+        "--skip-corrupt", action="store_true", help="go on behind a corrupt place; what is lost goes to table rejected"
+    )
+
+
+def _land_store(context: Context, args: argparse.Namespace) -> Summary:
+    settings = context.settings
+    request = StoreRequest(
+        args.path, args.broker_name, settings.landing.op_lag, args.known_until, args.skip_corrupt, settings.lock.wait
+    )
+    warehouse = Warehouse(spark_session("land store"), settings.warehouse_root)
+    register(warehouse.spark)
+    return land_store(warehouse, request, context.log)
+
+
+def _add_broker(broker: argparse.ArgumentParser) -> None:
+    broker.set_defaults(land=_land_broker)
+    where = broker.add_mutually_exclusive_group(required=True)
+    where.add_argument("--namesrv", metavar="H:P", help="name servers, host:port;host:port: all brokers they know")
+    where.add_argument("--broker", metavar="H:P", help="one broker, without a name server")
+    broker.add_argument(
+        "--broker-name", default="broker-a", metavar="NAME", help="with --broker: its name; default: %(default)s"
+    )
+
+
+def _land_broker(context: Context, args: argparse.Namespace) -> Summary:
+    settings = context.settings
+    request = BrokerRequest(
+        settings=remoting_settings(settings.landing),
+        op_lag=settings.landing.op_lag,
+        namesrv=args.namesrv,
+        broker=args.broker,
+        broker_name=args.broker_name,
+        wait=settings.lock.wait,
+    )
+    warehouse = Warehouse(spark_session("land broker"), settings.warehouse_root)
+    register(warehouse.spark)
+    return land_broker(warehouse, request, context.log)
+
+
+def remoting_settings(landing: Landing) -> RemotingSettings:
+    """How live brokers are talked to; credentials come from the environment."""
+    tls = Tls(**landing.tls.model_dump(exclude={"enabled"})) if landing.tls.enabled else None
+    return RemotingSettings(
+        connect_timeout=landing.connect_timeout.total_seconds(),
+        answer_timeout=landing.answer_timeout.total_seconds(),
+        give_up_after=landing.give_up_after.total_seconds(),
+        in_flight=landing.in_flight,
+        credentials=Credentials.from_environment(),
+        tls=tls,
+    )
 
 
 def _land_files(context: Context, args: argparse.Namespace) -> Summary:

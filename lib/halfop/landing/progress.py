@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from datetime import datetime, timedelta, timezone
+from typing import Any, NamedTuple
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame
@@ -17,10 +18,13 @@ from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
 
 TABLE = "landing_progress"
+# No topic: the row of a broker's whole log, whose offsets are physical ones.
+COMMIT_LOG = "commitlog"
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _SAME_ROW = "old.broker_name = new.broker_name AND old.topic = new.topic AND old.queue_id = new.queue_id"
 _RAW = (
     "broker_name STRING, topic STRING, queue_id INT, next_offset BIGINT, "
-    "known_until BIGINT, landed_at BIGINT, first_offset BIGINT"
+    "known_until BIGINT, landed_at BIGINT, first_offset BIGINT, planned_offset BIGINT, planned_at BIGINT"
 )
 # greatest and least pass over nulls
 _FORWARD: dict[str, str | Column] = {
@@ -28,6 +32,8 @@ _FORWARD: dict[str, str | Column] = {
     "known_until": "greatest(old.known_until, new.known_until)",
     "landed_at": "greatest(old.landed_at, new.landed_at)",
     "first_offset": "least(old.first_offset, new.first_offset)",
+    "planned_offset": "greatest(old.planned_offset, new.planned_offset)",
+    "planned_at": "greatest(old.planned_at, new.planned_at)",
 }
 
 
@@ -39,8 +45,10 @@ class QueueRow(NamedTuple):
     queue_id: int
     next_offset: int | None
     known_until: int | None
-    landed_at: int
+    landed_at: int | None
     first_offset: int | None
+    planned_offset: int | None = None
+    planned_at: int | None = None
 
 
 @dataclass(frozen=True)
@@ -87,6 +95,40 @@ def _row(landed: Landed, queue: Queue, topic: str, landed_at: int) -> QueueRow:
     return QueueRow(*_key(queue, topic), following, known, landed_at, None if span is None else span.lowest)
 
 
+def log_row(broker_name: str, start: int, end: int, landed_at: int) -> QueueRow:
+    """How far a broker's commit log has been read, as physical offsets."""
+    return QueueRow(broker_name, COMMIT_LOG, 0, end, None, landed_at, start)
+
+
+def of_broker(warehouse: Warehouse, broker_name: str) -> dict[tuple[str, int], QueueRow]:
+    """A broker's rows by topic and queue."""
+    rows = [row for row in warehouse.rows(TABLE) if row["broker_name"] == broker_name]
+    return {(row["topic"], row["queue_id"]): QueueRow(**{c: _raw(row[c]) for c in QueueRow._fields}) for row in rows}
+
+
+def _raw(value: Any) -> Any:
+    return micros(value) if isinstance(value, datetime) else value
+
+
+def log_offset(warehouse: Warehouse, broker_name: str) -> int | None:
+    """Where a broker's commit log goes on; None where nothing of it has landed."""
+    return _of_log(warehouse, broker_name, "next_offset")
+
+
+def log_first(warehouse: Warehouse, broker_name: str) -> int | None:
+    """From where on a broker's commit log has been read."""
+    return _of_log(warehouse, broker_name, "first_offset")
+
+
+def _of_log(warehouse: Warehouse, broker_name: str, column: str) -> int | None:
+    rows = warehouse.rows(TABLE)
+    return next((r[column] for r in rows if (r["broker_name"], r["topic"]) == (broker_name, COMMIT_LOG)), None)
+
+
+def op_queues(warehouse: Warehouse) -> set[Queue]:
+    return {Queue(row["broker_name"], row["queue_id"]) for row in warehouse.rows(TABLE) if row["topic"] == OP_TOPIC}
+
+
 def queues(warehouse: Warehouse) -> set[tuple[str, str, int]]:
     """The rows there are; one a queue and topic, so it may be collected."""
     rows = warehouse.read(TABLE).select("broker_name", "topic", "queue_id").collect()
@@ -116,10 +158,25 @@ def known_until(warehouse: Warehouse, of: Iterable[Queue]) -> list[int | None]:
     return [row.known for row in found if Queue(row.broker_name, row.queue_id) in wanted]
 
 
+def summary_of(known: Sequence[int | None]) -> dict[str, object]:
+    """Of a landing's queues: how many are known until when."""
+    some = [k for k in known if k is not None]
+    least, greatest = instant(min(some, default=None)), instant(max(some, default=None))
+    return {"queues": len(known), "not_known": len(known) - len(some), "least": least, "greatest": greatest}
+
+
+def micros(of: datetime) -> int:
+    return (of - _EPOCH) // timedelta(microseconds=1)
+
+
+def instant(micros: int | None) -> datetime | None:
+    return None if micros is None else _EPOCH + timedelta(microseconds=micros)
+
+
 def _target(warehouse: Warehouse) -> DeltaTable:
     return DeltaTable.forPath(warehouse.spark, warehouse.path(TABLE)).alias("old")
 
 
 def _frame(warehouse: Warehouse, rows: Iterable[QueueRow]) -> DataFrame:
-    instants = {name: F.timestamp_micros(name) for name in ("known_until", "landed_at")}
+    instants = {name: F.timestamp_micros(name) for name in ("known_until", "landed_at", "planned_at")}
     return warehouse.frame(rows, _RAW).withColumns(instants).select(*table(TABLE).names)

@@ -1,0 +1,157 @@
+"""`land store` of many half messages and their ops, against a plain copy of the same rows from Parquet to Delta.
+
+bench/run store [--rows 700000] [--rounds 2]
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import shutil
+import struct
+import tempfile
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from decode import half
+from halfop.landing.source import register
+from halfop.landing.store import Request, land_store
+from halfop.warehouse.session import spark_session
+from halfop.warehouse.tables import Warehouse
+from pyspark.sql import SparkSession
+
+FILE = 256 << 20
+BLANK = 0xCBD43194
+BATCH = 800  # half messages that one op message ends
+
+
+class Message(NamedTuple):
+    """What a record of no half message says."""
+
+    topic: bytes
+    queue: int
+    body: bytes
+    properties: bytes
+    flag: int = 0
+    prepared: int = 0
+
+    def at(self, offset: int, physical: int) -> bytes:
+        body, topic, properties = self.body, self.topic, self.properties
+        crc, size = zlib.crc32(body) & 0x7FFFFFFF, 88 + len(body) + 1 + len(topic) + 2 + len(properties)
+        head = struct.pack(">iIiiiqqi", size, 0xDAA320A7, crc, self.queue, 0, offset, physical, self.flag)
+        times = struct.pack(">q4siq4si", 10**12 + physical, bytes(4), 1, 10**12 + physical, bytes(4), 2)
+        rest = struct.pack(">iqi", 0, self.prepared, len(body)) + body + bytes([len(topic)]) + topic
+        return head + times + rest + struct.pack(">h", len(properties)) + properties
+
+
+class Writer:
+    """A store as a broker leaves it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.at, self.queues = root, 0, dict[tuple[str, int], bytearray]()
+        (root / "commitlog").mkdir(parents=True)
+        self.file = (root / "commitlog" / f"{0:020d}").open("wb")
+
+    def append(self, topic: str, queue: int, make: Callable[[int, int], bytes]) -> int:
+        """`make` gets queue offset and physical offset."""
+        units = self.queues.setdefault((topic, queue), bytearray())
+        content = make(len(units) // 20, self.at)
+        room = FILE - self.at % FILE
+        if len(content) + 8 > room:
+            self.file.write(struct.pack(">iI", room, BLANK) + bytes(room - 8))
+            self.at += room
+            self.file.close()
+            self.file = (self.root / "commitlog" / f"{self.at:020d}").open("wb")
+            content = make(len(units) // 20, self.at)
+        units += struct.pack(">qiq", self.at, len(content), 0)
+        self.file.write(content)
+        self.at += len(content)
+        return self.at - len(content)
+
+    def close(self) -> None:
+        self.file.truncate(FILE)
+        self.file.close()
+        for (topic, queue), units in self.queues.items():
+            folder = self.root / "consumequeue" / topic / str(queue)
+            folder.mkdir(parents=True)
+            (folder / f"{0:020d}").write_bytes(units)
+
+
+def write_store(root: Path, rows: int, body_size: int) -> None:
+    """Half messages, three of five committed, all ended by batched ops."""
+    writer, bodies = Writer(root), [bytes((n * 31 + i * 7) % 251 for i in range(body_size)) for n in range(1000)]
+    for start in range(0, rows, BATCH):
+        block = range(start, min(start + BATCH, rows))
+        for n in block:
+            body = bodies[n % 1000]
+            place = writer.append("RMQ_SYS_TRANS_HALF_TOPIC", 0, lambda _, at, n=n, body=body: half(n, at, body))
+            if n % 5 < 3:
+                properties = f"UNIQ_KEY\x01{n:032X}\x02TRAN_MSG\x01true\x02".encode()
+                final = Message(b"orders", n % 4, body, properties, 8, place)
+                writer.append("orders", n % 4, final.at)
+        ended = "".join(f"{n}," for n in block).encode()
+        op = Message(b"RMQ_SYS_TRANS_OP_HALF_TOPIC", 0, ended, b"TAGS\x01d\x02")
+        writer.append("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0, op.at)
+    writer.close()
+
+
+def timed(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def landed(spark: SparkSession, store: Path, folder: str) -> tuple[float, dict[str, float]]:
+    warehouse = Warehouse(spark, folder)
+    request = Request(str(store), "broker-a", timedelta(seconds=5))
+    seconds: dict[str, float] = {}
+    took = timed(lambda: seconds.update(land_store(warehouse, request, logging.getLogger("bench")).seconds))
+    return took, seconds
+
+
+def copied(spark: SparkSession, source: str, folder: str) -> float:
+    def copy() -> None:
+        for name in ("half_messages", "op_messages"):
+            spark.read.parquet(f"{source}/{name}").write.format("delta").save(f"{folder}/{name}")
+
+    return timed(copy)
+
+
+def rounds(spark: SparkSession, store: Path, work: Path, number: int) -> Iterator[str]:
+    small = work / "small"
+    write_store(small, 20_000, 200)
+    landed(spark, small, str(work / "warm"))
+    source = str(work / "parquet")
+    for n in range(number):
+        took, seconds = landed(spark, store, str(work / f"landed-{n}"))
+        if n == 0:
+            for name in ("half_messages", "op_messages"):
+                spark.read.format("delta").load(f"{work}/landed-0/{name}").write.parquet(f"{source}/{name}")
+            copied(spark, source, str(work / "copy-warm"))
+        plain = copied(spark, source, str(work / f"copy-{n}"))
+        yield f"round {n}: land store {took:.1f} s, plain copy {plain:.1f} s, ratio {took / plain:.2f}; {seconds}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=700_000)
+    parser.add_argument("--body", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=2)
+    options = parser.parse_args()
+    spark = spark_session("bench store", **{"spark.ui.enabled": "false", "spark.log.level": "ERROR"})
+    register(spark)
+    work = Path(tempfile.mkdtemp(prefix="halfop-bench-"))
+    try:
+        print(f"store written in {timed(lambda: write_store(work / 'store', options.rows, options.body)):.0f} s")
+        for line in rounds(spark, work / "store", work, options.rounds):
+            print(line, flush=True)
+    finally:
+        shutil.rmtree(work)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,250 @@
+"""`land broker`: what running brokers have, up to their queues' ends at the time of asking."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from threading import Lock
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from halfop.errors import HalfopError, InputRefused
+from halfop.landing import landed, lost, progress
+from halfop.landing.check import Queue
+from halfop.landing.endings import Reach, land_again, op_rows
+from halfop.landing.halves import completed
+from halfop.landing.progress import QueueRow
+from halfop.landing.sampling import Progress, Sampling, chosen, unfinished
+from halfop.landing.source import Pulls, packed
+from halfop.landing.store import TABLES
+from halfop.rocketmq.batches import HALF, OP
+from halfop.rocketmq.client import Broker, BrokerAddress, NameServers
+from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
+from halfop.rocketmq.pull import QueueRange, Records, pull
+from halfop.rocketmq.record import chain
+from halfop.rocketmq.remoting import RemotingSettings
+from halfop.summary import Summary, add_counts
+from halfop.warehouse.lock import hold
+from halfop.warehouse.tables import Warehouse
+
+SOURCE = "BROKER"
+_THREADS = 8
+Ranges = Mapping[str, Sequence[QueueRange]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asked for: a cluster's name servers, or one broker's address and the name to give it."""
+
+    settings: RemotingSettings
+    op_lag: timedelta
+    namesrv: str | None = None
+    broker: str | None = None
+    broker_name: str = "broker-a"
+    wait: timedelta = timedelta(0)
+
+
+def land_broker(warehouse: Warehouse, request: Request, log: logging.Logger) -> Summary:
+    """Lands what is new in all brokers, side by side. One that fails stops no other; the summary names it."""
+    summary = Summary("land")
+    with hold(warehouse, "landing", request.wait):
+        warehouse.make(progress.TABLE, *TABLES.values())
+        shared = Shared(warehouse, request, summary, landed.next_instant(warehouse))
+        landings = [BrokerLanding(shared, address) for address in _addresses(request)]
+        with ThreadPoolExecutor(_THREADS) as pool:
+            errors = list(pool.map(BrokerLanding.land, landings))
+        summary.extra["known_until"] = progress.summary_of(
+            progress.known_until(warehouse, progress.op_queues(warehouse))
+        )
+    failed = {landing.name: error for landing, error in zip(landings, errors, strict=True) if error}
+    for name, error in failed.items():
+        log.error("broker %s: %s", name, error)
+        summary.status = max(summary.status, error.exit_status)
+    if failed:
+        summary.extra["failed_brokers"] = {name: str(error) for name, error in failed.items()}
+    return summary
+
+
+def _addresses(request: Request) -> list[BrokerAddress]:
+    if request.namesrv is None:
+        return [BrokerAddress(request.broker_name, "", str(request.broker), True)]
+    servers = NameServers(request.namesrv, request.settings)
+    try:
+        return servers.brokers()
+    finally:
+        servers.close()
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What the landings of all brokers have in common; `lock` is for what only one of them may write at a time."""
+
+    warehouse: Warehouse
+    request: Request
+    summary: Summary
+    at: int
+    lock: Lock = field(default_factory=Lock)
+
+
+class BrokerLanding:
+    """One broker's landing. What it sets out for is recorded first: killed, the next one does exactly that again, and
+    a table that has had its commit is passed over.
+    """
+
+    def __init__(self, shared: Shared, address: BrokerAddress) -> None:
+        self._warehouse, self._request, self._summary = shared.warehouse, shared.request, shared.summary
+        self._lock, self._at = shared.lock, shared.at
+        self._address, self.name = address, address.name
+
+    def land(self) -> HalfopError | None:
+        """The error that stopped it."""
+        broker = Broker(self._address.address, self._request.settings)
+        try:
+            self._land(broker)
+        except HalfopError as error:
+            return error
+        finally:
+            broker.close()
+        return None
+
+    def _land(self, broker: Broker) -> None:
+        self._lost = lost.known(self._warehouse, self.name)
+        rows = progress.of_broker(self._warehouse, self.name)
+        self._refuse_rebuilt(broker, rows)
+        self._topics = frozenset(broker.topics())
+        open_landing = unfinished(rows)
+        if open_landing is not None:
+            self._write(*open_landing, ExitStack())
+            rows = progress.of_broker(self._warehouse, self.name)
+        found = Sampling(broker, rows, self._at).sample()
+        with ExitStack() as kept:
+            halves = self._pulled(HALF, found.ranges[HALF], kept)
+            chosen(found, rows, _real_queues(halves))
+            for hole in found.holes:
+                self._lost.add(hole, "deleted", f"queue {hole.queue} of {hole.topic}: deleted before it landed")
+            self._plan(found.ranges)
+            self._write(self._at, found.ranges, kept, halves)
+
+    def _refuse_rebuilt(self, broker: Broker, rows: Progress) -> None:
+        """A broker that was rebuilt under its old name has another message where the newest half message was."""
+        reused = landed.reused(self._warehouse, {Queue(self.name, 0)})
+        halves = [row for (topic, _), row in rows.items() if topic in HALF_TOPICS and row.next_offset]
+        if reused or not all(self._is_same(broker, row) for row in halves):
+            problem = f"KEY_REUSED: not the broker that has landed as {self.name}"
+            raise InputRefused(self._address.address, None, problem, "it was rebuilt: give it a new brokerName")
+
+    def _is_same(self, broker: Broker, row: QueueRow) -> bool:
+        last = (row.next_offset or 0) - 1
+        key = (
+            (F.col("broker_name") == self.name) & (F.col("queue_id") == row.queue_id) & (F.col("queue_offset") == last)
+        )
+        known = {r["commit_log_offset"] for r in self._warehouse.read(TABLES[HALF]).where(key).collect()}
+        if not known or broker.max_offset(row.topic, row.queue_id) <= last:
+            return True  # the sample will tell what is wrong with the latter
+        asked = QueueRange(row.topic, row.queue_id, last, last + 1)
+        there = [chain(each.data).records for each in pull(broker, asked) if isinstance(each, Records)]
+        return all(int(records.longs("physical_offset")[0]) in known for records in there)
+
+    # ---- the commits, in their order ----
+
+    def _plan(self, ranges: Ranges) -> None:
+        rows = [
+            QueueRow(self.name, q.topic, q.queue, q.start, None, None, q.start if q.end else None, q.end, self._at)
+            for kind in ranges
+            for q in ranges[kind]
+        ]
+        with self._lock, self._summary.phase("progress"):
+            progress.move(self._warehouse, rows)
+
+    def _write(self, at: int, ranges: Ranges, kept: ExitStack, halves: DataFrame | None = None) -> None:
+        """`at` is the instant of the landing that set out for the ranges."""
+        frames = {HALF: halves} if halves is not None else {}
+        for kind, table in TABLES.items():
+            if kind not in frames:
+                frames[kind] = self._pulled(kind, ranges[kind], kept)
+            self._note_holes(frames[kind], ranges[kind], at)
+            if kind == OP:
+                with self._lock:
+                    lost.record(self._warehouse, self._lost, at)
+            self._append(kind, table, frames[kind], at)
+        again = land_again(self._warehouse, self._reach, at)
+        add_counts(self._summary.rows_written, {"op_messages": again} if again else {})
+        with self._lock, self._summary.phase("progress"):
+            progress.move(self._warehouse, self._moved(ranges, at))
+
+    def _moved(self, ranges: Ranges, at: int) -> list[QueueRow]:
+        known = at - self._request.op_lag // timedelta(microseconds=1)
+        return [
+            QueueRow(self.name, q.topic, q.queue, q.end, known if q.topic in _ASKED else None, at, None)
+            for kind in ranges
+            for q in ranges[kind]
+        ]
+
+    def _append(self, kind: str, table: str, frame: DataFrame, at: int) -> None:
+        rows = frame.where(F.col("hole_from").isNull()).drop("hole_from", "hole_to")
+        number = rows.count()
+        app = f"halfop.land.broker/{self.name}"
+        if not number or self._warehouse.marker(table, app) >= at:
+            return
+        first = self._warehouse.marker(table, app) < 0
+        rows = op_rows(self._warehouse, rows, self._reach, first) if kind == OP else rows
+        rows = completed(rows) if kind == HALF else rows
+        rows = rows.withColumn("landed_at", F.timestamp_micros(F.lit(at)))
+        with self._summary.phase(kind):
+            self._warehouse.append_once(table, rows, app, at)
+        add_counts(self._summary.rows_written, {table: number})
+
+    def _pulled(self, kind: str, queues: Sequence[QueueRange], kept: ExitStack) -> DataFrame:
+        """Pulled once, and kept on disk until the landing ends."""
+        settings = replace(self._request.settings, credentials=None)
+        asked = Pulls(self._address.address, tuple(q for q in queues if q.start < q.end), settings)
+        reader = self._warehouse.spark.read.format("rocketmq").option("kind", kind).option("queues", packed(asked))
+        frame = reader.load().withColumn("broker_name", F.lit(self.name)).persist(StorageLevel.DISK_ONLY)
+        kept.callback(frame.unpersist)
+        return frame
+
+    def _note_holes(self, frame: DataFrame, queues: Sequence[QueueRange], at: int) -> None:
+        """What the broker lost while it was being pulled, or cannot read itself."""
+        name = F.col("topic") if "topic" in frame.columns else F.lit(queues[0].topic if queues else None)
+        holes = frame.where(F.col("hole_from").isNotNull()).select(
+            name.alias("topic"), "queue_id", "hole_from", "hole_to"
+        )
+        for row in holes.collect():
+            hole = lost.Range(row["hole_from"], row["hole_to"], row["topic"], row["queue_id"], at)
+            self._lost.add(hole, "hole", f"queue {hole.queue} of {hole.topic}: the broker no longer has it")
+
+    # ---- what bears on outcomes ----
+
+    @property
+    def _reach(self) -> Reach:
+        return Reach(self.name, SOURCE, F.lit(True), self._with_seen)
+
+    def _with_seen(self, halves: DataFrame) -> DataFrame:
+        """Of a half message: whether its real topic is there, and has no hole behind it."""
+        there = self._warehouse.frame(
+            [(topic, True) for topic in sorted(self._topics)], "real_topic STRING, there BOOLEAN"
+        )
+        until: dict[tuple[str, int], int] = {}
+        for hole in self._lost.of_queues:
+            until[hole.topic, hole.queue] = max(until.get((hole.topic, hole.queue), 0), hole.until or self._at)
+        holes = [(*queue, instant) for queue, instant in until.items()]
+        lost_until = self._warehouse.frame(holes, "real_topic STRING, real_queue_id INT, lost_until BIGINT")
+        rows = halves.join(F.broadcast(there), "real_topic", "left")
+        rows = rows.join(F.broadcast(lost_until), ["real_topic", "real_queue_id"], "left")
+        behind = F.coalesce(F.unix_micros("store_timestamp") > F.col("lost_until"), F.lit(True))
+        return rows.withColumn("seen", F.coalesce(F.col("there"), F.lit(False)) & behind)
+
+
+_ASKED = (*HALF_TOPICS, *OP_TOPICS)
+
+
+def _real_queues(halves: DataFrame) -> set[tuple[str, int]]:
+    """The queues whose final messages these half messages may get: few, however many messages."""
+    rows = completed(halves).select("real_topic", "real_queue_id").distinct().na.drop().collect()
+    return {(row["real_topic"], row["real_queue_id"]) for row in rows}

@@ -1,0 +1,78 @@
+"""Op messages of a real broker: one row an item, each with the outcome that the broker's own final messages tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from halfop.landing.ops import items
+from halfop.landing.outcomes import with_outcomes
+from halfop.warehouse.schema import table
+from halfop.warehouse.tables import Warehouse
+
+_KEY = ["broker_name", "queue_id", "queue_offset", "item", "source"]
+_NOT_GIVEN = {"from_check": "boolean", "producer_group": "string", "tran_state_table_offset": "bigint"}
+_NOT_GIVEN |= {"commit_log_offset": "bigint", "uniq_key": "string", "half_offset": "bigint", "item": "int"}
+_NOT_GIVEN |= {"outcome": "string", "outcomes": "map<string,string>"}
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What has been read of a broker, as far as it bears on the outcome of a half message.
+
+    `known`: of an item and its half message's `half_log_offset`; `seen` gives half rows the column `seen`.
+    """
+
+    broker_name: str
+    source: str
+    known: Column
+    seen: Callable[[DataFrame], DataFrame]
+
+
+def op_rows(warehouse: Warehouse, rows: DataFrame, reach: Reach, first_landing: bool) -> DataFrame:
+    """Whole op messages as rows of op_messages, but for landed_at."""
+    given = {name: F.lit(None).cast(kind) for name, kind in _NOT_GIVEN.items()}
+    split = items(rows.withColumns(given)).withColumn("source", F.lit(reach.source)).drop("outcome")
+    return _ended(warehouse, split, reach, bounded=not first_landing)
+
+
+def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:
+    """Items that landed without an outcome which is known by now land once more; their number."""
+    rows = warehouse.read("op_messages")
+    mine = (F.col("broker_name") == reach.broker_name) & (F.col("source") == reach.source)
+    unknown = rows.where(mine & F.col("outcome").isNull() & F.col("half_offset").isNotNull())
+    if not unknown.inputFiles():
+        return 0
+    told = rows.where(mine & F.col("outcome").isNotNull()).select(_KEY)
+    waiting = unknown.dropDuplicates(_KEY).join(told, _KEY, "left_anti").drop("outcome")
+    ended = _ended(warehouse, waiting, reach, bounded=True).where(F.col("outcome").isNotNull()).persist()
+    try:
+        number = ended.count()
+        if number:
+            warehouse.append("op_messages", ended.withColumn("landed_at", F.timestamp_micros(F.lit(landed_at))))
+        return number
+    finally:
+        ended.unpersist()
+
+
+def _ended(warehouse: Warehouse, split: DataFrame, reach: Reach, bounded: bool) -> DataFrame:
+    """With outcomes; `bounded`: what landed before is read only as far as the items reach."""
+    mine = F.col("broker_name") == reach.broker_name
+    halves, finals = (warehouse.read(name).where(mine) for name in ("half_messages", "final_messages"))
+    if bounded:
+        halves, finals = _near(split, halves, finals)
+    columns = [c for c in table("op_messages").written if c != "landed_at"]
+    return with_outcomes(split, reach.seen(halves), finals, reach.known, halves.count()).select(columns)
+
+
+def _near(split: DataFrame, halves: DataFrame, finals: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """The half messages that the items may name, and the final messages that may be theirs."""
+    named = split.agg(F.min("half_offset").alias("low"), F.max("half_offset").alias("high")).collect()[0]
+    if named["low"] is None:
+        return halves.limit(0), finals.limit(0)
+    halves = halves.where(F.col("queue_offset").between(named["low"], named["high"]))
+    lowest = halves.agg(F.min("commit_log_offset").alias("low")).collect()[0]["low"]
+    return halves, finals.limit(0) if lowest is None else finals.where(F.col("prepared_transaction_offset") >= lowest)

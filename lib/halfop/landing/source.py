@@ -1,0 +1,174 @@
+"""`spark.read.format("rocketmq")`: a broker's store, or queues of a live one, as whole Arrow batches."""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from halfop.errors import InputRefused, UsageError
+from halfop.landing.survey import SURVEY, surveyed
+from halfop.rocketmq.answers import decoded
+from halfop.rocketmq.batches import BATCH, DISCARD, FINAL, HALF, OP
+from halfop.rocketmq.client import Broker
+from halfop.rocketmq.pull import Hole, QueueRange, pull
+from halfop.rocketmq.record import chain
+from halfop.rocketmq.remoting import RemotingSettings
+from halfop.rocketmq.security import Credentials
+from halfop.rocketmq.store import Plan, plan
+from halfop.rocketmq.stretch import Stretch, read
+
+_TIMES = "born_timestamp TIMESTAMP, store_timestamp TIMESTAMP"
+SCHEMAS = {
+    HALF: "queue_id INT, queue_offset BIGINT, commit_log_offset BIGINT, offset_msg_id STRING, uniq_key STRING, "
+    "producer_group STRING, real_topic STRING, real_queue_id INT, tags STRING, keys STRING, flag INT, sys_flag INT, "
+    "born_timestamp TIMESTAMP, born_host STRING, store_timestamp TIMESTAMP, store_host STRING, reconsume_times INT, "
+    "body BINARY, properties MAP<STRING,STRING>, record_size INT",
+    OP: f"queue_id INT, queue_offset BIGINT, physical_offset BIGINT, tag STRING, body STRING, {_TIMES}",
+    FINAL: "physical_offset BIGINT, prepared_transaction_offset BIGINT, topic STRING, queue_id INT, "
+    "queue_offset BIGINT, uniq_key STRING, store_timestamp TIMESTAMP",
+    DISCARD: "physical_offset BIGINT, queue_id INT, queue_offset BIGINT, uniq_key STRING, producer_group STRING, "
+    "born_timestamp TIMESTAMP, check_times INT, store_timestamp TIMESTAMP",
+}
+_SURVEY = "survey"
+_HOLE = "hole_from BIGINT, hole_to BIGINT"
+_OFFSETS_A_TASK = 200_000
+T = TypeVar("T")
+
+
+@dataclass
+class Part(InputPartition):
+    """What one task reads."""
+
+    stretch: Stretch
+
+
+class RocketMQ(DataSource):
+    """Options: `path`, a store directory on a file system that all workers see; `kind`: half (the default), op, final
+    or discard; `skipCorrupt`.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "rocketmq"
+
+    def schema(self) -> str:
+        kind = self.options.get("kind", HALF)
+        if kind not in (*SCHEMAS, _SURVEY):
+            raise UsageError(f"kind {kind!r} of format rocketmq: expected one of {', '.join(SCHEMAS)}")
+        if kind == _SURVEY:
+            return SURVEY
+        return f"{SCHEMAS[kind]}, {_HOLE}" if "queues" in self.options else SCHEMAS[kind]
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return QueueReader(self.options) if "queues" in self.options else StoreReader(self.options)
+
+
+class StoreReader(DataSourceReader):
+    """Reads one kind of a store's records. A corrupt place is an error, unless it is the survey that finds it."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._kind = options.get("kind", HALF)
+        self._skip = options.get("skipcorrupt", options.get("skipCorrupt", "false")).lower() == "true"
+        self._plan, self._path = options.get("plan"), options.get("path")
+
+    def partitions(self) -> list[InputPartition]:
+        if self._plan is None and self._path is None:
+            raise UsageError("format rocketmq needs option path: a broker's store directory")
+        found = plan(str(self._path)) if self._plan is None else unpacked(self._plan, Plan)
+        return [Part(stretch) for stretch in found.stretches]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(
+            partition, Part
+        ):  # a store without a record has no stretch, and Spark makes a task of its own
+            return
+        if self._kind == _SURVEY:
+            yield surveyed(partition.stretch, self._skip)
+            return
+        for piece in read(partition.stretch, [self._kind], self._skip):
+            if piece.faults and not self._skip:
+                fault = piece.faults[0]
+                raise InputRefused(fault.file, fault.offset, fault.text)
+            yield from piece.batches.values()
+
+
+@dataclass(frozen=True)
+class Pulls:
+    """What to pull from a live broker. Credentials are not in it: each worker takes them from its environment."""
+
+    address: str
+    queues: tuple[QueueRange, ...]
+    settings: RemotingSettings
+
+
+@dataclass
+class Pulled(InputPartition):
+    """What one task pulls, through a connection of its own."""
+
+    asked: QueueRange
+
+
+class QueueReader(DataSourceReader):
+    """Pulls one kind of messages from queues. Offsets that the broker lost are rows with `hole_from` and `hole_to`."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._kind, self._pulls = options["kind"], unpacked(options["queues"], Pulls)
+
+    def partitions(self) -> list[InputPartition]:
+        return [Pulled(part) for asked in self._pulls.queues for part in _parts(asked)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Pulled):  # of nothing Spark makes a task, too
+            return
+        settings = replace(self._pulls.settings, credentials=Credentials.from_environment())
+        broker = Broker(self._pulls.address, settings)
+        try:
+            for found in pull(broker, partition.asked):
+                if isinstance(found, Hole):
+                    yield _hole(self._kind, partition.asked, found)
+                elif (batch := decoded(self._pulls.address, partition.asked, found, self._kind)) is not None:
+                    yield _with_hole(batch, None, None)
+        finally:
+            broker.close()
+
+
+def _parts(asked: QueueRange) -> Iterator[QueueRange]:
+    for start in range(asked.start, asked.end, _OFFSETS_A_TASK):
+        yield asked._replace(start=start, end=min(start + _OFFSETS_A_TASK, asked.end))
+
+
+def _hole(kind: str, asked: QueueRange, hole: Hole) -> pa.RecordBatch:
+    empty = BATCH[kind](chain(b"").records)
+    known = {"queue_id": asked.queue, "topic": asked.topic}
+    row = [pa.array([known.get(field.name)], field.type) for field in empty.schema]
+    return _with_hole(pa.RecordBatch.from_arrays(row, schema=empty.schema), hole.first, hole.next)
+
+
+def _with_hole(batch: pa.RecordBatch, first: int | None, end: int | None) -> pa.RecordBatch:
+    for name, value in (("hole_from", first), ("hole_to", end)):
+        batch = batch.append_column(name, pa.array([value] * len(batch), pa.int64()))
+    return batch
+
+
+def packed(found: Plan | Pulls) -> str:
+    """A plan as an option's text."""
+    return base64.b64encode(pickle.dumps(found)).decode()
+
+
+def unpacked(text: str, kind: type[T]) -> T:
+    found = pickle.loads(base64.b64decode(text))  # noqa: S301 - our own, from `packed`
+    if not isinstance(found, kind):
+        raise UsageError(f"format rocketmq: expected a {kind.__name__}")
+    return found
+
+
+def register(spark: SparkSession) -> None:
+    spark.dataSource.register(RocketMQ)

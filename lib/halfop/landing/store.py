@@ -1,0 +1,274 @@
+"""`land store`: a broker's commit log, from where the landing before it stopped."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+import numpy as np
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from halfop.errors import InputRefused
+from halfop.landing import landed, lost, progress
+from halfop.landing.check import Queue
+from halfop.landing.endings import Reach, land_again, op_rows
+from halfop.landing.fetch import local_store
+from halfop.landing.halves import completed
+from halfop.landing.outcomes import read_between
+from halfop.landing.source import packed
+from halfop.landing.survey import Survey, joined
+from halfop.rocketmq.batches import DISCARD, FINAL, HALF, OP
+from halfop.rocketmq.consumequeue import Queues, present
+from halfop.rocketmq.names import HALF_TOPICS
+from halfop.rocketmq.store import Plan, plan
+from halfop.rocketmq.stretch import Stretch
+from halfop.summary import Summary
+from halfop.warehouse.lock import hold
+from halfop.warehouse.tables import Warehouse
+
+# In the order of the commits: what refers to another row lands after it.
+TABLES = {HALF: "half_messages", FINAL: "final_messages", DISCARD: "broker_discards", OP: "op_messages"}
+SOURCE = "STORE"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line asked for; `op_lag` is the setting."""
+
+    path: str
+    broker_name: str
+    op_lag: timedelta
+    known_until: datetime | None = None
+    skip_corrupt: bool = False
+    wait: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stretch of the log to land, looked through. Each table's commit is marked under `app` with `mark`, so what a
+    killed landing had committed does not land again: rows below the mark of a table are in it.
+    """
+
+    plan: Plan
+    start: int
+    survey: Survey
+    app: str
+    mark: int
+
+
+@dataclass
+class Landing:
+    """One landing of a store."""
+
+    warehouse: Warehouse
+    request: Request
+    root: str
+    landed_at: int
+    lost: lost.Ranges
+    written: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def broker(self) -> str:
+        return self.request.broker_name
+
+
+def land_store(warehouse: Warehouse, request: Request, log: logging.Logger) -> Summary:
+    """Lands what is new in a store. Raises InputRefused where it is corrupt, with what came before landed."""
+    summary = Summary("land")
+    with hold(warehouse, "landing", request.wait), local_store(warehouse, request.path) as root:
+        landing = Landing(
+            warehouse, request, root, landed.next_instant(warehouse), lost.known(warehouse, request.broker_name)
+        )
+        with summary.phase("survey"):
+            part = _new_part(landing)
+        for found in lost.repaired(landing.root, landing.lost):
+            _land_found(landing, found, summary)
+        _land(landing, part, summary)
+        _tell(landing, part, summary, log)
+    if part.survey.faults and not request.skip_corrupt:
+        fault = part.survey.faults[0]
+        raise InputRefused(fault.file, fault.offset, fault.text, _hint(part.survey))
+    return summary
+
+
+def _hint(survey: Survey) -> str:
+    rows = ", ".join(f"{n} {kind}" for kind, n in survey.rows.items())
+    return (
+        f"what comes before it has landed ({rows} messages). Repair it and call again, or give --skip-corrupt to go on "
+        f"behind physical offset {survey.faults[0].lost_until}"
+    )
+
+
+# ---- what is there ----
+
+
+def _new_part(landing: Landing) -> Part:
+    """Everything that is new is read and checked once before any of it is written."""
+    warehouse, request = landing.warehouse, landing.request
+    offset = progress.log_offset(warehouse, landing.broker)
+    if landed.reused(warehouse, {Queue(landing.broker, 0)}) or not _is_same_store(landing, offset):
+        raise InputRefused(
+            request.path,
+            None,
+            f"KEY_REUSED: not the store that has landed as broker {landing.broker}",
+            "if the broker was rebuilt, or this is another one, give it a name of its own: --broker-name NAME",
+        )
+    found = plan(landing.root, _begin(landing, offset))
+    begin = found.stretches[0].start if found.stretches else found.end
+    survey = _survey(landing, found, begin, request.skip_corrupt)
+    return Part(_upto(found, survey.end), begin, survey, f"halfop.land.store/{landing.broker}", survey.end)
+
+
+def _begin(landing: Landing, offset: int | None) -> int | None:
+    """Where the landing before stopped; where the broker has deleted that part, behind the gap if the user says so."""
+    if offset is None or not landing.request.skip_corrupt:
+        return offset
+    first = plan(landing.root).first
+    if first > offset:
+        landing.lost.add(lost.Range(offset, first), "deleted", "the broker has deleted it before it landed")
+    return max(first, offset)
+
+
+def _is_same_store(landing: Landing, offset: int | None) -> bool:
+    """Where the newest half message that has landed is in the log, by the queue's own word."""
+    if offset is None:
+        return True
+    rows = landing.warehouse.read(TABLES[HALF]).where(F.col("broker_name") == landing.broker)
+    newest = rows.groupBy("queue_id").agg(F.max(F.struct("queue_offset", "commit_log_offset")).alias("last"))
+    queues = Queues(landing.root)
+    return all(_agrees(queues, row["queue_id"], *row["last"]) for row in newest.collect())
+
+
+def _agrees(queues: Queues, queue_id: int, queue_offset: int, physical: int) -> bool:
+    """An older copy of the store may not have the unit yet, an aged one no longer."""
+    found = [queue for topic in HALF_TOPICS if (queue := queues.get(topic, queue_id))]
+    units = [queue.at(np.array([queue_offset], np.int64)) for queue in found if queue.last.offset >= queue_offset]
+    return all(int(unit["physical"][0]) == physical for unit in units if present(unit)[0])
+
+
+def _survey(landing: Landing, found: Plan, begin: int, skip_corrupt: bool) -> Survey:
+    rows = _load(landing, found, "survey", skip_corrupt).collect()
+    return joined(rows, landing.broker, begin, skip_corrupt)
+
+
+def _upto(found: Plan, end: int) -> Plan:
+    """The part of a plan that lies before `end`."""
+    before = [stretch for stretch in found.stretches if stretch.start < end]
+    return replace(found, stretches=tuple(replace(s, end=min(s.end, end), fault=None) for s in before))
+
+
+def _load(landing: Landing, found: Plan, kind: str, skip_corrupt: bool) -> DataFrame:
+    reader = landing.warehouse.spark.read.format("rocketmq").option("kind", kind).option("plan", packed(found))
+    return reader.option("skipCorrupt", str(skip_corrupt)).load()
+
+
+# ---- the commits, in their order ----
+
+
+def _land(landing: Landing, part: Part, summary: Summary) -> None:
+    spans = part.survey.spans
+    known = dict.fromkeys(_queues(landing, part.survey), _known_until(landing.request, part.survey))
+    brought = progress.Landed(spans[HALF], spans[OP], known)
+    with summary.phase("progress"):
+        progress.add_missing(landing.warehouse, progress.rows_before(brought, landing.landed_at))
+    for fault in part.survey.faults if landing.request.skip_corrupt else ():
+        landing.lost.add(lost.Range(fault.physical, fault.lost_until), fault.code, str(fault))
+    lost.record(landing.warehouse, landing.lost, landing.landed_at)
+    first = _land_tables(landing, part, summary)
+    with summary.phase("outcomes"):
+        again = land_again(landing.warehouse, _reach(landing, first), landing.landed_at)
+        landing.written["op_messages"] = landing.written.get("op_messages", 0) + again
+    with summary.phase("progress"):
+        log_row = progress.log_row(landing.broker, part.start, part.survey.end, landing.landed_at)
+        progress.move(landing.warehouse, [*progress.rows_after(brought, landing.landed_at), log_row])
+
+
+def _land_tables(landing: Landing, part: Part, summary: Summary) -> int:
+    """Appends the part's rows; the physical offset from which on the log has been read."""
+    before = progress.log_first(landing.warehouse, landing.broker)
+    first = part.start if before is None else min(before, part.start)
+    for kind, table in TABLES.items():
+        with summary.phase(kind):
+            _append(landing, part, kind, table, first)
+    return first
+
+
+def _reach(landing: Landing, first: int) -> Reach:
+    return Reach(landing.broker, SOURCE, read_between(first, landing.lost.of_log), lambda halves: halves)
+
+
+def _land_found(landing: Landing, found: Stretch, summary: Summary) -> None:
+    """A range that was lost can be read now: it lands by itself, once."""
+    plan_of = Plan((found,), found.start, found.end, True)
+    survey = _survey(landing, plan_of, found.start, False)
+    if survey.faults:
+        return
+    app = f"halfop.land.store/{landing.broker}/{found.start}-{found.end}"
+    _land_tables(landing, Part(plan_of, found.start, survey, app, found.end), summary)
+    landing.lost.found(found)
+
+
+def _append(landing: Landing, part: Part, kind: str, table: str, first: int) -> None:
+    if not part.survey.rows[kind]:
+        return
+    landing.warehouse.make(table)
+    marker = landing.warehouse.marker(table, part.app)
+    if marker >= part.mark:
+        return
+    rows = _load(landing, part.plan, kind, landing.request.skip_corrupt)
+    place = "commit_log_offset" if kind == HALF else "physical_offset"
+    rows = rows.where(F.col(place) >= marker) if marker > part.start else rows
+    rows = rows.withColumn("broker_name", F.lit(landing.broker))
+    if kind == OP:
+        rows = op_rows(landing.warehouse, rows, _reach(landing, first), first_landing=part.start == first)
+    rows = completed(rows) if kind == HALF else rows
+    rows = rows.withColumn("landed_at", F.timestamp_micros(F.lit(landing.landed_at)))
+    landing.warehouse.append_once(table, rows, part.app, part.mark)
+    landing.written[table] = landing.written.get(table, 0) + part.survey.rows[kind]
+
+
+def _queues(landing: Landing, survey: Survey) -> set[Queue]:
+    """The broker's queues: time passes for those that got nothing new, too."""
+    before = {queue for queue in progress.op_queues(landing.warehouse) if queue.broker_name == landing.broker}
+    return {*survey.spans[HALF], *survey.spans[OP]} | before
+
+
+def _known_until(request: Request, survey: Survey) -> int | None:
+    """Epoch microseconds: what the user says, else the newest record, less what a broker may hold back."""
+    if request.known_until is not None:
+        return progress.micros(request.known_until)
+    return None if survey.newest is None else survey.newest * 1000 - request.op_lag // timedelta(microseconds=1)
+
+
+# ---- what it says ----
+
+
+def _tell(landing: Landing, part: Part, summary: Summary, log: logging.Logger) -> None:
+    survey = part.survey
+    summary.rows_read = {"records": survey.records}
+    summary.rows_written = {table: n for table, n in landing.written.items() if n}
+    known = progress.known_until(landing.warehouse, _queues(landing, survey))
+    summary.extra = {
+        "broker_name": landing.broker,
+        "log_from": part.start,
+        "log_to": survey.end,
+        "known_until": progress.summary_of(known),
+        "lost_ranges": len(landing.lost.all),
+    }
+    for note in _notes(part.plan, survey.faults if landing.request.skip_corrupt else ()):
+        log.warning(note)
+        summary.notes.append(note)
+
+
+def _notes(found: Plan, skipped: Sequence[object]) -> list[str]:
+    notes = [f"skipped: {fault}" for fault in skipped]
+    if not found.cross_checked:
+        notes.append("the store has no consumequeue folder, so its commit log was checked by itself alone")
+    if found.queue_ahead:
+        notes.append(f"{found.queue_ahead} consume queue units are ahead of the log; they land with a later copy")
+    if found.torn:
+        notes.append(f"the log ends with {found.torn} bytes of a half-written record")
+    return notes

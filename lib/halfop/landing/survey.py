@@ -1,0 +1,111 @@
+"""What a stretch of a commit log holds, in one row: the look at a store before anything of it is landed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Row
+
+from halfop.landing.check import Queue, Span
+from halfop.rocketmq.batches import KINDS
+from halfop.rocketmq.fault import Fault
+from halfop.rocketmq.stretch import Stretch, read
+
+SURVEY = (
+    "start BIGINT, end BIGINT, records BIGINT, newest BIGINT, "
+    "faults ARRAY<STRUCT<code:STRING,file:STRING,offset:BIGINT,physical:BIGINT,lost_until:BIGINT,text:STRING>>, "
+    "spans ARRAY<STRUCT<kind:STRING,queue_id:INT,low:BIGINT,high:BIGINT,rows:BIGINT,newest:BIGINT>>"
+)
+_MOST_FAULTS = 10_000
+_FAULT = pa.struct(
+    {"code": pa.string(), "file": pa.string(), "offset": pa.int64(), "physical": pa.int64()}
+    | {"lost_until": pa.int64(), "text": pa.string()}
+)
+_LONGS = dict.fromkeys(("low", "high", "rows", "newest"), pa.int64())
+_SPAN = pa.struct({"kind": pa.string(), "queue_id": pa.int32()} | _LONGS)
+_ROW = pa.schema(
+    dict.fromkeys(("start", "end", "records", "newest"), pa.int64())
+    | {"faults": pa.list_(_FAULT), "spans": pa.list_(_SPAN)}
+)
+
+
+def surveyed(stretch: Stretch, skip_corrupt: bool) -> pa.RecordBatch:
+    """One row, after everything in the stretch has been checked."""
+    records, newest, end = 0, None, stretch.start
+    faults: list[Fault] = []
+    spans: list[dict[str, object]] = []
+    for piece in read(stretch, KINDS, skip_corrupt):
+        records, end = records + piece.records, piece.end
+        newest = max((n for n in (newest, piece.newest_store_ms) if n is not None), default=None)
+        faults += piece.faults
+        spans += [span for kind, batch in piece.batches.items() for span in _spans(kind, batch)]
+        if len(faults) > _MOST_FAULTS:
+            break
+    row = {"start": stretch.start, "end": end, "records": records, "newest": newest}
+    shown = [asdict(fault) for fault in faults]
+    return pa.RecordBatch.from_pylist([row | {"faults": shown, "spans": _joined(spans)}], schema=_ROW)
+
+
+def _spans(kind: str, batch: pa.RecordBatch) -> list[dict[str, object]]:
+    of_queue = [("queue_offset", "min"), ("queue_offset", "max"), ("queue_offset", "count"), ("store_timestamp", "max")]
+    found = pa.Table.from_batches([batch]).group_by("queue_id").aggregate(of_queue)
+    newest = pc.cast(found["store_timestamp_max"], pa.int64())
+    columns = [found[f"queue_offset_{of}"].to_pylist() for of in ("min", "max", "count")]
+    rows = zip(found["queue_id"].to_pylist(), *columns, newest.to_pylist(), strict=True)
+    return [{"kind": kind} | dict(zip(_SPAN_VALUES, row, strict=True)) for row in rows]
+
+
+_SPAN_VALUES = ("queue_id", "low", "high", "rows", "newest")
+
+
+def _joined(spans: list[dict[str, object]]) -> list[dict[str, object]]:
+    """One span a kind and queue."""
+    if not spans:
+        return []
+    table = pa.Table.from_pylist(spans, schema=pa.schema(list(_SPAN)))
+    of = [("low", "min"), ("high", "max"), ("rows", "sum"), ("newest", "max")]
+    found = table.group_by(["kind", "queue_id"]).aggregate(of)
+    names = {"low_min": "low", "high_max": "high", "rows_sum": "rows", "newest_max": "newest"}
+    return found.rename_columns([names.get(name, name) for name in found.column_names]).to_pylist()  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What all stretches hold, up to the first fault: that alone is a consistent beginning of the log.
+
+    Where faults are skipped, `faults` are all of them, else the first one.
+    """
+
+    end: int
+    records: int
+    newest: int | None
+    faults: tuple[Fault, ...]
+    spans: dict[str, dict[Queue, Span]]
+    rows: dict[str, int]
+
+
+def joined(rows: Iterable[Row], broker_name: str, start: int, skip_corrupt: bool) -> Survey:
+    """From the stretches' rows; what lies behind the first fault counts only where faults are skipped."""
+    ordered: list[Row] = []
+    for row in sorted(rows, key=lambda row: (row.start, row.end)):
+        ordered.append(row)
+        if row.faults and not skip_corrupt:
+            break
+    faults = tuple(Fault(**fault.asDict()) for row in ordered for fault in row.faults)
+    spans: dict[str, dict[Queue, Span]] = {kind: {} for kind in KINDS}
+    counts = dict.fromkeys(KINDS, 0)
+    for found in (span for row in ordered for span in row.spans):
+        queue, span = Queue(broker_name, found.queue_id), Span(found.low, found.high, found.newest)
+        spans[found.kind][queue] = span.joined(spans[found.kind].get(queue, span))
+        counts[found.kind] += found.rows
+    end = faults[0].physical if faults and not skip_corrupt else ordered[-1].end if ordered else start
+    newest = max((row.newest for row in ordered if row.newest is not None), default=None)
+    return Survey(end, sum(row.records for row in ordered), newest, faults, spans, counts)
+
+
+def lost(faults: Sequence[Fault]) -> list[tuple[int, int]]:
+    """The physical ranges that skipped faults lose."""
+    return [(fault.physical, fault.lost_until) for fault in faults]
