@@ -1,4 +1,4 @@
-"""Land and reconcile a small sample on a moving clock, and tell what became of every message."""
+"""Land and reconcile a real broker's store on a moving clock, and tell what became of its messages."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from halfop.cli import Context, Job, run_job
 from halfop.demo import OVERRIDES, fates, fresh_folder, places, play, refused
 from halfop.errors import UsageError
+from halfop.landing.source import register
 from halfop.settings import load_settings
 from halfop.summary import Summary
 from halfop.warehouse.lock import local_folder
@@ -30,11 +31,12 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
         raise UsageError("the demo runs on a local folder; give --warehouse a path")
     fresh_folder(Path(root))
     spark = spark_session("demo", **_FOR_A_DOZEN_ROWS)
+    register(spark)
     warehouse = Warehouse(spark, root)
     print("the clock    what happened")
     summary = play(warehouse, load_settings(None, OVERRIDES, {}), _HOME / "demo")
     for title, table in [
-        ("What became of every message", fates(warehouse)),
+        ("What became of the messages", fates(warehouse)),
         ("What was refused", refused(warehouse)),
         ("Where it is now", places(warehouse)),
     ]:
@@ -43,7 +45,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     return summary
 
 
-JOB = Job("demo", "Land and reconcile a small sample, pass by pass, and tell what became of every message.", _run)
+JOB = Job("demo", "Land and reconcile a real broker's store, pass by pass, and tell what became of its messages.", _run)
 
 if __name__ == "__main__":
     run_job(JOB)

@@ -1,19 +1,23 @@
-"""The demo: a small sample lands pass by pass on a moving clock, and every message's way is told."""
+"""The demo: a real broker's store lands pass by pass, as it grew, and what became of its messages is told."""
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import shutil
+import tarfile
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from pathlib import Path
 
 from pyspark.sql import functions as F
 
 from halfop.errors import HalfopError, UsageError
-from halfop.landing.files import Request as Landing
-from halfop.landing.files import land_files
+from halfop.landing.store import Request as Landing
+from halfop.landing.store import land_store
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings import Settings
 from halfop.summary import Summary
@@ -23,34 +27,40 @@ from halfop.warehouse.tables import Warehouse
 
 log = logging.getLogger("halfop.demo")
 
-# Two questions instead of fifteen, so that a few passes show a message being given up.
-OVERRIDES = ("rules.transaction_check_max=2", "rules.transaction_check_interval=60s")
+# As the broker had them that the sample was captured from.
+OVERRIDES = (
+    "rules.transaction_timeout=3s",
+    "rules.transaction_check_max=3",
+    "rules.transaction_check_interval=3s",
+    "landing.op_lag=500ms",
+)
 _MARK = ".halfop-demo"
 
 
 @dataclass(frozen=True)
 class Pass:
-    """What had landed when the clock stood at `now`."""
+    """What the clock said when the log had grown so far; None: all of it."""
 
     now: datetime
-    halves: list[str]
-    ops: list[str]
+    log_to: int | None
 
 
 def passes(sample: Path) -> list[Pass]:
-    """The sample's folders, each named by its instant."""
-    folders = sorted(folder for folder in sample.iterdir() if folder.is_dir()) if sample.is_dir() else []
-    if not folders:
+    path = sample / "passes.json"
+    if not path.is_file():
         raise HalfopError(f"the demo's sample is not in {sample}; it comes with the checkout")
-    return [Pass(_instant(folder.name), _files(folder, "half"), _files(folder, "op")) for folder in folders]
+    return [Pass(datetime.fromisoformat(each["now"]), each["log_to"]) for each in json.loads(path.read_text())]
 
 
-def _instant(name: str) -> datetime:
-    return datetime.strptime(name, "%Y-%m-%dT%H-%M-%SZ").replace(tzinfo=timezone.utc)
-
-
-def _files(folder: Path, kind: str) -> list[str]:
-    return [str(path) for path in sorted(folder.glob(f"{kind}.jsonl"))]
+def store_upto(sample: Path, folder: Path, log_to: int | None) -> Path:
+    """The sample's store as it was when its log ended there."""
+    with tarfile.open(sample / "store.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    for file in sorted((folder / "commitlog").iterdir()) if log_to is not None else ():
+        size, end = file.stat().st_size, max(0, (log_to or 0) - int(file.name))
+        os.truncate(file, min(end, size))
+        os.truncate(file, size)
+    return folder
 
 
 def fresh_folder(folder: Path) -> None:
@@ -66,15 +76,16 @@ def play(warehouse: Warehouse, settings: Settings, sample: Path) -> Summary:
     """Land and reconcile every pass; each prints a line."""
     total = Summary("demo")
     for each in passes(sample):
-        with total.phase("land"):
-            landed = land_files(warehouse, Landing(each.halves, each.ops, each.now), log)
+        with total.phase("land"), tempfile.TemporaryDirectory(prefix="halfop-demo-") as folder:
+            store = store_upto(sample, Path(folder), each.log_to)
+            landed = land_store(warehouse, Landing(str(store), "broker-a", settings.landing.op_lag), log)
         with total.phase("reconcile"), hold(warehouse, "run"):
             run = reconcile(warehouse, Request(settings, each.now))
         if run.status:
             raise HalfopError(f"run {run.run_id} failed: {run.to_json()}")
         total.run_id = run.run_id
         total.add(run)
-        print(f"{each.now:%H:%M:%S}  landed {_told(landed.rows_written)}; {_decided(run)}", flush=True)
+        print(f"{each.now:%H:%M:%S}  landed {_told(landed.rows_written)}\n          {_decided(run)}", flush=True)
     return total
 
 
@@ -94,20 +105,21 @@ def _why(reason: str) -> str:
 
 
 def fates(warehouse: Warehouse) -> str:
-    """One line a message: its way through the runs, and where it is now."""
+    """One line a way through the runs, with how many messages went it and one of them."""
     step = F.concat_ws(" ", "decision", "reason")
-    ways = (
-        warehouse.read("decisions")
-        .where(F.col("decision") != "EARLY_OP")
-        .groupBy("queue_offset")
-        .agg(F.sort_array(F.collect_list(F.struct("run_id", step.alias("step")))).alias("way"))
+    rows = warehouse.read("decisions").where(F.col("decision") != "EARLY_OP")
+    of_live = F.when(F.col("decision") != "SUPERSEDED", F.struct("run_id", step.alias("step")))
+    steps = F.sort_array(F.collect_list(of_live))
+    ways = rows.groupBy("uniq_key").agg(steps.alias("steps"), F.countDistinct("queue_offset").alias("copies"))
+    way = F.transform("steps", lambda each: each["step"])
+    found = ways.groupBy(way.alias("way")).agg(
+        F.count("*").alias("messages"), F.sum("copies").alias("copies"), F.min("uniq_key").alias("one")
     )
-    half = warehouse.read("half_messages").select("queue_offset", "keys", "real_topic").dropDuplicates(["queue_offset"])
-    rows = half.join(ways, "queue_offset", "left").orderBy("queue_offset").collect()
     lines = [
-        [r["queue_offset"], r["keys"], r["real_topic"], " > ".join(_short(s["step"] for s in r["way"]))] for r in rows
+        [r["messages"], r["copies"], r["one"], " > ".join(_short(iter(r["way"])))]
+        for r in found.orderBy(F.desc("messages"), "way").collect()
     ]
-    return text_table(["half", "message", "real topic", "what became of it, run by run"], lines)
+    return text_table(["messages", "half rows", "one of them", "what became of them, run by run"], lines)
 
 
 def _short(steps: Iterator[str]) -> list[str]:
