@@ -12,6 +12,8 @@ from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 
+pytest_plugins = ["real_broker"]
+
 # collected timestamps are naive and in the machine's time zone
 os.environ["TZ"] = "UTC"
 time.tzset()

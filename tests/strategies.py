@@ -660,6 +660,14 @@ def _discards(draw: st.DrawFn, chain: _Chain, first: int) -> list[BrokerDiscard]
     return found
 
 
+def _undone(chain: _Chain, discard: BrokerDiscard, phases: Sequence[list[Half]]) -> int | None:
+    """Before which phase a discard lands that the broker's resume undid: its record is older than the resumed copy."""
+    resumed = chain.copies[-1]
+    if chain.kind != "resumed" or discard.store > resumed.store:
+        return None
+    return next((n + 1 for n, halves in enumerate(phases) if resumed in halves), None)
+
+
 def _land_once_or_twice(draw: st.DrawFn, row: T, phases: Sequence[list[T]]) -> None:
     draw(st.sampled_from(phases)).append(row)
     if rarely(draw, 8):
@@ -689,8 +697,9 @@ def copied_histories(draw: st.DrawFn, charter: Charter | None = None, conflicts:
     `conflicts`, all that says how a transaction ends says the same.
 
     Left out, because the rules do not say what is to happen: messages that can never be delivered (which row of several
-    is rejected), copies that differ in group or real topic or that are corrected, a half message without a group, a twin that lands after a copy above it, a broker's resume of twins, and
-    a discard stored after it landed.
+    is rejected), copies that differ in group or real topic or that are corrected, a half message without a group, a
+    twin that lands after a copy above it, a broker's resume of twins, one that lands before the discard that it undid,
+    and a discard stored after it landed.
     """
     rules = charter.settings if charter else draw(settings())
     chains: list[_Chain] = []
@@ -715,7 +724,8 @@ def copied_histories(draw: st.DrawFn, charter: Charter | None = None, conflicts:
             if conflicts or end == "COMMIT":
                 _land_once_or_twice(draw, final, finals)
         for discard in _discards(draw, chain, 10 * number):
-            later = [discards[n] for n, phase in enumerate(charter.phases) if phase.landing >= discard.store]
+            upto = _undone(chain, discard, halves)
+            later = [discards[n] for n, phase in enumerate(charter.phases[:upto]) if phase.landing >= discard.store]
             if later:
                 _land_once_or_twice(draw, discard, later)
     for op in draw(all_ops(rules, by_ops, ends, conflicts)) if by_ops else []:

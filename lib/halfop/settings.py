@@ -138,6 +138,9 @@ class Topics(_Section):
         description="One table a real topic, or all topics in one table `real_topics`: for hundreds of topics.",
     )
     threads: int = Field(default=8, ge=1, description="How many topic tables are written at the same time.")
+    decompress: bool = Field(
+        default=False, description="Whether bodies that producers compressed are written as they were before."
+    )
 
 
 class Run(_Section):

@@ -1,0 +1,232 @@
+"""land store: what lands of a broker's store, what is refused, and that nothing lands twice whatever kills a landing."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import store_writer as w
+from halfop.errors import InputRefused
+from halfop.landing import progress
+from halfop.landing.source import register
+from halfop.landing.store import Request, land_store
+from halfop.summary import Summary
+from halfop.warehouse.tables import Warehouse
+from pyspark.sql import DataFrame, SparkSession
+
+LOG = logging.getLogger("halfop.test")
+TABLES = ("half_messages", "final_messages", "broker_discards", "op_messages")
+BROKER = "broker-a"
+
+
+class Killed(Exception):
+    """Stands for a process that ends."""
+
+
+@pytest.fixture(autouse=True)
+def _source(spark: SparkSession) -> None:
+    register(spark)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> w.Store:
+    return w.Store(tmp_path / "store", file_size=1 << 14)
+
+
+def land(warehouse: Warehouse, store: w.Store, skip_corrupt: bool = False, name: str = BROKER) -> Summary:
+    return land_store(warehouse, Request(str(store.root), name, timedelta(0), None, skip_corrupt), LOG)
+
+
+def transactions(store: w.Store, numbers: range, commit: int = 2) -> None:
+    """Half messages, of which every second is committed, then one op message for all of them."""
+    first = store.next_offsets.get(w.HALF_QUEUE, 0)
+    places = [store.append(w.half(n)) for n in numbers]
+    for n, place in zip(numbers, places, strict=True):
+        if n % commit == 0:
+            store.append(w.final(n, place))
+    store.append(w.op("".join(f"{first + i}," for i in range(len(numbers)))))
+
+
+def rows(warehouse: Warehouse, name: str) -> DataFrame:
+    return warehouse.read(name)
+
+
+def outcomes(warehouse: Warehouse) -> dict[int, list[str | None]]:
+    """By half offset, in the order in which they landed."""
+    found: dict[int, list[str | None]] = {}
+    for row in rows(warehouse, "op_messages").orderBy("landed_at").collect():
+        found.setdefault(row["half_offset"], []).append(row["outcome"])
+    return found
+
+
+def counts(warehouse: Warehouse) -> dict[str, int]:
+    return {name: rows(warehouse, name).count() for name in TABLES}
+
+
+def test_a_store_lands_and_then_what_is_new(warehouse: Warehouse, store: w.Store) -> None:
+    transactions(store, range(100))
+    store.append(w.discard(7))
+    summary = land(warehouse, store)
+    assert summary.rows_written == dict(zip(TABLES, (100, 50, 1, 1), strict=True))
+    assert counts(warehouse) == dict(zip(TABLES, (100, 50, 1, 100), strict=True))
+    assert outcomes(warehouse) == {n: ["COMMIT" if n % 2 == 0 else "ROLLBACK"] for n in range(100)}
+    assert len(list((store.root / "commitlog").iterdir())) > 3, "the log spans files"
+
+    again = land(warehouse, store)
+    assert (again.rows_written, again.rows_read) == ({}, {"records": 0})
+    transactions(store, range(100, 120))
+    assert land(warehouse, store).rows_written == {"half_messages": 20, "final_messages": 10, "op_messages": 1}
+    found = progress.of_broker(warehouse, BROKER)
+    assert found["RMQ_SYS_TRANS_HALF_TOPIC", 0].next_offset == 120
+    assert found[progress.COMMIT_LOG, 0][3:] == (
+        store.end,
+        None,
+        found[progress.COMMIT_LOG, 0].landed_at,
+        0,
+        None,
+        None,
+    )
+
+
+def test_a_half_message_lands_as_it_is(warehouse: Warehouse, store: w.Store) -> None:
+    place = store.append(w.half(3, sys_flag=0x201, body=b"(\xb5/\xfd", flag=7, reconsume_times=2))
+    land(warehouse, store)
+    row = rows(warehouse, "half_messages").collect()[0].asDict()
+    wanted: dict[str, Any] = {
+        "broker_name": BROKER,
+        "queue_offset": 0,
+        "commit_log_offset": place,
+        "uniq_key": f"{3:032X}",
+        "producer_group": "pg",
+        "real_topic": "orders",
+        "real_queue_id": 3,
+        "sys_flag": 0x201,
+        "body": bytearray(b"(\xb5/\xfd"),
+        "born_host": "10.0.0.1:40000",
+        "reconsume_times": 2,
+        "record_size": store.size(place),
+    }
+    assert {name: row[name] for name in wanted} == wanted
+
+
+class _Deaths:
+    """The nth commit of a landing, and the moment after it."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int, after: bool) -> None:
+        self._left, self._after = at, after
+        for owner, name in ((Warehouse, "append_once"), (progress, "move"), (progress, "add_missing")):
+            self._wrap(monkeypatch, owner, name)
+
+    def _wrap(self, monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> None:
+        real = getattr(owner, name)
+
+        def step(*args: Any, **kwargs: Any) -> Any:
+            self._left -= 1
+            if self._left == 0 and not self._after:
+                raise Killed
+            done = real(*args, **kwargs)
+            if self._left == 0:
+                raise Killed
+            return done
+
+        monkeypatch.setattr(owner, name, step)
+
+
+@pytest.mark.parametrize("at", range(1, 7))
+def test_a_killed_landing_is_made_up_for(
+    warehouse: Warehouse, store: w.Store, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    """Killed behind its nth commit, with the log grown before the next one."""
+    transactions(store, range(30))
+    store.append(w.discard(1))
+    with monkeypatch.context() as patched:
+        _Deaths(patched, at, after=True)
+        with pytest.raises(Killed):
+            land(warehouse, store)
+    transactions(store, range(30, 40))
+    land(warehouse, store)
+    assert counts(warehouse) == dict(zip(TABLES, (40, 20, 1, 40), strict=True))
+    assert set(Counter(outcomes(warehouse)).values()) and all(len(each) == 1 for each in outcomes(warehouse).values())
+
+
+def test_a_corrupt_place_is_refused_and_what_came_before_stays(warehouse: Warehouse, store: w.Store) -> None:
+    transactions(store, range(20))
+    good = store.end
+    transactions(store, range(20, 40))
+    bad = store.places("half")[25]
+    path, position = store.log_file(bad)
+    w.patch(path, position + 8, b"\xff\xff")  # the body's CRC
+    with pytest.raises(InputRefused, match="CRC") as refused:
+        land(warehouse, store)
+    assert (refused.value.path, refused.value.line) == (str(path), position)
+    assert refused.value.exit_status == 3
+    assert good < bad and counts(warehouse) == dict(zip(TABLES, (25, 10, 0, 20), strict=True))
+
+    original = store.records[[place for place, _ in store.records].index(bad)][1].at(bad)
+    w.patch(path, position, original)
+    land(warehouse, store)
+    assert counts(warehouse) == dict(zip(TABLES, (40, 20, 0, 40), strict=True))
+
+
+def test_skipping_loses_a_range_and_repair_finds_it(warehouse: Warehouse, store: w.Store) -> None:
+    transactions(store, range(20))
+    transactions(store, range(20, 40))
+    bad = next(place for place in store.places("final") if place > store.places("half")[-1])
+    path, position = store.log_file(bad)
+    original = store.records[[place for place, _ in store.records].index(bad)][1].at(bad)
+    w.patch(path, position + 4, b"\0\0\0\0")  # the magic
+    summary = land(warehouse, store, skip_corrupt=True)
+    assert summary.extra["lost_ranges"] == 1 and any("skipped" in note for note in summary.notes)
+    lost = rows(warehouse, "rejected").collect()
+    assert [(row["kind"], row["reason"]) for row in lost] == [("RANGE", "LOST_RANGE")]
+    detail = json.loads(lost[0]["detail"])
+    assert (detail["since"], detail["upto"]) == (bad, bad + store.size(bad))
+    found = outcomes(warehouse)
+    assert found[1] == ["ROLLBACK"] and found[22] == ["COMMIT"], "what is known stays known"
+    assert found[21] == [None] and found[20] == [None], "a message that may have been in the lost range"
+
+    w.patch(path, position, original)
+    transactions(store, range(40, 42))
+    land(warehouse, store)
+    found = outcomes(warehouse)
+    assert (found[20], found[21], found[22]) == ([None, "COMMIT"], [None, "ROLLBACK"], ["COMMIT"])
+    assert counts(warehouse)["final_messages"] == 21
+    reasons = Counter(row["reason"] for row in rows(warehouse, "rejected").collect())
+    assert reasons == {"LOST_RANGE": 1, "FOUND_RANGE": 1}
+
+
+def test_another_store_under_a_known_name_is_refused(warehouse: Warehouse, store: w.Store, tmp_path: Path) -> None:
+    transactions(store, range(10))
+    land(warehouse, store)
+    other = w.Store(tmp_path / "other", file_size=1 << 14)
+    other.append(w.op("5"))
+    transactions(other, range(30))
+    with pytest.raises(InputRefused, match="KEY_REUSED"):
+        land(warehouse, other)
+    land(warehouse, other, name="broker-b")
+    assert counts(warehouse)["half_messages"] == 40
+
+
+def refused(tmp_path: Path) -> Iterator[tuple[Path, str]]:
+    yield tmp_path / "nowhere", "commitlog"
+    (tmp_path / "empty" / "commitlog").mkdir(parents=True)
+    yield tmp_path / "empty", "commitlog"
+
+
+def test_what_is_no_store_is_refused(warehouse: Warehouse, tmp_path: Path) -> None:
+    for path, named in refused(tmp_path):
+        with pytest.raises(InputRefused, match=named):
+            land_store(warehouse, Request(str(path), BROKER, timedelta(0)), LOG)
+
+
+def test_a_store_is_a_spark_data_source(spark: SparkSession, store: w.Store) -> None:
+    transactions(store, range(10))
+    reader = spark.read.format("rocketmq").option("path", str(store.root))
+    assert reader.load().count() == 10
+    assert reader.option("kind", "final").load().select("topic").distinct().collect()[0]["topic"] == "orders"

@@ -1,0 +1,130 @@
+"""A real broker and a real producer: every message's fate in our tables is what the producer did, from store and live."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+from halfop.landing.broker import Request as BrokerRequest
+from halfop.landing.broker import land_broker
+from halfop.landing.source import register
+from halfop.landing.store import Request as StoreRequest
+from halfop.landing.store import land_store
+from halfop.rocketmq.remoting import RemotingSettings
+from halfop.runs.reconcile import Request, reconcile
+from halfop.settings import RuleSettings, Settings, Topics
+from halfop.warehouse.tables import Warehouse
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from real_broker import Plan, RealBroker, Truth, broker
+
+LOG = logging.getLogger("halfop.test")
+MESSAGES = 2_000
+NO_LAG = timedelta(0)
+pytestmark = [pytest.mark.broker, pytest.mark.slow]
+Fate = tuple[str, int]  # the last decision, and how often it was delivered
+
+
+def mixed(number: int, seed: int = 1) -> list[Plan]:
+    """Most are committed or rolled back at once, some when asked, some never; some bring their own immunity."""
+    chance = random.Random(seed)
+    answers = ["C"] * 6 + ["R"] * 2 + ["UC", "UR", "UUC", "U"]
+    return [
+        Plan(chance.choice(["orders", "payments", "stock"]), chance.choice(answers), chance.choice([None] * 9 + [2]))
+        for _ in range(number)
+    ]
+
+
+def reconciled(warehouse: Warehouse) -> dict[str, Fate]:
+    """By uniq_key, after one run."""
+    rules = RuleSettings(transaction_timeout=timedelta(seconds=1), transaction_check_interval=timedelta(seconds=1))
+    settings = Settings(rules=rules, topics=Topics(layout="single"))
+    summary = reconcile(warehouse, Request(settings, datetime.now(timezone.utc)))
+    assert summary.status == 0, summary
+    decided = warehouse.read("decisions").where(F.col("decision") != "SUPERSEDED")
+    last = decided.groupBy("uniq_key").agg(F.max_by("decision", "run_id").alias("decision"))
+    delivered = warehouse.read("real_topics").groupBy(F.col("transaction_id").alias("uniq_key")).count()
+    rows = last.join(delivered, "uniq_key", "left").na.fill(0).collect()
+    return {row["uniq_key"]: (row["decision"], row["count"]) for row in rows}
+
+
+def expected(truth: Sequence[Truth]) -> dict[str, set[Fate]]:
+    """What the producer answered last; a message without an end is open, or was given up by the broker."""
+    ends = {"C": {("COMMIT", 1)}, "R": {("ROLLBACK", 0)}, "U": {("DISCARD", 0), ("CHECK", 0), ("WAIT", 0)}}
+    return {each.uniq: ends[each.answers[-1]] for each in truth}
+
+
+def wrong(found: Mapping[str, Fate], wanted: Mapping[str, set[Fate]]) -> list[tuple[str, Fate | None, set[Fate]]]:
+    return [(key, found.get(key), fates) for key, fates in wanted.items() if found.get(key) not in fates]
+
+
+def real_topics(warehouse: Warehouse) -> Counter[str]:
+    """How often the broker itself delivered each."""
+    rows = warehouse.read("final_messages").groupBy("uniq_key").count().collect()
+    return Counter({row["uniq_key"]: row["count"] for row in rows})
+
+
+@pytest.fixture(autouse=True)
+def _source(spark: SparkSession) -> None:
+    register(spark)
+
+
+def from_store(warehouse: Warehouse, running: RealBroker) -> None:
+    land_store(warehouse, StoreRequest(str(running.store), "broker-a", NO_LAG), LOG)
+
+
+def live(warehouse: Warehouse, running: RealBroker) -> None:
+    summary = land_broker(warehouse, BrokerRequest(RemotingSettings(), NO_LAG, namesrv=running.namesrv), LOG)
+    assert summary.status == 0, summary
+
+
+@pytest.mark.parametrize("version", [5, 4])
+def test_every_fate_is_what_the_producer_did(spark: SparkSession, tmp_path: Path, version: int) -> None:
+    with broker(version, tmp_path / "broker") as running:
+        truth = running.produce(mixed(MESSAGES), linger=30)
+        for land in (from_store, live):
+            warehouse = Warehouse(spark, str(tmp_path / land.__name__))
+            land(warehouse, running)
+            found = reconciled(warehouse)
+            assert wrong(found, expected(truth)) == [], land.__name__
+            committed = {each.uniq: 1 for each in truth if each.answers[-1] == "C"}
+            assert real_topics(warehouse) == committed, land.__name__
+            assert warehouse.read("rejected").count() == 0
+
+
+def test_a_killed_broker_s_final_messages_prove_its_commits(spark: SparkSession, tmp_path: Path) -> None:
+    """The ops of a batch in memory are lost; what was delivered is committed all the same, and once."""
+    settings = {"transactionOpBatchInterval": 10_000, "transactionCheckInterval": 60_000}
+    with broker(5, tmp_path / "broker", settings) as running:
+        truth = running.produce([Plan("orders", "C")] * 300, halt=True)
+        running.kill()
+        warehouse = Warehouse(spark, str(tmp_path / "warehouse"))
+        from_store(warehouse, running)
+        found = reconciled(warehouse)
+    assert wrong(found, expected(truth)) == []
+    reasons = Counter(row["reason"] for row in warehouse.read("decisions").collect())
+    assert reasons["FINAL"] > 0, reasons
+
+
+def test_landings_follow_a_broker_that_is_at_work(spark: SparkSession, tmp_path: Path) -> None:
+    """Three landings in the middle of the load, each of what is new; at the end all is as if landed at once."""
+    with broker(5, tmp_path / "broker") as running:
+        store, by_wire = (Warehouse(spark, str(tmp_path / name)) for name in ("store", "live"))
+        truth: list[Truth] = []
+        for part in range(3):
+            truth += running.produce(mixed(300, seed=part), linger=6)
+            from_store(store, running)
+            live(by_wire, running)
+            for warehouse in (store, by_wire):
+                reconciled(warehouse)
+        for warehouse in (store, by_wire):
+            keys = warehouse.read("half_messages").groupBy("queue_offset").count().where("count > 1")
+            assert keys.count() == 0
+            assert [
+                each for each in wrong(reconciled(warehouse), expected(truth)) if each[2] != {("ROLLBACK", 0)}
+            ] == []
