@@ -52,6 +52,10 @@ _SETTINGS: dict[str, object] = {
     "timerWheelEnable": False,
     "diskMaxUsedSpaceRatio": 95,
     "cleanFileForciblyEnable": False,
+    # nothing is refused or dropped because the machine is busy
+    "waitTimeMillsInSendQueue": 60_000,
+    "waitTimeMillsInTransactionQueue": 60_000,
+    "osPageCacheBusyTimeOutMills": 60_000,
 }
 
 

@@ -257,7 +257,7 @@ def test_a_real_brokers_refusals(real: RealBroker, asked: Broker) -> None:
 
 @pytest.mark.broker
 def test_a_broker_that_dies_and_comes_back_in_the_middle(real: RealBroker, asked: Broker) -> None:
-    real.produce([Plan("died")] * 3000)
+    real.produce([Plan("died")] * 2000)
     wanted = whole(asked, HALF_TOPIC)
     before = unfolded(list(pull(asked, wanted)))
     told, pulling = [], pull(asked, wanted, 100_000)
@@ -280,13 +280,14 @@ def lost(store: Path, deleted: Sequence[Path]) -> set[int]:
 
 
 @pytest.mark.broker
-@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("version", [4, pytest.param(5, marks=pytest.mark.slow)])
 def test_files_that_a_real_broker_lacks(version: int, tmp_path: Path) -> None:
-    """Deleted at the front, as retention does, and in the middle, as only an accident does."""
+    """At the front, as retention deletes them but before the queue's first offset follows, and in the middle."""
     small = {"mappedFileSizeCommitLog": 1 << 20, "mappedFileSizeConsumeQueue": 20 * 500}
-    with broker(version, tmp_path, settings=small) as real, closing(Broker(real.address, TRUSTING)) as asked:
-        real.produce([Plan("lost", body=1000)] * 4000)
-        wanted = whole(asked, HALF_TOPIC)
+    with broker(version, tmp_path, small) as real, closing(Broker(real.address, TRUSTING)) as asked:
+        real.produce([Plan("lost", body=1000)] * 2500)
+        # not from 0: for the log's very first record a broker that lacks it gives bytes of the first that it has
+        wanted = whole(asked, HALF_TOPIC)._replace(start=1)
         before = unfolded(list(pull(asked, wanted)))
         real.kill()
         files = sorted((real.store / "commitlog").iterdir())
@@ -295,9 +296,7 @@ def test_files_that_a_real_broker_lacks(version: int, tmp_path: Path) -> None:
         for file in deleted:
             file.unlink()
         real.restart()
-        first, events = asked.min_offset(HALF_TOPIC, 0), asked.max_offset("OFFSET_MOVED_EVENT", 0)
-        told = list(pull(asked, wanted))
-        assert told[0] == Hole(0, first, 21)
-        assert len(told) > 3
+        told = list(pull(asked, wanted, 1 << 30))
+        assert [type(each) for each in told] == [Hole, Records, Hole, Records]
         assert unfolded(told) == {offset: None if offset in missing else data for offset, data in before.items()}
-        assert asked.max_offset("OFFSET_MOVED_EVENT", 0) == events
+        assert asked.max_offset("OFFSET_MOVED_EVENT", 0) == 0

@@ -61,7 +61,7 @@ public final class Producer implements TransactionListener {
         producer.setNamesrvAddr(System.getProperty("namesrv"));
         producer.setUseTLS(Boolean.getBoolean("tls"));
         producer.setInstanceName("producer-" + ProcessHandle.current().pid());
-        producer.setSendMsgTimeout(10_000);
+        producer.setSendMsgTimeout(60_000);
         producer.setTransactionListener(listener);
         producer.start();
         register(producer);

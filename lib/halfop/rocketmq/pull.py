@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
+from functools import partial
+from itertools import groupby, pairwise
 from struct import Struct
 from struct import error as struct_error
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from halfop.rocketmq.client import Broker, read_body
 from halfop.rocketmq.names import OP_TOPIC
@@ -18,7 +19,8 @@ CHUNK = 8 << 20
 _GROUP = "TOOLS_CONSUMER"  # every broker has it
 _SUBSCRIPTION = "4"  # sysFlag: the request brings its subscription. Bit 1 would commit an offset, bit 2 wait for news.
 _MOST = 32  # messages that a broker gives at once
-_GROW_AFTER = 1024  # whole answers
+_SHRINK_AFTER = 2  # short answers in a row: one alone may be the end of a file of the queue's index
+_GROW_AFTER = 1024  # whole answers in a row
 _LOOK_UP = 512  # offsets
 _MOVED = (AnswerCode.PULL_NOT_FOUND, AnswerCode.PULL_RETRY_IMMEDIATELY, AnswerCode.PULL_OFFSET_MOVED)
 _GONE = "can not find message"
@@ -51,7 +53,7 @@ class Records(NamedTuple):
 
 
 class Hole(NamedTuple):
-    """Offsets first..next - 1 that the broker no longer has. `code` is its answer: 21 below the first that it has."""
+    """Offsets first..next - 1 that the broker no longer has, no matter why; `code` is its first answer about them."""
 
     first: int
     next: int
@@ -77,27 +79,36 @@ def pull(broker: Broker, asked: QueueRange, chunk: int = CHUNK) -> Iterator[Reco
 
 
 def _chunks(pieces: Iterator[_Piece | Hole], size: int) -> Iterator[Records | Hole]:
-    held: list[_Piece] = []
-    held_size = 0
+    joined = partial(_joined, size=size)
+    for is_hole, group in groupby(pieces, lambda piece: isinstance(piece, Hole)):
+        yield from (_merged if is_hole else joined)(group)
+
+
+def _merged(holes: Iterator[_Piece | Hole]) -> Iterator[Hole]:
+    hole = cast(Hole, next(holes))
     try:
-        for piece in pieces:
-            if isinstance(piece, _Piece):
-                held.append(piece)
-                held_size += len(piece.data)
-            if held and (held_size >= size or isinstance(piece, Hole)):
-                yield _joined(held)
-                held, held_size = [], 0
-            if isinstance(piece, Hole):
-                yield piece
-    except RemotingError:
+        for each in holes:
+            hole = hole._replace(next=each.next)
+    finally:  # where the next one cannot be had, this one is handed out before the error
+        yield hole
+
+
+def _joined(pieces: Iterator[_Piece | Hole], size: int) -> Iterator[Records]:
+    held: list[_Piece] = []
+    try:
+        held_size = 0
+        for piece in cast(Iterator[_Piece], pieces):
+            held.append(piece)
+            held_size += len(piece.data)
+            if held_size >= size:
+                full, held, held_size = held, [], 0
+                yield _records(full)
+    finally:
         if held:
-            yield _joined(held)
-        raise
-    if held:
-        yield _joined(held)
+            yield _records(held)
 
 
-def _joined(pieces: list[_Piece]) -> Records:
+def _records(pieces: list[_Piece]) -> Records:
     return Records(pieces[0].first, pieces[-1].next, b"".join(piece.data for piece in pieces))
 
 
@@ -120,7 +131,7 @@ class _Pulling:
     def __init__(self, broker: Broker, asked: QueueRange) -> None:
         self._remote, self._asked = broker.remote, asked
         self._done = asked.start
-        self._stride, self._whole = _MOST, 0
+        self._stride, self._run = _MOST, 0
 
     def is_unknown(self) -> bool:
         """4.x lacks the op topic in its table of topics, and does not let it be pulled then."""
@@ -133,7 +144,6 @@ class _Pulling:
             first, count = int(request.fields["queueOffset"]), int(request.fields["maxMsgNums"])
             if first == self._done:  # and not within a hole
                 yield from self._taken(request, answer, first + count)
-                self._learn(count, self._done - first)
             if self._done < first + count:
                 yield from self.pulled(first + count)
 
@@ -169,11 +179,11 @@ class _Pulling:
 
     def _learn(self, asked: int, got: int) -> None:
         """Ask for no more than fits into an answer: what it leaves out must be asked for again, and waited for."""
-        self._whole = self._whole + 1 if got >= asked else 0
-        if got < asked:
+        self._run = max(self._run, 0) + 1 if got >= asked else min(self._run, 0) - 1
+        if self._run <= -_SHRINK_AFTER:
             self._stride = got
-        elif self._whole == _GROW_AFTER:
-            self._stride, self._whole = min(self._stride * 2, _MOST), 0
+        elif self._run == _GROW_AFTER:
+            self._stride, self._run = min(self._stride * 2, _MOST), 0
 
     def _taken(self, request: Request, answer: Answer, end: int) -> Iterator[_Piece | Hole]:
         """Always at least one offset of request's, none from `end` on but in a hole."""
@@ -189,6 +199,7 @@ class _Pulling:
     def _found(self, answer: Answer, end: int) -> Iterator[_Piece | Hole]:
         starts, offsets = self._layout(answer.body)
         if offsets and offsets[0] == self._done and offsets[-1] == self._done + len(offsets) - 1 < end:
+            self._learn(end - self._done, len(offsets))
             yield self._piece(len(offsets), answer.body)
             return
         for (at, after), offset in zip(pairwise(starts), offsets, strict=True):
