@@ -1,0 +1,165 @@
+"""The audit against real brokers that are made to do wrong; what it should find is read off the rows one by one."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from halfop.landing.source import register
+from halfop.landing.store import Request, land_store
+from halfop.settings import Settings
+from halfop.views.audit import audit
+from halfop.warehouse.tables import Warehouse
+from pyspark.sql import SparkSession
+from real_broker import Plan, RealBroker, Truth, broker
+
+pytestmark = pytest.mark.slow
+ALL = -1  # all that the rows tell, and some
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`found`: how many transactions have which finding; no other has any."""
+
+    name: str
+    settings: dict[str, object]
+    produce: Callable[[RealBroker], list[Truth]]
+    found: dict[str, int] = field(default_factory=dict)
+    version: int = 5
+
+
+def _clean(running: RealBroker) -> list[Truth]:
+    answers = [("C", 300), ("R", 100), ("UC", 50), ("UUR", 50)]
+    plans = [Plan("t", answer) for answer, number in answers for _ in range(number)]
+    return running.produce([*plans, *[Plan("t", answer, 5) for answer in ("C", "UC") * 30]], linger=60)
+
+
+def _answers_late(running: RealBroker) -> list[Truth]:
+    """The local transaction takes longer than the first checks, not longer than the message's own immunity."""
+    return running.produce([Plan("t", "CC", immunity=12, slow_ms=6000)] * 20, threads=20, linger=60)
+
+
+def _never_answers(running: RealBroker) -> list[Truth]:
+    return running.produce([Plan("t", "UC", immunity=60)] * 30, linger=15)
+
+
+def _answers_the_last_check(running: RealBroker) -> list[Truth]:
+    return running.produce([Plan("t", "UUC")] * 200, linger=60)
+
+
+def _loses_its_ops(running: RealBroker) -> list[Truth]:
+    sent = running.produce([Plan("t", "C")] * 300)
+    running.kill()
+    running.restart()
+    running.produce([], expect=300, linger=60)
+    return sent
+
+
+def _sends_for_a_while(running: RealBroker) -> list[Truth]:
+    return running.produce([Plan("t", "C", slow_ms=20)] * 3000)
+
+
+FAULTS = [
+    Fault("clean", {"transactionCheckInterval": 3000, "transactionTimeOut": 3000}, _clean),
+    Fault(
+        "slow-local-transaction",
+        {"transactionCheckInterval": 2000},
+        _answers_late,
+        {"DELIVERED_TWICE": 20, "CHECKED_AFTER_END": 20},
+    ),
+    Fault("immune", {"transactionCheckMax": 3}, _never_answers, {"DISCARDED_WITHOUT_CHECK": 30}),
+    Fault("last-check", {"transactionCheckMax": 2}, _answers_the_last_check, {"DELIVERED_AND_DISCARDED": 200}),
+    Fault("last-check-4", {"transactionCheckMax": 2}, _answers_the_last_check, {"DELIVERED_AND_DISCARDED": 200}, 4),
+    Fault(
+        "killed",
+        {"transactionOpBatchInterval": 3000, "transactionCheckInterval": 5000},
+        _loses_its_ops,
+        {"DELIVERED_TWICE": ALL, "DELIVERED_WITHOUT_OP": ALL, "CHECKED_AFTER_END": ALL},
+    ),
+    Fault(
+        "op-batch-as-long-as-the-check-interval",
+        {"transactionOpBatchInterval": 2000, "transactionCheckInterval": 2000},
+        _sends_for_a_while,
+        {"DELIVERED_TWICE": ALL, "CHECKED_AFTER_END": ALL},
+    ),
+]
+
+
+@pytest.fixture(scope="module")
+def shared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warehouse]:
+    register(spark)
+    yield Warehouse(spark, str(tmp_path_factory.mktemp("faults") / "warehouse"))
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_finds_what_a_real_broker_did(shared: Warehouse, tmp_path: Path, fault: Fault) -> None:
+    with broker(fault.version, tmp_path, fault.settings) as running:
+        truths = fault.produce(running)
+        time.sleep(5)  # for what the broker still has to write
+        running.stop()
+        land_store(shared, Request(str(running.store), fault.name, timedelta(seconds=1)), logging.getLogger())
+    extra = audit(shared, Settings()).extra
+    rows = shared.read("audit").where(f"audit_id = '{extra['audit_id']}' AND broker_name = '{fault.name}'").collect()
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        assert row["uniq_key"] not in found.setdefault(row["finding"], set()), "told twice"
+        found[row["finding"]].add(row["uniq_key"])
+    told = _Topics(shared, fault.name).told()
+    assert {name: keys for name, keys in found.items() if name in told} == {
+        name: told[name] for name in told if told[name]
+    }
+    assert {name: (ALL if fault.found.get(name) == ALL else len(keys)) for name, keys in found.items()} == fault.found
+    if "DISCARDED_WITHOUT_CHECK" in fault.found:
+        assert found["DISCARDED_WITHOUT_CHECK"] == {truth.uniq for truth in truths if len(truth.answers) == 1}
+    if "DELIVERED_TWICE" in fault.found:
+        answered_twice = {truth.uniq for truth in truths if truth.answers.count("C") > 1}
+        assert answered_twice <= found["DELIVERED_TWICE"]
+
+
+class _Topics:
+    """A broker's rows, held against each other by UNIQ_KEY in plain Python."""
+
+    def __init__(self, warehouse: Warehouse, name: str) -> None:
+        def rows(table: str) -> list[dict[str, Any]]:
+            return [row.asDict() for row in warehouse.read(table).where(f"broker_name = '{name}'").collect()]
+
+        halves = rows("half_messages")
+        self.key_at = {half["queue_offset"]: half["uniq_key"] for half in halves}
+        self.place_at = {half["queue_offset"]: half["commit_log_offset"] for half in halves}
+        self.copies = [half for half in halves if half["landed_check_times"]]
+        self.ops, self.finals, self.discards = rows("op_messages"), rows("final_messages"), rows("broker_discards")
+
+    def told(self) -> dict[str, set[str]]:
+        delivered = [final["uniq_key"] for final in self.finals]
+        named = {self.place_at[op["half_offset"]] for op in self.ops}
+        return {
+            "DELIVERED_TWICE": {key for key in delivered if delivered.count(key) > 1},
+            "DELIVERED_AND_DISCARDED": {discard["uniq_key"] for discard in self.discards} & set(delivered),
+            "DELIVERED_WITHOUT_OP": {
+                f["uniq_key"] for f in self.finals if f["prepared_transaction_offset"] not in named
+            },
+            "CHECKED_AFTER_END": self._checked_after_end(),
+        }
+
+    def _checked_after_end(self) -> set[str]:
+        ends: dict[str, int] = {}
+        for key, place in [(f["uniq_key"], f["physical_offset"]) for f in self.finals] + [
+            (self.key_at[op["half_offset"]], op["physical_offset"]) for op in self.ops
+        ]:
+            ends[key] = min(place, ends.get(key, place))
+        return {
+            copy["uniq_key"]
+            for copy in self.copies
+            if copy["commit_log_offset"] > ends.get(copy["uniq_key"], copy["commit_log_offset"]) and not _immune(copy)
+        }
+
+
+def _immune(half: dict[str, Any]) -> bool:
+    age = half["store_timestamp"] - half["born_timestamp"]
+    return half["check_immunity"] is not None and age <= timedelta(seconds=int(half["check_immunity"]))
