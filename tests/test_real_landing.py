@@ -1,4 +1,4 @@
-"""A real broker and a real producer: every message's fate in our tables is what the producer did, from store and live."""
+"""A real broker and a real producer: what the producer did is every message's fate in our tables, store and live."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from real_broker import Plan, RealBroker, Truth, broker
 LOG = logging.getLogger("halfop.test")
 MESSAGES = 2_000
 NO_LAG = timedelta(0)
-pytestmark = [pytest.mark.broker, pytest.mark.slow]
+pytestmark = pytest.mark.broker
 Fate = tuple[str, int]  # the last decision, and how often it was delivered
 
 

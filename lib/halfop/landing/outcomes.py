@@ -16,7 +16,7 @@ from halfop.rules.blocks import look_up, packed
 from halfop.rules.words import QUEUE
 
 _HALF_AT = "half_log_offset"
-_MESSAGE = "message"
+_VALUES = [_HALF_AT, "seen", "final"]
 
 
 def with_outcomes(items: DataFrame, halves: DataFrame, finals: DataFrame, known: Column, number: int) -> DataFrame:
@@ -26,20 +26,31 @@ def with_outcomes(items: DataFrame, halves: DataFrame, finals: DataFrame, known:
     item and its `half_log_offset`; `number`: how many half rows there may be.
     """
     keyed = items.withColumnsRenamed({"queue_offset": "op_offset", "half_offset": "queue_offset"})
-    values = {
-        _HALF_AT: F.col("commit_log_offset"),
-        "seen": F.col("seen") if "seen" in halves.columns else F.lit(True),
-        _MESSAGE: F.xxhash64("uniq_key"),
-    }
-    places = halves.select(*QUEUE, "queue_offset", *[column.alias(name) for name, column in values.items()])
-    placed = look_up(keyed, packed(places, number, list(values)), list(values), "left")
-    # a copy that a broker made of a final message, for a retry, names no half message: its offset is 0
-    place = {"broker_name": F.col("broker_name"), _HALF_AT: F.col("prepared_transaction_offset")}
-    ends = finals.select(*[c.alias(name) for name, c in (place | {_MESSAGE: F.xxhash64("uniq_key")}).items()])
-    found = placed.join(ends.distinct().withColumn("final", F.lit(True)), list(ends.columns), "left")
+    placed = look_up(keyed, packed(_ends(halves, finals), number, _VALUES), _VALUES, "left")
     outcome = F.when(F.col("final"), "COMMIT").when(known & F.col("seen"), "ROLLBACK")
     back = {"queue_offset": "half_offset", "op_offset": "queue_offset"}
-    return found.withColumn("outcome", outcome).drop(*values, "final").withColumnsRenamed(back)
+    return placed.withColumn("outcome", outcome).drop(*_VALUES).withColumnsRenamed(back)
+
+
+def _ends(halves: DataFrame, finals: DataFrame) -> DataFrame:
+    """Half messages by their place in the log, and whether a final message names it: both in one grouping.
+
+    The UNIQ_KEY must be the same: copies of final messages that a broker makes for a retry name place 0.
+    """
+    seen = F.col("seen") if "seen" in halves.columns else F.lit(True)
+    message = F.xxhash64("uniq_key").alias("message")
+    place = [F.col("commit_log_offset").alias(_HALF_AT), message]
+    of_halves = halves.select(*QUEUE, "queue_offset", *place, seen.alias("seen"), F.lit(False).alias("final"))
+    at = [F.col("prepared_transaction_offset").alias(_HALF_AT), message]
+    of_finals = finals.select("broker_name", *at, F.lit(True).alias("final"))
+    both = of_halves.unionByName(of_finals, allowMissingColumns=True)
+    found = both.groupBy("broker_name", _HALF_AT, "message").agg(
+        F.max("queue_id").alias("queue_id"),
+        F.max("queue_offset").alias("queue_offset"),
+        F.bool_or("seen").alias("seen"),
+        F.bool_or("final").alias("final"),
+    )
+    return found.where(F.col("queue_offset").isNotNull())
 
 
 def read_between(first: int, lost: Sequence[tuple[int, int]]) -> Column:

@@ -140,8 +140,7 @@ def add_missing(warehouse: Warehouse, rows: Iterable[QueueRow]) -> None:
     present = queues(warehouse)
     missing = [row for row in rows if row[:3] not in present]
     if missing:
-        merge = _target(warehouse).merge(_frame(warehouse, missing).alias("new"), _SAME_ROW)
-        merge.whenNotMatchedInsertAll().execute()
+        warehouse.append(TABLE, _frame(warehouse, missing))
 
 
 def move(warehouse: Warehouse, rows: Iterable[QueueRow]) -> None:

@@ -16,7 +16,6 @@ from halfop.landing import landed, lost, progress
 from halfop.landing.check import Queue
 from halfop.landing.endings import Reach, land_again, op_rows
 from halfop.landing.fetch import local_store
-from halfop.landing.halves import completed
 from halfop.landing.outcomes import read_between
 from halfop.landing.source import packed
 from halfop.landing.survey import Survey, joined
@@ -224,7 +223,6 @@ def _append(landing: Landing, part: Part, kind: str, table: str, first: int) -> 
     rows = rows.withColumn("broker_name", F.lit(landing.broker))
     if kind == OP:
         rows = op_rows(landing.warehouse, rows, _reach(landing, first), first_landing=part.start == first)
-    rows = completed(rows) if kind == HALF else rows
     rows = rows.withColumn("landed_at", F.timestamp_micros(F.lit(landing.landed_at)))
     landing.warehouse.append_once(table, rows, part.app, part.mark)
     landing.written[table] = landing.written.get(table, 0) + part.survey.rows[kind]
