@@ -1,0 +1,46 @@
+"""Compare half, op and real topics of a landed real broker, and write down what it did wrong."""
+
+from __future__ import annotations
+
+import argparse
+
+from halfop.cli import Context, Job, run_job
+from halfop.summary import Summary
+from halfop.views.audit import MEANINGS, audit, text
+from halfop.warehouse.session import spark_session
+from halfop.warehouse.tables import Warehouse
+
+_ALL = "findings"
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--fail-on",
+        action="append",
+        default=[],
+        choices=[_ALL, *MEANINGS],
+        metavar="FINDING",
+        help=f"end with status 5 where there are some: {_ALL} for any, or {', '.join(MEANINGS)} (repeatable)",
+    )
+
+
+def _run(context: Context, args: argparse.Namespace) -> Summary:
+    settings = context.settings
+    summary = audit(Warehouse(spark_session("audit"), settings.warehouse_root), settings)
+    print(text(summary), end="")
+    found = summary.extra["findings"]
+    if any(found[name] for kind in args.fail_on for name in (MEANINGS if kind == _ALL else [kind])):
+        summary.status = 5
+    return summary
+
+
+JOB = Job(
+    "audit",
+    "Compare half, op and real topics of a landed real broker; one row a finding in table audit.",
+    _run,
+    _arguments,
+    examples=("", "--fail-on findings", "--fail-on DELIVERED_TWICE --fail-on DELIVERED_AND_DISCARDED"),
+)
+
+if __name__ == "__main__":
+    run_job(JOB)
