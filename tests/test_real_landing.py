@@ -98,9 +98,9 @@ def test_every_fate_is_what_the_producer_did(spark: SparkSession, tmp_path: Path
 
 def test_a_killed_broker_s_final_messages_prove_its_commits(spark: SparkSession, tmp_path: Path) -> None:
     """The ops of a batch in memory are lost; what was delivered is committed all the same, and once."""
-    settings = {"transactionOpBatchInterval": 600_000, "transactionCheckInterval": 60_000}
+    settings = {"transactionOpBatchInterval": 3_000, "transactionCheckInterval": 60_000}
     with broker(5, tmp_path / "broker", settings) as running:
-        truth = running.produce([Plan("orders", "C")] * 300, halt=True)
+        truth = running.produce([Plan("orders", "C")] * 300)
         running.kill()
         warehouse = Warehouse(spark, str(tmp_path / "warehouse"))
         from_store(warehouse, running)

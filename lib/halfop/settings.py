@@ -127,7 +127,6 @@ class Landing(_Section):
     connect_timeout: Duration = _duration("5s", "How long a connection to a live broker may take.")
     answer_timeout: Duration = _duration("15s", "How long a live broker may take for an answer.")
     give_up_after: Duration = _duration("60s", "How long one request is tried again, reconnecting included.")
-    tls: Tls = Tls()
 
 
 class Topics(_Section):
@@ -175,6 +174,7 @@ class Settings(_Section):
     )
     rules: RuleSettings = RuleSettings()
     landing: Landing = Landing()
+    tls: Tls = Tls()
     topics: Topics = Topics()
     run: Run = Run()
     catalog: Catalog = Catalog()

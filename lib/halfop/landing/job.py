@@ -14,7 +14,7 @@ from halfop.landing.store import Request as StoreRequest
 from halfop.landing.store import land_store
 from halfop.rocketmq.remoting import RemotingSettings
 from halfop.rocketmq.security import Credentials, Tls
-from halfop.settings import Landing
+from halfop.settings import Settings
 from halfop.summary import Summary
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
@@ -90,7 +90,7 @@ def _add_broker(broker: argparse.ArgumentParser) -> None:
 def _land_broker(context: Context, args: argparse.Namespace) -> Summary:
     settings = context.settings
     request = BrokerRequest(
-        settings=remoting_settings(settings.landing),
+        settings=_remoting(settings),
         op_lag=settings.landing.op_lag,
         namesrv=args.namesrv,
         broker=args.broker,
@@ -102,9 +102,10 @@ def _land_broker(context: Context, args: argparse.Namespace) -> Summary:
     return land_broker(warehouse, request, context.log)
 
 
-def remoting_settings(landing: Landing) -> RemotingSettings:
+def _remoting(settings: Settings) -> RemotingSettings:
     """How live brokers are talked to; credentials come from the environment."""
-    tls = Tls(**landing.tls.model_dump(exclude={"enabled"})) if landing.tls.enabled else None
+    landing = settings.landing
+    tls = Tls(**settings.tls.model_dump(exclude={"enabled"})) if settings.tls.enabled else None
     return RemotingSettings(
         connect_timeout=landing.connect_timeout.total_seconds(),
         answer_timeout=landing.answer_timeout.total_seconds(),
