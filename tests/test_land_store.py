@@ -94,6 +94,7 @@ def test_a_store_lands_and_then_what_is_new(warehouse: Warehouse, store: w.Store
     )
 
 
+@pytest.mark.slow
 def test_a_half_message_lands_as_it_is(warehouse: Warehouse, store: w.Store) -> None:
     place = store.append(w.half(3, sys_flag=0x201, body=b"(\xb5/\xfd", flag=7, reconsume_times=2))
     land(warehouse, store)
@@ -203,6 +204,7 @@ def test_skipping_loses_a_range_and_repair_finds_it(warehouse: Warehouse, store:
     assert reasons == {"LOST_RANGE": 1, "FOUND_RANGE": 1}
 
 
+@pytest.mark.slow
 def test_another_store_under_a_known_name_is_refused(warehouse: Warehouse, store: w.Store, tmp_path: Path) -> None:
     transactions(store, range(10))
     land(warehouse, store)

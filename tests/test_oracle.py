@@ -10,7 +10,10 @@ from halfop.warehouse.tables import Warehouse
 from oracle import NOW, expected, folders, halves, ops, settings
 
 
-@pytest.mark.parametrize("folder", folders(), ids=lambda folder: folder.name)
+@pytest.mark.parametrize(
+    "folder",
+    [pytest.param(f, marks=[pytest.mark.slow] if n else [], id=f.name) for n, f in enumerate(folders())],
+)
 def test_decides_as_rocketmq_does(warehouse: Warehouse, folder: Path) -> None:
     landed = halves(folder)
     r.land(warehouse, landed, ops(folder), NOW, {(half.broker, half.queue): NOW for half in landed})
