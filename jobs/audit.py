@@ -6,7 +6,8 @@ import argparse
 
 from halfop.cli import Context, Job, run_job
 from halfop.summary import Summary
-from halfop.views.audit import MEANINGS, audit, text
+from halfop.views.audit import audit, text
+from halfop.views.verdicts import MEANINGS
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
 

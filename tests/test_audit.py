@@ -18,7 +18,8 @@ from halfop.landing.progress import COMMIT_LOG
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.settings import Landing, Settings
 from halfop.summary import Summary
-from halfop.views.audit import MEANINGS, audit
+from halfop.views.audit import audit
+from halfop.views.verdicts import MEANINGS
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 

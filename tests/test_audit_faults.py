@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -103,7 +103,9 @@ def test_finds_what_a_real_broker_did(shared: Warehouse, tmp_path: Path, fault: 
         truths = fault.produce(running)
         time.sleep(5)  # for what the broker still has to write
         running.stop()
-        land_store(shared, Request(str(running.store), fault.name, timedelta(seconds=1)), logging.getLogger())
+        stopped = datetime.now(timezone.utc)
+        request = Request(str(running.store), fault.name, op_lag=timedelta(seconds=5), known_until=stopped)
+        land_store(shared, request, logging.getLogger())
     extra = audit(shared, Settings()).extra
     rows = shared.read("audit").where(f"audit_id = '{extra['audit_id']}' AND broker_name = '{fault.name}'").collect()
     found: dict[str, set[str]] = {}

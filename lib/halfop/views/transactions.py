@@ -37,10 +37,8 @@ _FINALS = "array<struct<topic:string,queue_id:int,queue_offset:bigint,store:time
 
 
 def halves(rows: DataFrame, rules: RuleColumns) -> DataFrame:
-    """Half messages, one a half key. `asked`: a copy that was put back because its producer was asked."""
+    """Half messages as landed. `asked`: a copy that was put back because its producer was asked."""
     times = whole_number(_property(rows, "landed_check_times", names.CHECK_TIMES))
-    resumes = carries_a_mark(rows) & F.coalesce(times == 0, F.lit(False))
-    size = F.col("record_size") if "record_size" in rows.columns else F.lit(None)
     narrow = rows.select(
         *HALF_KEY,
         F.col("commit_log_offset").alias("place"),
@@ -50,14 +48,14 @@ def halves(rows: DataFrame, rules: RuleColumns) -> DataFrame:
         F.col("store_timestamp").alias("store"),
         _property(rows, "check_immunity", names.CHECK_IMMUNITY).alias("check_immunity"),
         carries_a_mark(rows).alias("marked"),
-        resumes.alias("resumes"),
         F.coalesce(times, F.lit(0)).alias("times"),
-        size.cast("int").alias("record_size"),
+        (carries_a_mark(rows) & F.coalesce(times == 0, F.lit(False))).alias("resumes"),
+        (F.col("record_size") if "record_size" in rows.columns else F.lit(None)).cast("int").alias("record_size"),
         F.lit(True).alias("landed"),
     )
     held_back = micros(F.col("store")) - micros(F.col("born_timestamp")) <= own_immunity(rules.timeout)
     asked = F.col("marked") & (F.col("times") > 0) & ~F.coalesce(held_back, F.lit(False))
-    return narrow.withColumn("asked", asked).dropDuplicates(HALF_KEY)
+    return narrow.withColumn("asked", asked)
 
 
 def _property(rows: DataFrame, column: str, name: str) -> Column:
@@ -66,9 +64,9 @@ def _property(rows: DataFrame, column: str, name: str) -> Column:
 
 
 def ops(rows: DataFrame) -> DataFrame:
-    """What op messages name, one row a half key. An end that was given by hand is in no broker's topic."""
+    """The items of op messages, under the half keys that they name. What was ended by hand is in no broker's topic."""
     named = rows.where((F.col("tag") == names.END_TAG) & (F.col("half_offset") >= 0))
-    named = named.where(~F.col("source").eqNullSafe("RESOLVE")).select(
+    return named.where(~F.col("source").eqNullSafe("RESOLVE")).select(
         F.col("half_offset").alias("queue_offset"),
         "queue_id",
         "broker_name",
@@ -78,22 +76,20 @@ def ops(rows: DataFrame) -> DataFrame:
         F.col("store_timestamp").alias("store"),
         F.col("physical_offset").alias("place"),
     )
-    each = named.repartition(*HALF_KEY).groupBy(*HALF_KEY, "op_offset", "item")
-    once = each.agg(*[F.max(c).alias(c) for c in ("outcome", "store", "place")])
-    listed = F.sort_array(F.collect_list(F.struct("op_offset", "item", "outcome", "store", "place")))
-    return once.groupBy(*HALF_KEY).agg(listed.alias("ops"))
 
 
 def finals(rows: DataFrame) -> DataFrame:
-    """Final messages by the place of the half message that was committed."""
-    keys = ["broker_name", "prepared_transaction_offset"]
-    key = present(F.col("uniq_key")).alias("final_key")
-    narrow = rows.select(*keys, key, "topic", "queue_id", "queue_offset", "store_timestamp", "physical_offset")
-    each = narrow.repartition(*keys).groupBy(*keys, "final_key", "topic", "queue_id", "queue_offset")
-    once = each.agg(F.min("store_timestamp").alias("store"), F.max("physical_offset").alias("place"))
-    final = F.struct("topic", "queue_id", "queue_offset", "store", "place")
-    grouped = once.groupBy(*keys, "final_key").agg(F.sort_array(F.collect_list(final)).alias("finals"))
-    return grouped.withColumnRenamed("broker_name", "final_broker")
+    """Final messages; `half_place` is where the half message was that was committed."""
+    return rows.select(
+        F.col("broker_name").alias("final_broker"),
+        F.col("prepared_transaction_offset").alias("half_place"),
+        present(F.col("uniq_key")).alias("final_key"),
+        "topic",
+        "queue_id",
+        "queue_offset",
+        F.col("store_timestamp").alias("store"),
+        F.col("physical_offset").alias("place"),
+    )
 
 
 def discards(rows: DataFrame) -> DataFrame:
@@ -132,21 +128,36 @@ def transactions(halves: DataFrame, ops: DataFrame, finals: DataFrame, discards:
 
 def _ended(halves: DataFrame, ops: DataFrame, finals: DataFrame) -> DataFrame:
     """Half messages with the ops that name them and their final messages, and those without a half message."""
-    named = halves.join(ops, HALF_KEY, "full")
-    same_place = (F.col("final_broker") == F.col("broker_name")) & (
-        F.col("prepared_transaction_offset") == F.col("place")
-    )
+    named = halves.dropDuplicates(HALF_KEY).join(_by_half(ops), HALF_KEY, "full")
+    same_place = (F.col("final_broker") == F.col("broker_name")) & (F.col("half_place") == F.col("place"))
     same_key = F.coalesce(F.col("final_key") == F.col("uniq_key"), F.lit(True))
-    rows = named.join(finals, same_place & same_key, "full")
+    rows = named.join(_by_place(finals), same_place & same_key, "full")
     return rows.withColumns(
         {
             "broker_name": F.coalesce("broker_name", "final_broker"),
-            "place": F.coalesce("place", "prepared_transaction_offset"),
+            "place": F.coalesce("place", "half_place"),
             "ops": F.coalesce("ops", F.array().cast(_OPS)),
             "finals": F.coalesce("finals", F.array().cast(_FINALS)),
             **{flag: F.coalesce(flag, F.lit(False)) for flag in ("landed", "marked", "resumes", "asked")},
         }
-    ).drop("final_broker", "final_key", "prepared_transaction_offset")
+    ).drop("final_broker", "final_key", "half_place")
+
+
+def _by_half(ops: DataFrame) -> DataFrame:
+    """An item that landed twice counts once, with the outcome that one of the two tells."""
+    each = ops.groupBy(*HALF_KEY, "op_offset", "item")
+    once = each.agg(*[F.max(c).alias(c) for c in ("outcome", "store", "place")])
+    listed = F.sort_array(F.collect_list(F.struct("op_offset", "item", "outcome", "store", "place")))
+    return once.groupBy(HALF_KEY).agg(listed.alias("ops"))
+
+
+def _by_place(finals: DataFrame) -> DataFrame:
+    half = ["final_broker", "half_place", "final_key"]
+    once = finals.groupBy(*half, "topic", "queue_id", "queue_offset").agg(
+        F.min("store").alias("store"), F.max("place").alias("place")
+    )
+    listed = F.sort_array(F.collect_list(F.struct("topic", "queue_id", "queue_offset", "store", "place")))
+    return once.groupBy(half).agg(listed.alias("finals"))
 
 
 def _starts() -> Column:
