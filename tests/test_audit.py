@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import rows as r
 from halfop.cli import main
-from halfop.landing.lost import FOUND, LOST
+from halfop.landing.lost import FOUND, LOST, Range
 from halfop.landing.progress import COMMIT_LOG
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.settings import Landing, Settings
@@ -417,7 +417,7 @@ def _ranges(case: Case) -> list[Cells]:
             "kind": "RANGE",
             "reason": reason,
             "broker_name": case.name,
-            "detail": json.dumps({"from": place(begin), "to": place(end), "code": "crc", "text": ""}),
+            "detail": json.dumps(Range(place(begin), place(end))._asdict() | {"code": "crc", "text": ""}),
             "rejected_at": instant(NOW),
         }
         for reason, (begin, end) in given

@@ -19,7 +19,7 @@ from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from real_broker import Plan, RealBroker, Truth, broker
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.broker
 SOME = -1  # how many is a matter of timing
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from halfop.landing.lost import FOUND, LOST
+from halfop.landing.lost import FOUND, LOST, Range
 from halfop.landing.progress import COMMIT_LOG, micros
 from halfop.rules.words import FOREVER, NO_TIME, QUEUE
 from halfop.runs.clocks import clocks
@@ -80,7 +80,13 @@ def _gaps(warehouse: Warehouse, pins: Pins) -> list[Gap]:
 def _ranges(warehouse: Warehouse, version: int, reason: str) -> set[Gap]:
     rows = warehouse.read("rejected", version).where((F.col("kind") == "RANGE") & (F.col("reason") == reason))
     found = [(row["broker_name"], json.loads(row["detail"])) for row in rows.select("broker_name", "detail").collect()]
-    return {Gap(broker_name, about["from"], about["to"]) for broker_name, about in found}
+    return {_as_gap(broker_name, Range(*[about[name] for name in Range._fields])) for broker_name, about in found}
+
+
+def _as_gap(broker_name: str, lost: Range) -> Gap:
+    """Where in the log a hole of a queue lies is not known: it may be anywhere."""
+    of_log = lost.topic == COMMIT_LOG
+    return Gap(broker_name, lost.since, lost.upto) if of_log else Gap(broker_name, 0, FOREVER)
 
 
 def _spans() -> list[Column]:
