@@ -14,8 +14,9 @@ from halfop.runs.digest import Digest
 from halfop.runs.inputs import Inputs
 from halfop.runs.ranges import covers
 
-_KIN = ["producer_group", "uniq_key", "born_timestamp"]
+# What tells a half message that landed more than once, and a copy that another stands for, from all others.
 _SAME = [*HALF_KEY, *IDENTITY, "real_topic", "real_queue_id", "producer_group"]
+_SAME_COPY = [*HALF_KEY, "commit_log_offset", "producer_group", "uniq_key", "born_timestamp"]
 
 
 def with_bodies(inputs: Inputs, digest: Digest, decisions: list[str], payload: list[str]) -> DataFrame:
@@ -28,27 +29,25 @@ def with_bodies(inputs: Inputs, digest: Digest, decisions: list[str], payload: l
     other = F.col("copy_offset").isNotNull()
     once = look_up(halves, packed(decided.where(~F.col("repeated") & ~other), rows, payload), payload, "inner")
     found = [once]
-    found += [_picked(halves, decided.where(F.col("repeated") & ~other), payload)] if digest.repeated(decisions) else []
-    found += [_copies(halves, decided.where(other), payload)] if digest.by_copy(decisions) else []
+    if digest.repeated(decisions):
+        found.append(_picked(halves, decided.where(F.col("repeated") & ~other), payload, _SAME))
+    if digest.by_copy(decisions):
+        found.append(_copies(halves, decided.where(other), payload))
     return reduce(DataFrame.unionByName, found)
 
 
 def _copies(halves: DataFrame, decided: DataFrame, payload: list[str]) -> DataFrame:
     """The copies that were named, where other copies stand for their transactions."""
     named = decided.withColumn("copy", F.explode("copies")).where("copy.queue_offset = copy_offset")
-    ours = [c for c in [*HALF_KEY, *_KIN] if c != "queue_offset"]
-    wanted = [F.col(c).alias(f"decided_{c}") for c in ours]
-    wanted += [F.col("copy")[c].alias(f"decided_{c}") for c in ("queue_offset", "commit_log_offset")]
-    same = [_comparable(c).eqNullSafe(F.col(f"decided_{c}")) for c in [*ours, "queue_offset", "commit_log_offset"]]
-    return halves.join(named.select(*wanted, *payload), same).dropDuplicates(HALF_KEY).select(*halves.columns, *payload)
+    of_copy = {c: F.col("copy")[c] for c in ("queue_offset", "commit_log_offset")}
+    return _picked(halves, named.withColumns(of_copy), payload, _SAME_COPY)
 
 
-def _picked(halves: DataFrame, decided: DataFrame, payload: list[str]) -> DataFrame:
-    """Where a message landed more than once: the very row that was decided, and of equal rows one."""
-    picked = decided.select(*[F.col(c).alias(f"decided_{c}") for c in _SAME], *payload)
-    same = [_comparable(c).eqNullSafe(F.col(f"decided_{c}")) for c in _SAME]
-    found = halves.join(picked, same).dropDuplicates(HALF_KEY)
-    return found.select(*halves.columns, *payload)
+def _picked(halves: DataFrame, decided: DataFrame, payload: list[str], same: list[str]) -> DataFrame:
+    """The very half messages that were decided, by all columns of `same`, and of equal rows one."""
+    picked = decided.select(*[F.col(c).alias(f"decided_{c}") for c in same], *payload)
+    equal = [_comparable(c).eqNullSafe(F.col(f"decided_{c}")) for c in same]
+    return halves.join(picked, equal).dropDuplicates(HALF_KEY).select(*halves.columns, *payload)
 
 
 def _comparable(column: str) -> Column:

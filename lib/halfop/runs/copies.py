@@ -27,7 +27,7 @@ def arrived_marks(warehouse: Warehouse, run: Run) -> bool:
     discards = warehouse.landed_between("broker_discards", before["broker_discards"], upto["broker_discards"])
     halves = warehouse.landed_between("half_messages", before["half_messages"], upto["half_messages"])
     opened = warehouse.read("decisions", upto["decisions"]).where("open AND (copies IS NOT NULL OR orphan)")
-    if halves.schema.names and not halves.where(h.carries_a_mark(halves)).isEmpty():
+    if not halves.where(h.carries_a_mark(halves)).isEmpty():
         return True
     return not (discards.isEmpty() and opened.isEmpty())
 
@@ -129,8 +129,11 @@ class RealBroker:
 
     @property
     def _any_discards(self) -> bool:
-        i = self._inputs
-        return i.run.inputs["broker_discards"] != NO_TABLE and not self._discards.isEmpty()
+        return self._is_there("broker_discards") and not self._discards.isEmpty()
+
+    def _is_there(self, name: str) -> bool:
+        """Only real brokers fill these tables; where they don't, no job looks for rows."""
+        return self._inputs.run.inputs[name] != NO_TABLE
 
     @cached_property
     def _discards(self) -> DataFrame:
@@ -161,7 +164,7 @@ class RealBroker:
 
     @cached_property
     def _any_finals(self) -> bool:
-        return not self._finals.isEmpty()
+        return self._is_there("final_messages") and not self._finals.isEmpty()
 
     @cached_property
     def proofs(self) -> DataFrame | None:
