@@ -109,6 +109,10 @@ class RealBroker:
         """SIGTERM to the broker, which takes it 6-18 s."""
         self._end("broker", subprocess.Popen.terminate)
 
+    def signal(self, number: int) -> None:
+        """A signal to the broker, which stays ours: SIGSTOP and SIGCONT."""
+        self._processes["broker"].send_signal(number)
+
     def close(self) -> None:
         for name in list(self._processes):
             self._end(name, subprocess.Popen.kill)

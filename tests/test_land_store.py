@@ -6,6 +6,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -227,6 +228,22 @@ def test_what_is_no_store_is_refused(warehouse: Warehouse, tmp_path: Path) -> No
     for path, named in refused(tmp_path):
         with pytest.raises(InputRefused, match=named):
             land_store(warehouse, Request(str(path), BROKER, timedelta(0)), LOG)
+
+
+def test_a_store_on_another_file_system_is_copied_first(warehouse: Warehouse, store: w.Store, tmp_path: Path) -> None:
+    """Hadoop's view of a mount: as remote as a file system on this machine can be."""
+    mounted = "fs.viewfs.mounttable.brokers.link./store"
+    hadoop: Any = warehouse.spark._jsc.hadoopConfiguration()
+    hadoop.set(mounted, f"file://{store.root}")
+    try:
+        transactions(store, range(10))
+        request = Request("viewfs://brokers/store", BROKER, timedelta(0))
+        assert land_store(warehouse, request, LOG).rows_written["half_messages"] == 10
+        assert counts(warehouse) == dict(zip(TABLES, (10, 5, 0, 10), strict=True))
+        with pytest.raises(InputRefused, match="no broker's store"):
+            land_store(warehouse, replace(request, path=f"{request.path}/commitlog"), LOG)
+    finally:
+        hadoop.unset(mounted)
 
 
 def test_a_store_is_a_spark_data_source(spark: SparkSession, store: w.Store) -> None:

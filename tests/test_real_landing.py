@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import signal
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
@@ -108,6 +109,31 @@ def test_a_killed_broker_s_final_messages_prove_its_commits(spark: SparkSession,
     assert wrong(found, expected(truth)) == []
     reasons = Counter(row["reason"] for row in warehouse.read("decisions").collect())
     assert reasons["FINAL"] > 0, reasons
+
+
+def test_all_brokers_of_a_cluster_land_side_by_side(spark: SparkSession, tmp_path: Path) -> None:
+    """One of them hangs later: the other lands all the same, and what the one had is made up for when it is back."""
+    with (
+        broker(5, tmp_path / "a") as first,
+        broker(5, tmp_path / "b", {"brokerName": "broker-b", "namesrvAddr": first.namesrv}) as second,
+    ):
+        truth = first.produce(mixed(400), linger=15)
+        warehouse = Warehouse(spark, str(tmp_path / "warehouse"))
+        live(warehouse, first)
+        names = {row["broker_name"] for row in warehouse.read("half_messages").select("broker_name").collect()}
+        assert names == {"broker-a", "broker-b"}, "the producer sends to both"
+        assert wrong(reconciled(warehouse), expected(truth)) == []
+
+        truth += first.produce(mixed(400, seed=2), linger=15)
+        second.signal(signal.SIGSTOP)
+        hasty = RemotingSettings(connect_timeout=1, answer_timeout=1, give_up_after=3)
+        summary = land_broker(warehouse, BrokerRequest(hasty, NO_LAG, namesrv=first.namesrv), LOG)
+        assert (summary.status, list(summary.extra["failed_brokers"])) == (1, ["broker-b"])
+        on_first = warehouse.read("half_messages").where("broker_name = 'broker-a'").count()
+        second.signal(signal.SIGCONT)
+        live(warehouse, first)
+        assert warehouse.read("half_messages").where("broker_name = 'broker-a'").count() >= on_first
+        assert wrong(reconciled(warehouse), expected(truth)) == []
 
 
 def test_landings_follow_a_broker_that_is_at_work(spark: SparkSession, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_rows_come_back_with_their_types(runs: Warehouse) -> None:
     told = row(
         1,
         inputs={"resumes": -1},
-        slice={"number": 1, "bounds": [5], "ops_repeat": False},
+        slice={"number": 1, "bounds": [5], "ops_repeat": False, "copies": False},
         seconds={"plan": 0.5},
         owed=owed,
     )

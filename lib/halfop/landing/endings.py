@@ -34,9 +34,25 @@ class Reach:
 
 def op_rows(warehouse: Warehouse, rows: DataFrame, reach: Reach, first_landing: bool) -> DataFrame:
     """Whole op messages as rows of op_messages, but for landed_at."""
-    given = {name: F.lit(None).cast(kind) for name, kind in _NOT_GIVEN.items()}
-    split = items(rows.withColumns(given)).withColumn("source", F.lit(reach.source)).drop("outcome")
+    split = items(_given(rows, reach)).drop("outcome")
     return _ended(warehouse, split, reach, bounded=not first_landing)
+
+
+def item_rows(warehouse: Warehouse, items: DataFrame, reach: Reach, settled: bool) -> DataFrame:
+    """Items with an outcome where one is known already as rows of op_messages, but for landed_at; `settled`: of all."""
+    rows = _given(items, reach)
+    columns = [c for c in table("op_messages").written if c != "landed_at"]
+    if settled:
+        return rows.select(columns)
+    others = rows.where(F.col("outcome").isNull()).drop("outcome").localCheckpoint()
+    known = rows.where(F.col("outcome").isNotNull()).select(columns)
+    return known.unionByName(_ended(warehouse, others, reach, bounded=True))
+
+
+def _given(rows: DataFrame, reach: Reach) -> DataFrame:
+    """With all columns of an op message."""
+    nulls = {name: F.lit(None).cast(kind) for name, kind in _NOT_GIVEN.items() if name not in rows.columns}
+    return rows.withColumns(nulls).withColumn("source", F.lit(reach.source))
 
 
 def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:

@@ -39,6 +39,6 @@ def _copy(warehouse: Warehouse, path: str, target: str) -> None:
         found = [name for name in _FOLDERS if system.exists(hadoop.Path(root, name))]
         if not found:
             raise InputRefused(path, None, "no broker's store: it has no folder commitlog")
-        local = hadoop.FileSystem.getLocal(conf)
+        local = hadoop.FileSystem.getLocal(conf).getRawFileSystem()  # the other writes checksum files beside each
         for name in reversed(found):  # the queues first: what they name is then in the log
             hadoop.FileUtil.copy(system, hadoop.Path(root, name), local, hadoop.Path(target, name), False, conf)

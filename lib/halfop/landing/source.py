@@ -4,41 +4,38 @@ from __future__ import annotations
 
 import base64
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from halfop.errors import InputRefused, UsageError
 from halfop.landing.survey import SURVEY, surveyed
 from halfop.rocketmq.answers import decoded
-from halfop.rocketmq.batches import BATCH, DISCARD, FINAL, HALF, OP
+from halfop.rocketmq.batches import BATCH, HALF, KINDS, OP
+from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.client import Broker
+from halfop.rocketmq.ended import NEEDED, Ended, split
 from halfop.rocketmq.pull import Hole, QueueRange, pull
 from halfop.rocketmq.record import chain
 from halfop.rocketmq.remoting import RemotingSettings
 from halfop.rocketmq.security import Credentials
 from halfop.rocketmq.store import Plan, plan
-from halfop.rocketmq.stretch import Stretch, read
+from halfop.rocketmq.stretch import Piece, Stretch, read
 
-_TIMES = "born_timestamp TIMESTAMP, store_timestamp TIMESTAMP"
-SCHEMAS = {
-    HALF: "queue_id INT, queue_offset BIGINT, commit_log_offset BIGINT, offset_msg_id STRING, uniq_key STRING, "
-    "producer_group STRING, real_topic STRING, real_queue_id INT, tags STRING, keys STRING, flag INT, sys_flag INT, "
-    "born_timestamp TIMESTAMP, born_host STRING, store_timestamp TIMESTAMP, store_host STRING, reconsume_times INT, "
-    "body BINARY, properties MAP<STRING,STRING>, record_size INT",
-    OP: f"queue_id INT, queue_offset BIGINT, physical_offset BIGINT, tag STRING, body STRING, {_TIMES}",
-    FINAL: "physical_offset BIGINT, prepared_transaction_offset BIGINT, topic STRING, queue_id INT, "
-    "queue_offset BIGINT, uniq_key STRING, store_timestamp TIMESTAMP",
-    DISCARD: "physical_offset BIGINT, queue_id INT, queue_offset BIGINT, uniq_key STRING, producer_group STRING, "
-    "born_timestamp TIMESTAMP, check_times INT, store_timestamp TIMESTAMP",
-}
-_SURVEY = "survey"
-_HOLE = "hole_from BIGINT, hole_to BIGINT"
+_NOTHING = chain(b"").records
+_BATCHES: dict[str, pa.RecordBatch] = {kind: batch(_NOTHING) for kind, batch in BATCH.items()}
+# For land store alone: a stretch in one row, and ops as items with their outcomes.
+SURVEYED, ENDED = "survey", "ended"
+_SCHEMAS = {kind: batch.schema for kind, batch in _BATCHES.items()}
+_SCHEMAS |= {SURVEYED: SURVEY, ENDED: split(_BATCHES[OP]).schema.append(pa.field("outcome", pa.string()))}
+_HOLES = ("hole_from", "hole_to")
 _OFFSETS_A_TASK = 200_000
 T = TypeVar("T")
 
@@ -59,13 +56,15 @@ class RocketMQ(DataSource):
     def name(cls) -> str:
         return "rocketmq"
 
-    def schema(self) -> str:
+    def schema(self) -> StructType:
         kind = self.options.get("kind", HALF)
-        if kind not in (*SCHEMAS, _SURVEY):
-            raise UsageError(f"kind {kind!r} of format rocketmq: expected one of {', '.join(SCHEMAS)}")
-        if kind == _SURVEY:
-            return SURVEY
-        return f"{SCHEMAS[kind]}, {_HOLE}" if "queues" in self.options else SCHEMAS[kind]
+        if kind not in _SCHEMAS:
+            raise UsageError(f"kind {kind!r} of format rocketmq: expected one of {', '.join(KINDS)}")
+        columns = _SCHEMAS[kind]
+        if "queues" in self.options:
+            for name in _HOLES:
+                columns = columns.append(pa.field(name, pa.int64()))
+        return from_arrow_schema(columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return QueueReader(self.options) if "queues" in self.options else StoreReader(self.options)
@@ -77,7 +76,7 @@ class StoreReader(DataSourceReader):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._kind = options.get("kind", HALF)
         self._skip = options.get("skipcorrupt", options.get("skipCorrupt", "false")).lower() == "true"
-        self._plan, self._path = options.get("plan"), options.get("path")
+        self._plan, self._path, self._far = options.get("plan"), options.get("path"), options.get("far")
 
     def partitions(self) -> list[InputPartition]:
         if self._plan is None and self._path is None:
@@ -90,14 +89,26 @@ class StoreReader(DataSourceReader):
             partition, Part
         ):  # a store without a record has no stretch, and Spark makes a task of its own
             return
-        if self._kind == _SURVEY:
+        if self._kind == SURVEYED:
             yield surveyed(partition.stretch, self._skip)
-            return
-        for piece in read(partition.stretch, [self._kind], self._skip):
+        elif self._kind == ENDED:
+            yield from self._ended(partition.stretch)
+        else:
+            for piece in self._pieces(partition.stretch, [self._kind]):
+                yield from piece.batches.values()
+
+    def _ended(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+        ended = Ended(stretch.start, None if self._far is None else unpacked(self._far, np.ndarray))
+        for piece in self._pieces(stretch, NEEDED):
+            ended.see(piece.batches, bool(piece.faults))
+        yield from ended.items()
+
+    def _pieces(self, stretch: Stretch, kinds: Sequence[str]) -> Iterator[Piece]:
+        for piece in read(stretch, kinds, self._skip):
             if piece.faults and not self._skip:
                 fault = piece.faults[0]
                 raise InputRefused(fault.file, fault.offset, fault.text)
-            yield from piece.batches.values()
+            yield piece
 
 
 @dataclass(frozen=True)
@@ -146,19 +157,19 @@ def _parts(asked: QueueRange) -> Iterator[QueueRange]:
 
 
 def _hole(kind: str, asked: QueueRange, hole: Hole) -> pa.RecordBatch:
-    empty = BATCH[kind](chain(b"").records)
+    empty = _BATCHES[kind]
     known = {"queue_id": asked.queue, "topic": asked.topic}
     row = [pa.array([known.get(field.name)], field.type) for field in empty.schema]
     return _with_hole(pa.RecordBatch.from_arrays(row, schema=empty.schema), hole.first, hole.next)
 
 
 def _with_hole(batch: pa.RecordBatch, first: int | None, end: int | None) -> pa.RecordBatch:
-    for name, value in (("hole_from", first), ("hole_to", end)):
+    for name, value in zip(_HOLES, (first, end), strict=True):
         batch = batch.append_column(name, pa.array([value] * len(batch), pa.int64()))
     return batch
 
 
-def packed(found: Plan | Pulls) -> str:
+def packed(found: Plan | Pulls | Longs) -> str:
     """A plan as an option's text."""
     return base64.b64encode(pickle.dumps(found)).decode()
 

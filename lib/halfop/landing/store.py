@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 from halfop.errors import InputRefused
 from halfop.landing import landed, lost, progress
 from halfop.landing.check import Queue
-from halfop.landing.endings import Reach, land_again, op_rows
+from halfop.landing.endings import Reach, item_rows, land_again
 from halfop.landing.fetch import local_store
 from halfop.landing.outcomes import read_between
-from halfop.landing.source import packed
+from halfop.landing.source import ENDED, SURVEYED, packed
 from halfop.landing.survey import Survey, joined
 from halfop.rocketmq.batches import DISCARD, FINAL, HALF, OP
 from halfop.rocketmq.consumequeue import Queues, present
@@ -149,7 +149,7 @@ def _agrees(queues: Queues, queue_id: int, queue_offset: int, physical: int) -> 
 
 
 def _survey(landing: Landing, found: Plan, begin: int, skip_corrupt: bool) -> Survey:
-    rows = _load(landing, found, "survey", skip_corrupt).collect()
+    rows = _load(landing, found, SURVEYED, skip_corrupt).collect()
     return joined(rows, landing.broker, begin, skip_corrupt)
 
 
@@ -159,9 +159,9 @@ def _upto(found: Plan, end: int) -> Plan:
     return replace(found, stretches=tuple(replace(s, end=min(s.end, end), fault=None) for s in before))
 
 
-def _load(landing: Landing, found: Plan, kind: str, skip_corrupt: bool) -> DataFrame:
+def _load(landing: Landing, found: Plan, kind: str, skip_corrupt: bool, **options: str) -> DataFrame:
     reader = landing.warehouse.spark.read.format("rocketmq").option("kind", kind).option("plan", packed(found))
-    return reader.option("skipCorrupt", str(skip_corrupt)).load()
+    return reader.option("skipCorrupt", str(skip_corrupt)).options(**options).load()
 
 
 # ---- the commits, in their order ----
@@ -217,15 +217,23 @@ def _append(landing: Landing, part: Part, kind: str, table: str, first: int) -> 
     marker = landing.warehouse.marker(table, part.app)
     if marker >= part.mark:
         return
-    rows = _load(landing, part.plan, kind, landing.request.skip_corrupt)
+    rows = _rows(landing, part, kind)
     place = "commit_log_offset" if kind == HALF else "physical_offset"
     rows = rows.where(F.col(place) >= marker) if marker > part.start else rows
     rows = rows.withColumn("broker_name", F.lit(landing.broker))
     if kind == OP:
-        rows = op_rows(landing.warehouse, rows, _reach(landing, first), first_landing=part.start == first)
+        settled = not part.survey.unsettled and not len(part.survey.far)
+        rows = item_rows(landing.warehouse, rows, _reach(landing, first), settled)
     rows = rows.withColumn("landed_at", F.timestamp_micros(F.lit(landing.landed_at)))
     landing.warehouse.append_once(table, rows, part.app, part.mark)
     landing.written[table] = landing.written.get(table, 0) + part.survey.rows[kind]
+
+
+def _rows(landing: Landing, part: Part, kind: str) -> DataFrame:
+    skip_corrupt = landing.request.skip_corrupt
+    if kind == OP:
+        return _load(landing, part.plan, ENDED, skip_corrupt, far=packed(part.survey.far))
+    return _load(landing, part.plan, kind, skip_corrupt)
 
 
 def _queues(landing: Landing, survey: Survey) -> set[Queue]:

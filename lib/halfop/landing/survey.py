@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Row
 
 from halfop.landing.check import Queue, Span
 from halfop.rocketmq.batches import KINDS
+from halfop.rocketmq.buffers import Longs
+from halfop.rocketmq.ended import Ended
 from halfop.rocketmq.fault import Fault
 from halfop.rocketmq.stretch import Stretch, read
 
-SURVEY = (
-    "start BIGINT, end BIGINT, records BIGINT, newest BIGINT, "
-    "faults ARRAY<STRUCT<code:STRING,file:STRING,offset:BIGINT,physical:BIGINT,lost_until:BIGINT,text:STRING>>, "
-    "spans ARRAY<STRUCT<kind:STRING,queue_id:INT,low:BIGINT,high:BIGINT,rows:BIGINT,newest:BIGINT>>"
-)
 _MOST_FAULTS = 10_000
 _FAULT = pa.struct(
     {"code": pa.string(), "file": pa.string(), "offset": pa.int64(), "physical": pa.int64()}
@@ -26,9 +24,9 @@ _FAULT = pa.struct(
 )
 _LONGS = dict.fromkeys(("low", "high", "rows", "newest"), pa.int64())
 _SPAN = pa.struct({"kind": pa.string(), "queue_id": pa.int32()} | _LONGS)
-_ROW = pa.schema(
-    dict.fromkeys(("start", "end", "records", "newest"), pa.int64())
-    | {"faults": pa.list_(_FAULT), "spans": pa.list_(_SPAN)}
+SURVEY = pa.schema(
+    dict.fromkeys(("start", "end", "records", "newest", "unsettled"), pa.int64())
+    | {"faults": pa.list_(_FAULT), "spans": pa.list_(_SPAN), "far": pa.list_(pa.int64())}
 )
 
 
@@ -37,16 +35,19 @@ def surveyed(stretch: Stretch, skip_corrupt: bool) -> pa.RecordBatch:
     records, newest, end = 0, None, stretch.start
     faults: list[Fault] = []
     spans: list[dict[str, object]] = []
+    ended = Ended(stretch.start)
     for piece in read(stretch, KINDS, skip_corrupt):
+        ended.see(piece.batches, bool(piece.faults))
         records, end = records + piece.records, piece.end
         newest = max((n for n in (newest, piece.newest_store_ms) if n is not None), default=None)
         faults += piece.faults
         spans += [span for kind, batch in piece.batches.items() for span in _spans(kind, batch)]
         if len(faults) > _MOST_FAULTS:
             break
-    row = {"start": stretch.start, "end": end, "records": records, "newest": newest}
-    shown = [asdict(fault) for fault in faults]
-    return pa.RecordBatch.from_pylist([row | {"faults": shown, "spans": _joined(spans)}], schema=_ROW)
+    row: dict[str, object] = {"start": stretch.start, "end": end, "records": records, "newest": newest}
+    row |= {"faults": [asdict(fault) for fault in faults], "spans": _joined(spans)}
+    row |= {"far": ended.reaching_back, "unsettled": sum(items["outcome"].null_count for items in ended.items())}
+    return pa.RecordBatch.from_pylist([row], schema=SURVEY)
 
 
 def _spans(kind: str, batch: pa.RecordBatch) -> list[dict[str, object]]:
@@ -76,7 +77,8 @@ def _joined(spans: list[dict[str, object]]) -> list[dict[str, object]]:
 class Survey:
     """What all stretches hold, up to the first fault: that alone is a consistent beginning of the log.
 
-    Where faults are skipped, `faults` are all of them, else the first one.
+    Where faults are skipped, `faults` are all of them, else the first one. `far`: half messages whose final messages
+    stand in a later stretch; `unsettled`: op messages' items whose outcome their own stretch does not tell.
     """
 
     end: int
@@ -85,6 +87,8 @@ class Survey:
     faults: tuple[Fault, ...]
     spans: dict[str, dict[Queue, Span]]
     rows: dict[str, int]
+    far: Longs
+    unsettled: int
 
 
 def joined(rows: Iterable[Row], broker_name: str, start: int, skip_corrupt: bool) -> Survey:
@@ -103,9 +107,6 @@ def joined(rows: Iterable[Row], broker_name: str, start: int, skip_corrupt: bool
         counts[found.kind] += found.rows
     end = faults[0].physical if faults and not skip_corrupt else ordered[-1].end if ordered else start
     newest = max((row.newest for row in ordered if row.newest is not None), default=None)
-    return Survey(end, sum(row.records for row in ordered), newest, faults, spans, counts)
-
-
-def lost(faults: Sequence[Fault]) -> list[tuple[int, int]]:
-    """The physical ranges that skipped faults lose."""
-    return [(fault.physical, fault.lost_until) for fault in faults]
+    far = np.unique(np.array([place for row in ordered for place in row.far], np.int64))
+    unsettled = sum(row.unsettled for row in ordered)
+    return Survey(end, sum(row.records for row in ordered), newest, faults, spans, counts, far, unsettled)

@@ -10,22 +10,31 @@ import pyarrow as pa
 COMPRESSED, _TYPE_MASK = 0x1, 0x700
 FLAGS = COMPRESSED | _TYPE_MASK
 _LZ4, _ZSTD = 0x100, 0x200
+# A few bytes can be made to swell to any size; a broker takes 4 MiB as it comes.
+_MOST_BYTES = 128 << 20
 
 
-def decompressed(body: bytes, sys_flag: int) -> bytes:
-    """The body as the producer gave it; one that is not what its flag says stays as it is."""
-    if not sys_flag & COMPRESSED:
-        return body
+def decompressed(body: bytes, sys_flag: int) -> bytes | None:
+    """A compressed body as the producer gave it; None where it is not what its flag says, or swells beyond measure."""
     try:
-        return _UNDO.get(sys_flag & _TYPE_MASK, zlib.decompress)(body)
+        content = _UNDO.get(sys_flag & _TYPE_MASK, _inflated)(body)
     except (zlib.error, pa.ArrowException, OSError, EOFError):
-        return body
+        return None
+    return None if len(content) > _MOST_BYTES else content
+
+
+def _inflated(body: bytes) -> bytes:
+    stream = zlib.decompressobj()
+    content = stream.decompress(body, _MOST_BYTES + 1)
+    if not stream.eof and len(content) <= _MOST_BYTES:
+        raise EOFError
+    return content
 
 
 def _by(codec: str) -> Callable[[bytes], bytes]:
     def undo(body: bytes) -> bytes:
         with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:
-            content: bytes = stream.read()
+            content: bytes = stream.read(_MOST_BYTES + 1)
         return content
 
     return undo

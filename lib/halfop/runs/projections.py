@@ -11,7 +11,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import BinaryType
 
 from halfop.rocketmq import names
-from halfop.rocketmq.compression import FLAGS, decompressed
+from halfop.rocketmq.compression import COMPRESSED, FLAGS, decompressed
 from halfop.runs.record import Run
 
 # A column of half_messages or of the payload by name, or an expression over them.
@@ -26,16 +26,16 @@ _AS_LANDED = ["born_timestamp", "born_host", "store_timestamp", "store_host", "r
 
 def projections(run: Run) -> dict[str, Projection]:
     """Columns by decision."""
-    plain = run.settings.topics.decompress
+    undone = _decompressed() if run.settings.topics.decompress else None
     run_id, now = F.lit(run.run_id).cast("bigint"), F.lit(run.now)
     request = F.sha2(F.concat_ws("/", F.lit(run.run_id), "broker_name", "queue_id", "queue_offset"), 256)
     return {
         "COMMIT": _same("broker_name", *_AS_LANDED)
         | {
-            "body": _decompressed() if plain else "body",
+            "body": "body" if undone is None else F.coalesce(undone, "body"),
             "topic": "real_topic",
             "queue_id": "real_queue_id",
-            "sys_flag": _committed_flag(names.TRANSACTION_TYPE_MASK | (FLAGS if plain else 0)),
+            "sys_flag": _committed_flag(undone),
             "prepared_transaction_offset": "commit_log_offset",
             "transaction_id": "uniq_key",
             "properties": _delivered_properties(),
@@ -80,7 +80,9 @@ def _same(*columns: str) -> dict[str, str | Column]:
 
 
 def _decompressed() -> Column:
-    """The body without its compression. Only where the user wants it, for each row passes through Python."""
+    """The body without its compression, null where it has none or it cannot be undone. Only where the user wants it,
+    for each row passes through Python.
+    """
     undo = arrow_udf(_undone, BinaryType())  # type: ignore[call-overload]
     column: Column = undo("body", F.coalesce("sys_flag", F.lit(0)))
     return column
@@ -88,12 +90,17 @@ def _decompressed() -> Column:
 
 def _undone(bodies: pa.Array, flags: pa.Array) -> pa.Array:
     rows = zip(bodies.to_pylist(), flags.to_pylist(), strict=True)
-    return pa.array([body if body is None else decompressed(body, flag) for body, flag in rows], pa.binary())
+    return pa.array(
+        [None if body is None or not flag & COMPRESSED else decompressed(body, flag) for body, flag in rows],
+        pa.binary(),
+    )
 
 
-def _committed_flag(cleared_bits: int) -> Column:
-    cleared = F.coalesce("sys_flag", F.lit(0)).bitwiseAND(F.lit(~cleared_bits))
-    return cleared.bitwiseOR(F.lit(names.TRANSACTION_COMMIT))
+def _committed_flag(undone: Column | None) -> Column:
+    flag = F.coalesce("sys_flag", F.lit(0)).bitwiseAND(F.lit(~names.TRANSACTION_TYPE_MASK))
+    if undone is not None:
+        flag = F.when(undone.isNotNull(), flag.bitwiseAND(F.lit(~FLAGS))).otherwise(flag)
+    return flag.bitwiseOR(F.lit(names.TRANSACTION_COMMIT))
 
 
 def _delivered_properties() -> Column:

@@ -1,0 +1,68 @@
+"""Real processes of jobs, and their deaths: each in a process group of its own, which SIGKILL ends as a whole."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from dying import COMMITS
+
+_ROOT = Path(__file__).parents[1]
+_FAST = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
+_SPARK = ("spark.ui.enabled=false", "spark.sql.shuffle.partitions=1", "spark.databricks.delta.snapshotPartitions=1")
+_MOST_SECONDS = 600
+KILLED = -signal.SIGKILL
+
+
+def job(*command: str) -> subprocess.Popen[str]:
+    """A job as a user starts it."""
+    options = [part for conf in (*_SPARK, "spark.driver.memory=1g") for part in ("--conf", conf)]
+    return _started("./spark-submit.sh", *options, *command)
+
+
+def dying(when: str, number: int, *command: str) -> subprocess.Popen[str]:
+    """A job that dies `before` or `after` its commit of that number, on its own."""
+    return _started("./spark-submit.sh", "exec", "python", "tests/dying.py", when, str(number), *command)
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """Its status, negative where a signal ended it, and what it said."""
+    with process:
+        said, _ = process.communicate(timeout=_MOST_SECONDS)
+    return process.returncode, said
+
+
+def killed_after(seconds: float, command: Sequence[str]) -> bool:
+    """Whether it was still at work then."""
+    process = job(*command)
+    try:
+        process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    return process.returncode == KILLED
+
+
+def commits(*command: str) -> int:
+    """How many commits a job does that nobody kills; it is done then."""
+    status, said = ended(dying("never", 0, *command))
+    assert status == 0, said
+    (number,) = re.findall(rf"^{COMMITS}(\d+)$", said, re.MULTILINE)
+    return int(number)
+
+
+def _started(*command: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command,
+        cwd=_ROOT,
+        env=os.environ | _FAST,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )

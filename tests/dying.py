@@ -1,0 +1,72 @@
+"""Submitted in place of a job: runs it, and kills its whole process group with SIGKILL at a commit. Nothing in the
+project knows of it: the calls that commit are wrapped from here.
+
+dying.py before|after N JOB [job options]; N counts commits from 1. `never 0` counts them and says how many there were.
+"""
+
+from __future__ import annotations
+
+import os
+import runpy
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from delta.tables import DeltaMergeBuilder, DeltaTableBuilder
+from halfop.warehouse.delta_log import DeltaLog
+from pyspark.sql import DataFrameWriter
+
+COMMITS = "commits of this job: "
+_COMMITTING: list[tuple[type, str]] = [
+    (DataFrameWriter, "save"),
+    (DeltaMergeBuilder, "execute"),
+    (DeltaTableBuilder, "execute"),
+    (DeltaLog, "create"),
+    (DeltaLog, "commit_files"),
+]
+
+
+class Death:
+    """The commits that are still to go. Several threads commit."""
+
+    def __init__(self, when: str, number: int) -> None:
+        self._when, self._number, self.count, self._lock = when, number, 0, Lock()
+
+    def wrap(self, owner: Any, name: str) -> None:
+        real: Callable[..., Any] = getattr(owner, name)
+
+        def commit(*args: Any, **kwargs: Any) -> Any:
+            with self._lock:
+                self.count += 1
+                mine = self.count == self._number
+            if mine and self._when == "before":
+                kill()
+            done = real(*args, **kwargs)
+            if mine and self._when == "after":
+                kill()
+            return done
+
+        setattr(owner, name, commit)
+
+
+def kill() -> None:
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def main() -> None:
+    when, number, job, *options = sys.argv[1:]
+    death = Death(when, int(number))
+    for owner, name in _COMMITTING:
+        death.wrap(owner, name)
+    sys.argv = [job, *options]
+    try:
+        runpy.run_path(str(Path(__file__).parents[1] / "jobs" / f"{job}.py"), run_name="__main__")
+    finally:
+        print(f"{COMMITS}{death.count}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

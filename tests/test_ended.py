@@ -1,0 +1,124 @@
+"""Outcomes that a stretch of the log tells by itself: never another one than the whole log tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from halfop.rocketmq import commitlog
+from halfop.rocketmq.ended import NEEDED, Ended, split
+from halfop.rocketmq.store import plan
+from halfop.rocketmq.stretch import Stretch, read
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from store_writer import Store, final, half, op
+from test_op_bodies import BODIES, NUMBERS
+
+Items = list[tuple[int, int, str | None]]  # op's queue offset, half offset, outcome
+
+
+def bodies(rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
+    body, tag = zip(*rows, strict=True)
+    columns = {"at": pa.array(range(len(rows))), "body": pa.array(body, pa.string()), "tag": pa.array(tag, pa.string())}
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def test_bodies_are_split_as_those_of_files_are() -> None:
+    whole = [(given[:2], rows) for given, rows in BODIES if given[2] is None and given[3] is None]
+    made = split(bodies([given for given, _ in whole])).to_pylist()
+    found = [(row["at"], row["item"], row["body"], row["half_offset"]) for row in made]
+    assert found == [(at, *row[:3]) for at, (_, rows) in enumerate(whole) for row in rows]
+
+
+def test_offsets_are_read_as_those_of_files_are() -> None:
+    texts = {text: number for text, number in NUMBERS.items() if text}
+    made = split(bodies([(text, "d") for text in texts]))
+    assert dict(zip(made["body"].to_pylist(), made["half_offset"].to_pylist(), strict=True)) == texts
+
+
+def test_no_op_has_no_items() -> None:
+    assert len(split(bodies([("5", "d")]).slice(0, 0))) == 0
+
+
+# ---- outcomes ----
+
+HALVES, OTHER_KEY = 12, "other"
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("half"), st.integers(0, 1)),
+        st.tuples(st.sampled_from(["final", OTHER_KEY, "op"]), st.integers(0, HALVES - 1)),
+        st.tuples(st.just("ops"), st.integers(2, HALVES)),
+    ),
+    min_size=1,
+    max_size=40,
+)
+
+
+def written(store: Store, steps: list[tuple[str, int]]) -> tuple[dict[tuple[int, int], int], set[int]]:
+    """Half messages by queue and offset, and those that the log says were committed."""
+    places: dict[tuple[int, int], int] = {}
+    keys: dict[int, int] = {}
+    committed: set[int] = set()
+    for step, n in steps:
+        if step == "half":
+            place = store.append(half(len(places), queue_id=n))
+            keys[place] = len(places)
+            places[n, store.next_offsets["RMQ_SYS_TRANS_HALF_TOPIC", n] - 1] = place
+        elif step == "op":
+            store.append(op(f"{n},", queue_id=n % 2))
+        elif step == "ops":
+            store.append(op("".join(f"{each}," for each in range(n)), queue_id=n % 2))
+        else:
+            place = sorted(keys)[n % len(keys)] if keys else 0
+            store.append(final(keys.get(place, 0) + (100 if step == OTHER_KEY else 0), place))
+            committed |= {place} if keys and step == "final" else set()
+    return places, committed
+
+
+def ended(stretch: Stretch, far: set[int], gap: bool = False) -> tuple[set[int], list[dict[str, object]]]:
+    found = Ended(stretch.start, np.array(sorted(far), np.int64))
+    for piece in read(stretch, NEEDED):
+        found.see(piece.batches, gap)
+    return set(found.reaching_back.tolist()), [row for items in found.items() for row in items.to_pylist()]
+
+
+@settings(deadline=None, max_examples=80)
+@given(steps=STEPS, size=st.sampled_from([1, 700, 2000, 1 << 20]), gap=st.booleans())
+def test_a_stretch_tells_what_the_whole_log_tells(steps: list[tuple[str, int]], size: int, gap: bool) -> None:
+    with TemporaryDirectory() as folder:
+        store = Store(Path(folder) / "store", file_size=8192)
+        places, committed = written(store, steps)
+        stretches = plan(store.root, size=size).stretches
+        far = set().union(*(ended(stretch, set())[0] for stretch in stretches)) if stretches else set()
+        for stretch in stretches:
+            _, rows = ended(stretch, far, gap)
+            for row in rows:
+                place = places.get((int(str(row["queue_id"])), int(str(row["half_offset"]))))
+                here = place is not None and stretch.start <= place < stretch.end
+                if row["outcome"] is not None:
+                    assert here
+                    assert row["outcome"] == ("COMMIT" if place in committed else "ROLLBACK")
+                    assert not gap or row["outcome"] == "COMMIT"
+                elif here and not gap:
+                    assert place in far or any(step == OTHER_KEY for step, _ in steps), "settled where it can be"
+
+
+def test_one_stretch_settles_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commitlog, "WINDOW", 1500)
+    store = Store(tmp_path / "store")
+    place = store.append(half(0))
+    store.append(half(1))
+    store.append(final(0, place))
+    store.append(op("0,1,"))
+    (stretch,) = plan(store.root).stretches
+    assert [(row["half_offset"], row["outcome"]) for row in ended(stretch, set())[1]] == [
+        (0, "COMMIT"),
+        (1, "ROLLBACK"),
+    ]
+    back = replace(stretch, start=place + store.size(place))
+    assert ended(back, set())[0] == {place}

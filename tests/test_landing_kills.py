@@ -1,0 +1,128 @@
+"""Landing killed for real, by SIGKILL at each of its commits and at any moment: no row twice, none missing."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import store_writer as w
+from crash import KILLED, commits, dying, ended, job, killed_after
+from halfop.landing.source import register
+from halfop.warehouse.tables import Warehouse
+from pyspark.sql import SparkSession
+from real_broker import Plan, broker
+
+TABLES = ("half_messages", "final_messages", "broker_discards", "op_messages")
+AT_RANDOM = 6
+pytestmark = pytest.mark.timeout(2400)
+
+
+@pytest.fixture(autouse=True)
+def _source(spark: SparkSession) -> None:
+    register(spark)
+
+
+def written(store: w.Store, numbers: range) -> None:
+    first = store.next_offsets.get(w.HALF_QUEUE, 0)
+    places = [store.append(w.half(n)) for n in numbers]
+    for n, place in zip(numbers, places, strict=True):
+        if n % 3:
+            store.append(w.final(n, place))
+    store.append(w.discard(numbers[0]))
+    store.append(w.op("".join(f"{first + i}," for i in range(len(numbers)))))
+
+
+def content(warehouse: Warehouse) -> dict[str, Counter[str]]:
+    """All rows but for when they landed."""
+    rows = {name: warehouse.read(name).drop("landed_at").collect() for name in TABLES}
+    return {name: Counter(str(row) for row in found) for name, found in rows.items()}
+
+
+def progress(warehouse: Warehouse) -> set[tuple[object, ...]]:
+    columns = ("broker_name", "topic", "queue_id", "next_offset", "first_offset")
+    return {tuple(row[c] for c in columns) for row in warehouse.rows("landing_progress")}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> w.Store:
+    store = w.Store(tmp_path / "store")
+    written(store, range(60))
+    return store
+
+
+def landing(store: w.Store, warehouse: Path) -> list[str]:
+    return ["land", "store", "--path", str(store.root), "--warehouse", str(warehouse)]
+
+
+def fresh(tmp_path: Path) -> Iterator[Path]:
+    number = 0
+    while True:
+        number += 1
+        yield tmp_path / f"warehouse-{number}"
+
+
+@pytest.mark.slow
+def test_a_store_s_landing_killed_at_every_commit(spark: SparkSession, tmp_path: Path, store: w.Store) -> None:
+    """The log has grown when it is repeated."""
+    folders = fresh(tmp_path)
+    number = commits(*landing(store, next(folders)))
+    assert number >= len(TABLES)
+    killed = [next(folders) for _ in range(number)]
+    for at, folder in enumerate(killed, 1):
+        status, said = ended(dying("after", at, *landing(store, folder)))
+        assert status == KILLED, said
+    written(store, range(60, 80))
+    undisturbed = next(folders)
+    for folder in [undisturbed, *killed]:
+        assert ended(job(*landing(store, folder)))[0] == 0
+    wanted = Warehouse(spark, str(undisturbed))
+    for at, folder in enumerate(killed, 1):
+        found = Warehouse(spark, str(folder))
+        assert content(found) == content(wanted), f"killed behind commit {at}"
+        assert progress(found) == progress(wanted), f"killed behind commit {at}"
+
+
+@pytest.mark.slow
+def test_a_store_s_landing_killed_at_any_moment(spark: SparkSession, tmp_path: Path, store: w.Store) -> None:
+    """One warehouse, killed again and again while the log grows."""
+    chance = random.Random(20_251_122)
+    warehouse, undisturbed = tmp_path / "killed", tmp_path / "undisturbed"
+    killed = 0
+    for n in range(AT_RANDOM):
+        killed += killed_after(chance.uniform(4, 25), landing(store, warehouse))
+        written(store, range(60 + n * 10, 70 + n * 10))
+    for folder in (warehouse, undisturbed):
+        assert ended(job(*landing(store, folder)))[0] == 0
+    assert killed > 0
+    assert content(Warehouse(spark, str(warehouse))) == content(Warehouse(spark, str(undisturbed)))
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("version", [5, 4])
+def test_a_broker_s_landing_killed_at_every_commit(spark: SparkSession, tmp_path: Path, version: int) -> None:
+    """The broker has more when it is repeated: what was set out for lands first, then what is new."""
+    folders = fresh(tmp_path)
+    with broker(version, tmp_path / "broker") as running:
+        plans = [Plan(f"topic-{n % 3}", "CRU"[n % 3]) for n in range(90)]
+        running.produce(plans, linger=5)
+        command = ["land", "broker", "--namesrv", running.namesrv, "--warehouse"]
+        number = commits(*command, str(next(folders)))
+        killed = [next(folders) for _ in range(number)]
+        for at, folder in enumerate(killed, 1):
+            status, said = ended(dying("after", at, *command, str(folder)))
+            assert status == KILLED, said
+        running.produce(plans, linger=30)
+        undisturbed = next(folders)
+        for folder in [undisturbed, *killed]:
+            assert ended(job(*command, str(folder)))[0] == 0
+    wanted = content(Warehouse(spark, str(undisturbed)))
+    for at, folder in enumerate(killed, 1):
+        found = content(Warehouse(spark, str(folder)))
+        for name in TABLES:
+            twice = [row for row, n in found[name].items() if n > 1]
+            assert twice == [], f"{name}, killed behind commit {at}"
+            missing = wanted[name] - found[name]
+            assert not missing, f"{name}, killed behind commit {at}: {sum(missing.values())} rows"
