@@ -1,4 +1,4 @@
-"""`land store` of many half messages and their ops, against a plain copy of the same rows from Parquet to Delta.
+"""`land store` of half messages, their final messages and ops, against a plain copy of the rows from Parquet to Delta.
 
 bench/run store [--rows 700000] [--rounds 2]
 """
@@ -26,6 +26,7 @@ from pyspark.sql import SparkSession
 
 FILE = 256 << 20
 BLANK = 0xCBD43194
+TABLES = ("half_messages", "final_messages", "op_messages")
 BATCH = 800  # half messages that one op message ends
 
 
@@ -38,12 +39,13 @@ class Message(NamedTuple):
     properties: bytes
     flag: int = 0
     prepared: int = 0
+    born: int = 0
 
     def at(self, offset: int, physical: int) -> bytes:
         body, topic, properties = self.body, self.topic, self.properties
         crc, size = zlib.crc32(body) & 0x7FFFFFFF, 88 + len(body) + 1 + len(topic) + 2 + len(properties)
         head = struct.pack(">iIiiiqqi", size, 0xDAA320A7, crc, self.queue, 0, offset, physical, self.flag)
-        times = struct.pack(">q4siq4si", 10**12 + physical, bytes(4), 1, 10**12 + physical, bytes(4), 2)
+        times = struct.pack(">q4siq4si", 10**12 + self.born, bytes(4), 1, 10**12 + physical, bytes(4), 2)
         rest = struct.pack(">iqi", 0, self.prepared, len(body)) + body + bytes([len(topic)]) + topic
         return head + times + rest + struct.pack(">h", len(properties)) + properties
 
@@ -91,7 +93,7 @@ def write_store(root: Path, rows: int, body_size: int) -> None:
             place = writer.append("RMQ_SYS_TRANS_HALF_TOPIC", 0, lambda _, at, n=n, body=body: half(n, at, body))
             if n % 5 < 3:
                 properties = f"UNIQ_KEY\x01{n:032X}\x02TRAN_MSG\x01true\x02".encode()
-                final = Message(b"orders", n % 4, body, properties, 8, place)
+                final = Message(b"orders", n % 4, body, properties, 8, place, n)
                 writer.append("orders", n % 4, final.at)
         ended = "".join(f"{n}," for n in block).encode()
         op = Message(b"RMQ_SYS_TRANS_OP_HALF_TOPIC", 0, ended, b"TAGS\x01d\x02")
@@ -115,7 +117,7 @@ def landed(spark: SparkSession, store: Path, folder: str) -> tuple[float, dict[s
 
 def copied(spark: SparkSession, source: str, folder: str) -> float:
     def copy() -> None:
-        for name in ("half_messages", "op_messages"):
+        for name in TABLES:
             spark.read.parquet(f"{source}/{name}").write.format("delta").save(f"{folder}/{name}")
 
     return timed(copy)
@@ -129,7 +131,7 @@ def rounds(spark: SparkSession, store: Path, work: Path, number: int) -> Iterato
     for n in range(number):
         took, seconds = landed(spark, store, str(work / f"landed-{n}"))
         if n == 0:
-            for name in ("half_messages", "op_messages"):
+            for name in TABLES:
                 spark.read.format("delta").load(f"{work}/landed-0/{name}").write.parquet(f"{source}/{name}")
             copied(spark, source, str(work / "copy-warm"))
         plain = copied(spark, source, str(work / f"copy-{n}"))

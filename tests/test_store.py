@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from halfop.errors import InputRefused
 from halfop.rocketmq import commitlog
+from halfop.rocketmq.batches import BATCH
 from halfop.rocketmq.store import plan
 from halfop.rocketmq.stretch import read
 from store_reader import SMALL, filled, read_all
@@ -47,7 +48,7 @@ def test_stretches_are_about_as_long_as_asked(store: Store) -> None:
 
 
 def test_only_the_asked_kinds(store: Store) -> None:
-    batches = [piece.batches for each in plan(store.root).stretches for piece in read(each, ["op"])]
+    batches = [piece.batches for each in plan(store.root).stretches for piece in read(each, {"op": BATCH["op"]})]
     bodies = [row["body"] for each in batches if each for row in each["op"].to_pylist()]
     assert bodies == [f"{n}," for n in range(0, 40, 5)]
     assert {kind for each in batches for kind in each} == {"op"}

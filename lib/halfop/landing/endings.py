@@ -10,10 +10,12 @@ from pyspark.sql import functions as F
 
 from halfop.landing.ops import items
 from halfop.landing.outcomes import with_outcomes
+from halfop.rules.words import HALF_KEY, QUEUE
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
 
 _KEY = ["broker_name", "queue_id", "queue_offset", "item", "source"]
+_FEW = 200_000
 _NOT_GIVEN = {"from_check": "boolean", "producer_group": "string", "tran_state_table_offset": "bigint"}
 _NOT_GIVEN |= {"commit_log_offset": "bigint", "uniq_key": "string", "half_offset": "bigint", "item": "int"}
 _NOT_GIVEN |= {"outcome": "string", "outcomes": "map<string,string>"}
@@ -86,9 +88,20 @@ def _ended(warehouse: Warehouse, split: DataFrame, reach: Reach, bounded: bool) 
 
 def _near(split: DataFrame, halves: DataFrame, finals: DataFrame) -> tuple[DataFrame, DataFrame]:
     """The half messages that the items may name, and the final messages that may be theirs."""
-    named = split.agg(F.min("half_offset").alias("low"), F.max("half_offset").alias("high")).collect()[0]
+    places = [F.min("half_offset").alias("low"), F.max("half_offset").alias("high"), F.count("*").alias("rows")]
+    named = split.agg(*places).collect()[0]
     if named["low"] is None:
         return halves.limit(0), finals.limit(0)
     halves = halves.where(F.col("queue_offset").between(named["low"], named["high"]))
+    if named["rows"] <= _FEW:
+        return _just_those(split, halves, finals)
     lowest = halves.agg(F.min("commit_log_offset").alias("low")).collect()[0]["low"]
     return halves, finals.limit(0) if lowest is None else finals.where(F.col("prepared_transaction_offset") >= lowest)
+
+
+def _just_those(split: DataFrame, halves: DataFrame, finals: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Where the items are few: they may lie far apart, with millions of others between."""
+    keys = split.select(*QUEUE, F.col("half_offset").alias("queue_offset")).distinct()
+    halves = halves.join(F.broadcast(keys), HALF_KEY, "left_semi").localCheckpoint()
+    places = halves.select(F.col("commit_log_offset").alias("prepared_transaction_offset"))
+    return halves, finals.join(F.broadcast(places), "prepared_transaction_offset", "left_semi")

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Sequence
 from pyspark.sql import functions as F
 
 from halfop.landing.check import Checked, Queue
+from halfop.landing.progress import TABLE as PROGRESS
+from halfop.landing.progress import micros
 from halfop.landing.sources import InputFile
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 
@@ -38,13 +40,11 @@ def record(warehouse: Warehouse, files: Iterable[InputFile], checked: Iterable[C
 
 def next_instant(warehouse: Warehouse) -> int:
     """The wall clock in epoch microseconds, or just above the last landing where the clock has gone back."""
-    instants = [_newest(warehouse, name) for name in (TABLE, "landing_progress")]
-    return max(time.time_ns() // 1000, *(instant + 1 for instant in instants))
-
-
-def _newest(warehouse: Warehouse, name: str) -> int:
-    newest = warehouse.read(name).agg(F.unix_micros(F.max("landed_at")).alias("newest")).first()
-    return -1 if newest is None or newest.newest is None else int(newest.newest)
+    known = [micros(row["landed_at"]) for row in warehouse.rows(PROGRESS) if row["landed_at"] is not None]
+    if warehouse.version(TABLE) != NO_TABLE:
+        newest = warehouse.read(TABLE).agg(F.unix_micros(F.max("landed_at")).alias("at")).collect()[0]["at"]
+        known += [] if newest is None else [newest]
+    return max([time.time_ns() // 1000, *(instant + 1 for instant in known)])
 
 
 def reused(warehouse: Warehouse, queues: Iterable[Queue]) -> list[Queue]:

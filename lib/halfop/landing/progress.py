@@ -130,9 +130,8 @@ def op_queues(warehouse: Warehouse) -> set[Queue]:
 
 
 def queues(warehouse: Warehouse) -> set[tuple[str, str, int]]:
-    """The rows there are; one a queue and topic, so it may be collected."""
-    rows = warehouse.read(TABLE).select("broker_name", "topic", "queue_id").collect()
-    return {(row.broker_name, row.topic, row.queue_id) for row in rows}
+    """The rows there are."""
+    return {(row["broker_name"], row["topic"], row["queue_id"]) for row in warehouse.rows(TABLE)}
 
 
 def add_missing(warehouse: Warehouse, rows: Iterable[QueueRow]) -> None:
@@ -152,9 +151,8 @@ def move(warehouse: Warehouse, rows: Iterable[QueueRow]) -> None:
 def known_until(warehouse: Warehouse, of: Iterable[Queue]) -> list[int | None]:
     """Until when the op log of these queues is known, as it stands now."""
     wanted = set(of)
-    rows = warehouse.read(TABLE).where(F.col("topic") == OP_TOPIC)
-    found = rows.select("broker_name", "queue_id", F.unix_micros("known_until").alias("known")).collect()
-    return [row.known for row in found if Queue(row.broker_name, row.queue_id) in wanted]
+    rows = [row for row in warehouse.rows(TABLE) if row["topic"] == OP_TOPIC]
+    return [_raw(row["known_until"]) for row in rows if Queue(row["broker_name"], row["queue_id"]) in wanted]
 
 
 def summary_of(known: Sequence[int | None]) -> dict[str, object]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from halfop.errors import InputRefused, UsageError
 from halfop.landing.survey import SURVEY, surveyed
 from halfop.rocketmq.answers import decoded
-from halfop.rocketmq.batches import BATCH, HALF, KINDS, OP
+from halfop.rocketmq.batches import BATCH, FINAL, HALF, KINDS, OP, Build
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.client import Broker
 from halfop.rocketmq.ended import NEEDED, Ended, split
@@ -94,17 +94,17 @@ class StoreReader(DataSourceReader):
         elif self._kind == ENDED:
             yield from self._ended(partition.stretch)
         else:
-            for piece in self._pieces(partition.stretch, [self._kind]):
+            for piece in self._pieces(partition.stretch, {self._kind: BATCH[self._kind]}):
                 yield from piece.batches.values()
 
     def _ended(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
         ended = Ended(stretch.start, None if self._far is None else unpacked(self._far, np.ndarray))
-        for piece in self._pieces(stretch, NEEDED):
+        for piece in self._pieces(stretch, NEEDED, trusted=(HALF, FINAL)):
             ended.see(piece.batches, bool(piece.faults))
         yield from ended.items()
 
-    def _pieces(self, stretch: Stretch, kinds: Sequence[str]) -> Iterator[Piece]:
-        for piece in read(stretch, kinds, self._skip):
+    def _pieces(self, stretch: Stretch, build: Mapping[str, Build], trusted: Collection[str] = ()) -> Iterator[Piece]:
+        for piece in read(stretch, build, self._skip, trusted):
             if piece.faults and not self._skip:
                 fault = piece.faults[0]
                 raise InputRefused(fault.file, fault.offset, fault.text)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Row
 
 from halfop.landing.check import Queue, Span
-from halfop.rocketmq.batches import KINDS
+from halfop.rocketmq.batches import HEADS, KINDS
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.ended import Ended
 from halfop.rocketmq.fault import Fault
@@ -36,7 +36,7 @@ def surveyed(stretch: Stretch, skip_corrupt: bool) -> pa.RecordBatch:
     faults: list[Fault] = []
     spans: list[dict[str, object]] = []
     ended = Ended(stretch.start)
-    for piece in read(stretch, KINDS, skip_corrupt):
+    for piece in read(stretch, HEADS, skip_corrupt):
         ended.see(piece.batches, bool(piece.faults))
         records, end = records + piece.records, piece.end
         newest = max((n for n in (newest, piece.newest_store_ms) if n is not None), default=None)

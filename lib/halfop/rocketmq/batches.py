@@ -110,12 +110,30 @@ def discard_batch(records: Records) -> pa.RecordBatch:
     )
 
 
-BATCH: dict[str, Callable[[Records], pa.RecordBatch]] = {
+def head_batch(records: Records) -> pa.RecordBatch:
+    """What can be told of any record without a look at its properties."""
+    return pa.RecordBatch.from_pydict(
+        {
+            "queue_id": _ints(records, "queue_id"),
+            "queue_offset": _longs(records, "queue_offset"),
+            "physical_offset": _longs(records, "physical_offset"),
+            "prepared_transaction_offset": _longs(records, "prepared_offset"),
+            "body_crc": _ints(records, "body_crc"),
+            "born_timestamp": _times(records.longs("born_ms")),
+            "store_timestamp": _times(records.store_ms),
+        }
+    )
+
+
+Build = Callable[[Records], pa.RecordBatch]
+BATCH: dict[str, Build] = {
     HALF: half_batch,
     OP: op_batch,
     FINAL: final_batch,
     DISCARD: discard_batch,
 }
+# What a look over a log needs: the bodies of ops, and of the others where they are.
+HEADS: dict[str, Build] = {**dict.fromkeys(KINDS, head_batch), OP: op_batch}
 
 
 def _fixed(records: Records, name: str, dtype: Any) -> pa.Array:

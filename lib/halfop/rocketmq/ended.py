@@ -10,16 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from halfop.rocketmq.batches import FINAL, HALF, OP
+from halfop.rocketmq.batches import FINAL, HALF, HEADS, OP
 from halfop.rocketmq.buffers import Longs, Mask
 from halfop.rocketmq.names import END_TAG
 
-NEEDED = (HALF, FINAL, OP)
-_SEEN = {
-    HALF: pa.schema({"queue_id": pa.int32(), "queue_offset": pa.int64(), "commit_log_offset": pa.int64()}),
-    FINAL: pa.schema({"prepared_transaction_offset": pa.int64()}),
-}
-_KEY = pa.field("uniq_key", pa.string())
+NEEDED = {kind: HEADS[kind] for kind in (HALF, FINAL, OP)}
+# A final message has the body and the born time of its half message.
+_SAME = ("body_crc", "born_timestamp")
 _PLAIN = r"\A[0-9]{1,18}\z"
 _WHOLE_NUMBER = re.compile(r"([+-]?)0*([0-9]{1,19})", re.ASCII)
 _LONG_MAX = 2**63 - 1
@@ -39,7 +36,7 @@ class Ended:
         self._gap |= gap
         for kind, seen in self._seen.items():
             if kind in batches:
-                seen.append(batches[kind].select([*_SEEN[kind].names, _KEY.name]))
+                seen.append(batches[kind])
         if OP in batches:
             self._ops.append(batches[OP])
 
@@ -63,16 +60,17 @@ class Ended:
 
     def _ends(self) -> tuple[Mask, Mask]:
         """Of each half message, and of none (the last): whether its final message stands here, or surely nowhere."""
-        places, n = self._longs(HALF, "commit_log_offset"), self._count(HALF)
-        committed, rolled_back = np.zeros(n + 1, np.bool_), np.zeros(n + 1, np.bool_)
+        places = self._longs(HALF, "physical_offset")
+        committed, rolled_back = (np.zeros(len(places) + 1, np.bool_) for _ in range(2))
         prepared = self._longs(FINAL, "prepared_transaction_offset")
         at = np.searchsorted(places, prepared)
-        named = np.flatnonzero(np.append(places, -1)[at] == prepared)
-        same = pc.equal(self._keys(HALF).take(pa.array(at[named])), self._keys(FINAL).take(pa.array(named)))
-        committed[at[named][same.to_numpy(zero_copy_only=False)]] = True
+        finals = np.flatnonzero(np.append(places, -1)[at] == prepared)
+        named = at[finals]
+        same = [self._longs(HALF, name)[named] == self._longs(FINAL, name)[finals] for name in _SAME]
+        committed[named[np.logical_and.reduce(same)]] = True
         if not self._gap:
-            rolled_back[:n] = ~committed[:n] & ~np.isin(places, self._far)
-            rolled_back[at[named]] = False  # a final message of another key: not for this look to decide
+            rolled_back[:-1] = ~np.isin(places, self._far)
+            rolled_back[named] = False  # its final message, or an unlike one, which is not for this look to judge
         return committed, rolled_back
 
     def _places(self, rows: pa.RecordBatch) -> Longs:
@@ -89,17 +87,9 @@ class Ended:
             places[asking] = np.where(there, np.append(in_order, -1)[at], -1)
         return places
 
-    def _count(self, kind: str) -> int:
-        return sum(len(batch) for batch in self._seen[kind])
-
     def _longs(self, kind: str, column: str) -> Longs:
-        parts = [batch[column].to_numpy() for batch in self._seen[kind]]
-        return np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64)
-
-    def _keys(self, kind: str) -> pa.StringArray:
-        """Two messages without key are alike in that."""
-        parts = [batch[_KEY.name].fill_null("\0") for batch in self._seen[kind]]
-        return pa.concat_arrays(parts) if parts else pa.array([], pa.string())
+        parts = [pc.cast(batch[column], pa.int64()).to_numpy() for batch in self._seen[kind]]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
 def split(ops: pa.RecordBatch) -> pa.RecordBatch:

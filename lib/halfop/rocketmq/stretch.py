@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
 
-from halfop.rocketmq.batches import BATCH, KINDS, kinds_of, wrong_times
+from halfop.rocketmq.batches import BATCH, Build, kinds_of, wrong_times
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.commitlog import StoreFile, closes, windows
 from halfop.rocketmq.consumequeue import Queues
@@ -47,13 +47,16 @@ class Piece:
     faults: Sequence[Fault] = ()
 
 
-def read(stretch: Stretch, kinds: Sequence[str] = KINDS, skip_corrupt: bool = False) -> Iterator[Piece]:
-    """The stretch's pieces in order, with batches of the asked kinds, none of them empty.
+def read(
+    stretch: Stretch, build: Mapping[str, Build] = BATCH, skip_corrupt: bool = False, trusted: Collection[str] = ()
+) -> Iterator[Piece]:
+    """The stretch's pieces in order, with batches of the kinds that are to be built, none of them empty.
 
     The first fault ends the reading, behind the good rows before it; with `skip_corrupt` reading goes on behind what
-    each fault loses. Rows have passed every check there is: inner lengths, CRCs, physical offset, consume queue.
+    each fault loses. Rows have passed every check there is: inner lengths, physical offset, consume queue, and CRCs
+    but for `trusted` kinds, which have been looked through before.
     """
-    reader, at = _Reader(stretch, kinds, skip_corrupt), stretch.start
+    reader, at = _Reader(stretch, build, skip_corrupt, trusted), stretch.start
     while at < stretch.end:
         for piece in reader.pieces(at):
             yield piece
@@ -65,8 +68,10 @@ def read(stretch: Stretch, kinds: Sequence[str] = KINDS, skip_corrupt: bool = Fa
 
 
 class _Reader:
-    def __init__(self, stretch: Stretch, kinds: Sequence[str], skip_corrupt: bool) -> None:
-        self._stretch, self._kinds, self._skip = stretch, kinds, skip_corrupt
+    def __init__(
+        self, stretch: Stretch, build: Mapping[str, Build], skip_corrupt: bool, trusted: Collection[str]
+    ) -> None:
+        self._stretch, self._build, self._skip, self._trusted = stretch, build, skip_corrupt, trusted
         self._queues = Queues(stretch.root)
 
     def pieces(self, start: int) -> Iterator[Piece]:
@@ -82,7 +87,7 @@ class _Reader:
     def _piece(self, at: int, found: Chain, check: CrossCheck) -> Piece:
         records, topics = found.records, found.records.topics()
         rows = {kind: np.flatnonzero(mask) for kind, mask in kinds_of(records, topics).items()}
-        landed = {kind: records.select(rows[kind]) for kind in self._kinds if len(rows[kind])}
+        landed = {kind: records.select(rows[kind]) for kind in self._build if len(rows[kind])}
         faults: dict[int, Fault] = {}
         for fault in (*self._by_queue(check, records, topics, rows), *self._by_content(landed)):
             faults.setdefault(fault.physical, fault)
@@ -91,7 +96,7 @@ class _Reader:
         if shown and not self._skip:
             shown, end = shown[:1], shown[0].physical
         good = {kind: _without(some, faults, end) for kind, some in landed.items()}
-        batches = {kind: BATCH[kind](some) for kind, some in good.items() if len(some)}
+        batches = {kind: self._build[kind](some) for kind, some in good.items() if len(some)}
         return Piece(at, end, len(records), _newest(records.store_ms), batches, tuple(shown))
 
     def _by_queue(
@@ -105,7 +110,7 @@ class _Reader:
             yield Fault(each.code, each.file, each.offset, place, place + int(sizes[each.row]), each.text)
 
     def _by_content(self, landed: Mapping[str, Records]) -> Iterator[Fault]:
-        for records in landed.values():
+        for records in (some for kind, some in landed.items() if kind not in self._trusted):
             for code, wrong, text in (
                 ("crc", records.wrong_body_crc(), "the body is not what its CRC says"),
                 ("crc", records.wrong_property_crc(), "the record is not what the CRC in its properties says"),
