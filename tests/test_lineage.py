@@ -267,3 +267,14 @@ def test_case(
     wanted = [(offset, op_offset, f"half {offset}".encode()) for offset, op_offset in case.delivered]
     assert delivered.get(broker, []) == wanted
     assert sorted(rejected.get(broker, [])) == list(case.rejected)
+
+
+def test_a_final_message_alone_where_nothing_was_put_back(warehouse: Warehouse) -> None:
+    """As after the crash of a broker that never had to ask: none of the other cases' ways through a run is taken."""
+    landed = [under("b", step) for step in (half(0), half(1), half(2), final(0), op(1, 1))]
+    halves, ops, finals = (only(kind, landed) for kind in (m.Half, m.Op, m.Final))
+    r.land(warehouse, halves, ops, RUNS[0] - SECOND, {("b", 0): RUNS[0]}, finals=finals)
+    r.run(warehouse, RULES, RUNS[0])
+    found = [(d.key[2], d.decision, d.reason, d.op_offset) for d in r.decisions(warehouse, 1)]
+    assert found == [(0, "COMMIT", "FINAL", None), (1, "COMMIT", "PRODUCER", 1), (2, "CHECK", "TIMEOUT", None)]
+    assert sorted((d.key[2], d.op_offset) for d in r.delivered(warehouse).elements()) == [(0, None), (1, 1)]

@@ -94,12 +94,13 @@ def test_every_fate_is_what_the_producer_did(spark: SparkSession, tmp_path: Path
             assert wrong(found, expected(truth)) == [], land.__name__
             committed = {each.uniq for each in truth if each.answers[-1] == "C"}
             assert real_topics(warehouse) == committed, land.__name__
-            assert warehouse.read("rejected").count() == 0
+            reasons = {row["reason"] for row in warehouse.read("rejected").select("reason").collect()}
+            assert reasons <= {"REDUNDANT"}, "a broker that is busy ends some of them twice, always alike"
 
 
 def test_a_killed_broker_s_final_messages_prove_its_commits(spark: SparkSession, tmp_path: Path) -> None:
     """The ops of a batch in memory are lost; what was delivered is committed all the same, and once."""
-    settings = {"transactionOpBatchInterval": 3_000, "transactionCheckInterval": 60_000}
+    settings = {"transactionOpBatchInterval": 60_000, "transactionCheckInterval": 60_000}
     with broker(5, tmp_path / "broker", settings) as running:
         truth = running.produce([Plan("orders", "C")] * 300)
         running.kill()

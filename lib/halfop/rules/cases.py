@@ -26,7 +26,8 @@ def cases(halves: DataFrame, resumes: DataFrame | None, queues: DataFrame, rules
     rows = rows.join(F.broadcast(queues), QUEUE, "left").withColumn("clock", _clock(rules))
     winner = o.winner(rules) if _has_many(rows) else o.only_winner(rules)
     rows = rows.withColumn("winner", F.when(F.col("state").isNotNull(), winner))
-    return _reopened(rows).withColumn("verdict", _verdict(rules, "given_up" in rows.columns))
+    # one op a key is a real one: a final message stands beside the ops
+    return _reopened(rows).withColumn("verdict", _verdict(rules, _has_many(rows), "given_up" in rows.columns))
 
 
 def _with_resumes(rows: DataFrame, resumes: DataFrame | None) -> DataFrame:
@@ -66,9 +67,9 @@ def _reopened(rows: DataFrame) -> DataFrame:
     )
 
 
-def _verdict(rules: RuleColumns, real_broker: bool) -> Column:
+def _verdict(rules: RuleColumns, finals: bool, given_up: bool) -> Column:
     after = F.struct(F.col("winner")["outcome"].alias("decision"), F.lit("AFTER_DISCARD").alias("reason"))
-    return F.when(_looked_at(), decide(rules, real_broker)).when(_ended_after_discard(), after)
+    return F.when(_looked_at(), decide(rules, finals, given_up)).when(_ended_after_discard(), after)
 
 
 def _looked_at() -> Column:

@@ -19,16 +19,16 @@ class Line(NamedTuple):
     reason: Column | str
 
 
-def decide(rules: RuleColumns, real_broker: bool) -> Column:
+def decide(rules: RuleColumns, finals: bool, given_up: bool) -> Column:
     """struct<decision, reason> of the row: a half message with its `clock`, `winner`, `immunity`, `undeliverable`.
 
-    `real_broker`: rows have `given_up` too, and a winner may be a final message.
+    `finals`: a winner may be a real broker's final message. `given_up`: rows say so, too.
     """
-    first, *others = [_result(line) for line in _lines(rules, real_broker)]
+    first, *others = [_result(line) for line in _lines(rules, finals, given_up)]
     return reduce(lambda table, line: table.when(*line), others, F.when(*first))
 
 
-def _lines(rules: RuleColumns, real_broker: bool) -> list[Line]:
+def _lines(rules: RuleColumns, finals: bool, given_up: bool) -> list[Line]:
     clock, winner, check_times = F.col("clock"), F.col("winner"), F.col("check_times")
     age = clock - micros(F.col("born_timestamp"))
     kept = clock - micros(F.coalesce(F.col("resumed_at"), F.col("born_timestamp")))
@@ -38,13 +38,13 @@ def _lines(rules: RuleColumns, real_broker: bool) -> list[Line]:
     own = F.col("immunity")
     bad = F.when(F.col("state") == NEW, F.col("undeliverable"))
     answered = F.when(winner["from_check"].eqNullSafe(F.lit(True)), "CHECK").otherwise("PRODUCER")
-    answered = F.when(is_final(winner), FINAL).otherwise(answered) if real_broker else answered
-    given_up = [Line(F.col("given_up"), "DISCARD", "BROKER_DISCARDED")] if real_broker else []
+    answered = F.when(is_final(winner), FINAL).otherwise(answered) if finals else answered
+    by_broker = [Line(F.col("given_up"), "DISCARD", "BROKER_DISCARDED")] if given_up else []
     ask = rules.settings.ask
     return [
         Line(bad.isNotNull(), "REJECT", bad),
         Line(winner.isNotNull(), winner["outcome"], answered),
-        *given_up,
+        *by_broker,
         Line(F.col("producer_group").isNull(), "REJECT", "NO_PRODUCER_GROUP"),
         _if_asking(ask, Line((check_times >= rules.check_max) & answer_due, "DISCARD", "CHECKED_TOO_OFTEN")),
         _if_asking(ask, Line((kept > rules.file_reserved_time) & answer_due, "DISCARD", "EXPIRED")),
