@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import astuple, fields
 
-from halfop.cli import Context, Job, instant, run_job, setting_option
+from halfop.cli import Context, Job, instant, positive_int, run_job, setting_option
 from halfop.runs.reconcile import Request, preview, reconcile
 from halfop.runs.sinks import SINK_NAMES
+from halfop.runs.verify import Difference, verify
 from halfop.summary import Summary
 from halfop.table import text_table
 from halfop.warehouse.lock import hold
@@ -21,7 +23,15 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--now", type=instant, metavar="T", help="the run's instant, for a backfill (default: the clock)"
     )
     parser.add_argument("--allow-future", action="store_true", help="let --now lie after the clock")
-    parser.add_argument("--dry-run", action="store_true", help="print what would be decided and write nothing")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--dry-run", action="store_true", help="print what would be decided and write nothing")
+    instead.add_argument(
+        "--verify",
+        type=positive_int,
+        metavar="RUN",
+        help="work that run out anew from what it read, compare it with what is recorded, and write nothing; "
+        "status 5 where they differ",
+    )
     setting_option(parser, "--max-rows", "run.max_rows", "N")
     parser.add_argument(
         "--park-sink",
@@ -46,6 +56,11 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     warehouse = Warehouse(spark_session("reconcile"), settings.warehouse_root)
     parked = frozenset(args.park_sink)
     request = Request(settings, args.now, settings.run.max_rows, args.allow_future, parked)
+    if args.verify is not None:
+        summary, differences = verify(warehouse, args.verify)
+        header = [field.name for field in fields(Difference)]
+        print(text_table(header, [list(astuple(each)) for each in differences]), end="")
+        return summary
     if args.dry_run:
         summary, rows = preview(warehouse, request)
         print(text_table(list(rows[0].asDict()) if rows else [], [list(row) for row in rows]), end="")
@@ -73,7 +88,7 @@ JOB = Job(
     "Decide what becomes of every open half message, and write what follows from it.",
     _run,
     _arguments,
-    examples=("", "--now 2025-06-15T15:06:40Z", "--dry-run", "--set rules.transaction_timeout=30s"),
+    examples=("", "--now 2025-06-15T15:06:40Z", "--dry-run", "--verify 7", "--set rules.transaction_timeout=30s"),
 )
 
 if __name__ == "__main__":

@@ -96,6 +96,14 @@ def recorded(warehouse: Warehouse, run_id: int) -> Run:
     return _events(warehouse, run_id)["OPENED"]
 
 
+def found_run(warehouse: Warehouse, run_id: int) -> tuple[Run, bool] | None:
+    """Any run as it opened, and whether it has closed; None where there is none of that id."""
+    if not 0 < run_id <= warehouse.marker("runs", OPEN_APP):
+        return None
+    events = _events(warehouse, run_id)
+    return events["OPENED"], "CLOSED" in events
+
+
 def _events(warehouse: Warehouse, run_id: int) -> dict[str, Run]:
     found = {row["event"]: _run(row) for row in warehouse.rows("runs", run_id=run_id)}
     if "OPENED" not in found:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
@@ -65,10 +65,10 @@ class Sinks:
     def _messages(self, wanted: Callable[[str], bool], result: Applied) -> None:
         """One pass over the bodies, whatever became of them."""
         try:
-            due = dict(enumerate(t for t in self._targets() if self._due(t.name, t.path, t.app, wanted, result)))
+            due = dict(enumerate(t for t in self.targets() if self._due(t.name, t.path, t.app, wanted, result)))
             if due:
                 threads = self._run.settings.topics.threads
-                rows = self._staged(due)
+                rows = self.messages(due)
                 result.failed.update(write_staged(self._warehouse, self._run.run_id, rows, due, threads))
         except Exception as error:
             result.failed["messages"] = error
@@ -85,7 +85,8 @@ class Sinks:
             result.left_out.append(name)
         return due and wanted(name)
 
-    def _staged(self, due: Mapping[int, Target]) -> DataFrame:
+    def messages(self, due: Mapping[int, Target]) -> DataFrame:
+        """The rows of these tables, each with its table's number."""
         decisions = sorted({target.decision for target in due.values()})
         payload = sorted({column for decision in decisions for column in PAYLOAD[decision]})
         rows = with_bodies(self._inputs, self._digest, decisions, ["decision", *payload])
@@ -103,7 +104,7 @@ class Sinks:
         rows = rows.withColumn("to_topic", F.when(a_table_each, F.col("real_topic")).otherwise(""))
         return rows.join(F.broadcast(numbers), ["decision", "to_topic"])
 
-    def _targets(self) -> list[Target]:
+    def targets(self) -> list[Target]:
         """The tables that get messages."""
         found = self._topics() if "COMMIT" in self._digest.counts else []
         others = [decision for decision in ("DISCARD", "CHECK") if decision in self._digest.counts]
@@ -144,6 +145,12 @@ class Sinks:
             result.failed[REJECTED] = error
 
     def _rejects(self) -> None:
+        with self.refused() as rows, hold_rejected(self._warehouse):
+            self._warehouse.append_once(REJECTED, rows, _REJECTED_APP, self._run.run_id)
+
+    @contextmanager
+    def refused(self) -> Iterator[DataFrame]:
+        """Half messages that were refused, and what no decision shows."""
         found = [("uniq_key ", "uniq_key"), (", group ", "producer_group"), (", real topic ", "real_topic")]
         parts = [F.concat(F.lit(label), F.coalesce(F.substring(c, 1, 300), F.lit("none"))) for label, c in found]
         decided = (F.col("run_id") == self._run.run_id) & (F.col("decision") == "REJECT")
@@ -152,6 +159,4 @@ class Sinks:
         with self._plan.rejects() as others:
             rows = halves.unionByName(others) if self._leftovers else halves
             run_id = F.lit(self._run.run_id).cast("bigint")
-            rows = rows.withColumns({"run_id": run_id, "rejected_at": F.lit(self._run.now)})
-            with hold_rejected(self._warehouse):
-                self._warehouse.append_once(REJECTED, rows, _REJECTED_APP, self._run.run_id)
+            yield rows.withColumns({"run_id": run_id, "rejected_at": F.lit(self._run.now)})

@@ -63,7 +63,8 @@ class Warehouse:
         return reader.load(self.path(name))
 
     def empty(self, name: str) -> DataFrame:
-        nulls = [F.lit(None).cast(f.dataType).alias(f.name) for f in table(name).struct]
+        spec = table("real_topic" if name.startswith("topics/") else name)
+        nulls = [F.lit(None).cast(f.dataType).alias(f.name) for f in spec.struct]
         return self.spark.range(1).select(nulls).limit(0)  # a limit of 0 lets the optimizer drop all that joins with it
 
     def frame(self, rows: Iterable[Sequence[object]], columns: str) -> DataFrame:

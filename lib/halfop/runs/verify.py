@@ -1,0 +1,153 @@
+"""A run worked out anew from its pinned inputs, and compared with what is recorded of it, row for row."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+from pyspark.sql.types import BinaryType, MapType
+
+from halfop.errors import UsageError
+from halfop.rules import VERSION
+from halfop.runs.digest import Digest
+from halfop.runs.inputs import pinned
+from halfop.runs.plan import Plan
+from halfop.runs.record import Run, found_run, last_run
+from halfop.runs.sinks import REJECTED, Sinks
+from halfop.runs.staging import TARGET, Target
+from halfop.summary import Summary
+from halfop.warehouse.tables import Warehouse
+
+_SHOWN = 20
+_KEY = ("broker_name", "queue_id", "queue_offset")
+_HALF_KEY = {"queue_id": "half_queue_id", "queue_offset": "half_queue_offset"}
+MISSING, UNEXPECTED, UNLIKE = "missing", "unexpected", "unlike"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A row that is recorded otherwise than it follows from the inputs. `columns`: in what, where both have the row."""
+
+    table: str
+    what: str
+    broker_name: str | None
+    queue_id: int | None
+    queue_offset: int | None
+    columns: str = ""
+
+
+def verify(warehouse: Warehouse, run_id: int) -> tuple[Summary, list[Difference]]:
+    """Status 5 where something differs; nothing is written."""
+    summary = Summary("reconcile", run_id=run_id)
+    run, owed = _closed(warehouse, run_id)
+    if run.rules_version != VERSION:
+        summary.notes.append(f"run {run_id} was decided by rules version {run.rules_version}, verified by {VERSION}")
+    shown: list[Difference] = []
+    with pinned(warehouse, run) as inputs:
+        plan, digest = Plan(inputs), Digest.of(warehouse, run_id)
+        sinks = Sinks(inputs, plan, digest, leftovers=True)
+        targets = dict(enumerate(target for target in sinks.targets() if target.name not in owed))
+        names = {number: target.name for number, target in targets.items()}
+        with summary.phase("decisions"):
+            decided = _of_run(warehouse, "decisions", run_id)
+            shown += _compared(summary, {0: "decisions"}, plan.decisions, decided)
+        with summary.phase("messages"):
+            if targets:
+                found = _messages(warehouse, targets, run_id)
+                shown += _compared(summary, names, sinks.messages(targets), found)
+        with summary.phase(REJECTED), sinks.refused() as refused:
+            if REJECTED not in owed:
+                shown += _compared(summary, {0: REJECTED}, refused, _of_run(warehouse, REJECTED, run_id))
+    if owed:
+        summary.notes.append(f"not verified, for it is still owed: {', '.join(sorted(owed))}")
+    summary.extra["differences"] = sum(summary.extra.get("differs", {}).values())
+    summary.status = 5 if summary.extra["differences"] else 0
+    return summary, shown
+
+
+def _closed(warehouse: Warehouse, run_id: int) -> tuple[Run, set[str]]:
+    """The run, and the tables that it was closed without and that have not been written since."""
+    last = last_run(warehouse)
+    found = found_run(warehouse, run_id)
+    if last is None or found is None:
+        raise UsageError(f"{warehouse.root} has no run {run_id}; the last one is {last[0].run_id if last else 'none'}")
+    run, closed = found
+    if not closed:
+        raise UsageError(f"run {run_id} has not been closed: the next reconcile finishes it")
+    return run, {debt.sink for debt in last[0].owed if debt.run_id == run_id}
+
+
+def _of_run(warehouse: Warehouse, name: str, run_id: int) -> DataFrame:
+    return warehouse.read(name).where(F.col("run_id") == run_id)
+
+
+def _messages(warehouse: Warehouse, targets: Mapping[int, Target], run_id: int) -> DataFrame:
+    """What the tables have of the run, each row with its table's number."""
+    frames = [
+        warehouse.read(target.path).where(F.col("run_id") == run_id).withColumn(TARGET, F.lit(number))
+        for number, target in targets.items()
+    ]
+    return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), frames)
+
+
+def _compared(summary: Summary, names: Mapping[int, str], expected: DataFrame, recorded: DataFrame) -> list[Difference]:
+    """Counts what was compared and what differs by table, and returns some of the rows that do."""
+    sides = [_side(expected, 1), _side(recorded, -1)]
+    both = sides[0].unionByName(sides[1], allowMissingColumns=True)
+    columns = [name for name in both.columns if name != _SIDE]
+    rows = both.groupBy(columns).agg(F.sum(_SIDE).alias(_SIDE), F.count("*").alias("rows")).persist()
+    try:
+        counted = rows.groupBy(TARGET).agg(F.sum("rows").alias("rows"), F.sum(F.abs(_SIDE)).alias("differ")).collect()
+        for row in counted:
+            name = names[row[TARGET]]
+            summary.rows_read[name] = summary.rows_read.get(name, 0) + (row["rows"] + row["differ"]) // 2
+            if row["differ"]:
+                summary.extra.setdefault("differs", {})[name] = row["differ"]
+        differing = rows.where(F.col(_SIDE) != 0).orderBy(TARGET, *_key_of(columns)).limit(2 * _SHOWN).collect()
+    finally:
+        rows.unpersist()
+    return _told(names, differing)
+
+
+_SIDE = "side"
+
+
+def _side(rows: DataFrame, side: int) -> DataFrame:
+    """As rows that can be grouped: bodies by their digest, maps as sorted entries."""
+    given = [_comparable(rows, name) for name in rows.columns]
+    target = [] if TARGET in rows.columns else [F.lit(0).alias(TARGET)]
+    return rows.select(*given, *target, F.lit(side).cast("bigint").alias(_SIDE))
+
+
+def _comparable(rows: DataFrame, name: str) -> Column:
+    kind = rows.schema[name].dataType
+    if isinstance(kind, BinaryType):
+        return F.sha2(name, 256).alias(name)
+    return F.sort_array(F.map_entries(name)).alias(name) if isinstance(kind, MapType) else F.col(name)
+
+
+def _key_of(columns: Sequence[str]) -> list[str]:
+    return [half if (half := _HALF_KEY.get(name, name)) in columns else name for name in _KEY]
+
+
+def _told(names: Mapping[int, str], rows: Sequence[Row]) -> list[Difference]:
+    """Rows of one key on both sides are one difference, in the columns that are unlike."""
+    by_key: dict[tuple[str, tuple[Any, Any, Any]], list[Row]] = {}
+    for row in rows:
+        broker, queue, offset = (row[name] for name in _key_of(row.__fields__))
+        by_key.setdefault((names[row[TARGET]], (broker, queue, offset)), []).append(row)
+    found: list[Difference] = []
+    for (name, key), of_key in by_key.items():
+        if len(of_key) == 2 and of_key[0][_SIDE] + of_key[1][_SIDE] == 0:
+            found.append(Difference(name, UNLIKE, *key, _unlike(*of_key)))
+        else:
+            found += [Difference(name, MISSING if row[_SIDE] > 0 else UNEXPECTED, *key) for row in of_key]
+    return found[:_SHOWN]
+
+
+def _unlike(one: Row, other: Row) -> str:
+    return ", ".join(name for name in one.__fields__ if name != _SIDE and one[name] != other[name])
