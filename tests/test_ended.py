@@ -16,7 +16,7 @@ from halfop.rocketmq.store import plan
 from halfop.rocketmq.stretch import Stretch, read
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from store_writer import Store, final, half, op
+from store_writer import Record, Store, final, half, op
 from test_op_bodies import BODIES, NUMBERS
 
 Items = list[tuple[int, int, str | None]]  # op's queue offset, half offset, outcome
@@ -105,12 +105,14 @@ def test_a_stretch_tells_what_the_whole_log_tells(steps: list[tuple[str, int]], 
                     assert row["outcome"] == ("COMMIT" if place in committed else "ROLLBACK")
                     assert not gap or row["outcome"] == "COMMIT"
                 elif here and not gap:
-                    assert place in far or any(step == OTHER_KEY for step, _ in steps), "settled where it can be"
+                    unlike = any(step == OTHER_KEY for step, _ in steps)
+                    assert place in {0, *far} or unlike, "settled where it can be"
 
 
 def test_one_stretch_settles_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commitlog, "WINDOW", 1500)
     store = Store(tmp_path / "store")
+    store.append(Record())
     place = store.append(half(0))
     store.append(half(1))
     store.append(final(0, place))
@@ -122,3 +124,26 @@ def test_one_stretch_settles_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ]
     back = replace(stretch, start=place + store.size(place))
     assert ended(back, set())[0] == {place}
+
+
+def test_a_retry_s_copy_names_no_one(tmp_path: Path) -> None:
+    """Copies of final messages that a broker makes for a retry name place 0, where another half message may be."""
+    store = Store(tmp_path / "store")
+    store.append(half(0))
+    place = store.append(replace(half(1), body=b"body 0"))
+    store.append(final(0, place))
+    store.append(final(0, 0))
+    store.append(op("0,1,"))
+    (stretch,) = plan(store.root).stretches
+    assert {row["half_offset"]: row["outcome"] for row in ended(stretch, set())[1]} == {0: None, 1: "COMMIT"}
+
+
+def test_too_many_far_ones_leave_rollbacks_open(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    store.append(half(0))
+    store.append(op("0,"))
+    (stretch,) = plan(store.root).stretches
+    found = Ended(stretch.start, None)
+    for piece in read(stretch, NEEDED):
+        found.see(piece.batches, False)
+    assert [items["outcome"].to_pylist() for items in found.items()] == [[None]]

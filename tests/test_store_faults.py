@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from halfop.rocketmq import commitlog
 from store_reader import SMALL, filled, read_all
-from store_writer import HALF, HALF_QUEUE, Store, patch
+from store_writer import BORN_MS, HALF, HALF_QUEUE, Store, half, patch
 
 
 @pytest.fixture(autouse=True)
@@ -173,3 +173,13 @@ def test_nothing_sound_behind_a_fault(store: Store) -> None:
     found = read_all(store.root, skip=True)
     assert (found.codes, found.plan.end) == (["magic"], place)
     assert found.places("half") == store.places("half")[:-1]
+
+
+def test_nothing_behind_a_fault_tells_how_far_the_log_is_known(tmp_path: Path) -> None:
+    """Ops behind it have not landed: a newest time of theirs would let time pass for half messages that they end."""
+    store = Store(tmp_path / "store")
+    places = [store.append(half(n, store_ms=BORN_MS + n * 86_400_000)) for n in range(6)]
+    path, position = store.log_file(places[1])
+    patch(path, position + 8, b"\xff\xff")
+    found = read_all(store.root)
+    assert (found.codes, found.places("half"), found.records, found.newest) == (["crc"], places[:1], 1, BORN_MS)

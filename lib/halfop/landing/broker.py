@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+import re
+import time
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from threading import Lock
 
+from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -20,10 +24,11 @@ from halfop.landing.check import Queue
 from halfop.landing.endings import Reach, land_again, op_rows
 from halfop.landing.halves import completed
 from halfop.landing.progress import QueueRow
+from halfop.landing.rows import innermost
 from halfop.landing.sampling import Progress, Sampling, chosen, unfinished
 from halfop.landing.source import Pulls, packed
 from halfop.landing.store import TABLES
-from halfop.rocketmq.batches import HALF, OP
+from halfop.rocketmq.batches import FINAL, HALF, OP
 from halfop.rocketmq.client import Broker, BrokerAddress, NameServers
 from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
 from halfop.rocketmq.pull import QueueRange, Records, pull
@@ -104,31 +109,37 @@ class BrokerLanding:
 
     def land(self) -> HalfopError | None:
         """The error that stopped it."""
-        broker = Broker(self._address.address, self._request.settings)
         try:
-            self._land(broker)
+            broker = Broker(self._address.address, self._request.settings)
+            with closing(broker):
+                self._land(broker)
         except HalfopError as error:
             return error
-        finally:
-            broker.close()
+        except (PySparkException, Py4JJavaError) as error:  # a worker's: the broker failed while it was being pulled
+            return HalfopError(f"{self._address.address}: {_said(error)}")
         return None
 
     def _land(self, broker: Broker) -> None:
         self._lost = lost.known(self._warehouse, self.name)
         rows = progress.of_broker(self._warehouse, self.name)
         self._refuse_rebuilt(broker, rows)
-        self._topics = frozenset(broker.topics())
+        if not self._address.is_master:
+            note = f"broker {self.name} has no master now: its slave may lag behind, so no time passes for its queues"
+            self._summary.notes.append(note)
         open_landing = unfinished(rows)
         if open_landing is not None:
-            self._write(*open_landing, ExitStack())
+            with ExitStack() as kept:
+                self._write(*open_landing, kept)
             rows = progress.of_broker(self._warehouse, self.name)
-        found = Sampling(broker, rows, self._at).sample()
+        found = Sampling(broker, rows, self._at, self._address.is_master).sample()
         with ExitStack() as kept:
             halves = self._pulled(HALF, found.ranges[HALF], kept)
-            chosen(found, rows, _real_queues(halves))
+            absent = chosen(found, rows, _real_queues(halves) | self._earlier_queues(rows))
             for hole in found.holes:
                 self._lost.add(hole, "deleted", f"queue {hole.queue} of {hole.topic}: deleted before it landed")
-            self._plan(found.ranges)
+            with self._lock:
+                lost.record(self._warehouse, self._lost, self._at)
+            self._plan(found.ranges, absent)
             self._write(self._at, found.ranges, kept, halves)
 
     def _refuse_rebuilt(self, broker: Broker, rows: Progress) -> None:
@@ -153,17 +164,27 @@ class BrokerLanding:
 
     # ---- the commits, in their order ----
 
-    def _plan(self, ranges: Ranges) -> None:
+    def _earlier_queues(self, rows: Progress) -> set[tuple[str, int]]:
+        """Of half messages that landed from the store, or by a landing that knew no queues yet."""
+        if (progress.COMMIT_LOG, 0) not in rows:
+            return set()
+        mine = F.col("broker_name") == self.name
+        return _real_queues(self._warehouse.read(TABLES[HALF]).where(mine))
+
+    def _plan(self, ranges: Ranges, absent: Collection[tuple[str, int]]) -> None:
+        """`absent` queues get a row without a plan: wanted, should the broker have them one day."""
         rows = [
             QueueRow(self.name, q.topic, q.queue, q.start, None, None, q.start if q.end else None, q.end, self._at)
             for kind in ranges
             for q in ranges[kind]
         ]
+        rows += [QueueRow(self.name, topic, queue, None, None, None, None) for topic, queue in sorted(absent)]
         with self._lock, self._summary.phase("progress"):
             progress.move(self._warehouse, rows)
 
     def _write(self, at: int, ranges: Ranges, kept: ExitStack, halves: DataFrame | None = None) -> None:
         """`at` is the instant of the landing that set out for the ranges."""
+        self._pulled_queues = {(q.topic, q.queue) for q in ranges[FINAL]}
         frames = {HALF: halves} if halves is not None else {}
         for kind, table in TABLES.items():
             if kind not in frames:
@@ -173,13 +194,13 @@ class BrokerLanding:
                 with self._lock:
                     lost.record(self._warehouse, self._lost, at)
             self._append(kind, table, frames[kind], at)
-        again = land_again(self._warehouse, self._reach, at)
-        add_counts(self._summary.rows_written, {"op_messages": again} if again else {})
+        self._count("op_messages", land_again(self._warehouse, self._reach, at))
         with self._lock, self._summary.phase("progress"):
             progress.move(self._warehouse, self._moved(ranges, at))
 
     def _moved(self, ranges: Ranges, at: int) -> list[QueueRow]:
-        known = at - self._request.op_lag // timedelta(microseconds=1)
+        # a slave may lag behind by any time
+        known = at - self._request.op_lag // timedelta(microseconds=1) if self._address.is_master else None
         return [
             QueueRow(self.name, q.topic, q.queue, q.end, known if q.topic in _ASKED else None, at, None)
             for kind in ranges
@@ -190,15 +211,25 @@ class BrokerLanding:
         rows = frame.where(F.col("hole_from").isNull()).drop("hole_from", "hole_to")
         number = rows.count()
         app = f"halfop.land.broker/{self.name}"
-        if not number or self._warehouse.marker(table, app) >= at:
+        marker = self._warehouse.marker(table, app)
+        if marker > at:
+            raise HalfopError(f"{table} has a landing of {self.name} of a later instant: the clock has gone back")
+        if not number or marker == at:
             return
         first = self._warehouse.marker(table, app) < 0
         rows = op_rows(self._warehouse, rows, self._reach, first) if kind == OP else rows
         rows = completed(rows) if kind == HALF else rows
         rows = rows.withColumn("landed_at", F.timestamp_micros(F.lit(at)))
-        with self._summary.phase(kind):
-            self._warehouse.append_once(table, rows, app, at)
-        add_counts(self._summary.rows_written, {table: number})
+        start = time.perf_counter()
+        self._warehouse.append_once(table, rows, app, at)
+        self._count(table, number, kind, time.perf_counter() - start)
+
+    def _count(self, table: str, rows: int, phase: str = "", seconds: float = 0.0) -> None:
+        """Several brokers' landings share the summary."""
+        with self._lock:
+            add_counts(self._summary.rows_written, {table: rows} if rows else {})
+            if phase:
+                self._summary.seconds[phase] = round(self._summary.seconds.get(phase, 0.0) + seconds, 3)
 
     def _pulled(self, kind: str, queues: Sequence[QueueRange], kept: ExitStack) -> DataFrame:
         """Pulled once, and kept on disk until the landing ends."""
@@ -226,22 +257,28 @@ class BrokerLanding:
         return Reach(self.name, SOURCE, F.lit(True), self._with_seen)
 
     def _with_seen(self, halves: DataFrame) -> DataFrame:
-        """Of a half message: whether its real topic is there, and has no hole behind it."""
-        there = self._warehouse.frame(
-            [(topic, True) for topic in sorted(self._topics)], "real_topic STRING, there BOOLEAN"
-        )
+        """Of a half message: whether its real queue has been pulled, and has no hole behind it."""
+        pulled = [(*queue, True) for queue in sorted(self._pulled_queues)]
+        there = self._warehouse.frame(pulled, "real_topic STRING, real_queue_id INT, there BOOLEAN")
         until: dict[tuple[str, int], int] = {}
         for hole in self._lost.of_queues:
             until[hole.topic, hole.queue] = max(until.get((hole.topic, hole.queue), 0), hole.until or self._at)
         holes = [(*queue, instant) for queue, instant in until.items()]
         lost_until = self._warehouse.frame(holes, "real_topic STRING, real_queue_id INT, lost_until BIGINT")
-        rows = halves.join(F.broadcast(there), "real_topic", "left")
+        rows = halves.join(F.broadcast(there), ["real_topic", "real_queue_id"], "left")
         rows = rows.join(F.broadcast(lost_until), ["real_topic", "real_queue_id"], "left")
         behind = F.coalesce(F.unix_micros("store_timestamp") > F.col("lost_until"), F.lit(True))
         return rows.withColumn("seen", F.coalesce(F.col("there"), F.lit(False)) & behind)
 
 
 _ASKED = (*HALF_TOPICS, *OP_TOPICS)
+_OURS = re.compile(r"^halfop\.[\w.]+: (.+)$", re.MULTILINE)
+
+
+def _said(error: Exception) -> str:
+    """What a worker's own error says, else the innermost of Spark's."""
+    said = _OURS.findall(str(error))
+    return str(said[-1]) if said else innermost(error)
 
 
 def _real_queues(halves: DataFrame) -> set[tuple[str, int]]:

@@ -64,7 +64,9 @@ def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:
     unknown = rows.where(mine & F.col("outcome").isNull() & F.col("half_offset").isNotNull())
     if not unknown.inputFiles():
         return 0
-    told = rows.where(mine & F.col("outcome").isNotNull()).select(_KEY)
+    places = unknown.agg(F.min("queue_offset").alias("low"), F.max("queue_offset").alias("high")).collect()[0]
+    near = F.col("queue_offset").between(places["low"], places["high"])
+    told = rows.where(mine & near & F.col("outcome").isNotNull()).select(_KEY)
     waiting = unknown.dropDuplicates(_KEY).join(told, _KEY, "left_anti").drop("outcome")
     ended = _ended(warehouse, waiting, reach, bounded=True).where(F.col("outcome").isNotNull()).persist()
     try:

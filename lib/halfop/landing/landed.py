@@ -40,7 +40,8 @@ def record(warehouse: Warehouse, files: Iterable[InputFile], checked: Iterable[C
 
 def next_instant(warehouse: Warehouse) -> int:
     """The wall clock in epoch microseconds, or just above the last landing where the clock has gone back."""
-    known = [micros(row["landed_at"]) for row in warehouse.rows(PROGRESS) if row["landed_at"] is not None]
+    rows = warehouse.rows(PROGRESS)
+    known = [micros(row[at]) for row in rows for at in ("landed_at", "planned_at") if row[at] is not None]
     if warehouse.version(TABLE) != NO_TABLE:
         newest = warehouse.read(TABLE).agg(F.unix_micros(F.max("landed_at")).alias("at")).collect()[0]["at"]
         known += [] if newest is None else [newest]

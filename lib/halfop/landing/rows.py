@@ -55,7 +55,7 @@ class Rows:
         try:
             return parquet_rows.file_schema(self._spark, file)
         except (PySparkException, Py4JJavaError) as error:
-            raise InputRefused(file.shown, None, f"not a readable Parquet file: {_innermost(error)}") from error
+            raise InputRefused(file.shown, None, f"not a readable Parquet file: {innermost(error)}") from error
 
     def bad(self, most: int | None = None) -> DataFrame:
         """The rows with a problem, at most so many, with `line`: from 1 in JSON lines, Parquet's row_index."""
@@ -79,9 +79,9 @@ def refused_reading(error: PySparkException | Py4JJavaError, files: Sequence[Inp
     """The refusal that a failed Spark job stands for, where it failed on reading a file of the input."""
     named = {shown_path(found.rstrip(".")) for found in _FILE_IN_ERROR.findall(str(error))}
     file = next((f for f in files if f.shown in named), None)
-    return None if file is None else InputRefused(file.shown, None, f"cannot be read: {_innermost(error)}")
+    return None if file is None else InputRefused(file.shown, None, f"cannot be read: {innermost(error)}")
 
 
-def _innermost(error: BaseException) -> str:
+def innermost(error: BaseException) -> str:
     causes = re.findall(r"^Caused by: (?:[\w$]+\.)*([\w$]+(?:: [^\n]*)?)", str(error), re.MULTILINE)
     return causes[-1] if causes else str(error).split("\n")[0]

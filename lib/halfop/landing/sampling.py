@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from halfop.errors import InputRefused
 from halfop.landing.lost import Range
-from halfop.landing.progress import QueueRow
+from halfop.landing.progress import COMMIT_LOG, QueueRow
 from halfop.rocketmq.batches import DISCARD, FINAL, HALF, KINDS, OP
 from halfop.rocketmq.client import Broker
 from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPICS, NOT_ALLOWED_SEND, OP_TOPICS, SYSTEM_PREFIX
@@ -17,15 +17,17 @@ from halfop.rocketmq.record import chain
 Progress = Mapping[tuple[str, int], QueueRow]
 
 
+_OWN = {*HALF_TOPICS, *OP_TOPICS, DISCARD_TOPIC, COMMIT_LOG}
+
+
 @dataclass
 class Sample:
     """What there is to pull: ranges by kind (of final messages: of every topic that clients may send to).
 
     Final messages of ops that are in a range are in a range, too, and the half messages of both: op queues are asked
-    for their ends first, half queues last. `topics` are all that the broker knows; `holes` it had deleted before.
+    for their ends first, half queues last. `holes` it had deleted before.
     """
 
-    topics: frozenset[str]
     ranges: dict[str, list[QueueRange]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
     holes: list[Range] = field(default_factory=list)
 
@@ -33,12 +35,12 @@ class Sample:
 class Sampling:
     """Asks one broker; `now` in epoch microseconds: how old at most is what an empty queue has lost."""
 
-    def __init__(self, broker: Broker, progress: Progress, now: int) -> None:
-        self._broker, self._progress, self._now = broker, progress, now
+    def __init__(self, broker: Broker, progress: Progress, now: int, master: bool) -> None:
+        self._broker, self._progress, self._now, self._master = broker, progress, now, master
 
     def sample(self) -> Sample:
         queues = self._broker.topics()
-        found = Sample(frozenset(queues))
+        found = Sample()
         for kind, topics in (
             (OP, OP_TOPICS),
             (DISCARD, (DISCARD_TOPIC,)),
@@ -56,7 +58,11 @@ class Sampling:
         end = self._broker.max_offset(asked.topic, asked.queue)
         if end < start:
             problem = f"queue {asked.queue} of {asked.topic} ends at {end}, but has landed up to {start}"
-            hint = "the broker lost the end of its log, or was rebuilt: give it a new brokerName"
+            hint = (
+                "the broker lost the end of its log, or was rebuilt: give it a new brokerName"
+                if self._master
+                else "it is a slave that lags behind: wait for it, or for its master"
+            )
             raise InputRefused(self._broker.remote.address, None, problem, hint)
         first = self._broker.min_offset(asked.topic, asked.queue) if end else 0
         there = asked._replace(start=max(start, first), end=end)
@@ -75,11 +81,13 @@ def _is_real(topic: str) -> bool:
     return topic not in NOT_ALLOWED_SEND and not topic.lower().startswith(SYSTEM_PREFIX)
 
 
-def chosen(found: Sample, progress: Progress, real_queues: Iterable[tuple[str, int]]) -> None:
-    """Of real topics only the queues that half messages name, now or before."""
-    wanted = {*real_queues, *progress}
+def chosen(found: Sample, progress: Progress, real_queues: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
+    """Of real topics only the queues that half messages name, now or before; those that the sample lacks."""
+    named = {*real_queues, *(row for row in progress if row[0] not in _OWN)}
+    wanted = {*named, *progress}
     found.ranges[FINAL] = [each for each in found.ranges[FINAL] if each[:2] in wanted]
     found.holes = [h for h in found.holes if (h.topic, h.queue) in wanted or not _is_real(h.topic)]
+    return named - {each[:2] for each in found.ranges[FINAL]}
 
 
 def unfinished(progress: Progress) -> tuple[int, dict[str, list[QueueRange]]] | None:

@@ -18,8 +18,9 @@ from halfop.landing.endings import Reach, item_rows, land_again
 from halfop.landing.fetch import local_store
 from halfop.landing.outcomes import read_between
 from halfop.landing.source import ENDED, SURVEYED, packed
-from halfop.landing.survey import Survey, joined
+from halfop.landing.survey import Survey, joined, refuse_too_many
 from halfop.rocketmq.batches import DISCARD, FINAL, HALF, OP
+from halfop.rocketmq.commitlog import log_files
 from halfop.rocketmq.consumequeue import Queues, present
 from halfop.rocketmq.names import HALF_TOPICS
 from halfop.rocketmq.store import Plan, plan
@@ -125,7 +126,7 @@ def _begin(landing: Landing, offset: int | None) -> int | None:
     """Where the landing before stopped; where the broker has deleted that part, behind the gap if the user says so."""
     if offset is None or not landing.request.skip_corrupt:
         return offset
-    first = plan(landing.root).first
+    first = log_files(landing.root)[0].first
     if first > offset:
         landing.lost.add(lost.Range(offset, first), "deleted", "the broker has deleted it before it landed")
     return max(first, offset)
@@ -150,6 +151,7 @@ def _agrees(queues: Queues, queue_id: int, queue_offset: int, physical: int) -> 
 
 def _survey(landing: Landing, found: Plan, begin: int, skip_corrupt: bool) -> Survey:
     rows = _load(landing, found, SURVEYED, skip_corrupt).collect()
+    refuse_too_many(rows)
     return joined(rows, landing.broker, begin, skip_corrupt)
 
 
@@ -172,7 +174,9 @@ def _land(landing: Landing, part: Part, summary: Summary) -> None:
     known = dict.fromkeys(_queues(landing, part.survey), _known_until(landing.request, part.survey))
     brought = progress.Landed(spans[HALF], spans[OP], known)
     with summary.phase("progress"):
-        progress.add_missing(landing.warehouse, progress.rows_before(brought, landing.landed_at))
+        # the log's row too: a landing that is killed before it moves leaves word of which store it was
+        begun = progress.log_row(landing.broker, part.start, part.start, landing.landed_at)
+        progress.add_missing(landing.warehouse, [*progress.rows_before(brought, landing.landed_at), begun])
     for fault in part.survey.faults if landing.request.skip_corrupt else ():
         landing.lost.add(lost.Range(fault.physical, fault.lost_until), fault.code, str(fault))
     lost.record(landing.warehouse, landing.lost, landing.landed_at)
@@ -222,8 +226,7 @@ def _append(landing: Landing, part: Part, kind: str, table: str, first: int) -> 
     rows = rows.where(F.col(place) >= marker) if marker > part.start else rows
     rows = rows.withColumn("broker_name", F.lit(landing.broker))
     if kind == OP:
-        settled = not part.survey.unsettled and not len(part.survey.far)
-        rows = item_rows(landing.warehouse, rows, _reach(landing, first), settled)
+        rows = item_rows(landing.warehouse, rows, _reach(landing, first), part.survey.settled)
     rows = rows.withColumn("landed_at", F.timestamp_micros(F.lit(landing.landed_at)))
     landing.warehouse.append_once(table, rows, part.app, part.mark)
     landing.written[table] = landing.written.get(table, 0) + part.survey.rows[kind]
@@ -232,7 +235,8 @@ def _append(landing: Landing, part: Part, kind: str, table: str, first: int) -> 
 def _rows(landing: Landing, part: Part, kind: str) -> DataFrame:
     skip_corrupt = landing.request.skip_corrupt
     if kind == OP:
-        return _load(landing, part.plan, ENDED, skip_corrupt, far=packed(part.survey.far))
+        far = {} if part.survey.far is None else {"far": packed(part.survey.far)}
+        return _load(landing, part.plan, ENDED, skip_corrupt, **far)
     return _load(landing, part.plan, kind, skip_corrupt)
 
 

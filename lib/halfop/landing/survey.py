@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Row
 
+from halfop.errors import InputRefused
 from halfop.landing.check import Queue, Span
 from halfop.rocketmq.batches import HEADS, KINDS
 from halfop.rocketmq.buffers import Longs
@@ -18,6 +19,7 @@ from halfop.rocketmq.fault import Fault
 from halfop.rocketmq.stretch import Stretch, read
 
 _MOST_FAULTS = 10_000
+_MOST_FAR = 500_000
 _FAULT = pa.struct(
     {"code": pa.string(), "file": pa.string(), "offset": pa.int64(), "physical": pa.int64()}
     | {"lost_until": pa.int64(), "text": pa.string()}
@@ -35,7 +37,7 @@ def surveyed(stretch: Stretch, skip_corrupt: bool) -> pa.RecordBatch:
     records, newest, end = 0, None, stretch.start
     faults: list[Fault] = []
     spans: list[dict[str, object]] = []
-    ended = Ended(stretch.start)
+    ended = Ended(stretch.start, np.zeros(0, np.int64))
     for piece in read(stretch, HEADS, skip_corrupt):
         ended.see(piece.batches, bool(piece.faults))
         records, end = records + piece.records, piece.end
@@ -46,7 +48,11 @@ def surveyed(stretch: Stretch, skip_corrupt: bool) -> pa.RecordBatch:
             break
     row: dict[str, object] = {"start": stretch.start, "end": end, "records": records, "newest": newest}
     row |= {"faults": [asdict(fault) for fault in faults], "spans": _joined(spans)}
-    row |= {"far": ended.reaching_back, "unsettled": sum(items["outcome"].null_count for items in ended.items())}
+    far = ended.reaching_back
+    row |= {
+        "far": far if len(far) <= _MOST_FAR else None,
+        "unsettled": sum(items["outcome"].null_count for items in ended.items()),
+    }
     return pa.RecordBatch.from_pylist([row], schema=SURVEY)
 
 
@@ -78,7 +84,8 @@ class Survey:
     """What all stretches hold, up to the first fault: that alone is a consistent beginning of the log.
 
     Where faults are skipped, `faults` are all of them, else the first one. `far`: half messages whose final messages
-    stand in a later stretch; `unsettled`: op messages' items whose outcome their own stretch does not tell.
+    stand in a later stretch, None where these are too many; `unsettled`: op messages' items whose outcome their own
+    stretch does not tell.
     """
 
     end: int
@@ -87,8 +94,13 @@ class Survey:
     faults: tuple[Fault, ...]
     spans: dict[str, dict[Queue, Span]]
     rows: dict[str, int]
-    far: Longs
+    far: Longs | None
     unsettled: int
+
+    @property
+    def settled(self) -> bool:
+        """Whether each item's own stretch tells its outcome."""
+        return not self.unsettled and self.far is not None and not len(self.far)
 
 
 def joined(rows: Iterable[Row], broker_name: str, start: int, skip_corrupt: bool) -> Survey:
@@ -107,6 +119,21 @@ def joined(rows: Iterable[Row], broker_name: str, start: int, skip_corrupt: bool
         counts[found.kind] += found.rows
     end = faults[0].physical if faults and not skip_corrupt else ordered[-1].end if ordered else start
     newest = max((row.newest for row in ordered if row.newest is not None), default=None)
-    far = np.unique(np.array([place for row in ordered for place in row.far], np.int64))
+    far = _far(ordered)
     unsettled = sum(row.unsettled for row in ordered)
     return Survey(end, sum(row.records for row in ordered), newest, faults, spans, counts, far, unsettled)
+
+
+def _far(rows: Sequence[Row]) -> Longs | None:
+    if any(row.far is None for row in rows) or sum(len(row.far) for row in rows) > _MOST_FAR:
+        return None
+    return np.unique(np.array([place for row in rows for place in row.far], np.int64))
+
+
+def refuse_too_many(rows: Iterable[Row]) -> None:
+    """A store of which nearly nothing is sound is not one to skip faults in."""
+    for row in rows:
+        if len(row.faults) > _MOST_FAULTS:
+            problem = f"more than {_MOST_FAULTS} corrupt places behind each other, the first: {row.faults[0].text}"
+            hint = "its consume queues or its log are damaged as a whole: repair the store, or land a sound copy"
+            raise InputRefused(row.faults[0].file, row.faults[0].offset, problem, hint)

@@ -23,10 +23,12 @@ _LONG_MAX = 2**63 - 1
 
 
 class Ended:
-    """Gathers a stretch's batches. `far`: half messages whose final messages stand in later stretches."""
+    """Gathers a stretch's batches. `far`: half messages whose final messages stand in later stretches; where these
+    are not known (None), no rollback is.
+    """
 
-    def __init__(self, start: int, far: Longs | None = None) -> None:
-        self._start, self._far = start, np.zeros(0, np.int64) if far is None else far
+    def __init__(self, start: int, far: Longs | None) -> None:
+        self._start, self._far = start, far
         self._seen: dict[str, list[pa.RecordBatch]] = {HALF: [], FINAL: []}
         self._ops: list[pa.RecordBatch] = []
         self._gap = False
@@ -67,8 +69,9 @@ class Ended:
         finals = np.flatnonzero(np.append(places, -1)[at] == prepared)
         named = at[finals]
         same = [self._longs(HALF, name)[named] == self._longs(FINAL, name)[finals] for name in _SAME]
-        committed[named[np.logical_and.reduce(same)]] = True
-        if not self._gap:
+        # copies of final messages that a broker makes for a retry name place 0
+        committed[named[np.logical_and.reduce(same) & (prepared[finals] > 0)]] = True
+        if not self._gap and self._far is not None:
             rolled_back[:-1] = ~np.isin(places, self._far)
             rolled_back[named] = False  # its final message, or an unlike one, which is not for this look to judge
         return committed, rolled_back

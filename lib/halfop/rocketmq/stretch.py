@@ -97,7 +97,8 @@ class _Reader:
             shown, end = shown[:1], shown[0].physical
         good = {kind: _without(some, faults, end) for kind, some in landed.items()}
         batches = {kind: self._build[kind](some) for kind, some in good.items() if len(some)}
-        return Piece(at, end, len(records), _newest(records.store_ms), batches, tuple(shown))
+        before = records.select(records.longs("physical_offset") < end)
+        return Piece(at, end, len(before), _newest(before.store_ms), batches, tuple(shown))
 
     def _by_queue(
         self, check: CrossCheck, records: Records, topics: pa.DictionaryArray, rows: Mapping[str, Longs]

@@ -17,6 +17,7 @@ from halfop.rules import ops as o
 from halfop.rules.words import HALF_KEY, QUEUE, RuleColumns
 from halfop.runs.clocks import Clock, clocks
 from halfop.runs.copies import RealBroker
+from halfop.runs.gone import telling_what_is_gone
 from halfop.runs.ranges import Meeting, Tally, covers, meeting, spans_of, tally
 from halfop.runs.record import Run, Slice
 from halfop.warehouse.tables import NO_TABLE, Warehouse
@@ -300,7 +301,8 @@ def pinned(warehouse: Warehouse, run: Run) -> Iterator[Inputs]:
     if not inputs.first:
         inputs = replace(inputs, arrived_halves=halves.persist(), arrived_ops=ops.persist())
     try:
-        yield inputs
+        with telling_what_is_gone(run):
+            yield inputs
     finally:
         inputs.arrived_halves.unpersist()
         inputs.arrived_ops.unpersist()

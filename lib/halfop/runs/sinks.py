@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from halfop.rules.words import HALF_KEY
 from halfop.runs.bodies import with_bodies
 from halfop.runs.digest import Digest
+from halfop.runs.gone import telling_what_is_gone
 from halfop.runs.inputs import Inputs
 from halfop.runs.plan import Plan
 from halfop.runs.projections import PAYLOAD, merged, projections
@@ -67,11 +68,14 @@ class Sinks:
         try:
             due = dict(enumerate(t for t in self.targets() if self._due(t.name, t.path, t.app, wanted, result)))
             if due:
-                threads = self._run.settings.topics.threads
-                rows = self.messages(due)
-                result.failed.update(write_staged(self._warehouse, self._run.run_id, rows, due, threads))
+                with telling_what_is_gone(self._run):
+                    result.failed.update(self._write_staged(due))
         except Exception as error:
             result.failed["messages"] = error
+
+    def _write_staged(self, due: Mapping[int, Target]) -> dict[str, Exception]:
+        threads = self._run.settings.topics.threads
+        return write_staged(self._warehouse, self._run.run_id, self.messages(due), due, threads)
 
     def _due(self, name: str, path: str, app: str, wanted: Callable[[str], bool], result: Applied) -> bool:
         """Whether to write it now; one that is not wanted is left out unless it has been written before."""

@@ -1,0 +1,78 @@
+"""What users and Delta do to tables while runs go on: a clear word, or no harm at all."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import rows as r
+from halfop.runs.gone import InputGone
+from halfop.runs.plan import Plan
+from halfop.runs.reconcile import Request, reconcile
+from halfop.runs.verify import verify
+from halfop.warehouse.tables import Warehouse
+from pyspark.errors import PySparkException
+from test_runs import KNOWN, NOW, QUEUE, RULES, Killed, dying, half, one_of_each, ops
+
+LATER = NOW + 100_000
+
+
+def maintained(warehouse: Warehouse, name: str) -> None:
+    """Files of earlier versions are gone at once."""
+    table = f"delta.`{warehouse.path(name)}`"
+    warehouse.spark.sql(f"OPTIMIZE {table}")
+    key = "spark.databricks.delta.retentionDurationCheck.enabled"
+    warehouse.spark.conf.set(key, "false")
+    try:
+        warehouse.spark.sql(f"VACUUM {table} RETAIN 0 HOURS")
+    finally:
+        warehouse.spark.conf.unset(key)
+
+
+def test_pinned_files_that_vacuum_removed(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No result is better than a wrong one: the run stays open, and its next start says why."""
+    one_of_each(warehouse)
+    r.land(warehouse, [half(20)], ops("COMMIT", 20), NOW, KNOWN)
+    with dying(monkeypatch, Plan, "commit", after=False), pytest.raises(Killed):
+        r.run(warehouse, RULES, NOW)
+    removed = warehouse.spark.read.format("delta").load(warehouse.path("half_messages")).inputFiles()
+    kept = Path(warehouse.root, "kept")
+    shutil.copytree(warehouse.path("half_messages"), kept)
+    maintained(warehouse, "half_messages")
+    with pytest.raises(InputGone, match=r"run 1 reads.*delta\.deletedFileRetentionDuration"):
+        reconcile(warehouse, Request(r.settings(RULES), r.instant(NOW)))
+    assert warehouse.rows("decisions") == []
+    for file in removed:
+        name = file.rsplit("/", 1)[1]
+        shutil.copy(kept / name, Path(warehouse.path("half_messages"), name))
+    assert reconcile(warehouse, Request(r.settings(RULES), r.instant(NOW))).status == 0
+    assert verify(warehouse, 1)[0].status == 0
+
+
+def test_maintenance_between_runs_changes_nothing(warehouse: Warehouse) -> None:
+    one_of_each(warehouse)
+    r.run(warehouse, RULES, NOW, layout="per_topic")
+    for name in ("half_messages", "op_messages", "decisions", "topics/T"):
+        maintained(warehouse, name)
+    r.land(warehouse, [half(20)], ops("COMMIT", 6, 20), LATER, {QUEUE: LATER})
+    for name in ("half_messages", "op_messages"):
+        maintained(warehouse, name)  # what has landed lies in other files now than it landed in
+    r.run(warehouse, RULES, LATER, layout="per_topic")
+    found = {row["half_queue_offset"] for row in warehouse.read("topics/T").where("run_id = 2").collect()}
+    assert found == {6, 20}
+    assert warehouse.read("topics/T").groupBy("half_queue_offset").count().where("count > 1").isEmpty()
+
+
+def test_a_topic_table_that_someone_removed_or_would_overwrite(warehouse: Warehouse) -> None:
+    one_of_each(warehouse)
+    r.run(warehouse, RULES, NOW, layout="per_topic")
+    rows = warehouse.read("topics/T")
+    with pytest.raises(PySparkException, match="append"):
+        rows.limit(1).write.format("delta").mode("overwrite").save(warehouse.path("topics/T"))
+    shutil.rmtree(warehouse.path("topics/T"))
+    r.land(warehouse, [half(20)], ops("COMMIT", 20), LATER, {QUEUE: LATER})
+    r.run(warehouse, RULES, LATER, layout="per_topic")
+    assert [row["half_queue_offset"] for row in warehouse.read("topics/T").collect()] == [20], "what is new goes on"
+    missing = [each for each in verify(warehouse, 1)[1] if each.table == "topics/T"]
+    assert {each.what for each in missing} == {"missing"}, "and --verify tells what is lost"

@@ -1,0 +1,108 @@
+"""reconcile killed for real, by SIGKILL before and after each of its commits: the next start leaves what an undisturbed
+run leaves, row for row. `-m slow` takes every commit, the plain suite some."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+import rows as r
+from crash import KILLED, commits, dying, ended, job, killed_after
+from halfop.runs.reconcile import Request, reconcile
+from halfop.settings import RuleSettings, Settings
+from halfop.warehouse.tables import Warehouse
+from pyspark.sql import SparkSession
+from test_runs import NOW, QUEUE, RULES, half, one_of_each, ops
+
+LATER = NOW + 100_000
+AT_RANDOM = 8
+# what only tells who did it, when and how fast
+UNLIKE_EACH_TIME = ("at", "owner", "seconds")
+TABLES = ("runs", "decisions", "topics_index", "trans_check_max_time", "check_requests", "rejected")
+SETTINGS = Settings(rules=RuleSettings(transaction_check_max=1))
+pytestmark = pytest.mark.timeout(3600)
+
+
+def command(warehouse: Path) -> list[str]:
+    now = datetime.fromtimestamp(LATER / 1000, timezone.utc).isoformat()
+    options = ["--warehouse", str(warehouse), "--now", now, "--set", "rules.transaction_check_max=1"]
+    return ["reconcile", *options]
+
+
+@pytest.fixture(scope="module")
+def before(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A warehouse with one run behind it, and a second one to come: with all that a run may write."""
+    folder = tmp_path_factory.mktemp("kills") / "before"
+    warehouse = Warehouse(spark, str(folder))
+    one_of_each(warehouse)
+    r.run(warehouse, RULES, NOW, layout="per_topic")
+    late = [half(20), half(21, "V"), half(22, "no topic"), half(23, store=NOW), half(24, check_times="1")]
+    both = [*ops("COMMIT", 6, 20, 21), *ops("ROLLBACK", 2, 20), *ops("COMMIT", 99)]
+    r.land(warehouse, late, both, LATER, {QUEUE: LATER})
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(spark: SparkSession, before: Path) -> dict[str, Counter[str]]:
+    folder = before.with_name("undisturbed")
+    shutil.copytree(before, folder)
+    return content(finished(spark, folder))
+
+
+def finished(spark: SparkSession, folder: Path) -> Warehouse:
+    """The next start."""
+    warehouse = Warehouse(spark, str(folder))
+    assert reconcile(warehouse, Request(SETTINGS, r.instant(LATER))).status == 0
+    return warehouse
+
+
+def content(warehouse: Warehouse) -> dict[str, Counter[str]]:
+    """All rows of all that a run writes. A start that finds the run closed opens one more: only runs 1 and 2 count."""
+    topics = [f"topics/{row['directory']}" for row in warehouse.rows("topics_index")]
+    found = {}
+    for name in (*TABLES, *topics):
+        rows = warehouse.read(name).where("run_id <= 2")
+        found[name] = Counter(str(row) for row in rows.drop(*UNLIKE_EACH_TIME).collect())
+    return found
+
+
+def killed_and_finished(spark: SparkSession, before: Path, when: str, number: int) -> Warehouse:
+    folder = before.with_name(f"{when}-{number}")
+    shutil.copytree(before, folder)
+    status, said = ended(dying(when, number, *command(folder)))
+    assert status == KILLED, said
+    return finished(spark, folder)
+
+
+@pytest.mark.parametrize(("when", "number"), [("after", 1), ("before", 3)])
+def test_killed_at_a_commit(
+    spark: SparkSession, before: Path, undisturbed: dict[str, Counter[str]], when: str, number: int
+) -> None:
+    assert content(killed_and_finished(spark, before, when, number)) == undisturbed
+
+
+@pytest.mark.slow
+def test_killed_at_every_commit(spark: SparkSession, before: Path, undisturbed: dict[str, Counter[str]]) -> None:
+    counted = before.with_name("counted")
+    shutil.copytree(before, counted)
+    number = commits(*command(counted))
+    assert content(Warehouse(spark, str(counted))) == undisturbed
+    for when, at in [("before", 1), *(("after", at) for at in range(1, number + 1))]:
+        assert content(killed_and_finished(spark, before, when, at)) == undisturbed, (when, at)
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment(spark: SparkSession, before: Path, undisturbed: dict[str, Counter[str]]) -> None:
+    chance, killed = random.Random(5), 0
+    for number in range(AT_RANDOM):
+        folder = before.with_name(f"random-{number}")
+        shutil.copytree(before, folder)
+        for _ in range(3):
+            killed += killed_after(chance.uniform(4, 20), command(folder))
+        assert ended(job(*command(folder)))[0] == 0
+        assert content(finished(spark, folder)) == undisturbed
+    assert killed >= AT_RANDOM
