@@ -20,8 +20,8 @@ from test_runs import NOW, QUEUE, RULES, half, one_of_each, ops
 
 LATER = NOW + 100_000
 AT_RANDOM = 8
-# what only tells who did it, when and how fast
-UNLIKE_EACH_TIME = ("at", "owner", "seconds")
+# who did it, when, how fast, and where his warehouse was
+UNLIKE_EACH_TIME = ("at", "owner", "seconds", "settings")
 TABLES = ("runs", "decisions", "topics_index", "trans_check_max_time", "check_requests", "rejected")
 SETTINGS = Settings(rules=RuleSettings(transaction_check_max=1))
 pytestmark = pytest.mark.timeout(3600)
@@ -37,13 +37,16 @@ def command(warehouse: Path) -> list[str]:
 def before(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse with one run behind it, and a second one to come: with all that a run may write."""
     folder = tmp_path_factory.mktemp("kills") / "before"
-    warehouse = Warehouse(spark, str(folder))
+    prepare(Warehouse(spark, str(folder)))
+    return folder
+
+
+def prepare(warehouse: Warehouse) -> None:
     one_of_each(warehouse)
     r.run(warehouse, RULES, NOW, layout="per_topic")
     late = [half(20), half(21, "V"), half(22, "no topic"), half(23, store=NOW), half(24, check_times="1")]
     both = [*ops("COMMIT", 6, 20, 21), *ops("ROLLBACK", 2, 20), *ops("COMMIT", 99)]
     r.land(warehouse, late, both, LATER, {QUEUE: LATER})
-    return folder
 
 
 @pytest.fixture(scope="module")
