@@ -147,3 +147,19 @@ def test_too_many_far_ones_leave_rollbacks_open(tmp_path: Path) -> None:
     for piece in read(stretch, NEEDED):
         found.see(piece.batches, False)
     assert [items["outcome"].to_pylist() for items in found.items()] == [[None]]
+
+
+def test_a_final_message_in_a_later_stretch_is_no_rollback(tmp_path: Path) -> None:
+    """The op came first: ended, it seems, without a final message."""
+    store = Store(tmp_path / "store")
+    store.append(Record())
+    place = store.append(half(0))
+    end = store.append(op("0,"))
+    store.append(final(0, place))
+    (whole,) = plan(store.root).stretches
+    first = replace(whole, end=end + store.size(end))
+    later = replace(whole, start=first.end)
+    far, _ = ended(later, set())
+    assert far == {place}
+    assert [row["outcome"] for row in ended(first, far)[1]] == [None]
+    assert [row["outcome"] for row in ended(first, set())[1]] == ["ROLLBACK"], "what it would say without that word"

@@ -22,6 +22,7 @@ from halfop.rocketmq.remoting import RemotingSettings
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from real_broker import Plan, broker
+from test_land_store import transactions
 
 TABLES = ("half_messages", "final_messages", "broker_discards", "op_messages")
 AT_RANDOM = 6
@@ -36,13 +37,8 @@ def _source(spark: SparkSession) -> None:
 
 
 def written(store: w.Store, numbers: range) -> None:
-    first = store.next_offsets.get(w.HALF_QUEUE, 0)
-    places = [store.append(w.half(n)) for n in numbers]
-    for n, place in zip(numbers, places, strict=True):
-        if n % 3:
-            store.append(w.final(n, place))
     store.append(w.discard(numbers[0]))
-    store.append(w.op("".join(f"{first + i}," for i in range(len(numbers)))))
+    transactions(store, numbers)
 
 
 def content(warehouse: Warehouse) -> dict[str, Counter[str]]:

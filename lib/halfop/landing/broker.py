@@ -208,16 +208,14 @@ class BrokerLanding:
         ]
 
     def _append(self, kind: str, table: str, frame: DataFrame, at: int) -> None:
-        rows = frame.where(F.col("hole_from").isNull()).drop("hole_from", "hole_to")
-        number = rows.count()
         app = f"halfop.land.broker/{self.name}"
         marker = self._warehouse.marker(table, app)
         if marker > at:
             raise HalfopError(f"{table} has a landing of {self.name} of a later instant: the clock has gone back")
-        if not number or marker == at:
+        rows = frame.where(F.col("hole_from").isNull()).drop("hole_from", "hole_to")
+        if marker == at or not (number := rows.count()):
             return
-        first = self._warehouse.marker(table, app) < 0
-        rows = op_rows(self._warehouse, rows, self._reach, first) if kind == OP else rows
+        rows = op_rows(self._warehouse, rows, self._reach, marker < 0) if kind == OP else rows
         rows = completed(rows) if kind == HALF else rows
         rows = rows.withColumn("landed_at", F.timestamp_micros(F.lit(at)))
         start = time.perf_counter()

@@ -43,12 +43,15 @@ def op_rows(warehouse: Warehouse, rows: DataFrame, reach: Reach, first_landing: 
 def item_rows(warehouse: Warehouse, items: DataFrame, reach: Reach, settled: bool) -> DataFrame:
     """Items with an outcome where one is known already as rows of op_messages, but for landed_at; `settled`: of all."""
     rows = _given(items, reach)
-    columns = [c for c in table("op_messages").written if c != "landed_at"]
     if settled:
-        return rows.select(columns)
+        return rows.select(_columns())
     others = rows.where(F.col("outcome").isNull()).drop("outcome").localCheckpoint()
-    known = rows.where(F.col("outcome").isNotNull()).select(columns)
+    known = rows.where(F.col("outcome").isNotNull()).select(_columns())
     return known.unionByName(_ended(warehouse, others, reach, bounded=True))
+
+
+def _columns() -> list[str]:
+    return [c for c in table("op_messages").written if c != "landed_at"]
 
 
 def _given(rows: DataFrame, reach: Reach) -> DataFrame:
@@ -84,8 +87,7 @@ def _ended(warehouse: Warehouse, split: DataFrame, reach: Reach, bounded: bool) 
     halves, finals = (warehouse.read(name).where(mine) for name in ("half_messages", "final_messages"))
     if bounded:
         halves, finals = _near(split, halves, finals)
-    columns = [c for c in table("op_messages").written if c != "landed_at"]
-    return with_outcomes(split, reach.seen(halves), finals, reach.known, halves.count()).select(columns)
+    return with_outcomes(split, reach.seen(halves), finals, reach.known, halves.count()).select(_columns())
 
 
 def _near(split: DataFrame, halves: DataFrame, finals: DataFrame) -> tuple[DataFrame, DataFrame]:

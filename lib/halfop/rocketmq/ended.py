@@ -51,9 +51,10 @@ class Ended:
     def items(self) -> Iterator[pa.RecordBatch]:
         """Op messages split into items, each with its outcome where this stretch alone tells it."""
         committed, rolled_back = self._ends()
+        queues, offsets = self._longs(HALF, "queue_id"), self._longs(HALF, "queue_offset")
         for batch in self._ops:
             rows = split(batch)
-            at = self._places(rows)
+            at = _places(rows, queues, offsets)
             found = at >= 0
             outcome = np.where(found & committed[at], 0, 1)
             known = found & (committed[at] | rolled_back[at])
@@ -76,23 +77,23 @@ class Ended:
             rolled_back[named] = False  # its final message, or an unlike one, which is not for this look to judge
         return committed, rolled_back
 
-    def _places(self, rows: pa.RecordBatch) -> Longs:
-        """Which half message each item names; -1: none of this stretch."""
-        queues, offsets = self._longs(HALF, "queue_id"), self._longs(HALF, "queue_offset")
-        asked_queues = rows["queue_id"].to_numpy()
-        asked = rows["half_offset"].fill_null(-1).to_numpy()
-        places = np.full(len(asked), -1, np.int64)
-        for queue in np.unique(asked_queues):
-            mine, asking = np.flatnonzero(queues == queue), asked_queues == queue
-            in_order = mine[np.argsort(offsets[mine], kind="stable")]
-            at = np.searchsorted(offsets[in_order], asked[asking])
-            there = np.append(offsets[in_order], -2)[at] == asked[asking]
-            places[asking] = np.where(there, np.append(in_order, -1)[at], -1)
-        return places
-
     def _longs(self, kind: str, column: str) -> Longs:
         parts = [pc.cast(batch[column], pa.int64()).to_numpy() for batch in self._seen[kind]]
         return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+def _places(rows: pa.RecordBatch, queues: Longs, offsets: Longs) -> Longs:
+    """Which of the half messages each item names; -1: none."""
+    asked_queues = rows["queue_id"].to_numpy()
+    asked = rows["half_offset"].fill_null(-1).to_numpy()
+    places = np.full(len(asked), -1, np.int64)
+    for queue in np.unique(asked_queues):
+        mine, asking = np.flatnonzero(queues == queue), asked_queues == queue
+        in_order = mine[np.argsort(offsets[mine], kind="stable")]
+        at = np.searchsorted(offsets[in_order], asked[asking])
+        there = np.append(offsets[in_order], -2)[at] == asked[asking]
+        places[asking] = np.where(there, np.append(in_order, -1)[at], -1)
+    return places
 
 
 def split(ops: pa.RecordBatch) -> pa.RecordBatch:

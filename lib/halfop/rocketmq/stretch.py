@@ -92,12 +92,12 @@ class _Reader:
         for fault in (*self._by_queue(check, records, topics, rows), *self._by_content(landed)):
             faults.setdefault(fault.physical, fault)
         shown = sorted(faults.values(), key=lambda fault: fault.physical)
-        end = at + found.end
+        end, before = at + found.end, records
         if shown and not self._skip:
             shown, end = shown[:1], shown[0].physical
+            before = records.select(records.longs("physical_offset") < end)
         good = {kind: _without(some, faults, end) for kind, some in landed.items()}
         batches = {kind: self._build[kind](some) for kind, some in good.items() if len(some)}
-        before = records.select(records.longs("physical_offset") < end)
         return Piece(at, end, len(before), _newest(before.store_ms), batches, tuple(shown))
 
     def _by_queue(

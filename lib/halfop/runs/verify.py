@@ -23,6 +23,7 @@ from halfop.summary import Summary
 from halfop.warehouse.tables import Warehouse
 
 _SHOWN = 20
+_SIDE = "side"
 _KEY = ("broker_name", "queue_id", "queue_offset")
 _HALF_KEY = {"queue_id": "half_queue_id", "queue_offset": "half_queue_offset"}
 MISSING, UNEXPECTED, UNLIKE = "missing", "unexpected", "unlike"
@@ -88,8 +89,7 @@ def _of_run(warehouse: Warehouse, name: str, run_id: int) -> DataFrame:
 def _messages(warehouse: Warehouse, targets: Mapping[int, Target], run_id: int) -> DataFrame:
     """What the tables have of the run, each row with its table's number."""
     frames = [
-        warehouse.read(target.path).where(F.col("run_id") == run_id).withColumn(TARGET, F.lit(number))
-        for number, target in targets.items()
+        _of_run(warehouse, target.path, run_id).withColumn(TARGET, F.lit(number)) for number, target in targets.items()
     ]
     return reduce(lambda left, right: left.unionByName(right, allowMissingColumns=True), frames)
 
@@ -111,9 +111,6 @@ def _compared(summary: Summary, names: Mapping[int, str], expected: DataFrame, r
     finally:
         rows.unpersist()
     return _told(names, differing)
-
-
-_SIDE = "side"
 
 
 def _side(rows: DataFrame, side: int) -> DataFrame:
