@@ -74,7 +74,7 @@ def test_a_store_lands_and_then_what_is_new(warehouse: Warehouse, store: w.Store
     transactions(store, range(100))
     store.append(w.discard(7))
     summary = land(warehouse, store)
-    assert summary.rows_written == dict(zip(TABLES, (100, 50, 1, 1), strict=True))
+    assert summary.rows_written == dict(zip(TABLES, (100, 50, 1, 100), strict=True))
     assert counts(warehouse) == dict(zip(TABLES, (100, 50, 1, 100), strict=True))
     assert outcomes(warehouse) == {n: ["COMMIT" if n % 2 == 0 else "ROLLBACK"] for n in range(100)}
     assert len(list((store.root / "commitlog").iterdir())) > 3, "the log spans files"
@@ -82,7 +82,7 @@ def test_a_store_lands_and_then_what_is_new(warehouse: Warehouse, store: w.Store
     again = land(warehouse, store)
     assert (again.rows_written, again.rows_read) == ({}, {"records": 0})
     transactions(store, range(100, 120))
-    assert land(warehouse, store).rows_written == {"half_messages": 20, "final_messages": 10, "op_messages": 1}
+    assert land(warehouse, store).rows_written == {"half_messages": 20, "final_messages": 10, "op_messages": 20}
     found = progress.of_broker(warehouse, BROKER)
     assert found["RMQ_SYS_TRANS_HALF_TOPIC", 0].next_offset == 120
     assert found[progress.COMMIT_LOG, 0][3:] == (
@@ -206,6 +206,37 @@ def test_skipping_loses_a_range_and_repair_finds_it(warehouse: Warehouse, store:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("at", [2, 3])
+def test_what_a_killed_landing_skipped_and_is_repaired_by_then_lands_once(
+    warehouse: Warehouse, store: w.Store, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    transactions(store, range(40))
+    bad = store.places("half")[7]
+    path, position = store.log_file(bad)
+    original = store.records[[place for place, _ in store.records].index(bad)][1].at(bad)
+    w.patch(path, position + 4, b"\0\0\0\0")
+    with monkeypatch.context() as patched:
+        _Deaths(patched, at, after=True)
+        with pytest.raises(Killed):
+            land(warehouse, store, skip_corrupt=True)
+    w.patch(path, position, original)
+    land(warehouse, store)
+    land(warehouse, store)
+    assert counts(warehouse)["half_messages"] == counts(warehouse)["final_messages"] * 2 == 40
+    assert {n: found[-1] for n, found in outcomes(warehouse).items()} == {
+        n: "COMMIT" if n % 2 == 0 else "ROLLBACK" for n in range(40)
+    }
+
+
+def test_two_half_topics_are_refused(warehouse: Warehouse, store: w.Store) -> None:
+    """A broker that changed its transaction store: offset 0 of both would be one key."""
+    transactions(store, range(3))
+    store.append(replace(w.half(3), topic="RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"))
+    with pytest.raises(InputRefused, match="two topics"):
+        land(warehouse, store)
+
+
+@pytest.mark.slow
 def test_another_store_under_a_known_name_is_refused(warehouse: Warehouse, store: w.Store, tmp_path: Path) -> None:
     transactions(store, range(10))
     land(warehouse, store)
@@ -242,6 +273,10 @@ def test_a_store_on_another_file_system_is_copied_first(warehouse: Warehouse, st
         assert counts(warehouse) == dict(zip(TABLES, (10, 5, 0, 10), strict=True))
         with pytest.raises(InputRefused, match="no broker's store"):
             land_store(warehouse, replace(request, path=f"{request.path}/commitlog"), LOG)
+        path, position = store.log_file(store.append(w.half(10)))
+        w.patch(path, position + 8, b"\xff\xff")
+        with pytest.raises(InputRefused, match=r"viewfs://brokers/store/commitlog/0+:\d+: the body"):
+            land_store(warehouse, request, LOG)
     finally:
         hadoop.unset(mounted)
 

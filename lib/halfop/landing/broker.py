@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,8 +23,8 @@ from halfop.landing.check import Queue
 from halfop.landing.endings import Reach, land_again, op_rows
 from halfop.landing.halves import completed
 from halfop.landing.progress import QueueRow
-from halfop.landing.rows import innermost
-from halfop.landing.sampling import Progress, Sampling, chosen, unfinished
+from halfop.landing.said import as_ours
+from halfop.landing.sampling import Progress, Sample, Sampling, chosen, unfinished
 from halfop.landing.source import Pulls, packed
 from halfop.landing.store import TABLES
 from halfop.rocketmq.batches import FINAL, HALF, OP
@@ -116,7 +115,7 @@ class BrokerLanding:
         except HalfopError as error:
             return error
         except (PySparkException, Py4JJavaError) as error:  # a worker's: the broker failed while it was being pulled
-            return HalfopError(f"{self._address.address}: {_said(error)}")
+            return as_ours(error, self._address.address)
         return None
 
     def _land(self, broker: Broker) -> None:
@@ -135,12 +134,25 @@ class BrokerLanding:
         with ExitStack() as kept:
             halves = self._pulled(HALF, found.ranges[HALF], kept)
             absent = chosen(found, rows, _real_queues(halves) | self._earlier_queues(rows))
-            for hole in found.holes:
-                self._lost.add(hole, "deleted", f"queue {hole.queue} of {hole.topic}: deleted before it landed")
+            self._take_over(found)
             with self._lock:
                 lost.record(self._warehouse, self._lost, self._at)
             self._plan(found.ranges, absent)
             self._write(self._at, found.ranges, kept, halves)
+
+    def _take_over(self, found: Sample) -> None:
+        """The holes of the sample; a real topic that was made anew counts again from when it has come far enough."""
+        for hole in found.holes:
+            if hole.until is None:
+                text = f"queue {hole.queue} of {hole.topic} was made anew: it no longer tells what was committed"
+                self._summary.notes.append(f"broker {self.name}: {text}; `land store` can tell")
+                self._lost.add(hole, "anew", text)
+            else:
+                self._lost.add(hole, "deleted", f"queue {hole.queue} of {hole.topic}: deleted before it landed")
+        pulled = {(q.topic, q.queue) for q in found.ranges[FINAL]}
+        for hole in [h for h in self._lost.of_queues if h.until is None and (h.topic, h.queue) in pulled]:
+            self._lost.found(hole, "the queue has come as far as it had landed")
+            self._lost.add(hole._replace(until=self._at), "anew", f"queue {hole.queue} of {hole.topic} was made anew")
 
     def _refuse_rebuilt(self, broker: Broker, rows: Progress) -> None:
         """A broker that was rebuilt under its old name has another message where the newest half message was."""
@@ -151,13 +163,10 @@ class BrokerLanding:
             raise InputRefused(self._address.address, None, problem, "it was rebuilt: give it a new brokerName")
 
     def _is_same(self, broker: Broker, row: QueueRow) -> bool:
-        last = (row.next_offset or 0) - 1
-        key = (
-            (F.col("broker_name") == self.name) & (F.col("queue_id") == row.queue_id) & (F.col("queue_offset") == last)
-        )
-        known = {r["commit_log_offset"] for r in self._warehouse.read(TABLES[HALF]).where(key).collect()}
-        if not known or broker.max_offset(row.topic, row.queue_id) <= last:
+        found = landed.last_half(self._warehouse, row)
+        if found is None or broker.max_offset(row.topic, row.queue_id) <= found[0]:
             return True  # the sample will tell what is wrong with the latter
+        last, known = found
         asked = QueueRange(row.topic, row.queue_id, last, last + 1)
         there = [chain(each.data).records for each in pull(broker, asked) if isinstance(each, Records)]
         return all(int(records.longs("physical_offset")[0]) in known for records in there)
@@ -270,13 +279,6 @@ class BrokerLanding:
 
 
 _ASKED = (*HALF_TOPICS, *OP_TOPICS)
-_OURS = re.compile(r"^halfop\.[\w.]+: (.+)$", re.MULTILINE)
-
-
-def _said(error: Exception) -> str:
-    """What a worker's own error says, else the innermost of Spark's."""
-    said = _OURS.findall(str(error))
-    return str(said[-1]) if said else innermost(error)
 
 
 def _real_queues(halves: DataFrame) -> set[tuple[str, int]]:

@@ -26,7 +26,11 @@ def local_store(warehouse: Warehouse, path: str) -> Iterator[str]:
         raise UsageError(f"{path}: on a cluster a store must be on a file system that all workers have mounted")
     with tempfile.TemporaryDirectory(prefix="halfop-store-") as copy:
         _copy(warehouse, path, copy)
-        yield copy
+        try:
+            yield copy
+        except InputRefused as error:
+            at = error.path.replace(copy, path.rstrip("/"), 1)
+            raise InputRefused(at, error.line, error.problem.replace(copy, path), error.hint) from error
 
 
 def _copy(warehouse: Warehouse, path: str, target: str) -> None:
@@ -37,7 +41,7 @@ def _copy(warehouse: Warehouse, path: str, target: str) -> None:
         root = hadoop.Path(path)
         system = root.getFileSystem(conf)
         found = [name for name in _FOLDERS if system.exists(hadoop.Path(root, name))]
-        if not found:
+        if _FOLDERS[0] not in found:
             raise InputRefused(path, None, "no broker's store: it has no folder commitlog")
         local = hadoop.FileSystem.getLocal(conf).getRawFileSystem()  # the other writes checksum files beside each
         for name in reversed(found):  # the queues first: what they name is then in the log

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from pyspark.sql import functions as F
 
+from halfop.errors import InputRefused
 from halfop.landing.check import Checked, Queue
 from halfop.landing.progress import TABLE as PROGRESS
-from halfop.landing.progress import micros
+from halfop.landing.progress import QueueRow, micros
 from halfop.landing.sources import InputFile
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 
@@ -46,6 +47,26 @@ def next_instant(warehouse: Warehouse) -> int:
         newest = warehouse.read(TABLE).agg(F.unix_micros(F.max("landed_at")).alias("at")).collect()[0]["at"]
         known += [] if newest is None else [newest]
     return max([time.time_ns() // 1000, *(instant + 1 for instant in known)])
+
+
+def last_half(warehouse: Warehouse, row: QueueRow) -> tuple[int, set[int]] | None:
+    """The queue offset of the newest half message that has landed of a queue, and where in the log it stands.
+
+    Two places where two have landed under one offset. A killed first landing has moved no progress: all are looked at.
+    """
+    halves = warehouse.read("half_messages")
+    halves = halves.where((F.col("broker_name") == row.broker_name) & (F.col("queue_id") == row.queue_id))
+    last = halves.agg(F.max("queue_offset")).collect()[0][0] if row.next_offset is None else row.next_offset - 1
+    places = {each["commit_log_offset"] for each in halves.where(F.col("queue_offset") == F.lit(last)).collect()}
+    return (last, places) if places else None
+
+
+def refuse_two_half_topics(where: str, topics: Collection[str]) -> None:
+    """Their half messages would have the same keys."""
+    if len(topics) > 1:
+        problem = f"half messages in two topics, {' and '.join(topics)}: their queue offsets are the same"
+        hint = "a broker that changed its transaction store (5.4+, RocksDB) can be landed up to the change only"
+        raise InputRefused(where, None, problem, hint)
 
 
 def reused(warehouse: Warehouse, queues: Iterable[Queue]) -> list[Queue]:

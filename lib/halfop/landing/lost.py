@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from pyspark.sql import functions as F
 
 from halfop.landing.progress import COMMIT_LOG
 from halfop.rocketmq.commitlog import log_files
+from halfop.rocketmq.store import Plan
 from halfop.rocketmq.stretch import Stretch
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.tables import Warehouse
@@ -50,9 +51,9 @@ class Ranges:
             self.all.append(lost)
             self.news.append((LOST, lost, code, text))
 
-    def found(self, stretch: Stretch) -> None:
-        self.all.remove(Range(stretch.start, stretch.end))
-        self.news.append((FOUND, Range(stretch.start, stretch.end), "repaired", "it can be read now, and has landed"))
+    def found(self, again: Range, text: str) -> None:
+        self.all.remove(again)
+        self.news.append((FOUND, again, "repaired", text))
 
 
 def known(warehouse: Warehouse, broker_name: str) -> Ranges:
@@ -85,10 +86,28 @@ def _detail(each: Range, code: str, text: str) -> str:
     return json.dumps(each._asdict() | {"code": code, "text": text})
 
 
-def repaired(root: str, ranges: Ranges) -> Iterator[Stretch]:
-    """Lost ranges that lie in a file of the log, as it is now."""
+def repaired(root: str, ranges: Ranges, before: int) -> Iterator[Stretch]:
+    """Lost ranges `before` an offset of the log that lie in one of its files, as it is now."""
     files = log_files(root)
     for since, upto in ranges.of_log:
         file = next((file for file in files if file.first <= since and upto <= file.end), None)
-        if file is not None:
+        if file is not None and upto <= before:
             yield Stretch(root, file, since, upto, upto)
+
+
+def without(plan: Plan, ranges: Sequence[tuple[int, int]]) -> Plan:
+    """A killed landing passed over ranges that may be sound by now, and some tables have its commit: so do the others
+    pass over them, and they land by themselves when that is done.
+    """
+    return replace(plan, stretches=tuple(piece for each in plan.stretches for piece in _outside(each, ranges)))
+
+
+def _outside(stretch: Stretch, ranges: Sequence[tuple[int, int]]) -> Iterator[Stretch]:
+    at = stretch.start
+    for since, upto in sorted(ranges):
+        if since < stretch.end and upto > at:
+            if at < since:
+                yield replace(stretch, start=at, end=since, fault=None)
+            at = upto
+    if at < stretch.end or (stretch.fault and at == stretch.end):
+        yield replace(stretch, start=at)

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from halfop.errors import InputRefused
 from halfop.landing import json_rows, parquet_rows
+from halfop.landing.said import innermost
 from halfop.landing.sources import InputFile, shown_path
 
 _THREADS = 4
@@ -80,8 +81,3 @@ def refused_reading(error: PySparkException | Py4JJavaError, files: Sequence[Inp
     named = {shown_path(found.rstrip(".")) for found in _FILE_IN_ERROR.findall(str(error))}
     file = next((f for f in files if f.shown in named), None)
     return None if file is None else InputRefused(file.shown, None, f"cannot be read: {innermost(error)}")
-
-
-def innermost(error: BaseException) -> str:
-    causes = re.findall(r"^Caused by: (?:[\w$]+\.)*([\w$]+(?:: [^\n]*)?)", str(error), re.MULTILINE)
-    return causes[-1] if causes else str(error).split("\n")[0]

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from halfop.errors import InputRefused
+from halfop.landing.landed import refuse_two_half_topics
 from halfop.landing.lost import Range
 from halfop.landing.progress import COMMIT_LOG, QueueRow
 from halfop.rocketmq.batches import DISCARD, FINAL, HALF, KINDS, OP
@@ -25,7 +26,8 @@ class Sample:
     """What there is to pull: ranges by kind (of final messages: of every topic that clients may send to).
 
     Final messages of ops that are in a range are in a range, too, and the half messages of both: op queues are asked
-    for their ends first, half queues last. `holes` it had deleted before.
+    for their ends first, half queues last. `holes` it had deleted before; a real topic that was deleted and made anew
+    is a hole as a whole, in no range, until it has come as far as it had landed.
     """
 
     ranges: dict[str, list[QueueRange]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
@@ -50,12 +52,17 @@ class Sampling:
             for topic in topics:
                 for queue in range(queues.get(topic, 1)):
                     self._add(found, kind, QueueRange(topic, queue, 0, 0))
+        in_use = [topic for topic in HALF_TOPICS if any(q.topic == topic and q.end for q in found.ranges[HALF])]
+        refuse_two_half_topics(self._broker.remote.address, in_use)
         return found
 
     def _add(self, found: Sample, kind: str, asked: QueueRange) -> None:
         row = self._progress.get((asked.topic, asked.queue))
         start = 0 if row is None or row.next_offset is None else row.next_offset
         end = self._broker.max_offset(asked.topic, asked.queue)
+        if end < start and kind == FINAL:
+            found.holes.append(Range(0, start, asked.topic, asked.queue))
+            return
         if end < start:
             problem = f"queue {asked.queue} of {asked.topic} ends at {end}, but has landed up to {start}"
             hint = (

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import numpy as np
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -17,6 +19,7 @@ from halfop.landing.check import Queue
 from halfop.landing.endings import Reach, item_rows, land_again
 from halfop.landing.fetch import local_store
 from halfop.landing.outcomes import read_between
+from halfop.landing.said import as_ours
 from halfop.landing.source import ENDED, SURVEYED, packed
 from halfop.landing.survey import Survey, joined, refuse_too_many
 from halfop.rocketmq.batches import DISCARD, FINAL, HALF, OP
@@ -82,16 +85,27 @@ def land_store(warehouse: Warehouse, request: Request, log: logging.Logger) -> S
         landing = Landing(
             warehouse, request, root, landed.next_instant(warehouse), lost.known(warehouse, request.broker_name)
         )
-        with summary.phase("survey"):
-            part = _new_part(landing)
-        for found in lost.repaired(landing.root, landing.lost):
-            _land_found(landing, found, summary)
-        _land(landing, part, summary)
+        try:
+            part = _land_new(landing, summary)
+        except (PySparkException, Py4JJavaError) as error:  # a worker's: the store changed while it was read
+            ours = as_ours(error, request.path)
+            if not isinstance(ours, InputRefused):
+                raise
+            raise ours from error
         _tell(landing, part, summary, log)
-    if part.survey.faults and not request.skip_corrupt:
-        fault = part.survey.faults[0]
-        raise InputRefused(fault.file, fault.offset, fault.text, _hint(part.survey))
+        if part.survey.faults and not request.skip_corrupt:
+            fault = part.survey.faults[0]
+            raise InputRefused(fault.file, fault.offset, fault.text, _hint(part.survey))
     return summary
+
+
+def _land_new(landing: Landing, summary: Summary) -> Part:
+    with summary.phase("survey"):
+        part = _new_part(landing)
+    for found in lost.repaired(landing.root, landing.lost, part.start):
+        _land_found(landing, found, summary)
+    _land(landing, part, summary)
+    return part
 
 
 def _hint(survey: Survey) -> str:
@@ -116,8 +130,13 @@ def _new_part(landing: Landing) -> Part:
             f"KEY_REUSED: not the store that has landed as broker {landing.broker}",
             "if the broker was rebuilt, or this is another one, give it a name of its own: --broker-name NAME",
         )
+    queues = Queues(landing.root)
+    landed.refuse_two_half_topics(
+        request.path, [topic for topic in HALF_TOPICS if any(queue.last.offset >= 0 for queue in queues.of(topic))]
+    )
     found = plan(landing.root, _begin(landing, offset))
     begin = found.stretches[0].start if found.stretches else found.end
+    found = lost.without(found, [span for span in landing.lost.of_log if span[1] > begin])
     survey = _survey(landing, found, begin, request.skip_corrupt)
     return Part(_upto(found, survey.end), begin, survey, f"halfop.land.store/{landing.broker}", survey.end)
 
@@ -136,17 +155,20 @@ def _is_same_store(landing: Landing, offset: int | None) -> bool:
     """Where the newest half message that has landed is in the log, by the queue's own word."""
     if offset is None:
         return True
-    rows = landing.warehouse.read(TABLES[HALF]).where(F.col("broker_name") == landing.broker)
-    newest = rows.groupBy("queue_id").agg(F.max(F.struct("queue_offset", "commit_log_offset")).alias("last"))
     queues = Queues(landing.root)
-    return all(_agrees(queues, row["queue_id"], *row["last"]) for row in newest.collect())
+    rows = progress.of_broker(landing.warehouse, landing.broker)
+    return all(
+        _agrees(queues, row.queue_id, *last)
+        for row in rows.values()
+        if row.topic in HALF_TOPICS and (last := landed.last_half(landing.warehouse, row)) is not None
+    )
 
 
-def _agrees(queues: Queues, queue_id: int, queue_offset: int, physical: int) -> bool:
+def _agrees(queues: Queues, queue_id: int, queue_offset: int, places: Collection[int]) -> bool:
     """An older copy of the store may not have the unit yet, an aged one no longer."""
     found = [queue for topic in HALF_TOPICS if (queue := queues.get(topic, queue_id))]
     units = [queue.at(np.array([queue_offset], np.int64)) for queue in found if queue.last.offset >= queue_offset]
-    return all(int(unit["physical"][0]) == physical for unit in units if present(unit)[0])
+    return all(int(unit["physical"][0]) in places for unit in units if present(unit)[0])
 
 
 def _survey(landing: Landing, found: Plan, begin: int, skip_corrupt: bool) -> Survey:
@@ -211,7 +233,7 @@ def _land_found(landing: Landing, found: Stretch, summary: Summary) -> None:
         return
     app = f"halfop.land.store/{landing.broker}/{found.start}-{found.end}"
     _land_tables(landing, Part(plan_of, found.start, survey, app, found.end), summary)
-    landing.lost.found(found)
+    landing.lost.found(lost.Range(found.start, found.end), "it can be read now, and has landed")
 
 
 def _append(landing: Landing, part: Part, kind: str, table: str, first: int) -> None:
@@ -229,7 +251,8 @@ def _append(landing: Landing, part: Part, kind: str, table: str, first: int) -> 
         rows = item_rows(landing.warehouse, rows, _reach(landing, first), part.survey.settled)
     rows = rows.withColumn("landed_at", F.timestamp_micros(F.lit(landing.landed_at)))
     landing.warehouse.append_once(table, rows, part.app, part.mark)
-    landing.written[table] = landing.written.get(table, 0) + part.survey.rows[kind]
+    number = part.survey.items if kind == OP else part.survey.rows[kind]
+    landing.written[table] = landing.written.get(table, 0) + number
 
 
 def _rows(landing: Landing, part: Part, kind: str) -> DataFrame:

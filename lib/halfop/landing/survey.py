@@ -27,7 +27,7 @@ _FAULT = pa.struct(
 _LONGS = dict.fromkeys(("low", "high", "rows", "newest"), pa.int64())
 _SPAN = pa.struct({"kind": pa.string(), "queue_id": pa.int32()} | _LONGS)
 SURVEY = pa.schema(
-    dict.fromkeys(("start", "end", "records", "newest", "unsettled"), pa.int64())
+    dict.fromkeys(("start", "end", "records", "newest", "items", "unsettled"), pa.int64())
     | {"faults": pa.list_(_FAULT), "spans": pa.list_(_SPAN), "far": pa.list_(pa.int64())}
 )
 
@@ -49,10 +49,9 @@ def surveyed(stretch: Stretch, skip_corrupt: bool) -> pa.RecordBatch:
     row: dict[str, object] = {"start": stretch.start, "end": end, "records": records, "newest": newest}
     row |= {"faults": [asdict(fault) for fault in faults], "spans": _joined(spans)}
     far = ended.reaching_back
-    row |= {
-        "far": far if len(far) <= _MOST_FAR else None,
-        "unsettled": sum(items["outcome"].null_count for items in ended.items()),
-    }
+    row["far"] = far if len(far) <= _MOST_FAR else None
+    outcomes = [items["outcome"] for items in ended.items()]
+    row |= {"items": sum(map(len, outcomes)), "unsettled": sum(each.null_count for each in outcomes)}
     return pa.RecordBatch.from_pylist([row], schema=SURVEY)
 
 
@@ -84,8 +83,8 @@ class Survey:
     """What all stretches hold, up to the first fault: that alone is a consistent beginning of the log.
 
     Where faults are skipped, `faults` are all of them, else the first one. `far`: half messages whose final messages
-    stand in a later stretch, None where these are too many; `unsettled`: op messages' items whose outcome their own
-    stretch does not tell.
+    stand in a later stretch, None where these are too many; `items` of op messages, `unsettled` of them: whose
+    outcome their own stretch does not tell.
     """
 
     end: int
@@ -95,6 +94,7 @@ class Survey:
     spans: dict[str, dict[Queue, Span]]
     rows: dict[str, int]
     far: Longs | None
+    items: int
     unsettled: int
 
     @property
@@ -120,8 +120,8 @@ def joined(rows: Iterable[Row], broker_name: str, start: int, skip_corrupt: bool
     end = faults[0].physical if faults and not skip_corrupt else ordered[-1].end if ordered else start
     newest = max((row.newest for row in ordered if row.newest is not None), default=None)
     far = _far(ordered)
-    unsettled = sum(row.unsettled for row in ordered)
-    return Survey(end, sum(row.records for row in ordered), newest, faults, spans, counts, far, unsettled)
+    records, items, unsettled = (sum(row[of] for row in ordered) for of in ("records", "items", "unsettled"))
+    return Survey(end, records, newest, faults, spans, counts, far, items, unsettled)
 
 
 def _far(rows: Sequence[Row]) -> Longs | None:

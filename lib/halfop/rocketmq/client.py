@@ -41,19 +41,11 @@ class NameServers:
         groups = read_body(remote, answer, "brokerAddrTable")
         return [_broker_address(name, groups[name]) for name in sorted(groups)]
 
-    def read_queues(self, topic: str) -> dict[str, int]:
-        """Broker name to the topic's number of read queues there; empty if no broker has the topic."""
-        request = Request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
-        remote, answer = self._answer(request, AnswerCode.TOPIC_NOT_EXIST)
-        if answer.code == AnswerCode.TOPIC_NOT_EXIST:
-            return {}
-        return {each["brokerName"]: each["readQueueNums"] for each in read_body(remote, answer, "queueDatas")}
-
     def close(self) -> None:
         for remote in self._remotes:
             remote.close()
 
-    def _answer(self, request: Request, *fine: AnswerCode) -> tuple[Remote, Answer]:
+    def _answer(self, request: Request) -> tuple[Remote, Answer]:
         patience = Patience(self._give_up_after)
         while True:
             for remote in self._remotes:
@@ -62,7 +54,7 @@ class NameServers:
                 except Lost as error:
                     why = str(error)
                     continue
-                if answer.code not in (AnswerCode.SUCCESS, *fine):
+                if answer.code != AnswerCode.SUCCESS:
                     raise remote.refusal(request, answer)
                 return remote, answer
             patience.pause(why)
