@@ -41,7 +41,7 @@ class DeltaLog:
     def __init__(self, spark: SparkSession) -> None:
         jvm: Any = spark._jvm
         jsc: Any = spark._jsc
-        self._jvm = jvm
+        self._spark, self._jvm = spark, jvm
         self._kernel = jvm.io.delta.kernel
         self._engine = self._kernel.defaults.engine.DefaultEngine.create(jsc.hadoopConfiguration())
 
@@ -76,7 +76,7 @@ class DeltaLog:
 
         Raises AlreadyWrittenError where this run's marker is there.
         """
-        snapshot = self._snapshot(path)
+        snapshot = self.complete(path, spec)
         try:
             builder = self._builder(path, spec, snapshot is None).withTransactionId(self._engine, app, run_id)
             transaction = builder.build(self._engine)
@@ -87,6 +87,20 @@ class DeltaLog:
                 raise AlreadyWrittenError(path) from None
             raise
 
+    def complete(self, path: str, spec: TableSpec) -> Any | None:
+        """The table's newest snapshot; None where there is none. A table of an older version gets what it lacks."""
+        snapshot = self._snapshot(path)
+        if snapshot is None:
+            return None
+        known = self._jvm.java.lang.String.join("\n", snapshot.getSchema().fieldNames()).split("\n")
+        later = [column for column in spec.columns if column.name not in known]
+        if later:
+            added = ", ".join(f"`{c.name}` {c.type} COMMENT '{_quoted(c.comment)}'" for c in later)
+            name = path.replace("`", "``")
+            log.info("%s gets new columns: %s", path, ", ".join(column.name for column in later))
+            self._spark.sql(f"ALTER TABLE delta.`{name}` ADD COLUMNS ({added})")
+        return snapshot
+
     def _maintain(self, path: str, committed: Any) -> None:
         """Checkpoints, where one is due: without them a log grows slow to read. What is committed stays so."""
         try:
@@ -94,6 +108,13 @@ class DeltaLog:
                 hook.threadSafeInvoke(self._engine)
         except Py4JJavaError as error:
             log.warning("%s: upkeep of its log failed: %s", path, error.java_exception.getMessage())
+
+    def takes_files_away(self, path: str, after: int, upto: int) -> bool:
+        """Whether a commit after version `after`, up to version `upto`, replaced files, as OPTIMIZE does."""
+        remove = self._kernel.internal.DeltaLogActionUtils.DeltaAction.REMOVE
+        wanted = self._jvm.java.util.Collections.singleton(remove)
+        changes = self._kernel.Table.forPath(self._engine, path).getChanges(self._engine, after + 1, upto, wanted)
+        return any(_has(batch, "remove") for batch in _each(changes))
 
     def data_files(self, path: str, version: int | None, run_id: int | None) -> list[str] | None:
         """The files of a table that may hold the run's rows; None where reading them takes more than Parquet."""
@@ -153,12 +174,21 @@ class DeltaLog:
         return kernel.utils.CloseableIterable.inMemoryIterable(actions)
 
 
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("'", "\\'")
+
+
 def _each(closeable: Any) -> Iterator[Any]:
     try:
         while closeable.hasNext():
             yield closeable.next()
     finally:
         closeable.close()
+
+
+def _has(batch: Any, column: str) -> bool:
+    vector = batch.getColumnVector(batch.getSchema().indexOf(column))
+    return any(not vector.isNullAt(row) for row in range(batch.getSize()))
 
 
 def _is(error: Py4JJavaError, *names: str) -> bool:

@@ -54,17 +54,21 @@ class Warehouse:
         return table(name).struct
 
     def read(self, name: str, version: int | None = None) -> DataFrame:
-        """The table, at a version; a table that does not exist (NO_TABLE) is an empty one."""
+        """The table, at a version; a table that does not exist (NO_TABLE) is an empty one.
+
+        Columns that its schema got later are null.
+        """
         if version == NO_TABLE or (version is None and self.version(name) == NO_TABLE):
             return self.empty(name)
         reader = self.spark.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
-        return reader.load(self.path(name))
+        rows = reader.load(self.path(name))
+        later = {f.name: F.lit(None).cast(f.dataType) for f in _spec(name).struct if f.name not in rows.columns}
+        return rows.withColumns(later) if later else rows
 
     def empty(self, name: str) -> DataFrame:
-        spec = table("real_topic" if name.startswith("topics/") else name)
-        nulls = [F.lit(None).cast(f.dataType).alias(f.name) for f in spec.struct]
+        nulls = [F.lit(None).cast(f.dataType).alias(f.name) for f in _spec(name).struct]
         return self.spark.range(1).select(nulls).limit(0)  # a limit of 0 lets the optimizer drop all that joins with it
 
     def frame(self, rows: Iterable[Sequence[object]], columns: str) -> DataFrame:
@@ -80,16 +84,20 @@ class Warehouse:
         return max(1, min(most, math.ceil(rows / _FEWEST_ROWS_A_TASK)))
 
     def landed_between(self, name: str, before: int, upto: int) -> DataFrame:
-        """The rows that landed after version `before`, up to and with version `upto`."""
+        """The rows that landed after version `before`, up to and with version `upto`.
+
+        The change feed reads just these. It reads the files that they landed in, though, which a VACUUM may have
+        removed where an OPTIMIZE has written others: then each row tells when it landed.
+        """
         if before == upto:
             return self.empty(name)
         if before == NO_TABLE:
             return self.read(name, upto)
-        try:
-            return self._feed(name, before, upto)
-        except PySparkException:
-            versions = F.col("_metadata.row_commit_version")
-            return self.read(name, upto).where((versions > before) & (versions <= upto))
+        with suppress(PySparkException, Py4JJavaError):  # of versions whose log has been cleaned up
+            if not self.log.takes_files_away(self.path(name), before, upto):
+                return self._feed(name, before, upto)
+        versions = F.col("_metadata.row_commit_version")
+        return self.read(name, upto).where((versions > before) & (versions <= upto))
 
     def _feed(self, name: str, before: int, upto: int) -> DataFrame:
         feed = self.spark.read.format("delta").option("readChangeFeed", "true")
@@ -98,10 +106,16 @@ class Warehouse:
         return rows.where(inserted).drop("_change_type", "_commit_version", "_commit_timestamp")
 
     def make(self, *names: str) -> None:
-        """Create the tables that are missing. Landing tables need features that only Spark's connector switches on."""
+        """Create the tables that are missing, and add the columns that an older version of halfop did not know.
+
+        Landing tables need features that only Spark's connector switches on.
+        """
         for name in names:
-            if name not in self._made and self.version(name) == NO_TABLE:
-                self._create(table(name))
+            if name not in self._made:
+                if self.version(name) == NO_TABLE:
+                    self._create(table(name))
+                else:
+                    self.log.complete(self.path(name), table(name))
             self._made.add(name)
 
     def _create(self, spec: TableSpec) -> None:
@@ -161,6 +175,10 @@ class Warehouse:
     def marker(self, name: str, app: str) -> int:
         """The last run that appended to the table under this app id; -1 where none did."""
         return self.log.marker(self.path(name), app)
+
+
+def _spec(name: str) -> TableSpec:
+    return table("real_topic" if name.startswith("topics/") else name)
 
 
 def _arrow(struct: StructType) -> pa.Schema:
