@@ -16,6 +16,7 @@ _FAST = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
 _SPARK = ("spark.ui.enabled=false", "spark.sql.shuffle.partitions=1", "spark.databricks.delta.snapshotPartitions=1")
 _MOST_SECONDS = 600
 KILLED = -signal.SIGKILL
+_DYING = ("./spark-submit.sh", "exec", "python", "tests/dying.py")
 
 
 def job(*command: str) -> subprocess.Popen[str]:
@@ -26,7 +27,26 @@ def job(*command: str) -> subprocess.Popen[str]:
 
 def dying(when: str, number: int, *command: str) -> subprocess.Popen[str]:
     """A job that dies `before` or `after` its commit of that number, on its own."""
-    return _started("./spark-submit.sh", "exec", "python", "tests/dying.py", when, str(number), *command)
+    return _started(*_DYING, when, str(number), *command)
+
+
+def stopped(number: int, *command: str, unlocked: bool) -> subprocess.Popen[str]:
+    """A job that has stopped before its commit of that number, as by SIGSTOP."""
+    process = _started(*_DYING, "stop", str(number), *command, **({"UNLOCKED": "1"} if unlocked else {}))
+    _, status = os.waitpid(process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status), ended(process)
+    return process
+
+
+def woken(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """What becomes of a job that was stopped."""
+    os.killpg(process.pid, signal.SIGCONT)
+    return ended(process)
+
+
+def script_of(*command: str, **environment: str) -> subprocess.Popen[str]:
+    """A command in the environment of a job; it reads and writes through pipes."""
+    return _started("./spark-submit.sh", "exec", *command, **environment)
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
@@ -55,12 +75,12 @@ def commits(*command: str) -> int:
     return int(number)
 
 
-def _started(*command: str) -> subprocess.Popen[str]:
+def _started(*command: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command,
         cwd=_ROOT,
-        env=os.environ | _FAST,
-        stdin=subprocess.DEVNULL,
+        env=os.environ | _FAST | environment,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -243,13 +243,23 @@ def _jars(version: int) -> Path:
             _checked("fetching RocketMQ's jars", sys.executable, _ROOT / "tools/fetch_jars.py", _java(), lock, folder)
         sources = [_SOURCE / "Server.java", _SOURCE / "Producer.java"]
         if not all(_same(source, folder / source.name) for source in sources):
-            ecj = next(folder.glob("ecj-*.jar"))
-            path = os.pathsep.join(map(str, folder.glob("*.jar")))
-            options = ["-17", "-nowarn", "-d", str(folder / "classes"), "-cp", path]
-            _checked("compiling the tests' Java", _java(), "-jar", ecj, *options, *sources)
+            _compile(sources, folder, folder / "classes")
             for source in sources:
                 shutil.copy(source, folder)
     return folder
+
+
+def compiled(source: Path, jars: Path, classes: Path) -> Path:
+    """The folder of classes of a Java file that needs those jars."""
+    _jars(5)  # brings the compiler
+    _compile([source], jars, classes)
+    return classes
+
+
+def _compile(sources: Sequence[Path], jars: Path, classes: Path) -> None:
+    ecj = next((_STATE / "broker-5").glob("ecj-*.jar"), None) or next(jars.glob("ecj-*.jar"))
+    path = os.pathsep.join(map(str, jars.glob("*.jar")))
+    _checked("compiling the tests' Java", _java(), "-jar", ecj, "-17", "-nowarn", "-d", classes, "-cp", path, *sources)
 
 
 def _same(source: Path, copy: Path) -> bool:

@@ -81,7 +81,7 @@ def killed_and_finished(spark: SparkSession, before: Path, when: str, number: in
     return finished(spark, folder)
 
 
-@pytest.mark.parametrize(("when", "number"), [("after", 1), ("before", 3)])
+@pytest.mark.parametrize(("when", "number"), [pytest.param("after", 1, marks=pytest.mark.slow), ("before", 3)])
 def test_killed_at_a_commit(
     spark: SparkSession, before: Path, undisturbed: dict[str, Counter[str]], when: str, number: int
 ) -> None:

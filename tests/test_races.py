@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from threading import Event
 
+import pyspark
 import pytest
 import rows as r
-from crash import ended, job
+from appending import TABLE
+from crash import ended, job, script_of, stopped, woken
 from halfop.runs.reconcile import Request, reconcile
 from halfop.warehouse.tables import Warehouse
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
+from real_broker import compiled
 from test_kills import LATER, SETTINGS, before, command, content, finished, undisturbed
+from test_runs import KNOWN, NOW, RULES, half, ops
 
 __all__ = ["before", "undisturbed"]  # fixtures
 Content = dict[str, Counter[str]]
@@ -51,6 +60,102 @@ def test_drivers_on_a_local_disk(spark: SparkSession, before: Path, undisturbed:
     assert set(statuses) <= {0, 4}
     assert 0 in statuses
     assert content(finished(spark, folder)) == undisturbed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", [1, 2, 3, 5])
+def test_a_driver_that_wakes_up_when_another_has_finished_its_run(
+    spark: SparkSession, before: Path, undisturbed: Content, at: int
+) -> None:
+    """As on an object store, where no lock keeps the other out: what the sleeper still commits is there already."""
+    folder = copied(before, f"asleep-{at}")
+    sleeper = stopped(at, *command(folder), unlocked=True)
+    other = finished(spark, folder)
+    status, said = woken(sleeper)
+    assert status == 0, said
+    assert content(other) == undisturbed
+
+
+@pytest.mark.slow
+def test_a_driver_asleep_on_a_local_disk_keeps_the_lock(
+    spark: SparkSession, before: Path, undisturbed: Content
+) -> None:
+    folder = copied(before, "asleep")
+    sleeper = stopped(2, *command(folder), unlocked=False)
+    assert ended(job(*command(folder)))[0] == 4
+    assert woken(sleeper)[0] == 0
+    assert content(finished(spark, folder)) == undisturbed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("how", "lost"), [("unlocked", True), ("locked", False)])
+def test_the_lock_is_what_saves_a_local_disk(spark: SparkSession, tmp_path: Path, how: str, lost: bool) -> None:
+    """Delta's commit there is a look and a rename that overwrites; here with time between the two."""
+    jars = Path(str(pyspark.__file__)).parent / "jars"
+    classes = compiled(Path(__file__).parent / "slow_rename" / "SlowRename.java", jars, tmp_path / "classes")
+    folder = tmp_path / "warehouse"
+    spark.createDataFrame([], "name STRING, n INT").write.format("delta").save(f"{folder}/{TABLE}")
+    writers = [
+        script_of("python", "tests/appending.py", str(folder), name, "4", how, SLOW_RENAME=str(classes))
+        for name in ("one", "two")
+    ]
+    for writer in writers:
+        assert writer.stdout
+        assert any(line == "ready\n" for line in writer.stdout)
+    for writer in writers:
+        assert writer.stdin
+        writer.stdin.write("\n")
+        writer.stdin.flush()
+    told = "".join(writer.communicate()[0] for writer in writers)
+    told_in = set(re.findall(r"^in: (\w+) (\d)$", told, re.MULTILINE))
+    found = {(row["name"], str(row["n"])) for row in spark.read.format("delta").load(f"{folder}/{TABLE}").collect()}
+    assert len(told_in) == 8 or lost, told
+    assert bool(told_in - found) == lost
+
+
+class Beside:
+    """Does one thing again and again in a thread of its own, until it is told that all has landed."""
+
+    def __init__(self, warehouse: Warehouse, all_landed: Event) -> None:
+        self._warehouse, self._all_landed, self.lost = warehouse, all_landed, 0
+
+    def again(self, work: Callable[[], object]) -> None:
+        while not self._all_landed.is_set():
+            work()
+
+    def maintain(self, statement: str) -> None:
+        """Delta refuses a maintainer that another overtook."""
+        for name in ("half_messages", "op_messages", "decisions", "real_topics"):
+            if self._warehouse.version(name) > 0:
+                try:
+                    self._warehouse.spark.sql(f"{statement} delta.`{self._warehouse.path(name)}`")
+                except PySparkException:
+                    self.lost += 1
+
+    def run(self) -> None:
+        assert reconcile(self._warehouse, Request(r.settings(RULES), r.instant(NOW + 1_000_000))).status == 0
+
+
+@pytest.mark.slow
+def test_runs_beside_landings_and_maintenance(warehouse: Warehouse) -> None:
+    """Messages land and tables are rewritten and vacuumed while runs go on: every message is delivered once."""
+    all_landed = Event()
+    beside = Beside(warehouse, all_landed)
+    tens = [range(n * 10, n * 10 + 10) for n in range(10)]
+    r.land(warehouse, map(half, tens[0]), ops("COMMIT", *tens[0]), NOW, KNOWN)
+    works = (beside.run, partial(beside.maintain, "OPTIMIZE"), partial(beside.maintain, "VACUUM"))
+    with ThreadPoolExecutor(len(works)) as pool:
+        threads = [pool.submit(beside.again, work) for work in works]
+        try:
+            for n, offsets in enumerate(tens[1:], 1):
+                r.land(warehouse, map(half, offsets), ops("COMMIT", *offsets), NOW + n, KNOWN)
+        finally:
+            all_landed.set()
+        for thread in threads:
+            thread.result()
+    beside.run()
+    delivered = Counter(row["half_queue_offset"] for row in warehouse.read("real_topics").collect())
+    assert delivered == Counter(range(100))
 
 
 @pytest.mark.slow

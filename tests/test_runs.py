@@ -145,7 +145,7 @@ STEPS: list[tuple[str, Any, str, bool] | tuple[str, Any, str, bool, int]] = [
     ("before the close", finish, "write_closed", False),
     ("after the close", finish, "write_closed", True),
 ]
-QUICK = ["after the plan", "between two tables", "before the close"]  # the others: tests/run -m slow
+QUICK = ["between two tables"]  # the others: tests/run -m slow
 RESULTS = ["decisions", "trans_check_max_time", "check_requests", "rejected", "topics_index", "topics/T", "topics/U"]
 
 

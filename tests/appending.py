@@ -1,0 +1,35 @@
+"""Appends rows to a table, a commit each, and says which are in: appending.py WAREHOUSE NAME NUMBER locked|unlocked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import nullcontext
+from datetime import timedelta
+
+from halfop.warehouse.lock import hold
+from halfop.warehouse.session import spark_session
+from halfop.warehouse.tables import Warehouse
+
+TABLE = "appended"
+
+
+def main() -> None:
+    folder, name, number, how = sys.argv[1:]
+    slow = {
+        "spark.driver.extraClassPath": os.environ["SLOW_RENAME"],
+        "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.SlowRename",
+    }
+    spark = spark_session("appending", **slow | {"spark.ui.enabled": "false", "spark.log.level": "ERROR"})
+    warehouse = Warehouse(spark, folder)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    for n in range(int(number)):
+        row = warehouse.frame([(name, n)], "name STRING, n INT")
+        with hold(warehouse, "run", timedelta(minutes=5)) if how == "locked" else nullcontext():
+            row.write.format("delta").mode("append").save(warehouse.path(TABLE))
+        print(f"in: {name} {n}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Sinks that fail at the worst moment: a disk that fills up, a commit that another writer overtakes."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import local
+from typing import Any
+
+import pytest
+import rows as r
+from halfop.runs.reconcile import Request, reconcile
+from halfop.warehouse.delta_log import DeltaLog
+from halfop.warehouse.tables import Warehouse
+from pyspark.sql import SparkSession
+from test_kills import LATER, SETTINGS, content, finished, prepare
+from test_runs import QUEUE, half, ops
+
+BODY = 100_000
+KIB = 1_024
+
+
+def landed(warehouse: Warehouse) -> None:
+    prepare(warehouse)
+    chance = random.Random(3)
+    halves = [half(n, body=chance.randbytes(BODY)) for n in range(100, 140)]
+    r.land(warehouse, halves, ops("COMMIT", *range(100, 140)), LATER, {QUEUE: LATER})
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    folder.mkdir()
+    if told("mount", "-t", "tmpfs", "-o", "size=256m", "tmpfs", folder) is None:
+        pytest.skip("only root may mount a file system")
+    try:
+        yield
+    finally:
+        told("umount", "-l", folder)
+
+
+def resize(folder: Path, spare: int) -> None:
+    """Leaves so many KiB free."""
+    used = told("df", "--output=used", "-k", folder)
+    assert used is not None
+    assert told("mount", "-o", f"remount,size={int(used.split()[-1]) + spare}k", folder) is not None
+
+
+def told(*command: str | Path) -> str | None:
+    """What a command of the system says; None where it failed."""
+    ran = subprocess.run([str(shutil.which(command[0])), *command[1:]], capture_output=True, text=True, check=False)
+    return None if ran.returncode else ran.stdout
+
+
+@pytest.mark.slow
+def test_a_disk_that_fills_up(spark: SparkSession, tmp_path: Path) -> None:
+    """Wherever it is full, the run is finished when there is room again."""
+    roomy, small = tmp_path / "roomy", tmp_path / "small"
+    landed(Warehouse(spark, str(roomy)))
+    undisturbed = content(finished(spark, roomy))
+    with small_disk(small):
+        warehouse = Warehouse(spark, str(small))
+        landed(warehouse)
+        done = 0
+        for spare in (8, 64, 256, KIB, 3 * KIB, 5 * KIB):
+            resize(small, spare)
+            with suppress(Exception):  # what fails here depends on where the disk is full
+                done += reconcile(Warehouse(spark, str(small)), Request(SETTINGS, r.instant(LATER))).status == 0
+        assert done == 0
+        resize(small, 256 * KIB)
+        assert content(finished(spark, small)) == undisturbed
+
+
+@pytest.mark.slow
+def test_a_commit_that_is_overtaken(warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Someone changes a topic's table between a sink's look and its commit: that sink fails, and is made up for."""
+    other = Warehouse(warehouse.spark, str(tmp_path / "other"))
+    for each in (warehouse, other):
+        prepare(each)
+    table, rivals, at_work = warehouse.path("topics/T"), ["halfop.test"], local()
+    commit_files, appends = DeltaLog.commit_files, DeltaLog._appends
+
+    def noted(log: DeltaLog, path: str, *given: Any) -> None:
+        at_work.path = path
+        commit_files(log, path, *given)
+
+    def overtaken(*given: Any) -> Any:
+        if rivals and at_work.path == table:
+            warehouse.spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('{rivals.pop()}' = 'x')")
+        return appends(*given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DeltaLog, "commit_files", noted)
+        patch.setattr(DeltaLog, "_appends", overtaken)
+        summary = reconcile(warehouse, Request(SETTINGS, r.instant(LATER)))
+    assert (summary.status, rivals) == (1, [])
+    assert list(summary.extra["failed_sinks"]) == ["topics/T"]
+    assert content(finished(warehouse.spark, Path(warehouse.root))) == content(finished(other.spark, Path(other.root)))

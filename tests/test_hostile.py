@@ -1,0 +1,120 @@
+"""What producers may write into their messages: nothing of it is a path, a statement, a line of the log, an escape."""
+
+from __future__ import annotations
+
+import base64
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from crash import ended, job
+from halfop.warehouse.tables import Warehouse
+from pyspark.sql import SparkSession
+from test_land_files import T0
+from test_land_files import half as half_row
+from test_land_files import op as op_row
+
+NUMBER = 20_000  # each with seven hostile values
+LEGAL = ["_delta_log", "_staging", "-rf", "%2e%2e%2f", "||", "CON", "%RETRY%_x", "part-0", "_", "a" * 127, "%DLQ%%DLQ%"]
+NASTY = [
+    *(
+        "../../../etc/passwd",
+        "..\\..\\",
+        "/abs",
+        "file:///etc/passwd",
+        "s3a://x/y",
+        "`; DROP TABLE runs; --",
+        "' OR 1=1 --",
+    ),
+    *("</script><script>alert(1)</script>", '" onload="x', "{{7*7}}", "${jndi:ldap://x/y}", "%s%n%x", "$(id)", "`id`"),
+    *(
+        "\n2026-01-01 INFO forged",
+        "\r\n",
+        "\x1b[2J\x1b]0;x\x07",
+        "\x00",
+        "\u202e",
+        "\u2028",
+        "\ufeff",
+        "\ud83d\ude00",
+        "\x7f",
+        "\x85",
+    ),
+    *(
+        '{"status": 0}',
+        "\\",
+        "\\u0000",
+        "'",
+        '"',
+        "`",
+        "\x01",
+        "\x02",
+        "NULL",
+        "NaN",
+        "-0",
+        "1e999",
+        "9" * 400,
+        "\U0010ffff",
+        "é́",
+    ),
+]
+
+
+def values(chance: random.Random) -> Iterator[str]:
+    while True:
+        parts = chance.choices([*NASTY, "x", " ", "~"], k=chance.randint(1, 4))
+        yield "".join(parts) if chance.random() < 0.95 else "".join(chr(chance.randrange(1, 0xD800)) for _ in range(40))
+
+
+def written(folder: Path) -> list[dict[str, Any]]:
+    """Half messages with legal topics and without, and a commit for each."""
+    chance = random.Random(7)
+    nasty = values(chance)
+    rows = []
+    for n in range(NUMBER):
+        topic = chance.choice(LEGAL) if n % 2 else next(nasty)
+        properties = {
+            "UNIQ_KEY": f"{next(nasty)}{n}",
+            "PGROUP": next(nasty),
+            "REAL_TOPIC": topic,
+            "REAL_QID": "1",
+            next(nasty): next(nasty),
+        }
+        body = base64.b64encode(next(nasty).encode()).decode()
+        rows.append(half_row(n, properties=properties, tags=next(nasty), keys=next(nasty), body=body))
+    (folder / "half.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ops = [op_row(n, ",".join(map(str, range(n, n + 1_000)))) for n in range(0, NUMBER, 1_000)]
+    (folder / "op.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ops))
+    return rows
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_hostile_values(spark: SparkSession, tmp_path: Path) -> None:
+    rows = written(tmp_path)
+    warehouse, names = tmp_path / "warehouse", {each.name for each in tmp_path.iterdir()}
+    files = ["--half", str(tmp_path / "half.jsonl"), "--op", str(tmp_path / "op.jsonl")]
+    at = ["--warehouse", str(warehouse)]
+    for command in (["land", "files", *files, *at], ["reconcile", "-v", "--now", str(T0 + 10), *at]):
+        status, said = ended(job(*command))
+        assert status == 0, said
+        assert [line for line in said.splitlines() if not line.isprintable()] == []
+        assert json.loads(said.splitlines()[-1])["status"] == 0
+    assert {each.name for each in tmp_path.iterdir()} == names | {"warehouse"}, "nothing is written beside it"
+    found = Warehouse(spark, str(warehouse))
+    topics = {row["topic"]: row["directory"] for row in found.rows("topics_index")}
+    assert set(topics) == {row["properties"]["REAL_TOPIC"] for row in rows} & {*LEGAL, *topics}
+    assert set(LEGAL) <= set(topics)
+    assert {each.name for each in (warehouse / "topics").iterdir()} == set(topics.values())
+    delivered = {}
+    for directory in topics.values():
+        for message in found.read(f"topics/{directory}").collect():
+            columns = (message["tags"], message["keys"], bytes(message["body"]), message["uniq_key"])
+            delivered[message["half_queue_offset"]] = columns
+    for n, row in enumerate(rows):
+        if n in delivered:
+            wanted = (row["tags"], row["keys"], base64.b64decode(row["body"]), row["properties"]["UNIQ_KEY"])
+            assert delivered[n] == wanted
+    assert set(range(1, NUMBER, 2)) <= set(delivered)
