@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import pickle
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from halfop.errors import InputRefused, UsageError
 from halfop.landing.survey import SURVEY, surveyed
 from halfop.rocketmq.answers import decoded
-from halfop.rocketmq.batches import BATCH, FINAL, HALF, KINDS, OP, Build
+from halfop.rocketmq.batches import BATCH, HALF, KINDS, OP, Build
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.client import Broker
 from halfop.rocketmq.ended import NEEDED, Ended, split
@@ -99,12 +99,12 @@ class StoreReader(DataSourceReader):
 
     def _ended(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
         ended = Ended(stretch.start, None if self._far is None else unpacked(self._far, np.ndarray))
-        for piece in self._pieces(stretch, NEEDED, trusted=(HALF, FINAL)):
+        for piece in self._pieces(stretch, NEEDED):
             ended.see(piece.batches, bool(piece.faults))
         yield from ended.items()
 
-    def _pieces(self, stretch: Stretch, build: Mapping[str, Build], trusted: Collection[str] = ()) -> Iterator[Piece]:
-        for piece in read(stretch, build, self._skip, trusted):
+    def _pieces(self, stretch: Stretch, build: Mapping[str, Build]) -> Iterator[Piece]:
+        for piece in read(stretch, build, self._skip):
             if piece.faults and not self._skip:
                 fault = piece.faults[0]
                 raise InputRefused(fault.file, fault.offset, fault.text)

@@ -138,7 +138,7 @@ def _new_part(landing: Landing) -> Part:
     begin = found.stretches[0].start if found.stretches else found.end
     found = lost.without(found, [span for span in landing.lost.of_log if span[1] > begin])
     survey = _survey(landing, found, begin, request.skip_corrupt)
-    return Part(_upto(found, survey.end), begin, survey, f"halfop.land.store/{landing.broker}", survey.end)
+    return Part(_upto(found, survey), begin, survey, f"halfop.land.store/{landing.broker}", survey.end)
 
 
 def _begin(landing: Landing, offset: int | None) -> int | None:
@@ -177,10 +177,12 @@ def _survey(landing: Landing, found: Plan, begin: int, skip_corrupt: bool) -> Su
     return joined(rows, landing.broker, begin, skip_corrupt)
 
 
-def _upto(found: Plan, end: int) -> Plan:
-    """The part of a plan that lies before `end`."""
-    before = [stretch for stretch in found.stretches if stretch.start < end]
-    return replace(found, stretches=tuple(replace(s, end=min(s.end, end), fault=None) for s in before))
+def _upto(found: Plan, survey: Survey) -> Plan:
+    """The part of a plan that lies before the survey's end."""
+    faults = [fault.physical for fault in survey.faults]
+    before = [replace(s, end=min(s.end, survey.end), fault=None) for s in found.stretches if s.start < survey.end]
+    told = [replace(s, sound=not any(s.start <= fault < s.end for fault in faults)) for s in before]
+    return replace(found, stretches=tuple(told))
 
 
 def _load(landing: Landing, found: Plan, kind: str, skip_corrupt: bool, **options: str) -> DataFrame:
@@ -232,7 +234,7 @@ def _land_found(landing: Landing, found: Stretch, summary: Summary) -> None:
     if survey.faults:
         return
     app = f"halfop.land.store/{landing.broker}/{found.start}-{found.end}"
-    _land_tables(landing, Part(plan_of, found.start, survey, app, found.end), summary)
+    _land_tables(landing, Part(_upto(plan_of, survey), found.start, survey, app, found.end), summary)
     landing.lost.found(lost.Range(found.start, found.end), "it can be read now, and has landed")
 
 

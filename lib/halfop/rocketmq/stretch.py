@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -24,7 +24,8 @@ _CLOCK_STEP_MS = 3_600_000
 class Stretch:
     """A part of one log file, from a record's beginning to another's, or to the file's end, or the log's.
 
-    `dispatched`: the end of what consume queues named when it was planned. `fault`: what stands at its end.
+    `dispatched`: the end of what consume queues named when it was planned. `fault`: what stands at its end. `sound`: it
+    has been looked through, and nothing was wrong with it.
     """
 
     root: str
@@ -33,6 +34,7 @@ class Stretch:
     end: int
     dispatched: int
     fault: Fault | None = None
+    sound: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,16 +49,14 @@ class Piece:
     faults: Sequence[Fault] = ()
 
 
-def read(
-    stretch: Stretch, build: Mapping[str, Build] = BATCH, skip_corrupt: bool = False, trusted: Collection[str] = ()
-) -> Iterator[Piece]:
+def read(stretch: Stretch, build: Mapping[str, Build] = BATCH, skip_corrupt: bool = False) -> Iterator[Piece]:
     """The stretch's pieces in order, with batches of the kinds that are to be built, none of them empty.
 
     The first fault ends the reading, behind the good rows before it; with `skip_corrupt` reading goes on behind what
-    each fault loses. Rows have passed every check there is: inner lengths, physical offset, consume queue, and CRCs
-    but for `trusted` kinds, which have been looked through before.
+    each fault loses. Rows have passed every check there is: inner lengths, physical offset, and where the stretch is
+    not known to be sound, consume queue and CRCs.
     """
-    reader, at = _Reader(stretch, build, skip_corrupt, trusted), stretch.start
+    reader, at = _Reader(stretch, build, skip_corrupt), stretch.start
     while at < stretch.end:
         for piece in reader.pieces(at):
             yield piece
@@ -68,10 +68,8 @@ def read(
 
 
 class _Reader:
-    def __init__(
-        self, stretch: Stretch, build: Mapping[str, Build], skip_corrupt: bool, trusted: Collection[str]
-    ) -> None:
-        self._stretch, self._build, self._skip, self._trusted = stretch, build, skip_corrupt, trusted
+    def __init__(self, stretch: Stretch, build: Mapping[str, Build], skip_corrupt: bool) -> None:
+        self._stretch, self._build, self._skip = stretch, build, skip_corrupt
         self._queues = Queues(stretch.root)
 
     def pieces(self, start: int) -> Iterator[Piece]:
@@ -89,8 +87,9 @@ class _Reader:
         rows = {kind: np.flatnonzero(mask) for kind, mask in kinds_of(records, topics).items()}
         landed = {kind: records.select(rows[kind]) for kind in self._build if len(rows[kind])}
         faults: dict[int, Fault] = {}
-        for fault in (*self._by_queue(check, records, topics, rows), *self._by_content(landed)):
-            faults.setdefault(fault.physical, fault)
+        if not self._stretch.sound:
+            for fault in (*self._by_queue(check, records, topics, rows), *self._by_content(landed)):
+                faults.setdefault(fault.physical, fault)
         shown = sorted(faults.values(), key=lambda fault: fault.physical)
         end, before = at + found.end, records
         if shown and not self._skip:
@@ -111,7 +110,7 @@ class _Reader:
             yield Fault(each.code, each.file, each.offset, place, place + int(sizes[each.row]), each.text)
 
     def _by_content(self, landed: Mapping[str, Records]) -> Iterator[Fault]:
-        for records in (some for kind, some in landed.items() if kind not in self._trusted):
+        for records in landed.values():
             for code, wrong, text in (
                 ("crc", records.wrong_body_crc(), "the body is not what its CRC says"),
                 ("crc", records.wrong_property_crc(), "the record is not what the CRC in its properties says"),
