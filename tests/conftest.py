@@ -25,6 +25,7 @@ _TINY = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.ui.explainMode": "simple",
     "spark.databricks.delta.stats.skipping": "false",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # VACUUM has a task each
 }
 
 

@@ -12,8 +12,17 @@ from pathlib import Path
 from dying import COMMITS
 
 _ROOT = Path(__file__).parents[1]
-_FAST = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
-_SPARK = ("spark.ui.enabled=false", "spark.sql.shuffle.partitions=1", "spark.databricks.delta.snapshotPartitions=1")
+# For a handful of rows: compiling costs far more than interpreting, the JVM's bytecode as well as queries.
+_SPARK = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.driver.memory": "1g",
+}
+_FAST = {"SPARK_SUBMIT_OPTS": " ".join(["-XX:TieredStopAtLevel=1", *(f"-D{k}={v}" for k, v in _SPARK.items())])}
 _MOST_SECONDS = 600
 KILLED = -signal.SIGKILL
 _DYING = ("./spark-submit.sh", "exec", "python", "tests/dying.py")
@@ -21,7 +30,7 @@ _DYING = ("./spark-submit.sh", "exec", "python", "tests/dying.py")
 
 def job(*command: str) -> subprocess.Popen[str]:
     """A job as a user starts it."""
-    options = [part for conf in (*_SPARK, "spark.driver.memory=1g") for part in ("--conf", conf)]
+    options = [part for key, value in _SPARK.items() for part in ("--conf", f"{key}={value}")]
     return _started("./spark-submit.sh", *options, *command)
 
 

@@ -13,6 +13,7 @@ import pytest
 from crash import ended, job
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
+from scripted import answering, serving
 from test_land_files import T0
 from test_land_files import half as half_row
 from test_land_files import op as op_row
@@ -118,3 +119,19 @@ def test_hostile_values(spark: SparkSession, tmp_path: Path) -> None:
             wanted = (row["tags"], row["keys"], base64.b64decode(row["body"]), row["properties"]["UNIQ_KEY"])
             assert delivered[n] == wanted
     assert set(range(1, NUMBER, 2)) <= set(delivered)
+
+
+@pytest.mark.slow
+def test_secrets_are_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in what a landing says of a broker that refuses it, however much it says, nor in what it leaves."""
+    secrets = {"ROCKETMQ_SECRET_KEY": "s3cr3t-key", "ROCKETMQ_SECURITY_TOKEN": "s3cr3t-token"}
+    for name, value in ({"ROCKETMQ_ACCESS_KEY": "access"} | secrets).items():
+        monkeypatch.setenv(name, value)
+
+    with serving(answering(lambda asked: {"code": 1, "remark": f"no permission: {asked.fields['AccessKey']}"})) as at:
+        options = ["--broker", at, "--set", "landing.give_up_after=2s", "-v", "--warehouse", str(tmp_path / "w")]
+        status, said = ended(job("land", "broker", *options))
+    assert status != 0
+    assert "no permission" in said
+    left = b"".join(path.read_bytes() for path in (tmp_path / "w").rglob("*") if path.is_file())
+    assert not any(secret in said or secret.encode() in left for secret in secrets.values())
