@@ -54,9 +54,7 @@ def main() -> None:
         seconds = round(time.perf_counter() - start, 1)
         told = json.loads(said.splitlines()[-1])
         backlog, resident = given.rows * given.body / 2**30, used.ru_maxrss / 2**20
-        print(
-            f"{backlog:.1f} GiB of bodies, heap {given.heap}: status {job.returncode} in {seconds} s, {resident:.1f} GiB"
-        )
+        print(f"{backlog:.1f} GiB, heap {given.heap}: status {job.returncode} in {seconds} s, {resident:.1f} resident")
         print(json.dumps({name: told.get(name) for name in ("rows_written", "seconds", "error")}))
     sys.exit(job.returncode)
 
