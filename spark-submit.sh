@@ -14,6 +14,7 @@ real_path() { # readlink -f, which not every system has
 home=$(dirname "$(real_path "${BASH_SOURCE[0]}")")
 state=$home/.halfop
 venv=$state/venv
+log_store=lib/java/halfop/S3LogStore.java
 
 say() { printf 'halfop: %s\n' "$*" >&2; }
 refuse() { say "$@"; exit 2; }
@@ -47,9 +48,10 @@ TEXT
 # ---- set-up: each part keeps a copy of the lock it was made from, written last; without that copy it is made again ----
 
 made() { cmp -s "$home/requirements/$1.lock" "$state/$2"; }
+built() { cmp -s "$home/$log_store" "$state/jars/$(basename "$log_store")"; }
 
 ready() {
-    made runtime venv/runtime.lock && [ -x "$venv/bin/python" ] && made jars jars/jars.lock &&
+    made runtime venv/runtime.lock && [ -x "$venv/bin/python" ] && made jars jars/jars.lock && built &&
         { [ -z "$1" ] || made dev venv/dev.lock; } &&
         { [ "$java" != "$pypi_java" ] || made java java/java.lock; }
 }
@@ -117,6 +119,7 @@ trust_system() {
     [ "$java" != "$pypi_java" ] || [ ! -f "$state/java/cacerts" ] || export HALFOP_TRUST_STORE=$state/java/cacerts
 }
 install_jars() { "$venv/bin/python" "$home/tools/fetch_jars.py" "$java" "$home/requirements/jars.lock" "$state/jars"; }
+build_jar() { "$venv/bin/python" "$home/tools/build_jar.py" "$java" "$state/jars" && cp "$home/$log_store" "$state/jars/"; }
 
 setup() { # setup [--dev]
     find_java
@@ -140,6 +143,7 @@ setup() { # setup [--dev]
             step "no Java 17 or newer found: installing one" install_java
         trust_system
         made jars jars/jars.lock || step "fetching Delta's jars" install_jars
+        built || step "compiling the log store for S3" build_jar
         [ -z "${1:-}" ] || made dev venv/dev.lock || step "installing the development tools" install_dev
         rm -rf "$state/tmp"
     ) 9>"$state/lock"

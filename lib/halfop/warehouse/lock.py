@@ -1,7 +1,7 @@
 """One writer at a time where Delta's commit is not atomic: an OS lock on the warehouse's local disk.
 
 The lock is the JVM's, because the JVM commits: a lock of Python's is free before its JVM has stopped committing.
-Where the commit is atomic (object stores with a commit service, HDFS) there is nothing to hold.
+Where the commit is atomic (HDFS, object stores, S3 by lib/java's log store) there is nothing to hold.
 """
 
 from __future__ import annotations

@@ -8,6 +8,9 @@ from pyspark.sql import SparkSession
 _NEEDED = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Delta's own for S3 is safe for one driver only. For Spark's connector, and for Delta Kernel.
+    "spark.delta.logStore.s3a.impl": "halfop.S3LogStore",
+    "spark.hadoop.io.delta.kernel.logStore.s3a.impl": "halfop.S3LogStore",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     # Java interprets a method of more bytecode than this; the rules in several smaller ones run 4 times as fast.

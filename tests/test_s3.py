@@ -1,0 +1,141 @@
+"""On S3, by a local server: the rows of a local disk, driver deaths, several drivers, races lost for certain."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from crash import KILLED, dying, ended, job, script_of
+from halfop.landing.files import Request as Landing
+from halfop.landing.files import land_files
+from halfop.runs.reconcile import Request, reconcile
+from halfop.settings import Settings
+from halfop.warehouse.tables import Warehouse
+from local_s3 import S3, jars, local_s3
+from pyspark.sql import SparkSession
+from test_kills import before, content, undisturbed
+from test_kills import command as local_command
+from test_land_files import LOG, T0, half, instant, lines, op
+
+__all__ = ["before", "undisturbed"]  # fixtures
+Content = dict[str, Counter[str]]
+LANDED = ("half_messages", "op_messages", "landing_progress", "decisions")
+ANY_COMMIT = r".*/_delta_log/\d+\.json$"
+ONE_IN_EACH_TABLE = r".*/_delta_log/(?=0*[1-9]\d*\.json$)"  # not the first
+WRITE = "tests/s3/write.py"
+pytestmark = [pytest.mark.s3, pytest.mark.timeout(3600)]
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3]:
+    with local_s3() as running:
+        yield running
+
+
+def command(uri: str) -> list[str]:
+    return [*local_command(Path()), "--warehouse", uri]  # the last counts
+
+
+def run(*arguments: str) -> None:
+    status, said = ended(job(*arguments))
+    assert status == 0, said
+
+
+@pytest.fixture
+def check(spark: SparkSession, undisturbed: Content, tmp_path: Path) -> Callable[[S3, str], None]:
+    """That a warehouse is as an undisturbed run leaves it."""
+
+    def check(s3: S3, name: str) -> None:
+        assert content(downloaded(spark, s3, name, tmp_path)) == undisturbed
+
+    return check
+
+
+def downloaded(spark: SparkSession, s3: S3, name: str, folder: Path) -> Warehouse:
+    return Warehouse(spark, str(s3.download(name, folder)))
+
+
+# ---- the jobs ----
+
+
+def everything(warehouse: Warehouse) -> Content:
+    """All rows but for when they landed."""
+    found = {name: warehouse.read(name).drop("landed_at", "half_landed_at").collect() for name in LANDED}
+    return content(warehouse) | {name: Counter(str(row) for row in rows) for name, rows in found.items()}
+
+
+def test_landed_and_reconciled_twice(
+    spark: SparkSession, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the jars as a user gives them."""
+    monkeypatch.delenv("SPARK_DIST_CLASSPATH")
+    local, uri = Warehouse(spark, str(tmp_path / "local")), s3.uri("twice")
+    for n in (0, 10):
+        now, both = instant(T0 + 100_000 + n), [op(n + 1, f"{n},{n + 1}"), op(n + 2, f"{n + 2}", outcome="ROLLBACK")]
+        halves = lines(tmp_path / f"in-{n}" / "h.jsonl", *(half(n + each) for each in range(10)))
+        ops = lines(tmp_path / f"in-{n}" / "o.jsonl", *both)
+        land_files(local, Landing([halves], [ops]), LOG)
+        reconcile(local, Request(Settings(), now))
+        given = s3.upload(tmp_path / f"in-{n}", f"in-{n}")
+        options = ["--jars", ",".join(jars())]
+        files = ["--half", f"{given}/h.jsonl", "--op", f"{given}/o.jsonl"]
+        run(*options, "land", "files", *files, "--warehouse", uri)
+        run(*options, "reconcile", "--now", now.isoformat(), "--warehouse", uri)
+    assert everything(downloaded(spark, s3, "twice", tmp_path / "found")) == everything(local)
+
+
+@pytest.mark.parametrize(("when", "number"), [("before", 3), ("after", 5)])
+def test_killed_at_a_commit(s3: S3, before: Path, check: Callable[[S3, str], None], when: str, number: int) -> None:
+    name = f"{when}-{number}"
+    uri = s3.upload(before, name)
+    status, said = ended(dying(when, number, *command(uri)))
+    assert status == KILLED, said
+    run(*command(uri))
+    check(s3, name)
+
+
+@pytest.mark.parametrize("drivers", [2, 4])
+def test_drivers_at_once(s3: S3, before: Path, check: Callable[[S3, str], None], drivers: int) -> None:
+    """One that finds its run finished by another is content."""
+    name = f"drivers-{drivers}"
+    uri = s3.upload(before, name)
+    results = [ended(process) for process in [job(*command(uri)) for _ in range(drivers)]]
+    for status, said in results:
+        assert status == 0, said
+    check(s3, name)
+
+
+@pytest.mark.parametrize("fault", [("--rival", ONE_IN_EACH_TABLE), ("--unanswered", ANY_COMMIT)])
+def test_no_commit_goes_through_at_once(
+    spark: SparkSession, before: Path, undisturbed: Content, tmp_path: Path, fault: tuple[str, str]
+) -> None:
+    """Another's comes first, once in each table; or each is there, but its first answer is an error."""
+    with local_s3(*fault) as s3:
+        uri = s3.upload(before, "faults")
+        run(*command(uri))
+        found = content(downloaded(spark, s3, "faults", tmp_path))
+    pinned_more_versions = {"runs"}
+    for name in undisturbed.keys() - pinned_more_versions:
+        assert found[name] == undisturbed[name], name
+
+
+# ---- the log store ----
+
+
+@pytest.mark.parametrize(
+    ("store", "said", "lost"),
+    [
+        ("halfop.S3LogStore", "java.nio.file.FileAlreadyExistsException", False),
+        ("io.delta.storage.S3SingleDriverLogStore", "written", True),
+    ],
+)
+def test_a_commit_is_not_overwritten(tmp_path: Path, store: str, said: str, lost: bool) -> None:
+    """One that comes between the look and the write; with Delta's own store it is lost, though it was acknowledged."""
+    name = "00000000000000000001.json"
+    with local_s3("--rival", ANY_COMMIT) as s3:
+        status, told = ended(script_of("python", WRITE, store, s3.uri(f"table/_delta_log/{name}")))
+        log = s3.download("table/_delta_log", tmp_path)
+    assert (status, told.splitlines()[-1]) == (0, said)
+    assert ((log / name).read_text() == "ours\n") == lost
