@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from contextlib import nullcontext
 from datetime import timedelta
@@ -16,10 +15,7 @@ TABLE = "appended"
 
 def main() -> None:
     folder, name, number, how = sys.argv[1:]
-    slow = {
-        "spark.driver.extraClassPath": os.environ["SLOW_RENAME"],
-        "spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.SlowRename",
-    }
+    slow = {"spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.SlowRename"}
     spark = spark_session("appending", **slow | {"spark.ui.enabled": "false", "spark.log.level": "ERROR"})
     warehouse = Warehouse(spark, folder)
     print("ready", flush=True)

@@ -22,6 +22,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 HALVES = 3_000
 _SECONDS = 120.0
 _CLASS = "org.apache.spark.deploy"
+# A daemon says in its log, at INFO, where it is and that it has joined.
+_LOG = """rootLogger.level = info
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d %p %c{1}: %m%n
+"""
 
 
 class Cluster:
@@ -29,6 +37,7 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        (folder / "log4j2.properties").write_text(_LOG)
         self._daemons: list[tuple[subprocess.Popen[str], Path]] = []
         master = self._start("master", f"{_CLASS}.master.Master", "--host", "127.0.0.1", "--port", "0")
         self.url = self._said(master, re.compile(r"Starting Spark master at (spark://\S+)"))
@@ -56,7 +65,8 @@ class Cluster:
         log = self._folder / f"{name}.log"
         ports = ("--webui-port", "0")
         start = 'exec "$SPARK_HOME/bin/spark-class" "$@"'
-        process = script_of("bash", "-c", f"{start} >{log} 2>&1", "spark-class", command[0], *ports, *command[1:])
+        shell = ("bash", "-c", f"{start} >{log} 2>&1", "spark-class", command[0], *ports, *command[1:])
+        process = script_of(*shell, LOG4J_CONFIGURATION_FILE=str(self._folder / "log4j2.properties"))
         self._daemons.append((process, log))
         return len(self._daemons) - 1
 

@@ -96,7 +96,7 @@ def test_the_lock_is_what_saves_a_local_disk(spark: SparkSession, tmp_path: Path
     folder = tmp_path / "warehouse"
     spark.createDataFrame([], "name STRING, n INT").write.format("delta").save(f"{folder}/{TABLE}")
     writers = [
-        script_of("python", "tests/appending.py", str(folder), name, "4", how, SLOW_RENAME=str(classes))
+        script_of("python", "tests/appending.py", str(folder), name, "4", how, SPARK_DIST_CLASSPATH=str(classes))
         for name in ("one", "two")
     ]
     for writer in writers:
