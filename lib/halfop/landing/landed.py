@@ -57,7 +57,8 @@ def last_half(warehouse: Warehouse, row: QueueRow) -> tuple[int, set[int]] | Non
     halves = warehouse.read("half_messages")
     halves = halves.where((F.col("broker_name") == row.broker_name) & (F.col("queue_id") == row.queue_id))
     last = halves.agg(F.max("queue_offset")).collect()[0][0] if row.next_offset is None else row.next_offset - 1
-    places = {each["commit_log_offset"] for each in halves.where(F.col("queue_offset") == F.lit(last)).collect()}
+    newest = halves.where(F.col("queue_offset") == F.lit(last)).select("commit_log_offset")
+    places = {row["commit_log_offset"] for row in newest.collect()}
     return (last, places) if places else None
 
 

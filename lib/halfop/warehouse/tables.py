@@ -111,11 +111,8 @@ class Warehouse:
         Landing tables need features that only Spark's connector switches on.
         """
         for name in names:
-            if name not in self._made:
-                if self.version(name) == NO_TABLE:
-                    self._create(table(name))
-                else:
-                    self.log.complete(self.path(name), table(name))
+            if name not in self._made and self.log.complete(self.path(name), table(name)) is None:
+                self._create(table(name))
             self._made.add(name)
 
     def _create(self, spec: TableSpec) -> None:
