@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -158,6 +159,7 @@ def _times(ms: Longs) -> pa.Array:
     return pa.array(np.where(wrong, 0, ms) * 1000, mask=wrong).view(_TIMESTAMP)
 
 
+@lru_cache(4096)
 def host_text(host: bytes) -> str:
     """`ip:port`, the IPv6 address in brackets."""
     address, port = ipaddress.ip_address(host[:-4]), int.from_bytes(host[-4:], "big", signed=True)

@@ -10,7 +10,7 @@ import pyarrow as pa
 from halfop.rocketmq.buffers import Bytes, Ints, Longs, Mask, cut
 from halfop.rocketmq.record import Records
 
-_VALUE_ENDS = 2  # and 1 stands between name and value
+_NAME_ENDS, _VALUE_ENDS = 1, 2
 _INT = re.compile(r"[+-]?[0-9]{1,10}")
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
@@ -35,8 +35,10 @@ class Properties:
 
     def strings(self, name: str) -> pa.StringArray:
         """One property; null where a record has none of the name."""
-        entries = np.full(len(self), -1, np.int32)
         found = np.flatnonzero(self._codes == self._known.get(name, -1))
+        if len(found) == len(self):
+            return self._values.take(pa.array(found))
+        entries = np.full(len(self), -1, np.int32)
         entries[self._owners[found]] = found
         return self._values.take(pa.array(entries, mask=entries < 0))
 
@@ -106,14 +108,15 @@ def _is_utf8(text: Bytes) -> bool:
 
 def _entries(text: Bytes) -> tuple[Ints, pa.StringArray, pa.StringArray]:
     """Where entries begin, their names and their values. A name reaches to the first \\x01, a value to the \\x02."""
-    marks = np.flatnonzero(text - np.uint8(1) < 2).astype(np.int32)
-    ends = np.flatnonzero(text[marks] == _VALUE_ENDS)
-    named = np.flatnonzero(ends[1:] - ends[:-1] > 1)
-    before, after = ends[named], ends[named + 1]
-    start, name_end, end = marks[before] + 1, marks[before + 1], marks[after]
-    whole = (name_end > start) & (end > name_end + 1)
-    if not whole.all():
-        start, name_end, end = start[whole], name_end[whole], end[whole]
+    ends, marks = (np.flatnonzero(text == byte).astype(np.int32) for byte in (_VALUE_ENDS, _NAME_ENDS))
+    filled = np.flatnonzero(np.diff(ends) > 1)
+    start, end = ends[filled] + 1, ends[filled + 1]
+    if len(marks) == len(start) and ((marks > start) & (marks < end - 1)).all():
+        name_end = marks
+    else:
+        first = np.append(marks, text.size)[np.searchsorted(marks, start)]
+        whole = (first > start) & (first < end - 1)
+        start, name_end, end = start[whole], first[whole].astype(np.int32), end[whole]
     names, values = cut(text, start, name_end - start), cut(text, name_end + 1, end - name_end - 1)
     return start, names.view(pa.string()), values.view(pa.string())
 
