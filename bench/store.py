@@ -84,8 +84,10 @@ class Writer:
 
 
 def write_store(root: Path, rows: int, body_size: int) -> None:
-    """Half messages, three of five committed, all ended by batched ops."""
+    """Half messages, three of five committed, all ended by batched ops; another message comes first, as most
+    a log have some: place 0 would also mean none."""
     writer, bodies = Writer(root), [bytes((n * 31 + i * 7) % 251 for i in range(body_size)) for n in range(1000)]
+    writer.append("other", 0, Message(b"other", 0, b"first", b"").at)
     for start in range(0, rows, BATCH):
         block = range(start, min(start + BATCH, rows))
         for n in block:

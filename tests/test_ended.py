@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from halfop.rocketmq import commitlog
+from halfop.rocketmq import store as store_module
 from halfop.rocketmq.ended import NEEDED, Ended, split
 from halfop.rocketmq.store import plan
 from halfop.rocketmq.stretch import Stretch, read
@@ -82,15 +83,24 @@ def written(store: Store, steps: list[tuple[str, int]]) -> tuple[dict[tuple[int,
 
 def ended(stretch: Stretch, far: set[int], gap: bool = False) -> tuple[set[int], list[dict[str, object]]]:
     found = Ended(stretch.start, np.array(sorted(far), np.int64))
+    found.look_back(stretch)
     for piece in read(stretch, NEEDED):
         found.see(piece.batches, gap)
     return set(found.reaching_back.tolist()), [row for items in found.items() for row in items.to_pylist()]
 
 
 @settings(deadline=None, max_examples=80)
-@given(steps=STEPS, size=st.sampled_from([1, 700, 2000, 1 << 20]), gap=st.booleans())
-def test_a_stretch_tells_what_the_whole_log_tells(steps: list[tuple[str, int]], size: int, gap: bool) -> None:
-    with TemporaryDirectory() as folder:
+@given(
+    steps=STEPS,
+    size=st.sampled_from([1, 700, 2000, 1 << 20]),
+    back=st.sampled_from([0, 500, 3000, 1 << 20]),
+    gap=st.booleans(),
+)
+def test_a_stretch_tells_what_the_whole_log_tells(
+    steps: list[tuple[str, int]], size: int, back: int, gap: bool
+) -> None:
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store_module, "BACK", back)
         store = Store(Path(folder) / "store", file_size=8192)
         places, committed = written(store, steps)
         stretches = plan(store.root, size=size).stretches
@@ -99,7 +109,8 @@ def test_a_stretch_tells_what_the_whole_log_tells(steps: list[tuple[str, int]], 
             _, rows = ended(stretch, far, gap)
             for row in rows:
                 place = places.get((int(str(row["queue_id"])), int(str(row["half_offset"]))))
-                here = place is not None and stretch.start <= place < stretch.end
+                begin = stretch.back.start if stretch.back else stretch.start
+                here = place is not None and begin <= place < stretch.end
                 if row["outcome"] is not None:
                     assert here
                     assert row["outcome"] == ("COMMIT" if place in committed else "ROLLBACK")

@@ -107,7 +107,15 @@ def _outside(stretch: Stretch, ranges: Sequence[tuple[int, int]]) -> Iterator[St
     for since, upto in sorted(ranges):
         if since < stretch.end and upto > at:
             if at < since:
-                yield replace(stretch, start=at, end=since, fault=None)
+                yield replace(stretch, start=at, end=since, fault=None, back=_back(stretch, at, ranges))
             at = upto
     if at < stretch.end or (stretch.fault and at == stretch.end):
-        yield replace(stretch, start=at)
+        yield replace(stretch, start=at, back=_back(stretch, at, ranges))
+
+
+def _back(stretch: Stretch, at: int, ranges: Sequence[tuple[int, int]]) -> Stretch | None:
+    """What comes right before the stretch, if it still begins `at` the same place and nothing in between is lost."""
+    back = stretch.back
+    if back is None or at != stretch.start or any(since < back.end and upto > back.start for since, upto in ranges):
+        return None
+    return back

@@ -99,6 +99,7 @@ class StoreReader(DataSourceReader):
 
     def _ended(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
         ended = Ended(stretch.start, None if self._far is None else unpacked(self._far, np.ndarray))
+        ended.look_back(stretch)
         for piece in self._pieces(stretch, NEEDED):
             ended.see(piece.batches, bool(piece.faults))
         yield from ended.items()

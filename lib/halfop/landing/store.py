@@ -136,7 +136,7 @@ def _new_part(landing: Landing) -> Part:
     )
     found = plan(landing.root, _begin(landing, offset))
     begin = found.stretches[0].start if found.stretches else found.end
-    found = lost.without(found, [span for span in landing.lost.of_log if span[1] > begin])
+    found = lost.without(found, landing.lost.of_log)
     survey = _survey(landing, found, begin, request.skip_corrupt)
     return Part(_upto(found, survey), begin, survey, f"halfop.land.store/{landing.broker}", survey.end)
 
@@ -182,7 +182,14 @@ def _upto(found: Plan, survey: Survey) -> Plan:
     faults = [fault.physical for fault in survey.faults]
     before = [replace(s, end=min(s.end, survey.end), fault=None) for s in found.stretches if s.start < survey.end]
     told = [replace(s, sound=not any(s.start <= fault < s.end for fault in faults)) for s in before]
-    return replace(found, stretches=tuple(told))
+    return replace(found, stretches=tuple(replace(s, back=_sound_back(s, found, survey)) for s in told))
+
+
+def _sound_back(stretch: Stretch, found: Plan, survey: Survey) -> Stretch | None:
+    """What comes right before a stretch, if it may be looked at: within the plan it has been looked through."""
+    if stretch.back is None or survey.faults:
+        return None
+    return replace(stretch.back, sound=stretch.back.start >= found.stretches[0].start)
 
 
 def _load(landing: Landing, found: Plan, kind: str, skip_corrupt: bool, **options: str) -> DataFrame:
@@ -199,6 +206,7 @@ def _land(landing: Landing, part: Part, summary: Summary) -> None:
     brought = progress.Landed(spans[HALF], spans[OP], known)
     with summary.phase("progress"):
         # the log's row too: a landing that is killed before it moves leaves word of which store it was
+        landing.warehouse.make(progress.TABLE, *(table for kind, table in TABLES.items() if part.survey.rows[kind]))
         begun = progress.log_row(landing.broker, part.start, part.start, landing.landed_at)
         progress.add_missing(landing.warehouse, [*progress.rows_before(brought, landing.landed_at), begun])
     for fault in part.survey.faults if landing.request.skip_corrupt else ():

@@ -38,6 +38,7 @@ def surveyed(stretch: Stretch, skip_corrupt: bool) -> pa.RecordBatch:
     faults: list[Fault] = []
     spans: list[dict[str, object]] = []
     ended = Ended(stretch.start, np.zeros(0, np.int64))
+    ended.look_back(stretch)
     for piece in read(stretch, HEADS, skip_corrupt):
         ended.see(piece.batches, bool(piece.faults))
         records, end = records + piece.records, piece.end
@@ -84,7 +85,7 @@ class Survey:
 
     Where faults are skipped, `faults` are all of them, else the first one. `far`: half messages whose final messages
     stand in a later stretch, None where these are too many; `items` of op messages, `unsettled` of them: whose
-    outcome their own stretch does not tell.
+    outcome neither their own stretch nor what is right before it tells.
     """
 
     end: int
@@ -99,8 +100,10 @@ class Survey:
 
     @property
     def settled(self) -> bool:
-        """Whether each item's own stretch tells its outcome."""
-        return not self.unsettled and self.far is not None and not len(self.far)
+        """Whether each item's outcome can be told from where it stands. An op that comes stretches before its final
+        message, as a broker does not write them, lands without one then, and again with it.
+        """
+        return not self.unsettled and not self.faults and self.far is not None
 
 
 def joined(rows: Iterable[Row], broker_name: str, start: int, skip_corrupt: bool) -> Survey:

@@ -13,7 +13,9 @@ import pyarrow.compute as pc
 from halfop.rocketmq.batches import FINAL, HALF, HEADS, OP
 from halfop.rocketmq.buffers import Longs, Mask
 from halfop.rocketmq.names import END_TAG
+from halfop.rocketmq.stretch import Stretch, read
 
+_ENDABLE = (HALF, FINAL)
 NEEDED = {kind: HEADS[kind] for kind in (HALF, FINAL, OP)}
 # A final message has the body and the born time of its half message.
 _SAME = ("body_crc", "born_timestamp")
@@ -29,7 +31,7 @@ class Ended:
 
     def __init__(self, start: int, far: Longs | None) -> None:
         self._start, self._far = start, far
-        self._seen: dict[str, list[pa.RecordBatch]] = {HALF: [], FINAL: []}
+        self._seen: dict[str, list[pa.RecordBatch]] = {kind: [] for kind in _ENDABLE}
         self._ops: list[pa.RecordBatch] = []
         self._gap = False
 
@@ -42,11 +44,20 @@ class Ended:
         if OP in batches:
             self._ops.append(batches[OP])
 
+    def look_back(self, stretch: Stretch) -> None:
+        """Sees what comes right before the stretch, before the stretch itself: its first ops end what stands there."""
+        if stretch.back is None:
+            return
+        pieces = list(read(stretch.back, {kind: HEADS[kind] for kind in _ENDABLE}))
+        if pieces and pieces[-1].end == stretch.start and not any(piece.faults for piece in pieces):
+            for piece in pieces:
+                self.see(piece.batches, False)
+
     @property
     def reaching_back(self) -> Longs:
         """Half messages of earlier stretches whose final messages stand here."""
-        prepared = self._longs(FINAL, "prepared_transaction_offset")
-        return np.unique(prepared[prepared < self._start])
+        prepared, places = (self._longs(FINAL, of) for of in ("prepared_transaction_offset", "physical_offset"))
+        return np.unique(prepared[(places >= self._start) & (prepared < self._start)])
 
     def items(self) -> Iterator[pa.RecordBatch]:
         """Op messages split into items, each with its outcome where this stretch alone tells it."""

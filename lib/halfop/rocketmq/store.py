@@ -15,6 +15,7 @@ from halfop.rocketmq.resync import is_sound
 from halfop.rocketmq.stretch import Stretch
 
 STRETCH = 64 << 20
+BACK = 8 << 20
 _TRIES = 16  # units looked at for a place to cut
 _GUIDES = 16  # queues looked at: those with the most units
 
@@ -53,7 +54,9 @@ def plan(root: str | Path, start: int | None = None, size: int = STRETCH) -> Pla
         Stretch(str(root), file, at, end, end_of.dispatched) for (file, at), end in zip(begins, ends, strict=True)
     ]
     stretches[-1] = replace(stretches[-1], fault=tail.fault)
-    kept = tuple(each for each in stretches if each.start < each.end or each.fault)
+    kept = tuple(
+        replace(each, back=_back(each, used, queues)) for each in stretches if each.start < each.end or each.fault
+    )
     return Plan(kept, files[0].first, tail.end, known.exist, tail.queue_ahead, tail.torn)
 
 
@@ -76,7 +79,7 @@ def _begins(
     files: Sequence[StoreFile], start: int, size: int, queues: Sequence[Queue], dispatched: int
 ) -> Iterator[tuple[StoreFile, int]]:
     """Where stretches begin, and in which file."""
-    guides = sorted(queues, key=lambda queue: queue.last.offset, reverse=True)[:_GUIDES]
+    guides = _guides(queues)
     for file in files:
         if file.end > start or file is files[-1]:
             at = max(start, file.first)
@@ -88,15 +91,37 @@ def _begins(
 
 def _cut(file: StoreFile, at: int, size: int, guides: Sequence[Queue], dispatched: int) -> int | None:
     """The first place at least `size` behind `at` that a unit names and where there is a sound record."""
-    while (target := at + size) < min(file.end, dispatched):
-        for _ in range(_TRIES):
-            units = [unit for queue in guides for unit in queue.upto(queue.first_from(target), 1)]
-            nearest = min(units, key=lambda unit: int(unit["physical"]), default=None)
-            if nearest is None or int(nearest["physical"]) >= file.end:
-                return None
-            place = int(nearest["physical"])
-            if place >= target and is_sound(file, place, int(nearest["size"])):
-                return place
-            target = max(place, target) + 1
-        at += size
+    while (at := at + size) < min(file.end, dispatched):
+        if (place := _sound_place(file, at, guides)) is not None:
+            return place
     return None
+
+
+def _sound_place(file: StoreFile, target: int, guides: Sequence[Queue]) -> int | None:
+    """The first place from `target` on that a unit names and where there is a sound record, unless it is far."""
+    for _ in range(_TRIES):
+        units = [unit for queue in guides for unit in queue.upto(queue.first_from(target), 1)]
+        nearest = min(units, key=lambda unit: int(unit["physical"]), default=None)
+        if nearest is None or int(nearest["physical"]) >= file.end:
+            return None
+        place = int(nearest["physical"])
+        if place >= target and is_sound(file, place, int(nearest["size"])):
+            return place
+        target = max(place, target) + 1
+    return None
+
+
+def _back(stretch: Stretch, files: Sequence[StoreFile], queues: Sequence[Queue]) -> Stretch | None:
+    """About the last 8 MiB before a stretch, in one file."""
+    file = next((file for file in files if file.first < stretch.start <= file.end), None)
+    if file is None:
+        return None
+    target = stretch.start - BACK
+    start = file.first if target <= file.first else _sound_place(file, target, _guides(queues))
+    if start is None or start >= stretch.start:
+        return None
+    return Stretch(stretch.root, file, start, stretch.start, stretch.dispatched)
+
+
+def _guides(queues: Sequence[Queue]) -> Sequence[Queue]:
+    return sorted(queues, key=lambda queue: queue.last.offset, reverse=True)[:_GUIDES]

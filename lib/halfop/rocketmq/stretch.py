@@ -25,7 +25,7 @@ class Stretch:
     """A part of one log file, from a record's beginning to another's, or to the file's end, or the log's.
 
     `dispatched`: the end of what consume queues named when it was planned. `fault`: what stands at its end. `sound`: it
-    has been looked through, and nothing was wrong with it.
+    has been looked through, and nothing was wrong with it. `back`: what comes right before it, a few MiB.
     """
 
     root: str
@@ -35,6 +35,7 @@ class Stretch:
     dispatched: int
     fault: Fault | None = None
     sound: bool = False
+    back: Stretch | None = None
 
 
 @dataclass(frozen=True)

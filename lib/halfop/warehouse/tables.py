@@ -6,6 +6,7 @@ import json
 import math
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -110,10 +111,14 @@ class Warehouse:
 
         Landing tables need features that only Spark's connector switches on.
         """
-        for name in names:
-            if name not in self._made and self.log.complete(self.path(name), table(name)) is None:
-                self._create(table(name))
-            self._made.add(name)
+        missing = [name for name in names if name not in self._made]
+        with ThreadPoolExecutor(max(len(missing), 1)) as pool:  # they wait for the log's files more than they work
+            list(pool.map(self._complete, missing))
+        self._made.update(missing)
+
+    def _complete(self, name: str) -> None:
+        if self.log.complete(self.path(name), table(name)) is None:
+            self._create(table(name))
 
     def _create(self, spec: TableSpec) -> None:
         if not spec.landing:
