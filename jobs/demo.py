@@ -40,7 +40,8 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
         ("What was refused", refused(warehouse)),
         ("Where it is now", places(warehouse)),
     ]:
-        print(f"\n{title}\n\n{table}", end="")
+        if table:
+            print(f"\n{title}\n\n{table}", end="")
     print(f"\nThe tables are Delta, below {root}\n", flush=True)
     return summary
 
