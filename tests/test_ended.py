@@ -149,6 +149,29 @@ def test_a_retry_s_copy_names_no_one(tmp_path: Path) -> None:
     assert {row["half_offset"]: row["outcome"] for row in ended(stretch, set())[1]} == {0: None, 1: "COMMIT"}
 
 
+def test_a_final_message_of_no_place_names_no_one(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    store.append(Record())
+    store.append(final(0, -1))
+    store.append(op("-1,5,"))
+    (stretch,) = plan(store.root).stretches
+    assert [row["outcome"] for row in ended(stretch, set())[1]] == [None, None]
+
+
+def test_what_cannot_be_looked_back_at_settles_nothing(tmp_path: Path) -> None:
+    """The broker has deleted the file meanwhile."""
+    store = Store(tmp_path / "store", file_size=1024)
+    store.append(half(0))
+    store.append(half(1))
+    while store.end < 1024:
+        store.append(Record())
+    store.append(op("0,1,"))
+    first, later = plan(store.root).stretches
+    assert [row["outcome"] for row in ended(later, set())[1]] == ["ROLLBACK"] * 2
+    Path(first.file.path).unlink()
+    assert [row["outcome"] for row in ended(later, set())[1]] == [None] * 2
+
+
 def test_too_many_far_ones_leave_rollbacks_open(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     store.append(half(0))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -247,6 +248,27 @@ def test_another_store_under_a_known_name_is_refused(warehouse: Warehouse, store
         land(warehouse, other)
     land(warehouse, other, name="broker-b")
     assert counts(warehouse)["half_messages"] == 40
+
+
+def test_a_store_that_lacks_what_has_landed_is_refused(warehouse: Warehouse, store: w.Store, tmp_path: Path) -> None:
+    """A rebuilt one whose log is longer for other messages, one that lost half messages and wrote on. A time to come
+    is no time to count with."""
+    tomorrow = time.time_ns() // 1_000_000 + 86_400_000
+    transactions(store, range(10))
+    store.append(w.Record(store_ms=tomorrow))
+    known = land(warehouse, store).extra["known_until"]
+    assert known["greatest"] < datetime.now(timezone.utc)
+    rebuilt = w.Store(tmp_path / "rebuilt", file_size=1 << 13)
+    for _ in range(60):
+        rebuilt.append(w.Record())
+    transactions(rebuilt, range(3))
+    with pytest.raises(InputRefused, match="KEY_REUSED"):
+        land(warehouse, rebuilt)
+    store.next_offsets[w.HALF_QUEUE] += 2
+    transactions(store, range(12, 15))
+    with pytest.raises(InputRefused, match="half queue 0 goes on at offset 12, it has landed up to 10"):
+        land(warehouse, store)
+    assert counts(warehouse)["half_messages"] == 10
 
 
 def refused(tmp_path: Path) -> Iterator[tuple[Path, str]]:

@@ -207,12 +207,21 @@ def test_what_is_no_address_is_refused(addresses: str) -> None:
         NameServers(addresses, QUICK)
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"null", b'{"other":1}', b"\xff"])
+NO_BROKERS = [
+    b'{"brokerAddrTable":[]}',
+    b'{"brokerAddrTable":{"b":{"brokerAddrs":{},"cluster":"c"}}}',
+    b'{"brokerAddrTable":{"b":{"brokerAddrs":{"x":"h:1"},"cluster":"c"}}}',
+    b'{"brokerAddrTable":{"b":[]}}',
+    b"[" * 200_000,
+]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"null", b'{"other":1}', b"\xff", *NO_BROKERS])
 def test_a_body_that_is_none(body: bytes) -> None:
     with (
         serving(answering(lambda asked: body)) as address,
         closing(NameServers(address, PATIENT)) as servers,
-        pytest.raises(Corrupt, match="body without brokerAddrTable"),
+        pytest.raises(Corrupt, match="body without a sound brokerAddrTable"),
     ):
         servers.brokers()
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from halfop.errors import InputRefused
 from halfop.rocketmq import commitlog
+from halfop.rocketmq.store import plan
+from halfop.rocketmq.stretch import read
 from store_reader import SMALL, filled, read_all
 from store_writer import BORN_MS, HALF, HALF_QUEUE, Store, half, patch
 
@@ -70,7 +74,6 @@ ONE_RECORD = [
     ("unit", in_log(12, struct.pack(">i", 1))),
     ("unit", in_log(12, struct.pack(">i", -1))),
     ("unit", in_log(12, struct.pack(">i", 7 << 20))),
-    ("time", in_log(40, b"\x7f")),
     ("time", in_log(56, b"\x7f")),
     ("queue", in_queue(struct.pack(">q", 77))),
     ("queue", in_queue(struct.pack(">q", 1 << 50))),
@@ -164,6 +167,28 @@ def test_faults_side_by_side_are_all_told(store: Store) -> None:
         in_log(88, b"X")(store, place)
     found = read_all(store.root, skip=True)
     assert [(fault.code, fault.physical) for fault in found.faults] == [("crc", place) for place in places]
+
+
+def test_any_born_time_is_a_sound_record(store: Store) -> None:
+    """A client sends it, and no broker looks at it."""
+    in_log(40, b"\x7f")(store, store.places("half")[20])
+    found = read_all(store.root)
+    assert (found.codes, found.places("half")) == ([], store.places("half"))
+
+
+def test_a_file_that_becomes_shorter_is_refused(store: Store) -> None:
+    """As when a copy is made over another one."""
+    stretch = plan(store.root, size=SMALL).stretches[2]
+    for size in (store.places("half")[20] % 8192, 0):
+        os.truncate(stretch.file.path, size)
+        with pytest.raises(InputRefused, match="has become shorter while it was read"):
+            list(read(stretch))
+
+
+def test_a_name_beyond_all_offsets_is_refused(store: Store) -> None:
+    (store.root / "commitlog" / ("9" * 20)).touch()
+    with pytest.raises(InputRefused, match="no store file"):
+        plan(store.root)
 
 
 def test_nothing_sound_behind_a_fault(store: Store) -> None:

@@ -25,9 +25,8 @@ from halfop.landing.survey import Survey, joined, refuse_too_many
 from halfop.rocketmq.batches import DISCARD, FINAL, HALF, OP
 from halfop.rocketmq.commitlog import log_files
 from halfop.rocketmq.consumequeue import Queues, present
-from halfop.rocketmq.names import HALF_TOPICS
+from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
 from halfop.rocketmq.store import Plan, plan
-from halfop.rocketmq.stretch import Stretch
 from halfop.summary import Summary
 from halfop.warehouse.lock import hold
 from halfop.warehouse.tables import Warehouse
@@ -102,8 +101,7 @@ def land_store(warehouse: Warehouse, request: Request, log: logging.Logger) -> S
 def _land_new(landing: Landing, summary: Summary) -> Part:
     with summary.phase("survey"):
         part = _new_part(landing)
-    for found in lost.repaired(landing.root, landing.lost, part.start):
-        _land_found(landing, found, summary)
+    _land_found(landing, part.start, summary)
     _land(landing, part, summary)
     return part
 
@@ -124,12 +122,7 @@ def _new_part(landing: Landing) -> Part:
     warehouse, request = landing.warehouse, landing.request
     offset = progress.log_offset(warehouse, landing.broker)
     if landed.reused(warehouse, {Queue(landing.broker, 0)}) or not _is_same_store(landing, offset):
-        raise InputRefused(
-            request.path,
-            None,
-            f"KEY_REUSED: not the store that has landed as broker {landing.broker}",
-            "if the broker was rebuilt, or this is another one, give it a name of its own: --broker-name NAME",
-        )
+        raise _another_store(landing)
     queues = Queues(landing.root)
     landed.refuse_two_half_topics(
         request.path, [topic for topic in HALF_TOPICS if any(queue.last.offset >= 0 for queue in queues.of(topic))]
@@ -137,8 +130,51 @@ def _new_part(landing: Landing) -> Part:
     found = plan(landing.root, _begin(landing, offset))
     begin = found.stretches[0].start if found.stretches else found.end
     found = lost.without(found, landing.lost.of_log)
+    named = max((each.dispatched for each in found.stretches), default=0)
+    if offset is not None and named > offset and _lacks_what_landed(landing, queues):
+        raise _another_store(landing)
     survey = _survey(landing, found, begin, request.skip_corrupt)
+    if offset is not None and not landing.lost.of_log:
+        _refuse_missing(landing, survey)
     return Part(_upto(found, survey), begin, survey, f"halfop.land.store/{landing.broker}", survey.end)
+
+
+def _another_store(landing: Landing) -> InputRefused:
+    return InputRefused(
+        landing.request.path,
+        None,
+        f"KEY_REUSED: not the store that has landed as broker {landing.broker}",
+        "if the broker was rebuilt, or this is another one, give it a name of its own: --broker-name NAME",
+    )
+
+
+def _landed_upto(landing: Landing) -> dict[tuple[str, int], int]:
+    """Where the half and op queues go on, as far as they have landed."""
+    rows = progress.of_broker(landing.warehouse, landing.broker)
+    return {
+        queue: row.next_offset
+        for queue, row in rows.items()
+        if queue[0] in (*HALF_TOPICS, *OP_TOPICS) and row.next_offset is not None
+    }
+
+
+def _lacks_what_landed(landing: Landing, queues: Queues) -> bool:
+    """Whether a half queue ends before what has landed of it: no older copy, where queues name what comes behind."""
+    ends = {(topic, queue.queue_id): queue.last.offset + 1 for topic in HALF_TOPICS for queue in queues.of(topic)}
+    upto = _landed_upto(landing)
+    return any(queue in ends and ends[queue] < upto[queue] for queue in upto)
+
+
+def _refuse_missing(landing: Landing, survey: Survey) -> None:
+    """The queues of a log of which nothing is lost go on where they have landed."""
+    upto = _landed_upto(landing)
+    for kind, topics in ((HALF, HALF_TOPICS), (OP, OP_TOPICS)):
+        for queue, span in survey.spans[kind].items():
+            due = max((upto.get((topic, queue.queue_id), 0) for topic in topics), default=0)
+            if due and span.lowest > due:
+                problem = f"{kind} queue {queue.queue_id} goes on at offset {span.lowest}, it has landed up to {due}"
+                hint = "the broker has lost what it had written, or this is another store: give it a name of its own"
+                raise InputRefused(landing.request.path, None, problem, f"{hint}, --broker-name NAME")
 
 
 def _begin(landing: Landing, offset: int | None) -> int | None:
@@ -182,14 +218,7 @@ def _upto(found: Plan, survey: Survey) -> Plan:
     faults = [fault.physical for fault in survey.faults]
     before = [replace(s, end=min(s.end, survey.end), fault=None) for s in found.stretches if s.start < survey.end]
     told = [replace(s, sound=not any(s.start <= fault < s.end for fault in faults)) for s in before]
-    return replace(found, stretches=tuple(replace(s, back=_sound_back(s, found, survey)) for s in told))
-
-
-def _sound_back(stretch: Stretch, found: Plan, survey: Survey) -> Stretch | None:
-    """What comes right before a stretch, if it may be looked at: within the plan it has been looked through."""
-    if stretch.back is None or survey.faults:
-        return None
-    return replace(stretch.back, sound=stretch.back.start >= found.stretches[0].start)
+    return replace(found, stretches=tuple(replace(s, back=None) for s in told) if faults else tuple(told))
 
 
 def _load(landing: Landing, found: Plan, kind: str, skip_corrupt: bool, **options: str) -> DataFrame:
@@ -202,7 +231,7 @@ def _load(landing: Landing, found: Plan, kind: str, skip_corrupt: bool, **option
 
 def _land(landing: Landing, part: Part, summary: Summary) -> None:
     spans = part.survey.spans
-    known = dict.fromkeys(_queues(landing, part.survey), _known_until(landing.request, part.survey))
+    known = dict.fromkeys(_queues(landing, part.survey), _known_until(landing, part.survey))
     brought = progress.Landed(spans[HALF], spans[OP], known)
     with summary.phase("progress"):
         # the log's row too: a landing that is killed before it moves leaves word of which store it was
@@ -235,15 +264,19 @@ def _reach(landing: Landing, first: int) -> Reach:
     return Reach(landing.broker, SOURCE, read_between(first, landing.lost.of_log), lambda halves: halves)
 
 
-def _land_found(landing: Landing, found: Stretch, summary: Summary) -> None:
-    """A range that was lost can be read now: it lands by itself, once."""
-    plan_of = Plan((found,), found.start, found.end, True)
-    survey = _survey(landing, plan_of, found.start, False)
-    if survey.faults:
+def _land_found(landing: Landing, before: int, summary: Summary) -> None:
+    """Ranges `before` an offset that were lost and can be read now: each lands by itself, once."""
+    stretches = {each.start: each for each in lost.repaired(landing.root, landing.lost, before)}
+    if not stretches:
         return
-    app = f"halfop.land.store/{landing.broker}/{found.start}-{found.end}"
-    _land_tables(landing, Part(_upto(plan_of, survey), found.start, survey, app, found.end), summary)
-    landing.lost.found(lost.Range(found.start, found.end), "it can be read now, and has landed")
+    every = Plan(tuple(stretches.values()), 0, before, True)
+    for row in _load(landing, every, SURVEYED, False).collect():
+        found, survey = stretches[row.start], joined([row], landing.broker, row.start, False)
+        if not survey.faults:
+            app = f"halfop.land.store/{landing.broker}/{found.start}-{found.end}"
+            plan_of = Plan((replace(found, sound=True),), found.start, found.end, True)
+            _land_tables(landing, Part(plan_of, found.start, survey, app, found.end), summary)
+            landing.lost.found(lost.Range(found.start, found.end), "it can be read now, and has landed")
 
 
 def _append(landing: Landing, part: Part, kind: str, table: str, first: int) -> None:
@@ -279,11 +312,17 @@ def _queues(landing: Landing, survey: Survey) -> set[Queue]:
     return {*survey.spans[HALF], *survey.spans[OP]} | before
 
 
-def _known_until(request: Request, survey: Survey) -> int | None:
-    """Epoch microseconds: what the user says, else the newest record, less what a broker may hold back."""
+def _known_until(landing: Landing, survey: Survey) -> int | None:
+    """Epoch microseconds: what the user says, else the newest record, less what a broker may hold back.
+
+    No checksum covers a record's time: one that is still to come counts as now.
+    """
+    request = landing.request
     if request.known_until is not None:
         return progress.micros(request.known_until)
-    return None if survey.newest is None else survey.newest * 1000 - request.op_lag // timedelta(microseconds=1)
+    if survey.newest is None:
+        return None
+    return min(survey.newest * 1000, landing.landed_at) - request.op_lag // timedelta(microseconds=1)
 
 
 # ---- what it says ----

@@ -19,7 +19,7 @@ from halfop.rocketmq.fault import Fault
 from halfop.rocketmq.stretch import Stretch, read
 
 _MOST_FAULTS = 10_000
-_MOST_FAR = 500_000
+_MOST_FAR, _MOST_FAR_OF_ONE = 500_000, 20_000
 _FAULT = pa.struct(
     {"code": pa.string(), "file": pa.string(), "offset": pa.int64(), "physical": pa.int64()}
     | {"lost_until": pa.int64(), "text": pa.string()}
@@ -28,7 +28,7 @@ _LONGS = dict.fromkeys(("low", "high", "rows", "newest"), pa.int64())
 _SPAN = pa.struct({"kind": pa.string(), "queue_id": pa.int32()} | _LONGS)
 SURVEY = pa.schema(
     dict.fromkeys(("start", "end", "records", "newest", "items", "unsettled"), pa.int64())
-    | {"faults": pa.list_(_FAULT), "spans": pa.list_(_SPAN), "far": pa.list_(pa.int64())}
+    | {"faults": pa.list_(_FAULT), "spans": pa.list_(_SPAN), "far": pa.binary()}
 )
 
 
@@ -50,7 +50,7 @@ def surveyed(stretch: Stretch, skip_corrupt: bool) -> pa.RecordBatch:
     row: dict[str, object] = {"start": stretch.start, "end": end, "records": records, "newest": newest}
     row |= {"faults": [asdict(fault) for fault in faults], "spans": _joined(spans)}
     far = ended.reaching_back
-    row["far"] = far if len(far) <= _MOST_FAR else None
+    row["far"] = far.tobytes() if len(far) <= _MOST_FAR_OF_ONE else None
     outcomes = [items["outcome"] for items in ended.items()]
     row |= {"items": sum(map(len, outcomes)), "unsettled": sum(each.null_count for each in outcomes)}
     return pa.RecordBatch.from_pylist([row], schema=SURVEY)
@@ -128,9 +128,9 @@ def joined(rows: Iterable[Row], broker_name: str, start: int, skip_corrupt: bool
 
 
 def _far(rows: Sequence[Row]) -> Longs | None:
-    if any(row.far is None for row in rows) or sum(len(row.far) for row in rows) > _MOST_FAR:
+    if any(row.far is None for row in rows) or sum(len(row.far) for row in rows) > _MOST_FAR * 8:
         return None
-    return np.unique(np.array([place for row in rows for place in row.far], np.int64))
+    return np.unique(np.frombuffer(b"".join(row.far for row in rows), np.int64))
 
 
 def refuse_too_many(rows: Iterable[Row]) -> None:

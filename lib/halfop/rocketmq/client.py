@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from halfop.errors import UsageError
 from halfop.rocketmq import fastjson
 from halfop.rocketmq.remote import Patience, Remote
-from halfop.rocketmq.remoting import Answer, AnswerCode, Corrupt, Lost, RemotingSettings, Request, RequestCode
+from halfop.rocketmq.remoting import (
+    MALFORMED,
+    Answer,
+    AnswerCode,
+    Corrupt,
+    Lost,
+    RemotingSettings,
+    Request,
+    RequestCode,
+)
 
+T = TypeVar("T")
 _MASTER = 0
 
 
@@ -38,8 +49,7 @@ class NameServers:
     def brokers(self) -> list[BrokerAddress]:
         """All brokers that are registered now, by name."""
         remote, answer = self._answer(Request(RequestCode.GET_BROKER_CLUSTER_INFO))
-        groups = read_body(remote, answer, "brokerAddrTable")
-        return [_broker_address(name, groups[name]) for name in sorted(groups)]
+        return read_body(remote, answer, "brokerAddrTable", _broker_addresses)
 
     def close(self) -> None:
         for remote in self._remotes:
@@ -69,8 +79,7 @@ class Broker:
     def topics(self) -> dict[str, int]:
         """Every topic in the broker's table (in 4.9 without the op topic) with its number of read queues."""
         answer = self.remote.ask(Request(RequestCode.GET_ALL_TOPIC_CONFIG))
-        table = read_body(self.remote, answer, "topicConfigTable")
-        return {name: each["readQueueNums"] for name, each in table.items()}
+        return read_body(self.remote, answer, "topicConfigTable", _read_queues)
 
     def min_offset(self, topic: str, queue: int) -> int:
         """0 for an unknown topic: RocketMQ does not tell."""
@@ -85,17 +94,28 @@ class Broker:
 
     def _offset(self, code: RequestCode, topic: str, queue: int) -> int:
         answer = self.remote.ask(Request(code, {"topic": topic, "queueId": str(queue)}))
+        if "offset" not in answer.fields:
+            raise Corrupt(self.remote.address, f"sent no offset of queue {queue} of {topic}")
         return int(answer.fields["offset"])
 
 
-def read_body(remote: Remote, answer: Answer, name: str) -> Any:
+def read_body(remote: Remote, answer: Answer, name: str, made: Callable[[Any], T]) -> T:
+    """What is `made` of a part of an answer's body."""
     try:
-        return fastjson.loads(bytes(answer.body))[name]
-    except (ValueError, KeyError, TypeError) as error:
-        raise Corrupt(remote.address, f"sent a body without {name}: {bytes(answer.body[:80])!r}") from error
+        return made(fastjson.loads(bytes(answer.body))[name])
+    except MALFORMED as error:
+        raise Corrupt(remote.address, f"sent a body without a sound {name}: {bytes(answer.body[:80])!r}") from error
+
+
+def _read_queues(topics: Any) -> dict[str, int]:
+    return {str(name): int(each["readQueueNums"]) for name, each in topics.items()}
+
+
+def _broker_addresses(groups: Any) -> list[BrokerAddress]:
+    return [_broker_address(name, group) for name, group in sorted(groups.items())]
 
 
 def _broker_address(name: str, group: Any) -> BrokerAddress:
-    addresses = {int(number): address for number, address in group["brokerAddrs"].items()}
+    addresses = {int(number): str(address) for number, address in group["brokerAddrs"].items()}
     first = min(addresses)
     return BrokerAddress(name, group["cluster"], addresses[first], first == _MASTER)

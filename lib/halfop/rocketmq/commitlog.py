@@ -15,7 +15,7 @@ from halfop.rocketmq.record import Chain, Stop, chain
 
 WINDOW = 8 << 20  # bytes looked at in one go; more only for a record that is longer
 QUIET = 8 << 20  # so many zeros are the end of what has been written
-_NAME = re.compile(r"[0-9]{20}")
+_NAME, _LAST = re.compile(r"[0-9]{20}"), 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,18 @@ class StoreFile:
 
     def read(self, at: int, length: int) -> Bytes:
         """Up to `length` bytes from a position on; fewer where the file ends."""
+        wanted = max(min(length, self.end - at), 0)
         try:
             handle = os.open(self.path, os.O_RDONLY)
             try:
-                return as_bytes(_pread(handle, min(length, self.end - at), at - self.first))
+                found = _pread(handle, wanted, at - self.first)
             finally:
                 os.close(handle)
         except OSError as error:
             raise InputRefused(self.path, None, f"cannot be read: {error.strerror}") from error
+        if len(found) < wanted:
+            raise InputRefused(self.path, at - self.first + len(found), "has become shorter while it was read")
+        return as_bytes(found)
 
     def zeros(self, at: int, length: int = QUIET) -> bool:
         """Whether there is nothing but zeros, or the file's end."""
@@ -80,7 +84,7 @@ def store_files(folder: str | Path) -> tuple[StoreFile, ...]:
 
 
 def _store_file(entry: os.DirEntry[str]) -> StoreFile:
-    if not _NAME.fullmatch(entry.name) or not entry.is_file():
+    if not _NAME.fullmatch(entry.name) or int(entry.name) > _LAST or not entry.is_file():
         raise InputRefused(entry.path, None, "no store file, whose name is its first offset in 20 digits")
     return StoreFile(entry.path, int(entry.name), entry.stat().st_size)
 

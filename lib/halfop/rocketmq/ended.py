@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from halfop.errors import InputRefused
 from halfop.rocketmq.batches import FINAL, HALF, HEADS, OP
 from halfop.rocketmq.buffers import Longs, Mask
 from halfop.rocketmq.names import END_TAG
@@ -48,7 +49,10 @@ class Ended:
         """Sees what comes right before the stretch, before the stretch itself: its first ops end what stands there."""
         if stretch.back is None:
             return
-        pieces = list(read(stretch.back, {kind: HEADS[kind] for kind in _ENDABLE}))
+        try:
+            pieces = list(read(stretch.back, {kind: HEADS[kind] for kind in _ENDABLE}))
+        except InputRefused:  # it may have been deleted by now, and has landed long since
+            return
         if pieces and pieces[-1].end == stretch.start and not any(piece.faults for piece in pieces):
             for piece in pieces:
                 self.see(piece.batches, False)
@@ -78,7 +82,7 @@ class Ended:
         committed, rolled_back = (np.zeros(len(places) + 1, np.bool_) for _ in range(2))
         prepared = self._longs(FINAL, "prepared_transaction_offset")
         at = np.searchsorted(places, prepared)
-        finals = np.flatnonzero(np.append(places, -1)[at] == prepared)
+        finals = np.flatnonzero((at < len(places)) & (np.append(places, -1)[at] == prepared))
         named = at[finals]
         same = [self._longs(HALF, name)[named] == self._longs(FINAL, name)[finals] for name in _SAME]
         # copies of final messages that a broker makes for a retry name place 0
@@ -102,7 +106,7 @@ def _places(rows: pa.RecordBatch, queues: Longs, offsets: Longs) -> Longs:
         mine, asking = np.flatnonzero(queues == queue), asked_queues == queue
         in_order = mine[np.argsort(offsets[mine], kind="stable")]
         at = np.searchsorted(offsets[in_order], asked[asking])
-        there = np.append(offsets[in_order], -2)[at] == asked[asking]
+        there = (asked[asking] >= 0) & (np.append(offsets[in_order], -1)[at] == asked[asking])
         places[asking] = np.where(there, np.append(in_order, -1)[at], -1)
     return places
 

@@ -249,7 +249,9 @@ class _Pulling:
         }
         answer = self._remote.ask(Request(RequestCode.QUERY_CONSUME_QUEUE, fields))
         offsets = (
-            [str(each["physicOffset"]) for each in read_body(self._remote, answer, "queueData")] if answer.body else []
+            read_body(self._remote, answer, "queueData", lambda units: [str(each["physicOffset"]) for each in units])
+            if answer.body
+            else []
         )
         if not offsets:
             raise QueueEnded(self._remote.address, self._asked, self._done)

@@ -18,6 +18,9 @@ from halfop.rocketmq.security import Credentials, Tls
 
 _LENGTHS = Struct(">II")  # of all that follows the first; of the header, whose high byte is its format
 _MAX_FRAME = 64 << 20  # brokers refuse messages of more than 4 MiB unless told otherwise
+_NUMBERS = ("offset", "nextBeginOffset")
+# What reading such JSON as something else than RocketMQ writes may raise.
+MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 _RESPONSE = 1  # bit of the header's flag
 _VERSION = 392  # 4.9.7: from 4.9.4 on servers may write standard JSON
 
@@ -104,6 +107,10 @@ class Answer(NamedTuple):
     body: memoryview
 
 
+def _is_long(text: str) -> bool:
+    return -(2**63) <= int(text) < 2**63
+
+
 def endpoint(address: str) -> tuple[str, int]:
     host, _, port = address.strip().rpartition(":")
     if not host or not port.isdecimal():
@@ -169,16 +176,19 @@ class Connection:
         self._hint = ""
         if header["flag"] & _RESPONSE and header["opaque"] in self._asked:
             self._asked.remove(header["opaque"])
-            fields = header.get("extFields") or {}
             body = memoryview(frame)[header_length:]
-            self._answers[header["opaque"]] = Answer(header["code"], header.get("remark") or "", fields, body)
+            self._answers[header["opaque"]] = Answer(
+                header["code"], str(header.get("remark") or ""), header["extFields"], body
+            )
 
     def _header(self, text: bytearray) -> dict[str, Any]:
         try:
             header = json.loads(text)
-            if all(isinstance(header[name], int) for name in ("code", "flag", "opaque")):
-                return dict(header)
-        except (ValueError, KeyError, TypeError):
+            fields = {str(name): str(value) for name, value in (header.get("extFields") or {}).items()}
+            longs = all(_is_long(fields[name]) for name in _NUMBERS if name in fields)
+            if longs and all(isinstance(header[name], int) for name in ("code", "flag", "opaque")):
+                return {**header, "extFields": fields}
+        except MALFORMED:
             pass
         raise Corrupt(self._address, f"sent a header that is none: {bytes(text[:80])!r}")
 

@@ -54,10 +54,9 @@ def plan(root: str | Path, start: int | None = None, size: int = STRETCH) -> Pla
         Stretch(str(root), file, at, end, end_of.dispatched) for (file, at), end in zip(begins, ends, strict=True)
     ]
     stretches[-1] = replace(stretches[-1], fault=tail.fault)
-    kept = tuple(
-        replace(each, back=_back(each, used, queues)) for each in stretches if each.start < each.end or each.fault
-    )
-    return Plan(kept, files[0].first, tail.end, known.exist, tail.queue_ahead, tail.torn)
+    kept = [each for each in stretches if each.start < each.end or each.fault]
+    looking_back = tuple(replace(each, back=_back(each, start, used, queues)) for each in kept)
+    return Plan(looking_back, files[0].first, tail.end, known.exist, tail.queue_ahead, tail.torn)
 
 
 def _used(files: Sequence[StoreFile]) -> Sequence[StoreFile]:
@@ -111,16 +110,20 @@ def _sound_place(file: StoreFile, target: int, guides: Sequence[Queue]) -> int |
     return None
 
 
-def _back(stretch: Stretch, files: Sequence[StoreFile], queues: Sequence[Queue]) -> Stretch | None:
-    """About the last 8 MiB before a stretch, in one file."""
+def _back(stretch: Stretch, begin: int, files: Sequence[StoreFile], queues: Sequence[Queue]) -> Stretch | None:
+    """About the last 8 MiB before a stretch, in one file; `begin` is the plan's."""
     file = next((file for file in files if file.first < stretch.start <= file.end), None)
     if file is None:
         return None
     target = stretch.start - BACK
-    start = file.first if target <= file.first else _sound_place(file, target, _guides(queues))
+    try:
+        start = file.first if target <= file.first else _sound_place(file, target, _guides(queues))
+    except InputRefused:
+        return None
     if start is None or start >= stretch.start:
         return None
-    return Stretch(stretch.root, file, start, stretch.start, stretch.dispatched)
+    # what lies within the plan is checked where it belongs to: what is wrong there lets nobody look back
+    return Stretch(stretch.root, file, start, stretch.start, stretch.dispatched, sound=start >= begin)
 
 
 def _guides(queues: Sequence[Queue]) -> Sequence[Queue]:

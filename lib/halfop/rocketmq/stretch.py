@@ -116,7 +116,6 @@ class _Reader:
                 ("crc", records.wrong_body_crc(), "the body is not what its CRC says"),
                 ("crc", records.wrong_property_crc(), "the record is not what the CRC in its properties says"),
                 ("time", wrong_times(records.store_ms), "the store time is not in the years 1 to 9999"),
-                ("time", wrong_times(records.longs("born_ms")), "the born time is not in the years 1 to 9999"),
             ):
                 for row in np.flatnonzero(wrong):
                     place = int(records.head["physical_offset"][row])
