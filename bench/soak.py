@@ -12,11 +12,10 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import test_kills as k
-from crash import commits, dying, ended, job, killed_after
+from crash import KILLED, commits, dying, ended, job, killed_after
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
@@ -33,7 +32,7 @@ class Soak:
         k.prepare(Warehouse(spark, str(self._before)))
         self._wanted = k.content(k.finished(spark, self._copy("undisturbed")))
         self._commits = commits(*k.command(self._copy("counted")))
-        self.lost = self.twice = self.other = 0
+        self.kills = self.races = self.lost = self.twice = self.other = 0
 
     def _copy(self, name: str) -> Path:
         shutil.rmtree(self._work / name, ignore_errors=True)
@@ -41,18 +40,24 @@ class Soak:
         return self._work / name
 
     def kill(self) -> str:
+        """One to three starts in a row are killed."""
         folder = self._copy("killed")
+        return self._judged(folder, ", ".join(self._killed(folder) for _ in range(self._chance.randint(1, 3))))
+
+    def _killed(self, folder: Path) -> str:
+        self.kills += 1
         if self._chance.random() < 0.5:
             when, number = self._chance.choice(["before", "after"]), self._chance.randint(1, self._commits)
-            ended(dying(when, number, *k.command(folder)))
-            what = f"{when} commit {number}"
+            status, _ = ended(dying(when, number, *k.command(folder)))
+            died, what = status == KILLED, f"{when} commit {number}"
         else:
             seconds = self._chance.uniform(2, 20)
-            died = killed_after(seconds, k.command(folder))
-            what = f"after {seconds:.1f} s" if died else "not killed, it was done"
-        return self._judged(folder, what)
+            died, what = killed_after(seconds, k.command(folder)), f"after {seconds:.1f} s"
+        self.kills -= not died
+        return what if died else "not killed, it was done"
 
     def race(self) -> str:
+        self.races += 1
         folder, drivers = self._copy("raced"), self._chance.choice([2, 3, 4])
         statuses = [ended(process)[0] for process in [job(*k.command(folder)) for _ in range(drivers)]]
         return self._judged(folder, f"{drivers} drivers, statuses {sorted(statuses)}")
@@ -81,11 +86,12 @@ def main() -> None:
     work = Path(tempfile.mkdtemp(prefix="halfop-soak-"))
     try:
         soak = Soak(spark, work, random.Random(given.seed))
-        trials: list[tuple[str, Callable[[], str]]] = [("kill", soak.kill)] * given.kills
-        trials += [("race", soak.race)] * given.races
-        for number, (name, trial) in enumerate(trials, 1):
-            print(f"{name} {number}: {trial()}", flush=True)
-        print(f"{given.kills} kills, {given.races} races: {soak.lost} lost, {soak.twice} twice, {soak.other} others")
+        while soak.kills < given.kills or soak.races < given.races:
+            # races in between, as many as are due
+            race = soak.kills >= given.kills or soak.races * given.kills < soak.kills * given.races
+            told = soak.race() if race else soak.kill()
+            so_far = f"{soak.lost} lost, {soak.twice} twice, {soak.other} others"
+            print(f"{soak.kills} kills, {soak.races} races, {so_far}: {told}", flush=True)
         sys.exit(1 if soak.lost or soak.twice or soak.other else 0)
     finally:
         shutil.rmtree(work)
