@@ -1,4 +1,4 @@
-"""lands half and op messages: from files, a broker's store or a live broker"""
+"""Land half and op messages: from files, a broker's store or a live broker"""
 
 from halfop.cli import run_job
 from halfop.landing.job import JOB

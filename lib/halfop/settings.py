@@ -85,7 +85,7 @@ class RuleOverride(_Section):
 
 
 class RuleSettings(_Section):
-    """The rules, with RocketMQ's names. A change holds from the next run on; `simulate` tells what it would do."""
+    """The rules, with RocketMQ's names. A change holds from the next run on; `reconcile --dry-run` tells what it would do."""
 
     transaction_timeout: Duration = _duration(
         "6s", "How long a message without a check immunity of its own is left alone before its producer is asked."
@@ -156,7 +156,7 @@ class Catalog(_Section):
     schema_: Annotated[str, StringConstraints(pattern=r"^[\w-]+(\.[\w-]+)?$")] | None = Field(
         default=None,
         alias="schema",
-        description="Tables are named in this `catalog.schema`. null: they are paths under the warehouse.",
+        description="Not in use yet: tables are paths under the warehouse.",
     )
 
 

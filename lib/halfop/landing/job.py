@@ -135,6 +135,8 @@ JOB = Job(
     run=_run,
     add_arguments=_add_arguments,
     examples=(
+        "store --path /data/rocketmq/store --broker-name broker-a",
+        "broker --namesrv 'a:9876;b:9876'",
         "files --half halves.jsonl --op ops.jsonl",
         "files --half 'dump/half-*.parquet' --op dump/ops/ --known-until 2025-06-15T15:06:40Z",
     ),
