@@ -85,7 +85,7 @@ class RuleOverride(_Section):
 
 
 class RuleSettings(_Section):
-    """The rules, with RocketMQ's names. A change holds from the next run on; `reconcile --dry-run` tells what it does."""
+    """The rules, with RocketMQ's names. A change holds from the next run; `reconcile --dry-run` tells what it does."""
 
     transaction_timeout: Duration = _duration(
         "6s", "How long a message without a check immunity of its own is left alone before its producer is asked."
