@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import subprocess
 import time
@@ -102,17 +103,18 @@ def test_a_worker_dies_in_the_middle_of_a_run(spark: SparkSession, cluster: Clus
     transactions(store, range(HALVES))
     now = "2026-01-01T00:00:00Z"
     on_cluster = ["--master", cluster.url, "--conf", "spark.executor.memory=512m", "--conf", "spark.task.maxFailures=8"]
-    for name, options in (("alone", []), ("cluster", on_cluster)):
-        warehouse = ["--warehouse", str(tmp_path / name)]
-        status, said = ended(job(*options, "land", "store", "--path", str(store.root), *warehouse))
-        assert status == 0, said
-        running = job(*options, "reconcile", "--now", now, *warehouse)
-        if name == "cluster":
-            waited(lambda: has_opened(tmp_path / "cluster"), running)
-            assert any(cluster.work(1).glob("app-*/*/stderr")), "it has an executor for the application"
-            cluster.kill_worker(1)
-        status, said = ended(running)
-        assert status == 0, said
+    warehouse = ["--warehouse", str(tmp_path / "cluster")]
+    status, said = ended(job(*on_cluster, "land", "store", "--path", str(store.root), *warehouse))
+    assert status == 0, said
+    shutil.copytree(tmp_path / "cluster", tmp_path / "alone")
+    running = job(*on_cluster, "reconcile", "--now", now, *warehouse)
+    waited(lambda: has_opened(tmp_path / "cluster"), running)
+    assert any(cluster.work(1).glob("app-*/*/stderr")), "it has an executor for the application"
+    cluster.kill_worker(1)
+    status, said = ended(running)
+    assert status == 0, said
+    status, said = ended(job("reconcile", "--now", now, "--warehouse", str(tmp_path / "alone")))
+    assert status == 0, said
     alone, together = (Warehouse(spark, str(tmp_path / name)) for name in ("alone", "cluster"))
     assert together.read("topics/orders").count() == HALVES // 2
     assert content(together) == content(alone)

@@ -71,6 +71,9 @@ def test_every_change_is_found(ran: Warehouse, capsys: pytest.CaptureFixture[str
     assert {each.what for each in differences if each.table == "rejected"} == {MISSING}
     assert summary.extra["differences"] == sum(2 if each.what == UNLIKE else 1 for each in differences)
     assert verify(ran, 2)[0].status == 0, "the run after it stands by itself"
+    assert ran.read("decisions").where("run_id = 2 AND decision = 'DISCARD'").count() == 0
+    changed(ran, "trans_check_max_time", "INSERT INTO {0} BY NAME SELECT * EXCEPT (run_id), 2 AS run_id FROM {0}")
+    assert {(each.table, each.what) for each in verify(ran, 2)[1]} == {("trans_check_max_time", UNEXPECTED)}
     job = run_path(str(Path(__file__).parents[1] / "jobs" / "reconcile.py"))["JOB"]
     assert main(job, ["--warehouse", ran.root, "--verify", "1"]) == 5
     assert ["topics/T", MISSING, "b", "0", "0"] in [line.split() for line in capsys.readouterr().out.splitlines()]

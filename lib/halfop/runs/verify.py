@@ -20,11 +20,13 @@ from halfop.runs.record import Run, found_run, last_run
 from halfop.runs.sinks import REJECTED, Sinks
 from halfop.runs.staging import TARGET, Target
 from halfop.summary import Summary
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.schema import table
+from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 _SHOWN = 20
 _SIDE = "side"
 _KEY = ("broker_name", "queue_id", "queue_offset")
+_WHOLE_TABLES = ("real_topics", "trans_check_max_time", "check_requests")
 _HALF_KEY = {"queue_id": "half_queue_id", "queue_offset": "half_queue_offset"}
 MISSING, UNEXPECTED, UNLIKE = "missing", "unexpected", "unlike"
 
@@ -52,14 +54,15 @@ def verify(warehouse: Warehouse, run_id: int) -> tuple[Summary, list[Difference]
         plan, digest = Plan(inputs), Digest.of(warehouse, run_id)
         sinks = Sinks(inputs, plan, digest, leftovers=True)
         targets = dict(enumerate(target for target in sinks.targets() if target.name not in owed))
-        names = {number: target.name for number, target in targets.items()}
+        others = dict(enumerate(_others(warehouse, run_id, sinks.targets()), len(targets)))
+        names = {number: target.name for number, target in (targets | others).items()}
         with summary.phase("decisions"):
             decided = _of_run(warehouse, "decisions", run_id)
             shown += _compared(summary, {0: "decisions"}, plan.decisions, decided)
         with summary.phase("messages"):
-            if targets:
-                found = _messages(warehouse, targets, run_id)
-                shown += _compared(summary, names, sinks.messages(targets), found)
+            if names:
+                found = _messages(warehouse, targets | others, run_id)
+                shown += _compared(summary, names, sinks.messages(targets) if targets else found.limit(0), found)
         with summary.phase(REJECTED), sinks.refused() as refused:
             if REJECTED not in owed:
                 shown += _compared(summary, {0: REJECTED}, refused, _of_run(warehouse, REJECTED, run_id))
@@ -80,6 +83,19 @@ def _closed(warehouse: Warehouse, run_id: int) -> tuple[Run, set[str]]:
     if not closed:
         raise UsageError(f"run {run_id} has not been closed: the next reconcile finishes it")
     return run, {debt.sink for debt in last[0].owed if debt.run_id == run_id}
+
+
+def _others(warehouse: Warehouse, run_id: int, targets: Sequence[Target]) -> list[Target]:
+    """Tables that get nothing of the run, and whose files may have rows of it nevertheless."""
+    topics = {f"topics/{row['directory']}": str(row["topic"]) for row in warehouse.rows("topics_index")}
+    paths = {path: topics.get(path, "") for path in (*topics, *_WHOLE_TABLES)}
+    for target in targets:
+        paths.pop(target.path, None)
+    return [
+        Target("", path, table("real_topic" if topic else path), "", 0, topic)
+        for path, topic in paths.items()
+        if warehouse.version(path) != NO_TABLE and warehouse.log.data_files(warehouse.path(path), None, run_id) != []
+    ]
 
 
 def _of_run(warehouse: Warehouse, name: str, run_id: int) -> DataFrame:
