@@ -25,6 +25,7 @@ def at_wall_clock(patch: pytest.MonkeyPatch, warehouse: Warehouse, instant: date
     return now
 
 
+@pytest.mark.slow
 def test_a_wall_clock_that_jumps(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """Back: time stands still, and nothing is asked twice or decided anew. Far ahead: it stays there."""
     known = NOW + 40 * DAY

@@ -11,12 +11,14 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from chispa import assert_df_equality
 from halfop.errors import InputRefused
+from halfop.landing import landed
 from halfop.landing.files import Request, land_files
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.summary import Summary
@@ -260,11 +262,18 @@ BAD_HALVES: list[tuple[Mapping[str, Any] | str, str, str]] = [
 ]
 
 
-def test_skip_bad_rejects_each_bad_line_and_lands_the_rest(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_skip_bad_rejects_each_bad_line_and_lands_the_rest(
+    warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = lines(tmp_path / "h.jsonl", "", half(100), *(line for line, _, _ in BAD_HALVES), half(101))
+    with monkeypatch.context() as dying:
+        dying.setattr(landed, "record", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            land(warehouse, [file], skip_bad=True)
     summary = land(warehouse, [file], skip_bad=True)
     assert summary.rows_written == {"half_messages": 2, "rejected": len(BAD_HALVES)}
     rejected = warehouse.read("rejected")
+    assert rejected.count() == len(BAD_HALVES), "told once, though its first landing was killed"
     found = {int(row.detail.removeprefix(f"{file}:").split(":")[0]): row for row in rejected.collect()}
     for line, (_, reason, says) in enumerate(BAD_HALVES, start=3):
         assert (line, found[line].reason, says in found[line].detail) == (line, reason, True), found[line]

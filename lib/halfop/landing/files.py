@@ -139,9 +139,14 @@ class _Landing:
         for part in parts:
             if part.checked.bad.total():
                 with hold_rejected(self._warehouse):
-                    _append(self._warehouse, "rejected", _rejected(part.rows, landed_at))
+                    self._reject(_rejected(part.rows, landed_at))
         if new:
             landed.record(self._warehouse, new, [part.checked for part in parts], landed_at)
+
+    def _reject(self, rows: DataFrame) -> None:
+        """Each once: a landing that was killed before it was recorded may have told of them."""
+        told = self._warehouse.read("rejected").where(F.col("kind") == "INPUT").select("reason", "detail")
+        _append(self._warehouse, "rejected", rows.join(told, ["reason", "detail"], "left_anti"))
 
     # what it says
 
