@@ -47,7 +47,8 @@ def plan(root: str | Path, start: int | None = None, size: int = STRETCH) -> Pla
     used = _used(files)
     start = _checked_start(root, used, files[0].first if start is None else start)
     end_of = LogEnd(used[-1], files, queues)
-    begins = list(_begins(used, start, size, queues, end_of.dispatched))
+    guides = sorted(queues, key=lambda queue: queue.last.offset, reverse=True)[:_GUIDES]
+    begins = list(_begins(used, start, size, guides, end_of.dispatched))
     tail = end_of.find(begins[-1][1])
     ends = [*(min(at, file.end) for (file, _), (_, at) in pairwise(begins)), tail.end]
     stretches = [
@@ -55,7 +56,7 @@ def plan(root: str | Path, start: int | None = None, size: int = STRETCH) -> Pla
     ]
     stretches[-1] = replace(stretches[-1], fault=tail.fault)
     kept = [each for each in stretches if each.start < each.end or each.fault]
-    looking_back = tuple(replace(each, back=_back(each, start, used, queues)) for each in kept)
+    looking_back = tuple(replace(each, back=_back(each, start, used, guides)) for each in kept)
     return Plan(looking_back, files[0].first, tail.end, known.exist, tail.queue_ahead, tail.torn)
 
 
@@ -75,10 +76,9 @@ def _checked_start(root: str | Path, used: Sequence[StoreFile], start: int) -> i
 
 
 def _begins(
-    files: Sequence[StoreFile], start: int, size: int, queues: Sequence[Queue], dispatched: int
+    files: Sequence[StoreFile], start: int, size: int, guides: Sequence[Queue], dispatched: int
 ) -> Iterator[tuple[StoreFile, int]]:
     """Where stretches begin, and in which file."""
-    guides = _guides(queues)
     for file in files:
         if file.end > start or file is files[-1]:
             at = max(start, file.first)
@@ -110,21 +110,17 @@ def _sound_place(file: StoreFile, target: int, guides: Sequence[Queue]) -> int |
     return None
 
 
-def _back(stretch: Stretch, begin: int, files: Sequence[StoreFile], queues: Sequence[Queue]) -> Stretch | None:
+def _back(stretch: Stretch, begin: int, files: Sequence[StoreFile], guides: Sequence[Queue]) -> Stretch | None:
     """About the last 8 MiB before a stretch, in one file; `begin` is the plan's."""
     file = next((file for file in files if file.first < stretch.start <= file.end), None)
     if file is None:
         return None
     target = stretch.start - BACK
     try:
-        start = file.first if target <= file.first else _sound_place(file, target, _guides(queues))
+        start = file.first if target <= file.first else _sound_place(file, target, guides)
     except InputRefused:
         return None
     if start is None or start >= stretch.start:
         return None
     # what lies within the plan is checked where it belongs to: what is wrong there lets nobody look back
     return Stretch(stretch.root, file, start, stretch.start, stretch.dispatched, sound=start >= begin)
-
-
-def _guides(queues: Sequence[Queue]) -> Sequence[Queue]:
-    return sorted(queues, key=lambda queue: queue.last.offset, reverse=True)[:_GUIDES]
