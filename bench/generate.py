@@ -55,6 +55,7 @@ def half_messages(spark: SparkSession, stretch: Stretch) -> DataFrame:
         (born + F.expr("interval 1 millisecond")).alias("store_timestamp"),
         *[F.lit("127.0.0.1:10911").alias(c) for c in ("born_host", "store_host")],
         _body().alias("body"),
+        F.lit(None).cast("int").alias("record_size"),
         F.current_timestamp().alias("landed_at"),
     )
     return rows.withColumn("properties", _properties())
@@ -97,7 +98,10 @@ def op_messages(spark: SparkSession, stretch: Stretch) -> DataFrame:
             ended.alias("born_timestamp"),
             ended.alias("store_timestamp"),
             *[F.lit(None).cast("string").alias(c) for c in ("producer_group", "uniq_key")],
-            *[F.lit(None).cast("bigint").alias(c) for c in ("tran_state_table_offset", "commit_log_offset")],
+            *[
+                F.lit(None).cast("bigint").alias(c)
+                for c in ("tran_state_table_offset", "commit_log_offset", "physical_offset")
+            ],
             F.lit("FILES").alias("source"),
             F.current_timestamp().alias("landed_at"),
         )

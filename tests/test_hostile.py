@@ -112,7 +112,7 @@ def test_hostile_values(spark: SparkSession, tmp_path: Path) -> None:
     delivered = {}
     for directory in topics.values():
         for message in found.read(f"topics/{directory}").collect():
-            columns = (message["tags"], message["keys"], bytes(message["body"]), message["uniq_key"])
+            columns = (message["tags"], message["keys"], bytes(message["body"]), message["transaction_id"])
             delivered[message["half_queue_offset"]] = columns
     for n, row in enumerate(rows):
         if n in delivered:
