@@ -60,7 +60,7 @@ class Cluster:
         for process, _ in self._daemons:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            ended(process)
 
     def _start(self, name: str, *command: str) -> int:
         log = self._folder / f"{name}.log"
