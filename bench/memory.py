@@ -1,6 +1,6 @@
 """A backlog many times larger than the driver's heap, reconciled by the real job in one run.
 
-bench/run memory [--heap 640m] [--rows 1500000] [--body 4000] [-- job options, as --max-rows 200000]
+bench/run memory [--heap 1g] [--rows 2600000] [--body 4000] [-- job options, as --max-rows 200000]
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def prepare(folder: str, rows: int, body: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--heap", default="640m")
-    parser.add_argument("--rows", type=int, default=1_500_000)
+    parser.add_argument("--heap", default="1g")
+    parser.add_argument("--rows", type=int, default=2_600_000)
     parser.add_argument("--body", type=int, default=4_000)
     parser.add_argument("options", nargs="*")
     given = parser.parse_args()
@@ -48,7 +48,7 @@ def main() -> None:
         command += ["--warehouse", folder, *given.options]
         start = time.perf_counter()
         with subprocess.Popen(command, cwd=_ROOT, stdout=subprocess.PIPE, text=True) as job:
-            said = str(job.stdout and job.stdout.read())
+            said = str(job.stdout and job.stdout.read()) or "{}"
             _, status, used = os.wait4(job.pid, 0)
             job.returncode = os.waitstatus_to_exitcode(status)
         seconds = round(time.perf_counter() - start, 1)
