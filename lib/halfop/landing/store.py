@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -131,11 +131,12 @@ def _new_part(landing: Landing) -> Part:
     begin = found.stretches[0].start if found.stretches else found.end
     found = lost.without(found, landing.lost.of_log)
     named = max((each.dispatched for each in found.stretches), default=0)
-    if offset is not None and named > offset and _lacks_what_landed(landing, queues):
+    upto = _landed_upto(landing)
+    if offset is not None and named > offset and _lacks_what_landed(upto, queues):
         raise _another_store(landing)
     survey = _survey(landing, found, begin, request.skip_corrupt)
     if offset is not None and not landing.lost.of_log:
-        _refuse_missing(landing, survey)
+        _refuse_missing(request.path, upto, survey)
     return Part(_upto(found, survey), begin, survey, f"halfop.land.store/{landing.broker}", survey.end)
 
 
@@ -158,23 +159,21 @@ def _landed_upto(landing: Landing) -> dict[tuple[str, int], int]:
     }
 
 
-def _lacks_what_landed(landing: Landing, queues: Queues) -> bool:
+def _lacks_what_landed(upto: Mapping[tuple[str, int], int], queues: Queues) -> bool:
     """Whether a half queue ends before what has landed of it: no older copy, where queues name what comes behind."""
     ends = {(topic, queue.queue_id): queue.last.offset + 1 for topic in HALF_TOPICS for queue in queues.of(topic)}
-    upto = _landed_upto(landing)
     return any(queue in ends and ends[queue] < upto[queue] for queue in upto)
 
 
-def _refuse_missing(landing: Landing, survey: Survey) -> None:
+def _refuse_missing(path: str, upto: Mapping[tuple[str, int], int], survey: Survey) -> None:
     """The queues of a log of which nothing is lost go on where they have landed."""
-    upto = _landed_upto(landing)
     for kind, topics in ((HALF, HALF_TOPICS), (OP, OP_TOPICS)):
         for queue, span in survey.spans[kind].items():
             due = max((upto.get((topic, queue.queue_id), 0) for topic in topics), default=0)
             if due and span.lowest > due:
                 problem = f"{kind} queue {queue.queue_id} goes on at offset {span.lowest}, it has landed up to {due}"
                 hint = "the broker has lost what it had written, or this is another store: give it a name of its own"
-                raise InputRefused(landing.request.path, None, problem, f"{hint}, --broker-name NAME")
+                raise InputRefused(path, None, problem, f"{hint}, --broker-name NAME")
 
 
 def _begin(landing: Landing, offset: int | None) -> int | None:
@@ -217,8 +216,11 @@ def _upto(found: Plan, survey: Survey) -> Plan:
     """The part of a plan that lies before the survey's end."""
     faults = [fault.physical for fault in survey.faults]
     before = [replace(s, end=min(s.end, survey.end), fault=None) for s in found.stretches if s.start < survey.end]
-    told = [replace(s, sound=not any(s.start <= fault < s.end for fault in faults)) for s in before]
-    return replace(found, stretches=tuple(replace(s, back=None) for s in told) if faults else tuple(told))
+    told = [
+        replace(s, sound=not any(s.start <= fault < s.end for fault in faults), back=None if faults else s.back)
+        for s in before
+    ]
+    return replace(found, stretches=tuple(told))
 
 
 def _load(landing: Landing, found: Plan, kind: str, skip_corrupt: bool, **options: str) -> DataFrame:

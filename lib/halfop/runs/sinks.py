@@ -27,7 +27,8 @@ _SINK_APP = "halfop.sink"
 _REJECTED_APP = f"{_SINK_APP}.rejected"
 SINK_TABLES = {"COMMIT": "topics", "DISCARD": "trans_check_max_time", "CHECK": "check_requests"}
 REJECTED = "rejected"
-SINK_NAMES = ("topics/TOPIC", "real_topics", "trans_check_max_time", "check_requests", REJECTED)
+WHOLE_TABLES = ("real_topics", "trans_check_max_time", "check_requests")
+SINK_NAMES = ("topics/TOPIC", *WHOLE_TABLES, REJECTED)
 
 
 def make_sinks(warehouse: Warehouse) -> None:

@@ -17,7 +17,7 @@ from halfop.runs.digest import Digest
 from halfop.runs.inputs import pinned
 from halfop.runs.plan import Plan
 from halfop.runs.record import Run, found_run, last_run
-from halfop.runs.sinks import REJECTED, Sinks
+from halfop.runs.sinks import REJECTED, WHOLE_TABLES, Sinks
 from halfop.runs.staging import TARGET, Target
 from halfop.summary import Summary
 from halfop.warehouse.schema import table
@@ -26,7 +26,6 @@ from halfop.warehouse.tables import NO_TABLE, Warehouse
 _SHOWN = 20
 _SIDE = "side"
 _KEY = ("broker_name", "queue_id", "queue_offset")
-_WHOLE_TABLES = ("real_topics", "trans_check_max_time", "check_requests")
 _HALF_KEY = {"queue_id": "half_queue_id", "queue_offset": "half_queue_offset"}
 MISSING, UNEXPECTED, UNLIKE = "missing", "unexpected", "unlike"
 
@@ -53,8 +52,9 @@ def verify(warehouse: Warehouse, run_id: int) -> tuple[Summary, list[Difference]
     with pinned(warehouse, run) as inputs:
         plan, digest = Plan(inputs), Digest.of(warehouse, run_id)
         sinks = Sinks(inputs, plan, digest, leftovers=True)
-        targets = dict(enumerate(target for target in sinks.targets() if target.name not in owed))
-        others = dict(enumerate(_others(warehouse, run_id, sinks.targets()), len(targets)))
+        every = sinks.targets()
+        targets = dict(enumerate(target for target in every if target.name not in owed))
+        others = dict(enumerate(_others(warehouse, run_id, every), len(targets)))
         names = {number: target.name for number, target in (targets | others).items()}
         with summary.phase("decisions"):
             decided = _of_run(warehouse, "decisions", run_id)
@@ -88,7 +88,7 @@ def _closed(warehouse: Warehouse, run_id: int) -> tuple[Run, set[str]]:
 def _others(warehouse: Warehouse, run_id: int, targets: Sequence[Target]) -> list[Target]:
     """Tables that get nothing of the run, and whose files may have rows of it nevertheless."""
     topics = {f"topics/{row['directory']}": str(row["topic"]) for row in warehouse.rows("topics_index")}
-    paths = {path: topics.get(path, "") for path in (*topics, *_WHOLE_TABLES)}
+    paths = {path: topics.get(path, "") for path in (*topics, *WHOLE_TABLES)}
     for target in targets:
         paths.pop(target.path, None)
     return [
