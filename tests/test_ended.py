@@ -158,6 +158,18 @@ def test_a_final_message_of_no_place_names_no_one(tmp_path: Path) -> None:
     assert [row["outcome"] for row in ended(stretch, set())[1]] == [None, None]
 
 
+def test_final_messages_looked_back_at_are_their_own_stretch_s(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store", file_size=2048)
+    store.append(Record())
+    store.append(final(0, store.append(half(0))))
+    while store.end < 2048:
+        store.append(Record())
+    store.append(op("0,"))
+    _, later = plan(store.root).stretches
+    far, rows = ended(later, set())
+    assert (far, [row["outcome"] for row in rows]) == (set(), ["COMMIT"])
+
+
 def test_what_cannot_be_looked_back_at_settles_nothing(tmp_path: Path) -> None:
     """The broker has deleted the file meanwhile."""
     store = Store(tmp_path / "store", file_size=1024)
