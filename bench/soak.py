@@ -1,5 +1,5 @@
-"""Kills and races without end: reconcile and land store killed by SIGKILL at commits and at any moment, drivers started
-together; after each the next start must leave what an undisturbed run leaves, row for row.
+"""Kills and races without end, in rounds: some starts of reconcile in a row are killed by SIGKILL, at commits and at
+any moment; then two to four drivers start at once and must leave what an undisturbed run leaves, row for row.
 
 bench/run soak [--kills 200] [--races 50] [--seed 1]
 """
@@ -7,6 +7,7 @@ bench/run soak [--kills 200] [--races 50] [--seed 1]
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import shutil
 import sys
@@ -15,12 +16,21 @@ from collections import Counter
 from pathlib import Path
 
 import test_kills as k
-from crash import KILLED, commits, dying, ended, job, killed_after
+from crash import KILLED, commits_archived, dying, ended, job, killed_after
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 
 Content = dict[str, Counter[str]]
+_MOST_KILLS = 8  # a round
+# For a handful of rows.
+_SPARK = {
+    "spark.ui.enabled": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
 
 
 class Soak:
@@ -30,8 +40,9 @@ class Soak:
         self._spark, self._work, self._chance = spark, work, chance
         self._before = work / "before"
         k.prepare(Warehouse(spark, str(self._before)))
-        self._wanted = k.content(k.finished(spark, self._copy("undisturbed")))
-        self._commits = commits(*k.command(self._copy("counted")))
+        self._commits = commits_archived(work / "classes.jsa", *k.command(self._copy("undisturbed")))
+        self._wanted = k.content(Warehouse(spark, str(work / "undisturbed")))
+        self.at: Counter[str] = Counter()
         self.kills = self.races = self.lost = self.twice = self.other = 0
 
     def _copy(self, name: str) -> Path:
@@ -39,39 +50,40 @@ class Soak:
         shutil.copytree(self._before, self._work / name)
         return self._work / name
 
-    def kill(self) -> str:
-        """One to three starts in a row are killed."""
-        folder = self._copy("killed")
-        return self._judged(folder, ", ".join(self._killed(folder) for _ in range(self._chance.randint(1, 3))))
+    def round(self, kills: int, drivers: int) -> str:
+        """Starts in a row that are killed, then drivers at once that find what these left: all is as undisturbed."""
+        folder = self._copy("round")
+        told = [self._killed(folder) for _ in range(kills)]
+        told.append(self._raced(folder, drivers))
+        return ", ".join([*told, self._judged(k.content(Warehouse(self._spark, str(folder))))])
 
     def _killed(self, folder: Path) -> str:
-        self.kills += 1
         if self._chance.random() < 0.5:
             when, number = self._chance.choice(["before", "after"]), self._chance.randint(1, self._commits)
-            status, _ = ended(dying(when, number, *k.command(folder)))
-            died, what = status == KILLED, f"{when} commit {number}"
+            died, what = ended(dying(when, number, *k.command(folder)))[0] == KILLED, f"{when} commit {number}"
         else:
-            seconds = self._chance.uniform(2, 20)
+            seconds = self._chance.uniform(3, 25)
             died, what = killed_after(seconds, k.command(folder)), f"after {seconds:.1f} s"
-        self.kills -= not died
-        return what if died else "not killed, it was done"
+        self.kills += died
+        self.at[what if "commit" in what else "at any moment"] += died
+        return what if died else f"{what}: was done"
 
-    def race(self) -> str:
-        self.races += 1
-        folder, drivers = self._copy("raced"), self._chance.choice([2, 3, 4])
+    def _raced(self, folder: Path, drivers: int) -> str:
+        """One has the lock, or one after the other; none fails."""
         statuses = [ended(process)[0] for process in [job(*k.command(folder)) for _ in range(drivers)]]
-        return self._judged(folder, f"{drivers} drivers, statuses {sorted(statuses)}")
+        self.races += 1
+        self.other += not (0 in statuses and set(statuses) <= {0, 4})
+        return f"{drivers} drivers with statuses {sorted(statuses)}"
 
-    def _judged(self, folder: Path, what: str) -> str:
-        found = k.content(k.finished(self._spark, folder))
+    def _judged(self, found: Content) -> str:
         if found == self._wanted:
-            return f"{what}: as undisturbed"
+            return "as undisturbed"
         missing = sum((self._wanted[name] - found.get(name, Counter())).total() for name in self._wanted)
         more = {name: found[name] - self._wanted.get(name, Counter()) for name in found}
         again = sum(n for name in more for row, n in more[name].items() if row in self._wanted.get(name, {}))
         self.lost, self.twice = self.lost + missing, self.twice + again
         self.other += sum(rows.total() for rows in more.values()) - again
-        return f"{what}: {missing} rows lost, {again} twice, others {more}"
+        return f"{missing} rows lost, {again} twice, others {more}"
 
 
 def main() -> None:
@@ -80,18 +92,17 @@ def main() -> None:
     parser.add_argument("--races", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    spark = spark_session(
-        "soak", **{"spark.ui.enabled": "false", "spark.log.level": "ERROR", "spark.sql.shuffle.partitions": "1"}
-    )
+    spark = spark_session("soak", **_SPARK)
     work = Path(tempfile.mkdtemp(prefix="halfop-soak-"))
     try:
         soak = Soak(spark, work, random.Random(given.seed))
+        chance = random.Random(given.seed)
         while soak.kills < given.kills or soak.races < given.races:
-            # races in between, as many as are due
-            race = soak.kills >= given.kills or soak.races * given.kills < soak.kills * given.races
-            told = soak.race() if race else soak.kill()
+            kills = math.ceil((given.kills - soak.kills) / max(1, given.races - soak.races))
+            told = soak.round(min(max(kills, 0), _MOST_KILLS), chance.choice([2, 3, 4]))
             so_far = f"{soak.lost} lost, {soak.twice} twice, {soak.other} others"
             print(f"{soak.kills} kills, {soak.races} races, {so_far}: {told}", flush=True)
+        print("kills " + ", ".join(f"{what}: {n}" for what, n in sorted(soak.at.items())))
         sys.exit(1 if soak.lost or soak.twice or soak.other else 0)
     finally:
         shutil.rmtree(work)

@@ -19,6 +19,7 @@ from typing import Any
 from delta.tables import DeltaMergeBuilder, DeltaTableBuilder
 from halfop.warehouse import lock
 from halfop.warehouse.delta_log import DeltaLog
+from halfop.warehouse.upkeep import Upkeep
 from pyspark.sql import DataFrameWriter
 
 COMMITS = "commits of this job: "
@@ -28,6 +29,10 @@ _COMMITTING: list[tuple[type, str]] = [
     (DeltaTableBuilder, "execute"),
     (DeltaLog, "create"),
     (DeltaLog, "commit_files"),
+    (Upkeep, "delete"),
+    (Upkeep, "compact"),
+    (Upkeep, "vacuum"),
+    (Upkeep, "_set"),
 ]
 
 

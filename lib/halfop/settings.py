@@ -150,6 +150,28 @@ class Run(_Section):
     )
 
 
+class Retention(_Section):
+    """What `maintain` keeps. null: for ever."""
+
+    verify: Duration = _duration(
+        "30d", "How long a run stays verifiable (`reconcile --verify`): the versions that it read are kept that long."
+    )
+    files: Duration = _duration(
+        "7d",
+        "How long files that no version needs are kept, at least: longer than any job runs or pauses.",
+    )
+    waits: Duration | None = Field(
+        default=parse_duration("30d"),
+        description="How long a run's WAIT and EARLY_OP rows are kept; at least as long as it stays verifiable.",
+        examples=["30d"],
+    )
+    landed: Duration | None = Field(
+        default=parse_duration("90d"),
+        description="How long landed rows are kept after their transactions have ended, landing by landing.",
+        examples=["90d"],
+    )
+
+
 class Catalog(_Section):
     """Where tables have names."""
 
@@ -177,6 +199,7 @@ class Settings(_Section):
     tls: Tls = Tls()
     topics: Topics = Topics()
     run: Run = Run()
+    retention: Retention = Retention()
     catalog: Catalog = Catalog()
     lock: Lock = Lock()
 

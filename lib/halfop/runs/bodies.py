@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame
@@ -12,8 +13,11 @@ from halfop.rules.halves import IDENTITY
 from halfop.rules.words import HALF_KEY, present
 from halfop.runs.digest import Digest
 from halfop.runs.inputs import Inputs
-from halfop.runs.ranges import covers
+from halfop.runs.ranges import Span, covers
+from halfop.warehouse.tables import Warehouse
 
+# A table property: half messages that landed before this instant have ended long ago, and been trimmed.
+TRIMMED = "halfop.trimmedBefore"
 # What tells a half message that landed more than once, and a copy that another stands for, from all others.
 _SAME = [*HALF_KEY, *IDENTITY, "real_topic", "real_queue_id", "producer_group"]
 _SAME_COPY = [*HALF_KEY, "commit_log_offset", "producer_group", "uniq_key", "born_timestamp"]
@@ -23,8 +27,7 @@ def with_bodies(inputs: Inputs, digest: Digest, decisions: list[str], payload: l
     """The half messages that the run decided so, each once, with the columns `payload` of their decisions."""
     mine = (F.col("run_id") == inputs.run.run_id) & F.col("decision").isin(decisions)
     decided = inputs.warehouse.read("decisions").where(mine)
-    halves = inputs.warehouse.read("half_messages", inputs.run.inputs["half_messages"])
-    halves = halves.where(covers(digest.spans(decisions), "queue_offset"))
+    halves = _halves(inputs, digest.spans(decisions))
     rows = sum(digest.totals[decision] for decision in decisions)
     other = F.col("copy_offset").isNotNull()
     once = look_up(halves, packed(decided.where(~F.col("repeated") & ~other), rows, payload), payload, "inner")
@@ -34,6 +37,25 @@ def with_bodies(inputs: Inputs, digest: Digest, decisions: list[str], payload: l
     if digest.by_copy(decisions):
         found.append(_copies(halves, decided.where(other), payload))
     return reduce(DataFrame.unionByName, found)
+
+
+def _halves(inputs: Inputs, spans: Sequence[Span]) -> DataFrame:
+    """The half messages of these spans; of discarded ones that `maintain` has trimmed what was set aside."""
+    version, here = inputs.run.inputs["half_messages"], covers(spans, "queue_offset")
+    halves = inputs.warehouse.read("half_messages", version).where(here)
+    floor = trimmed_before(inputs.warehouse, version)
+    if floor is None or all(span.landed_at is not None and span.landed_at >= floor for span in spans):
+        return halves
+    landed = F.lit(floor).cast("timestamp")
+    aside = inputs.warehouse.read("trans_check_max_time").where(here & (F.col("run_id") < inputs.run.run_id))
+    trimmed = aside.where(F.col("landed_at") < landed).dropDuplicates(HALF_KEY)
+    kept = [c for c in halves.columns if c in trimmed.columns]
+    return halves.where(F.col("landed_at") >= landed).unionByName(trimmed.select(kept), allowMissingColumns=True)
+
+
+def trimmed_before(warehouse: Warehouse, version: int) -> str | None:
+    """Up to when half messages have been trimmed, as text; those of that version."""
+    return warehouse.log.properties(warehouse.path("half_messages"), version).get(TRIMMED)
 
 
 def _copies(halves: DataFrame, decided: DataFrame, payload: list[str]) -> DataFrame:

@@ -109,18 +109,34 @@ class DeltaLog:
         except Py4JJavaError as error:
             log.warning("%s: upkeep of its log failed: %s", path, error.java_exception.getMessage())
 
-    def takes_files_away(self, path: str, after: int, upto: int) -> bool:
-        """Whether a commit after version `after`, up to version `upto`, replaced files, as OPTIMIZE does."""
-        remove = self._kernel.internal.DeltaLogActionUtils.DeltaAction.REMOVE
-        wanted = self._jvm.java.util.Collections.singleton(remove)
+    def only_appends(self, path: str, after: int, upto: int) -> bool:
+        """Whether the commits after version `after`, up to version `upto`, only added files, with a change feed.
+
+        Others replace files, as OPTIMIZE does, or switch the feed off and on.
+        """
+        if self.properties(path, upto).get("delta.enableChangeDataFeed") != "true":
+            return False
+        kinds = self._kernel.internal.DeltaLogActionUtils.DeltaAction
+        wanted = self._jvm.java.util.HashSet()
+        wanted.add(kinds.REMOVE)
+        wanted.add(kinds.METADATA)
         changes = self._kernel.Table.forPath(self._engine, path).getChanges(self._engine, after + 1, upto, wanted)
-        return any(_has(batch, "remove") for batch in _each(changes))
+        return not any(_has(batch, "remove") or _has(batch, "metaData") for batch in _each(changes))
+
+    def properties(self, path: str, version: int | None) -> dict[str, str]:
+        """The table's properties at a version, or now; none where there is no table."""
+        snapshot = self._snapshot(path) if version is None else self._at(path, version)
+        return {} if snapshot is None else dict(snapshot.getTableProperties())
+
+    def _at(self, path: str, version: int) -> Any:
+        return self._kernel.Table.forPath(self._engine, path).getSnapshotAsOfVersion(self._engine, version)
 
     def data_files(self, path: str, version: int | None, run_id: int | None) -> list[str] | None:
         """The files of a table that may hold the run's rows; None where reading them takes more than Parquet."""
-        at = self._kernel.Table.forPath(self._engine, path)
         engine = self._engine
-        snapshot = at.getLatestSnapshot(engine) if version is None else at.getSnapshotAsOfVersion(engine, version)
+        snapshot = self._snapshot(path) if version is None else self._at(path, version)
+        if snapshot is None:
+            return []
         if snapshot.getProtocol().getMinReaderVersion() > 1:
             return None
         scan = snapshot.getScanBuilder()

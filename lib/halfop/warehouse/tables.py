@@ -54,6 +54,10 @@ class Warehouse:
     def schema(self, name: str) -> StructType:
         return table(name).struct
 
+    def declared(self, name: str) -> dict[str, str]:
+        """The properties that its schema gives a table."""
+        return _spec(name).properties
+
     def read(self, name: str, version: int | None = None) -> DataFrame:
         """The table, at a version; a table that does not exist (NO_TABLE) is an empty one.
 
@@ -95,7 +99,7 @@ class Warehouse:
         if before == NO_TABLE:
             return self.read(name, upto)
         with suppress(PySparkException, Py4JJavaError):  # of versions whose log has been cleaned up
-            if not self.log.takes_files_away(self.path(name), before, upto):
+            if self.log.only_appends(self.path(name), before, upto):
                 return self._feed(name, before, upto)
         versions = F.col("_metadata.row_commit_version")
         return self.read(name, upto).where((versions > before) & (versions <= upto))

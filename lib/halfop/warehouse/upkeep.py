@@ -1,0 +1,156 @@
+"""What keeps Delta tables small: compaction up to a version, deleting rows, removing files that no version needs."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from delta.tables import DeltaTable
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from halfop.warehouse.tables import Warehouse
+
+log = logging.getLogger("halfop.maintain")
+
+SMALL = 256 * 1024 * 1024
+_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
+_DAY = timedelta(days=1)
+_LOG_KEPT, _FILES_KEPT = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
+# Set while nothing is deleted from a table. The change feed would write every deleted row a second time.
+_GUARDS = ("delta.appendOnly", "delta.enableChangeDataFeed")
+
+
+@dataclass(frozen=True)
+class Size:
+    files: int
+    bytes: int
+
+
+class Upkeep:
+    """One table. Every step is one commit, and none changes what a reader sees but `delete`."""
+
+    def __init__(self, warehouse: Warehouse, name: str) -> None:
+        self._warehouse, self.name, self._spark = warehouse, name, warehouse.spark
+        self._path = warehouse.path(name)
+        jvm: Any = self._spark._jvm
+        self._jvm, self._none = jvm, jvm.scala.Option.empty()
+        self._log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self._path)
+
+    # ---- compaction ----
+
+    def small(self, version: int) -> Size:
+        """The files of a version that compaction would join: those of partitions that have several small ones."""
+        files = self._files(version).where(F.col("size") < SMALL).groupBy("partitionValues").agg(*_sums())
+        found = files.where("files > 1").agg(F.sum("files"), F.sum("bytes")).collect()[0]
+        return Size(found[0] or 0, found[1] or 0)
+
+    def compact(self, version: int) -> None:
+        """Join the small files of a version, and leave alone what was written after it.
+
+        By the class behind OPTIMIZE: the statement takes the newest version, and all of it where there is no partition.
+        """
+        commands, scala = self._jvm.org.apache.spark.sql.delta.commands, self._jvm.scala
+        nothing = getattr(getattr(scala.collection.immutable, "Nil$"), "MODULE$")
+        small = scala.Option.apply(SMALL)
+        context = commands.DeltaOptimizeContext(self._none, small, small, self._none, False)
+        session = self._spark._jsparkSession
+        executor = commands.OptimizeExecutor(session, self._at(version), self._none, nothing, nothing, False, context)
+        executor.optimize()
+
+    def _at(self, version: int) -> Any:
+        return self._log.getSnapshotAt(version, self._none, self._none, False)
+
+    def _files(self, version: int) -> DataFrame:
+        return DataFrame(self._at(version).allFiles().toDF(), self._spark)
+
+    # ---- deleting ----
+
+    def size(self) -> Size:
+        found = self._files(self._warehouse.version(self.name)).agg(*_sums()).collect()[0]
+        return Size(found["files"], found["bytes"] or 0)
+
+    def delete(self, rows: Column, said: dict[str, str]) -> None:
+        """Delete rows of an append-only table; `said` are properties that are set before."""
+        with self._unguarded(said):
+            DeltaTable.forPath(self._spark, self._path).delete(rows)
+
+    @contextmanager
+    def _unguarded(self, said: dict[str, str]) -> Iterator[None]:
+        guards = {name: "true" for name in _GUARDS if name in self._declared}
+        self._set(dict.fromkeys(guards, "false") | said)
+        try:
+            yield
+        finally:
+            self._set(guards)
+
+    def guard(self) -> None:
+        """Set again what a deletion that was killed left unset."""
+        lacking = {name: "true" for name in _GUARDS if name in self._declared and self.properties.get(name) != "true"}
+        self._set(lacking)
+
+    @property
+    def _declared(self) -> Mapping[str, str]:
+        return self._warehouse.declared(self.name)
+
+    # ---- versions ----
+
+    def keep_versions(self, at_least: timedelta) -> None:
+        """Let Delta's own clean-up, and a VACUUM of the user's, keep what runs of that time can be verified by."""
+        days = math.ceil(at_least / _DAY)
+        wanted = {_LOG_KEPT: max(days, 30), _FILES_KEPT: max(days, 7)}
+        defaults = {_LOG_KEPT: "interval 30 days", _FILES_KEPT: "interval 7 days"}
+        texts = {name: f"interval {n} days" for name, n in wanted.items()}
+        known = defaults | dict(self.properties)
+        self._set({name: text for name, text in texts.items() if known[name] != text})
+
+    def vacuum(self, keep: timedelta) -> None:
+        """Remove files that no version of the last `keep` needs."""
+        with self._short_retention():
+            DeltaTable.forPath(self._spark, self._path).vacuum(keep / timedelta(hours=1))
+
+    def removable(self, keep: timedelta) -> int:
+        """How many files `vacuum` would remove; Delta counts up to a thousand."""
+        with self._short_retention():
+            hours = keep / timedelta(hours=1)
+            return self._spark.sql(f"VACUUM {self._quoted} RETAIN {hours:.6f} HOURS DRY RUN").count()
+
+    @contextmanager
+    def _short_retention(self) -> Iterator[None]:
+        """The settings say what must be kept; Delta's own least time is a week."""
+        self._spark.conf.set(_CHECK, "false")
+        try:
+            yield
+        finally:
+            self._spark.conf.unset(_CHECK)
+
+    # ---- properties ----
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        return self._warehouse.log.properties(self._path, None)
+
+    def _set(self, properties: Mapping[str, str]) -> None:
+        if properties:
+            pairs = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
+            self._spark.sql(f"ALTER TABLE {self._quoted} SET TBLPROPERTIES ({pairs})")
+
+    @property
+    def _quoted(self) -> str:
+        return "delta.`{}`".format(self._path.replace("`", "``"))
+
+
+def _sums() -> list[Column]:
+    return [F.count("*").alias("files"), F.sum("size").alias("bytes")]
+
+
+def overtaken(error: Exception) -> bool:
+    """Whether Delta refused a commit because another came first; on a local disk a lock keeps others out."""
+    return isinstance(error, Py4JJavaError | PySparkException) and "Concurrent" in str(error)

@@ -1,0 +1,137 @@
+"""maintain: what goes, what stays, and that no run, verification or open message notices."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rows as r
+from halfop.runs import finish
+from halfop.runs.maintain import maintain
+from halfop.runs.verify import verify
+from halfop.settings import Retention, Settings
+from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.upkeep import Upkeep
+from test_runs import KNOWN, NOW, QUEUE, RULES, Killed, dying, half, one_of_each, ops
+
+AT_ONCE = timedelta(0)
+LATER = NOW + 100_000
+NOTHING_KEPT = Settings(retention=Retention(verify=AT_ONCE, files=AT_ONCE, waits=AT_ONCE, landed=AT_ONCE))
+
+
+def maintained(warehouse: Warehouse, settings: Settings = NOTHING_KEPT, **options: Any) -> dict[tuple[str, str], Any]:
+    _, steps = maintain(warehouse, settings, **options)
+    return {(step.what, step.table): step for step in steps}
+
+
+def offsets(warehouse: Warehouse, name: str) -> set[int]:
+    return {row["queue_offset"] for row in warehouse.read(name).select("queue_offset").collect()}
+
+
+def test_what_has_ended_goes_and_what_is_open_stays(warehouse: Warehouse) -> None:
+    """A message that waits, one that was discarded and is resumed, one that was discarded and is ended after all."""
+    r.land(warehouse, [half(0), half(1, check_times="1", store=NOW - 3_600_000)], ops("COMMIT", 0), NOW, KNOWN)
+    r.land(warehouse, [half(2, check_times="1", store=NOW - 3_600_000)], [], NOW + 1, KNOWN)
+    r.run(warehouse, RULES, NOW, layout="per_topic")
+    r.land(warehouse, [half(3), half(4, store=NOW + 5)], ops("ROLLBACK", 3), NOW + 2, KNOWN)
+    r.run(warehouse, RULES, NOW + 10, layout="per_topic")
+    r.run(warehouse, RULES, NOW + 20, layout="per_topic")
+    r.land(warehouse, [half(5)], [], NOW + 30, KNOWN)
+
+    before = {name: warehouse.version(name) for name in ("half_messages", "decisions", "topics/T")}
+    planned = maintained(warehouse, dry_run=True)
+    assert {name: warehouse.version(name) for name in before} == before, "a dry run changes nothing"
+    steps = maintained(warehouse)
+    assert planned[("trim", "half_messages")] == steps[("trim", "half_messages")]
+    assert steps[("trim", "half_messages")].rows == 3
+    assert offsets(warehouse, "half_messages") == {3, 4, 5}, "4 is open, 3 landed with it, 5 no run has seen"
+    assert steps[("trim", "decisions")].rows == 1, "the WAIT of run 2; run 3's is the open set"
+    assert warehouse.log.properties(warehouse.path("half_messages"), None)["delta.appendOnly"] == "true"
+
+    r.resume(warehouse, [(*QUEUE, 1)], NOW + 40)
+    r.land(warehouse, [], ops("COMMIT", 2, 4, 5), NOW + 40, {QUEUE: LATER})
+    summary = r.run(warehouse, RULES, LATER, layout="per_topic")
+    assert summary.decisions["COMMIT"] == {"AFTER_DISCARD": 1, "PRODUCER": 2}
+    assert summary.decisions["CHECK"] == {"TIMEOUT": 1}
+    delivered = {row["half_queue_offset"] for row in warehouse.read("topics/T").collect()}
+    assert delivered == {0, 2, 4, 5}, "the body of 2 was set aside when it was discarded"
+    assert [row["tran_state_table_offset"] for row in warehouse.read("check_requests").collect()] == [1]
+    assert verify(warehouse, summary.run_id or 0)[0].status == 0
+
+
+@pytest.mark.slow
+def test_files_are_joined_up_to_the_pins_and_the_next_runs_find_everything(warehouse: Warehouse) -> None:
+    for n in range(9):
+        r.land(warehouse, [half(n)], ops("COMMIT", n), NOW + n, KNOWN)
+        r.run(warehouse, RULES, NOW + n, layout="per_topic")
+    r.land(warehouse, [half(20)], ops("COMMIT", 20), NOW + 10, KNOWN)
+    steps = maintained(warehouse, Settings(retention=Retention(verify=AT_ONCE, files=AT_ONCE)))
+    for name in ("half_messages", "op_messages", "topics/T", "runs"):
+        assert ("compact", name) in steps
+        assert ("vacuum", name) in steps
+    files = warehouse.spark.read.format("delta").load(warehouse.path("half_messages")).inputFiles()
+    assert len(files) == 2, "one of all that runs have read, and the new one as it landed"
+    assert len(list(Path(warehouse.path("half_messages")).glob("*.parquet"))) == 2
+    assert maintained(warehouse) == {}, "nothing is left to do"
+    r.run(warehouse, RULES, LATER, layout="per_topic")
+    delivered = [row["half_queue_offset"] for row in warehouse.read("topics/T").collect()]
+    assert sorted(delivered) == [*range(9), 20]
+
+
+@pytest.mark.slow
+def test_what_is_verifiable_stays_so(warehouse: Warehouse) -> None:
+    one_of_each(warehouse)
+    r.run(warehouse, RULES, NOW, layout="per_topic")
+    r.land(warehouse, [half(20)], ops("COMMIT", 6, 20), LATER, {QUEUE: LATER})
+    r.run(warehouse, RULES, LATER, layout="per_topic")
+    maintained(warehouse, Settings(retention=Retention(waits=AT_ONCE, landed=AT_ONCE, files=AT_ONCE)))
+    for run_id in (1, 2):
+        assert verify(warehouse, run_id)[0].status == 0
+    properties = warehouse.log.properties(warehouse.path("half_messages"), None)
+    assert properties["delta.deletedFileRetentionDuration"] == "interval 30 days"
+
+
+def test_an_open_run_holds_everything(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    one_of_each(warehouse)
+    with dying(monkeypatch, finish, "write_closed", after=False), pytest.raises(Killed):
+        r.run(warehouse, RULES, NOW)
+    summary, steps = maintain(warehouse, NOTHING_KEPT)
+    assert (steps, "run 1 is open" in summary.notes[0]) == ([], True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", ["delete", "compact", "vacuum", "keep_versions"])
+@pytest.mark.parametrize("after", [False, True])
+def test_maintain_that_dies_is_made_up_for(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, at: str, after: bool
+) -> None:
+    for n in range(9):
+        r.land(warehouse, [half(n), half(n + 100)], ops("COMMIT", n), NOW + n, KNOWN)
+        r.run(warehouse, RULES, NOW + n)
+    with dying(monkeypatch, Upkeep, at, after), pytest.raises(Killed):
+        maintained(warehouse)
+    r.land(warehouse, [half(50)], ops("COMMIT", 50, *range(100, 105)), LATER, {QUEUE: LATER})
+    maintained(warehouse)
+    r.run(warehouse, RULES, LATER)
+    maintained(warehouse)
+    assert warehouse.log.properties(warehouse.path("decisions"), None)["delta.appendOnly"] == "true"
+    delivered = sorted(row["half_queue_offset"] for row in warehouse.read("real_topics").collect())
+    assert delivered == [*range(9), 50, *range(100, 105)]
+
+
+@pytest.mark.slow
+def test_a_deletion_that_dies_half_way_leaves_the_feed_off_and_no_row_out(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lands while the change feed is off is found without it."""
+    r.land(warehouse, [half(0)], ops("COMMIT", 0), NOW, KNOWN)
+    r.run(warehouse, RULES, NOW)
+    with dying(monkeypatch, Upkeep, "_set", after=True), pytest.raises(Killed):
+        maintained(warehouse)
+    r.run(warehouse, RULES, NOW + 5)
+    r.land(warehouse, [half(1)], ops("COMMIT", 1), NOW + 10, KNOWN)
+    r.run(warehouse, RULES, NOW + 20)
+    delivered = sorted(row["half_queue_offset"] for row in warehouse.read("real_topics").collect())
+    assert delivered == [0, 1]
