@@ -63,12 +63,12 @@ def finished(spark: SparkSession, folder: Path) -> Warehouse:
     return warehouse
 
 
-def content(warehouse: Warehouse) -> dict[str, Counter[str]]:
-    """All rows of all that a run writes. A start that finds the run closed opens one more: only runs 1 and 2 count."""
+def content(warehouse: Warehouse, runs: int = 2) -> dict[str, Counter[str]]:
+    """All rows of all that a run writes. A start that finds the run closed opens one more, which does not count."""
     topics = [f"topics/{row['directory']}" for row in warehouse.rows("topics_index")]
     found = {}
     for name in (*TABLES, *topics):
-        rows = warehouse.read(name).where("run_id <= 2")
+        rows = warehouse.read(name).where(f"run_id <= {runs}")
         found[name] = Counter(str(row) for row in rows.drop(*UNLIKE_EACH_TIME).collect())
     return found
 
@@ -109,3 +109,54 @@ def test_killed_at_any_moment(spark: SparkSession, before: Path, undisturbed: di
         assert ended(job(*command(folder)))[0] == 0
         assert content(finished(spark, folder)) == undisturbed
     assert killed >= AT_RANDOM
+
+
+# ---- maintain and resume ----
+
+AT_ONCE = [part for key in ("verify", "files", "waits", "landed") for part in ("--set", f"retention.{key}=0s")]
+MAINTAIN, RESUME = ["maintain", *AT_ONCE], ["resume", "--where", "true"]
+# versions of tables, and the wall clock
+OF_ITS_OWN_TIME = {"runs": ("inputs", "inputs_before"), "decisions": ("resumed_at",), "rejected": ("detail",)}
+
+
+@pytest.fixture(scope="module")
+def two_runs(spark: SparkSession, before: Path) -> Path:
+    folder = before.with_name("two-runs")
+    shutil.copytree(before, folder)
+    finished(spark, folder)
+    return folder
+
+
+def after_another_run(spark: SparkSession, folder: Path, job_command: list[str]) -> dict[str, Counter[str]]:
+    """What the tables hold when the job has been called once more, and a third run has closed."""
+    warehouse = Warehouse(spark, str(folder))
+    assert ended(job(*job_command, "--warehouse", str(folder)))[0] == 0
+    r.land(warehouse, [half(30)], ops("COMMIT", 3, 30), LATER + 1, {QUEUE: LATER + 1_000_000})
+    request = Request(SETTINGS, r.instant(LATER + 1_000_000), allow_future=True)
+    assert reconcile(warehouse, request).status == 0
+    found = content(warehouse, 3)
+    for name, columns in OF_ITS_OWN_TIME.items():
+        rows = warehouse.read(name).where("run_id <= 3").drop(*UNLIKE_EACH_TIME, *columns)
+        found[name] = Counter(str(row) for row in rows.collect())
+    landed = ("half_messages", "op_messages", "resumes")
+    return found | {name: Counter({"rows": warehouse.read(name).count()}) for name in landed}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("job_command", [MAINTAIN, RESUME], ids=["maintain", "resume"])
+def test_maintain_and_resume_killed_at_every_commit(
+    spark: SparkSession, two_runs: Path, job_command: list[str]
+) -> None:
+    def copied(name: str) -> Path:
+        folder = two_runs.with_name(f"{job_command[0]}-{name}")
+        shutil.copytree(two_runs, folder)
+        return folder
+
+    counted = copied("counted")
+    number = commits(*job_command, "--warehouse", str(counted))
+    wanted = after_another_run(spark, counted, job_command)
+    for at in range(1, number + 1):
+        folder = copied(str(at))
+        status, said = ended(dying("after", at, *job_command, "--warehouse", str(folder)))
+        assert status == KILLED, said
+        assert after_another_run(spark, folder, job_command) == wanted, at

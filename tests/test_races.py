@@ -21,7 +21,7 @@ from halfop.warehouse.tables import Warehouse
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from real_broker import compiled
-from test_kills import LATER, SETTINGS, before, command, content, finished, undisturbed
+from test_kills import LATER, MAINTAIN, RESUME, SETTINGS, before, command, content, finished, undisturbed
 from test_runs import KNOWN, NOW, RULES, half, ops
 
 __all__ = ["before", "undisturbed"]  # fixtures
@@ -158,6 +158,24 @@ def test_runs_beside_landings_and_maintenance(warehouse: Warehouse) -> None:
     beside.run()
     delivered = Counter(row["half_queue_offset"] for row in warehouse.read("real_topics").collect())
     assert delivered == Counter(range(100))
+
+
+@pytest.mark.slow
+def test_maintain_and_resume_beside_runs(spark: SparkSession, before: Path, undisturbed: Content) -> None:
+    """They come before or after a run, or end with status 4; nothing that the run before wrote can be resumed twice."""
+    folder = copied(before, "maintained")
+    commands = [command(folder), [*MAINTAIN, "--warehouse", str(folder)], [*RESUME, "--warehouse", str(folder)]]
+    for _ in range(3):
+        statuses = [ended(process)[0] for process in [job(*each) for each in (*commands, *commands)]]
+        assert set(statuses) <= {0, 4}, statuses
+        assert 0 in statuses
+    warehouse = finished(spark, folder)
+    delivered = Counter(row["half_queue_offset"] for row in warehouse.read("topics/T").collect())
+    assert set(delivered.values()) == {1}
+    wanted = undisturbed["topics/T"].total()
+    assert delivered.total() == wanted
+    resumed = Counter(row["queue_offset"] for row in warehouse.read("resumes").collect())
+    assert set(resumed.values()) == {1}
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import astuple, dataclass
 from datetime import datetime, timedelta, timezone
@@ -19,12 +20,12 @@ from pyspark.sql import functions as F
 from halfop.rules.words import HALF_KEY
 from halfop.runs.bodies import TRIMMED
 from halfop.runs.record import INPUTS, Run, last_run, wall_clock
-from halfop.settings import Retention, Settings
+from halfop.settings import Settings
 from halfop.summary import Summary
 from halfop.warehouse.lock import hold
 from halfop.warehouse.schema import table_names
 from halfop.warehouse.tables import NO_TABLE, Warehouse
-from halfop.warehouse.upkeep import Upkeep, overtaken
+from halfop.warehouse.upkeep import Upkeep, overtaken, upkeep_session
 
 log = logging.getLogger("halfop.maintain")
 
@@ -54,20 +55,22 @@ def maintain(warehouse: Warehouse, settings: Settings, dry_run: bool = False) ->
     """Trim, compact and vacuum. Killed anywhere, the next call goes on: each step is one commit."""
     summary, steps = Summary("maintain"), []
     with ExitStack() as locks:
+        locks.enter_context(upkeep_session(warehouse.spark))
         for group in ("landing", "run", "audit"):
             locks.enter_context(hold(warehouse, group, settings.lock.wait))
         found = last_run(warehouse)
         if held := _held(found):
             summary.notes.append(f"nothing was maintained: {held}")
         elif found:
-            upkeep = Maintenance(warehouse, settings.retention, found[0], dry_run, summary)
+            upkeep = Maintenance(warehouse, settings, found[0], dry_run, summary)
             for phase, each in ((TRIM, upkeep.trim), (COMPACT, upkeep.compact), (VACUUM, upkeep.vacuum)):
                 with summary.phase(phase):
                     steps += each()
-    summary.rows_written = {step.table: -step.rows for step in steps if step.rows and not dry_run}
     if dry_run:
         summary.notes.append("dry run: nothing was changed")
-    summary.extra["steps"] = [vars(step) for step in steps]
+    summary.extra["rows_trimmed"] = {step.table: step.rows for step in steps if step.what == TRIM}
+    summary.extra["files_joined"] = {step.table: step.files for step in steps if step.what == COMPACT}
+    summary.extra["files_removed"] = {step.table: step.files for step in steps if step.what == VACUUM}
     return summary, steps
 
 
@@ -89,9 +92,9 @@ def _held(found: tuple[Run, bool] | None) -> str:
 class Maintenance:
     """The steps over one warehouse whose last run has closed."""
 
-    def __init__(self, warehouse: Warehouse, retention: Retention, run: Run, dry_run: bool, summary: Summary) -> None:
-        self._warehouse, self._retention, self._run = warehouse, retention, run
-        self._dry, self._summary = dry_run, summary
+    def __init__(self, warehouse: Warehouse, settings: Settings, run: Run, dry_run: bool, summary: Summary) -> None:
+        self._warehouse, self._retention, self._run = warehouse, settings.retention, run
+        self._threads, self._dry, self._summary = settings.topics.threads, dry_run, summary
         self._now = wall_clock()
 
     # ---- which tables, up to which version ----
@@ -170,28 +173,31 @@ class Maintenance:
     # ---- compaction, vacuum ----
 
     def compact(self) -> list[Step]:
-        steps = []
-        for table, version in self._tables():
-            small = table.small(version)
-            if small.files < _MANY_FILES:
-                continue
-            if self._dry or self._done(table.name, partial(table.compact, version)):
-                steps.append(Step(table.name, COMPACT, files=small.files, bytes=small.bytes))
-        return steps
+        return self._each(self._compact)
+
+    def _compact(self, table: Upkeep, version: int) -> Step | None:
+        small = table.small(version)
+        if small.files < _MANY_FILES or not (self._dry or self._done(table.name, partial(table.compact, version))):
+            return None
+        return Step(table.name, COMPACT, files=small.files, bytes=small.bytes)
 
     def vacuum(self) -> list[Step]:
+        return self._each(self._vacuum)
+
+    def _vacuum(self, table: Upkeep, _: int) -> Step | None:
         keep = max(self._retention.verify, self._retention.files)
-        steps = []
-        for table, _ in self._tables():
-            files = table.removable(keep)
-            if files:
-                steps.append(Step(table.name, VACUUM, files=files))
-            if not self._dry:
-                if table.name in INPUTS:
-                    table.keep_versions(self._retention.verify)
-                if files:
-                    table.vacuum(keep)
-        return steps
+        if table.name in INPUTS and not self._dry:
+            table.keep_versions(self._retention.verify)
+        files = table.removable(keep)
+        if files and not self._dry:
+            table.vacuum(keep)
+        return Step(table.name, VACUUM, files=files) if files else None
+
+    def _each(self, step: Callable[[Upkeep, int], Step | None]) -> list[Step]:
+        """Of all tables, side by side."""
+        with ThreadPoolExecutor(self._threads) as pool:
+            done = list(pool.map(lambda each: step(*each), list(self._tables())))
+        return [each for each in done if each]
 
     def _done(self, name: str, step: Callable[[], None]) -> bool:
         """Where no lock keeps others out, one may come first: its commit stands, ours is for the next time."""

@@ -13,7 +13,7 @@ from typing import Any
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from halfop.warehouse.tables import Warehouse
@@ -21,8 +21,7 @@ from halfop.warehouse.tables import Warehouse
 log = logging.getLogger("halfop.maintain")
 
 SMALL = 256 * 1024 * 1024
-_CHECK = "spark.databricks.delta.retentionDurationCheck.enabled"
-_DAY = timedelta(days=1)
+_DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
 _LOG_KEPT, _FILES_KEPT = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 # Set while nothing is deleted from a table. The change feed would write every deleted row a second time.
 _GUARDS = ("delta.appendOnly", "delta.enableChangeDataFeed")
@@ -59,8 +58,7 @@ class Upkeep:
         """
         commands, scala = self._jvm.org.apache.spark.sql.delta.commands, self._jvm.scala
         nothing = getattr(getattr(scala.collection.immutable, "Nil$"), "MODULE$")
-        small = scala.Option.apply(SMALL)
-        context = commands.DeltaOptimizeContext(self._none, small, small, self._none, False)
+        context = commands.DeltaOptimizeContext(self._none, self._none, self._none, self._none, False)
         session = self._spark._jsparkSession
         executor = commands.OptimizeExecutor(session, self._at(version), self._none, nothing, nothing, False, context)
         executor.optimize()
@@ -72,10 +70,6 @@ class Upkeep:
         return DataFrame(self._at(version).allFiles().toDF(), self._spark)
 
     # ---- deleting ----
-
-    def size(self) -> Size:
-        found = self._files(self._warehouse.version(self.name)).agg(*_sums()).collect()[0]
-        return Size(found["files"], found["bytes"] or 0)
 
     def delete(self, rows: Column, said: dict[str, str]) -> None:
         """Delete rows of an append-only table; `said` are properties that are set before."""
@@ -113,23 +107,11 @@ class Upkeep:
 
     def vacuum(self, keep: timedelta) -> None:
         """Remove files that no version of the last `keep` needs."""
-        with self._short_retention():
-            DeltaTable.forPath(self._spark, self._path).vacuum(keep / timedelta(hours=1))
+        DeltaTable.forPath(self._spark, self._path).vacuum(keep / _HOUR)
 
     def removable(self, keep: timedelta) -> int:
         """How many files `vacuum` would remove; Delta counts up to a thousand."""
-        with self._short_retention():
-            hours = keep / timedelta(hours=1)
-            return self._spark.sql(f"VACUUM {self._quoted} RETAIN {hours:.6f} HOURS DRY RUN").count()
-
-    @contextmanager
-    def _short_retention(self) -> Iterator[None]:
-        """The settings say what must be kept; Delta's own least time is a week."""
-        self._spark.conf.set(_CHECK, "false")
-        try:
-            yield
-        finally:
-            self._spark.conf.unset(_CHECK)
+        return self._spark.sql(f"VACUUM {self._quoted} RETAIN {keep / _HOUR:.6f} HOURS DRY RUN").count()
 
     # ---- properties ----
 
@@ -149,6 +131,23 @@ class Upkeep:
 
 def _sums() -> list[Column]:
     return [F.count("*").alias("files"), F.sum("size").alias("bytes")]
+
+
+@contextmanager
+def upkeep_session(spark: SparkSession) -> Iterator[None]:
+    """Delta's settings for this work. Its own least retention is a week; here our settings say what must be kept."""
+    ours = {
+        "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+        "spark.databricks.delta.optimize.minFileSize": str(SMALL),
+        "spark.databricks.delta.optimize.maxFileSize": str(SMALL),
+    }
+    for key, value in ours.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key in ours:
+            spark.conf.unset(key)
 
 
 def overtaken(error: Exception) -> bool:
