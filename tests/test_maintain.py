@@ -81,7 +81,7 @@ def test_files_are_joined_up_to_the_pins_and_the_next_runs_find_everything(wareh
     files = warehouse.spark.read.format("delta").load(warehouse.path("half_messages")).inputFiles()
     assert len(files) == 2, "one of all that runs have read, and the new one as it landed"
     assert len(list(Path(warehouse.path("half_messages")).glob("*.parquet"))) == 2
-    assert maintained(warehouse) == {}, "nothing is left to do"
+    assert ("compact", "half_messages") not in maintained(warehouse), "it is done until the next run"
     r.run(warehouse, RULES, LATER, layout="per_topic")
     delivered = [row["half_queue_offset"] for row in warehouse.read("topics/T").collect()]
     assert sorted(delivered) == [0, 1, 20]

@@ -52,7 +52,7 @@ class Step:
 
 
 def maintain(warehouse: Warehouse, settings: Settings, dry_run: bool = False) -> tuple[Summary, list[Step]]:
-    """Trim, compact and vacuum. Killed anywhere, the next call goes on: each step is one commit."""
+    """Compact, trim and vacuum. Killed anywhere, the next call goes on: each step is one commit."""
     summary, steps = Summary("maintain"), []
     with ExitStack() as locks:
         locks.enter_context(upkeep_session(warehouse.spark))
@@ -63,7 +63,7 @@ def maintain(warehouse: Warehouse, settings: Settings, dry_run: bool = False) ->
             summary.notes.append(f"nothing was maintained: {held}")
         elif found:
             upkeep = Maintenance(warehouse, settings, found[0], dry_run, summary)
-            for phase, each in ((TRIM, upkeep.trim), (COMPACT, upkeep.compact), (VACUUM, upkeep.vacuum)):
+            for phase, each in ((COMPACT, upkeep.compact), (TRIM, upkeep.trim), (VACUUM, upkeep.vacuum)):
                 with summary.phase(phase):
                     steps += each()
     if dry_run:
@@ -106,6 +106,21 @@ class Maintenance:
             version = self._run.inputs[name] if name in INPUTS else self._warehouse.version(name)
             if version != NO_TABLE:
                 yield Upkeep(self._warehouse, name), version
+
+    # ---- compaction ----
+
+    def compact(self) -> list[Step]:
+        return self._each(self._compact)
+
+    def _compact(self, table: Upkeep, version: int) -> Step | None:
+        """Not again before the next run: files of the version that it pinned are gone."""
+        path = self._warehouse.path(table.name)
+        if self._warehouse.log.takes_files_away(path, version, self._warehouse.version(table.name)):
+            return None
+        small = table.small(version)
+        if small.files < _MANY_FILES or not (self._dry or self._done(table.name, partial(table.compact, version))):
+            return None
+        return Step(table.name, COMPACT, files=small.files, bytes=small.bytes)
 
     # ---- trimming ----
 
@@ -170,16 +185,7 @@ class Maintenance:
         done = self._dry or self._done(name, partial(Upkeep(self._warehouse, name).delete, old, said))
         return [Step(name, TRIM, rows=rows)] if done else []
 
-    # ---- compaction, vacuum ----
-
-    def compact(self) -> list[Step]:
-        return self._each(self._compact)
-
-    def _compact(self, table: Upkeep, version: int) -> Step | None:
-        small = table.small(version)
-        if small.files < _MANY_FILES or not (self._dry or self._done(table.name, partial(table.compact, version))):
-            return None
-        return Step(table.name, COMPACT, files=small.files, bytes=small.bytes)
+    # ---- vacuum ----
 
     def vacuum(self) -> list[Step]:
         return self._each(self._vacuum)

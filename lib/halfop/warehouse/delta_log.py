@@ -116,12 +116,19 @@ class DeltaLog:
         """
         if self.properties(path, upto).get("delta.enableChangeDataFeed") != "true":
             return False
-        kinds = self._kernel.internal.DeltaLogActionUtils.DeltaAction
-        wanted = self._jvm.java.util.HashSet()
-        wanted.add(kinds.REMOVE)
-        wanted.add(kinds.METADATA)
-        changes = self._kernel.Table.forPath(self._engine, path).getChanges(self._engine, after + 1, upto, wanted)
-        return not any(_has(batch, "remove") or _has(batch, "metaData") for batch in _each(changes))
+        return not self._holds(path, after, upto, REMOVE="remove", METADATA="metaData")
+
+    def takes_files_away(self, path: str, after: int, upto: int) -> bool:
+        """Whether a commit after version `after`, up to version `upto`, replaced or deleted files."""
+        return upto > after and self._holds(path, after, upto, REMOVE="remove")
+
+    def _holds(self, path: str, after: int, upto: int, **wanted: str) -> bool:
+        """Whether one of the commits has an action of these kinds, each with its column."""
+        kinds = self._jvm.java.util.HashSet()
+        for kind in wanted:
+            kinds.add(getattr(self._kernel.internal.DeltaLogActionUtils.DeltaAction, kind))
+        changes = self._kernel.Table.forPath(self._engine, path).getChanges(self._engine, after + 1, upto, kinds)
+        return any(_has(batch, column) for batch in _each(changes) for column in wanted.values())
 
     def properties(self, path: str, version: int | None) -> dict[str, str]:
         """The table's properties at a version, or now; none where there is no table."""
