@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cached_property, reduce
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -116,11 +118,14 @@ class RealBroker:
 
     @cached_property
     def _late(self) -> bool:
-        """Whether half messages arrived below what had landed before: out of their order."""
+        """Whether half messages arrived below what had landed before: out of their order, or nobody knows."""
         i = self._inputs
         if i.first or i.run.inputs_before["half_messages"] == NO_TABLE:
             return False
-        before = clocks(i.warehouse.rows("landing_progress", i.run.inputs_before["landing_progress"]))
+        try:
+            before = clocks(i.warehouse.rows("landing_progress", i.run.inputs_before["landing_progress"]))
+        except (Py4JJavaError, PySparkException):  # the run before was so long ago that its version is gone
+            return True
         landed = {(c.broker_name, c.queue_id): c.next_offset for c in before}
         spans = [(landed.get((s.broker_name, s.queue_id), s.low + 1), s.low) for s in i.meeting.halves.spans]
         return any(next_offset is not None and low < next_offset for next_offset, low in spans)

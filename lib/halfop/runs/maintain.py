@@ -32,6 +32,7 @@ log = logging.getLogger("halfop.maintain")
 # What lands and ends; resumes are few.
 LANDINGS = ("half_messages", "op_messages", "final_messages", "broker_discards")
 _MANY_FILES = 8
+_MARGIN = timedelta(minutes=10)
 _UNKNOWN = datetime(1970, 1, 1, tzinfo=timezone.utc)
 TRIM, COMPACT, VACUUM = "trim", "compact", "vacuum"
 
@@ -190,14 +191,21 @@ class Maintenance:
     def vacuum(self) -> list[Step]:
         return self._each(self._vacuum)
 
-    def _vacuum(self, table: Upkeep, _: int) -> Step | None:
-        keep = max(self._retention.verify, self._retention.files)
+    def _vacuum(self, table: Upkeep, version: int) -> Step | None:
+        keep = max(self._retention.verify, self._retention.files, self._since_pins_changed(table.name, version))
         if table.name in INPUTS and not self._dry:
             table.keep_versions(self._retention.verify)
         files = table.removable(keep)
         if files and not self._dry:
             table.vacuum(keep)
         return Step(table.name, VACUUM, files=files) if files else None
+
+    def _since_pins_changed(self, name: str, version: int) -> timedelta:
+        """The next run looks back at what the last one had pinned, however long ago that was."""
+        removed = self._warehouse.log.first_removal(self._warehouse.path(name), version, self._warehouse.version(name))
+        if removed is None:
+            return timedelta(0)
+        return self._now - datetime.fromtimestamp(removed / 1000, timezone.utc) + _MARGIN
 
     def _each(self, step: Callable[[Upkeep, int], Step | None]) -> list[Step]:
         """Of all tables, side by side."""

@@ -122,13 +122,22 @@ class DeltaLog:
         """Whether a commit after version `after`, up to version `upto`, replaced or deleted files."""
         return upto > after and self._holds(path, after, upto, REMOVE="remove")
 
+    def first_removal(self, path: str, after: int, upto: int) -> int | None:
+        """When the first file was taken away by those commits, in epoch milliseconds."""
+        removed = [_removed_at(batch) for batch in self._actions(path, after, upto, "REMOVE")] if upto > after else []
+        return min((at for batch in removed for at in batch), default=None)
+
     def _holds(self, path: str, after: int, upto: int, **wanted: str) -> bool:
         """Whether one of the commits has an action of these kinds, each with its column."""
+        actions = self._actions(path, after, upto, *wanted)
+        return any(_has(batch, column) for batch in actions for column in wanted.values())
+
+    def _actions(self, path: str, after: int, upto: int, *wanted: str) -> Iterator[Any]:
         kinds = self._jvm.java.util.HashSet()
         for kind in wanted:
             kinds.add(getattr(self._kernel.internal.DeltaLogActionUtils.DeltaAction, kind))
-        changes = self._kernel.Table.forPath(self._engine, path).getChanges(self._engine, after + 1, upto, kinds)
-        return any(_has(batch, column) for batch in _each(changes) for column in wanted.values())
+        table = self._kernel.Table.forPath(self._engine, path)
+        return _each(table.getChanges(self._engine, after + 1, upto, kinds))
 
     def properties(self, path: str, version: int | None) -> dict[str, str]:
         """The table's properties at a version, or now; none where there is no table."""
@@ -212,6 +221,13 @@ def _each(closeable: Any) -> Iterator[Any]:
 def _has(batch: Any, column: str) -> bool:
     vector = batch.getColumnVector(batch.getSchema().indexOf(column))
     return any(not vector.isNullAt(row) for row in range(batch.getSize()))
+
+
+def _removed_at(batch: Any) -> list[int]:
+    schema = batch.getSchema()
+    removes = batch.getColumnVector(schema.indexOf("remove"))
+    at = removes.getChild(schema.get("remove").getDataType().indexOf("deletionTimestamp"))
+    return [at.getLong(row) for row in range(batch.getSize()) if not removes.isNullAt(row)]
 
 
 def _is(error: Py4JJavaError, *names: str) -> bool:
