@@ -12,6 +12,8 @@ from datetime import datetime, timedelta, timezone
 from numbers import Integral, Real
 from typing import Any
 
+from halfop import terminal
+
 
 def _plain(value: Any) -> Any:
     """A value as JSON has it: times as ISO-8601 in UTC, durations as seconds, no NaN or infinity."""
@@ -65,7 +67,8 @@ class Summary:
         """Adds what the block took to `seconds[name]`, also where it fails."""
         start = time.perf_counter()
         try:
-            yield
+            with terminal.phase(name):
+                yield
         finally:
             self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - start, 3)
 

@@ -17,6 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from halfop import terminal
 from halfop.errors import HalfopError, InputRefused
 from halfop.landing import landed, lost, progress
 from halfop.landing.check import Queue
@@ -110,7 +111,7 @@ class BrokerLanding:
         """The error that stopped it."""
         try:
             broker = Broker(self._address.address, self._request.settings)
-            with closing(broker):
+            with closing(broker), terminal.phase(self.name):
                 self._land(broker)
         except HalfopError as error:
             return error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
+from halfop import terminal
+
 # What a run's correctness or cost rests on, whatever the user's spark-defaults say.
 _NEEDED = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -31,4 +33,14 @@ def spark_session(app_name: str, **extra: str) -> SparkSession:
     builder = SparkSession.builder.appName(f"halfop {app_name}")
     for key, value in (_NEEDED | extra).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    spark = builder.getOrCreate()
+    terminal.started(lambda: _tasks(spark))
+    return spark
+
+
+def _tasks(spark: SparkSession) -> str:
+    """How many tasks of the stages that are running have ended."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = [stage for each in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(each))]
+    done, tasks = (sum(getattr(stage, name) for stage in stages) for name in ("numCompletedTasks", "numTasks"))
+    return f"{done} of {tasks} tasks" if stages else ""
