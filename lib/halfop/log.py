@@ -4,11 +4,33 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 
+from halfop import terminal
 from halfop.summary import json_line
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_fields: dict[str, object] = {}
+
+
+@contextmanager
+def logged_with(**fields: object) -> Iterator[None]:
+    """Every record of the block, whatever thread logs it, carries these fields too, where it has none of that name.
+
+    They stay where the block fails: the error that ends a job is logged outside, and needs them most.
+    """
+    before = dict(_fields)
+    _fields.update(fields)
+    yield
+    _fields.clear()
+    _fields.update(before)
+
+
+def _add_fields(record: logging.LogRecord) -> bool:
+    vars(record).update({name: value for name, value in _fields.items() if name not in vars(record)})
+    return True
 
 
 def escaped(text: str) -> str:
@@ -40,11 +62,16 @@ class JsonFormatter(logging.Formatter):
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
     """A type of its own, by which a second configure finds the first's."""
 
+    def emit(self, record: logging.LogRecord) -> None:
+        with terminal.aside():
+            super().emit(record)
+
 
 def configure(verbose: bool, json_lines: bool) -> None:
     """Log halfop from INFO (verbose: DEBUG) and everything else from WARNING, Python's own warnings too."""
     handler = _Handler(sys.stderr)
     handler.setFormatter(JsonFormatter() if json_lines else TextFormatter())
+    handler.addFilter(_add_fields)
     root = logging.getLogger()
     root.handlers = [h for h in root.handlers if not isinstance(h, _Handler)] + [handler]
     logging.getLogger("halfop").setLevel(logging.DEBUG if verbose else logging.INFO)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import groupby
 
+from halfop.log import logged_with
 from halfop.runs.digest import Digest
 from halfop.runs.finish import report_failed, report_rejects
 from halfop.runs.inputs import pinned
@@ -35,6 +36,6 @@ def pay(warehouse: Warehouse, owed: Sequence[Debt], parked: Collection[str], sum
 
 
 def _write(warehouse: Warehouse, run_id: int, sinks: Collection[str]) -> Applied:
-    with pinned(warehouse, recorded(warehouse, run_id)) as inputs:
+    with logged_with(run_id=run_id), pinned(warehouse, recorded(warehouse, run_id)) as inputs:
         digest = Digest.of(warehouse, run_id)
         return Sinks(inputs, Plan(inputs), digest, leftovers=True).write(lambda sink: sink in sinks)

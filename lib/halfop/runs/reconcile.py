@@ -12,6 +12,7 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from halfop.errors import HalfopError, UsageError
+from halfop.log import logged_with
 from halfop.rules import VERSION
 from halfop.rules.words import QUEUE
 from halfop.runs.copies import arrived_marks
@@ -57,8 +58,9 @@ def reconcile(warehouse: Warehouse, request: Request) -> Summary:
     if summary.status == 0:
         _check_order(request, last)
         for run in _runs(warehouse, request, last, summary):
-            write_opened(warehouse, run)
-            finish(warehouse, _newest(warehouse), summary, request.parked)
+            with logged_with(run_id=run.run_id):
+                write_opened(warehouse, run)
+                finish(warehouse, _newest(warehouse), summary, request.parked)
             if summary.status:
                 break
     return summary
@@ -115,7 +117,9 @@ def _finish_open(warehouse: Warehouse, request: Request, summary: Summary) -> Ru
         return None
     last, closed = found
     last = replace(last, owed=pay(warehouse, last.owed, request.parked, summary))
-    if not closed and summary.status == 0:
+    if closed or summary.status:
+        return last
+    with logged_with(run_id=last.run_id):
         log.info("finishing run %d, which an earlier start left open", last.run_id)
         summary.notes.append(f"finished run {last.run_id}, which an earlier start had left open")
         if last.rules_version != VERSION:
@@ -123,8 +127,7 @@ def _finish_open(warehouse: Warehouse, request: Request, summary: Summary) -> Ru
                 f"run {last.run_id} was opened by rules version {last.rules_version}, finished by {VERSION}"
             )
         finish(warehouse, last, summary, request.parked)
-        return _newest(warehouse)
-    return last
+    return _newest(warehouse)
 
 
 def _newest(warehouse: Warehouse) -> Run:

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, MapType
 
 from halfop.errors import UsageError
+from halfop.log import logged_with
 from halfop.rules import VERSION
 from halfop.runs.digest import Digest
 from halfop.runs.inputs import pinned
@@ -49,7 +50,7 @@ def verify(warehouse: Warehouse, run_id: int) -> tuple[Summary, list[Difference]
     if run.rules_version != VERSION:
         summary.notes.append(f"run {run_id} was decided by rules version {run.rules_version}, verified by {VERSION}")
     shown: list[Difference] = []
-    with pinned(warehouse, run) as inputs:
+    with logged_with(run_id=run_id), pinned(warehouse, run) as inputs:
         plan, digest = Plan(inputs), Digest.of(warehouse, run_id)
         sinks = Sinks(inputs, plan, digest, leftovers=True)
         every = sinks.targets()
