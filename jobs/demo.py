@@ -46,7 +46,14 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     return summary
 
 
-JOB = Job("demo", "Land and reconcile a real broker's store, pass by pass, and tell what became of its messages.", _run)
+JOB = Job(
+    "demo",
+    "Land and reconcile a real broker's store that comes with the checkout, pass by pass, and tell what became of its\n"
+    "messages. Its tables are made anew in the folder demo/ of the warehouse; nothing else is touched.",
+    _run,
+    examples=("", "--warehouse /tmp/halfop"),
+    pages=("rules.md",),
+)
 
 if __name__ == "__main__":
     run_job(JOB)

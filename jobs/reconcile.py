@@ -11,11 +11,17 @@ from halfop.runs.sinks import SINK_NAMES
 from halfop.runs.verify import Difference, verify
 from halfop.summary import Summary
 from halfop.table import text_table
+from halfop.warehouse.catalog import Catalog
 from halfop.warehouse.lock import hold
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
 
 _NOT_FINDINGS = "REDUNDANT"
+_DESCRIPTION = """\
+Decide what becomes of every open half message that has landed, and write what follows from it: committed messages
+to topics/, questions to producers to check_requests, what is given up to trans_check_max_time, what no rule can use
+to rejected. Meant to be started again and again, say every minute; an interrupted run is finished first.
+Where a real broker still asks its producers by itself: --set rules.ask=false."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,6 +60,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _run(context: Context, args: argparse.Namespace) -> Summary:
     settings = context.settings
     warehouse = Warehouse(spark_session("reconcile"), settings.warehouse_root)
+    catalog = Catalog.of(warehouse, settings)
     parked = frozenset(args.park_sink)
     request = Request(settings, args.now, settings.run.max_rows, args.allow_future, parked)
     if args.verify is not None:
@@ -67,6 +74,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
         return summary
     with hold(warehouse, "run", settings.lock.wait):
         summary = reconcile(warehouse, request)
+    catalog.publish(summary)
     if summary.status == 0 and any(_found(kind, summary) for kind in args.fail_on):
         summary.status = 5
     return summary
@@ -78,6 +86,11 @@ def _sink(name: str) -> str:
     return name
 
 
+def _measured(args: argparse.Namespace) -> str | None:
+    """Neither a preview nor a comparison is a run."""
+    return None if args.dry_run or args.verify is not None else "reconcile"
+
+
 def _found(kind: str, summary: Summary) -> bool:
     reasons = [name.split(".")[1] for name in summary.extra.get("rejected", {})]
     return "CONFLICT" in reasons if kind == "conflicts" else any(reason != _NOT_FINDINGS for reason in reasons)
@@ -85,10 +98,12 @@ def _found(kind: str, summary: Summary) -> bool:
 
 JOB = Job(
     "reconcile",
-    "Decide what becomes of every open half message, and write what follows from it.",
+    _DESCRIPTION,
     _run,
     _arguments,
-    examples=("", "--now 2025-06-15T15:06:40Z", "--dry-run", "--verify 7", "--set rules.transaction_timeout=30s"),
+    examples=("", "--now 2025-06-15T15:06:40Z", "--dry-run", "--verify 7", "--set rules.ask=false --fail-on conflicts"),
+    pages=("rules.md", "operations.md", "settings.md"),
+    measured=_measured,
 )
 
 if __name__ == "__main__":

@@ -8,16 +8,19 @@ import logging
 import os
 import re
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+from halfop import metrics, terminal
 from halfop.errors import HalfopError, UsageError
-from halfop.log import configure, escaped
+from halfop.log import configure, escaped, logged_with
 from halfop.settings import KEYS, Settings, check_override, load_settings, parse_duration
 from halfop.summary import Summary, json_line
 
@@ -34,15 +37,24 @@ def _no_arguments(parser: argparse.ArgumentParser) -> None:
     pass
 
 
+def _not_measured(args: argparse.Namespace) -> str | None:
+    return None
+
+
 @dataclass(frozen=True)
 class Job:
-    """A command: `run` does the work, `add_arguments` names options and subcommands, `examples` are argument lines."""
+    """A command: `run` does the work, `add_arguments` names options and subcommands, `examples` are argument lines.
+
+    `pages` of docs/ tell more. `measured` is the name that a call's metrics go by; None: it has none.
+    """
 
     name: str
     description: str
     run: Callable[[Context, argparse.Namespace], Summary]
     add_arguments: Callable[[argparse.ArgumentParser], None] = _no_arguments
     examples: Sequence[str] = ()
+    pages: Sequence[str] = ()
+    measured: Callable[[argparse.Namespace], str | None] = _not_measured
 
 
 # ---- types of arguments ----
@@ -134,6 +146,17 @@ def setting_option(parser: argparse._ActionsContainer, option: str, key: str, me
     )
 
 
+_STATUSES = """\
+exit status, and stdout's last line, one JSON object:
+  0    done
+  1    something failed: "error" or "failed_…" says what; mend it and start again, which is always safe
+  2    wrong usage or settings; no work was begun
+  3    input refused, and where
+  4    another process holds the lock; --wait 10m waits for it
+  5    done, and --fail-on or --verify has found something
+  130  interrupted"""
+
+
 def _add_common(parser: argparse.ArgumentParser, depth: int) -> None:
     # No defaults here: a subcommand's would overwrite what was given before its name.
     common = parser.add_argument_group("common options")
@@ -153,13 +176,19 @@ def _add_common(parser: argparse.ArgumentParser, depth: int) -> None:
 
 
 def _parser(job: Job) -> _Parser:
-    prog = f"./spark-submit.sh {job.name}"
-    examples = "\n".join(["examples:", *(f"  {prog} {line}" for line in job.examples)]) if job.examples else None
-    parser = _Parser(prog=prog, description=job.description, epilog=examples)
+    parser = _Parser(prog=f"./spark-submit.sh {job.name}", description=job.description)
     job.add_arguments(parser)
     for depth, each in enumerate(_with_subcommands(parser)):
         _add_common(each, depth)
+        each.epilog = _epilog(job, each.prog)
     return parser
+
+
+def _epilog(job: Job, prog: str) -> str:
+    lines = [f"./spark-submit.sh {job.name} {line}".rstrip() for line in job.examples]
+    shown = [f"  {line}" for line in lines if line.startswith(prog)]
+    pages = ["", "more: " + ", ".join(f"docs/{page}" for page in job.pages)] if job.pages else []
+    return "\n".join([*(["examples:", *shown, ""] if shown else []), _STATUSES, *pages])
 
 
 def _parse(parser: _Parser, argv: Sequence[str] | None) -> argparse.Namespace:
@@ -219,21 +248,41 @@ def _print_last(line: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
+@dataclass
+class _Ended:
+    """How a call has ended."""
+
+    status: int
+    line: str
+    summary: Summary | None = None
+
+
 def main(job: Job, argv: Sequence[str] | None = None) -> int:
     """Runs the job, prints its summary or error as stdout's last line, and returns the exit status."""
-    args = argparse.Namespace(verbose=False, log="text")
-    try:
-        args = _parse(_parser(job), argv)
-        configure(args.verbose, args.log == "json")
-        settings = load_settings(args.config, _overrides(args))
+    args, settings, began = argparse.Namespace(verbose=False, log="text"), None, time.perf_counter()
+    with logged_with(job=job.name):
+        try:
+            args = _parse(_parser(job), argv)
+            configure(args.verbose, args.log == "json")
+            settings = load_settings(args.config, _overrides(args))
+            ended = _run(job, settings, args)
+        except (Exception, KeyboardInterrupt) as error:
+            failure = _failure(error, args.verbose)
+            _report(job, failure, args)
+            told = {"job": job.name, "error": failure.message, "status": failure.status}
+            ended = _Ended(failure.status, json_line(told))
+        _print_last(ended.line)
+        if settings is not None and (command := job.measured(args)) is not None:
+            seconds = time.perf_counter() - began
+            metrics.report(settings.metrics, metrics.Call(command, seconds, ended.status, ended.summary))
+    return ended.status
+
+
+def _run(job: Job, settings: Settings, args: argparse.Namespace) -> _Ended:
+    line = terminal.showing(job.name, sys.stderr) if args.log == "text" else nullcontext()
+    with line:
         summary = job.run(Context(settings, logging.getLogger(f"halfop.{job.name}")), args)
-        status, line = summary.status, summary.to_json()
-    except (Exception, KeyboardInterrupt) as error:
-        failure = _failure(error, args.verbose)
-        _report(job, failure, args)
-        status, line = failure.status, json_line({"job": job.name, "error": failure.message, "status": failure.status})
-    _print_last(line)
-    return status
+    return _Ended(summary.status, summary.to_json(), summary)
 
 
 def run_job(job: Job, argv: Sequence[str] | None = None) -> NoReturn:

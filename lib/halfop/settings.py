@@ -11,7 +11,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +20,16 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import yaml
 from annotated_types import Ge
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StringConstraints, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+    ValidationError,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, PydanticCustomError
 
@@ -172,13 +181,43 @@ class Retention(_Section):
     )
 
 
+def _like(pattern: str, expected: str) -> Callable[[str], str]:
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise PydanticCustomError("text", "expected {expected}", {"expected": expected})
+        return text
+
+    return check
+
+
+# Settings are recorded with every run: no place for a password.
+_URL = _like(r"https?://[^\s@?#]+", "a URL without user and password, as http://push:9091")
+_NAME = _like(r"[a-zA-Z0-9_-]{1,60}", "letters, digits, _ and -")
+
+
+class Metrics(_Section):
+    """What a job tells Prometheus when it has ended: docs/observability.md."""
+
+    folder: Annotated[str, StringConstraints(min_length=1)] | None = Field(
+        default=None,
+        description="The folder of node_exporter's textfile collector: each command keeps a file in it. null: none.",
+    )
+    push_gateway: Annotated[str, AfterValidator(_URL)] | None = Field(
+        default=None, description="A push gateway's URL, as `http://push:9091`. null: none."
+    )
+    name: Annotated[str, AfterValidator(_NAME)] = Field(
+        default="halfop",
+        description="Tells them from another warehouse's, or another schedule's: a label, and in the file's name.",
+    )
+
+
 class Catalog(_Section):
     """Where tables have names."""
 
     schema_: Annotated[str, StringConstraints(pattern=r"^[\w-]+(\.[\w-]+)?$")] | None = Field(
         default=None,
         alias="schema",
-        description="Not in use yet: tables are paths under the warehouse.",
+        description="The schema of Spark's catalog that gets all tables by name. null: they are paths alone.",
     )
 
 
@@ -201,6 +240,7 @@ class Settings(_Section):
     run: Run = Run()
     retention: Retention = Retention()
     catalog: Catalog = Catalog()
+    metrics: Metrics = Metrics()
     lock: Lock = Lock()
 
     @property

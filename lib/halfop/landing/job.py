@@ -16,15 +16,30 @@ from halfop.rocketmq.remoting import RemotingSettings
 from halfop.rocketmq.security import Credentials, Tls
 from halfop.settings import Settings
 from halfop.summary import Summary
+from halfop.warehouse.catalog import Catalog
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
+
+_STORE = """\
+Land what is new in a broker's store directory: half and op messages, with outcomes from the broker's own final
+messages. The broker may be running; a copy of its store does as well. Corrupt places are refused (status 3)."""
+_BROKER = """\
+Land what is new in running brokers, up to now. They are only read; no consumer group is made or moved.
+Credentials come from the environment (ROCKETMQ_ACCESS_KEY, ROCKETMQ_SECRET_KEY), TLS from settings tls.…"""
+_FILES = """\
+Land half and op rows that something else exported: JSON lines or Parquet, columns as in half_messages and
+op_messages. Each file lands once; nothing is written before all of them are checked."""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     sources = parser.add_subparsers(dest="source", required=True, metavar="SOURCE")
-    _add_store(sources.add_parser("store", help="a broker's store directory"))
-    _add_broker(sources.add_parser("broker", help="running brokers, over RocketMQ's remoting protocol"))
-    _add_files(sources.add_parser("files", help="half and op rows from JSON lines or Parquet files"))
+    _add_store(sources.add_parser("store", help="a broker's store directory", description=_STORE))
+    _add_broker(
+        sources.add_parser("broker", help="running brokers, over RocketMQ's remoting protocol", description=_BROKER)
+    )
+    _add_files(
+        sources.add_parser("files", help="half and op rows from JSON lines or Parquet files", description=_FILES)
+    )
 
 
 def _add_files(files: argparse.ArgumentParser) -> None:
@@ -73,8 +88,9 @@ def _land_store(context: Context, args: argparse.Namespace) -> Summary:
         args.path, args.broker_name, settings.landing.op_lag, args.known_until, args.skip_corrupt, settings.lock.wait
     )
     warehouse = Warehouse(spark_session("land store"), settings.warehouse_root)
+    catalog = Catalog.of(warehouse, settings)
     register(warehouse.spark)
-    return land_store(warehouse, request, context.log)
+    return catalog.publish(land_store(warehouse, request, context.log))
 
 
 def _add_broker(broker: argparse.ArgumentParser) -> None:
@@ -98,8 +114,9 @@ def _land_broker(context: Context, args: argparse.Namespace) -> Summary:
         wait=settings.lock.wait,
     )
     warehouse = Warehouse(spark_session("land broker"), settings.warehouse_root)
+    catalog = Catalog.of(warehouse, settings)
     register(warehouse.spark)
-    return land_broker(warehouse, request, context.log)
+    return catalog.publish(land_broker(warehouse, request, context.log))
 
 
 def _remoting(settings: Settings) -> RemotingSettings:
@@ -121,7 +138,8 @@ def _land_files(context: Context, args: argparse.Namespace) -> Summary:
         raise UsageError("land files needs at least one --half PATH or --op PATH")
     request = Request(args.half, args.op, args.known_until, args.skip_bad, context.settings.lock.wait)
     warehouse = Warehouse(spark_session("land files"), context.settings.warehouse_root)
-    return land_files(warehouse, request, context.log)
+    catalog = Catalog.of(warehouse, context.settings)
+    return catalog.publish(land_files(warehouse, request, context.log))
 
 
 def _run(context: Context, args: argparse.Namespace) -> Summary:
@@ -131,7 +149,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
 
 JOB = Job(
     name="land",
-    description="Lands half messages and op messages, and how far their queues are known.",
+    description="Land half messages and op messages, and how far their queues are known, from one of three sources.",
     run=_run,
     add_arguments=_add_arguments,
     examples=(
@@ -140,4 +158,6 @@ JOB = Job(
         "files --half halves.jsonl --op ops.jsonl",
         "files --half 'dump/half-*.parquet' --op dump/ops/ --known-until 2025-06-15T15:06:40Z",
     ),
+    pages=("landing.md", "settings.md"),
+    measured=lambda args: f"land_{args.source}",
 )

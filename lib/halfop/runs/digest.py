@@ -35,8 +35,9 @@ class Digest:
             F.bool_or("repeated").alias("repeated"),
             F.bool_or(F.col("copy_offset").isNotNull()).alias("by_copy"),
             F.count("op_queue_offset").alias("ops"),
+            F.min(F.unix_millis("born_timestamp")).alias("born"),
         )
-        found = ["rows", "low", "high", "repeated", "by_copy", "ops"]
+        found = ["rows", "low", "high", "repeated", "by_copy", "ops", "born"]
         return Digest(spans.select("decision", "reason", "topic", *QUEUE, landing, *found).collect())
 
     @property
@@ -70,6 +71,11 @@ class Digest:
             Span(broker, queue, min(r["low"] for r in rows), max(r["high"] for r in rows), landing)
             for (broker, queue, landing), rows in found.items()
         ]
+
+    def oldest(self, decisions: Collection[str]) -> int | None:
+        """When the oldest message that was decided so was born, in epoch milliseconds."""
+        born = [row["born"] for row in self.rows if row["decision"] in decisions and row["born"] is not None]
+        return min(born, default=None)
 
     @property
     def topics(self) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from pyspark.sql import functions as F
 
@@ -19,6 +20,7 @@ from halfop.warehouse.tables import Warehouse
 log = logging.getLogger("halfop.reconcile")
 
 _ALARMING = ("CONFLICT", "KEY_REUSED")
+_OPEN = ("CHECK", "WAIT")
 
 
 @dataclass(frozen=True)
@@ -111,8 +113,15 @@ def _report(summary: Summary, inputs: Inputs, digest: Digest, arrived: Arrived) 
     summary.extra.setdefault("runs", []).append(inputs.run.run_id)
     summary.extra["now"] = inputs.run.now
     add_counts(summary.extra.setdefault("files_looked_back_into", {}), inputs.looked_back)
+    summary.extra["open_messages"] = sum(totals.get(decision, 0) for decision in _OPEN)
+    summary.extra["oldest_open_seconds"] = _age(inputs.run.now, digest.oldest(_OPEN))
+    summary.extra.pop("queues_behind", None)  # of a run that this call has finished before
     if behind := _queues_behind(inputs):
         summary.extra["queues_behind"] = behind
+
+
+def _age(now: datetime, born: int | None) -> float | None:
+    return None if born is None else max(0.0, round(now.timestamp() - born / 1000, 3))
 
 
 def report_rejects(warehouse: Warehouse, run_id: int, summary: Summary) -> None:

@@ -184,7 +184,9 @@ class DeltaLog:
         builder = kernel.Table.forPath(engine, path).createTransactionBuilder(engine, ENGINE_INFO, operation)
         if not missing:
             return builder
-        builder = builder.withSchema(engine, self._struct(spec.struct)).withTableProperties(engine, spec.properties)
+        # Kernel writes no description; Spark shows a property of that name as the table's comment.
+        properties = {**spec.properties, "comment": spec.comment}
+        builder = builder.withSchema(engine, self._struct(spec.struct)).withTableProperties(engine, properties)
         return builder.withPartitionColumns(engine, list(spec.partitioned_by)) if spec.partitioned_by else builder
 
     def _struct(self, schema: StructType) -> Any:

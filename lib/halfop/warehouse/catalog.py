@@ -1,0 +1,140 @@
+"""The tables by name in a catalog of Spark's. They stay where they are: halfop itself reads and writes them by path.
+
+Every name and text in SQL is quoted here by hand: Delta's parser takes no parameters in these statements.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Mapping
+from itertools import chain, count
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from halfop.errors import UsageError
+from halfop.settings import Settings
+from halfop.summary import Summary
+from halfop.warehouse.schema import table, table_names
+from halfop.warehouse.tables import NO_TABLE, Warehouse
+
+log = logging.getLogger("halfop.catalog")
+
+_OF_A_TOPIC = "real_topic"
+_LOCATION = re.compile(r"(?m)^Location: (.*)$")
+
+
+class Catalog:
+    """The schema that gets the tables' names; none where the settings name none."""
+
+    def __init__(self, warehouse: Warehouse, schema: str | None) -> None:
+        self._warehouse, self._spark, self._schema = warehouse, warehouse.spark, schema
+
+    @classmethod
+    def of(cls, warehouse: Warehouse, settings: Settings) -> Catalog:
+        schema = settings.catalog.schema_
+        if schema is not None:
+            _refuse_forgetful(warehouse.spark, schema)
+        return cls(warehouse, schema)
+
+    def publish(self, summary: Summary) -> Summary:
+        """Gives every table its name. A job's work is done by now: what fails here is told by status 1."""
+        if self._schema is None:
+            return summary
+        try:
+            failed = self._publish(self._schema, summary)
+        except (PySparkException, Py4JJavaError) as error:
+            failed = {self._schema: _first_line(error)}
+        if failed:
+            summary.status = summary.status or 1
+            summary.extra["failed_catalog"] = failed
+            for name, problem in failed.items():
+                log.error("catalog: %s: %s", name, problem)
+        return summary
+
+    def _publish(self, schema: str, summary: Summary) -> dict[str, str]:
+        wanted = self._wanted()
+        if not self._spark.catalog.databaseExists(_quoted(schema)):
+            self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}")
+        known = self._known(schema, wanted)
+        failed = {
+            f"{schema}.{name}": f"the name is taken by {place}; drop that table, or choose another catalog.schema"
+            for name, place in known.items()
+            if _place(place) != _place(self._warehouse.path(wanted[name]))
+        }
+        for name in sorted(wanted.keys() - known.keys()):
+            if problem := self._create(f"{schema}.{name}", wanted[name], summary):
+                failed[f"{schema}.{name}"] = problem
+        return failed
+
+    def _wanted(self) -> dict[str, str]:
+        """Names and folders of all tables there may be."""
+        own = {name: name for name in table_names() if name != _OF_A_TOPIC}
+        topics = topic_names(self._warehouse.rows("topics_index"))
+        return own | {name: f"topics/{directory}" for name, directory in topics.items()}
+
+    def _known(self, schema: str, names: Iterable[str]) -> dict[str, str]:
+        """Where those of the names lie that the schema has: one statement, however many tables there are."""
+        rows = self._spark.sql(f"SHOW TABLE EXTENDED IN {_quoted(schema)} LIKE {_literal('|'.join(names))}").collect()
+        found = {row["tableName"]: _LOCATION.search(row["information"]) for row in rows}
+        return {name: location[1] if location else "nowhere" for name, location in found.items()}
+
+    def _create(self, name: str, directory: str, summary: Summary) -> str | None:
+        """The error that there was."""
+        if self._warehouse.version(directory) == NO_TABLE:
+            return None
+        about = f"COMMENT {_literal(_comment(directory))} LOCATION {_literal(self._warehouse.path(directory))}"
+        try:
+            self._spark.sql(f"CREATE TABLE IF NOT EXISTS {_quoted(name)} USING delta {about}")
+        except (PySparkException, Py4JJavaError) as error:
+            return _first_line(error)
+        summary.extra.setdefault("named_tables", []).append(name)
+        return None
+
+
+def topic_names(index: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """An identifier for the folder of every topic: metastores know letters, digits and _, and no case.
+
+    In the order that topics came in, so that none changes later; where others have it, a number is added.
+    """
+    names: dict[str, str] = {}
+    for row in sorted(index, key=lambda row: (row["run_id"], row["topic"])):
+        plain = "topic_" + re.sub("[^a-z0-9_]", "_", row["directory"].lower())
+        name = next(n for n in chain([plain], (f"{plain}_{n}" for n in count(2))) if n not in names)
+        names[name] = row["directory"]
+    return names
+
+
+def _refuse_forgetful(spark: SparkSession, schema: str) -> None:
+    catalog = schema.partition(".")[0] if "." in schema else spark.catalog.currentCatalog()
+    if catalog == "spark_catalog" and spark.conf.get("spark.sql.catalogImplementation") == "in-memory":
+        raise UsageError(
+            f"catalog.schema is {schema}, but this Spark's catalog is forgotten when the job ends. Give Spark one that "
+            "stays: --conf spark.sql.catalogImplementation=hive (with a hive-site.xml), or a catalog of its own"
+        )
+
+
+def _comment(directory: str) -> str:
+    return table(_OF_A_TOPIC if directory.startswith("topics/") else directory).comment
+
+
+def _quoted(name: str) -> str:
+    return ".".join(f"`{part}`" for part in name.split("."))
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _place(location: str) -> str:
+    """A location without the forms that a local path takes."""
+    parts = urlsplit(location)
+    return unquote(parts.path).rstrip("/") if parts.scheme in ("", "file") else location.rstrip("/")
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0][:300] if str(error) else type(error).__name__

@@ -1,0 +1,72 @@
+"""Lines of --log json say which job and which run they are of."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from halfop.cli import Context, Job, main
+from halfop.errors import HalfopError
+from halfop.log import logged_with
+from halfop.summary import Summary
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), logging.getLogger("halfop").level
+    yield
+    root.handlers = handlers
+    logging.getLogger("halfop").setLevel(level)
+    logging.captureWarnings(False)
+
+
+def run(context: Context, args: argparse.Namespace) -> Summary:
+    context.log.info("before")
+    with logged_with(run_id=7):
+        thread = threading.Thread(target=context.log.info, args=["in a thread"])
+        thread.start()
+        thread.join()
+        with logged_with(run_id=6):
+            context.log.info("nested")
+        logging.getLogger("elsewhere").warning("Spark's, say", extra={"run_id": "its own"})
+    context.log.info("between")
+    with logged_with(run_id=8):
+        raise HalfopError("broken")
+
+
+def quiet(context: Context, args: argparse.Namespace) -> Summary:
+    context.log.info("all is well")
+    return Summary("land")
+
+
+def lines_of(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+
+def test_every_line_of_a_run_carries_its_id(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(Job("reconcile", "", run), ["--log", "json"]) == 1
+    lines = lines_of(capsys)
+    assert {line["job"] for line in lines} == {"reconcile"}
+    assert [(line["message"], line.get("run_id")) for line in lines] == [
+        ("before", None),
+        ("in a thread", 7),
+        ("nested", 6),
+        ("Spark's, say", "its own"),
+        ("between", None),
+        ("broken", 8),
+    ]
+
+
+def test_a_job_leaves_nothing_to_the_next(capsys: pytest.CaptureFixture[str]) -> None:
+    main(Job("reconcile", "", run), ["--log", "json"])
+    capsys.readouterr()
+    main(Job("land", "", quiet), ["--log", "json"])
+    (line,) = lines_of(capsys)
+    assert line["job"] == "land"
+    assert "run_id" not in line
