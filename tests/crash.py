@@ -30,10 +30,10 @@ KILLED = -signal.SIGKILL
 _DYING = ("./spark-submit.sh", "exec", "python", "tests/dying.py")
 
 
-def job(*command: str) -> subprocess.Popen[str]:
+def job(*command: str, **environment: str) -> subprocess.Popen[str]:
     """A job as a user starts it."""
     options = [part for key, value in _SPARK.items() for part in ("--conf", f"{key}={value}")]
-    return _started("./spark-submit.sh", *options, *command)
+    return _started("./spark-submit.sh", *options, *command, **environment)
 
 
 def dying(when: str, number: int, *command: str) -> subprocess.Popen[str]:

@@ -1,0 +1,150 @@
+"""The tables by name: what they are called, what is refused, and what a user of SQL sees in a real metastore."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rows as r
+from crash import ended, job, script_of
+from halfop import settings as s
+from halfop.errors import UsageError
+from halfop.summary import Summary
+from halfop.warehouse.catalog import Catalog, topic_names
+from halfop.warehouse.schema import table
+from halfop.warehouse.tables import Warehouse
+from test_runs import KNOWN, NOW, RULES, half, ops
+
+SCHEMA = "halfop_by_name"
+
+
+def named(*directories: str) -> list[str]:
+    rows = [{"run_id": n, "topic": name, "directory": name} for n, name in enumerate(directories)]
+    return list(topic_names(reversed(rows)))
+
+
+@pytest.mark.parametrize(
+    ("directories", "names"),
+    [
+        (["orders"], ["topic_orders"]),
+        (["Orders"], ["topic_orders"]),
+        (["~RETRY~g", "a-b.0f"], ["topic__retry_g", "topic_a_b_0f"]),
+        (["a-b", "a_b", "A-B"], ["topic_a_b", "topic_a_b_2", "topic_a_b_3"]),
+        (["a_b_2", "a-b", "a_b"], ["topic_a_b_2", "topic_a_b", "topic_a_b_3"]),
+        (["`; DROP TABLE x --"], ["topic____drop_table_x___"]),
+    ],
+)
+def test_names_of_topics(directories: list[str], names: list[str]) -> None:
+    """In the order that they came in, whatever comes later."""
+    assert named(*directories) == names
+    for upto in range(len(directories)):
+        assert named(*directories[:upto]) == names[:upto]
+
+
+@pytest.fixture
+def schema(warehouse: Warehouse) -> Iterator[str]:
+    yield SCHEMA
+    warehouse.spark.sql(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
+
+
+def published(warehouse: Warehouse, schema: str) -> Summary:
+    return Catalog(warehouse, schema).publish(Summary("reconcile"))
+
+
+def commented(warehouse: Warehouse, name: str) -> dict[str, str]:
+    return {c.name: c.description or "" for c in warehouse.spark.catalog.listColumns(name)}
+
+
+def test_tables_get_their_names_once(warehouse: Warehouse, schema: str) -> None:
+    r.land(warehouse, [half(0, "Orders"), half(1, "%RETRY%g")], ops("COMMIT", 0, 1), NOW, KNOWN)
+    r.run(warehouse, RULES, NOW, layout="per_topic")
+    versions = {name: warehouse.version(name) for name in ("decisions", "half_messages", "topics/Orders")}
+    first = published(warehouse, schema)
+    assert first.status == 0
+    names = {name.removeprefix(f"{schema}.") for name in first.extra["named_tables"]}
+    assert {"half_messages", "decisions", "topics_index", "topic_orders", "topic__retry_g"} <= names
+    assert "real_topic" not in names
+    (row,) = warehouse.spark.table(f"{schema}.topic__retry_g").select("topic").collect()
+    assert row["topic"] == "%RETRY%g"
+    for name in ("half_messages", "decisions"):
+        assert commented(warehouse, f"{schema}.{name}") == {c.name: c.comment for c in table(name).columns}
+        assert warehouse.spark.catalog.getTable(f"{schema}.{name}").description == table(name).comment
+    assert {name: warehouse.version(name) for name in versions} == versions, "no commit to a table's own log"
+    assert published(warehouse, schema).extra == {}
+    r.land(warehouse, [half(2, "orders")], ops("COMMIT", 2), NOW, KNOWN)
+    r.run(warehouse, RULES, NOW, layout="per_topic")
+    assert published(warehouse, schema).extra["named_tables"] == [f"{schema}.topic_orders_2"]
+
+
+def test_a_name_that_is_taken_is_refused_and_the_others_are_given(warehouse: Warehouse, schema: str) -> None:
+    warehouse.make("half_messages", "decisions")
+    warehouse.spark.sql(f"CREATE SCHEMA {schema}")
+    warehouse.spark.sql(f"CREATE TABLE {schema}.decisions USING delta AS SELECT 1 AS mine")
+    summary = published(warehouse, schema)
+    assert summary.status == 1
+    assert summary.extra["named_tables"] == [f"{schema}.half_messages"]
+    ((name, problem),) = summary.extra["failed_catalog"].items()
+    assert name == f"{schema}.decisions"
+    assert "the name is taken by" in problem
+    assert warehouse.spark.table(f"{schema}.decisions").collect() == [(1,)]
+
+
+def test_a_catalog_that_fails_loses_nothing(warehouse: Warehouse) -> None:
+    warehouse.make("decisions")
+    summary = published(warehouse, "nowhere.halfop")
+    assert summary.status == 1
+    assert list(summary.extra["failed_catalog"]) == ["nowhere.halfop"]
+
+
+def test_a_catalog_that_is_forgotten_is_refused(warehouse: Warehouse) -> None:
+    for schema in (SCHEMA, f"spark_catalog.{SCHEMA}"):
+        with pytest.raises(UsageError, match="forgotten when the job ends"):
+            Catalog.of(warehouse, s.Settings.model_validate({"catalog": {"schema": schema}}))
+    assert Catalog.of(warehouse, s.Settings()).publish(Summary("land")) == Summary("land")
+
+
+# ---- a real metastore ----
+
+_LOOK = """
+import json, sys
+from halfop.warehouse.session import spark_session
+spark = spark_session("look", **dict(each.split("=", 1) for each in sys.argv[1:]))
+tables = {t.name: t.description for t in spark.catalog.listTables("halfop")}
+columns = {c.name: c.description for c in spark.catalog.listColumns("halfop.op_messages")}
+rows = spark.sql("SELECT decision, count(*) FROM halfop.decisions GROUP BY ALL ORDER BY 1").collect()
+print(json.dumps({"tables": tables, "columns": columns, "rows": [tuple(row) for row in rows]}))
+"""
+
+
+def last(told: tuple[int, str]) -> Any:
+    status, said = told
+    assert status == 0, said
+    return json.loads(next(line for line in reversed(said.splitlines()) if line.startswith("{")))
+
+
+@pytest.mark.slow
+def test_hives_metastore(tmp_path: Path) -> None:
+    """Landed and reconciled by jobs as a user starts them, then looked at by name in another process."""
+    data = Path(__file__).parent / "data" / "oracle" / "10000-5-24"
+    metastore = [
+        "spark.sql.catalogImplementation=hive",
+        f"spark.hadoop.javax.jdo.option.ConnectionURL=jdbc:derby:;databaseName={tmp_path}/metastore;create=true",
+        f"spark.sql.warehouse.dir={tmp_path}/elsewhere",
+        f"spark.driver.extraJavaOptions=-Dderby.stream.error.file={tmp_path}/derby.log",
+    ]
+    options = [part for each in metastore for part in ("--conf", each)]
+    common = ["--warehouse", f"{tmp_path}/ware house", "--set", "catalog.schema=halfop"]
+    files = ["--half", str(data / "half.jsonl"), "--op", str(data / "op.jsonl")]
+    landed = last(ended(job(*options, "land", "files", *files, *common)))
+    assert "halfop.op_messages" in landed["named_tables"]
+    run = last(ended(job(*options, "reconcile", *common)))
+    assert "halfop.decisions" in run["named_tables"]
+    seen = last(ended(script_of("python", "-c", _LOOK, *metastore[:3])))
+    assert dict(seen["rows"]) == {decision: sum(reasons.values()) for decision, reasons in run["decisions"].items()}
+    known = {name.removeprefix("halfop.") for name in [*landed["named_tables"], *run["named_tables"]]}
+    assert seen["tables"].keys() == known
+    assert seen["tables"]["decisions"] == table("decisions").comment
+    assert seen["columns"] == {c.name: c.comment for c in table("op_messages").columns}
