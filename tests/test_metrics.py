@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import shutil
 import socket
 import subprocess
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import yaml
 from halfop.cli import Context, Job, main
 from halfop.errors import HalfopError
 from halfop.metrics import Call, families, report
@@ -27,6 +29,8 @@ from halfop.summary import Summary
 from prometheus_client.parser import text_string_to_metric_families
 
 LABELS = {"name": "halfop", "command": "reconcile"}
+DOCS = Path(__file__).parents[1] / "docs"
+ALERTS = DOCS / "examples" / "halfop-alerts.yml"
 NOW = datetime(2025, 6, 15, 15, 6, 40, tzinfo=timezone.utc)
 
 
@@ -132,6 +136,36 @@ def test_what_comes_from_outside_is_bounded() -> None:
     told = parsed(exposition([many], LABELS))
     assert sorted(told.values()) == list(range(400, 500))
     assert {len(label) for _, ((_, label),) in told} == {200}
+
+
+# ---- what people read of them ----
+
+CALLS = [
+    Call("reconcile", 1, 0, a_run()),
+    Call("reconcile", 1, 1, None),
+    Call("land_broker", 1, 0, Summary("land")),
+    Call("land_store", 1, 0, Summary("land", extra={"lost_ranges": 0})),
+    Call("land_files", 1, 0, Summary("land", extra={"bad_rows": 0})),
+    Call("audit", 1, 0, Summary("audit", extra={"findings": {}})),
+]
+NAMES = {family.name for call in CALLS for family in families(call, 0)}
+
+
+def named_in(text: str) -> set[str]:
+    return set(re.findall(r"halfop_[a-z_]+", text))
+
+
+def test_alerts_ask_for_what_there_is() -> None:
+    groups = yaml.safe_load(ALERTS.read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert all(named_in(rule["expr"]) for rule in rules)
+    assert named_in(" ".join(rule["expr"] for rule in rules)) <= NAMES
+
+
+def test_the_page_has_every_metric() -> None:
+    page = (DOCS / "observability.md").read_text().partition("## Metrics")[2].partition("## Logs")[0]
+    rows = "".join(line for line in page.splitlines() if line.startswith("|"))
+    assert named_in(rows) == NAMES
 
 
 # ---- the file ----
@@ -366,3 +400,5 @@ def test_promtool_finds_nothing_wrong() -> None:
     text = exposition([*families(DONE, 1000.0), *families(FAILED, 1000.0)[:1]], LABELS)
     told = subprocess.run([promtool, "check", "metrics"], input=text, text=True, capture_output=True, check=False)
     assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+    rules = subprocess.run([promtool, "check", "rules", str(ALERTS)], text=True, capture_output=True, check=False)
+    assert rules.returncode == 0, rules.stdout + rules.stderr
