@@ -64,7 +64,7 @@ class Catalog:
         failed = {
             f"{schema}.{name}": f"the name is taken by {place}; drop that table, or choose another catalog.schema"
             for name, place in known.items()
-            if _place(place) != _place(self._warehouse.path(wanted[name]))
+            if _place(place) != _place(self._warehouse.files.qualified(self._warehouse.path(wanted[name])))
         }
         for name in sorted(wanted.keys() - known.keys()):
             if problem := self._create(f"{schema}.{name}", wanted[name], summary):

@@ -49,7 +49,11 @@ class Files:
         self._fs.mkdirs(new.getParent())
         if not self._fs.rename(old, new):
             raise OSError(f"could not move {old} to {new}")
-        return str(self._fs.makeQualified(new).toString())
+        return self.qualified(str(new.toString()))
+
+    def qualified(self, path: str) -> str:
+        """With its file system's scheme and host."""
+        return str(self._fs.makeQualified(self._path(path)).toString())
 
     def folders(self, path: str) -> list[str]:
         """Names of the folders in a folder; none where it is missing."""
