@@ -10,10 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import rows as r
 from halfop.cli import Context, Job, main
 from halfop.errors import HalfopError
-from halfop.log import logged_with
+from halfop.log import configure, logged_with
 from halfop.summary import Summary
+from halfop.warehouse.tables import Warehouse
+from test_runs import NOW, RULES, one_of_each
 
 
 @pytest.fixture(autouse=True)
@@ -70,3 +73,12 @@ def test_a_job_leaves_nothing_to_the_next(capsys: pytest.CaptureFixture[str]) ->
     (line,) = lines_of(capsys)
     assert line["job"] == "land"
     assert "run_id" not in line
+
+
+def test_a_real_run(warehouse: Warehouse, capsys: pytest.CaptureFixture[str]) -> None:
+    one_of_each(warehouse)
+    configure(False, True)
+    r.run(warehouse, RULES, NOW)
+    lines = [line for line in lines_of(capsys) if line["logger"] == "halfop.reconcile"]
+    assert [line["message"].split(":")[0] for line in lines] == ["run 1", "run 1 closed"]
+    assert {line["run_id"] for line in lines} == {1}

@@ -57,7 +57,7 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
         write_closed(warehouse, run, _flat(digest.counts), summary.seconds)
     _report_owed(summary, run.owed)
     what = ", ".join(f"{n} {decision}" for decision, n in sorted(digest.totals.items()))
-    log.info("run %d closed: %s", run.run_id, what or "nothing to decide", extra={"run_id": run.run_id})
+    log.info("run %d closed: %s", run.run_id, what or "nothing to decide")
 
 
 def _arrived(inputs: Inputs) -> Arrived:
@@ -132,7 +132,7 @@ def report_rejects(warehouse: Warehouse, run_id: int, summary: Summary) -> None:
     add_counts(summary.rows_written, {"rejected": sum(found.values())})
     for what, n in found.items():
         if what.endswith(_ALARMING):
-            log.warning("run %d: %d %s, see table rejected", run_id, n, what, extra={"run_id": run_id})
+            log.warning("run %d: %d %s, see table rejected", run_id, n, what)
 
 
 def _queues_behind(inputs: Inputs) -> Mapping[str, str]:

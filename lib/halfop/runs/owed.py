@@ -25,17 +25,18 @@ def pay(warehouse: Warehouse, owed: Sequence[Debt], parked: Collection[str], sum
     due = [debt for debt in owed if debt.sink not in parked]
     for run_id, debts in groupby(due, key=lambda debt: debt.run_id):
         sinks = [debt.sink for debt in debts]
-        applied = _write(warehouse, run_id, sinks)
-        if applied.failed:
-            report_failed(summary, applied.failed)
-            return tuple(owed)
-        if REJECTED in sinks:
-            report_rejects(warehouse, run_id, summary)
+        with logged_with(run_id=run_id):
+            applied = _write(warehouse, run_id, sinks)
+            if applied.failed:
+                report_failed(summary, applied.failed)
+                return tuple(owed)
+            if REJECTED in sinks:
+                report_rejects(warehouse, run_id, summary)
         summary.notes.append(f"wrote what run {run_id} owed: {', '.join(sinks)}")
     return tuple(debt for debt in owed if debt.sink in parked)
 
 
 def _write(warehouse: Warehouse, run_id: int, sinks: Collection[str]) -> Applied:
-    with logged_with(run_id=run_id), pinned(warehouse, recorded(warehouse, run_id)) as inputs:
+    with pinned(warehouse, recorded(warehouse, run_id)) as inputs:
         digest = Digest.of(warehouse, run_id)
         return Sinks(inputs, Plan(inputs), digest, leftovers=True).write(lambda sink: sink in sinks)
