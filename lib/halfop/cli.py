@@ -154,6 +154,7 @@ exit status, and stdout's last line, one JSON object:
   3    input refused, and where
   4    another process holds the lock; --wait 10m waits for it
   5    done, and --fail-on or --verify has found something
+  52   out of memory; start again with more --driver-memory before the job's name
   130  interrupted"""
 
 
