@@ -78,7 +78,8 @@ def test_a_job_leaves_nothing_to_the_next(capsys: pytest.CaptureFixture[str]) ->
 def test_a_real_run(warehouse: Warehouse, capsys: pytest.CaptureFixture[str]) -> None:
     one_of_each(warehouse)
     configure(False, True)
-    r.run(warehouse, RULES, NOW)
+    summary = r.run(warehouse, RULES, NOW)
+    assert (summary.extra["open_messages"], summary.extra["oldest_open_seconds"]) == (1, 10)
     lines = [line for line in lines_of(capsys) if line["logger"] == "halfop.reconcile"]
     assert [line["message"].split(":")[0] for line in lines] == ["run 1", "run 1 closed"]
     assert {line["run_id"] for line in lines} == {1}

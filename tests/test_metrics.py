@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import rows as r
 import yaml
 from halfop.cli import Context, Job, main
 from halfop.errors import HalfopError
@@ -27,10 +26,7 @@ from halfop.metrics import Call, families, report
 from halfop.prometheus import Family, Sample, exposition
 from halfop.settings import Metrics
 from halfop.summary import Summary
-from halfop.warehouse.tables import Warehouse
 from prometheus_client.parser import text_string_to_metric_families
-from test_runs import KNOWN, RULES, half, ops
-from test_runs import NOW as NOW_MS
 
 LABELS = {"name": "halfop", "command": "reconcile"}
 DOCS = Path(__file__).parents[1] / "docs"
@@ -106,18 +102,6 @@ def test_a_run_that_is_done() -> None:
         ("halfop_failed_sinks", ()): 0,
         ("halfop_owed_sinks", ()): 1,
     }
-
-
-def test_a_real_run_tells_what_is_open(warehouse: Warehouse) -> None:
-    old = half(1, born=NOW_MS - 90_000, store=NOW_MS - 90_000)
-    r.land(warehouse, [half(0, born=0), old, half(2)], ops("COMMIT", 0), NOW_MS, KNOWN)
-    told = told_by(Call("reconcile", 1, 0, r.run(warehouse, RULES, NOW_MS)))
-    assert (value(told, "open_messages"), value(told, "oldest_open_message_age_seconds")) == (2, 90)
-    assert value(told, "decisions", decision="COMMIT", reason="PRODUCER") == 1
-    assert value(told, "checks_sent") == 2
-    r.land(warehouse, [], ops("ROLLBACK", 1, 2), NOW_MS, KNOWN)
-    told = told_by(Call("reconcile", 1, 0, r.run(warehouse, RULES, NOW_MS)))
-    assert (value(told, "open_messages"), value(told, "oldest_open_message_age_seconds")) == (0, 0)
 
 
 @pytest.mark.parametrize(("status", "end"), [(5, "success"), (1, "failure"), (4, "failure"), (130, "failure")])

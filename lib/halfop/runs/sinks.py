@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -20,7 +20,7 @@ from halfop.runs.staging import TARGET, Target, write_staged
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.topics import directories
+from halfop.warehouse.topics import comment, directories
 
 _MOST_FILES = 4_000
 _SINK_APP = "halfop.sink"
@@ -120,7 +120,7 @@ class Sinks:
             return [self._whole_table("COMMIT", "real_topics")]
         spec, app, rows = table("real_topic"), f"{_SINK_APP}.topic", self._digest.topics
         return [
-            Target("COMMIT", f"topics/{directory}", spec, app, rows[topic], topic)
+            Target("COMMIT", f"topics/{directory}", replace(spec, comment=comment(topic)), app, rows[topic], topic)
             for topic, directory in self._directories().items()
         ]
 

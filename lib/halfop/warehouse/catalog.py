@@ -9,7 +9,7 @@ import logging
 import re
 from collections.abc import Iterable, Mapping
 from itertools import chain, count
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from py4j.protocol import Py4JJavaError
@@ -21,11 +21,17 @@ from halfop.settings import Settings
 from halfop.summary import Summary
 from halfop.warehouse.schema import table, table_names
 from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.topics import comment
 
 log = logging.getLogger("halfop.catalog")
 
 _OF_A_TOPIC = "real_topic"
 _LOCATION = re.compile(r"(?m)^Location: (.*)$")
+
+
+class _Table(NamedTuple):
+    directory: str
+    comment: str
 
 
 class Catalog:
@@ -64,18 +70,18 @@ class Catalog:
         failed = {
             f"{schema}.{name}": f"the name is taken by {place}; drop that table, or choose another catalog.schema"
             for name, place in known.items()
-            if _place(place) != _place(self._warehouse.files.qualified(self._warehouse.path(wanted[name])))
+            if _place(place) != _place(self._warehouse.files.qualified(self._warehouse.path(wanted[name].directory)))
         }
         for name in sorted(wanted.keys() - known.keys()):
             if problem := self._create(f"{schema}.{name}", wanted[name], summary):
                 failed[f"{schema}.{name}"] = problem
         return failed
 
-    def _wanted(self) -> dict[str, str]:
-        """Names and folders of all tables there may be."""
-        own = {name: name for name in table_names() if name != _OF_A_TOPIC}
+    def _wanted(self) -> dict[str, _Table]:
+        """All tables there may be, by name."""
+        own = {name: _Table(name, table(name).comment) for name in table_names() if name != _OF_A_TOPIC}
         topics = topic_names(self._warehouse.rows("topics_index"))
-        return own | {name: f"topics/{directory}" for name, directory in topics.items()}
+        return own | {name: _Table(f"topics/{r['directory']}", comment(r["topic"])) for name, r in topics.items()}
 
     def _known(self, schema: str, names: Iterable[str]) -> dict[str, str]:
         """Where those of the names lie that the schema has: one statement, however many tables there are."""
@@ -83,11 +89,12 @@ class Catalog:
         found = {row["tableName"]: _LOCATION.search(row["information"]) for row in rows}
         return {name: location[1] if location else "nowhere" for name, location in found.items()}
 
-    def _create(self, name: str, directory: str, summary: Summary) -> str | None:
-        """The error that there was."""
-        if self._warehouse.version(directory) == NO_TABLE:
+    def _create(self, name: str, wanted: _Table, summary: Summary) -> str | None:
+        """The error that there was. Delta would make a table where none is."""
+        if self._warehouse.version(wanted.directory) == NO_TABLE:
             return None
-        about = f"COMMENT {_literal(_comment(directory))} LOCATION {_literal(self._warehouse.path(directory))}"
+        path = self._warehouse.path(wanted.directory)
+        about = f"COMMENT {_literal(wanted.comment)} LOCATION {_literal(path)}"
         try:
             self._spark.sql(f"CREATE TABLE IF NOT EXISTS {_quoted(name)} USING delta {about}")
         except (PySparkException, Py4JJavaError) as error:
@@ -96,16 +103,16 @@ class Catalog:
         return None
 
 
-def topic_names(index: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """An identifier for the folder of every topic: metastores know letters, digits and _, and no case.
+def topic_names(index: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """The rows of topics_index by an identifier for each: metastores know letters, digits and _, and no case.
 
     In the order that topics came in, so that none changes later; where others have it, a number is added.
     """
-    names: dict[str, str] = {}
+    names: dict[str, Mapping[str, Any]] = {}
     for row in sorted(index, key=lambda row: (row["run_id"], row["topic"])):
         plain = "topic_" + re.sub("[^a-z0-9_]", "_", row["directory"].lower())
         name = next(n for n in chain([plain], (f"{plain}_{n}" for n in count(2))) if n not in names)
-        names[name] = row["directory"]
+        names[name] = row
     return names
 
 
@@ -116,10 +123,6 @@ def _refuse_forgetful(spark: SparkSession, schema: str) -> None:
             f"catalog.schema is {schema}, but this Spark's catalog is forgotten when the job ends. Give Spark one that "
             "stays: --conf spark.sql.catalogImplementation=hive (with a hive-site.xml), or a catalog of its own"
         )
-
-
-def _comment(directory: str) -> str:
-    return table(_OF_A_TOPIC if directory.startswith("topics/") else directory).comment
 
 
 def _quoted(name: str) -> str:

@@ -25,5 +25,10 @@ def directories(topics: Iterable[str], taken: Mapping[str, str]) -> dict[str, st
     return made
 
 
+def comment(topic: str) -> str:
+    """What a topic's table says of itself."""
+    return f"Committed messages of real topic {topic}"
+
+
 def _hashed(topic: str, plain: str) -> str:
     return f"{plain.lstrip('_')[: _LONGEST - 17]}.{hashlib.sha256(topic.encode()).hexdigest()[:16]}"
