@@ -13,7 +13,7 @@ from dying import COMMITS
 
 _ROOT = Path(__file__).parents[1]
 # For a handful of rows: compiling costs far more than interpreting, the JVM's bytecode as well as queries.
-_SPARK = {
+SPARK = {
     "spark.ui.enabled": "false",
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
@@ -23,7 +23,7 @@ _SPARK = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.driver.memory": "1g",
 }
-_OPTIONS = " ".join(["-XX:TieredStopAtLevel=1", *(f"-D{k}={v}" for k, v in _SPARK.items())])
+_OPTIONS = " ".join(["-XX:TieredStopAtLevel=1", *(f"-D{k}={v}" for k, v in SPARK.items())])
 _FAST = {"SPARK_SUBMIT_OPTS": _OPTIONS}
 _MOST_SECONDS = 600
 KILLED = -signal.SIGKILL
@@ -32,7 +32,7 @@ _DYING = ("./spark-submit.sh", "exec", "python", "tests/dying.py")
 
 def job(*command: str, **environment: str) -> subprocess.Popen[str]:
     """A job as a user starts it."""
-    options = [part for key, value in _SPARK.items() for part in ("--conf", f"{key}={value}")]
+    options = [part for key, value in SPARK.items() for part in ("--conf", f"{key}={value}")]
     return _started("./spark-submit.sh", *options, *command, **environment)
 
 
