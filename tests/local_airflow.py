@@ -35,6 +35,7 @@ class Airflow:
             "AIRFLOW_HOME": str(self.home),
             "AIRFLOW__CORE__DAGS_FOLDER": str(_ROOT / "dags"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
             "PATH": f"{_STATE / 'bin'}:{os.environ['PATH']}",
             **self.environment,
             **environment,
