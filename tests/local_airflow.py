@@ -9,8 +9,8 @@ import sqlite3
 import subprocess
 import sys
 import venv
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from shutil import copy
 from typing import Any
@@ -23,10 +23,9 @@ _INSTALL_SECONDS, _RUN_SECONDS = 1200, 900
 
 @dataclass(frozen=True)
 class Airflow:
-    """Its AIRFLOW_HOME, and what the environment has besides."""
+    """By its AIRFLOW_HOME."""
 
     home: Path
-    environment: Mapping[str, str] = field(default_factory=dict)
 
     def started(self, *command: str, given: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
         """A command of Airflow's environment, with nothing of ours that would hide what it needs to bring along."""
@@ -37,7 +36,6 @@ class Airflow:
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
             "PATH": f"{_STATE / 'bin'}:{os.environ['PATH']}",
-            **self.environment,
             **environment,
         }
         return subprocess.run(
