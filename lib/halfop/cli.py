@@ -118,7 +118,7 @@ class _Parser(argparse.ArgumentParser):
         return {o for parser in _with_subcommands(self) for action in parser._actions for o in action.option_strings}
 
 
-def _with_subcommands(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+def _with_subcommands(parser: _Parser) -> list[_Parser]:
     nested = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
     return [parser, *(p for action in nested for sub in action.choices.values() for p in _with_subcommands(sub))]
 
@@ -158,18 +158,19 @@ exit status, and stdout's last line, one JSON object:
   130  interrupted"""
 
 
-def _add_common(parser: argparse.ArgumentParser, depth: int) -> None:
+def _add_common(parser: _Parser, depth: int) -> None:
     # No defaults here: a subcommand's would overwrite what was given before its name.
     common = parser.add_argument_group("common options")
     add = partial(common.add_argument, default=argparse.SUPPRESS)
     add("--config", type=Path, metavar="FILE", help="settings in YAML; default conf/halfop.yaml")
-    add(
-        "--set",
-        dest=f"set {depth}",
-        action="append",
-        metavar="KEY=VALUE",
-        help="one setting, as rules.transaction_timeout=6s; repeatable",
-    )
+    if "--set" not in parser.options():  # a job may have a meaning of its own for it
+        add(
+            "--set",
+            dest=f"set {depth}",
+            action="append",
+            metavar="KEY=VALUE",
+            help="one setting, as rules.transaction_timeout=6s; repeatable",
+        )
     setting_option(common, "--warehouse", "warehouse", "URI")
     setting_option(common, "--wait", "lock.wait", "DURATION")
     add("-v", "--verbose", action="store_true", help="log more, and show a traceback where something fails")

@@ -1,0 +1,162 @@
+"""What has landed, as it would have come without the questions that were asked in those days.
+
+A broker's put-back copies are traces of its own questions, and so are its discards: both are left out, and what names a
+copy names the original instead. Answers are kept apart: in a replay they come when it has asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from halfop.rules import halves as h
+from halfop.rules import lineage
+from halfop.rules.lineage import KIN, kin
+from halfop.rules.words import HALF_KEY, QUEUE, RuleColumns
+from halfop.warehouse.schema import table
+from halfop.warehouse.tables import Warehouse
+
+_BULKY = ("body", "properties")
+_NOWHERE = -1
+
+
+@dataclass(frozen=True)
+class History:
+    """A warehouse's landing tables, read as they are now; `rules` tell which copies a broker made without asking.
+
+    What was stored before `since` is left out.
+    """
+
+    warehouse: Warehouse
+    rules: RuleColumns
+    since: datetime | None = None
+
+    @cached_property
+    def halves(self) -> DataFrame:
+        rows = self._since(self._landed.drop(*_BULKY))
+        return rows if self._copies is None else rows.join(self._copies, HALF_KEY, "left_anti")
+
+    def _since(self, rows: DataFrame) -> DataFrame:
+        return rows if self.since is None else rows.where(F.col("store_timestamp") >= F.lit(self.since))
+
+    @cached_property
+    def ops(self) -> DataFrame:
+        """Ops that say what their producers said unasked."""
+        return self._since(self._ops.where(~_is_answer()))
+
+    @cached_property
+    def answers(self) -> DataFrame:
+        """Ops that answer a question: `delay` after it, and not in answer to those up to `silent_until`."""
+        rows = self._since(self._ops.where(_is_answer()))
+        asked = self._asked.groupBy(HALF_KEY).agg(F.sort_array(F.collect_set("asked_at")).alias("asked"))
+        asked = asked.withColumnRenamed("queue_offset", "half_offset")
+        before = F.filter("asked", lambda at: at < F.col("store_timestamp"))
+        rows = rows.join(asked, [*QUEUE, "half_offset"], "left").withColumn("asked", before)
+        times = {"question": F.try_element_at("asked", F.lit(-1)), "silent_until": F.try_element_at("asked", F.lit(-2))}
+        rows = rows.withColumns(times)
+        delay = F.unix_micros("store_timestamp") - F.unix_micros("question")
+        return rows.withColumn("delay", delay).drop("asked", "question")
+
+    @cached_property
+    def finals(self) -> DataFrame:
+        """Final messages, but for those that would tell an answer before it is given."""
+        rows = self._since(self.warehouse.read("final_messages"))
+        if self._copies is not None:
+            of_copy = self._copies.select("broker_name", *_renamed(commit_log_offset="prepared_transaction_offset"))
+            rows = _moved(rows, of_copy, "prepared_transaction_offset", "log_offset")
+        answered = self.answers.select(*QUEUE, F.col("half_offset").alias("queue_offset"))
+        told = self.halves.join(answered, HALF_KEY, "left_semi")
+        told = told.select("broker_name", *_renamed(commit_log_offset="prepared_transaction_offset"))
+        return rows.join(told, told.columns, "left_anti").select(table("final_messages").names)
+
+    @cached_property
+    def resumes(self) -> DataFrame:
+        rows = self.warehouse.read("resumes")
+        if self._copies is not None:
+            rows = _moved(rows, self._copies.select(*HALF_KEY, "offset"), "queue_offset", "offset")
+        return rows.select(table("resumes").names)
+
+    # ---- copies ----
+
+    @cached_property
+    def _landed(self) -> DataFrame:
+        return self.warehouse.read("half_messages")
+
+    @cached_property
+    def _copies(self) -> DataFrame | None:
+        """Each put-back copy: its half key, when it was asked about, and the original's `offset` and `log_offset`.
+
+        Of a message whose original has not landed the first copy stands for it.
+        """
+        halves = h.landed(self._landed, self.rules).withColumn(KIN, kin())
+        kins = halves.where("marked").select(KIN).distinct()
+        if kins.isEmpty():
+            return None
+        rows = h.one_per_key(halves.join(kins, KIN, "left_semi").drop(KIN))
+        nothing_gone = kins.select(KIN, F.lit(None).cast("timestamp").alias("gone_at")).limit(0)
+        grouped = lineage.transactions(rows, nothing_gone).withColumn("original", F.element_at("members", 1))
+        copy = F.explode(F.slice("members", F.lit(2), F.size("members"))).alias("copy")
+        columns = [*_of("copy", *HALF_KEY, "commit_log_offset", asked_at="last_checked_at")]
+        columns += _of("original", offset="queue_offset", log_offset="commit_log_offset")
+        return grouped.select("original", copy).select(columns).localCheckpoint()
+
+    @cached_property
+    def _ops(self) -> DataFrame:
+        """All ops; those that name a copy name its original. Only a question told a producer of the copy."""
+        rows = self.warehouse.read("op_messages")
+        if self._copies is None:
+            return rows
+        named = _renamed(queue_offset="half_offset", commit_log_offset="copy_log_offset")
+        copies = self._copies.select(*QUEUE, "offset", "log_offset", *named)
+        found = rows.join(copies, [*QUEUE, "half_offset"], "left")
+        is_copy = F.col("offset").isNotNull()
+        moved = {
+            "from_check": F.coalesce("from_check", F.when(is_copy, True)),
+            "tran_state_table_offset": _header("tran_state_table_offset", "half_offset", "offset"),
+            "commit_log_offset": _header("commit_log_offset", "copy_log_offset", "log_offset"),
+            "half_offset": F.coalesce("offset", "half_offset"),
+        }
+        return found.withColumns(moved).select(rows.columns)
+
+    # ---- questions ----
+
+    @cached_property
+    def _asked(self) -> DataFrame:
+        """Every question that is known of, under the original's key: halfop's own, and those that copies tell of."""
+        decisions = self.warehouse.read("decisions").where("decision = 'CHECK'")
+        own = decisions.select(*HALF_KEY, F.col("decided_at").alias("asked_at"))
+        if self._copies is None:
+            return own
+        own = _moved(own, self._copies.select(*HALF_KEY, "offset"), "queue_offset", "offset")
+        of_brokers = self._copies.where("asked_at IS NOT NULL")
+        of_brokers = of_brokers.select(*QUEUE, "asked_at", *_renamed(offset="queue_offset"))
+        return own.unionByName(of_brokers)
+
+
+def _is_answer() -> Column:
+    return F.coalesce("from_check", F.lit(False)) & F.col("half_offset").isNotNull()
+
+
+def _of(struct: str, *names: str, **renamed: str) -> list[Column]:
+    fields = {name: name for name in names} | renamed
+    return [F.col(struct)[field].alias(name) for name, field in fields.items()]
+
+
+def _renamed(**names: str) -> list[Column]:
+    return [F.col(name).alias(new) for name, new in names.items()]
+
+
+def _moved(rows: DataFrame, copies: DataFrame, column: str, original: str) -> DataFrame:
+    """With the original's value in the column where it is a copy's."""
+    keys = [name for name in copies.columns if name != original]
+    return rows.join(copies, keys, "left").withColumn(column, F.coalesce(original, column)).drop(original)
+
+
+def _header(given: str, of_copy: str, of_original: str) -> Column:
+    """A header's value that is right of the copy is right of the original; one that is wrong stays wrong."""
+    moved = F.when(F.col(given) == F.col(of_copy), F.col(of_original)).otherwise(_NOWHERE)
+    return F.when(F.col("offset").isNull() | F.col(given).isNull(), F.col(given)).otherwise(moved)

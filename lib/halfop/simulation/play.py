@@ -1,0 +1,76 @@
+"""One variant's runs over a replayed history."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+
+from halfop.runs.inputs import pinned
+from halfop.runs.plan import Plan
+from halfop.runs.record import INPUTS, Run
+from halfop.settings import RuleSettings, Settings
+from halfop.simulation.outcome import Outcome, Point, outcome
+from halfop.simulation.replay import Replay
+from halfop.warehouse.tables import NO_TABLE
+
+log = logging.getLogger("halfop.simulate")
+
+_TELLS_AFTER = 10.0  # seconds
+
+
+class Play:
+    """Runs as `reconcile` makes them, but for what a run writes besides its decisions."""
+
+    def __init__(self, name: str, rules: RuleSettings, replay: Replay) -> None:
+        self._name, self._replay = name, replay
+        self._settings = Settings(rules=rules.model_copy(update={"ask": True}))
+        self._schedule = replay.landed.schedule
+        self._pins = dict.fromkeys(INPUTS, NO_TABLE)
+        self._run_id = 0
+        self._points: list[Point] = []
+
+    def outcome(self) -> Outcome:
+        """Every run of the schedule that may find something, and what came out."""
+        self._replay.make("decisions")
+        told = time.monotonic()
+        for step in self._schedule.steps:
+            if self._replay.lands(step) or self._open:
+                self._step(step)
+            if time.monotonic() - told > _TELLS_AFTER:
+                told = time.monotonic()
+                log.info("%s: %d of %d steps", self._name, step, len(self._schedule.instants))
+        last_run = self._run_id
+        if any(point.discards for point in self._points):
+            self._hear_all()
+        return outcome(self._name, self._settings.rules, self._replay, self._points, last_run)
+
+    @property
+    def _open(self) -> bool:
+        return bool(self._points) and self._points[-1].carried > 0
+
+    def _step(self, step: int) -> None:
+        now = self._schedule.at(step)
+        counts = self._run(step)
+        self._points.append(Point.of(now, counts))
+        if self._replay.landed.any_answers and self._points[-1].checks:
+            mine = (F.col("run_id") == self._run_id) & (F.col("decision") == "CHECK")
+            self._replay.release(self._replay.read("decisions").where(mine), now, step)
+
+    def _hear_all(self) -> None:
+        """A run after the last one, to which all is told that history knows."""
+        self._replay.release_all()
+        self._run(self._schedule.beyond)
+
+    def _run(self, step: int) -> list[Row]:
+        self._run_id += 1
+        pins, before = self._replay.pins(step), self._pins
+        now = self._schedule.at(min(step, len(self._schedule.instants)))
+        run = Run(self._run_id, now, pins, before, self._settings)
+        with pinned(self._replay, run) as inputs:
+            Plan(inputs).commit()
+        self._pins = pins
+        decided = self._replay.read("decisions").where(F.col("run_id") == self._run_id)
+        return decided.groupBy("decision").agg(F.count("*").alias("rows")).collect()

@@ -1,0 +1,127 @@
+"""What other settings would have done over what has landed: the rules' own code, run after run on a moving clock.
+
+Nothing is written but to a scratch folder in the warehouse, which is removed at the end.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from halfop.errors import UsageError
+from halfop.rules.words import RuleColumns
+from halfop.runs.record import wall_clock
+from halfop.settings import RuleSettings, duration_text
+from halfop.simulation.history import History
+from halfop.simulation.outcome import Outcome
+from halfop.simulation.play import Play
+from halfop.simulation.replay import Replay, land
+from halfop.simulation.schedule import EPOCH, Schedule, regular, widened
+from halfop.warehouse.tables import Warehouse
+
+log = logging.getLogger("halfop.simulate")
+
+FOLDER = "_simulation"
+MOST_STEPS = 500
+_SHORTEST = timedelta(seconds=1)
+_AT_ONCE = 2
+# A step has few rows: compiling its queries would cost more than it gives.
+_FEW_ROWS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
+@dataclass(frozen=True)
+class Span:
+    """Which part of history is played, and how often a run takes place; None: all of it, the check interval."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    every: timedelta | None = None
+    most_steps: int = MOST_STEPS
+
+    def wanted(self, baseline: RuleSettings) -> timedelta:
+        """The time between two runs, if there are not too many."""
+        return self.every or max(baseline.transaction_check_interval, _SHORTEST)
+
+
+def simulate(
+    warehouse: Warehouse,
+    variants: Mapping[str, RuleSettings],
+    span: Span | None = None,
+    schedule: Schedule | None = None,
+) -> list[Outcome]:
+    """Play one history under each variant of the rules; the outcomes in their order, none where nothing has landed.
+
+    The schedule is the span's unless another is given. halfop asks in every variant, whatever `rules.ask` says.
+    """
+    span, baseline = span or Span(), next(iter(variants.values()))
+    schedule = schedule or scheduled(warehouse, span, baseline)
+    if schedule is None:
+        return []
+    history = History(warehouse, RuleColumns(baseline, wall_clock()), span.since)
+    log.info("%d runs up to %s for each variant", len(schedule.instants), schedule.instants[-1].isoformat())
+    with _scratch(warehouse) as root, _few_rows(warehouse.spark), ThreadPoolExecutor(_AT_ONCE) as pool:
+        landed = land(history, warehouse.rows("landing_progress"), schedule, f"{root}/landed")
+        replays = [Replay(warehouse.spark, f"{root}/{n}", landed=landed) for n in range(len(variants))]
+        return list(pool.map(lambda play: play.outcome(), map(Play, variants, variants.values(), replays)))
+
+
+def scheduled(warehouse: Warehouse, span: Span, baseline: RuleSettings) -> Schedule | None:
+    """The runs of a span; None where nothing has landed.
+
+    More than its `most_steps` are spread, or refused where it says how often.
+    """
+    bounds = _bounds(warehouse)
+    if bounds is None:
+        return None
+    since, until = span.since or bounds[0], span.until or bounds[1]
+    if since >= until:
+        raise UsageError(f"nothing lies between {since.isoformat()} and {until.isoformat()}: other --from or --to?")
+    every = span.wanted(baseline)
+    spread = widened(since, until, every, span.most_steps)
+    if spread > every and span.every:
+        raise UsageError(
+            f"a run every {duration_text(every)} from {since.isoformat()} to {until.isoformat()} makes more than "
+            f"{span.most_steps} runs: give --every {duration_text(spread)}, a shorter --from and --to, or --max-steps"
+        )
+    return regular(since, until, spread)
+
+
+def _bounds(warehouse: Warehouse) -> tuple[datetime, datetime] | None:
+    """From the first half message until the time that all is known of, or else the last row."""
+    stored = [F.unix_micros(each("store_timestamp")).alias(name) for name, each in (("low", F.min), ("high", F.max))]
+    halves, ops = (warehouse.read(name).agg(*stored).collect()[0] for name in ("half_messages", "op_messages"))
+    if halves["low"] is None:
+        return None
+    known = [row["known_until"] for row in warehouse.rows("landing_progress") if row["known_until"] is not None]
+    last = EPOCH + timedelta(microseconds=max(halves["high"], ops["high"] or 0))
+    return EPOCH + timedelta(microseconds=halves["low"] - 1), max(known, default=last)
+
+
+@contextmanager
+def _scratch(warehouse: Warehouse) -> Iterator[str]:
+    """A folder beside the tables."""
+    root = warehouse.path(f"{FOLDER}/{uuid.uuid4()}")
+    try:
+        yield root
+    finally:
+        warehouse.files.remove(root)
+
+
+@contextmanager
+def _few_rows(spark: SparkSession) -> Iterator[None]:
+    before = {key: str(spark.conf.get(key)) for key in _FEW_ROWS}
+    for key, value in _FEW_ROWS.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            spark.conf.set(key, value)
