@@ -30,7 +30,8 @@ jobs() {
 usage() {
     cat <<'TEXT'
 usage: ./spark-submit.sh [spark-submit options] JOB [job options]   run a job; JOB --help tells its options
-       ./spark-submit.sh setup [--dev]     only set up (--dev: the tools of tests/run too)
+       ./spark-submit.sh lab [ARG…]        notebooks/ in JupyterLab, installed on first use
+       ./spark-submit.sh setup [--dev|--notebooks]   only set up (--dev: the tools of tests/run too; or what lab needs)
        ./spark-submit.sh exec CMD [ARG…]   run CMD as a job is run: lib/ importable, Delta in every new session
        ./spark-submit.sh pack [FILE]       archive the Python environment for executors and cluster-mode drivers; use:
                                            --archives halfop-env.tar.gz#env --conf spark.pyspark.python=./env/bin/python
@@ -52,7 +53,7 @@ built() { cmp -s "$home/$log_store" "$state/jars/$(basename "$log_store")"; }
 
 ready() {
     made runtime venv/runtime.lock && [ -x "$venv/bin/python" ] && made jars jars/jars.lock && built &&
-        { [ -z "$1" ] || made dev venv/dev.lock; } &&
+        { [ -z "$1" ] || made "$1" "venv/$1.lock"; } &&
         { [ "$java" != "$pypi_java" ] || made java java/java.lock; }
 }
 
@@ -109,6 +110,7 @@ make_venv() { # Debian's Python may lack ensurepip; its own pip can fill the env
 
 install_runtime() { pip_install -r "$home/requirements/runtime.lock" && cp "$home/requirements/runtime.lock" "$venv/"; }
 install_dev() { pip_install -r "$home/requirements/dev.lock" && cp "$home/requirements/dev.lock" "$venv/"; }
+install_notebooks() { pip_install -r "$home/requirements/notebooks.lock" && cp "$home/requirements/notebooks.lock" "$venv/"; }
 install_java() {
     rm -rf "$state/java"
     pip_install --no-deps --target "$state/java" -r "$home/requirements/java.lock" &&
@@ -121,7 +123,7 @@ trust_system() {
 install_jars() { "$venv/bin/python" "$home/tools/fetch_jars.py" "$java" "$home/requirements/jars.lock" "$state/jars"; }
 build_jar() { "$venv/bin/python" "$home/tools/build_jar.py" "$java" "$state/jars" && cp "$home/$log_store" "$state/jars/"; }
 
-setup() { # setup [--dev]
+setup() { # setup [dev|notebooks]
     find_java
     ready "${1:-}" && return
     mkdir -p "$state/tmp"
@@ -144,7 +146,10 @@ setup() { # setup [--dev]
         trust_system
         made jars jars/jars.lock || step "fetching Delta's jars" install_jars
         built || step "compiling the log store for S3" build_jar
-        [ -z "${1:-}" ] || made dev venv/dev.lock || step "installing the development tools" install_dev
+        case ${1:-} in
+            dev) made dev venv/dev.lock || step "installing the development tools" install_dev ;;
+            notebooks) made notebooks venv/notebooks.lock || step "installing JupyterLab" install_notebooks ;;
+        esac
         rm -rf "$state/tmp"
     ) 9>"$state/lock"
 }
@@ -264,7 +269,11 @@ run_in_environment() {
 
 case ${1:-} in
     setup)
-        case ${*:2} in '' | --dev) setup "${2:-}" ;; *) refuse "setup takes --dev or nothing" ;; esac ;;
+        case ${*:2} in
+            '' | --dev | --notebooks) option=${2:-}; setup "${option#--}" ;;
+            *) refuse "setup takes --dev, --notebooks or nothing" ;;
+        esac ;;
+    lab) setup notebooks; run_in_environment jupyter lab "$home/notebooks" "${@:2}" ;;
     exec) [ $# -ge 2 ] || refuse "exec needs a command"; shift; run_in_environment "$@" ;;
     pack) setup; exec "$venv/bin/python" -I "$home/tools/pack_env.py" "${2:-halfop-env.tar.gz}" ;;
     *) main "$@" ;;

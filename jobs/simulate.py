@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from halfop.cli import Context, Job, duration, instant, positive_int, run_job
+from halfop.errors import HalfopError
 from halfop.settings import duration_text
+from halfop.simulation.schedule import Schedule
 from halfop.simulation.simulate import MOST_STEPS, Span, scheduled, simulate
 from halfop.simulation.variants import variants
 from halfop.summary import Summary
-from halfop.views.what_if import figures, text
+from halfop.views.units import instant as instant_text
+from halfop.views.what_if import figures, html, text
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
 
@@ -40,6 +44,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="the last run's instant; default: up to where all is known",
     )
     most = f"no more runs of a variant than this; default {MOST_STEPS}"
+    add("--out", type=Path, metavar="FILE.html", help="write a page with plots, too")
     add("--max-steps", type=positive_int, default=MOST_STEPS, metavar="N", help=most)
 
 
@@ -62,8 +67,23 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
         )
     if not settings.rules.ask:
         summary.notes.append("rules.ask is false: the broker asks. Here halfop asks in its place")
+    if args.out:
+        _write(args.out, html(outcomes, _about(warehouse.root, schedule)))
     print(text(outcomes), end="")
     return summary
+
+
+def _about(root: str, schedule: Schedule) -> list[tuple[str, str]]:
+    first, last = instant_text(schedule.instants[0]), instant_text(schedule.instants[-1])
+    every = duration_text(schedule.every) if schedule.every else ""
+    return [("warehouse", root), ("first run", first), ("last run", last), ("every", every)]
+
+
+def _write(file: Path, page: str) -> None:
+    try:
+        file.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise HalfopError(f"--out {file}: {error.strerror}; give a file in a folder that can be written") from error
 
 
 JOB = Job(

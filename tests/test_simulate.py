@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import fleet as f
 import model as m
 import pytest
 import rows as r
+from chispa import assert_df_equality
+from halfop.rules.words import RuleColumns
 from halfop.settings import RuleSettings
+from halfop.simulation.history import History
 from halfop.simulation.outcome import Outcome
+from halfop.simulation.play import Play
+from halfop.simulation.replay import Replay, land
+from halfop.simulation.schedule import Schedule
 from halfop.simulation.simulate import FOLDER, Span, simulate
 from halfop.warehouse.tables import Warehouse
+from hypothesis import strategies as st
 from pyspark.sql import SparkSession
-from strategies import op_rows
+from strategies import OUTCOMES, START, Charter, Land, Run, all_ops, op_rows, play, pools
+from strategies import History as Told
 
-START = 1_750_000_000_000
 SECOND = 1_000
 QUEUE = ("b", 0)
 RULES = m.Settings()
@@ -52,6 +61,10 @@ def landed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> War
     return warehouse
 
 
+def at_instant(seconds: float) -> Any:
+    return r.instant(at(seconds))
+
+
 def rules(**changed: Any) -> RuleSettings:
     return r.settings(RULES).rules.model_copy(update=changed)
 
@@ -74,3 +87,91 @@ def test_every_figure_of_a_small_history_is_known(landed: Warehouse) -> None:
     assert figures(once) == (4, 1, 2, 1, 3, 0, 0)
     assert [each.name for each in (now, patient, once)] == list(variants)
     assert not any(Path(landed.path(FOLDER)).iterdir()), "nothing is left of it"
+
+
+def test_a_brokers_own_questions_are_left_out(warehouse: Warehouse) -> None:
+    """It asked about 0 at 30 s and 60 s and got the second answer; 3 it gave up; of 5 a copy's delivery is known."""
+
+    def copy(of: int, offset: int, stored: float, times: int) -> m.Half:
+        return half(offset, 1, uniq_key=f"k{of}", store=at(stored), check_times=str(times))
+
+    halves = [
+        half(0, 1),
+        copy(0, 1, 30, 1),
+        copy(0, 2, 60, 2),
+        half(3, 1),
+        copy(3, 4, 30, 1),
+        half(5, 1),
+        copy(5, 6, 20, 1),
+    ]
+    finals = [m.Final("b", 200, "T", 1, 0, "k0", at(62)), m.Final("b", 600, "T", 1, 1, "k5", at(21))]
+    discards = [m.BrokerDiscard("b", 0, 0, "k3", "g", at(1), 1, at(40))]
+    r.land(warehouse, halves, op(2, 62), at(100), {QUEUE: at(100)}, finals=finals, discards=discards)
+    calm = rules(transaction_check_interval=timedelta(seconds=30))
+    (found,) = simulate(warehouse, {"now": calm}, Span(until=at_instant(100), every=timedelta(seconds=10)))
+    assert figures(found) == (2 + 4 + 1, 1, 0, 0, 2, 0, 1)
+    assert (found.commit_p50, found.commit_p99) == pytest.approx((39, 48.8))
+
+
+# ---- the very settings and instants ----
+
+PROPERTY = m.Settings(
+    6_000, check_max=2, check_interval=20_000, file_reserved_time=3_600_000, groups={"g2": m.Override(1_000)}
+)
+INSTANTS = [
+    START + n
+    for n in (-1_000_000, 0, 6_001, 7_000, 12_000, 26_000, 32_500, 60_000, 66_001, 90_000, 1_100_000, 1_130_000)
+]
+
+
+@st.composite
+def in_time(draw: st.DrawFn) -> Told:
+    """Rows that land with the first run after they were stored, and whose op logs are known until then."""
+    pool = draw(pools(PROPERTY))
+    ends = {each.key: draw(st.sampled_from(OUTCOMES)) for each in pool}
+    ops = [replace(each, from_check=each.from_check and None) for each in draw(all_ops(PROPERTY, pool, ends, True))]
+    listed = {(each.broker, each.queue) for each in pool if draw(st.booleans())}
+    steps: list[Land | Run] = []
+    for before, now in zip([0, *INSTANTS], INSTANTS, strict=False):
+        halves = tuple(each for each in pool if before < each.store <= now)
+        said = tuple(each for each in ops if before < each.store <= now)
+        steps += [Land(halves, said, now, dict.fromkeys(listed, now)), Run(now)]
+    return Told(PROPERTY, tuple(steps))
+
+
+def with_answers(ship: f.Ship) -> Told:
+    """Every other op that came after a question answers it."""
+    asked: dict[m.Key, int] = {}
+    for now, decisions in zip(INSTANTS, ship.played.runs, strict=True):
+        for each in decisions:
+            if each.decision == "CHECK":
+                asked.setdefault(each.key, now)
+
+    def answer(op: m.Op) -> m.Op:
+        since = asked.get((op.broker, op.queue, op.half_offset if op.half_offset is not None else -1))
+        answers = op.from_check is None and since is not None and since < op.store and op.offset % 2 == 0
+        return replace(op, from_check=True) if answers else op
+
+    steps = [
+        replace(step, ops=tuple(map(answer, step.ops))) if isinstance(step, Land) else step
+        for step in ship.history.steps
+    ]
+    return replace(ship.history, steps=tuple(steps))
+
+
+@pytest.mark.slow
+def test_the_very_settings_and_instants_decide_what_the_runs_decided(warehouse: Warehouse, tmp_path: Path) -> None:
+    asking = f.fleet(f.generated(in_time(), 40, 1))
+    told = [with_answers(ship) for ship in asking]
+    ships = [f.Ship(ship.prefix, history, play(history)) for ship, history in zip(asking, told, strict=True)]
+    f.sail(warehouse, Charter(PROPERTY, (), 0), ships)
+    settings = r.settings(PROPERTY).rules
+    schedule = Schedule([r.instant(now) for now in INSTANTS])
+    history = History(warehouse, RuleColumns(settings, schedule.instants[-1]))
+    assert history.answers.count() > 10
+    landed = land(history, warehouse.rows("landing_progress"), schedule, f"{tmp_path}/landed")
+    replay = Replay(warehouse.spark, f"{tmp_path}/played", landed=landed)
+    Play("now", settings, replay).play()
+    real, played = (each.read("decisions").drop("run_id") for each in (warehouse, replay))
+    assert {row["decision"] for row in real.select("decision").distinct().collect()} >= {"CHECK", "DISCARD", "EARLY_OP"}
+    assert_df_equality(played, real, ignore_row_order=True, ignore_nullable=True)

@@ -66,7 +66,8 @@ class History:
         """Final messages, but for those that would tell an answer before it is given."""
         rows = self._since(self.warehouse.read("final_messages"))
         if self._copies is not None:
-            of_copy = self._copies.select("broker_name", *_renamed(commit_log_offset="prepared_transaction_offset"))
+            place = _renamed(commit_log_offset="prepared_transaction_offset")
+            of_copy = self._copies.select("broker_name", *place, "log_offset")
             rows = _moved(rows, of_copy, "prepared_transaction_offset", "log_offset")
         answered = self.answers.select(*QUEUE, F.col("half_offset").alias("queue_offset"))
         told = self.halves.join(answered, HALF_KEY, "left_semi")

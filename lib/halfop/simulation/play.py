@@ -33,7 +33,15 @@ class Play:
         self._points: list[Point] = []
 
     def outcome(self) -> Outcome:
-        """Every run of the schedule that may find something, and what came out."""
+        """What came out of all runs."""
+        self.play()
+        last_run = self._run_id
+        if any(point.discards for point in self._points):
+            self._hear_all()
+        return outcome(self._name, self._settings.rules, self._replay, self._points, last_run)
+
+    def play(self) -> None:
+        """Every run of the schedule that may find something."""
         self._replay.make("decisions")
         told = time.monotonic()
         for step in self._schedule.steps:
@@ -41,11 +49,7 @@ class Play:
                 self._step(step)
             if time.monotonic() - told > _TELLS_AFTER:
                 told = time.monotonic()
-                log.info("%s: %d of %d steps", self._name, step, len(self._schedule.instants))
-        last_run = self._run_id
-        if any(point.discards for point in self._points):
-            self._hear_all()
-        return outcome(self._name, self._settings.rules, self._replay, self._points, last_run)
+                log.info("%s: %d of %d runs", self._name, step, len(self._schedule.instants))
 
     @property
     def _open(self) -> bool:

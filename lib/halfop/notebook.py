@@ -1,0 +1,33 @@
+"""For notebooks: a session, a warehouse, and its tables as views for SQL."""
+
+from __future__ import annotations
+
+from halfop.errors import HalfopError
+from halfop.settings import load_settings
+from halfop.warehouse.schema import table_names
+from halfop.warehouse.session import spark_session
+from halfop.warehouse.tables import NO_TABLE, Warehouse
+
+# A query at the end of a cell shows its rows.
+_SHOWN = {"spark.sql.repl.eagerEval.enabled": "true", "spark.sql.repl.eagerEval.truncate": "80"}
+
+
+def open_warehouse(root: str | None = None) -> Warehouse:
+    """The named warehouse, else the configured one, or the demo's below it while it is empty; tables become views."""
+    settings = load_settings(None, [] if root is None else [f"warehouse={root}"])
+    spark = spark_session("notebook", **_SHOWN)
+    places = [settings.warehouse_root] + ([f"{settings.warehouse_root}/demo"] if root is None else [])
+    for warehouse in (Warehouse(spark, place) for place in places):
+        if warehouse.version("decisions") != NO_TABLE:
+            _make_views(warehouse)
+            return warehouse
+    raise HalfopError(
+        f"no run has decided anything in {places[0]} yet: ./spark-submit.sh demo makes a warehouse to look at, "
+        "open_warehouse('/path/or/uri') opens another"
+    )
+
+
+def _make_views(warehouse: Warehouse) -> None:
+    for name in table_names():
+        if warehouse.version(name) != NO_TABLE:
+            warehouse.read(name).createOrReplaceTempView(name)
