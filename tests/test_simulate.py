@@ -12,6 +12,7 @@ import model as m
 import pytest
 import rows as r
 from chispa import assert_df_equality
+from halfop.errors import UsageError
 from halfop.rules.words import RuleColumns
 from halfop.settings import RuleSettings
 from halfop.simulation.history import History
@@ -19,7 +20,7 @@ from halfop.simulation.outcome import Outcome
 from halfop.simulation.play import Play
 from halfop.simulation.replay import Replay, land
 from halfop.simulation.schedule import Schedule
-from halfop.simulation.simulate import FOLDER, Span, simulate
+from halfop.simulation.simulate import FOLDER, Span, scheduled, simulate
 from halfop.warehouse.tables import Warehouse
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -87,6 +88,17 @@ def test_every_figure_of_a_small_history_is_known(landed: Warehouse) -> None:
     assert figures(once) == (4, 1, 2, 1, 3, 0, 0)
     assert [each.name for each in (now, patient, once)] == list(variants)
     assert not any(Path(landed.path(FOLDER)).iterdir()), "nothing is left of it"
+
+
+def test_too_many_runs_are_spread_or_refused(landed: Warehouse) -> None:
+    spread = scheduled(landed, Span(most_steps=2), rules(transaction_check_interval=timedelta(seconds=10)))
+    assert spread is not None
+    assert spread.every == timedelta(seconds=50)
+    assert spread.instants == [at_instant(50), at_instant(100)]
+    with pytest.raises(UsageError, match="give --every 50s, a shorter --from and --to, or --max-steps"):
+        scheduled(landed, Span(every=timedelta(seconds=10), most_steps=2), rules())
+    with pytest.raises(UsageError, match="nothing lies between"):
+        scheduled(landed, Span(since=at_instant(200)), rules())
 
 
 def test_a_brokers_own_questions_are_left_out(warehouse: Warehouse) -> None:

@@ -61,7 +61,7 @@ class Play:
         self._points.append(Point.of(now, counts))
         if self._replay.landed.any_answers and self._points[-1].checks:
             mine = (F.col("run_id") == self._run_id) & (F.col("decision") == "CHECK")
-            self._replay.release(self._replay.read("decisions").where(mine), now, step)
+            self._replay.release(self._replay.read("decisions").where(mine), now)
 
     def _hear_all(self) -> None:
         """A run after the last one, to which all is told that history knows."""

@@ -36,11 +36,11 @@ _COMES_AT = {
 class Landed:
     """A history's rows by the step in which they come in, in a scratch folder that all variants share.
 
-    `answers` have no step: theirs depends on when the replay asks.
+    `counts`: how many rows each step brings. `answers` have no step: theirs depends on when the replay asks.
     """
 
     frames: Mapping[str, DataFrame]
-    steps: Mapping[str, Sequence[int]]
+    counts: Mapping[str, Mapping[int, int]]
     spans: Mapping[tuple[str, int], Sequence[tuple[int, int, int]]]
     progress: Sequence[Mapping[str, Any]]
     schedule: Schedule
@@ -49,11 +49,16 @@ class Landed:
 
     def lands(self, step: int) -> bool:
         """Whether anything comes in."""
-        return any(step in steps for steps in self.steps.values())
+        return any(step in counts for counts in self.counts.values())
+
+    @property
+    def most_rows(self) -> int:
+        """The most rows of a table that one step brings."""
+        return max((rows for counts in self.counts.values() for rows in counts.values()), default=0)
 
     def version(self, name: str, step: int) -> int:
         """The last step by then that brought rows of the table."""
-        return max((s for s in self.steps.get(name, ()) if s <= step), default=NO_TABLE)
+        return max((s for s in self.counts.get(name, ()) if s <= step), default=NO_TABLE)
 
     def rows(self, name: str, before: int, upto: int) -> DataFrame:
         step: Column = F.col(STEP)
@@ -83,8 +88,8 @@ def land(history: History, progress: Sequence[Mapping[str, Any]], schedule: Sche
     spans: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
     for row in offsets.agg(F.min("queue_offset").alias("low"), F.max("queue_offset").alias("high")).collect():
         spans[row["broker_name"], row["queue_id"]].append((row[STEP], row["low"], row["high"]))
-    steps = {name: sorted(row[STEP] for row in rows.select(STEP).distinct().collect()) for name, rows in frames.items()}
-    return Landed(frames, steps, spans, progress, schedule, answers, not answers.isEmpty())
+    counts = {name: _counts(rows) for name, rows in frames.items()}
+    return Landed(frames, counts, spans, progress, schedule, answers, not answers.isEmpty())
 
 
 _SOURCES = {"half_messages": "halves", _OPS: "ops", "final_messages": "finals", "resumes": "resumes"}
@@ -95,6 +100,10 @@ def _staged(rows: DataFrame, schedule: Schedule, comes_at: str, path: str) -> Da
     numbered = numbered.drop("moment").repartition(STEP)
     numbered.write.partitionBy(STEP).parquet(path)
     return _read(numbered, path)
+
+
+def _counts(rows: DataFrame) -> dict[int, int]:
+    return {row[STEP]: row["rows"] for row in rows.groupBy(STEP).agg(F.count("*").alias("rows")).collect()}
 
 
 def _kept(rows: DataFrame, path: str) -> DataFrame:
@@ -146,7 +155,7 @@ class Replay(Warehouse):
 
     # ---- answers ----
 
-    def release(self, asked: DataFrame, now: datetime, step: int) -> None:
+    def release(self, asked: DataFrame, now: datetime) -> None:
         """Give the answers to the questions of a run: each as long after it as in history, else before the next run."""
         asked = asked.select(*QUEUE, F.col("queue_offset").alias("half_offset"))
         due = self.landed.answers.join(asked, asked.columns, "left_semi")

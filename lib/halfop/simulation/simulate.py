@@ -33,8 +33,7 @@ FOLDER = "_simulation"
 MOST_STEPS = 500
 _SHORTEST = timedelta(seconds=1)
 _AT_ONCE = 2
-# A step has few rows: compiling its queries would cost more than it gives.
-_FEW_ROWS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+_FEW_ROWS = 100_000
 
 
 @dataclass(frozen=True)
@@ -67,10 +66,13 @@ def simulate(
         return []
     history = History(warehouse, RuleColumns(baseline, wall_clock()), span.since)
     log.info("%d runs up to %s for each variant", len(schedule.instants), schedule.instants[-1].isoformat())
-    with _scratch(warehouse) as root, _few_rows(warehouse.spark), ThreadPoolExecutor(_AT_ONCE) as pool:
+    spark = warehouse.spark
+    with _scratch(warehouse) as root:
         landed = land(history, warehouse.rows("landing_progress"), schedule, f"{root}/landed")
-        replays = [Replay(warehouse.spark, f"{root}/{n}", landed=landed) for n in range(len(variants))]
-        return list(pool.map(lambda play: play.outcome(), map(Play, variants, variants.values(), replays)))
+        replays = [Replay(spark, f"{root}/{n}", landed=landed) for n in range(len(variants))]
+        plays = list(map(Play, variants, variants.values(), replays))
+        with _interpreted(spark, landed.most_rows < _FEW_ROWS), ThreadPoolExecutor(_AT_ONCE) as pool:
+            return list(pool.map(Play.outcome, plays))
 
 
 def scheduled(warehouse: Warehouse, span: Span, baseline: RuleSettings) -> Schedule | None:
@@ -116,11 +118,15 @@ def _scratch(warehouse: Warehouse) -> Iterator[str]:
 
 
 @contextmanager
-def _few_rows(spark: SparkSession) -> Iterator[None]:
-    before = {key: str(spark.conf.get(key)) for key in _FEW_ROWS}
-    for key, value in _FEW_ROWS.items():
-        spark.conf.set(key, value)
+def _interpreted(spark: SparkSession, wanted: bool) -> Iterator[None]:
+    """Few rows a run: to compile its queries would cost more than it gives."""
+    cores = str(spark.sparkContext.defaultParallelism)
+    quick = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    quick = quick | {"spark.sql.shuffle.partitions": cores} if wanted else {}
+    before = {key: str(spark.conf.get(key)) for key in quick}
     try:
+        for key, value in quick.items():
+            spark.conf.set(key, value)
         yield
     finally:
         for key, value in before.items():
