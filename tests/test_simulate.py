@@ -16,9 +16,10 @@ from halfop.errors import UsageError
 from halfop.rules.words import RuleColumns
 from halfop.settings import RuleSettings
 from halfop.simulation.history import History
+from halfop.simulation.landed import land
 from halfop.simulation.outcome import Outcome
 from halfop.simulation.play import Play
-from halfop.simulation.replay import Replay, land
+from halfop.simulation.replay import Replay
 from halfop.simulation.schedule import Schedule
 from halfop.simulation.simulate import FOLDER, Span, scheduled, simulate
 from halfop.warehouse.tables import Warehouse
@@ -181,7 +182,7 @@ def test_the_very_settings_and_instants_decide_what_the_runs_decided(warehouse: 
     schedule = Schedule([r.instant(now) for now in INSTANTS])
     history = History(warehouse, RuleColumns(settings, schedule.instants[-1]))
     assert history.answers.count() > 10
-    landed = land(history, warehouse.rows("landing_progress"), schedule, f"{tmp_path}/landed")
+    landed = land(history, schedule, f"{tmp_path}/landed")
     replay = Replay(warehouse.spark, f"{tmp_path}/played", landed=landed)
     Play("now", settings, replay).play()
     real, played = (each.read("decisions").drop("run_id") for each in (warehouse, replay))

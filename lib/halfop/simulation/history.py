@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -17,6 +18,7 @@ from halfop.rules import halves as h
 from halfop.rules import lineage
 from halfop.rules.lineage import KIN, kin
 from halfop.rules.words import HALF_KEY, QUEUE, RuleColumns
+from halfop.runs.record import INPUTS
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
 
@@ -26,7 +28,7 @@ _NOWHERE = -1
 
 @dataclass(frozen=True)
 class History:
-    """A warehouse's landing tables, read as they are now; `rules` tell which copies a broker made without asking.
+    """A warehouse's landing tables as they are now; `rules` tell which copies a broker made without asking.
 
     What was stored before `since` is left out.
     """
@@ -36,9 +38,21 @@ class History:
     since: datetime | None = None
 
     @cached_property
+    def progress(self) -> list[dict[str, Any]]:
+        return self.warehouse.rows("landing_progress", self._pins["landing_progress"])
+
+    @cached_property
     def halves(self) -> DataFrame:
         rows = self._since(self._landed.drop(*_BULKY))
         return rows if self._copies is None else rows.join(self._copies, HALF_KEY, "left_anti")
+
+    @cached_property
+    def _pins(self) -> dict[str, int]:
+        """In the order in which a run pins them."""
+        return {name: self.warehouse.version(name) for name in INPUTS}
+
+    def _read(self, name: str) -> DataFrame:
+        return self.warehouse.read(name, self._pins[name])
 
     def _since(self, rows: DataFrame) -> DataFrame:
         return rows if self.since is None else rows.where(F.col("store_timestamp") >= F.lit(self.since))
@@ -64,7 +78,7 @@ class History:
     @cached_property
     def finals(self) -> DataFrame:
         """Final messages, but for those that would tell an answer before it is given."""
-        rows = self._since(self.warehouse.read("final_messages"))
+        rows = self._since(self._read("final_messages"))
         if self._copies is not None:
             place = _renamed(commit_log_offset="prepared_transaction_offset")
             of_copy = self._copies.select("broker_name", *place, "log_offset")
@@ -76,7 +90,7 @@ class History:
 
     @cached_property
     def resumes(self) -> DataFrame:
-        rows = self.warehouse.read("resumes")
+        rows = self._read("resumes")
         if self._copies is not None:
             rows = _moved(rows, self._copies.select(*HALF_KEY, "offset"), "queue_offset", "offset")
         return rows.select(table("resumes").names)
@@ -85,7 +99,7 @@ class History:
 
     @cached_property
     def _landed(self) -> DataFrame:
-        return self.warehouse.read("half_messages")
+        return self._read("half_messages")
 
     @cached_property
     def _copies(self) -> DataFrame | None:
@@ -108,7 +122,7 @@ class History:
     @cached_property
     def _ops(self) -> DataFrame:
         """All ops; those that name a copy name its original. Only a question told a producer of the copy."""
-        rows = self.warehouse.read("op_messages")
+        rows = self._read("op_messages")
         if self._copies is None:
             return rows
         named = _renamed(queue_offset="half_offset", commit_log_offset="copy_log_offset")
@@ -128,7 +142,7 @@ class History:
     @cached_property
     def _asked(self) -> DataFrame:
         """Every question that is known of, under the original's key: halfop's own, and those that copies tell of."""
-        decisions = self.warehouse.read("decisions").where("decision = 'CHECK'")
+        decisions = self._read("decisions").where("decision = 'CHECK'")
         own = decisions.select(*HALF_KEY, F.col("decided_at").alias("asked_at"))
         if self._copies is None:
             return own

@@ -21,9 +21,10 @@ from halfop.rules.words import RuleColumns
 from halfop.runs.record import wall_clock
 from halfop.settings import RuleSettings, duration_text
 from halfop.simulation.history import History
+from halfop.simulation.landed import land
 from halfop.simulation.outcome import Outcome
 from halfop.simulation.play import Play
-from halfop.simulation.replay import Replay, land
+from halfop.simulation.replay import Replay
 from halfop.simulation.schedule import EPOCH, Schedule, regular, widened
 from halfop.warehouse.tables import Warehouse
 
@@ -68,7 +69,7 @@ def simulate(
     log.info("%d runs up to %s for each variant", len(schedule.instants), schedule.instants[-1].isoformat())
     spark = warehouse.spark
     with _scratch(warehouse) as root:
-        landed = land(history, warehouse.rows("landing_progress"), schedule, f"{root}/landed")
+        landed = land(history, schedule, f"{root}/landed")
         replays = [Replay(spark, f"{root}/{n}", landed=landed) for n in range(len(variants))]
         plays = list(map(Play, variants, variants.values(), replays))
         with _interpreted(spark, landed.most_rows < _FEW_ROWS), ThreadPoolExecutor(_AT_ONCE) as pool:
