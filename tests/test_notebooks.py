@@ -38,7 +38,7 @@ def test_the_demos_is_opened_while_there_is_no_other(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HALFOP_WAREHOUSE", str(tmp_path))
-    with pytest.raises(HalfopError, match="spark-submit.sh demo makes a warehouse"):
+    with pytest.raises(HalfopError, match=r"spark-submit\.sh demo makes a warehouse"):
         open_warehouse()
     demo, mine = Warehouse(spark, f"{tmp_path}/demo"), Warehouse(spark, str(tmp_path))
     demo.make("decisions")
