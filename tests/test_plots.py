@@ -89,7 +89,13 @@ def _page(values: Sequence[str]) -> str:
     title, name, value, note, line = values
     glance = [p.tiles([p.Tile(name, value, f"{note} ")]), p.notice("warn", value)]
     rows = p.table(["name", "number"], [[name, 1], [p.whole(value), 2]], ["row-1", "row-2"])
-    content = [rows, p.more(2, 3, "rows", line), p.more(3, 3, "rows", line), p.command(line, line), p.nothing(note)]
+    content = [
+        rows,
+        p.more(2, 3, "rows", [line]),
+        p.more(3, 3, "rows", [line, line]),
+        p.command(line, line),
+        p.nothing(note),
+    ]
     return p.page(title, [("warehouse", value)], glance, [p.Section("a", title, note, content)])
 
 

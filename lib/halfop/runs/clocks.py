@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -24,6 +24,12 @@ def clocks(progress: Iterable[Mapping[str, Any]]) -> list[Clock]:
     """From rows of landing_progress; a queue without a row for its op topic goes by the rows that it has."""
     ordered = sorted(progress, key=_queue)
     return [_clock(*queue, list(rows)) for queue, rows in groupby(ordered, key=_queue)]
+
+
+def behind(known: Iterable[Clock], now: datetime, check_interval: timedelta) -> list[Clock]:
+    """Queues whose clock is behind `now` by more than the check interval: their op log has not landed."""
+    due = now - check_interval
+    return [clock for clock in known if clock.known_until is None or clock.known_until < due]
 
 
 def _queue(row: Mapping[str, Any]) -> tuple[str, int]:

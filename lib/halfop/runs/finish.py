@@ -9,6 +9,7 @@ from datetime import datetime
 
 from pyspark.sql import functions as F
 
+from halfop.runs.clocks import behind
 from halfop.runs.digest import Counts, Digest
 from halfop.runs.inputs import Inputs, pinned
 from halfop.runs.plan import PLAN_APP, Plan
@@ -136,10 +137,8 @@ def report_rejects(warehouse: Warehouse, run_id: int, summary: Summary) -> None:
 
 
 def _queues_behind(inputs: Inputs) -> Mapping[str, str]:
-    """Queues whose clock is behind `now` by more than the check interval: their op log has not landed."""
-    due = inputs.run.now - inputs.run.settings.rules.transaction_check_interval
-    behind = [clock for clock in inputs.clocks if clock.known_until is None or clock.known_until < due]
+    late = behind(inputs.clocks, inputs.run.now, inputs.run.settings.rules.transaction_check_interval)
     return {
         f"{clock.broker_name}/{clock.queue_id}": "never" if clock.known_until is None else clock.known_until.isoformat()
-        for clock in behind
+        for clock in late
     }

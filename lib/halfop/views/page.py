@@ -16,6 +16,9 @@ from halfop.views.units import count
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
+Cells = list[str | int]
+
+
 class Section(NamedTuple):
     """`anchor` is the target of links to it; `lead` says in a sentence how to read it."""
 
@@ -54,7 +57,6 @@ def _head(title: str) -> Markup:
         element("meta", {"charset": "utf-8"}),
         element("meta", {"http-equiv": "Content-Security-Policy", "content": _POLICY}),
         element("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
-        element("meta", {"name": "color-scheme", "content": "light dark"}),
         element("meta", {"name": "referrer", "content": "no-referrer"}),
         element("title", {}, title),
         element("style", {}, Markup(resources.files("halfop.views").joinpath("page.css").read_text(encoding="utf-8"))),
@@ -84,6 +86,11 @@ def notice(tone: str, *content: str) -> Markup:
 def part(title: str, *content: str) -> Markup:
     """A piece of a section with a heading of its own; pieces stand side by side where there is room."""
     return element("div", {"class": "part"}, element("h3", {}, title), *content)
+
+
+def anchored(anchor: str, title: str, *content: str) -> Markup:
+    """A part that links may point to."""
+    return element("div", {"class": "part", "id": anchor}, element("h3", {}, title), *content)
 
 
 def parts(*each: str) -> Markup:
@@ -121,7 +128,7 @@ def _between(parts: Sequence[str], separator: str) -> list[str]:
     return [piece for n, part in enumerate(parts) for piece in ([separator, part] if n else [part])]
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[str | int]], anchors: Sequence[str] = ()) -> Markup:
+def table(header: Sequence[str], rows: Sequence[Cells], anchors: Sequence[str] = ()) -> Markup:
     """A table that turns into one block a row where there is little room.
 
     Numbers stand to the right. `anchors` are the targets of links to the rows.
@@ -132,10 +139,10 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str | int]], anchors: S
         element("tr", {"id": anchors[n]} if anchors else {}, *_cells(header, row, right)) for n, row in enumerate(rows)
     ]
     head, body = element("thead", {}, element("tr", {}, *heads)), element("tbody", {}, *drawn)
-    return element("div", {"class": "scroll"}, element("table", {}, head, body))
+    return element("div", {"class": "rows"}, element("table", {}, head, body))
 
 
-def _cells(header: Sequence[str], row: Sequence[str | int], right: Sequence[bool]) -> list[Markup]:
+def _cells(header: Sequence[str], row: Cells, right: Sequence[bool]) -> list[Markup]:
     return [_cell(name, value, number) for name, value, number in zip(header, row, right, strict=True)]
 
 
@@ -149,12 +156,12 @@ def _aligned(number: bool) -> dict[str, object]:
     return {"class": "number"} if number else {}
 
 
-def more(shown: int, of: int, noun: str, query: str) -> Markup:
+def more(shown: int, of: int, noun: str, query: Sequence[str]) -> Markup:
     """How many rows are not shown, and the SQL that shows all."""
     said = f"All {count(of)} {noun}." if shown >= of else f"{count(shown)} of {count(of)} {noun}; all of them:"
-    return join([element("p", {"class": "more"}, said), command(query)]) if shown < of else _all(said, query)
+    return join([element("p", {"class": "more"}, said), command(*query)]) if shown < of else _all(said, query)
 
 
-def _all(said: str, query: str) -> Markup:
+def _all(said: str, query: Sequence[str]) -> Markup:
     summary = element("summary", {}, f"{said} As SQL")
-    return element("details", {"class": "more"}, summary, command(query))
+    return element("details", {"class": "more"}, summary, command(*query))

@@ -9,6 +9,7 @@ from itertools import accumulate
 _SCALES = ((10**18, "E"), (10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 _WIDE = frozenset("WF")
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def count(number: int) -> str:
@@ -49,6 +50,22 @@ def length(span: timedelta) -> str:
 def instant(at: datetime | None) -> str:
     """In UTC, to the second."""
     return "never" if at is None else f"{at.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}"
+
+
+def moment(millis: int | None) -> str:
+    """An instant given in milliseconds, to the second; producers may have clocks that no calendar knows."""
+    if millis is None:
+        return ""
+    try:
+        return instant(_EPOCH + timedelta(milliseconds=millis))
+    except OverflowError:
+        return f"{millis:,} ms after 1970"
+
+
+def exact(millis: int) -> str:
+    """As `moment`, to the millisecond."""
+    told = moment(millis)
+    return told if told.endswith("1970") else f"{told}.{millis % 1000:03}"
 
 
 def cut(text: str, width: int) -> str:

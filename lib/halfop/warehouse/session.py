@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from pyspark.sql import SparkSession
 
 from halfop import terminal
@@ -26,6 +29,23 @@ _NEEDED = {
     # Grouping 64 offsets into one packed row holds few groups a task; falling back to a sort costs more.
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "1000000",
 }
+
+
+# Generated code earns its compilation only with more rows than a few hundred thousand.
+FOR_FEW_ROWS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
+
+@contextmanager
+def interpreted(spark: SparkSession, few: bool) -> Iterator[None]:
+    """Queries of few rows are interpreted and not compiled."""
+    before = {key: str(spark.conf.get(key)) for key in FOR_FEW_ROWS}
+    for key, value in FOR_FEW_ROWS.items() if few else ():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, value in before.items():
+            spark.conf.set(key, value)
 
 
 def spark_session(app_name: str, **extra: str) -> SparkSession:

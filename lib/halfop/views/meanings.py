@@ -1,0 +1,119 @@
+"""What decisions and reasons mean, in the words of docs/rules.md: its table is here once, for all views."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Line(NamedTuple):
+    """A line of the decision table: its number, and when it holds."""
+
+    number: str
+    holds: str
+
+
+NEVER_DELIVERED = Line(
+    "1",
+    "it cannot ever be delivered: no or illegal REAL_TOPIC, no or non-numeric REAL_QID, a real topic that RocketMQ "
+    "never lets a client send to (its NOT_ALLOWED_SEND set, and rmq_sys_… in any case)",
+)
+COMMITTED = Line("2", "a valid op names it, outcome commit")
+ROLLED_BACK = Line("3", "a valid op names it, outcome rollback")
+OWN_IMMUNITY = Line("8", "it carries CHECK_IMMUNITY_TIME_IN_SECONDS and age ≤ that immunity")
+OTHERWISE = Line("11", "otherwise")
+
+# Lines 8 and 9 have one reason: see `line`.
+LINES = {
+    ("REJECT", "BAD_REAL_TOPIC"): NEVER_DELIVERED,
+    ("REJECT", "BAD_REAL_QUEUE"): NEVER_DELIVERED,
+    ("REJECT", "SYSTEM_TOPIC"): NEVER_DELIVERED,
+    ("COMMIT", "PRODUCER"): COMMITTED,
+    ("COMMIT", "CHECK"): COMMITTED,
+    ("COMMIT", "FINAL"): COMMITTED,
+    ("ROLLBACK", "PRODUCER"): ROLLED_BACK,
+    ("ROLLBACK", "CHECK"): ROLLED_BACK,
+    ("DISCARD", "BROKER_DISCARDED"): Line("3a", "the broker itself gave it up (see put-back copies)"),
+    ("REJECT", "NO_PRODUCER_GROUP"): Line("4", "no PGROUP: nobody can ever be asked"),
+    ("DISCARD", "CHECKED_TOO_OFTEN"): Line(
+        "5",
+        "check times ≥ transaction_check_max, and never checked or last checked at least transaction_check_interval "
+        "ago",
+    ),
+    ("DISCARD", "EXPIRED"): Line(
+        "6", "age > file_reserved_time, and never checked or last checked at least transaction_check_interval ago"
+    ),
+    ("WAIT", "FRESH"): Line("7", "store_timestamp ≥ queue clock"),
+    ("WAIT", "IMMUNE"): Line("9", "it carries none, and 0 ≤ age ≤ transaction_timeout"),
+    ("WAIT", "CHECKED_RECENTLY"): Line("10", "it was checked less than transaction_check_interval ago"),
+    ("CHECK", "TIMEOUT"): OTHERWISE,
+    ("CHECK", "CLOCK_SKEW"): OTHERWISE,
+}
+# What has no line of its own in that table.
+BEYOND = {
+    ("WAIT", "BROKER_ASKS"): "line 5, 6 or 11 would ask or give up; rules.ask is false, so the broker does",
+    ("COMMIT", "AFTER_DISCARD"): "a valid op came after the message had been given up, outcome commit",
+    ("ROLLBACK", "AFTER_DISCARD"): "a valid op came after the message had been given up, outcome rollback",
+    ("SUPERSEDED", "ALREADY_ENDED"): "a put-back copy that landed after its transaction had ended",
+    ("SUPERSEDED", "NONE"): "a later put-back copy stands for the transaction",
+    ("EARLY_OP", "NONE"): "an op whose half message has not landed; it waits for it",
+}
+# What the reason says beside the line.
+WHY = {
+    "PRODUCER": "the producer ended its transaction",
+    "CHECK": "the producer answered a check",
+    "FINAL": "a broker's final message is the proof, its op was lost",
+    "BAD_REAL_TOPIC": "no or illegal REAL_TOPIC",
+    "BAD_REAL_QUEUE": "no or non-numeric REAL_QID",
+    "SYSTEM_TOPIC": "a real topic that RocketMQ never lets a client send to",
+    "IMMUNE": "young enough to be left alone",
+    "TIMEOUT": "old enough to ask",
+    "CLOCK_SKEW": "born in the future, so asked at once",
+}
+REJECTS = {
+    "CONFLICT": "an op that says the opposite of how the transaction had ended; the first end stands",
+    "KEY_REUSED": "another message or op under a key that stands: a broker was rebuilt under its old name",
+    "REDUNDANT": "an op that says again how the transaction had ended; harmless",
+    "HALF_REJECTED": "an op of a half message that was rejected",
+    "HALF_NEVER_LANDED": "an op whose half message has not landed within file_reserved_time",
+    "HALF_BEFORE_LANDING": "an op of a half message from before the first that landed",
+    "WRONG_PRODUCER_GROUP": "an op whose header names another producer group; the message stays open",
+    "WRONG_STATE_TABLE_OFFSET": "an op whose header names another half offset; the message stays open",
+    "WRONG_COMMIT_LOG_OFFSET": "an op whose header names another commit log offset; the message stays open",
+    "TOO_LATE": "the end of a message with its own immunity that came after it; the message stays open",
+    "ILLEGAL_TAG": "an op message with another tag than d",
+    "NULL_BODY": "an op message without a body",
+    "GARBAGE_OFFSET": "an op item that is no half offset",
+    "NO_OUTCOME": "an op without COMMIT or ROLLBACK; the message stays open",
+    "BAD_REAL_TOPIC": "a half message with no or illegal REAL_TOPIC",
+    "BAD_REAL_QUEUE": "a half message with no or non-numeric REAL_QID",
+    "SYSTEM_TOPIC": "a half message to a topic that RocketMQ never lets a client send to",
+    "NO_PRODUCER_GROUP": "a half message without PGROUP: nobody can ever be asked",
+    "UNKNOWN": "a resume of a message that has not landed",
+    "ENDED": "a resume of a message that has ended",
+    "OPEN": "a resume of a message that is open",
+    "LOST_RANGE": "a part of a broker's log that could not be read",
+    "FOUND_RANGE": "a lost part of a broker's log that was read later",
+}
+# In the order in which they matter to a reader; reasons that are not here come between.
+_LOUD, _HARMLESS = ("CONFLICT", "KEY_REUSED"), ("REDUNDANT", "FOUND_RANGE")
+
+
+def line(decision: str, reason: str | None, own_immunity: bool = False) -> Line | None:
+    """The line of the table that held."""
+    if reason == "IMMUNE" and own_immunity:
+        return OWN_IMMUNITY
+    return LINES.get((decision, reason or "NONE"))
+
+
+def meaning(decision: str, reason: str | None) -> str:
+    """A reason in a few words."""
+    key = (decision, reason or "NONE")
+    if key == ("WAIT", "IMMUNE"):
+        return "age ≤ its own immunity, or transaction_timeout where it has none"
+    found = WHY.get(key[1]) or BEYOND.get(key)
+    return found or (LINES[key].holds if key in LINES else "")
+
+
+def loudness(reason: str) -> int:
+    """Sorts reasons of rejects: what tells of a double delivery or a rebuilt broker first."""
+    return -1 if reason in _LOUD else int(reason in _HARMLESS)

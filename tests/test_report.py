@@ -1,0 +1,230 @@
+"""The report: its figures from a small warehouse, and a page that holds whatever the figures are."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import lived as t
+import pytest
+from halfop.cli import Job, main
+from halfop.runs.clocks import Clock
+from halfop.settings import Settings
+from halfop.views.figures import Figures, RunFigures, figures, of_columns
+from halfop.views.report import open_messages, render
+from halfop.warehouse.tables import Warehouse
+from pyspark.sql import Row, SparkSession
+from rows import instant, land
+from test_plots import Tags
+from test_runs import NOW, QUEUE, half, quiet_again
+
+LONE = "\ud800"  # half a character; no setting takes it
+AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
+__all__ = ["quiet_again"]
+
+
+def job_of(name: str) -> Job:
+    spec = importlib.util.spec_from_file_location(f"{name}_job", Path(__file__).parents[1] / "jobs" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    job: Job = module.JOB
+    return job
+
+
+@pytest.fixture(scope="module")
+def found(spark: SparkSession) -> Figures:
+    return figures(t.lived(spark), 200)
+
+
+def by(rows: list[Row], *names: str) -> dict[Any, Any]:
+    """The last column by the others."""
+    return {tuple(row[name] for name in names[:-1]): row[names[-1]] for row in rows}
+
+
+def test_open_messages(found: Figures) -> None:
+    """The copy, the twins, the hostile one; and the one that was resumed."""
+    assert open_messages(found) == 5
+    assert {row["queue_offset"] for row in found["oldest_open"]} == {7, 9, 10, 11, 12}
+    groups = {row["producer_group"]: (row["open"], row["silent"]) for row in found["open_groups"]}
+    assert groups == {"g": (3, 3), t.HOSTILE_GROUP: (1, 1), "silent": (1, 1)}
+    assert sum(row["n"] for row in found["open_by_age"] if row["decision"] == "EARLY_OP") == 1
+
+
+def test_what_the_runs_did(found: Figures) -> None:
+    assert (found.first, found.last, found.planned, found.closed) == (1, 4, 4, True)
+    assert [run.now for run in found.runs] == [instant(NOW + s * 1000) for s in (0, 30, 40, 61)]
+    assert {name: found.total(name) for name in ("COMMIT", "ROLLBACK", "DISCARD", "REJECT")} == {
+        "COMMIT": 4,
+        "ROLLBACK": 1,
+        "DISCARD": 2,
+        "REJECT": 1,
+    }
+    assert found.total("COMMIT", "CHECK") == 1
+    assert by(found["topics"], "real_topic", "n") == {("T",): 3, ("U",): 1}
+    assert found.late == []
+
+
+def test_latency_is_from_birth_to_decision(found: Figures) -> None:
+    """Born 10 s before the first run; the last was committed by the fourth, a minute later."""
+    rows = {row["place"]: row for row in found["latency"]}
+    assert {place: (row["n"], row["most"]) for place, row in rows.items()} == {
+        None: (4, 71_000),
+        0: (3, 10_000),
+        3: (1, 71_000),
+    }
+    assert rows[None]["percentiles"] == [10_000, 71_000, 71_000]
+
+
+def test_answers_to_checks(found: Figures) -> None:
+    assert by(found["asked"], "decision", "reason", "n") == {
+        ("COMMIT", "CHECK"): 1,
+        ("DISCARD", "CHECKED_TOO_OFTEN"): 2,
+    }
+    silent = {row["producer_group"]: (row["silent"], row["given_up"]) for row in found["silent_groups"]}
+    assert silent["silent"] == (1, 2)
+
+
+def test_what_is_resumed_is_no_longer_given_up(found: Figures) -> None:
+    assert [(row["queue_offset"], row["resumed"]) for row in found["discards"]] == [(t.GIVEN_UP, None)]
+    assert by(found["discard_reasons"], "reason", "n") == {("CHECKED_TOO_OFTEN",): 1}
+
+
+def test_rejects_tell_the_half_message(found: Figures) -> None:
+    assert by(found["reject_reasons"], "kind", "reason", "n") == {("HALF", "BAD_REAL_TOPIC"): 1, ("OP", "CONFLICT"): 2}
+    conflicts = [row["half_offset"] for row in found["rejects"] if row["reason"] == "CONFLICT"]
+    assert sorted(conflicts) == [t.COMMITTED, t.CONFLICTING]
+
+
+@pytest.mark.slow
+def test_a_window_of_the_newest_runs(spark: SparkSession) -> None:
+    found = figures(t.lived(spark), 1)
+    assert (found.first, len(found.runs), found.total("COMMIT")) == (4, 1, 1)
+    assert {row["place"] for row in found["latency"]} == {None, 0}
+    assert found["discards"] == []
+    assert [row["half_offset"] for row in found["rejects"]] == [t.COMMITTED]
+
+
+# ---- the page ----
+
+
+def test_the_page_has_no_tag_but_its_own(found: Figures) -> None:
+    html = render(found, Settings(warehouse="/w"), AT)
+    own = Tags(render(everything("plain"), Settings(), AT)).found
+    assert Tags(html).found <= own
+    assert "<script" not in html
+    assert "&lt;/td&gt;&lt;script&gt;" in html
+    assert "\x1b" not in html
+    assert "./spark-submit.sh resume --key b/0/3 --warehouse /w" in html
+
+
+def test_links_lead_somewhere(found: Figures) -> None:
+    ids, links = set[str](), set[str]()
+
+    class Anchors(Tags):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            ids.update(value for name, value in attrs if name == "id" and value)
+            links.update(value for name, value in attrs if name == "href" and value)
+
+    Anchors(render(found, Settings(), AT))
+    assert links
+    assert {link.removeprefix("#") for link in links} <= ids
+
+
+def test_a_warehouse_without_runs() -> None:
+    tables = {"half_messages": 0, "op_messages": 0}
+    said = " ".join(Tags(render(Figures(tables=tables), Settings(), AT)).said)
+    assert "start reconcile" in said
+    assert said.count("No run has decided anything yet.") == 2
+    assert "Nothing is given up." in said
+
+
+def everything(name: str, number: int = 3, runs: int = 2) -> Figures:
+    """Figures of everything there can be, with one text for every name."""
+    told = {
+        f"{what}.{name}": number for what in ("COMMIT", "ROLLBACK", "CHECK", "WAIT", "DISCARD", "REJECT", "SUPERSEDED")
+    }
+    made = [RunFigures(n + 1, AT, AT, AT, told) for n in range(runs)]
+    made[-1] = made[-1]._replace(closed=None)
+    key = {"broker_name": name, "queue_id": 0, "queue_offset": number, "uniq_key": name}
+    about = {**key, "producer_group": name, "real_topic": name, "reason": name, "check_times": 3}
+    about |= {"born_timestamp": 2**62, "decided_at": NOW, "age": number, "decision": "CHECK", "resumed": None}
+    reject = {
+        **key,
+        "kind": "OP",
+        "reason": name,
+        "nth": 1,
+        "run_id": None,
+        "rejected_at": NOW,
+        "detail": name,
+        "half_offset": 1,
+    }
+    place = {"n": number, "percentiles": [number] * 3, "most": number}
+    group = {"producer_group": name, "open": number, "silent": 1, "given_up": 1, "oldest": 2**62, "most_asked": 2}
+    ages = [
+        {"age": n, "decision": "WAIT", "reason": name, "n": number, "asked": 1, "oldest": 2**62} for n in range(-1, 8)
+    ]
+    rows: dict[str, list[dict[str, Any]]] = {
+        "open_by_age": [*ages, {**ages[0], "decision": "EARLY_OP"}],
+        "oldest_open": [about],
+        "open_groups": [group] * 12,
+        "silent_groups": [group] * 12,
+        "latency": [{"place": None, **place}, {"place": 0, **place}],
+        "topics": [{"real_topic": name, "n": number}, {"real_topic": None, "n": 1}],
+        "asked": [{"decision": "COMMIT", "reason": "CHECK", "n": number}],
+        "discard_reasons": [{"reason": name, "n": number}],
+        "discards": [about, {**about, "resumed": True}],
+        "reject_reasons": [{"kind": "OP", "reason": name, "n": number}, {"kind": "OP", "reason": "CONFLICT", "n": 1}],
+        "rejects": [reject, {**reject, "reason": "CONFLICT"}],
+    }
+    late = [Clock(name, 0, None, None, None)] * 10
+    return Figures(
+        last=runs,
+        planned=runs,
+        closed=False,
+        runs=made,
+        late=late,
+        tables={"half_messages": number, "op_messages": number},
+        found={what: [Row(**row) for row in each] for what, each in rows.items()},
+    )
+
+
+@pytest.mark.parametrize(
+    "name", ["</script><script>", '"><img onerror=x>', f"\x1b[2J\x00{LONE}", "-->", "x" * 5000, "]]>"]
+)
+def test_hostile_figures(name: str) -> None:
+    html = render(everything(name, 2**62, 950), Settings(warehouse=f"/{name.rstrip(LONE)}"), AT)
+    assert Tags(html).found == Tags(render(everything("plain", 3, 950), Settings(), AT)).found
+    html.encode()
+    assert f"{2**62:,}" in html
+
+
+def test_runs_share_columns() -> None:
+    runs = [RunFigures(n, AT, AT, AT, {}) for n in range(7, 457)]
+    columns = of_columns(runs, 7, 456)
+    assert len(columns) == 90
+    assert [run.run_id for run in columns[0]] == [7, 8, 9, 10, 11]
+    assert [run for column in columns for run in column] == runs
+
+
+# ---- the job ----
+
+
+@pytest.mark.usefixtures("quiet_again")
+def test_the_job(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    warehouse = Warehouse(spark, str(tmp_path / "w"))
+    at, out = ["--warehouse", warehouse.root], tmp_path / "out.html"
+    assert main(job_of("report"), [*at, "--out", str(out)]) == 3
+    assert not out.exists()
+    assert "no table of halfop is there" in capsys.readouterr().out
+    land(warehouse, [half(0)], [], NOW, {QUEUE: NOW})
+    before = sorted(tmp_path.rglob("*"))
+    assert main(job_of("report"), [*at, "--out", str(out)]) == 0
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (told["path"], told["rows_read"]["half_messages"], told["open"]) == (str(out), 1, 0)
+    assert sorted(tmp_path.rglob("*")) == sorted([*before, out]), "tables are only read"
+    assert main(job_of("report"), [*at, "--out", str(tmp_path / "no" / "out.html")]) == 2
