@@ -12,16 +12,11 @@ from halfop.errors import UsageError
 from halfop.landing.source import register
 from halfop.settings import load_settings
 from halfop.summary import Summary
+from halfop.views.report import report
 from halfop.warehouse.lock import local_folder
-from halfop.warehouse.session import spark_session
+from halfop.warehouse.session import FOR_FEW_ROWS, spark_session
 from halfop.warehouse.tables import Warehouse
 
-# Generated code earns its compilation only with more rows than these.
-_FOR_A_DOZEN_ROWS = {
-    "spark.sql.shuffle.partitions": "1",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
 _HOME = Path(os.environ.get("HALFOP_HOME", Path(__file__).parents[1]))
 
 
@@ -30,7 +25,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     if root is None:
         raise UsageError("the demo runs on a local folder; give --warehouse a path")
     fresh_folder(Path(root))
-    spark = spark_session("demo", **_FOR_A_DOZEN_ROWS)
+    spark = spark_session("demo", **FOR_FEW_ROWS | {"spark.sql.shuffle.partitions": "1"})
     register(spark)
     warehouse = Warehouse(spark, root)
     print("the clock    what happened")
@@ -42,17 +37,21 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     ]:
         if table:
             print(f"\n{title}\n\n{table}", end="")
-    print(f"\nThe tables are Delta, below {root}\n", flush=True)
+    out = Path("report.html").absolute()
+    told = report(warehouse, context.settings.model_copy(update={"warehouse": root}), out, newest=200)
+    summary.extra["path"] = told.extra["path"]
+    print(f"\nThe tables are Delta, below {root}\nThe report on them is {out}\n", flush=True)
     return summary
 
 
 JOB = Job(
     "demo",
     "Land and reconcile a real broker's store that comes with the checkout, pass by pass, and tell what became of its\n"
-    "messages. Its tables are made anew in the folder demo/ of the warehouse; nothing else is touched.",
+    "messages, also as report.html here. Its tables are made anew in the folder demo/ of the warehouse; nothing else is\n"
+    "touched.",
     _run,
     examples=("", "--warehouse /tmp/halfop"),
-    pages=("rules.md",),
+    pages=("rules.md", "report.md"),
 )
 
 if __name__ == "__main__":
