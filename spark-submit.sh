@@ -225,7 +225,7 @@ main() {
     case $1 in */* | _*) job= ;; esac
     [ -f "$job" ] || { say "no job '$1'; there are:"; jobs >&2; exit 2; }
     # A dozen rows in many small queries: compiling them well costs more than it gives.
-    [ "$1" != demo ] || export SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 ${SPARK_SUBMIT_OPTS:-}"
+    case $1 in demo | explain) export SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 ${SPARK_SUBMIT_OPTS:-}" ;; esac
     shift
 
     check_spark_home
