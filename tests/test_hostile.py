@@ -11,12 +11,16 @@ from typing import Any
 
 import pytest
 from crash import ended, job
+from halfop.settings import Settings
+from halfop.views.report import render
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from scripted import answering, serving
 from test_land_files import T0
 from test_land_files import half as half_row
 from test_land_files import op as op_row
+from test_plots import Tags
+from test_report import AT, everything
 
 NUMBER = 20_000  # each with seven hostile values
 LEGAL = ["_delta_log", "_staging", "-rf", "%2e%2e%2f", "||", "CON", "%RETRY%_x", "part-0", "_", "a" * 127, "%DLQ%%DLQ%"]
@@ -104,6 +108,7 @@ def test_hostile_values(spark: SparkSession, tmp_path: Path) -> None:
         assert [line for line in said.splitlines() if not line.isprintable()] == []
         assert json.loads(said.splitlines()[-1])["status"] == 0
     assert {each.name for each in tmp_path.iterdir()} == names | {"warehouse"}, "nothing is written beside it"
+    _shown(tmp_path, at, rows)
     found = Warehouse(spark, str(warehouse))
     topics = {row["topic"]: row["directory"] for row in found.rows("topics_index")}
     assert set(topics) == {row["properties"]["REAL_TOPIC"] for row in rows} & {*LEGAL, *topics}
@@ -119,6 +124,23 @@ def test_hostile_values(spark: SparkSession, tmp_path: Path) -> None:
             wanted = (row["tags"], row["keys"], base64.b64decode(row["body"]), row["properties"]["UNIQ_KEY"])
             assert delivered[n] == wanted
     assert set(range(1, NUMBER, 2)) <= set(delivered)
+
+
+def _shown(folder: Path, at: list[str], rows: list[dict[str, Any]]) -> None:
+    """In the report, and in the lives of some messages, of two of them by their UNIQ_KEY."""
+    page = folder / "report.html"
+    status, said = ended(job("report", "--out", str(page), *at))
+    assert status == 0, said
+    html = page.read_text(encoding="utf-8")
+    own = Tags(render(everything("plain"), Settings(), AT)).found
+    assert Tags(html).found <= own
+    assert [line for line in html.splitlines() if not line.isprintable()] == []
+    keys = [row["properties"]["UNIQ_KEY"] for row in rows[:2]]
+    for wanted in ("b/0/0", "b/0/1", *(key for key in keys if "\x00" not in key)):
+        status, said = ended(job("explain", *at, "--", wanted))
+        assert status == 0, said
+        assert [line for line in said.splitlines() if not line.isprintable()] == []
+        assert json.loads(said.splitlines()[-1])["messages"]
 
 
 @pytest.mark.slow
