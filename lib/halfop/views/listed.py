@@ -45,7 +45,7 @@ def discards(found: Figures, settings: Settings) -> p.Section:
         [p.code(row["reason"]), row["n"], m.meaning("DISCARD", row["reason"])]
         for row in sorted(found["discard_reasons"], key=lambda row: -row["n"])
     ]
-    counts = p.table(["reason", "messages", "the rule that held"], reasons)
+    counts = p.table(["reason", "messages", "rule"], reasons)
     header = ["half key", "group", "topic", "given up (UTC)", "asked", "reason", "to resume it"]
     listed = p.table(header, [_discard(row, settings) for row in rows])
     more = p.more(len(rows), of, "messages given up", query)

@@ -120,12 +120,9 @@ def whole(said: str) -> Markup:
 
 
 def command(*lines: str) -> Markup:
-    """Lines to copy; a tap selects all of them."""
-    return element("pre", {"class": "command"}, join(_between(lines, Markup("\n"))))
-
-
-def _between(parts: Sequence[str], separator: str) -> list[str]:
-    return [piece for n, part in enumerate(parts) for piece in ([separator, part] if n else [part])]
+    """Lines to copy; a tap selects all of them. Where one wraps, it does so between its words: `--key` stays whole."""
+    shown = [" ".join(element("span", {}, word) for word in line.split(" ")) for line in lines]
+    return element("pre", {"class": "command"}, Markup("\n".join(shown)))
 
 
 def table(header: Sequence[str], rows: Sequence[Cells], anchors: Sequence[str] = ()) -> Markup:

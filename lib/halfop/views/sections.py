@@ -95,7 +95,7 @@ def _reasons(rows: list[Row]) -> Markup:
         sums[why] = sums.get(why, 0) + row["n"]
     ordered = sorted(sums.items(), key=lambda each: -each[1])
     cells: list[p.Cells] = [[_named(what, reason), n, m.meaning(what, reason)] for (what, reason), n in ordered]
-    return p.table(["decision", "messages", "the rule that held"], cells)
+    return p.table(["decision", "messages", "rule"], cells)
 
 
 def _oldest(rows: list[Row]) -> Markup:
@@ -167,7 +167,7 @@ def _totals(closed: list[RunFigures]) -> Markup:
     parts = [(name.partition("."), n) for name, n in sums.items()]
     parts.sort(key=lambda each: (list(_TONES).index(each[0][0]), -each[1]))
     cells: list[p.Cells] = [[_named(what, reason), n, m.meaning(what, reason)] for (what, _, reason), n in parts]
-    return p.table(["decision", "rows", "the rule that held"], cells)
+    return p.table(["decision", "rows", "rule"], cells)
 
 
 def _named(decision: str, reason: str | None) -> Markup:
