@@ -40,8 +40,11 @@ def report(warehouse: Warehouse, settings: Settings, out: Path, newest: int) -> 
 
 
 def _write(out: Path, html: str) -> None:
+    """Whoever has the old page open, or serves it, never sees half of the new one."""
+    part = out.with_name(f"{out.name}.part")
     try:
-        out.write_text(html, encoding="utf-8")
+        part.write_text(html, encoding="utf-8")
+        part.replace(out)
     except OSError as error:
         raise UsageError(f"--out {out}: {error.strerror or error}; give a file in a folder that is there") from error
 
