@@ -47,8 +47,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
 JOB = Job(
     "demo",
     "Land and reconcile a real broker's store that comes with the checkout, pass by pass, and tell what became of its\n"
-    "messages, also as report.html here. Its tables are made anew in the folder demo/ of the warehouse; nothing else is\n"
-    "touched.",
+    "messages, at last as report.html in this folder. Its tables are made anew in the folder demo/ of the warehouse.",
     _run,
     examples=("", "--warehouse /tmp/halfop"),
     pages=("rules.md", "report.md"),

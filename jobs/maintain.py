@@ -28,11 +28,13 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
 
 JOB = Job(
     "maintain",
-    "Trim what retention.* no longer keeps, join small files, remove files that no run needs. It takes both locks: no "
-    "landing and no run goes on meanwhile. Nothing newer than what the last closed run read is touched.",
+    "Join small files, trim what retention.* no longer keeps, remove files that no run needs. It takes all locks: no\n"
+    "landing and no run goes on meanwhile. Nothing newer than what the last closed run has read is touched.",
     _run,
     _arguments,
     examples=("--dry-run", "--wait 10m", "--set retention.verify=7d --set retention.landed=30d"),
+    pages=("operations.md", "settings.md"),
+    measured=lambda args: None if args.dry_run else "maintain",
 )
 
 if __name__ == "__main__":

@@ -55,6 +55,8 @@ JOB = Job(
         "--key broker-a/0/4711",
         "--where \"producer_group = 'orders' AND discarded_at > '2025-06-15'\" --dry-run",
     ),
+    pages=("operations.md", "rules.md"),
+    measured=lambda args: None if args.dry_run else "resume",
 )
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from test_land_files import half, lines, op
 ROOT = Path(__file__).parents[1]
 CONNECTION = {"AIRFLOW_CONN_HALFOP": '{"conn_type": "spark", "host": "local[2]"}'}
 QUICK = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
-DONE = '{"job": "reconcile", "status": 0, "open": 7}'
+DONE = '{"job": "reconcile", "status": 0, "open_messages": 7}'
 pytestmark = [
     pytest.mark.airflow,
     pytest.mark.timeout(2400),
@@ -101,8 +101,8 @@ def test_a_run_lands_and_reconciles_and_its_summaries_are_xcoms(ran: tuple[Airfl
     assert (reconciled["status"], reconciled["now"]) == (0, "2026-11-22T02:02:46.000Z")
     counts = {decision: sum(reasons.values()) for decision, reasons in reconciled["decisions"].items()}
     assert counts["COMMIT"] > 100
-    assert reconciled["open"] == counts.get("CHECK", 0) + counts.get("WAIT", 0)
-    assert airflow.xcoms("open_set") == {"alert": {"open": reconciled["open"], "growing": 0}}
+    assert reconciled["open_messages"] == counts.get("CHECK", 0) + counts.get("WAIT", 0)
+    assert airflow.xcoms("open_set") == {"alert": {"open": reconciled["open_messages"], "growing": 0}}
     assert list((folder / "warehouse" / "topics").iterdir())
 
 
@@ -188,9 +188,9 @@ def test_a_summary_is_known_among_other_lines(airflow: Airflow) -> None:
 def test_the_open_set_is_watched_from_run_to_run(airflow: Airflow) -> None:
     before = {"open": 5, "growing": 2}
     cases: list[tuple[list[Any], Any]] = [
-        (["open_set", {"open": 6}, before], {"open": 6, "growing": 3}),
-        (["open_set", {"open": 5}, before], {"open": 5, "growing": 0}),
-        (["open_set", {"open": 6}, None], {"open": 6, "growing": 0}),
+        (["open_set", {"open_messages": 6}, before], {"open": 6, "growing": 3}),
+        (["open_set", {"open_messages": 5}, before], {"open": 5, "growing": 0}),
+        (["open_set", {"open_messages": 6}, None], {"open": 6, "growing": 0}),
         (["open_set", None, before], before),
         (["open_set", {"notes": ["nothing has landed"]}, None], None),
         (["open_complaints", {"open": 6, "growing": 3}, {}], []),

@@ -256,7 +256,7 @@ def test_slices_of_a_backlog_see_that_ops_share_a_key(warehouse: Warehouse) -> N
     summary = reconcile(warehouse, Request(r.settings(RULES), r.instant(NOW), max_rows=3))
     assert summary.decisions["COMMIT"] == {"PRODUCER": 1}, "not that of the second row, a rebuilt broker's"
     assert summary.extra["rejected"] == {"OP.KEY_REUSED": 1}
-    assert summary.extra["open"] == 8, "each counts once, though every slice carries it"
+    assert summary.extra["open_messages"] == 8, "each counts once, though every slice carries it"
 
 
 @pytest.mark.slow
