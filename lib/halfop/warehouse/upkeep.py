@@ -107,11 +107,11 @@ class Upkeep:
 
     def vacuum(self, keep: timedelta) -> None:
         """Remove files that no version of the last `keep` needs."""
-        DeltaTable.forPath(self._spark, self._path).vacuum(keep / _HOUR)
+        DeltaTable.forPath(self._spark, self._path).vacuum(_hours(keep))
 
     def removable(self, keep: timedelta) -> int:
         """How many files `vacuum` would remove; Delta counts up to a thousand."""
-        return self._spark.sql(f"VACUUM {self._quoted} RETAIN {keep / _HOUR:.6f} HOURS DRY RUN").count()
+        return self._spark.sql(f"VACUUM {self._quoted} RETAIN {_hours(keep)} HOURS DRY RUN").count()
 
     # ---- properties ----
 
@@ -127,6 +127,11 @@ class Upkeep:
     @property
     def _quoted(self) -> str:
         return "delta.`{}`".format(self._path.replace("`", "``"))
+
+
+def _hours(keep: timedelta) -> int:
+    """Delta rounds them, to none where there is less than half an hour."""
+    return math.ceil(keep / _HOUR)
 
 
 def _sums() -> list[Column]:
