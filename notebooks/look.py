@@ -27,7 +27,7 @@ def _theme():
                 "axis": {"labelColor": SOFT, "titleColor": SOFT, "gridColor": LINE, "domain": False, "ticks": False},
                 "axisX": {"titleFontWeight": "normal"},
                 "axisY": {"titleFontWeight": "normal", "titleAngle": 0, "titleAlign": "left", "titleY": -8},
-                "legend": {"title": None, "orient": "top", "labelColor": SOFT, "offset": 4},
+                "legend": {"title": None, "orient": "top", "labelColor": SOFT, "offset": 18},
                 "background": "white",
                 "padding": 12,
             }
@@ -35,7 +35,7 @@ def _theme():
     )
 
 
-alt.renderers.enable("png", scale_factor=2)
+alt.renderers.enable("svg")
 
 
 def rows(frame):

@@ -31,7 +31,7 @@ def cells(notebook: Path) -> list[dict[str, Any]]:
 
 
 def pictures(notebook: Path) -> int:
-    return sum("image/png" in output.get("data", {}) for cell in cells(notebook) for output in cell["outputs"])
+    return sum("image/svg+xml" in output.get("data", {}) for cell in cells(notebook) for output in cell["outputs"])
 
 
 def test_the_demos_is_opened_while_there_is_no_other(

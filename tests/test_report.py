@@ -117,7 +117,8 @@ def test_the_page_has_no_tag_but_its_own(found: Figures) -> None:
     own = Tags(render(everything("plain"), Settings(), AT)).found
     assert Tags(html).found <= own
     assert "<script" not in html
-    assert "&lt;/td&gt;&lt;script&gt;" in html
+    assert "<img" not in html
+    assert t.HOSTILE_GROUP[:6] in "".join(Tags(html).said), "as text"
     assert "\x1b" not in html
     assert "./spark-submit.sh resume --key b/0/3 --warehouse /w" in "".join(Tags(html).said)
 

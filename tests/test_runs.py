@@ -59,6 +59,7 @@ LONG, RETRY = "L" * 127, "%RETRY%" + "r" * 248
 STRANGE = ["%RETRY%g", "%DLQ%g", "a|b", "Case", "case", "CASE", "_hidden", "-", LONG, RETRY]
 
 
+@pytest.mark.slow
 def test_hundreds_of_topics_in_one_run_each_find_their_table(warehouse: Warehouse) -> None:
     names = [*STRANGE, *(f"topic-{n}" for n in range(120))]
     halves = [half(n, name, body=name.encode()) for n, name in enumerate(names)]
@@ -362,6 +363,7 @@ def test_exit_statuses(warehouse: Warehouse, capsys: pytest.CaptureFixture[str])
 # ---- files that are not read ----
 
 
+@pytest.mark.slow
 def test_an_incremental_run_opens_no_file_of_earlier_decisions(warehouse: Warehouse) -> None:
     spark = warehouse.spark
     spark.conf.set("spark.databricks.delta.stats.skipping", "true")

@@ -102,6 +102,7 @@ def test_too_many_runs_are_spread_or_refused(landed: Warehouse) -> None:
         scheduled(landed, Span(since=at_instant(200)), rules())
 
 
+@pytest.mark.slow
 def test_a_brokers_own_questions_are_left_out(warehouse: Warehouse) -> None:
     """It asked about 0 at 30 s and 60 s and got the second answer; 3 it gave up; of 5 a copy's delivery is known."""
 

@@ -56,6 +56,7 @@ def test_a_run_that_there_is_not(ran: Warehouse) -> None:
             verify(ran, run_id)
 
 
+@pytest.mark.slow
 def test_every_change_is_found(ran: Warehouse, capsys: pytest.CaptureFixture[str]) -> None:
     changed(ran, "decisions", "UPDATE {} SET reason = 'EXPIRED' WHERE run_id = 1 AND queue_offset = 3")
     changed(ran, topic(ran), "DELETE FROM {} WHERE half_queue_offset = 0")
