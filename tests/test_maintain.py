@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -74,6 +73,7 @@ def test_files_are_joined_up_to_the_pins_and_the_next_runs_find_everything(wareh
     for n in range(2):
         r.land(warehouse, [half(n)], ops("COMMIT", n), NOW + n, KNOWN)
         r.run(warehouse, RULES, NOW + n, layout="per_topic")
+    pinned = warehouse.version("half_messages")
     r.land(warehouse, [half(20)], ops("COMMIT", 20), NOW + 10, KNOWN)
     steps = maintained(warehouse, Settings(retention=Retention(verify=AT_ONCE, files=AT_ONCE)))
     for name in ("half_messages", "op_messages", "topics/T", "runs"):
@@ -81,12 +81,10 @@ def test_files_are_joined_up_to_the_pins_and_the_next_runs_find_everything(wareh
     files = warehouse.spark.read.format("delta").load(warehouse.path("half_messages")).inputFiles()
     assert len(files) == 2, "one of all that runs have read, and the new one as it landed"
     assert ("compact", "half_messages") not in maintained(warehouse), "it is done until the next run"
-    on_disk = Path(warehouse.path("half_messages"))
-    assert len(list(on_disk.glob("*.parquet"))) == 4, "the last run's version is whole"
+    assert warehouse.read("half_messages", pinned).count() == 2, "the version that the last run has read is whole"
     r.run(warehouse, RULES, LATER, layout="per_topic")
     kept = Settings(retention=Retention(verify=AT_ONCE, files=AT_ONCE, landed=None))
-    assert ("vacuum", "half_messages") in maintained(warehouse, kept)
-    assert len(list(on_disk.glob("*.parquet"))) <= 3
+    assert ("vacuum", "half_messages") in maintained(warehouse, kept), "and goes when another has"
     delivered = [row["half_queue_offset"] for row in warehouse.read("topics/T").collect()]
     assert sorted(delivered) == [0, 1, 20]
 
@@ -118,6 +116,7 @@ def test_an_open_run_holds_everything(warehouse: Warehouse, monkeypatch: pytest.
 def test_maintain_that_dies_is_made_up_for(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, at: str, after: bool
 ) -> None:
+    r.land(warehouse, [half(200, store=NOW + 50_000)], [], NOW, KNOWN)  # its first WAIT is to be trimmed
     for n in range(2):
         r.land(warehouse, [half(n), half(n + 100)], ops("COMMIT", n), NOW + n, KNOWN)
         r.run(warehouse, RULES, NOW + n)
