@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import re
 
 from halfop.cli import Context, Job, run_job
-from halfop.runs.resume import Key, Request, resume
+from halfop.rules.words import Key, as_key
+from halfop.runs.resume import Request, resume
 from halfop.summary import Summary
 from halfop.table import text_table
 from halfop.warehouse.session import spark_session
@@ -14,10 +14,10 @@ from halfop.warehouse.tables import Warehouse
 
 
 def _key(text: str) -> Key:
-    match = re.fullmatch(r"(.+)/([0-9]{1,9})/([0-9]{1,18})", text, re.DOTALL)
-    if match is None:
+    key = as_key(text)
+    if key is None or not key.broker_name:
         raise argparse.ArgumentTypeError(f"expected BROKER/QUEUE/OFFSET, as broker-a/0/4711; given {text!r}")
-    return Key(match[1], int(match[2]), int(match[3]))
+    return key
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

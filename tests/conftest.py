@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterator
@@ -51,3 +52,14 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture
 def warehouse(spark: SparkSession, tmp_path: Path) -> Warehouse:
     return Warehouse(spark, str(tmp_path / "warehouse"))
+
+
+@pytest.fixture
+def logging_as_before() -> Iterator[None]:
+    """What a job changes in logging, undone."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), logging.getLogger("halfop").level
+    yield
+    root.handlers = handlers
+    logging.getLogger("halfop").setLevel(level)
+    logging.captureWarnings(False)

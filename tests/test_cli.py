@@ -7,7 +7,7 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,7 @@ from halfop.summary import Summary
 Run = Callable[[Context, argparse.Namespace], Summary]
 
 
-@pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), logging.getLogger("halfop").level
-    yield
-    root.handlers = handlers
-    logging.getLogger("halfop").setLevel(level)
-    logging.captureWarnings(False)
+pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,6 @@ import argparse
 import json
 import logging
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -18,15 +17,7 @@ from halfop.summary import Summary
 from halfop.warehouse.tables import Warehouse
 from test_runs import NOW, RULES, one_of_each
 
-
-@pytest.fixture(autouse=True)
-def logging_as_before() -> Iterator[None]:
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), logging.getLogger("halfop").level
-    yield
-    root.handlers = handlers
-    logging.getLogger("halfop").setLevel(level)
-    logging.captureWarnings(False)
+pytestmark = pytest.mark.usefixtures("logging_as_before")
 
 
 def run(context: Context, args: argparse.Namespace) -> Summary:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 import rows as r
-from halfop.cli import Job, main
+from entry_points import job_of
+from halfop.cli import main
 from halfop.errors import InputRefused, UsageError
+from halfop.rules.words import Key
 from halfop.runs.reconcile import Request as Run
 from halfop.runs.reconcile import reconcile
-from halfop.runs.resume import Key, Request, resume
+from halfop.runs.resume import Request, resume
 from halfop.summary import Summary
 from halfop.warehouse.tables import Warehouse
-from test_runs import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops, quiet_again
+from test_runs import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops
 
-__all__ = ["quiet_again"]  # a fixture
 THREE, FOUR = Key("b", 0, 3), Key("b", 0, 30)
 LATER = NOW + 100_000
 
@@ -52,21 +51,11 @@ def test_resumed_twice_and_ended_meanwhile(warehouse: Warehouse) -> None:
         resumed(warehouse, THREE, Key("b", 0, 0), Key("b", 0, 77))
 
 
-def _job() -> Job:
-    spec = importlib.util.spec_from_file_location("resume_job", Path(__file__).parents[1] / "jobs" / "resume.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    job: Job = module.JOB
-    return job
-
-
-@pytest.mark.usefixtures("quiet_again")
+@pytest.mark.usefixtures("logging_as_before")
 @pytest.mark.slow
 def test_by_a_condition_on_the_command_line(warehouse: Warehouse, capsys: pytest.CaptureFixture[str]) -> None:
     def called(*options: str) -> tuple[int, dict[str, Any], str]:
-        status = main(_job(), ["--warehouse", warehouse.root, *options])
+        status = main(job_of("resume"), ["--warehouse", warehouse.root, *options])
         told = capsys.readouterr().out
         return status, json.loads(told.splitlines()[-1]), told
 
@@ -78,8 +67,9 @@ def test_by_a_condition_on_the_command_line(warehouse: Warehouse, capsys: pytest
     assert (status, "no_such_column" in told["error"]) == (2, True)
     status, told, text = called("--where", "producer_group = 'g'")
     assert (status, told["resumed"], "b            0         3" in text.replace("\n", " ")) == (0, 1, True), text
-    for wrong in ("b/0", "b/x/3", "/0/3"):
+    for wrong in ("b/0", "b/x/3", "/0/3", f"b/0/{2**63}"):
         assert called("--key", wrong)[0] == 2
+    assert called("--key", f"b/0/{2**63 - 1}")[0] == 3, "legal, but not there"
     assert called("--key", "b/0/3", "--where", "true")[0] == 2
     with pytest.raises(UsageError):
         resume(warehouse, Request(where="("))

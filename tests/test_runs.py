@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 import json
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +13,8 @@ import model as m
 import pytest
 import rows as r
 from chispa import assert_df_equality
-from halfop.cli import Job, main
+from entry_points import job_of
+from halfop.cli import main
 from halfop.runs import finish, sinks, staging
 from halfop.runs.plan import Plan
 from halfop.runs.projections import projections
@@ -319,32 +318,12 @@ def test_a_dry_run_tells_what_a_run_would_decide_and_writes_nothing(warehouse: W
     assert {row["decision"] for row in sample} == set(summary.decisions) - {"WAIT"}
 
 
-def _job() -> Job:
-    spec = importlib.util.spec_from_file_location("reconcile_job", Path(__file__).parents[1] / "jobs" / "reconcile.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    job: Job = module.JOB
-    return job
-
-
 def _called(warehouse: Warehouse, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, Any]]:
-    status = main(_job(), ["--warehouse", warehouse.root, *options])
+    status = main(job_of("reconcile"), ["--warehouse", warehouse.root, *options])
     return status, json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
-@pytest.fixture
-def quiet_again() -> Iterator[None]:
-    """What a job changes in logging, undone."""
-    root = logging.getLogger()
-    handlers = list(root.handlers)
-    yield
-    root.handlers = handlers
-    logging.captureWarnings(False)
-
-
-@pytest.mark.usefixtures("quiet_again")
+@pytest.mark.usefixtures("logging_as_before")
 def test_exit_statuses(warehouse: Warehouse, capsys: pytest.CaptureFixture[str]) -> None:
     status, told = _called(warehouse, capsys)
     assert (status, "nothing has landed" in told["notes"][0]) == (0, True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import reduce
+from typing import NamedTuple
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -19,6 +21,27 @@ QUEUE = ["broker_name", "queue_id"]
 _FAR = 4 * 10**17  # microseconds; some 12,000 years, beyond any time worth telling apart
 NO_TIME = -2 * _FAR  # a queue clock on which no time has passed yet
 FOREVER = 9 * 10**18
+
+_KEY = re.compile(r"(.*)/([0-9]{1,10})/([0-9]{1,19})", re.DOTALL)
+
+
+class Key(NamedTuple):
+    """A half key, as users write it: BROKER/QUEUE/OFFSET."""
+
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+
+    def __str__(self) -> str:
+        return "/".join(map(str, self))
+
+
+def as_key(text: str) -> Key | None:
+    """`BROKER/QUEUE/OFFSET`; the broker's name may hold a slash, too."""
+    match = _KEY.fullmatch(text)
+    if match is None or int(match[2]) >= 2**31 or int(match[3]) >= 2**63:
+        return None
+    return Key(match[1], int(match[2]), int(match[3]))
 
 
 def whole_number(text: Column) -> Column:

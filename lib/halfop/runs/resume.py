@@ -8,14 +8,13 @@ import socket
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NamedTuple
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.errors import InputRefused, UsageError
-from halfop.rules.words import HALF_KEY
+from halfop.rules.words import HALF_KEY, Key
 from halfop.runs.ranges import covers, spans_of
 from halfop.runs.record import last_run, wall_clock
 from halfop.summary import Summary
@@ -25,17 +24,6 @@ from halfop.warehouse.tables import NO_TABLE, Warehouse
 DISCARDS = "trans_check_max_time"
 RESUMES = "resumes"
 _SHOWN = 20
-
-
-class Key(NamedTuple):
-    """A half key as it is written on the command line."""
-
-    broker_name: str
-    queue_id: int
-    queue_offset: int
-
-    def __str__(self) -> str:
-        return f"{self.broker_name}/{self.queue_id}/{self.queue_offset}"
 
 
 @dataclass(frozen=True)

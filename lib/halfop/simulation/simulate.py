@@ -26,6 +26,7 @@ from halfop.simulation.outcome import Outcome
 from halfop.simulation.play import Play
 from halfop.simulation.replay import Replay
 from halfop.simulation.schedule import EPOCH, Schedule, regular, widened
+from halfop.warehouse.session import FOR_FEW_ROWS, session_settings
 from halfop.warehouse.tables import Warehouse
 
 log = logging.getLogger("halfop.simulate")
@@ -72,7 +73,8 @@ def simulate(
         landed = land(history, schedule, f"{root}/landed")
         replays = [Replay(spark, f"{root}/{n}", landed=landed) for n in range(len(variants))]
         plays = list(map(Play, variants, variants.values(), replays))
-        with _interpreted(spark, landed.most_rows < _FEW_ROWS), ThreadPoolExecutor(_AT_ONCE) as pool:
+        quick = _quick(spark, few=landed.most_rows < _FEW_ROWS)
+        with session_settings(spark, quick), ThreadPoolExecutor(_AT_ONCE) as pool:
             return list(pool.map(Play.outcome, plays))
 
 
@@ -118,17 +120,6 @@ def _scratch(warehouse: Warehouse) -> Iterator[str]:
         warehouse.files.remove(root)
 
 
-@contextmanager
-def _interpreted(spark: SparkSession, wanted: bool) -> Iterator[None]:
+def _quick(spark: SparkSession, few: bool) -> dict[str, str]:
     """Few rows a run: to compile its queries would cost more than it gives."""
-    cores = str(spark.sparkContext.defaultParallelism)
-    quick = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    quick = quick | {"spark.sql.shuffle.partitions": cores} if wanted else {}
-    before = {key: str(spark.conf.get(key)) for key in quick}
-    try:
-        for key, value in quick.items():
-            spark.conf.set(key, value)
-        yield
-    finally:
-        for key, value in before.items():
-            spark.conf.set(key, value)
+    return FOR_FEW_ROWS | {"spark.sql.shuffle.partitions": str(spark.sparkContext.defaultParallelism)} if few else {}

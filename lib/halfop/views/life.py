@@ -6,18 +6,16 @@ What is the same run after run comes back folded into one row.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from halfop.errors import InputRefused
 from halfop.rocketmq.names import HALF_TOPIC
-from halfop.rules.words import HALF_KEY, QUEUE
+from halfop.rules.words import HALF_KEY, QUEUE, Key, as_key
 from halfop.views.queries import Rows, millis
 from halfop.views.units import exact
 from halfop.warehouse.tables import Warehouse
@@ -25,25 +23,7 @@ from halfop.warehouse.tables import Warehouse
 MOST = 100  # half messages under one UNIQ_KEY
 _ROUNDS = 5  # from copy to copy; one or two are usual
 _SHOWN_QUEUES = 8
-_KEY = re.compile(r"(.*)/([0-9]{1,10})/([0-9]{1,19})", re.DOTALL)
 _FOLDED = ["decision", "reason", "check_times", "op_queue_offset", "superseded_by", "copy_offset", "resumed_at"]
-
-
-class Key(NamedTuple):
-    broker_name: str
-    queue_id: int
-    queue_offset: int
-
-    def __str__(self) -> str:
-        return "/".join(map(str, self))
-
-
-def as_key(text: str) -> Key | None:
-    """`BROKER/QUEUE/OFFSET`; the broker's name may hold a slash, too."""
-    match = _KEY.fullmatch(text)
-    if match is None or int(match[2]) >= 2**31 or int(match[3]) >= 2**63:
-        return None
-    return Key(match[1], int(match[2]), int(match[3]))
 
 
 @dataclass

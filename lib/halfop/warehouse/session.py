@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
@@ -36,16 +36,19 @@ FOR_FEW_ROWS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.fact
 
 
 @contextmanager
-def interpreted(spark: SparkSession, few: bool) -> Iterator[None]:
-    """Queries of few rows are interpreted and not compiled."""
-    before = {key: str(spark.conf.get(key)) for key in FOR_FEW_ROWS}
-    for key, value in FOR_FEW_ROWS.items() if few else ():
-        spark.conf.set(key, value)
+def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Set meanwhile, then as before."""
+    before = {key: spark.conf.get(key, None) for key in settings}
     try:
+        for key, value in settings.items():
+            spark.conf.set(key, value)
         yield
     finally:
-        for key, value in before.items():
-            spark.conf.set(key, value)
+        for key, was in before.items():
+            if was is None:
+                spark.conf.unset(key)
+            else:
+                spark.conf.set(key, was)
 
 
 def spark_session(app_name: str, **extra: str) -> SparkSession:
