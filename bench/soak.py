@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import math
 import random
+import re
 import shutil
 import sys
 import tempfile
@@ -17,12 +18,17 @@ from pathlib import Path
 
 import test_kills as k
 from crash import KILLED, commits_archived, dying, ended, job, killed_after
+from dying import DEATH
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 
 Content = dict[str, Counter[str]]
 _MOST_KILLS = 8  # a round
+_STRIDE = 3  # commits that a start gets to do at most, so that a run dies often
+_SECONDS = (3, 15)  # of a start that is killed at any moment
+_AT_COMMITS = 0.7  # of the kills
+_DONE = "was done"
 # For a handful of rows.
 _SPARK = {
     "spark.ui.enabled": "false",
@@ -40,7 +46,7 @@ class Soak:
         self._spark, self._work, self._chance = spark, work, chance
         self._before = work / "before"
         k.prepare(Warehouse(spark, str(self._before)))
-        self._commits = commits_archived(work / "classes.jsa", *k.command(self._copy("undisturbed")))
+        commits_archived(work / "classes.jsa", *k.command(self._copy("undisturbed")))
         self._wanted = k.content(Warehouse(spark, str(work / "undisturbed")))
         self.at: Counter[str] = Counter()
         self.kills = self.races = self.lost = self.twice = self.other = 0
@@ -52,21 +58,28 @@ class Soak:
 
     def round(self, kills: int, drivers: int) -> str:
         """Starts in a row that are killed, then drivers at once that find what these left: all is as undisturbed."""
-        folder = self._copy("round")
-        told = [self._killed(folder) for _ in range(kills)]
+        folder, told = self._copy("round"), list[str]()
+        while len(told) < kills and told[-1:] != [_DONE]:
+            told.append(self._killed(folder))
         told.append(self._raced(folder, drivers))
         return ", ".join([*told, self._judged(k.content(Warehouse(self._spark, str(folder))))])
 
     def _killed(self, folder: Path) -> str:
-        if self._chance.random() < 0.5:
-            when, number = self._chance.choice(["before", "after"]), self._chance.randint(1, self._commits)
-            died, what = ended(dying(when, number, *k.command(folder)))[0] == KILLED, f"{when} commit {number}"
+        """Where it died, unless it was done before."""
+        if self._chance.random() < _AT_COMMITS:
+            when, number = self._chance.choice(["before", "after"]), self._chance.randint(1, _STRIDE)
+            status, said = ended(dying(when, number, *k.command(folder)))
+            self.other += status not in (KILLED, 0)
+            if status != KILLED:
+                return _DONE
+            (what,) = re.findall(rf"^{DEATH}(.*)$", said, re.MULTILINE)
         else:
-            seconds = self._chance.uniform(3, 25)
-            died, what = killed_after(seconds, k.command(folder)), f"after {seconds:.1f} s"
-        self.kills += died
-        self.at[what if "commit" in what else "at any moment"] += died
-        return what if died else f"{what}: was done"
+            if not killed_after(self._chance.uniform(*_SECONDS), k.command(folder)):
+                return _DONE
+            what = "at any moment"
+        self.kills += 1
+        self.at[what] += 1
+        return what
 
     def _raced(self, folder: Path, drivers: int) -> str:
         """One has the lock, or one after the other; none fails."""

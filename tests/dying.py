@@ -23,6 +23,7 @@ from halfop.warehouse.upkeep import Upkeep
 from pyspark.sql import DataFrameWriter
 
 COMMITS = "commits of this job: "
+DEATH = "killed "
 _COMMITTING: list[tuple[type, str]] = [
     (DataFrameWriter, "save"),
     (DeltaMergeBuilder, "execute"),
@@ -50,17 +51,21 @@ class Death:
                 self.count += 1
                 mine = self.count == self._number
             if mine and self._when in ("before", "stop"):
-                kill(signal.SIGSTOP if self._when == "stop" else signal.SIGKILL)
+                self._kill(table_of(*args))
             done = real(*args, **kwargs)
             if mine and self._when == "after":
-                kill(signal.SIGKILL)
+                self._kill(table_of(*args))
             return done
 
         setattr(owner, name, commit)
 
+    def _kill(self, table: str) -> None:
+        print(f"{DEATH}{self._when} {table}", flush=True)
+        os.killpg(os.getpgrp(), signal.SIGSTOP if self._when == "stop" else signal.SIGKILL)
 
-def kill(number: signal.Signals) -> None:
-    os.killpg(os.getpgrp(), number)
+
+def table_of(owner: object, *given: object) -> str:
+    return next((Path(each).name for each in given if isinstance(each, str)), type(owner).__name__)
 
 
 def main() -> None:
