@@ -88,9 +88,9 @@ class Digest:
 
 
 def by_reason(rows: Iterable[tuple[str, str | None, int]]) -> Counts:
-    """Rows by decision and reason."""
+    """Rows by decision and reason, in the order of their names: a run that is done again records the same."""
     counts: Counts = {}
-    for decision, reason, n in rows:
+    for decision, reason, n in sorted((decision, reason or "NONE", n) for decision, reason, n in rows):
         reasons = counts.setdefault(decision, {})
-        reasons[reason or "NONE"] = reasons.get(reason or "NONE", 0) + n
+        reasons[reason] = reasons.get(reason, 0) + n
     return counts
