@@ -44,8 +44,10 @@ _SAFE_REPEATS = {
 
 _FOUND = 5
 """Done, and --fail-on has found something: not the job's failure, `alert` tells it."""
+_DONE_ELSEWHERE = ("failed_brokers", "failed_catalog")
+"""Nor is status 1 with one of these: all else is done, and the next run tries it anew, too."""
 _IN_VAIN = {2: "wrong usage or configuration", 3: "input refused"}
-_TOLD = ("error", "failed_sinks", "failed_brokers", "rejected", "findings")
+_TOLD = ("error", "failed_sinks", "failed_brokers", "failed_catalog", "rejected", "findings")
 """What a summary has to say of a status other than 0."""
 
 
@@ -124,6 +126,13 @@ class SummaryHook(SparkSubmitHook):
     def status(self) -> int | None:
         return None if self._submit_sp is None else self._submit_sp.returncode
 
+    @property
+    def is_done(self) -> bool:
+        """Though the status is not 0; `alert` tells what was found."""
+        told = self.summary or {}
+        spared = not told.get("failed_sinks") and any(told.get(key) for key in _DONE_ELSEWHERE)
+        return self.status == _FOUND or (self.status == 1 and spared)
+
 
 def summary_of(line: str) -> dict[str, Any] | None:
     if not line.startswith('{"job": '):
@@ -148,25 +157,30 @@ class HalfopOperator(SparkSubmitOperator):
         settings = Settings.read()
         _need_connection()
         self.conf, self.application_args = settings.conf, self._arguments(settings, context)
-        self._hook = hook = SummaryHook(
-            conn_id=NAME,
-            conf=self.conf,
-            name=f"{NAME} {self.application}",
-            spark_binary=settings.launcher,
-            deploy_mode="client",
-            application_args=self.application_args,
-        )
+        self._launcher = settings.launcher
         try:
             super().execute(context)
         except AirflowException as error:
-            if hook.status in _IN_VAIN:
-                raise AirflowFailException(f"{self.application}: {_IN_VAIN[hook.status]}") from error
-            if hook.status != _FOUND:
+            if self._ended.status in _IN_VAIN:
+                raise AirflowFailException(f"{self.application}: {_IN_VAIN[self._ended.status]}") from error
+            if not self._ended.is_done:
                 raise
         finally:
-            context["ti"].xcom_push("return_value", hook.summary)
-        if hook.summary is None:
+            context["ti"].xcom_push("return_value", self._ended.summary)
+        if self._ended.summary is None:
             raise AirflowException(f"{self.application} has ended without a summary as its last line")
+
+    def _get_hook(self) -> SummaryHook:
+        """Asked for when the operator has added its own to `conf` (OpenLineage's parent job)."""
+        self._ended = SummaryHook(
+            conn_id=NAME,
+            conf=self.conf,
+            name=f"{NAME} {self.application}",
+            spark_binary=self._launcher,
+            deploy_mode="client",
+            application_args=self.application_args,
+        )
+        return self._ended
 
     def _arguments(self, settings: Settings, context: Context) -> list[str]:
         arguments = settings.arguments(self.application)

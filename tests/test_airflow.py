@@ -146,7 +146,7 @@ def test_what_becomes_of_an_exit_status(airflow: Airflow, tmp_path: Path) -> Non
     launcher = tmp_path / "spark-submit.sh"
     launcher.write_text(
         "#!/bin/sh\n"
-        'printf \'{"job": "reconcile", "status": %s, "given": "%s"}\\n\' "$ENDS" "$*"\n'
+        'printf \'{"job": "reconcile", "status": %s, "given": "%s"%s}\\n\' "$ENDS" "$*" "$TOLD"\n'
         'echo "a line that is none"\n'
         "exit $ENDS\n"
     )
@@ -157,10 +157,17 @@ def test_what_becomes_of_an_exit_status(airflow: Airflow, tmp_path: Path) -> Non
         "reconcile --set a=1 --warehouse /w --fail-on conflicts --now T"
     )
     fails = {1: "AirflowException", 2: "AirflowFailException", 3: "AirflowFailException", 4: "AirflowException"}
-    calls = [["status", "reconcile", CONNECTION | settings | {"ENDS": str(ends)}] for ends in range(6)]
+    calls = [["status", "reconcile", CONNECTION | settings | {"ENDS": str(ends), "TOLD": ""}] for ends in range(6)]
     for ends, (error, pushed) in enumerate(airflow.answers(calls)):
         assert error.partition(":")[0] == fails.get(ends, "")
         assert pushed == {"return_value": {"job": "reconcile", "status": ends, "given": given}}
+    told = {
+        '"failed_brokers": {"b": "down"}': "",
+        '"failed_catalog": {"t": "taken"}': "",
+        '"failed_catalog": {"t": "taken"}, "failed_sinks": {"rejected": "full"}': "AirflowException",
+    }
+    calls = [["status", "reconcile", CONNECTION | settings | {"ENDS": "1", "TOLD": f", {each}"}] for each in told]
+    assert [error.partition(":")[0] for error, _ in airflow.answers(calls)] == list(told.values())
 
 
 def test_what_is_missing_is_said_and_not_tried_again(airflow: Airflow) -> None:
