@@ -28,7 +28,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
 
 JOB = Job(
     "maintain",
-    "Join small files, trim what retention.* no longer keeps, remove files that no run needs. It takes all locks: no\n"
+    "Join small files, trim what retention.* no longer keeps, remove files that no run needs. On a local disk no\n"
     "landing and no run goes on meanwhile. Nothing newer than what the last closed run has read is touched.",
     _run,
     _arguments,

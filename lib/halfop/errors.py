@@ -29,7 +29,7 @@ class InputRefused(HalfopError):
 
 
 class WarehouseBusy(HalfopError):
-    """Another process holds the warehouse's lock."""
+    """Another process holds the warehouse's lock, or an open run its tables."""
 
     exit_status = 4
 
@@ -44,3 +44,8 @@ class SinkFailed(HalfopError):
     """Sinks that could not be written; the others were."""
 
     exit_status = 1
+
+
+def first_line(error: Exception) -> str:
+    """Enough of an error for a summary."""
+    return f"{type(error).__name__}: {error}".splitlines()[0][:300]

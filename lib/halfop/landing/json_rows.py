@@ -7,8 +7,8 @@ from pyspark.sql import functions as F
 
 from halfop.landing import problems
 from halfop.landing.fields import STRINGS, Field, fields, known_names
-from halfop.landing.problems import quoted
 from halfop.landing.values import at_least_zero, epoch_millis, is_whole_number, iso_instant, whole_number
+from halfop.sql import literal
 
 # A line is parsed inside a frame, because the parser itself ignores what follows the first object of a text.
 _FRAMED = """'{"row":' || value || ',"end":0}'"""
@@ -48,12 +48,12 @@ def typed_rows(lines: DataFrame, kind: str) -> DataFrame:
 
 def _first_problem(kind: str) -> str:
     expected = ", expected one whole JSON object in UTF-8, each name once"
-    unreadable = problems.found(quoted(problems.UNREADABLE_LINE), "value", "found ", expected)
+    unreadable = problems.found(literal(problems.UNREADABLE_LINE), "value", "found ", expected)
     return problems.first([f"CASE WHEN row IS NULL THEN {unreadable} END", *map(_problem, fields(kind))])
 
 
 def _unknown(kind: str) -> str:
-    others = f"array_except(map_keys(row), array({', '.join(map(quoted, known_names(kind)))}))"
+    others = f"array_except(map_keys(row), array({', '.join(map(literal, known_names(kind)))}))"
     return f"CASE WHEN size({others}) > 0 THEN {others} END"
 
 
@@ -107,11 +107,11 @@ def _problem(field: Field) -> str:
 
 
 def _reason(field: Field) -> str:
-    wrong_type = quoted(problems.WRONG_TYPE)
+    wrong_type = literal(problems.WRONG_TYPE)
     if field.type in ("INT", "BIGINT"):
-        return f"if({is_whole_number(_text(field))}, {quoted(problems.OUT_OF_RANGE)}, {wrong_type})"
+        return f"if({is_whole_number(_text(field))}, {literal(problems.OUT_OF_RANGE)}, {wrong_type})"
     if field.type == "TIMESTAMP":
-        return f"if({_text(field)} IS NOT NULL, {quoted(problems.BAD_TIME)}, {wrong_type})"
+        return f"if({_text(field)} IS NOT NULL, {literal(problems.BAD_TIME)}, {wrong_type})"
     if field.type == "BINARY":
-        return f"if({_type(field)} = 'STRING', {quoted(problems.BAD_BASE64)}, {wrong_type})"
+        return f"if({_type(field)} = 'STRING', {literal(problems.BAD_BASE64)}, {wrong_type})"
     return wrong_type

@@ -10,9 +10,9 @@ from pyspark.sql.types import StructType
 from halfop.errors import InputRefused
 from halfop.landing import problems
 from halfop.landing.fields import STRINGS, Field, fields, known_names, nearest
-from halfop.landing.problems import quoted
 from halfop.landing.sources import InputFile
 from halfop.landing.values import at_least_zero, epoch_millis, known_years
+from halfop.sql import literal
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _FITTING = {
@@ -108,4 +108,4 @@ def _problem(field: Field, schema: StructType) -> str:
 
 def _reason(field: Field) -> str:
     reasons = {"TIMESTAMP": problems.BAD_TIME, STRINGS: problems.WRONG_TYPE}
-    return quoted(reasons.get(field.type, problems.OUT_OF_RANGE))
+    return literal(reasons.get(field.type, problems.OUT_OF_RANGE))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from halfop.landing.fields import Field
+from halfop.sql import literal
 
 MISSING_COLUMN = "MISSING_COLUMN"
 NULL_VALUE = "NULL_VALUE"
@@ -17,10 +18,6 @@ UNREADABLE_LINE = "UNREADABLE_LINE"
 _SHOWN = 80
 
 
-def quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
 def shown(text: str) -> str:
     """Shortened, and without characters that could drive a terminal."""
     whole = rf"regexp_replace(left({text}, {_SHOWN + 1}), r'\p{{C}}', '?')"
@@ -29,7 +26,7 @@ def shown(text: str) -> str:
 
 def found(reason: str, text: str, start: str, end: str) -> str:
     """A problem whose detail shows the value of an expression between two texts."""
-    detail = f"concat({quoted(start)}, {shown(text)}, {quoted(end)})"
+    detail = f"concat({literal(start)}, {shown(text)}, {literal(end)})"
     return f"named_struct('reason', {reason}, 'detail', {detail})"
 
 
@@ -51,4 +48,4 @@ def first(problems: Sequence[str]) -> str:
 
 
 def _plain(reason: str, detail: str) -> str:
-    return f"named_struct('reason', {quoted(reason)}, 'detail', {quoted(detail)})"
+    return f"named_struct('reason', {literal(reason)}, 'detail', {literal(detail)})"

@@ -9,6 +9,7 @@ from datetime import datetime
 
 from pyspark.sql import functions as F
 
+from halfop.errors import first_line
 from halfop.runs.clocks import behind
 from halfop.runs.digest import Counts, Digest
 from halfop.runs.inputs import Inputs, pinned
@@ -87,16 +88,12 @@ def _leftovers(digest: Digest, arrived: Arrived) -> bool:
 
 def report_failed(summary: Summary, failed: Mapping[str, Exception]) -> None:
     summary.status = 1
-    summary.extra["failed_sinks"] = {sink: _first_line(error) for sink, error in failed.items()}
+    summary.extra["failed_sinks"] = {sink: first_line(error) for sink, error in failed.items()}
 
 
 def _report_owed(summary: Summary, owed: Collection[Debt]) -> None:
     if owed:
         summary.extra["owed"] = [f"{debt.sink} of run {debt.run_id}" for debt in owed]
-
-
-def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
 
 
 def _flat(counts: Counts) -> dict[str, int]:

@@ -6,7 +6,6 @@ run is open, or owed, its pins hold everything.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -17,6 +16,7 @@ from functools import partial, reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from halfop.errors import WarehouseBusy
 from halfop.rules.words import HALF_KEY
 from halfop.runs.bodies import TRIMMED
 from halfop.runs.record import INPUTS, Run, last_run, wall_clock
@@ -24,10 +24,9 @@ from halfop.settings import Settings
 from halfop.summary import Summary
 from halfop.warehouse.lock import hold
 from halfop.warehouse.schema import table_names
+from halfop.warehouse.session import session_settings
 from halfop.warehouse.tables import NO_TABLE, Warehouse
-from halfop.warehouse.upkeep import Upkeep, overtaken, upkeep_session
-
-log = logging.getLogger("halfop.maintain")
+from halfop.warehouse.upkeep import UPKEEP, Upkeep, overtaken
 
 # What lands and ends; resumes are few.
 LANDINGS = ("half_messages", "op_messages", "final_messages", "broker_discards")
@@ -56,13 +55,15 @@ def maintain(warehouse: Warehouse, settings: Settings, dry_run: bool = False) ->
     """Compact, trim and vacuum. Killed anywhere, the next call goes on: each step is one commit."""
     summary, steps = Summary("maintain"), []
     with ExitStack() as locks:
-        locks.enter_context(upkeep_session(warehouse.spark))
+        locks.enter_context(session_settings(warehouse.spark, UPKEEP))
         for group in ("landing", "run", "audit"):
             locks.enter_context(hold(warehouse, group, settings.lock.wait))
         found = last_run(warehouse)
         if held := _held(found):
-            summary.notes.append(f"nothing was maintained: {held}")
-        elif found:
+            raise WarehouseBusy(f"nothing was maintained: {held}")
+        if found is None:
+            summary.notes.append("nothing was maintained: no run has closed here yet")
+        else:
             upkeep = Maintenance(warehouse, settings, found[0], dry_run, summary)
             for phase, each in ((COMPACT, upkeep.compact), (TRIM, upkeep.trim), (VACUUM, upkeep.vacuum)):
                 with summary.phase(phase):
@@ -78,7 +79,7 @@ def maintain(warehouse: Warehouse, settings: Settings, dry_run: bool = False) ->
 def _held(found: tuple[Run, bool] | None) -> str:
     """What still needs the versions that it has pinned."""
     if found is None:
-        return "no run has closed here yet"
+        return ""
     run, closed = found
     if not closed:
         return f"run {run.run_id} is open, the next reconcile finishes it"

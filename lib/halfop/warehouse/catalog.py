@@ -16,16 +16,16 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from halfop.errors import UsageError
+from halfop.errors import UsageError, first_line
 from halfop.settings import Settings
+from halfop.sql import literal
 from halfop.summary import Summary
-from halfop.warehouse.schema import table, table_names
+from halfop.warehouse.schema import OF_A_TOPIC, table, table_names
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.topics import comment
 
 log = logging.getLogger("halfop.catalog")
 
-_OF_A_TOPIC = "real_topic"
 _LOCATION = re.compile(r"(?m)^Location: (.*)$")
 
 
@@ -54,7 +54,7 @@ class Catalog:
         try:
             failed = self._publish(self._schema, summary)
         except (PySparkException, Py4JJavaError) as error:
-            failed = {self._schema: _first_line(error)}
+            failed = {self._schema: first_line(error)}
         if failed:
             summary.status = summary.status or 1
             summary.extra["failed_catalog"] = failed
@@ -79,13 +79,13 @@ class Catalog:
 
     def _wanted(self) -> dict[str, _Table]:
         """All tables there may be, by name."""
-        own = {name: _Table(name, table(name).comment) for name in table_names() if name != _OF_A_TOPIC}
+        own = {name: _Table(name, table(name).comment) for name in table_names() if name != OF_A_TOPIC}
         topics = topic_names(self._warehouse.rows("topics_index"))
         return own | {name: _Table(f"topics/{r['directory']}", comment(r["topic"])) for name, r in topics.items()}
 
     def _known(self, schema: str, names: Iterable[str]) -> dict[str, str]:
         """Where those of the names lie that the schema has: one statement, however many tables there are."""
-        rows = self._spark.sql(f"SHOW TABLE EXTENDED IN {_quoted(schema)} LIKE {_literal('|'.join(names))}").collect()
+        rows = self._spark.sql(f"SHOW TABLE EXTENDED IN {_quoted(schema)} LIKE {literal('|'.join(names))}").collect()
         found = {row["tableName"]: _LOCATION.search(row["information"]) for row in rows}
         return {name: location[1] if location else "nowhere" for name, location in found.items()}
 
@@ -94,11 +94,11 @@ class Catalog:
         if self._warehouse.version(wanted.directory) == NO_TABLE:
             return None
         path = self._warehouse.path(wanted.directory)
-        about = f"COMMENT {_literal(wanted.comment)} LOCATION {_literal(path)}"
+        about = f"COMMENT {literal(wanted.comment)} LOCATION {literal(path)}"
         try:
             self._spark.sql(f"CREATE TABLE IF NOT EXISTS {_quoted(name)} USING delta {about}")
         except (PySparkException, Py4JJavaError) as error:
-            return _first_line(error)
+            return first_line(error)
         summary.extra.setdefault("named_tables", []).append(name)
         return None
 
@@ -129,15 +129,7 @@ def _quoted(name: str) -> str:
     return ".".join(f"`{part}`" for part in name.split("."))
 
 
-def _literal(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
 def _place(location: str) -> str:
     """A location without the forms that a local path takes."""
     parts = urlsplit(location)
     return unquote(parts.path).rstrip("/") if parts.scheme in ("", "file") else location.rstrip("/")
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0][:300] if str(error) else type(error).__name__

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from halfop.errors import HalfopError
+from halfop.sql import literal
 from halfop.warehouse.schema import TableSpec
 
 log = logging.getLogger("halfop.warehouse")
@@ -95,7 +96,7 @@ class DeltaLog:
         known = self._jvm.java.lang.String.join("\n", snapshot.getSchema().fieldNames()).split("\n")
         later = [column for column in spec.columns if column.name not in known]
         if later:
-            added = ", ".join(f"`{c.name}` {c.type} COMMENT '{_quoted(c.comment)}'" for c in later)
+            added = ", ".join(f"`{c.name}` {c.type} COMMENT {literal(c.comment)}" for c in later)
             name = path.replace("`", "``")
             log.info("%s gets new columns: %s", path, ", ".join(column.name for column in later))
             self._spark.sql(f"ALTER TABLE delta.`{name}` ADD COLUMNS ({added})")
@@ -206,10 +207,6 @@ class DeltaLog:
         to_closeable = kernel.internal.util.Utils.toCloseableIterator
         actions = kernel.Transaction.generateAppendActions(self._engine, state, to_closeable(rows.iterator()), context)
         return kernel.utils.CloseableIterable.inMemoryIterable(actions)
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")
 
 
 def _each(closeable: Any) -> Iterator[Any]:

@@ -86,5 +86,8 @@ def table(name: str) -> TableSpec:
     )
 
 
+OF_A_TOPIC = "real_topic"  # one for each topic, below topics/
+
+
 def table_names() -> list[str]:
     return sorted(_texts())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,18 +12,23 @@ from typing import Any
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from halfop.sql import delta_table
 from halfop.warehouse.tables import Warehouse
-
-log = logging.getLogger("halfop.maintain")
 
 SMALL = 256 * 1024 * 1024
 _DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
 _LOG_KEPT, _FILES_KEPT = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 # Set while nothing is deleted from a table. The change feed would write every deleted row a second time.
 _GUARDS = ("delta.appendOnly", "delta.enableChangeDataFeed")
+# Of the session. Delta's own least retention is a week; here our settings say what must be kept.
+UPKEEP = {
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    "spark.databricks.delta.optimize.minFileSize": str(SMALL),
+    "spark.databricks.delta.optimize.maxFileSize": str(SMALL),
+}
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,7 @@ class Upkeep:
 
     def removable(self, keep: timedelta) -> int:
         """How many files `vacuum` would remove; Delta counts up to a thousand."""
-        return self._spark.sql(f"VACUUM {self._quoted} RETAIN {_hours(keep)} HOURS DRY RUN").count()
+        return self._spark.sql(f"VACUUM {self._table} RETAIN {_hours(keep)} HOURS DRY RUN").count()
 
     # ---- properties ----
 
@@ -122,11 +126,11 @@ class Upkeep:
     def _set(self, properties: Mapping[str, str]) -> None:
         if properties:
             pairs = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
-            self._spark.sql(f"ALTER TABLE {self._quoted} SET TBLPROPERTIES ({pairs})")
+            self._spark.sql(f"ALTER TABLE {self._table} SET TBLPROPERTIES ({pairs})")
 
     @property
-    def _quoted(self) -> str:
-        return "delta.`{}`".format(self._path.replace("`", "``"))
+    def _table(self) -> str:
+        return delta_table(self._path)
 
 
 def _hours(keep: timedelta) -> int:
@@ -136,23 +140,6 @@ def _hours(keep: timedelta) -> int:
 
 def _sums() -> list[Column]:
     return [F.count("*").alias("files"), F.sum("size").alias("bytes")]
-
-
-@contextmanager
-def upkeep_session(spark: SparkSession) -> Iterator[None]:
-    """Delta's settings for this work. Its own least retention is a week; here our settings say what must be kept."""
-    ours = {
-        "spark.databricks.delta.retentionDurationCheck.enabled": "false",
-        "spark.databricks.delta.optimize.minFileSize": str(SMALL),
-        "spark.databricks.delta.optimize.maxFileSize": str(SMALL),
-    }
-    for key, value in ours.items():
-        spark.conf.set(key, value)
-    try:
-        yield
-    finally:
-        for key in ours:
-            spark.conf.unset(key)
 
 
 def overtaken(error: Exception) -> bool:
