@@ -111,11 +111,20 @@ def test_what_counts_as_success(status: int, end: str) -> None:
     assert told.keys() == {(f"halfop_{name}", ()) for name in names}
 
 
+@pytest.mark.parametrize(("failed", "end"), [({}, "success"), ({"failed_sinks": {"topics/T": "full"}}, "failure")])
+def test_a_catalog_that_fails_leaves_the_run_done(failed: dict[str, Any], end: str) -> None:
+    summary = a_run()
+    summary.extra |= {"failed_catalog": {"halfop": "gone"}} | failed
+    told = told_by(Call("reconcile", 1, 1, summary))
+    assert (f"halfop_last_{end}_timestamp_seconds", ()) in told
+
+
 @pytest.mark.parametrize(
     ("command", "extra", "metric", "expected"),
     [
-        ("land_broker", {"failed_brokers": {"a": "gone", "b": "gone"}}, "failed_brokers", 2),
-        ("land_broker", {}, "failed_brokers", 0),
+        ("land_broker", {"failed_brokers": {"a": "gone", "b": "gone"}, "lost_ranges": 0}, "failed_brokers", 2),
+        ("land_broker", {"lost_ranges": 4}, "failed_brokers", 0),
+        ("land_broker", {"lost_ranges": 4}, "lost_ranges", 4),
         ("land_store", {"lost_ranges": 3}, "lost_ranges", 3),
         ("land_files", {"bad_rows": 2}, "bad_rows", 2),
     ],
@@ -143,7 +152,7 @@ def test_what_comes_from_outside_is_bounded() -> None:
 CALLS = [
     Call("reconcile", 1, 0, a_run()),
     Call("reconcile", 1, 1, None),
-    Call("land_broker", 1, 0, Summary("land")),
+    Call("land_broker", 1, 0, Summary("land", extra={"lost_ranges": 0})),
     Call("land_store", 1, 0, Summary("land", extra={"lost_ranges": 0})),
     Call("land_files", 1, 0, Summary("land", extra={"bad_rows": 0})),
     Call("audit", 1, 0, Summary("audit", extra={"findings": {}})),
@@ -204,10 +213,12 @@ def test_a_failing_sink_is_told_with_all_else(tmp_path: Path) -> None:
     settings, summary = Metrics(folder=str(tmp_path)), a_run()
     report(settings, DONE)
     summary.extra["failed_sinks"] = {"topics/T": "broken"}
+    summary.extra["queues_behind"] = {}
     summary.decisions = {"WAIT": {"FRESH": 1}}
     report(settings, Call("reconcile", 1, 1, summary))
     told = parsed(file_of(settings).read_text())
     assert value(told, "failed_sinks") == 1
+    assert [key for key in told if key[0] == "halfop_queue_behind_seconds"] == []
     assert [key for key in told if key[0] == "halfop_decisions"] == [
         ("halfop_decisions", (("decision", "WAIT"), ("reason", "FRESH")))
     ]

@@ -20,6 +20,7 @@ log = logging.getLogger("halfop.metrics")
 
 # The work is done: by 5 it has found what --fail-on asks for.
 _DONE = (0, 5)
+_UNDONE = ("failed_sinks", "failed_brokers")
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,13 @@ class Call:
 
     @property
     def done(self) -> bool:
-        return self.status in _DONE
+        return self.status in _DONE or self._only_names_are_missing
+
+    @property
+    def _only_names_are_missing(self) -> bool:
+        """A catalog that failed costs no run."""
+        told = self.summary.extra if self.summary else {}
+        return "failed_catalog" in told and not any(told.get(what) for what in _UNDONE)
 
 
 def report(settings: Metrics, call: Call) -> None:
@@ -140,10 +147,11 @@ def _seconds_behind(until: str, now: datetime | None) -> float:
 def _of_land_broker(summary: Summary) -> Iterator[Family]:
     failed = len(summary.extra.get("failed_brokers", {}))
     yield _one("failed_brokers", "Brokers whose landing failed in the last call.", failed)
+    yield from _of_land_store(summary)
 
 
 def _of_land_store(summary: Summary) -> Iterator[Family]:
-    help_text = "Ranges of the broker's log that could not land, and may hold messages."
+    help_text = "Ranges of brokers' logs and queues that could not land, and may hold messages."
     yield _one("lost_ranges", help_text, summary.extra["lost_ranges"])
 
 

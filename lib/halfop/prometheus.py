@@ -34,8 +34,10 @@ class Family(NamedTuple):
 
 
 def exposition(families: Iterable[Family], labels: Mapping[str, str]) -> str:
-    """The text format; every sample gets `labels` too. Of a family with too many samples the largest stay."""
-    return "".join(_family(family, labels) for family in families if family.samples)
+    """The text format; every sample gets `labels` too. Of a family with too many samples the largest stay, and one
+    without any is named, so that it takes the place of what there was.
+    """
+    return "".join(_family(family, labels) for family in families)
 
 
 def _family(family: Family, labels: Mapping[str, str]) -> str:

@@ -67,6 +67,7 @@ def land_broker(warehouse: Warehouse, request: Request, log: logging.Logger) -> 
         summary.extra["known_until"] = progress.summary_of(
             progress.known_until(warehouse, progress.op_queues(warehouse))
         )
+        summary.extra["lost_ranges"] = sum(landing.lost_ranges for landing in landings)
     failed = {landing.name: error for landing, error in zip(landings, errors, strict=True) if error}
     for name, error in failed.items():
         log.error("broker %s: %s", name, error)
@@ -106,10 +107,16 @@ class BrokerLanding:
         self._warehouse, self._request, self._summary = shared.warehouse, shared.request, shared.summary
         self._lock, self._at = shared.lock, shared.at
         self._address, self.name = address, address.name
+        self._lost = lost.Ranges(self.name)
+
+    @property
+    def lost_ranges(self) -> int:
+        return len(self._lost.all)
 
     def land(self) -> HalfopError | None:
         """The error that stopped it."""
         try:
+            self._lost = lost.known(self._warehouse, self.name)
             broker = Broker(self._address.address, self._request.settings)
             with closing(broker), terminal.phase(self.name):
                 self._land(broker)
@@ -120,7 +127,6 @@ class BrokerLanding:
         return None
 
     def _land(self, broker: Broker) -> None:
-        self._lost = lost.known(self._warehouse, self.name)
         rows = progress.of_broker(self._warehouse, self.name)
         self._refuse_rebuilt(broker, rows)
         if not self._address.is_master:
