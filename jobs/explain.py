@@ -38,6 +38,7 @@ JOB = Job(
     _run,
     _arguments,
     examples=("broker-a/0/17", "7F0000010001251A69D78B2E4C5D0000", "-- -broker/0/3"),
+    pages=("report.md", "rules.md"),
 )
 
 if __name__ == "__main__":

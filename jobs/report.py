@@ -39,11 +39,11 @@ JOB = Job(
     "report",
     "Write the state of the warehouse and what its newest runs did as one HTML page.\n\n"
     "The page holds all that it shows: it opens without a network, on a phone and in print, and has no script. What\n"
-    "is open, given up or refused comes with the commands to go on. Tables are only read. docs/report.md tells how to\n"
-    "read each part.",
+    "is open, given up or refused comes with the commands to go on. Tables are only read.",
     _run,
     _arguments,
     examples=("", "--out /srv/www/halfop.html --runs 1000", "--warehouse s3a://bucket/warehouse --out today.html"),
+    pages=("report.md",),
 )
 
 if __name__ == "__main__":

@@ -6,12 +6,12 @@ import argparse
 from pathlib import Path
 
 from halfop.cli import Context, Job, duration, instant, positive_int, run_job
-from halfop.errors import HalfopError
 from halfop.settings import duration_text
 from halfop.simulation.schedule import Schedule
 from halfop.simulation.simulate import MOST_STEPS, Span, scheduled, simulate
 from halfop.simulation.variants import variants
 from halfop.summary import Summary
+from halfop.views import page
 from halfop.views.units import instant as instant_text
 from halfop.views.what_if import figures, html, text
 from halfop.warehouse.session import spark_session
@@ -50,6 +50,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(context: Context, args: argparse.Namespace) -> Summary:
     settings, summary = context.settings, Summary("simulate")
+    if args.out:
+        page.refuse_no_folder(args.out)
     tried = variants(settings, args.config, args.what_if)
     warehouse = Warehouse(spark_session("simulate"), settings.warehouse_root)
     span = Span(args.since, args.until, args.every, args.max_steps)
@@ -67,9 +69,9 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
         )
     if not settings.rules.ask:
         summary.notes.append("rules.ask is false: the broker asks. Here halfop asks in its place")
-    if args.out:
-        _write(args.out, html(outcomes, _about(warehouse.root, schedule)))
     print(text(outcomes), end="")
+    if args.out:
+        page.write(args.out, html(outcomes, _about(warehouse.root, schedule)))
     return summary
 
 
@@ -77,13 +79,6 @@ def _about(root: str, schedule: Schedule) -> list[tuple[str, str]]:
     first, last = instant_text(schedule.instants[0]), instant_text(schedule.instants[-1])
     every = duration_text(schedule.every) if schedule.every else ""
     return [("warehouse", root), ("first run", first), ("last run", last), ("every", every)]
-
-
-def _write(file: Path, page: str) -> None:
-    try:
-        file.write_text(page, encoding="utf-8")
-    except OSError as error:
-        raise HalfopError(f"--out {file}: {error.strerror}; give a file in a folder that can be written") from error
 
 
 JOB = Job(
@@ -96,6 +91,7 @@ JOB = Job(
         "--set transaction_timeout=6s,30s,60s --set transaction_check_max=5",
         "--set topics.TopicPayment.transaction_timeout=1m --every 30s --from 2025-06-15 --to 2025-06-16",
     ),
+    pages=("simulate.md", "settings.md"),
 )
 
 if __name__ == "__main__":

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import lived as t
 import pytest
+from entry_points import job_of
 from halfop.cli import main
 from halfop.errors import InputRefused
+from halfop.rules.words import Key, as_key
 from halfop.settings import Settings
 from halfop.views import commands as c
 from halfop.views import meanings as m
 from halfop.views.explain import explain
-from halfop.views.life import Key, Life, as_key, lives, told
+from halfop.views.life import Life, lives, told
 from halfop.views.outlook import outlook
 from halfop.views.timeline import timeline
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
-from test_report import job_of
-from test_runs import QUEUE, quiet_again
+from test_runs import QUEUE
 
-__all__ = ["quiet_again"]
 KEYS = {Key(*QUEUE, offset) for offset in (*range(13), t.NOT_LANDED, t.UNKNOWN)}
 
 
@@ -96,6 +96,12 @@ def test_copies_are_one_life_and_twins_two(each: dict[int, Life]) -> None:
     ("offset", "state", "wanted"),
     [
         (t.COMMITTED, "COMMITTED", "/topics/T"),
+        (
+            t.COMMITTED,
+            "COMMITTED",
+            f"WHERE broker_name = 'b' AND half_queue_id = 0 AND half_queue_offset = {t.COMMITTED}",
+        ),
+        (t.RESUMED, "OPEN", "open since run 4, "),
         (t.ROLLED_BACK, "ROLLED_BACK", "nothing was delivered"),
         (t.GIVEN_UP, "DISCARDED", f"./spark-submit.sh resume --key b/0/{t.GIVEN_UP} --warehouse "),
         (t.UNDELIVERABLE, "REJECTED", "no or illegal REAL_TOPIC; a corrected row"),
@@ -138,7 +144,7 @@ def test_hostile_values_are_escaped(warehouse: Warehouse) -> None:
     assert [line for line in text.splitlines() if not line.isprintable()] == []
 
 
-@pytest.mark.usefixtures("quiet_again")
+@pytest.mark.usefixtures("logging_as_before")
 def test_what_nobody_knows_is_refused(warehouse: Warehouse, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with pytest.raises(InputRefused, match=r"nothing is known of b/0/50\n.*half messages have landed from b/0/0 to 12"):
         lives(warehouse, f"b/0/{t.UNKNOWN}")

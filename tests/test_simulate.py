@@ -12,6 +12,8 @@ import model as m
 import pytest
 import rows as r
 from chispa import assert_df_equality
+from entry_points import job_of
+from halfop.cli import main
 from halfop.errors import UsageError
 from halfop.rules.words import RuleColumns
 from halfop.settings import RuleSettings
@@ -188,3 +190,11 @@ def test_the_very_settings_and_instants_decide_what_the_runs_decided(warehouse: 
     real, played = (each.read("decisions").drop("run_id") for each in (warehouse, replay))
     assert {row["decision"] for row in real.select("decision").distinct().collect()} >= {"CHECK", "DISCARD", "EARLY_OP"}
     assert_df_equality(played, real, ignore_row_order=True, ignore_nullable=True)
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_a_page_that_cannot_be_written_is_refused_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(job_of("simulate"), ["--out", str(tmp_path / "none" / "x.html")]) == 2
+    assert "there is no folder" in capsys.readouterr().out

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from halfop.settings import Settings
+from halfop.sql import delta_table
 
 
 def half_key(broker_name: str | None, queue_id: int | None, queue_offset: int | None) -> str:
@@ -44,5 +45,5 @@ def _warehouse(settings: Settings) -> Sequence[str]:
 
 def select(root: str, table: str, *clauses: str) -> list[str]:
     """The lines of a statement over a table of the warehouse, a clause a line."""
-    name = f"{root.rstrip('/')}/{table}".replace("`", "``")
-    return [f"SELECT * FROM delta.`{name}`", *clauses]  # noqa: S608 - shown, not run
+    name = delta_table(f"{root.rstrip('/')}/{table}")
+    return [f"SELECT * FROM {name}", *clauses]  # noqa: S608 - shown, not run

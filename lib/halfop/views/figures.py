@@ -16,7 +16,7 @@ from halfop.runs.clocks import Clock, behind, clocks
 from halfop.runs.plan import PLAN_APP
 from halfop.runs.record import Run, last_run
 from halfop.views.queries import Queries, Rows, Span, at, millis
-from halfop.warehouse.session import interpreted
+from halfop.warehouse.session import FOR_FEW_ROWS, session_settings
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 MOST_COLUMNS = 100  # of a plot over runs; where there are more runs, they share columns
@@ -83,7 +83,8 @@ def figures(warehouse: Warehouse, newest: int) -> Figures:
     resumes = made.run.inputs["resumes"] if made.run else NO_TABLE
     queries = Queries(warehouse, Span(made.first, made.planned, made.per_column, since, resumes))
     few = sum(n for run in made.runs for n in run.counts.values()) < _FEW
-    with interpreted(warehouse.spark, few), ThreadPoolExecutor(4) as pool:  # each waits more than it works
+    quick = FOR_FEW_ROWS if few else {}
+    with session_settings(warehouse.spark, quick), ThreadPoolExecutor(4) as pool:  # each waits more than it works
         counts = {name: pool.submit(warehouse.read(name).count) for name in _COUNTED}
         for rows in pool.map(lambda query: query(), queries.all):
             made.found |= rows
@@ -97,14 +98,14 @@ def _window(warehouse: Warehouse, newest: int) -> Figures:
         return Figures()
     run, closed = opened
     first = max(1, run.run_id - newest + 1)
-    planned, runs = warehouse.marker("decisions", PLAN_APP), _runs(warehouse, first)
+    planned, runs = warehouse.marker("decisions", PLAN_APP), _runs(warehouse, first, run.run_id)
     known = clocks(warehouse.rows("landing_progress"))
     late = behind(known, run.now, run.settings.rules.transaction_check_interval)
     return Figures(first, run.run_id, planned, run, closed, runs, late)
 
 
-def _runs(warehouse: Warehouse, first: int) -> list[RunFigures]:
-    rows = warehouse.read("runs").where(F.col("run_id") >= first)
+def _runs(warehouse: Warehouse, first: int, last: int) -> list[RunFigures]:
+    rows = warehouse.read("runs").where(F.col("run_id").between(first, last))
     found: dict[int, dict[str, Row]] = {}
     for row in rows.select("run_id", "event", millis("at"), millis("now"), "counts").collect():  # two a run
         found.setdefault(row["run_id"], {})[row["event"]] = row

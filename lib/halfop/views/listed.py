@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import groupby
 
 from pyspark.sql import Row
 
 from halfop.settings import Settings
+from halfop.sql import literal
 from halfop.views import commands as c
 from halfop.views import meanings as m
 from halfop.views import page as p
@@ -38,9 +40,10 @@ def discards(found: Figures, settings: Settings) -> p.Section:
         "open again with check times 0, and its producer is asked anew. An op that comes by itself still ends it."
     )
     rows, of = found["discards"], sum(row["n"] for row in found["discard_reasons"])
-    query = c.select(settings.warehouse_root, "trans_check_max_time", "ORDER BY run_id DESC, born_timestamp")
+    where = f"WHERE run_id >= {found.first}"
+    query = c.select(settings.warehouse_root, "trans_check_max_time", where, "ORDER BY run_id DESC, born_timestamp")
     if not rows:
-        return p.Section("discards", "Given up, to resume", lead, [p.nothing("Nothing is given up.")])
+        return p.Section("discards", "Given up, to resume", lead, [p.nothing("Nothing is given up in these runs.")])
     reasons: list[p.Cells] = [
         [p.code(row["reason"]), row["n"], m.meaning("DISCARD", row["reason"])]
         for row in sorted(found["discard_reasons"], key=lambda row: -row["n"])
@@ -48,7 +51,7 @@ def discards(found: Figures, settings: Settings) -> p.Section:
     counts = p.table(["reason", "messages", "rule"], reasons)
     header = ["half key", "group", "topic", "given up (UTC)", "asked", "reason", "to resume it"]
     listed = p.table(header, [_discard(row, settings) for row in rows])
-    more = p.more(len(rows), of, "messages given up", query)
+    more = p.more(len(rows), of, "messages given up (with those that are back since)", query)
     return p.Section("discards", "Given up, to resume", lead, [counts, listed, more])
 
 
@@ -81,12 +84,13 @@ def rejects(found: Figures, settings: Settings) -> p.Section:
     )
     places, of = anchors(found), {(row["kind"], row["reason"]): row["n"] for row in found["reject_reasons"]}
     if not places:
-        return p.Section("rejects", "Conflicts and rejects", lead, [p.nothing("Nothing was refused.")])
+        return p.Section("rejects", "Conflicts and rejects", lead, [p.nothing("Nothing was refused in these runs.")])
     cells: list[p.Cells] = [
         [kind, p.link(place, reason), of[kind, reason], _meaning(reason)] for (kind, reason), place in places.items()
     ]
     rows = {why: list(each) for why, each in groupby(found["rejects"], lambda row: (row["kind"], row["reason"]))}
-    each = [_rows_of(why, rows[why], of[why], place, settings) for why, place in places.items()]
+    query = partial(_query, settings.warehouse_root, found.first)
+    each = [_rows_of(why, rows[why], of[why], place, query(*why)) for why, place in places.items()]
     return p.Section(
         "rejects", "Conflicts and rejects", lead, [p.table(["what", "why", "rows", "meaning"], cells), *each]
     )
@@ -96,17 +100,18 @@ def _meaning(reason: str) -> str:
     return m.REJECTS.get(reason, "a row of an input file that is not as it should be")
 
 
-def _rows_of(why: tuple[str, str], rows: list[Row], of: int, anchor: str, settings: Settings) -> Markup:
+def _query(root: str, first: int, kind: str, reason: str) -> list[str]:
+    """What landings refused has no run."""
+    since = f"AND (run_id >= {first} OR run_id IS NULL)"
+    where = f"WHERE kind = {literal(kind)} AND reason = {literal(reason)}"
+    return c.select(root, "rejected", where, since, "ORDER BY rejected_at DESC")
+
+
+def _rows_of(why: tuple[str, str], rows: list[Row], of: int, anchor: str, query: list[str]) -> Markup:
     kind, reason = why
     header = ["place", "run", "rejected (UTC)", "what was found", "half key"]
     table = p.table(header, [_reject(row) for row in rows], [f"{anchor}-{row['nth']}" for row in rows])
-    where = f"WHERE kind = '{_quoted(kind)}' AND reason = '{_quoted(reason)}'"
-    query = c.select(settings.warehouse_root, "rejected", where, "ORDER BY rejected_at DESC")
     return p.anchored(anchor, f"{kind} {reason}", table, p.more(len(rows), of, "rows", query))
-
-
-def _quoted(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")
 
 
 def _reject(row: Row) -> p.Cells:

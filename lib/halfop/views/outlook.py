@@ -6,13 +6,14 @@ from typing import NamedTuple
 
 from pyspark.sql import Row
 
-from halfop.rules.words import HALF_KEY, RuleColumns, own_immunity
+from halfop.rules.words import HALF_KEY, Key, RuleColumns, own_immunity
 from halfop.runs.clocks import clocks
 from halfop.runs.record import Run, found_run, last_run
 from halfop.settings import Settings
+from halfop.sql import literal
 from halfop.views import commands as c
 from halfop.views import meanings as m
-from halfop.views.life import Key, Life
+from halfop.views.life import Life
 from halfop.views.units import instant, moment, plural
 from halfop.warehouse.tables import Warehouse
 
@@ -61,12 +62,18 @@ def _open(warehouse: Warehouse, life: Life, last: Row) -> Outlook:
     if found is None or life.half is None:
         return Outlook("OPEN", ["open"])
     run, _ = found
-    lines = [f"open since run {life.decisions[0]['run_from']}, asked {plural(last['check_times'] or 0, 'time')} so far"]
+    since = min(row["run_from"] for row in life.decisions if _stands_open(row, last))
+    lines = [f"open since run {since}, asked {plural(last['check_times'] or 0, 'time')} so far"]
     if run.settings.rules.ask:
         lines += _next(life.half, last, _limits(warehouse, run, life.half), run)
     else:
         lines.append("rules.ask is false: halfop only watches; an op, a final message or the broker's discard ends it")
     return Outlook("OPEN", [*lines, *_clock(warehouse, life.keys[-1], run)])
+
+
+def _stands_open(row: Row, last: Row) -> bool:
+    """Open ever since: what was resumed or corrected was not before."""
+    return row["decision"] in ("CHECK", "WAIT") and row["resumed_at"] == last["resumed_at"]
 
 
 def _limits(warehouse: Warehouse, run: Run, half: Row) -> Limits:
@@ -132,7 +139,8 @@ def _committed(warehouse: Warehouse, settings: Settings, last: Row) -> Outlook:
     per_topic = run is None or run.settings.topics.layout == "per_topic"
     table = f"topics/{index.get(last['real_topic'], '?')}" if per_topic else "real_topics"
     offset = last["queue_offset"] if last["copy_offset"] is None else last["copy_offset"]
-    where = f"WHERE half_queue_id = {last['queue_id']} AND half_queue_offset = {offset} AND run_id = {run_id}"
+    key = f"broker_name = {literal(last['broker_name'])} AND half_queue_id = {last['queue_id']}"
+    where = f"WHERE {key} AND half_queue_offset = {offset} AND run_id = {run_id}"
     told = f"committed: in {warehouse.path(table)}{_whether_written(warehouse, run_id, table, closed)}"
     return Outlook("COMMITTED", [told, " ".join(c.select(settings.warehouse_root, table, where))])
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import resources
+from pathlib import Path
 from typing import NamedTuple
 
+from halfop.errors import UsageError
 from halfop.views.markup import Markup, element, join
 from halfop.views.units import count
 
@@ -162,3 +164,19 @@ def more(shown: int, of: int, noun: str, query: Sequence[str]) -> Markup:
 def _all(said: str, query: Sequence[str]) -> Markup:
     summary = element("summary", {}, f"{said} As SQL")
     return element("details", {"class": "more"}, summary, command(*query))
+
+
+def write(out: Path, html: str) -> None:
+    """Whoever has the old page open, or serves it, never sees half of the new one."""
+    part = out.with_name(f"{out.name}.part")
+    try:
+        part.write_text(html, encoding="utf-8")
+        part.replace(out)
+    except OSError as error:
+        raise UsageError(f"--out {out}: {error.strerror or error}; give a file in a folder that is there") from error
+
+
+def refuse_no_folder(out: Path) -> None:
+    """Before long work for it."""
+    if not out.parent.is_dir():
+        raise UsageError(f"--out {out}: there is no folder {out.parent}")

@@ -1,7 +1,7 @@
 """Plots as inline SVG: data in, markup out.
 
 Across, everything is in percent, so a plot takes whatever width it gets and its text keeps its size. Colours are CSS
-variables, `--` and the tone. Axis labels hang out to the left: see `.plot` in style.py.
+variables, `--` and the tone. Axis labels hang out to the left: see `.plot` in page.css.
 """
 
 from __future__ import annotations

@@ -117,7 +117,8 @@ class Queries:
     def states(self) -> Found:
         """Open rows by age and reason; and what became of messages that somebody was asked about."""
         was_asked = _asked() | F.col("reason").eqNullSafe(F.lit("CHECK"))
-        rows = self._open.unionByName(self._ended("COMMIT", "ROLLBACK", "DISCARD").where(was_asked))
+        ended = self._ended("COMMIT", "ROLLBACK").unionByName(self._standing_discards)
+        rows = self._open.unionByName(ended.where(was_asked))
         age = F.when(F.col("open"), _age_place()).alias("age")
         sums = [F.count("*").alias("n"), F.sum(_asked().cast("int")).alias("asked"), F.max(_age()).alias("oldest")]
         found = rows.groupBy("open", age, "decision", "reason").agg(*sums).collect()
@@ -138,7 +139,7 @@ class Queries:
         """Producer groups with what is open of theirs, and what was given up in the window."""
         columns: list[Column | str] = ["producer_group", "open", "check_times"]
         columns += [_asked().alias("asked"), _age().alias("age")]
-        rows = self._open_messages.select(columns).unionByName(self._ended("DISCARD").select(columns))
+        rows = self._open_messages.select(columns).unionByName(self._standing_discards.select(columns))
         silent = F.col("open") & F.col("asked")
         return rows.groupBy("producer_group").agg(
             F.count_if("open").alias("open"),
@@ -182,6 +183,12 @@ class Queries:
         last = F.max_by(about, "run_id").alias("last")
         states = rows.groupBy(HALF_KEY).agg(last).select(*HALF_KEY, "last.*")
         return states.where(F.col("decision") == "DISCARD").join(self._resumed_since, HALF_KEY, "left")
+
+    @property
+    def _standing_discards(self) -> DataFrame:
+        """Their decisions."""
+        key = [*HALF_KEY, "run_id"]
+        return self._ended("DISCARD").join(self._given_up.select(key), key, "left_semi")
 
     @property
     def _resumed_since(self) -> DataFrame:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
-from halfop.errors import UsageError
 from halfop.runs.clocks import Clock
 from halfop.settings import Settings
 from halfop.summary import Summary
@@ -32,21 +31,11 @@ def report(warehouse: Warehouse, settings: Settings, out: Path, newest: int) -> 
     with summary.phase("read"):
         found = figures(warehouse, newest)
     with summary.phase("write"):
-        _write(out, render(found, settings, now))
+        p.write(out, render(found, settings, now))
     summary.run_id = found.last or None
     summary.rows_read = dict(found.tables)
-    summary.extra = {"path": str(out.absolute()), "runs": len(found.runs), "open": open_messages(found)}
+    summary.extra = {"path": str(out.absolute()), "runs": len(found.runs), "open_messages": open_messages(found)}
     return summary
-
-
-def _write(out: Path, html: str) -> None:
-    """Whoever has the old page open, or serves it, never sees half of the new one."""
-    part = out.with_name(f"{out.name}.part")
-    try:
-        part.write_text(html, encoding="utf-8")
-        part.replace(out)
-    except OSError as error:
-        raise UsageError(f"--out {out}: {error.strerror or error}; give a file in a folder that is there") from error
 
 
 def render(found: Figures, settings: Settings, now: datetime) -> str:
@@ -57,7 +46,8 @@ def render(found: Figures, settings: Settings, now: datetime) -> str:
 def _about(found: Figures, settings: Settings, now: datetime) -> list[tuple[str, str]]:
     about = [("warehouse", settings.warehouse_root), ("made", f"{u.instant(now)} UTC")]
     if found.runs:
-        about.append(("looks at", f"runs {found.first:,} to {found.last:,}" if found.last > found.first else "run 1"))
+        many = found.last > found.first
+        about.append(("looks at", f"runs {found.first:,} to {found.last:,}" if many else f"run {found.last:,}"))
     return about
 
 
@@ -115,8 +105,8 @@ def _counts(found: Figures) -> list[p.Tile]:
     return [
         p.Tile("Landed", u.count(landed), f"half messages, and {u.count(ops)} ops"),
         p.Tile("Committed", u.count(commits), f"and {u.count(rollbacks)} rolled back, in these runs"),
-        p.Tile("Given up", u.count(given_up), "to resume, or to let go" if given_up else "", _tone(given_up, "warn")),
-        p.Tile("Conflicts", u.count(conflicts), "ended both ways" if conflicts else "", _tone(conflicts, "bad")),
+        p.Tile("Given up", u.count(given_up), "in these runs, not back since", _tone(given_up, "warn")),
+        p.Tile("Conflicts", u.count(conflicts), "in these runs, ended both ways", _tone(conflicts, "bad")),
     ]
 
 

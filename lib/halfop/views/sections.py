@@ -191,7 +191,8 @@ def _latency(found: Figures) -> p.Section:
         for n, runs in enumerate(of_columns(found.runs, found.first, found.last))
     ]
     series = [g.Series("median", "p50"), g.Series("90th percentile", "p90"), g.Series("99th percentile", "p99")]
-    figures = [*zip([each.name for each in series], whole["percentiles"], strict=True), ("longest", whole["most"])]
+    overall = whole["percentiles"] or [None] * len(series)
+    figures = [*zip([each.name for each in series], overall, strict=True), ("longest", whole["most"])]
     glance = p.tiles([p.Tile(name, u.duration(value)) for name, value in figures if value is not None])
     return p.Section("latency", "Commit latency", lead, [glance, g.lines("Commit latency over runs", series, columns)])
 
@@ -230,7 +231,7 @@ def _answers(found: Figures) -> list[g.Bar]:
     told = [
         ("committed by the answer", n.get(("COMMIT", True), 0), "commit"),
         ("rolled back by the answer", n.get(("ROLLBACK", True), 0), "rollback"),
-        ("ended by another op", n.get(("COMMIT", False), 0) + n.get(("ROLLBACK", False), 0), "early"),
+        ("ended by another op, or late", n.get(("COMMIT", False), 0) + n.get(("ROLLBACK", False), 0), "early"),
         ("unanswered, given up", n.get(("DISCARD", False), 0), "discard"),
         ("unanswered so far", still, "wait"),
     ]
