@@ -49,7 +49,7 @@ JOB = Job(
     "Land and reconcile a real broker's store that comes with the checkout, pass by pass, and tell what became of its\n"
     "messages, at last as report.html in this folder. Its tables are made anew in the folder demo/ of the warehouse.",
     _run,
-    examples=("", "--warehouse /tmp/halfop"),
+    examples=("", "--warehouse my-warehouse"),
     pages=("rules.md", "report.md"),
 )
 

@@ -150,7 +150,7 @@ _STATUSES = """\
 exit status, and stdout's last line, one JSON object:
   0    done
   1    something failed: "error" or "failed_…" says what; mend it and start again, which is always safe
-  2    wrong usage or settings; no work was begun
+  2    wrong usage or settings; no new work was begun
   3    input refused, and where
   4    another process holds the lock; --wait 10m waits for it
   5    done, and --fail-on or --verify has found something

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from halfop.errors import HalfopError
 from halfop.settings import load_settings
-from halfop.warehouse.schema import table_names
+from halfop.warehouse.schema import OF_A_TOPIC, table_names
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 
@@ -28,6 +28,7 @@ def open_warehouse(root: str | None = None) -> Warehouse:
 
 
 def _make_views(warehouse: Warehouse) -> None:
+    """Of what no run has written yet, too: nobody may have been given up."""
     for name in table_names():
-        if warehouse.version(name) != NO_TABLE:
+        if name != OF_A_TOPIC:
             warehouse.read(name).createOrReplaceTempView(name)

@@ -160,7 +160,7 @@ class Run(_Section):
 
 
 class Retention(_Section):
-    """What `maintain` keeps. null: for ever."""
+    """What `maintain` keeps; `waits` and `landed` may be null: for ever."""
 
     verify: Duration = _duration(
         "30d", "How long a run stays verifiable (`reconcile --verify`): the versions that it read are kept that long."
