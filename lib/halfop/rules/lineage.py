@@ -122,9 +122,12 @@ def _given_up() -> Column:
 
 
 def superseded(found: DataFrame, rules: RuleColumns) -> DataFrame:
-    """The decision rows of copies that are not, or no longer, the live one."""
+    """The decision rows of copies that are not, or no longer, the live one; of one that was given up, too, where the
+    broker has resumed its transaction: so that no late op or resume takes it for what stands.
+    """
     standing_offset = F.col("standing")["queue_offset"]
-    others = F.filter("open", lambda m: F.col("live").isNull() | (m["queue_offset"] < F.col("live")["queue_offset"]))
+    below = F.filter(_in(h.NEW, h.OPEN, h.DISCARDED), lambda m: m["queue_offset"] < F.col("live")["queue_offset"])
+    others = F.when(F.col("live").isNull(), F.col("open")).otherwise(below)
     late = F.when(F.col("live").isNull(), "ALREADY_ENDED")
     rows = found.select(
         F.explode(others).alias("m"),
