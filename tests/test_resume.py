@@ -65,6 +65,7 @@ def test_by_a_condition_on_the_command_line(warehouse: Warehouse, capsys: pytest
     assert called("--where", "producer_group = 'other'")[1]["resumed"] == 0
     status, told, _ = called("--where", "no_such_column = 1")
     assert (status, "no_such_column" in told["error"]) == (2, True)
+    assert called("--where", "int(uniq_key) > 5")[0] == 2, "uniq_key is no number, which only its rows tell"
     status, told, text = called("--where", "producer_group = 'g'")
     assert (status, told["resumed"], "b            0         3" in text.replace("\n", " ")) == (0, 1, True), text
     for wrong in ("b/0", "b/x/3", "/0/3", f"b/0/{2**63}"):

@@ -44,7 +44,7 @@ def resume(warehouse: Warehouse, request: Request) -> tuple[Summary, list[list[o
     """
     summary = Summary("resume")
     with hold(warehouse, "landing", request.wait):
-        found = _standing(warehouse, _asked_for(warehouse, request)).persist()
+        found = _found(warehouse, request).persist()
         try:
             counts = {row["now"]: row["count"] for row in found.groupBy("now").count().collect()}
             _refuse_unknown(warehouse, request, found)
@@ -63,17 +63,22 @@ def resume(warehouse: Warehouse, request: Request) -> tuple[Summary, list[list[o
     return summary, [[row[c] for c in ("broker_name", "queue_id", "queue_offset", "now")] for row in shown]
 
 
-def _asked_for(warehouse: Warehouse, request: Request) -> DataFrame:
-    """The half keys among the discards, each once."""
+def _found(warehouse: Warehouse, request: Request) -> DataFrame:
+    """A condition may be wrong in its form, and by what it meets in a row."""
     if warehouse.version(DISCARDS) == NO_TABLE:
         raise InputRefused(warehouse.path(DISCARDS), None, "no run has discarded anything here yet")
-    rows = warehouse.read(DISCARDS)
     try:
-        asked = (
-            rows.where(request.where) if request.where is not None else rows.join(_frame(warehouse, request), HALF_KEY)
-        )
+        return _standing(warehouse, _asked_for(warehouse, request))
     except PySparkException as error:
+        if request.where is None:
+            raise
         raise UsageError(f"--where {request.where}: {str(error).splitlines()[0]}") from error
+
+
+def _asked_for(warehouse: Warehouse, request: Request) -> DataFrame:
+    """The half keys among the discards, each once."""
+    rows = warehouse.read(DISCARDS)
+    asked = rows.where(request.where) if request.where is not None else rows.join(_frame(warehouse, request), HALF_KEY)
     return asked.select(HALF_KEY).distinct()
 
 
@@ -94,9 +99,13 @@ def _standing(warehouse: Warehouse, asked: DataFrame) -> DataFrame:
 
 
 def _waiting(warehouse: Warehouse) -> DataFrame:
-    """Resumes that no run has taken in."""
+    """Resumes that no run has taken in; a run that is open, or has slices to come, may still do."""
     found = last_run(warehouse)
-    before = found[0].inputs[RESUMES] if found else NO_TABLE
+    before = NO_TABLE
+    if found:
+        run, closed = found
+        all_taken = closed and run.slice.number == run.slice.of
+        before = (run.inputs if all_taken else run.inputs_before)[RESUMES]
     return warehouse.landed_between(RESUMES, before, warehouse.version(RESUMES))
 
 
@@ -117,5 +126,7 @@ def _refuse_unknown(warehouse: Warehouse, request: Request, found: DataFrame) ->
 
 def _land(warehouse: Warehouse, keys: DataFrame) -> None:
     warehouse.make(RESUMES)
+    found = last_run(warehouse)  # its clock may have been ahead: a message's age counts from its resume
+    at = max(wall_clock(), found[0].now) if found else wall_clock()
     owner = f"{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"
-    warehouse.append(RESUMES, keys.withColumns({"resumed_at": F.lit(wall_clock()), "owner": F.lit(owner)}))
+    warehouse.append(RESUMES, keys.withColumns({"resumed_at": F.lit(at), "owner": F.lit(owner)}))
