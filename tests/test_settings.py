@@ -291,6 +291,12 @@ def test_warehouse_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warehou
     assert Settings(warehouse=warehouse).warehouse_root == expected
 
 
+@pytest.mark.parametrize("scheme", ["s3", "S3n"])
+def test_a_scheme_without_safe_commits_is_refused(scheme: str) -> None:
+    with pytest.raises(UsageError, match="give it as s3a:"):
+        _ = Settings(warehouse=f"{scheme}://bucket/halfop").warehouse_root
+
+
 def test_the_default_file_is_the_one_in_halfop_home(tmp_path: Path) -> None:
     (tmp_path / "conf").mkdir()
     (tmp_path / "conf/halfop.yaml").write_text("topics: {threads: 3}")

@@ -250,6 +250,8 @@ class Settings(_Section):
             if (home := checkout(os.environ)) is None:
                 raise UsageError("which warehouse? There is no checkout here to hold one: name it with --warehouse URI")
             return str(home.absolute() / "warehouse")
+        if scheme := re.match(r"(?i)s3n?:", self.warehouse):
+            raise UsageError(f"--warehouse {self.warehouse}: give it as s3a:, where commits are safe, not {scheme[0]}")
         if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", self.warehouse):
             return self.warehouse.rstrip("/")
         return str(Path(self.warehouse).expanduser().absolute())
