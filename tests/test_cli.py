@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from halfop.cli import Context, Job, duration, instant, main, positive_int, setting_option
-from halfop.errors import FindingsError, HalfopError, InputRefused, SinkFailed, UsageError, WarehouseBusy
+from halfop.errors import HalfopError, InputRefused, UsageError, WarehouseBusy
 from halfop.log import JsonFormatter, TextFormatter, configure
 from halfop.summary import Summary
 
@@ -142,8 +142,6 @@ def test_help(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
         (InputRefused("h.jsonl", 7, "no queue_offset", "give one"), 3, "h.jsonl:7: no queue_offset\n  give one"),
         (InputRefused(Path("store"), None, "not a store"), 3, "store: not a store"),
         (WarehouseBusy("held"), 4, "held"),
-        (FindingsError("3 conflicts"), 5, "3 conflicts"),
-        (SinkFailed("topic T"), 1, "topic T"),
         (KeyboardInterrupt(), 130, "interrupted"),
         (ValueError("bad\x1b[2J"), 1, "ValueError: bad\\x1b[2J\n  run again with -v"),
         (

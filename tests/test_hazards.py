@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import rows as r
+from halfop.errors import LostRows
 from halfop.runs.gone import InputGone
 from halfop.runs.plan import Plan
 from halfop.runs.reconcile import Request, reconcile
@@ -90,3 +91,32 @@ def test_a_topic_table_that_someone_removed_or_would_overwrite(warehouse: Wareho
     assert [row["half_queue_offset"] for row in warehouse.read("topics/T").collect()] == [20], "what is new goes on"
     missing = [each for each in verify(warehouse, 1)[1] if each.table == "topics/T"]
     assert {each.what for each in missing} == {"missing"}, "and --verify tells what is lost"
+
+
+def restored(warehouse: Warehouse, name: str, version: int) -> None:
+    table = f"delta.`{warehouse.path(name)}`"
+    warehouse.spark.sql(f"ALTER TABLE {table} UNSET TBLPROPERTIES ('delta.appendOnly')")
+    warehouse.spark.sql(f"RESTORE TABLE {table} TO VERSION AS OF {version}")
+
+
+@pytest.mark.slow
+def test_a_table_that_someone_restored(warehouse: Warehouse) -> None:
+    """It keeps the record of what runs have written, and has lost the rows."""
+    one_of_each(warehouse)
+    r.run(warehouse, RULES, NOW, layout="per_topic")
+    versions = {name: warehouse.version(name) for name in ("topics/T", "decisions")}
+    r.land(warehouse, [half(20), half(21)], ops("COMMIT", 20), LATER, {QUEUE: LATER})
+    r.run(warehouse, RULES, LATER, layout="per_topic")
+    restored(warehouse, "topics/T", versions["topics/T"])
+    r.land(warehouse, [], ops("COMMIT", 21), LATER + 1, {QUEUE: LATER + 1})
+    request = Request(r.settings(RULES, layout="per_topic"), r.instant(LATER + 1))
+    summary = reconcile(warehouse, request)
+    assert "has lost what run 2 wrote" in summary.extra["failed_sinks"]["topics/T"]
+    newest = warehouse.version("topics/T") - 1
+    warehouse.spark.sql(f"RESTORE TABLE delta.`{warehouse.path('topics/T')}` TO VERSION AS OF {newest}")
+    assert reconcile(warehouse, request).status == 0
+    found = {row["half_queue_offset"] for row in warehouse.read("topics/T").collect()}
+    assert {20, 21} <= found
+    restored(warehouse, "decisions", versions["decisions"])
+    with pytest.raises(LostRows, match="decisions has lost what run 4 wrote"):
+        reconcile(warehouse, request)

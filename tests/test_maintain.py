@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 import rows as r
-from halfop.errors import WarehouseBusy
-from halfop.runs import finish
+from halfop.errors import UsageError, WarehouseBusy
+from halfop.landing.landed import last_half
+from halfop.landing.progress import QueueRow
+from halfop.rocketmq.names import HALF_TOPIC
+from halfop.runs import finish, trimmed
 from halfop.runs import maintain as m
 from halfop.runs.maintain import maintain
 from halfop.runs.verify import verify
 from halfop.settings import Retention, Settings
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.upkeep import Upkeep
+from halfop.warehouse.upkeep import Upkeep, overtaken
+from pyspark.sql import functions as F
 from test_runs import KNOWN, NOW, QUEUE, RULES, Killed, dying, half, one_of_each, ops
 
 AT_ONCE = timedelta(0)
@@ -67,6 +71,27 @@ def test_what_has_ended_goes_and_what_is_open_stays(warehouse: Warehouse) -> Non
     assert delivered == {0, 2, 4, 5}, "the body of 2 was set aside when it was discarded"
     assert [row["tran_state_table_offset"] for row in warehouse.read("check_requests").collect()] == [1]
     assert verify(warehouse, summary.run_id or 0)[0].status == 0
+    with pytest.raises(UsageError, match="run 2 can no longer be verified: `maintain` has trimmed"):
+        verify(warehouse, 2)
+
+
+@pytest.mark.slow
+def test_rows_that_are_still_there_though_trimming_was_said(warehouse: Warehouse) -> None:
+    """A deletion that was killed, or rows that land with an old instant or none."""
+    one_of_each(warehouse)
+    Upkeep(warehouse, "half_messages")._set({trimmed.BEFORE: "2999-01-01 00:00:00"})
+    summary = r.run(warehouse, RULES, NOW, layout="per_topic")
+    assert (summary.status, summary.decisions["COMMIT"]) == (0, {"PRODUCER": 3})
+
+
+@pytest.mark.slow
+def test_a_rebuilt_broker_is_known_though_its_half_messages_have_been_trimmed(warehouse: Warehouse) -> None:
+    r.land(warehouse, [half(0), half(1)], ops("COMMIT", 1), NOW, KNOWN)
+    r.run(warehouse, RULES, NOW)
+    row = QueueRow(QUEUE[0], HALF_TOPIC, QUEUE[1], 2, NOW, None, 0)
+    before = last_half(warehouse, row)
+    Upkeep(warehouse, "half_messages").delete(F.lit(True), {})
+    assert last_half(warehouse, row) == before == (1, {100})
 
 
 @pytest.mark.slow
@@ -82,6 +107,9 @@ def test_files_are_joined_up_to_the_pins_and_the_next_runs_find_everything(wareh
     files = warehouse.spark.read.format("delta").load(warehouse.path("half_messages")).inputFiles()
     assert len(files) == 2, "one of all that runs have read, and the new one as it landed"
     assert ("compact", "half_messages") not in maintained(warehouse), "it is done until the next run"
+    with pytest.raises(Exception, match="oncurrent") as raised:
+        Upkeep(warehouse, "half_messages").compact(pinned)
+    assert overtaken(raised.value), "what nothing locks out may have come first"
     assert warehouse.read("half_messages", pinned).count() == 2, "the version that the last run has read is whole"
     r.run(warehouse, RULES, LATER, layout="per_topic")
     delivered = [row["half_queue_offset"] for row in warehouse.read("topics/T").collect()]

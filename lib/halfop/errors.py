@@ -28,22 +28,20 @@ class InputRefused(HalfopError):
         super().__init__(f"{where}: {problem}" + (f"\n{hint}" if hint else ""))
 
 
+class LostRows(HalfopError):
+    """A table of which the record says that a run has written rows there, and they are gone."""
+
+    def __init__(self, path: str, run_id: int) -> None:
+        super().__init__(
+            f"{path} has lost what run {run_id} wrote: it was restored, cloned or removed. Restore it to the version "
+            "before that (DESCRIBE HISTORY tells), or every table of the warehouse to one point in time"
+        )
+
+
 class WarehouseBusy(HalfopError):
     """Another process holds the warehouse's lock, or an open run its tables."""
 
     exit_status = 4
-
-
-class FindingsError(HalfopError):
-    """The work is done, and what --fail-on or --verify looks for was found."""
-
-    exit_status = 5
-
-
-class SinkFailed(HalfopError):
-    """Sinks that could not be written; the others were."""
-
-    exit_status = 1
 
 
 def first_line(error: Exception) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Sequence
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.errors import InputRefused
@@ -59,7 +60,15 @@ def last_half(warehouse: Warehouse, row: QueueRow) -> tuple[int, set[int]] | Non
     last = halves.agg(F.max("queue_offset")).collect()[0][0] if row.next_offset is None else row.next_offset - 1
     newest = halves.where(F.col("queue_offset") == F.lit(last)).select("commit_log_offset")
     places = {row["commit_log_offset"] for row in newest.collect()}
+    if not places and last is not None:  # `maintain` may have trimmed it; its decision stays
+        places = {row["commit_log_offset"] for row in _decided(warehouse, row, last).collect()} - {None}
     return (last, places) if places else None
+
+
+def _decided(warehouse: Warehouse, row: QueueRow, offset: int) -> DataFrame:
+    mine = (F.col("broker_name") == row.broker_name) & (F.col("queue_id") == row.queue_id)
+    named = (F.col("queue_offset") == F.lit(offset)) & (F.col("decision") != "EARLY_OP")
+    return warehouse.read("decisions").where(mine & named).select("commit_log_offset").distinct()
 
 
 def refuse_two_half_topics(where: str, topics: Collection[str]) -> None:

@@ -14,10 +14,8 @@ from halfop.rules.words import HALF_KEY, present
 from halfop.runs.digest import Digest
 from halfop.runs.inputs import Inputs
 from halfop.runs.ranges import Span, covers
-from halfop.warehouse.tables import Warehouse
+from halfop.runs.trimmed import trimmed_before
 
-# A table property: half messages that landed before this instant have ended long ago, and been trimmed.
-TRIMMED = "halfop.trimmedBefore"
 # What tells a half message that landed more than once, and a copy that another stands for, from all others.
 _SAME = [*HALF_KEY, *IDENTITY, "real_topic", "real_queue_id", "producer_group"]
 _SAME_COPY = [*HALF_KEY, "commit_log_offset", "producer_group", "uniq_key", "born_timestamp"]
@@ -49,13 +47,9 @@ def _halves(inputs: Inputs, spans: Sequence[Span]) -> DataFrame:
     landed = F.lit(floor).cast("timestamp")
     aside = inputs.warehouse.read("trans_check_max_time").where(here & (F.col("run_id") < inputs.run.run_id))
     trimmed = aside.where(F.col("landed_at") < landed).dropDuplicates(HALF_KEY)
+    trimmed = trimmed.join(halves.select(HALF_KEY), HALF_KEY, "left_anti")
     kept = [c for c in halves.columns if c in trimmed.columns]
-    return halves.where(F.col("landed_at") >= landed).unionByName(trimmed.select(kept), allowMissingColumns=True)
-
-
-def trimmed_before(warehouse: Warehouse, version: int) -> str | None:
-    """Up to when half messages have been trimmed, as text; those of that version."""
-    return warehouse.log.properties(warehouse.path("half_messages"), version).get(TRIMMED)
+    return halves.unionByName(trimmed.select(kept), allowMissingColumns=True)
 
 
 def _copies(halves: DataFrame, decided: DataFrame, payload: list[str]) -> DataFrame:

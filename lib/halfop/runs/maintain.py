@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from halfop.errors import WarehouseBusy
 from halfop.rules.words import HALF_KEY
-from halfop.runs.bodies import TRIMMED
+from halfop.runs import trimmed
 from halfop.runs.record import INPUTS, Run, last_run, wall_clock
 from halfop.settings import Settings
 from halfop.summary import Summary
@@ -129,7 +129,7 @@ class Maintenance:
     def trim(self) -> list[Step]:
         if not self._dry:
             for table, _ in self._tables():
-                table.guard()
+                self._done(table.name, table.guard)
         return [*self._trim_waits(), *self._trim_landings()]
 
     def _trim_waits(self) -> list[Step]:
@@ -139,7 +139,7 @@ class Maintenance:
             return []
         first = self._first_run_since(max(kept, self._retention.verify))
         old = F.col("open") & (F.col("run_id") < first) & F.col("decision").isin("WAIT", "EARLY_OP")
-        return self._deleted("decisions", old, {})
+        return self._deleted("decisions", old, {trimmed.RUNS: str(first)})
 
     def _trim_landings(self) -> list[Step]:
         """What landed before everything that a run of the retention time has looked at, so all of it had ended."""
@@ -148,7 +148,7 @@ class Maintenance:
         since = self._least_landing(self._retention.landed)
         old = F.col("landed_at") < F.lit(since).cast("timestamp")
         there = [name for name in LANDINGS if self._run.inputs[name] != NO_TABLE]
-        return [step for name in there for step in self._deleted(name, old, {TRIMMED: since})]
+        return [step for name in there for step in self._deleted(name, old, {trimmed.BEFORE: since})]
 
     def _first_run_since(self, kept: timedelta) -> int:
         """The first run that closed within that time; else the last run, whose open rows the next one takes up."""
@@ -195,11 +195,11 @@ class Maintenance:
     def _vacuum(self, table: Upkeep, version: int) -> Step | None:
         keep = max(self._retention.verify, self._retention.files, self._since_pins_changed(table.name, version))
         if table.name in INPUTS and not self._dry:
-            table.keep_versions(self._retention.verify)
+            self._done(table.name, partial(table.keep_versions, self._retention.verify))
         files = table.removable(keep)
-        if files and not self._dry:
-            table.vacuum(keep)
-        return Step(table.name, VACUUM, files=files) if files else None
+        if not files or not (self._dry or self._done(table.name, partial(table.vacuum, keep))):
+            return None
+        return Step(table.name, VACUUM, files=files)
 
     def _since_pins_changed(self, name: str, version: int) -> timedelta:
         """The next run looks back at what the last one had pinned, however long ago that was."""

@@ -11,7 +11,7 @@ from datetime import datetime
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from halfop.errors import HalfopError, UsageError
+from halfop.errors import HalfopError, LostRows, UsageError
 from halfop.log import logged_with
 from halfop.rules import VERSION
 from halfop.rules.words import QUEUE
@@ -57,6 +57,7 @@ def reconcile(warehouse: Warehouse, request: Request) -> Summary:
     last = _finish_open(warehouse, request, summary)
     if summary.status == 0:
         _check_order(request, last)
+        _refuse_lost(warehouse, last)
         for run in _runs(warehouse, request, last, summary):
             with logged_with(run_id=run.run_id):
                 write_opened(warehouse, run)
@@ -108,6 +109,15 @@ def _check_order(request: Request, last: Run | None) -> None:
             f"--now {request.now.isoformat()} is before run {last.run_id}'s {last.now.isoformat()}; "
             "time never goes back: give that instant or a later one"
         )
+
+
+def _refuse_lost(warehouse: Warehouse, last: Run | None) -> None:
+    """The next run goes on with what the last one left open."""
+    if last is None or not last.decided:
+        return
+    if warehouse.marker("decisions", PLAN_APP) < last.run_id:
+        raise LostRows(warehouse.path("decisions"), last.run_id)
+    warehouse.refuse_lost("decisions", last.run_id)
 
 
 def _finish_open(warehouse: Warehouse, request: Request, summary: Summary) -> Run | None:

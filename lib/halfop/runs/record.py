@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from halfop.errors import HalfopError
+from halfop.errors import LostRows
 from halfop.rules import VERSION
 from halfop.settings import Settings
 from halfop.warehouse.tables import Warehouse
@@ -75,6 +75,7 @@ class Run:
     slice: Slice = field(default_factory=Slice)
     rules_version: str = VERSION
     owed: tuple[Debt, ...] = ()
+    decided: int = 0  # rows of `decisions`, known when it has closed
 
 
 def wall_clock() -> datetime:
@@ -107,10 +108,7 @@ def found_run(warehouse: Warehouse, run_id: int) -> tuple[Run, bool] | None:
 def _events(warehouse: Warehouse, run_id: int) -> dict[str, Run]:
     found = {row["event"]: _run(row) for row in warehouse.rows("runs", run_id=run_id)}
     if "OPENED" not in found:
-        raise HalfopError(
-            f"{warehouse.path('runs')} says that run {run_id} opened, but has no row of it: the table was restored or "
-            "cloned. Restore every table of the warehouse to one point in time, or start a new warehouse"
-        )
+        raise LostRows(warehouse.path("runs"), run_id)
     return found
 
 
@@ -125,6 +123,7 @@ def _run(row: Mapping[str, Any]) -> Run:
         slice=Slice(part["number"], tuple(part["bounds"]), part["ops_repeat"], part["copies"]),
         rules_version=row["rules_version"],
         owed=tuple(Debt(**debt) for debt in row["owed"]),
+        decided=sum(row["counts"].values()),
     )
 
 

@@ -81,7 +81,9 @@ class Sinks:
     def _due(self, name: str, path: str, app: str, wanted: Callable[[str], bool], result: Applied) -> bool:
         """Whether to write it now; one that is not wanted is left out unless it has been written before."""
         try:
-            due = self._warehouse.marker(path, app) < self._run.run_id
+            due = (marker := self._warehouse.marker(path, app)) < self._run.run_id
+            if not due and path != REJECTED:  # its rejects may have been none
+                self._warehouse.refuse_lost(path, marker)
         except Exception as error:
             due = not wanted(name)
             if wanted(name):

@@ -118,8 +118,10 @@ def _commit(
     warehouse: Warehouse, run_id: int, staging: str, target: Target, staged: list[dict[str, Any]]
 ) -> Callable[[], None]:
     def commit() -> None:
-        path = warehouse.path(target.path)
-        if warehouse.log.marker(path, target.app) >= run_id:
+        path, marker = warehouse.path(target.path), warehouse.marker(target.path, target.app)
+        if marker >= 0:
+            warehouse.refuse_lost(target.path, marker)
+        if marker >= run_id:
             return
         moved = [_move(warehouse, staging, target, add) for add in staged]
         with suppress(AlreadyWrittenError):  # another driver finished this run; VACUUM removes our files

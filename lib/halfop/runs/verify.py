@@ -20,6 +20,7 @@ from halfop.runs.plan import Plan
 from halfop.runs.record import Run, found_run, last_run
 from halfop.runs.sinks import REJECTED, WHOLE_TABLES, Sinks
 from halfop.runs.staging import TARGET, Target
+from halfop.runs.trimmed import first_whole_run
 from halfop.summary import Summary
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import NO_TABLE, Warehouse
@@ -83,6 +84,11 @@ def _closed(warehouse: Warehouse, run_id: int) -> tuple[Run, set[str]]:
     run, closed = found
     if not closed:
         raise UsageError(f"run {run_id} has not been closed: the next reconcile finishes it")
+    if run_id < (first := first_whole_run(warehouse)):
+        raise UsageError(
+            f"run {run_id} can no longer be verified: `maintain` has trimmed rows of runs before {first} "
+            "(retention.waits, retention.verify)"
+        )
     return run, {debt.sink for debt in last[0].owed if debt.run_id == run_id}
 
 

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from halfop.errors import HalfopError
-from halfop.sql import literal
+from halfop.sql import delta_table, literal
 from halfop.warehouse.schema import TableSpec
 
 log = logging.getLogger("halfop.warehouse")
@@ -59,7 +59,7 @@ class DeltaLog:
         if snapshot.getTableProperties().containsKey(_FORGETS):
             raise HalfopError(
                 f"{path} has {_FORGETS} set: it would forget which runs were written and take them twice. Repair: "
-                f"ALTER TABLE delta.`{path}` UNSET TBLPROPERTIES ('{_FORGETS}')"
+                f"ALTER TABLE {delta_table(path)} UNSET TBLPROPERTIES ('{_FORGETS}')"
             )
         found = snapshot.getLatestTransactionVersion(self._engine, app)
         return int(found.get()) if found.isPresent() else -1
@@ -97,9 +97,8 @@ class DeltaLog:
         later = [column for column in spec.columns if column.name not in known]
         if later:
             added = ", ".join(f"`{c.name}` {c.type} COMMENT {literal(c.comment)}" for c in later)
-            name = path.replace("`", "``")
             log.info("%s gets new columns: %s", path, ", ".join(column.name for column in later))
-            self._spark.sql(f"ALTER TABLE delta.`{name}` ADD COLUMNS ({added})")
+            self._spark.sql(f"ALTER TABLE {delta_table(path)} ADD COLUMNS ({added})")
         return snapshot
 
     def _maintain(self, path: str, committed: Any) -> None:

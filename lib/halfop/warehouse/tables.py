@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from halfop.errors import LostRows
 from halfop.warehouse.delta_log import AlreadyWrittenError, DataFile, DeltaLog
 from halfop.warehouse.files import Files
 from halfop.warehouse.schema import TableSpec, table
@@ -181,6 +182,11 @@ class Warehouse:
     def marker(self, name: str, app: str) -> int:
         """The last run that appended to the table under this app id; -1 where none did."""
         return self.log.marker(self.path(name), app)
+
+    def refuse_lost(self, name: str, run_id: int) -> None:
+        """A run has written rows here: RESTORE keeps its marker, and takes the rows away."""
+        if self.log.data_files(self.path(name), None, run_id) == []:
+            raise LostRows(self.path(name), run_id)
 
 
 def _spec(name: str) -> TableSpec:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ _DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
 _LOG_KEPT, _FILES_KEPT = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 # Set while nothing is deleted from a table. The change feed would write every deleted row a second time.
 _GUARDS = ("delta.appendOnly", "delta.enableChangeDataFeed")
+_CONFLICT = re.compile(r"DELTA_(CONCURRENT|METADATA_CHANGED|PROTOCOL_CHANGED)|\b(io\.)?delta\.exceptions\.")
 # Of the session. Delta's own least retention is a week; here our settings say what must be kept.
 UPKEEP = {
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
@@ -144,4 +146,4 @@ def _sums() -> list[Column]:
 
 def overtaken(error: Exception) -> bool:
     """Whether Delta refused a commit because another came first; on a local disk a lock keeps others out."""
-    return isinstance(error, Py4JJavaError | PySparkException) and "Concurrent" in str(error)
+    return isinstance(error, Py4JJavaError | PySparkException) and bool(_CONFLICT.search(f"{type(error)} {error}"))
