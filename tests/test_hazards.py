@@ -105,7 +105,7 @@ def test_a_table_that_someone_restored(warehouse: Warehouse) -> None:
     one_of_each(warehouse)
     r.run(warehouse, RULES, NOW, layout="per_topic")
     versions = {name: warehouse.version(name) for name in ("topics/T", "decisions")}
-    r.land(warehouse, [half(20), half(21)], ops("COMMIT", 20), LATER, {QUEUE: LATER})
+    r.land(warehouse, [half(20), half(21), half(22)], ops("COMMIT", 20), LATER, {QUEUE: LATER})
     r.run(warehouse, RULES, LATER, layout="per_topic")
     restored(warehouse, "topics/T", versions["topics/T"])
     r.land(warehouse, [], ops("COMMIT", 21), LATER + 1, {QUEUE: LATER + 1})
