@@ -65,7 +65,10 @@ class Death:
 
 
 def table_of(owner: object, *given: object) -> str:
-    return next((Path(each).name for each in given if isinstance(each, str)), type(owner).__name__)
+    paths = [Path(each) for each in given if isinstance(each, str)]
+    if not paths:
+        return type(owner).__name__
+    return paths[0].parent.name if paths[0].parent.name == "_staging" else paths[0].name
 
 
 def main() -> None:
