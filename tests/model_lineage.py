@@ -66,7 +66,7 @@ class Transaction:
                 self._lead(offset)
 
     def _lead(self, offset: int) -> None:
-        if self.status == "REJECT":  # what an earlier run decided stands
+        if self.status != "OPEN":  # what an earlier run decided stands
             self.told.add(self.live)
         self.live, self.status = offset, "OPEN"
 

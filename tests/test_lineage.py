@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 import model as m
 import pytest
 import rows as r
-from halfop.rules.words import Key
-from halfop.runs.resume import Request, resume
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 
@@ -184,7 +182,6 @@ CASES = [
         (
             (1, 0, "SUPERSEDED", None, 5),
             (1, 5, "DISCARD", "BROKER_DISCARDED", None),
-            (2, 5, "SUPERSEDED", None, 100),
             (2, 100, "CHECK", "TIMEOUT", None),
             (3, 100, "COMMIT", "PRODUCER", None),
         ),
@@ -195,7 +192,6 @@ CASES = [
         ((half(0), discard(T0 + 50)), (half(100, "0"), op(0, 100)), (op(1, 0),)),
         (
             (1, 0, "DISCARD", "BROKER_DISCARDED", None),
-            (2, 0, "SUPERSEDED", None, 100),
             (2, 100, "COMMIT", "PRODUCER", None),
         ),
         delivered=((100, 0),),
@@ -207,7 +203,6 @@ CASES = [
         (
             (1, 0, "SUPERSEDED", None, 5),
             (1, 5, "DISCARD", "BROKER_DISCARDED", None),
-            (2, 5, "SUPERSEDED", None, 100),
             (2, 100, "COMMIT", "PRODUCER", None),
         ),
         delivered=((100, 0),),
@@ -293,12 +288,6 @@ def test_case(
     wanted = [(offset, op_offset, f"half {offset}".encode()) for offset, op_offset in case.delivered]
     assert delivered.get(broker, []) == wanted
     assert sorted(rejected.get(broker, [])) == list(case.rejected)
-
-
-def test_what_the_broker_has_resumed_is_not_for_us_to_resume(played: Warehouse) -> None:
-    number = next(n for n, case in enumerate(CASES) if case.name == "the broker resumes what it gave up")
-    summary, _ = resume(played, Request([Key(f"b{number}", 0, 5)]))
-    assert summary.extra == {"resumed": 0, "left_alone": {"SUPERSEDED": 1}}
 
 
 def test_a_final_message_alone_where_nothing_was_put_back(warehouse: Warehouse) -> None:

@@ -31,15 +31,26 @@ def transactions(rows: DataFrame, discards: DataFrame) -> DataFrame:
     rows = rows.withColumn("all_copies", h.own_copies())
     columns = [c for c in rows.columns if c != "queue_offset"]
     first = F.array_min(F.transform("all_copies", lambda c: c["queue_offset"]))
-    pointer = F.col("state") == h.SUPERSEDED
+    pointer = (F.col("state") == h.SUPERSEDED) | ((F.col("state") == h.DISCARDED) & _taken_over())
     below = Window.partitionBy(KIN, "queue_id").orderBy("first", "pointer", "queue_offset")
     starts = (~F.col("marked") & ~F.col("pointer")).cast("int")
-    numbered = rows.withColumns({KIN: kin(), "first": first, "pointer": pointer})
+    numbered = rows.withColumn(KIN, kin()).withColumns({"first": first, "pointer": pointer})
     numbered = numbered.withColumn("nth", F.greatest(F.sum(starts).over(below), F.lit(1)))
     member = F.struct("queue_offset", *columns)
     grouped = numbered.groupBy(KIN, "queue_id", "nth").agg(F.sort_array(F.collect_list(member)).alias("members"))
     gone = discards.groupBy(KIN).agg(F.sort_array(F.collect_list("gone_at")).alias("gone"))
     return _resolved(grouped.join(gone, KIN, "left"))
+
+
+def _taken_over() -> Column:
+    """What was given up, where the broker has resumed its transaction: a later copy's row knows of it."""
+    kinsfolk = F.collect_list(F.struct("queue_offset", "all_copies")).over(Window.partitionBy(KIN, "queue_id"))
+    own = F.col("queue_offset")
+
+    def knows(m: Column) -> Column:
+        return (m["queue_offset"] > own) & F.exists(m["all_copies"], lambda c: c["queue_offset"] == own)
+
+    return F.exists(kinsfolk, knows)
 
 
 def _resolved(grouped: DataFrame) -> DataFrame:
@@ -122,12 +133,9 @@ def _given_up() -> Column:
 
 
 def superseded(found: DataFrame, rules: RuleColumns) -> DataFrame:
-    """The decision rows of copies that are not, or no longer, the live one; of one that was given up, too, where the
-    broker has resumed its transaction: so that no late op or resume takes it for what stands.
-    """
+    """The decision rows of copies that are not, or no longer, the live one."""
     standing_offset = F.col("standing")["queue_offset"]
-    below = F.filter(_in(h.NEW, h.OPEN, h.DISCARDED), lambda m: m["queue_offset"] < F.col("live")["queue_offset"])
-    others = F.when(F.col("live").isNull(), F.col("open")).otherwise(below)
+    others = F.filter("open", lambda m: F.col("live").isNull() | (m["queue_offset"] < F.col("live")["queue_offset"]))
     late = F.when(F.col("live").isNull(), "ALREADY_ENDED")
     rows = found.select(
         F.explode(others).alias("m"),

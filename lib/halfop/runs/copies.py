@@ -68,7 +68,7 @@ class RealBroker:
     @property
     def _any(self) -> bool:
         i = self._inputs
-        if i.meeting.copies or self._any_discards or self._orphans is not None:
+        if i.meeting.copies or self._any_discards or self._orphans is not None or self._taken_over is not None:
             return True
         return i.looked_up and not self._rows.where(F.col("state") == h.SUPERSEDED).isEmpty()
 
@@ -76,7 +76,7 @@ class RealBroker:
     def kins(self) -> DataFrame:
         """Which half messages belong to such transactions."""
         found = [self._rows.where(h.put_back()).select(KIN), self._discards.select(KIN)]
-        found += [] if self._orphans is None else [self._orphans]
+        found += [each for each in (self._orphans, self._taken_over) if each is not None]
         return reduce(DataFrame.unionByName, found).distinct().localCheckpoint()
 
     @cached_property
@@ -115,6 +115,21 @@ class RealBroker:
             if closed is None
             else closed.select(KIN).join(i.arrived_halves.select(kin().alias(KIN)), KIN, "left_semi")
         )
+
+    @cached_property
+    def _taken_over(self) -> DataFrame | None:
+        """The kin of discarded messages whose transactions the broker has resumed, and that have ended since."""
+        if not self._inputs.looked_up:
+            return None
+        given_up = self._rows.where(F.col("state") == h.DISCARDED)
+        closed = self._closed(F.col("copies").isNotNull(), given_up.select("born_timestamp"))
+        if closed is None:
+            return None
+        copies = closed.select(KIN, "queue_id", F.col("queue_offset").alias("newer"), "copies")
+        knows = F.exists("copies", lambda c: c["queue_offset"] == F.col("queue_offset"))
+        found = given_up.select(KIN, "queue_id", "queue_offset").join(copies, [KIN, "queue_id"])
+        found = found.where((F.col("newer") > F.col("queue_offset")) & knows).select(KIN).distinct().localCheckpoint()
+        return None if found.isEmpty() else found
 
     @cached_property
     def _late(self) -> bool:
