@@ -35,7 +35,7 @@ def transactions(rows: DataFrame, discards: DataFrame) -> DataFrame:
     below = Window.partitionBy(KIN, "queue_id").orderBy("first", "pointer", "queue_offset")
     starts = (~F.col("marked") & ~F.col("pointer")).cast("int")
     numbered = rows.withColumn(KIN, kin()).withColumns({"first": first, "pointer": pointer})
-    numbered = numbered.withColumn("nth", F.greatest(F.sum(starts).over(below), F.lit(1)))
+    numbered = numbered.withColumn("nth", F.sum(starts).over(below))
     member = F.struct("queue_offset", *columns)
     grouped = numbered.groupBy(KIN, "queue_id", "nth").agg(F.sort_array(F.collect_list(member)).alias("members"))
     gone = discards.groupBy(KIN).agg(F.sort_array(F.collect_list("gone_at")).alias("gone"))
