@@ -45,12 +45,12 @@ def transactions(rows: DataFrame, discards: DataFrame) -> DataFrame:
 def _taken_over() -> Column:
     """What was given up, where the broker has resumed its transaction: a later copy's row knows of it."""
     kinsfolk = F.collect_list(F.struct("queue_offset", "all_copies")).over(Window.partitionBy(KIN, "queue_id"))
-    own = F.col("queue_offset")
+    return F.exists(kinsfolk, lambda m: takes_over(m["queue_offset"], m["all_copies"], F.col("queue_offset")))
 
-    def knows(m: Column) -> Column:
-        return (m["queue_offset"] > own) & F.exists(m["all_copies"], lambda c: c["queue_offset"] == own)
 
-    return F.exists(kinsfolk, knows)
+def takes_over(newer: Column, copies: Column, offset: Column) -> Column:
+    """Whether the row of a copy at `newer` knows of an older one at `offset`."""
+    return (newer > offset) & F.exists(copies, lambda c: c["queue_offset"] == offset)
 
 
 def _resolved(grouped: DataFrame) -> DataFrame:

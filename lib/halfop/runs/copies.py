@@ -126,9 +126,9 @@ class RealBroker:
         if closed is None:
             return None
         copies = closed.select(KIN, "queue_id", F.col("queue_offset").alias("newer"), "copies")
-        knows = F.exists("copies", lambda c: c["queue_offset"] == F.col("queue_offset"))
-        found = given_up.select(KIN, "queue_id", "queue_offset").join(copies, [KIN, "queue_id"])
-        found = found.where((F.col("newer") > F.col("queue_offset")) & knows).select(KIN).distinct().localCheckpoint()
+        met = given_up.select(KIN, "queue_id", "queue_offset").join(copies, [KIN, "queue_id"])
+        knows = lineage.takes_over(F.col("newer"), F.col("copies"), F.col("queue_offset"))
+        found = met.where(knows).select(KIN).distinct().localCheckpoint()
         return None if found.isEmpty() else found
 
     @cached_property
