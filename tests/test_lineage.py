@@ -214,6 +214,22 @@ CASES = [
         ((1, 0, "SUPERSEDED", None, 100), (1, 5, "SUPERSEDED", None, 100), (1, 100, "CHECK", "TIMEOUT", None)),
     ),
     Case(
+        "the broker gave up that one of twins that no op ends",
+        ((half(0), half(5), op(0, 0), discard(T0 + 50)),),
+        ((1, 0, "COMMIT", "PRODUCER", None), (1, 5, "DISCARD", "BROKER_DISCARDED", None)),
+        delivered=((0, 0),),
+    ),
+    Case(
+        "a copy lands behind the resume that was written after it",
+        ((half(5, "2"), discard(T0 + 8), half(9, "0")), (half(7, "3"),)),
+        (
+            (1, 5, "SUPERSEDED", None, 9),
+            (1, 9, "CHECK", "TIMEOUT", None),
+            (2, 7, "SUPERSEDED", None, 9),
+            (2, 9, "CHECK", "TIMEOUT", None),
+        ),
+    ),
+    Case(
         "given up, resumed and given up again",
         ((half(0), half(5, "3"), discard(T0 + 50), half(100, "0")), (discard(T0 + 150, 1),)),
         (
@@ -299,3 +315,16 @@ def test_a_final_message_alone_where_nothing_was_put_back(warehouse: Warehouse) 
     found = [(d.key[2], d.decision, d.reason, d.op_offset) for d in r.decisions(warehouse, 1)]
     assert found == [(0, "COMMIT", "FINAL", None), (1, "COMMIT", "PRODUCER", 1), (2, "CHECK", "TIMEOUT", None)]
     assert sorted((d.key[2], d.op_offset) for d in r.delivered(warehouse).elements()) == [(0, None), (1, 1)]
+
+
+def test_slices_of_a_backlog_with_copies_reject_a_faulty_op_once(warehouse: Warehouse) -> None:
+    faulty = [op(n, names, "NEITHER") for n, names in enumerate((0, 4, 5, 9))] + [op(9, 0, body="x", half_offset=None)]
+    landed: list[Step] = [half(0), half(4), half(5, "1"), half(9, "2"), *faulty]
+    halves, ops = (only(kind, landed) for kind in (m.Half, m.Op))
+    r.land(warehouse, halves, ops, RUNS[0] - SECOND, {("b", 0): RUNS[0]})
+    r.run(warehouse, RULES, RUNS[0], max_rows=2)
+    assert warehouse.read("runs").count() > 2
+    assert sorted((row[1], row[4]) for row in r.rejected(warehouse).elements()) == [
+        ("GARBAGE_OFFSET", 9),
+        *[("NO_OUTCOME", n) for n in range(4)],
+    ]

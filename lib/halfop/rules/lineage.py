@@ -14,7 +14,6 @@ from halfop.rules.words import HALF_KEY, QUEUE, RuleColumns
 
 KIN = "kin"
 _AGREEING = ["broker_name", "producer_group", "uniq_key", "born_timestamp"]
-_EVENT = "given_up"
 
 
 def kin() -> Column:
@@ -64,10 +63,7 @@ def _resolved(grouped: DataFrame) -> DataFrame:
     alive = F.when(F.col("ended").isNull() & F.col("resume").isNotNull(), after_resume).when(~closed, F.col("open"))
     found = found.withColumn("alive", alive).withColumn("live", _last(F.col("alive")))
     standing = F.coalesce("live", "ended", "discarded", _last(_in(h.SUPERSEDED)), _last(_in(h.REJECTED)))
-    mine = Window.partitionBy(KIN).orderBy("waits", "nth")
-    found = found.withColumns({"standing": standing, "waits": F.col("live").isNull()})
-    all_alive = F.count("live").over(Window.partitionBy(KIN))
-    return found.withColumns({"all_alive": all_alive, "place": F.row_number().over(mine)})
+    return found.withColumn("standing", standing)
 
 
 def _in(*states: str) -> Column:
@@ -96,24 +92,52 @@ def _highest(member: Column) -> Column:
 
 
 def standing(found: DataFrame) -> DataFrame:
-    """One row a transaction in the form of a half message, with `given_up` where the broker has discarded it."""
+    """One row a transaction in the form of a half message; `gone`: when the broker discarded it, or a twin of it."""
     row, live = F.col("standing"), F.col("live").isNotNull()
-    resumed = F.coalesce(F.col("resume")["store_timestamp"], _most("resumed_at"))
+    resumed = F.coalesce(F.col("resume")["store_timestamp"], _most("alive", "resumed_at"))
     made = {
-        "check_times": F.when(live, _most("check_times")).otherwise(row["check_times"]),
-        "last_checked_at": F.when(live, _most("last_checked_at")).otherwise(row["last_checked_at"]),
+        "check_times": F.when(live, _most("counting", "check_times")).otherwise(row["check_times"]),
+        "last_checked_at": F.when(live, _most("counting", "last_checked_at")).otherwise(row["last_checked_at"]),
         "resumed_at": F.when(live, resumed).otherwise(row["resumed_at"]),
         "copies": F.when(F.size(_copies()) > 1, _copies()),
         "marked": ~F.exists("members", _is_start),
         "extras": F.flatten(F.filter(F.transform("members", lambda m: m["extras"]), lambda e: e.isNotNull())),
     }
-    rows = found.withColumn("revived", F.when(live, resumed)).withColumn(_EVENT, live & _given_up())
+    rows = found.withColumn("counting", _counting())
     kept = [row[c].alias(c) for c in h.COLUMNS if c not in made]
-    return rows.select(*kept, *[column.alias(name) for name, column in made.items()], _EVENT)
+    found_by = {KIN: F.col(KIN), "nth": F.col("nth"), "gone": F.when(live, F.col("gone"))}
+    return rows.select(*kept, *[column.alias(name) for name, column in (made | found_by).items()])
 
 
-def _most(field: str) -> Column:
-    return F.array_max(F.transform("alive", lambda m: m[field]))
+def given_up(rows: DataFrame, ending: DataFrame) -> DataFrame:
+    """With `given_up` where the broker has discarded a transaction that is not among those that end by this run.
+
+    Of twins, the nth discard record is the nth's; what came before a resume no longer counts.
+    """
+    open_still = F.col("state").isin(h.NEW, h.OPEN) & F.col("ends").isNull() & h.undeliverable().isNull()
+    rows = rows.join(ending.withColumn("ends", F.lit(True)), HALF_KEY, "left").withColumn("takes", open_still)
+    takers = F.count_if("takes").over(Window.partitionBy(KIN))
+    place = F.row_number().over(Window.partitionBy(KIN).orderBy(~F.col("takes"), "nth"))
+    rows = rows.withColumns({"takers": takers, "place": place})
+    own = F.when(F.col("takers") > 1, F.slice("gone", F.col("place"), F.lit(1))).otherwise(F.col("gone"))
+    since = F.exists(own, lambda at: F.col("resumed_at").isNull() | (at > F.col("resumed_at")))
+    rows = rows.withColumn("given_up", F.col("takes") & F.coalesce(since, F.lit(False)))
+    return rows.drop("ends", "takes", "takers", "place", KIN, "nth", "gone")
+
+
+def _most(members: str, field: str) -> Column:
+    return F.array_max(F.transform(members, lambda m: m[field]))
+
+
+def _counting() -> Column:
+    """A copy that lands behind a resume and was stored before it tells of questions that count no more."""
+    revived = _most("alive", "resumed_at")
+
+    def counts(m: Column) -> Column:
+        known = (m["state"] == h.OPEN) | F.col("resume").isNotNull() | revived.isNull()
+        return known | (m["store_timestamp"] > revived)
+
+    return F.filter("alive", counts)
 
 
 def _is_start(m: Column) -> Column:
@@ -122,13 +146,6 @@ def _is_start(m: Column) -> Column:
 
 def _copies() -> Column:
     return F.array_sort(F.array_distinct(F.flatten(F.transform("members", lambda m: m["all_copies"]))))
-
-
-def _given_up() -> Column:
-    """Of twins, the nth discard record is the nth's; what came before a resume no longer counts."""
-    counts = F.when(F.col("all_alive") > 1, F.slice("gone", F.col("place"), F.lit(1))).otherwise(F.col("gone"))
-    since = F.exists(counts, lambda at: F.col("revived").isNull() | (at > F.col("revived")))
-    return F.coalesce(since, F.lit(False))
 
 
 def superseded(found: DataFrame, rules: RuleColumns) -> DataFrame:

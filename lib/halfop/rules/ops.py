@@ -84,6 +84,11 @@ def as_named(ops: DataFrame) -> DataFrame:
     return sound.select(*QUEUE, F.col("half_offset").alias("queue_offset"), _op(known).alias("op"))
 
 
+def by_half(named: DataFrame) -> DataFrame:
+    """The ops of each half key as an array `ops`, the first to be taken before the others."""
+    return named.groupBy(HALF_KEY).agg(F.sort_array(F.collect_list("op")).alias("ops"))
+
+
 def _op(known: Mapping[str, Column]) -> Column:
     """The struct of an op, null in what is not known."""
     return F.struct(*[known.get(c, F.lit(None)).cast(kind).alias(c) for c, kind in _FIELDS.items()])

@@ -14,7 +14,7 @@ from halfop.rules import halves as h
 from halfop.rules import lineage
 from halfop.rules import ops as o
 from halfop.rules.lineage import KIN, kin
-from halfop.rules.words import HALF_KEY, present
+from halfop.rules.words import HALF_KEY, own_immunity, present
 from halfop.runs.clocks import clocks
 from halfop.runs.record import Run
 from halfop.warehouse.tables import NO_TABLE, Warehouse
@@ -56,10 +56,24 @@ class RealBroker:
         rows = members if history is None else members.unionByName(history.join(members, HALF_KEY, "left_anti"))
         return lineage.transactions(rows, self._discards).localCheckpoint()
 
-    @property
-    def others(self) -> DataFrame:
-        """The half messages that are transactions by themselves."""
-        return self._rows.join(self.kins, KIN, "left_anti").drop(KIN)
+    @cached_property
+    def halves(self) -> DataFrame:
+        """The run's half messages, of a transaction with copies one row."""
+        copies = self.transactions
+        if copies is None:
+            return self._inputs.rows
+        return self._with_others(lineage.given_up(lineage.standing(copies), self._ending(copies)))
+
+    def _with_others(self, standing: DataFrame) -> DataFrame:
+        """And the half messages that are transactions by themselves."""
+        return standing.unionByName(self._rows.join(self.kins, KIN, "left_anti").drop(KIN), allowMissingColumns=True)
+
+    def _ending(self, copies: DataFrame) -> DataFrame:
+        """The half keys of transactions with copies that this run ends."""
+        rules = self._inputs.rules
+        rows = lineage.standing(copies).withColumn("immunity", own_immunity(rules.timeout))
+        ended = rows.join(o.by_half(self.named), HALF_KEY).where(o.winner(rules).isNotNull())
+        return ended.select(HALF_KEY).localCheckpoint()
 
     @cached_property
     def _rows(self) -> DataFrame:
@@ -187,16 +201,30 @@ class RealBroker:
         return self._is_there("final_messages") and not self._finals.isEmpty()
 
     @cached_property
+    def named(self) -> DataFrame:
+        """All that may end a half message, under the key of the row that stands for it.
+
+        Ops, and final messages that say what no op says.
+        """
+        return self._ops if self.proofs is None else self._ops.unionByName(self.proofs)
+
+    @cached_property
+    def _ops(self) -> DataFrame:
+        ops = self._inputs.naming.drop("arrived")
+        return ops if self.transactions is None else lineage.renamed(ops, self.transactions)
+
+    @cached_property
     def proofs(self) -> DataFrame | None:
         """Final messages, as ops, of half messages that no op names; None where there is none."""
-        i = self._inputs
-        met = i.meeting
+        met = self._inputs.meeting
         all_named = met.all_met and not met.ops.repeated and met.halves.rows == met.ops.rows
         if (all_named and self.transactions is None) or not self._any_finals:
             return None
-        named = i.ops_named.where(~F.col("op")["header"]).select(HALF_KEY)
-        waiting = F.col("state").isin(h.NEW, h.OPEN, h.DISCARDED)
-        found = o.proofs(self._finals, i.halves.where(waiting).join(named, HALF_KEY, "left_anti")).localCheckpoint()
+        named = self._ops.where(~F.col("op")["header"]).select(HALF_KEY)
+        copies = self.transactions
+        halves = self._inputs.rows if copies is None else self._with_others(lineage.standing(copies))
+        waiting = halves.where(F.col("state").isin(h.NEW, h.OPEN, h.DISCARDED))
+        found = o.proofs(self._finals, waiting.join(named, HALF_KEY, "left_anti")).localCheckpoint()
         return None if found.isEmpty() else found
 
     @cached_property

@@ -122,6 +122,11 @@ class Inputs:
         rows = _arrived_ops(self.warehouse, self.run) if self.run.slice.ops_repeat else self.arrived_ops
         return o.once_per_row(rows, seen).where(_looked_at(self.run, "half_offset"))
 
+    @property
+    def ops_of_slice(self) -> DataFrame:
+        """Those that this slice rejects where they have a fault, while others look at them too."""
+        return self._in_slice(self.ops, "half_offset")
+
     @cached_property
     def op_rows(self) -> int:
         return self._op_tally.rows if self.ops is self.arrived_ops else self.ops.count()
@@ -154,7 +159,7 @@ class Inputs:
             return None
 
     @cached_property
-    def _named(self) -> DataFrame:
+    def naming(self) -> DataFrame:
         """Ops under the half keys that they name: arrived ones and those that wait."""
         return _with_earlier(o.as_named(self.ops), None if self.first else o.waiting(self._open_here))
 
@@ -163,27 +168,19 @@ class Inputs:
         """Arrived halves and open ones, and the ops that name one."""
         arrived = self.arrived_halves.select(*HALF_KEY, h.put_back().alias("put_back"))
         earlier = None if self.first else self.open_halves.select(*HALF_KEY, h.put_back().alias("put_back"))
-        return meeting(_with_earlier(arrived, earlier), self._named)
-
-    @cached_property
-    def ops_named(self) -> DataFrame:
-        """The ops of this run under the keys of the rows that stand for the half messages which they name."""
-        ops, copies = self._named.drop("arrived"), self.broker.transactions
-        return ops if copies is None else self._in_slice(lineage.renamed(ops, copies))
+        return meeting(_with_earlier(arrived, earlier), self.naming)
 
     @cached_property
     def named(self) -> DataFrame:
-        """All that may end a half message, under its key: ops, and final messages that say what no op says."""
-        if self.broker.proofs is None:
-            return self.ops_named
-        return self.ops_named.unionByName(self.broker.proofs)
+        """All that may end a half message, under the key of the row that stands for it."""
+        return self._in_slice(self.broker.named)
 
     @cached_property
     def _ops_by_half(self) -> DataFrame:
         """The ops of each half key: `op` where no key has two, else `ops`, an array in (op offset, item) order."""
         if self._plain and not self.meeting.ops.repeated:
             return self.named
-        return self.named.groupBy(HALF_KEY).agg(F.sort_array(F.collect_list("op")).alias("ops"))
+        return o.by_half(self.named)
 
     @property
     def _plain(self) -> bool:
@@ -203,14 +200,11 @@ class Inputs:
     @cached_property
     def halves(self) -> DataFrame:
         """Every half message that this run may look at, one row a key, and of a transaction with copies one row."""
-        copies = self.broker.transactions
-        if copies is None:
-            return self.rows
-        return self._in_slice(lineage.standing(copies).unionByName(self.broker.others, allowMissingColumns=True))
+        return self._in_slice(self.broker.halves)
 
-    def _in_slice(self, rows: DataFrame) -> DataFrame:
+    def _in_slice(self, rows: DataFrame, column: str = "queue_offset") -> DataFrame:
         """Of rows of all slices, those of this one."""
-        return rows.where(in_slice(self.run.slice)) if self.run.slice.copies else rows
+        return rows.where(in_slice(self.run.slice, column)) if self.run.slice.copies else rows
 
     @cached_property
     def rows(self) -> DataFrame:

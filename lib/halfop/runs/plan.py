@@ -43,7 +43,7 @@ class Plan:
         i = self._inputs
         rows = c.remarkable(self._cases(i.halves_and_ops)).persist()
         try:
-            found = [c.rejected_ops(rows, self._rules), c.faulty_ops(i.ops), c.reused_keys(rows)]
+            found = [c.rejected_ops(rows, self._rules), c.faulty_ops(i.ops_of_slice), c.reused_keys(rows)]
             if i.any_resumes:
                 found.append(c.refused_resumes(rows, i.resumes))
             yield reduce(DataFrame.unionByName, found)
