@@ -150,6 +150,8 @@ class HalfopOperator(SparkSubmitOperator):
     The driver runs here (client mode), wherever the executors are: the summary is what the driver prints.
     """
 
+    _hook: SummaryHook | None
+
     def __init__(self, *, task_id: str, **kwargs: Any) -> None:
         super().__init__(task_id=task_id, application=task_id, conn_id=NAME, **kwargs)
 
@@ -161,18 +163,26 @@ class HalfopOperator(SparkSubmitOperator):
         try:
             super().execute(context)
         except AirflowException as error:
-            if self._ended.status in _IN_VAIN:
-                raise AirflowFailException(f"{self.application}: {_IN_VAIN[self._ended.status]}") from error
-            if not self._ended.is_done:
+            if self._status in _IN_VAIN:
+                raise AirflowFailException(f"{self.application}: {_IN_VAIN[self._status]}") from error
+            if self._hook is None or not self._hook.is_done:
                 raise
         finally:
-            context["ti"].xcom_push("return_value", self._ended.summary)
-        if self._ended.summary is None:
+            context["ti"].xcom_push("return_value", self._summary)
+        if self._summary is None:
             raise AirflowException(f"{self.application} has ended without a summary as its last line")
+
+    @property
+    def _status(self) -> int | None:
+        return self._hook.status if self._hook else None
+
+    @property
+    def _summary(self) -> dict[str, Any] | None:
+        return self._hook.summary if self._hook else None
 
     def _get_hook(self) -> SummaryHook:
         """Asked for when the operator has added its own to `conf` (OpenLineage's parent job)."""
-        self._ended = SummaryHook(
+        return SummaryHook(
             conn_id=NAME,
             conf=self.conf,
             name=f"{NAME} {self.application}",
@@ -180,7 +190,6 @@ class HalfopOperator(SparkSubmitOperator):
             deploy_mode="client",
             application_args=self.application_args,
         )
-        return self._ended
 
     def _arguments(self, settings: Settings, context: Context) -> list[str]:
         arguments = settings.arguments(self.application)
