@@ -405,11 +405,23 @@ def test_a_real_textfile_collector(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert sum(line.startswith("halfop_exit_status") for line in text) == 2
 
 
+@pytest.fixture
+def promtool() -> str:
+    return shutil.which("promtool") or pytest.skip("needs promtool on PATH")
+
+
 @pytest.mark.slow
-def test_promtool_finds_nothing_wrong() -> None:
-    promtool = shutil.which("promtool") or pytest.skip("needs promtool on PATH")
+def test_promtool_finds_nothing_wrong(promtool: str) -> None:
     text = exposition([*families(DONE, 1000.0), *families(FAILED, 1000.0)[:1]], LABELS)
     told = subprocess.run([promtool, "check", "metrics"], input=text, text=True, capture_output=True, check=False)
     assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
-    rules = subprocess.run([promtool, "check", "rules", str(ALERTS)], text=True, capture_output=True, check=False)
-    assert rules.returncode == 0, rules.stdout + rules.stderr
+
+
+@pytest.mark.slow
+def test_every_alert_fires_where_it_should_and_nowhere_else(promtool: str, tmp_path: Path) -> None:
+    for file in (ALERTS, Path(__file__).parent / "data" / "alerts.yml"):
+        shutil.copy(file, tmp_path)
+    told = subprocess.run(
+        [promtool, "test", "rules", "alerts.yml"], cwd=tmp_path, text=True, capture_output=True, check=False
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
