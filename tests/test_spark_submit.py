@@ -48,15 +48,17 @@ def test_what_cannot_run_is_status_2_and_says_why(arguments: list[str], why: str
 
 
 def test_a_job_runs_through_spark_submit_and_ends_with_its_summary(link: Path, tmp_path: Path) -> None:
-    warehouse = tmp_path / "ware house"
-    told = called(
-        "--conf", "spark.ui.enabled=false", "reconcile", "--warehouse", str(warehouse), script=link, cwd=tmp_path
-    )
+    warehouse, metrics = tmp_path / "ware house", tmp_path / "metrics"
+    metrics.mkdir()
+    job = ["reconcile", "--warehouse", str(warehouse), "--set", f"metrics.folder={metrics}"]
+    told = called("--conf", "spark.ui.enabled=false", *job, script=link, cwd=tmp_path)
     assert told.returncode == 0, told.stderr
     summary = json.loads(told.stdout.splitlines()[-1])
     assert (summary["job"], summary["status"]) == ("reconcile", 0)
     assert "nothing has landed" in summary["notes"][0]
     assert not list(warehouse.glob("[!.]*")), "an empty warehouse stays empty"
+    text = (metrics / "halfop_reconcile.prom").read_text()
+    assert 'halfop_exit_status{name="halfop",command="reconcile"} 0\n' in text
 
 
 def test_a_jobs_error_is_its_exit_status(tmp_path: Path) -> None:

@@ -75,14 +75,18 @@ def _last(members: Column) -> Column:
 
 
 def _resume() -> Column:
-    """The broker's own resume: a copy above all that was known, with check times 0, of what had been given up."""
+    """The broker's own resume: a copy above all that was known, with check times 0, of what had been given up.
+
+    None that was written before the transaction was resumed otherwise, however late it lands.
+    """
     known = F.transform(F.filter("members", lambda m: m["state"] != h.NEW), _highest)
-    highest = F.coalesce(F.array_max(known), F.lit(-1))
+    highest, revived = F.coalesce(F.array_max(known), F.lit(-1)), _most("open", "resumed_at")
 
     def resumes(m: Column) -> Column:
         gone = F.exists("gone", lambda at: at <= m["store_timestamp"])
         given_up = F.col("discarded").isNotNull() | F.coalesce(gone, F.lit(False))
-        return (m["state"] == h.NEW) & m["resume_mark"] & (m["queue_offset"] > highest) & given_up
+        latest = revived.isNull() | (m["store_timestamp"] > revived)
+        return (m["state"] == h.NEW) & m["resume_mark"] & (m["queue_offset"] > highest) & given_up & latest
 
     return _last(F.filter("members", resumes))
 
@@ -105,24 +109,27 @@ def standing(found: DataFrame) -> DataFrame:
     }
     rows = found.withColumn("counting", _counting())
     kept = [row[c].alias(c) for c in h.COLUMNS if c not in made]
-    found_by = {KIN: F.col(KIN), "nth": F.col("nth"), "gone": F.when(live, F.col("gone"))}
+    found_by = {name: F.col(name) for name in (KIN, "nth", "gone")}
     return rows.select(*kept, *[column.alias(name) for name, column in (made | found_by).items()])
 
 
-def given_up(rows: DataFrame, ending: DataFrame) -> DataFrame:
+def given_up(rows: DataFrame, ending: DataFrame, old_discards: bool) -> DataFrame:
     """With `given_up` where the broker has discarded a transaction that is not among those that end by this run.
 
-    Of twins, the nth discard record is the nth's; what came before a resume no longer counts.
+    Of twins, the nth discard record is the nth's; what came before a resume no longer counts. `old_discards`: earlier
+    runs have seen these records too, so that what they gave up for it holds one.
     """
-    open_still = F.col("state").isin(h.NEW, h.OPEN) & F.col("ends").isNull() & h.undeliverable().isNull()
-    rows = rows.join(ending.withColumn("ends", F.lit(True)), HALF_KEY, "left").withColumn("takes", open_still)
+    waits = F.col("state").isin(h.NEW, h.OPEN) & F.col("ends").isNull() & h.undeliverable().isNull()
+    holds = F.lit(old_discards) & (F.col("state") == h.DISCARDED) & (F.col("reason") == "BROKER_DISCARDED")
+    rows = rows.join(ending.withColumn("ends", F.lit(True)), HALF_KEY, "left")
+    rows = rows.withColumns({"waits": waits, "takes": waits | F.coalesce(holds, F.lit(False))})
     takers = F.count_if("takes").over(Window.partitionBy(KIN))
     place = F.row_number().over(Window.partitionBy(KIN).orderBy(~F.col("takes"), "nth"))
     rows = rows.withColumns({"takers": takers, "place": place})
     own = F.when(F.col("takers") > 1, F.slice("gone", F.col("place"), F.lit(1))).otherwise(F.col("gone"))
     since = F.exists(own, lambda at: F.col("resumed_at").isNull() | (at > F.col("resumed_at")))
-    rows = rows.withColumn("given_up", F.col("takes") & F.coalesce(since, F.lit(False)))
-    return rows.drop("ends", "takes", "takers", "place", KIN, "nth", "gone")
+    rows = rows.withColumn("given_up", F.col("waits") & F.coalesce(since, F.lit(False)))
+    return rows.drop("ends", "waits", "takes", "takers", "place", KIN, "nth", "gone")
 
 
 def _most(members: str, field: str) -> Column:

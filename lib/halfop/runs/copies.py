@@ -62,7 +62,8 @@ class RealBroker:
         copies = self.transactions
         if copies is None:
             return self._inputs.rows
-        return self._with_others(lineage.given_up(lineage.standing(copies), self._ending(copies)))
+        old_discards = self._late or self._inputs.run.slice.of > 1
+        return self._with_others(lineage.given_up(lineage.standing(copies), self._ending(copies), old_discards))
 
     def _with_others(self, standing: DataFrame) -> DataFrame:
         """And the half messages that are transactions by themselves."""
@@ -95,12 +96,16 @@ class RealBroker:
 
     @cached_property
     def _history(self) -> DataFrame | None:
-        """What earlier runs decided about transactions of which neither an original nor an open copy is at hand."""
+        """What earlier runs decided about transactions of which neither an original nor an open copy is at hand.
+
+        And about twins of what arrives late, which may have been given up for a discard record that is read again.
+        """
         state, marked = F.col("state"), F.col("marked")
         original = F.bool_or((state == h.NEW) & ~marked) & ~F.bool_or(state == h.SUPERSEDED)
         here = self._rows.join(self.kins, KIN, "left_semi").groupBy(KIN)
         alone = here.agg((original | F.bool_or(state == h.OPEN)).alias("at_hand")).where("NOT at_hand").select(KIN)
         alone = alone if self._orphans is None else alone.unionByName(self._orphans)
+        alone = alone.unionByName(self._discards.select(KIN)).distinct() if self._late else alone
         closed = self._closed(F.col("decision") != "REJECT", alone.select(f"{KIN}.born_timestamp"))
         return None if closed is None else h.nothing_else(h.ended(closed.join(alone, KIN, "left_semi").drop(KIN)))
 
