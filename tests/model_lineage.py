@@ -57,7 +57,7 @@ class Transaction:
         """One more copy. The highest becomes the live one, unless the transaction has ended."""
         offset, is_newest = copy.half.offset, copy.half.offset > max(self.copies)
         self.copies[offset] = copy
-        if self.status == "DISCARD" and is_newest and copy.says_zero:
+        if self.status == "DISCARD" and is_newest and copy.says_zero and copy.half.store > self.revived:
             self._lead(offset)
             self.reopen(copy.half.store)
         elif self.status in ("OPEN", "REJECT"):

@@ -138,6 +138,16 @@ def test_a_landing_that_cannot_succeed_is_not_tried_again_and_does_not_hold_up_r
     assert re.search(r"AirflowFailException: land ended with status 3: \{\"error\": .*none", told.stdout + told.stderr)
 
 
+def test_maintain_runs_through(ran: tuple[Airflow, Path]) -> None:
+    airflow, folder = ran
+    settings = variable(warehouse=str(folder / "warehouse"), conf=SPARK)
+    test = ["airflow", "dags", "test", "halfop_maintain", "2026-11-22T03:32:00"]
+    told = airflow.started(*test, **(CONNECTION | settings | QUICK))
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert airflow.states() == {"maintain": "success"}
+    assert (airflow.xcoms()["maintain"]["job"], airflow.xcoms()["maintain"]["status"]) == ("maintain", 0)
+
+
 # ---- its parts ----
 
 

@@ -220,6 +220,20 @@ CASES = [
         delivered=((0, 0),),
     ),
     Case(
+        "twins are given up one by one",
+        ((half(0), half(5), discard(T0 + 50)), (discard(T0 + 150, 1),)),
+        (
+            (1, 0, "DISCARD", "BROKER_DISCARDED", None),
+            (1, 5, "CHECK", "TIMEOUT", None),
+            (2, 5, "DISCARD", "BROKER_DISCARDED", None),
+        ),
+    ),
+    Case(
+        "a twin that lands later is not given up for the same record",
+        ((half(5), discard(T0 + 50)), (half(0),)),
+        ((1, 5, "DISCARD", "BROKER_DISCARDED", None), (2, 0, "CHECK", "TIMEOUT", None)),
+    ),
+    Case(
         "a copy lands behind the resume that was written after it",
         ((half(5, "2"), discard(T0 + 8), half(9, "0")), (half(7, "3"),)),
         (
@@ -317,14 +331,50 @@ def test_a_final_message_alone_where_nothing_was_put_back(warehouse: Warehouse) 
     assert sorted((d.key[2], d.op_offset) for d in r.delivered(warehouse).elements()) == [(0, None), (1, 1)]
 
 
-def test_slices_of_a_backlog_with_copies_reject_a_faulty_op_once(warehouse: Warehouse) -> None:
-    faulty = [op(n, names, "NEITHER") for n, names in enumerate((0, 4, 5, 9))] + [op(9, 0, body="x", half_offset=None)]
-    landed: list[Step] = [half(0), half(4), half(5, "1"), half(9, "2"), *faulty]
-    halves, ops = (only(kind, landed) for kind in (m.Half, m.Op))
-    r.land(warehouse, halves, ops, RUNS[0] - SECOND, {("b", 0): RUNS[0]})
+def landed(warehouse: Warehouse, steps: Iterable[Step], now: int) -> None:
+    halves, ops, discards = (only(kind, steps) for kind in (m.Half, m.Op, m.BrokerDiscard))
+    brokers = {(half.broker, 0): now for half in halves}
+    r.land(warehouse, halves, ops, now - SECOND, brokers, discards=discards)
+
+
+FAULTY = [op(n, names, "NEITHER") for n, names in enumerate((0, 4, 5, 9))] + [op(9, 0, body="x", half_offset=None)]
+
+
+@pytest.mark.parametrize(
+    "halves",
+    [
+        [half(0), half(4), half(5, "1"), half(9, "2")],
+        [half(0, uniq_key="OTHER"), half(4, "1"), half(5, "2"), half(9, "3"), half(12, "4")],
+    ],
+    ids=["each slice decides", "a slice decides nothing"],
+)
+def test_slices_of_a_backlog_with_copies_reject_a_faulty_op_once(warehouse: Warehouse, halves: list[Step]) -> None:
+    landed(warehouse, [*halves, *FAULTY], RUNS[0])
     r.run(warehouse, RULES, RUNS[0], max_rows=2)
     assert warehouse.read("runs").count() > 2
     assert sorted((row[1], row[4]) for row in r.rejected(warehouse).elements()) == [
         ("GARBAGE_OFFSET", 9),
         *[("NO_OUTCOME", n) for n in range(4)],
     ]
+
+
+def test_slices_of_a_backlog_give_one_of_twins_up_for_a_record(warehouse: Warehouse) -> None:
+    landed(warehouse, [half(0), half(5)], RUNS[0])
+    r.run(warehouse, RULES, RUNS[0])
+    others = [half(n, broker="c", uniq_key=f"K{n}") for n in range(6)]
+    landed(warehouse, [*others, discard(T0 + 50)], RUNS[1])
+    last = r.run(warehouse, RULES, RUNS[1], max_rows=2).run_id or 0
+    assert last > 3
+    given_up = [
+        (d.key, d.run) for run in range(2, last + 1) for d in r.decisions(warehouse, run) if d.decision == "DISCARD"
+    ]
+    assert given_up == [(("b", 0, 0), 2)]
+
+
+def test_a_broker_gives_up_what_we_have_resumed(warehouse: Warehouse) -> None:
+    landed(warehouse, [half(0), discard(T0 + 50)], RUNS[0])
+    r.run(warehouse, RULES, RUNS[0])
+    r.resume(warehouse, [("b", 0, 0)], RUNS[0] + 1)
+    landed(warehouse, [half(1, uniq_key="OTHER"), discard(RUNS[0] + 2, 1)], RUNS[1])
+    r.run(warehouse, RULES, RUNS[1])
+    assert [(d.key[2], d.decision) for d in r.decisions(warehouse, 2)] == [(0, "DISCARD"), (1, "CHECK")]

@@ -22,10 +22,11 @@ def kin() -> Column:
 
 
 def transactions(rows: DataFrame, discards: DataFrame) -> DataFrame:
-    """Half messages, one a key, by transaction; `discards` are the broker's, one row each with `gone_at`.
+    """Half messages, one a key, by transaction.
 
-    A message that is no copy starts a transaction, and so does the first of copies whose original has not landed.
-    A copy belongs to the nearest start below it.
+    `discards` are the broker's, one row each: `gone_at`, and whether an earlier run has `seen` it. A message that is no
+    copy starts a transaction, and so does the first of copies whose original has not landed. A copy belongs to the
+    nearest start below it.
     """
     rows = rows.withColumn("all_copies", h.own_copies())
     columns = [c for c in rows.columns if c != "queue_offset"]
@@ -37,7 +38,8 @@ def transactions(rows: DataFrame, discards: DataFrame) -> DataFrame:
     numbered = numbered.withColumn("nth", F.sum(starts).over(below))
     member = F.struct("queue_offset", *columns)
     grouped = numbered.groupBy(KIN, "queue_id", "nth").agg(F.sort_array(F.collect_list(member)).alias("members"))
-    gone = discards.groupBy(KIN).agg(F.sort_array(F.collect_list("gone_at")).alias("gone"))
+    instants = F.sort_array(F.collect_list("gone_at")).alias("gone")
+    gone = discards.groupBy(KIN).agg(instants, F.count_if("seen").alias("seen"))
     return _resolved(grouped.join(gone, KIN, "left"))
 
 
@@ -80,7 +82,7 @@ def _resume() -> Column:
     None that was written before the transaction was resumed otherwise, however late it lands.
     """
     known = F.transform(F.filter("members", lambda m: m["state"] != h.NEW), _highest)
-    highest, revived = F.coalesce(F.array_max(known), F.lit(-1)), _most("open", "resumed_at")
+    highest, revived = F.coalesce(F.array_max(known), F.lit(-1)), _most(_in(h.OPEN, h.DISCARDED), "resumed_at")
 
     def resumes(m: Column) -> Column:
         gone = F.exists("gone", lambda at: at <= m["store_timestamp"])
@@ -109,30 +111,37 @@ def standing(found: DataFrame) -> DataFrame:
     }
     rows = found.withColumn("counting", _counting())
     kept = [row[c].alias(c) for c in h.COLUMNS if c not in made]
-    found_by = {name: F.col(name) for name in (KIN, "nth", "gone")}
-    return rows.select(*kept, *[column.alias(name) for name, column in (made | found_by).items()])
+    starter = F.array_min(F.transform(_copies(), lambda c: c["queue_offset"])).alias("starter")
+    return rows.select(*kept, *[column.alias(name) for name, column in made.items()], KIN, starter, "gone", "seen")
 
 
-def given_up(rows: DataFrame, ending: DataFrame, old_discards: bool) -> DataFrame:
-    """With `given_up` where the broker has discarded a transaction that is not among those that end by this run.
+def given_up(rows: DataFrame, ending: DataFrame, resumes: DataFrame | None, spent: DataFrame | None) -> DataFrame:
+    """With `given_up` where the broker has discarded a transaction that is not among those `ending` by this run.
 
-    Of twins, the nth discard record is the nth's; what came before a resume no longer counts. `old_discards`: earlier
-    runs have seen these records too, so that what they gave up for it holds one.
+    A record names no offset: of twins each takes one, the lowest first, of those that no earlier run has `spent`. What
+    came before a resume no longer counts.
     """
-    waits = F.col("state").isin(h.NEW, h.OPEN) & F.col("ends").isNull() & h.undeliverable().isNull()
-    holds = F.lit(old_discards) & (F.col("state") == h.DISCARDED) & (F.col("reason") == "BROKER_DISCARDED")
     rows = rows.join(ending.withColumn("ends", F.lit(True)), HALF_KEY, "left")
-    rows = rows.withColumns({"waits": waits, "takes": waits | F.coalesce(holds, F.lit(False))})
-    takers = F.count_if("takes").over(Window.partitionBy(KIN))
-    place = F.row_number().over(Window.partitionBy(KIN).orderBy(~F.col("takes"), "nth"))
-    rows = rows.withColumns({"takers": takers, "place": place})
-    own = F.when(F.col("takers") > 1, F.slice("gone", F.col("place"), F.lit(1))).otherwise(F.col("gone"))
-    since = F.exists(own, lambda at: F.col("resumed_at").isNull() | (at > F.col("resumed_at")))
-    rows = rows.withColumn("given_up", F.col("waits") & F.coalesce(since, F.lit(False)))
-    return rows.drop("ends", "waits", "takes", "takers", "place", KIN, "nth", "gone")
+    rows = rows.withColumn("spent", F.lit(0)) if spent is None else rows.join(spent, KIN, "left")
+    asked_for = F.lit(None).cast("timestamp")
+    if resumes is not None:
+        rows = rows.join(resumes.groupBy(HALF_KEY).agg(F.min("resumed_at").alias("asked_for")), HALF_KEY, "left")
+        asked_for = F.col("asked_for")
+    reopened = (F.col("state") == h.DISCARDED) & asked_for.isNotNull()
+    takes = (F.col("state").isin(h.NEW, h.OPEN) | reopened) & F.col("ends").isNull() & h.undeliverable().isNull()
+    rows = rows.withColumns({"takes": takes, "revived": F.when(reopened, asked_for).otherwise(F.col("resumed_at"))})
+    twins = Window.partitionBy(KIN)
+    place = F.row_number().over(twins.orderBy(~F.col("takes"), "starter", "queue_id"))
+    rows = rows.withColumns({"takers": F.count_if("takes").over(twins), "place": place})
+    first = F.least(F.coalesce("spent", F.lit(0)), "seen") + 1
+    unspent = F.slice("gone", first.cast("int"), F.size("gone"))
+    own = F.when(F.col("takers") > 1, F.slice(unspent, F.col("place"), F.lit(1))).otherwise(unspent)
+    since = F.exists(own, lambda at: F.col("revived").isNull() | (at > F.col("revived")))
+    rows = rows.withColumn("given_up", F.col("takes") & F.coalesce(since, F.lit(False)))
+    return rows.select(*h.COLUMNS, "extras", "given_up")
 
 
-def _most(members: str, field: str) -> Column:
+def _most(members: Column | str, field: str) -> Column:
     return F.array_max(F.transform(members, lambda m: m[field]))
 
 

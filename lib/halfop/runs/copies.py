@@ -62,12 +62,16 @@ class RealBroker:
         copies = self.transactions
         if copies is None:
             return self._inputs.rows
-        old_discards = self._late or self._inputs.run.slice.of > 1
-        return self._with_others(lineage.given_up(lineage.standing(copies), self._ending(copies), old_discards))
+        rows = lineage.standing(copies)
+        if self._any_discards:
+            resumes = self._inputs.resumes if self._inputs.any_resumes else None
+            rows = lineage.given_up(rows, self._ending(copies), resumes, self._spent)
+        return self._with_others(rows)
 
     def _with_others(self, standing: DataFrame) -> DataFrame:
         """And the half messages that are transactions by themselves."""
-        return standing.unionByName(self._rows.join(self.kins, KIN, "left_anti").drop(KIN), allowMissingColumns=True)
+        others = self._rows.join(self.kins, KIN, "left_anti").drop(KIN)
+        return standing.drop(KIN, "starter", "gone", "seen").unionByName(others, allowMissingColumns=True)
 
     def _ending(self, copies: DataFrame) -> DataFrame:
         """The half keys of transactions with copies that this run ends."""
@@ -96,16 +100,12 @@ class RealBroker:
 
     @cached_property
     def _history(self) -> DataFrame | None:
-        """What earlier runs decided about transactions of which neither an original nor an open copy is at hand.
-
-        And about twins of what arrives late, which may have been given up for a discard record that is read again.
-        """
+        """What earlier runs decided about transactions of which neither an original nor an open copy is at hand."""
         state, marked = F.col("state"), F.col("marked")
         original = F.bool_or((state == h.NEW) & ~marked) & ~F.bool_or(state == h.SUPERSEDED)
         here = self._rows.join(self.kins, KIN, "left_semi").groupBy(KIN)
         alone = here.agg((original | F.bool_or(state == h.OPEN)).alias("at_hand")).where("NOT at_hand").select(KIN)
         alone = alone if self._orphans is None else alone.unionByName(self._orphans)
-        alone = alone.unionByName(self._discards.select(KIN)).distinct() if self._late else alone
         closed = self._closed(F.col("decision") != "REJECT", alone.select(f"{KIN}.born_timestamp"))
         return None if closed is None else h.nothing_else(h.ended(closed.join(alone, KIN, "left_semi").drop(KIN)))
 
@@ -176,28 +176,49 @@ class RealBroker:
 
     @cached_property
     def _discards(self) -> DataFrame:
-        rows = self._visible("broker_discards", "born_timestamp").dropDuplicates(
-            ["broker_name", "queue_id", "queue_offset"]
-        )
+        """The broker's discards that this run is the first to see, and older ones that may be of what arrives late."""
+        i, name = self._inputs, "broker_discards"
+        arrived = i.warehouse.landed_between(name, i.run.inputs_before[name], i.run.inputs[name])
+        born = arrived.select("born_timestamp").unionByName(i.arrived_halves.select("born_timestamp"))
+        older = self._older(name, born) if self._seen_before else None
+        rows = arrived.withColumn("seen", F.lit(i.run.slice.number > 1))
+        rows = rows if older is None else rows.unionByName(older.withColumn("seen", F.lit(True)))
         rows = rows.withColumns({c: present(F.col(c)) for c in ("uniq_key", "producer_group")})
-        named = rows.where(F.col("uniq_key").isNotNull())
-        return named.select(kin().alias(KIN), F.col("store_timestamp").alias("gone_at")).localCheckpoint()
+        named = rows.where(F.col("uniq_key").isNotNull()).groupBy(kin().alias(KIN), "queue_id", "queue_offset")
+        found = named.agg(F.min("store_timestamp").alias("gone_at"), F.max("seen").alias("seen"))
+        return found.select(KIN, "gone_at", "seen").localCheckpoint()
 
-    def _visible(self, name: str, column: str, halves_column: str | None = None) -> DataFrame:
-        """What arrived with this run; where half messages arrive late, also what had landed before them."""
-        i = self._inputs
-        before, upto = i.run.inputs_before[name], i.run.inputs[name]
-        arrived = i.warehouse.landed_between(name, before, upto)
-        if not self._late or before == NO_TABLE:
-            return arrived
-        near = _between(i.arrived_halves.select(F.col(halves_column or column).alias(column)), column)
-        return arrived if near is None else i.warehouse.read(name, upto).where(near).unionByName(arrived).distinct()
+    @property
+    def _seen_before(self) -> bool:
+        """Whether this run looks at discards that earlier runs, or slices, have looked at."""
+        return self._late or self._inputs.run.slice.number > 1
+
+    @property
+    def _spent(self) -> DataFrame | None:
+        """How many discard records of a message, or of its twins, earlier runs have given something up for."""
+        if not self._seen_before:
+            return None
+        for_it = (F.col("decision") == "DISCARD") & (F.col("reason") == "BROKER_DISCARDED")
+        closed = self._closed(for_it, self._discards.select(f"{KIN}.born_timestamp"))
+        return None if closed is None else closed.groupBy(KIN).agg(F.count("*").alias("spent"))
+
+    def _older(self, name: str, values: DataFrame) -> DataFrame | None:
+        """Rows of earlier runs in which the column of that name lies among these values; None where there are none."""
+        before, upto = self._inputs.run.inputs_before[name], self._inputs.run.inputs[name]
+        near = None if before == NO_TABLE else _between(values, *values.columns)
+        if near is None:
+            return None
+        return self._inputs.warehouse.read(name, upto).where(near & (F.col("_metadata.row_commit_version") <= before))
 
     # ---- final messages ----
 
     @cached_property
     def _finals(self) -> DataFrame:
-        rows = self._visible("final_messages", "prepared_transaction_offset", "commit_log_offset")
+        i, name = self._inputs, "final_messages"
+        rows = i.warehouse.landed_between(name, i.run.inputs_before[name], i.run.inputs[name])
+        spots = i.arrived_halves.select(F.col("commit_log_offset").alias("prepared_transaction_offset"))
+        older = self._older(name, spots) if self._late else None
+        rows = rows if older is None else rows.unionByName(older)
         key = present(F.col("uniq_key")).alias("uniq_key")
         return rows.select("broker_name", F.col("prepared_transaction_offset").alias("pto"), key)
 

@@ -46,7 +46,7 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
                 plan.commit()
             digest, arrived = Digest.of(warehouse, run.run_id), _arrived(inputs)
         with summary.phase("apply"):
-            leftovers = _leftovers(digest, arrived)
+            leftovers = run.slice.copies or _leftovers(digest, arrived)
             applied = Sinks(inputs, plan, digest, leftovers).write(lambda sink: sink not in parked)
         _report(summary, inputs, digest, arrived)
     if applied.failed:

@@ -91,7 +91,8 @@ class Inputs:
         copies = self.broker.transactions
         if copies is not None:
             found = rows.join(lineage.copy_map(copies).drop("copy"), HALF_KEY, "left")
-            rows = self._in_slice(found.withColumn("queue_offset", F.coalesce("stands_at", "queue_offset")))
+            rows = found.withColumn("queue_offset", F.coalesce("stands_at", "queue_offset"))
+        rows = self._in_slice(rows)
         nth = F.row_number().over(Window.partitionBy(HALF_KEY).orderBy("resumed_at", "owner"))
         return rows.withColumn("nth", nth)
 

@@ -112,7 +112,8 @@ class History:
         if kins.isEmpty():
             return None
         rows = h.one_per_key(halves.join(kins, KIN, "left_semi").drop(KIN))
-        nothing_gone = kins.select(KIN, F.lit(None).cast("timestamp").alias("gone_at")).limit(0)
+        never = F.lit(None).cast("timestamp").alias("gone_at")
+        nothing_gone = kins.select(KIN, never, F.lit(False).alias("seen")).limit(0)
         grouped = lineage.transactions(rows, nothing_gone).withColumn("original", F.element_at("members", 1))
         copy = F.explode(F.slice("members", F.lit(2), F.size("members"))).alias("copy")
         columns = [*_of("copy", *HALF_KEY, "commit_log_offset", asked_at="last_checked_at")]
