@@ -135,8 +135,9 @@ def _shown(folder: Path, at: list[str], rows: list[dict[str, Any]]) -> None:
     own = Tags(render(everything("plain"), Settings(), AT)).found
     assert Tags(html).found <= own
     assert [line for line in html.splitlines() if not line.isprintable()] == []
-    keys = [row["properties"]["UNIQ_KEY"] for row in rows[:2]]
-    for wanted in ("b/0/0", "b/0/1", *(key for key in keys if "\x00" not in key)):
+    # no argument has a NUL, and Spark's launcher takes carriage returns out
+    keys = [key for row in rows if not {"\x00", "\r"} & set(key := row["properties"]["UNIQ_KEY"])]
+    for wanted in ("b/0/0", "b/0/1", *keys[:2]):
         status, said = ended(job("explain", *at, "--", wanted))
         assert status == 0, said
         assert [line for line in said.splitlines() if not line.isprintable()] == []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from halfop.errors import HalfopError
+from halfop.warehouse.delta_log import DeltaLog
 from halfop.warehouse.tables import Warehouse
 from rows import instant
 
@@ -48,6 +50,22 @@ def test_a_runs_rows_are_appended_once(runs: Warehouse) -> None:
     runs.append_rows_once("runs", [row(1, event="BY ANOTHER APP")], "other", 1)
     assert [each[1] for each in found(runs)] == ["BY ANOTHER APP", "OPENED"]
     assert runs.marker("runs", APP) == 1
+
+
+@pytest.mark.parametrize(("rival", "events"), [(APP, ["RIVAL"]), ("other", ["OPENED", "RIVAL"])])
+def test_a_table_that_another_driver_makes_meanwhile(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, rival: str, events: list[str]
+) -> None:
+    appends = DeltaLog._appends
+
+    def late(log: DeltaLog, *given: Any) -> Any:
+        monkeypatch.setattr(DeltaLog, "_appends", appends)
+        warehouse.append_rows_once("runs", [row(1, event="RIVAL")], rival, 1)
+        return appends(log, *given)
+
+    monkeypatch.setattr(DeltaLog, "_appends", late)
+    warehouse.append_rows_once("runs", [row(1)], APP, 1)
+    assert [each[1] for each in found(warehouse)] == events
 
 
 def test_rows_of_one_run_and_of_an_older_version(runs: Warehouse) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from py4j.protocol import Py4JJavaError
+
 
 class HalfopError(Exception):
     """The base: anything that ends a job with a message instead of a traceback."""
@@ -45,5 +47,7 @@ class WarehouseBusy(HalfopError):
 
 
 def first_line(error: Exception) -> str:
-    """Enough of an error for a summary."""
+    """Enough of an error for a summary; of one in the JVM, what the JVM says."""
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception.toString()).splitlines()[0][:300]
     return f"{type(error).__name__}: {error}".splitlines()[0][:300]

@@ -6,7 +6,7 @@ Delta Kernel is the public API for this and one of the jars that Delta's Spark c
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ log = logging.getLogger("halfop.warehouse")
 
 ENGINE_INFO = "halfop"
 _FORGETS = "delta.setTransactionRetentionDuration"
+_MADE_MEANWHILE = ("TableAlreadyExistsException", "ConcurrentWriteException", "ProtocolChangedException")
 
 
 @dataclass(frozen=True)
@@ -72,21 +73,30 @@ class DeltaLog:
                 return None
             raise
 
-    def commit_files(self, path: str, spec: TableSpec, app: str, run_id: int, files: Iterable[DataFile]) -> None:
+    def commit_files(self, path: str, spec: TableSpec, app: str, run_id: int, files: Collection[DataFile]) -> None:
         """Append files to a table, made if missing, in one commit that happens at most once for a run.
 
         Raises AlreadyWrittenError where this run's marker is there.
         """
-        snapshot = self.complete(path, spec)
         try:
-            builder = self._builder(path, spec, snapshot is None).withTransactionId(self._engine, app, run_id)
-            transaction = builder.build(self._engine)
-            committed = transaction.commit(self._engine, self._appends(transaction, spec.struct, files))
-            self._maintain(path, committed)
+            self._commit(path, spec, app, run_id, files)
         except Py4JJavaError as error:
             if _is(error, "ConcurrentTransactionException"):
                 raise AlreadyWrittenError(path) from None
             raise
+
+    def _commit(self, path: str, spec: TableSpec, app: str, run_id: int, files: Collection[DataFile]) -> None:
+        missing = self.complete(path, spec) is None
+        try:
+            builder = self._builder(path, spec, missing).withTransactionId(self._engine, app, run_id)
+            transaction = builder.build(self._engine)
+            committed = transaction.commit(self._engine, self._appends(transaction, spec.struct, files))
+        except Py4JJavaError as error:
+            if not (missing and _is(error, *_MADE_MEANWHILE)):
+                raise
+            self._commit(path, spec, app, run_id, files)
+        else:
+            self._maintain(path, committed)
 
     def complete(self, path: str, spec: TableSpec) -> Any | None:
         """The table's newest snapshot; None where there is none. A table of an older version gets what it lacks."""
@@ -175,7 +185,7 @@ class DeltaLog:
         try:
             self._builder(path, spec, True).build(self._engine).commit(self._engine, none)
         except Py4JJavaError as error:
-            if not _is(error, "TableAlreadyExistsException", "ConcurrentWriteException", "ProtocolChangedException"):
+            if not _is(error, *_MADE_MEANWHILE):
                 raise
 
     def _builder(self, path: str, spec: TableSpec, missing: bool) -> Any:
