@@ -128,16 +128,14 @@ def given_up(rows: DataFrame, ending: DataFrame, resumes: DataFrame | None, spen
         rows = rows.join(resumes.groupBy(HALF_KEY).agg(F.min("resumed_at").alias("asked_for")), HALF_KEY, "left")
         asked_for = F.col("asked_for")
     reopened = (F.col("state") == h.DISCARDED) & asked_for.isNotNull()
-    takes = (F.col("state").isin(h.NEW, h.OPEN) | reopened) & F.col("ends").isNull() & h.undeliverable().isNull()
-    rows = rows.withColumns({"takes": takes, "revived": F.when(reopened, asked_for).otherwise(F.col("resumed_at"))})
-    twins = Window.partitionBy(KIN)
-    place = F.row_number().over(twins.orderBy(~F.col("takes"), "starter", "queue_id"))
-    rows = rows.withColumns({"takers": F.count_if("takes").over(twins), "place": place})
+    revived = F.when(reopened, asked_for).otherwise(F.col("resumed_at"))
+    open_still = (F.col("state").isin(h.NEW, h.OPEN) | reopened) & F.col("ends").isNull() & h.undeliverable().isNull()
     first = F.least(F.coalesce("spent", F.lit(0)), "seen") + 1
     unspent = F.slice("gone", first.cast("int"), F.size("gone"))
-    own = F.when(F.col("takers") > 1, F.slice(unspent, F.col("place"), F.lit(1))).otherwise(unspent)
-    since = F.exists(own, lambda at: F.col("revived").isNull() | (at > F.col("revived")))
-    rows = rows.withColumn("given_up", F.col("takes") & F.coalesce(since, F.lit(False)))
+    about_it = F.size(F.filter(unspent, lambda at: revived.isNull() | (at > revived)))
+    rows = rows.withColumn("about_it", F.when(open_still, F.coalesce(about_it, F.lit(0))).otherwise(0))
+    place = F.row_number().over(Window.partitionBy(KIN).orderBy(F.col("about_it") == 0, "starter", "queue_id"))
+    rows = rows.withColumn("given_up", place <= F.col("about_it"))
     return rows.select(*h.COLUMNS, "extras", "given_up")
 
 
