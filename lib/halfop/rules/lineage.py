@@ -118,11 +118,14 @@ def standing(found: DataFrame) -> DataFrame:
 def given_up(rows: DataFrame, ending: DataFrame, resumes: DataFrame | None, spent: DataFrame | None) -> DataFrame:
     """With `given_up` where the broker has discarded a transaction that is not among those `ending` by this run.
 
-    A record names no offset: of twins each takes one, the lowest first, of those that no earlier run has `spent`. What
-    came before a resume no longer counts.
+    A record names no offset: of twins each takes one, the lowest first, of those that earlier runs have not `spent` on
+    another of them. What came before a resume no longer counts.
     """
     rows = rows.join(ending.withColumn("ends", F.lit(True)), HALF_KEY, "left")
-    rows = rows.withColumn("spent", F.lit(0)) if spent is None else rows.join(spent, KIN, "left")
+    others = F.lit(0)
+    if spent is not None:
+        rows = rows.join(spent, KIN, "left")
+        others = F.coalesce(F.size(F.filter("spent", lambda key: ~_is_mine(key))), F.lit(0))
     asked_for = F.lit(None).cast("timestamp")
     if resumes is not None:
         rows = rows.join(resumes.groupBy(HALF_KEY).agg(F.min("resumed_at").alias("asked_for")), HALF_KEY, "left")
@@ -130,13 +133,17 @@ def given_up(rows: DataFrame, ending: DataFrame, resumes: DataFrame | None, spen
     reopened = (F.col("state") == h.DISCARDED) & asked_for.isNotNull()
     revived = F.when(reopened, asked_for).otherwise(F.col("resumed_at"))
     open_still = (F.col("state").isin(h.NEW, h.OPEN) | reopened) & F.col("ends").isNull() & h.undeliverable().isNull()
-    first = F.least(F.coalesce("spent", F.lit(0)), "seen") + 1
-    unspent = F.slice("gone", first.cast("int"), F.size("gone"))
+    unspent = F.slice("gone", (F.least(others, "seen") + 1).cast("int"), F.size("gone"))
     about_it = F.size(F.filter(unspent, lambda at: revived.isNull() | (at > revived)))
     rows = rows.withColumn("about_it", F.when(open_still, F.coalesce(about_it, F.lit(0))).otherwise(0))
     place = F.row_number().over(Window.partitionBy(KIN).orderBy(F.col("about_it") == 0, "starter", "queue_id"))
     rows = rows.withColumn("given_up", place <= F.col("about_it"))
     return rows.select(*h.COLUMNS, "extras", "given_up")
+
+
+def _is_mine(key: Column) -> Column:
+    copy = F.exists(h.own_copies(), lambda c: c["queue_offset"] == key["queue_offset"])
+    return (key["queue_id"] == F.col("queue_id")) & copy
 
 
 def _most(members: Column | str, field: str) -> Column:

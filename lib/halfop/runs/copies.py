@@ -195,12 +195,12 @@ class RealBroker:
 
     @property
     def _spent(self) -> DataFrame | None:
-        """How many discard records of a message, or of its twins, earlier runs have given something up for."""
+        """What earlier runs have given up for discard records of a message, or of its twins."""
         if not self._seen_before:
             return None
         for_it = (F.col("decision") == "DISCARD") & (F.col("reason") == "BROKER_DISCARDED")
         closed = self._closed(for_it, self._discards.select(f"{KIN}.born_timestamp"))
-        return None if closed is None else closed.groupBy(KIN).agg(F.count("*").alias("spent"))
+        return None if closed is None else closed.groupBy(KIN).agg(F.collect_list(F.struct(*HALF_KEY)).alias("spent"))
 
     def _older(self, name: str, values: DataFrame) -> DataFrame | None:
         """Rows of earlier runs in which the column of that name lies among these values; None where there are none."""
