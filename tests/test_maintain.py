@@ -41,6 +41,7 @@ def offsets(warehouse: Warehouse, name: str) -> set[int]:
     return {row["queue_offset"] for row in warehouse.read(name).select("queue_offset").collect()}
 
 
+@pytest.mark.slow
 def test_what_has_ended_goes_and_what_is_open_stays(warehouse: Warehouse) -> None:
     """A message that waits, one that was discarded and is resumed, one that was discarded and is ended after all."""
     r.land(warehouse, [half(0), half(1, check_times="1", store=NOW - 3_600_000)], ops("COMMIT", 0), NOW, KNOWN)
