@@ -415,6 +415,8 @@ def test_promtool_finds_nothing_wrong(promtool: str) -> None:
     text = exposition([*families(DONE, 1000.0), *families(FAILED, 1000.0)[:1]], LABELS)
     told = subprocess.run([promtool, "check", "metrics"], input=text, text=True, capture_output=True, check=False)
     assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+    rules = subprocess.run([promtool, "check", "rules", str(ALERTS)], text=True, capture_output=True, check=False)
+    assert rules.returncode == 0, rules.stdout + rules.stderr
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ def cases(halves: DataFrame, resumes: DataFrame | None, queues: DataFrame, rules
     rows = halves.withColumnsRenamed({"decision": "before", "reason": "before_reason"})
     # below a join, for else Spark repeats these wherever they are used
     rows = rows.withColumns({"immunity": own_immunity(rules.timeout), "undeliverable": h.undeliverable()})
-    rows = _with_resumes(rows, resumes)
+    rows = with_resumes(rows, resumes)
     rows = rows.join(F.broadcast(queues), QUEUE, "left").withColumn("clock", _clock(rules))
     winner = o.winner(rules) if _has_many(rows) else o.only_winner(rules)
     rows = rows.withColumn("winner", F.when(F.col("state").isNotNull(), winner))
@@ -30,7 +30,8 @@ def cases(halves: DataFrame, resumes: DataFrame | None, queues: DataFrame, rules
     return _reopened(rows).withColumn("verdict", _verdict(rules, _has_many(rows), "given_up" in rows.columns))
 
 
-def _with_resumes(rows: DataFrame, resumes: DataFrame | None) -> DataFrame:
+def with_resumes(rows: DataFrame, resumes: DataFrame | None) -> DataFrame:
+    """With `asked_for`, the first resume that arrived for the row."""
     if resumes is None:
         return rows.withColumn("asked_for", F.lit(None).cast("timestamp"))
     asked_for = resumes.groupBy(HALF_KEY).agg(F.min("resumed_at").alias("asked_for"))

@@ -115,7 +115,7 @@ def standing(found: DataFrame) -> DataFrame:
     return rows.select(*kept, *[column.alias(name) for name, column in made.items()], KIN, starter, "gone", "seen")
 
 
-def given_up(rows: DataFrame, ending: DataFrame, resumes: DataFrame | None, spent: DataFrame | None) -> DataFrame:
+def given_up(rows: DataFrame, ending: DataFrame, spent: DataFrame | None) -> DataFrame:
     """With `given_up` where the broker has discarded a transaction that is not among those `ending` by this run.
 
     A record names no offset: of twins each takes one, the lowest first, of those that earlier runs have not `spent` on
@@ -126,12 +126,8 @@ def given_up(rows: DataFrame, ending: DataFrame, resumes: DataFrame | None, spen
     if spent is not None:
         rows = rows.join(spent, KIN, "left")
         others = F.coalesce(F.size(F.filter("spent", lambda key: ~_is_mine(key))), F.lit(0))
-    asked_for = F.lit(None).cast("timestamp")
-    if resumes is not None:
-        rows = rows.join(resumes.groupBy(HALF_KEY).agg(F.min("resumed_at").alias("asked_for")), HALF_KEY, "left")
-        asked_for = F.col("asked_for")
-    reopened = (F.col("state") == h.DISCARDED) & asked_for.isNotNull()
-    revived = F.when(reopened, asked_for).otherwise(F.col("resumed_at"))
+    reopened = (F.col("state") == h.DISCARDED) & F.col("asked_for").isNotNull()
+    revived = F.when(reopened, F.col("asked_for")).otherwise(F.col("resumed_at"))
     open_still = (F.col("state").isin(h.NEW, h.OPEN) | reopened) & F.col("ends").isNull() & h.undeliverable().isNull()
     unspent = F.slice("gone", (F.least(others, "seen") + 1).cast("int"), F.size("gone"))
     about_it = F.size(F.filter(unspent, lambda at: revived.isNull() | (at > revived)))

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from halfop.rules import halves as h
 from halfop.rules import lineage
 from halfop.rules import ops as o
+from halfop.rules.cases import with_resumes
 from halfop.rules.lineage import KIN, kin
 from halfop.rules.words import HALF_KEY, own_immunity, present
 from halfop.runs.clocks import clocks
@@ -65,7 +66,7 @@ class RealBroker:
         rows = lineage.standing(copies)
         if self._any_discards:
             resumes = self._inputs.resumes if self._inputs.any_resumes else None
-            rows = lineage.given_up(rows, self._ending(copies), resumes, self._spent)
+            rows = lineage.given_up(with_resumes(rows, resumes), self._ending(copies), self._spent)
         return self._with_others(rows)
 
     def _with_others(self, standing: DataFrame) -> DataFrame:
