@@ -17,9 +17,9 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from generate import BORN, Stretch, half_messages, is_committed, op_messages
+from halfop.frame.summary import Summary
 from halfop.runs.reconcile import Request, reconcile
-from halfop.settings import load_settings
-from halfop.summary import Summary
+from halfop.settings.load import load_settings
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession

@@ -13,9 +13,9 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from halfop.landing.broker import Request, land_broker
-from halfop.landing.source import register
-from halfop.rocketmq.remoting import RemotingSettings
+from halfop.landing.broker.land import Request, land_broker
+from halfop.landing.data_source import register
+from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
 from real_broker import Plan, RealBroker, broker

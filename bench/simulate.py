@@ -14,7 +14,7 @@ from pathlib import Path
 
 from backlog import quiet_session
 from generate import BORN, Stretch, half_messages, op_messages
-from halfop.settings import RuleSettings
+from halfop.settings.model import RuleSettings
 from halfop.simulation.simulate import Span, simulate
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import Column

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from decode import half
-from halfop.landing.source import register
-from halfop.landing.store import Request, land_store
+from halfop.landing.data_source import register
+from halfop.landing.store.land import Request, land_store
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession

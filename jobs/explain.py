@@ -1,45 +1,7 @@
 """Tell the life of one message: what landed, what was decided and why, and what comes next"""
 
-from __future__ import annotations
-
-import argparse
-
-from halfop.cli import Context, Job, run_job
-from halfop.summary import Summary
-from halfop.views.explain import explain
-from halfop.warehouse.session import FOR_FEW_ROWS, spark_session
-from halfop.warehouse.tables import Warehouse
-
-
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "key",
-        metavar="KEY|UNIQ_KEY",
-        help="the half message's place as BROKER/QUEUE/OFFSET of the half queue (a broker's name may hold a slash), or "
-        "its UNIQ_KEY, which is the client's message id and transaction id; where several messages share that, each is "
-        "told",
-    )
-
-
-def _run(context: Context, args: argparse.Namespace) -> Summary:
-    settings = context.settings
-    summary, text = explain(
-        Warehouse(spark_session("explain", **FOR_FEW_ROWS), settings.warehouse_root), settings, args.key
-    )
-    print(text, end="")
-    return summary
-
-
-JOB = Job(
-    "explain",
-    "Tell the life of one message as a timeline: when it was stored and landed, the ops that name it, what each run\n"
-    "decided and which line of the rules held (docs/rules.md), checks, rejects and resumes; and where it is now, what\n"
-    "comes next and when at the earliest. The broker's put-back copies of a message are one life. Nothing is written.",
-    _run,
-    _arguments,
-    examples=("broker-a/0/17", "7F0000010001251A69D78B2E4C5D0000", "-- -broker/0/3"),
-    pages=("report.md", "rules.md"),
-)
+from halfop.frame.cli import run_job
+from halfop.jobs.explain import JOB
 
 if __name__ == "__main__":
     run_job(JOB)

@@ -1,50 +1,7 @@
 """Write the state of the warehouse and what its newest runs did as one HTML page"""
 
-from __future__ import annotations
-
-import argparse
-from pathlib import Path
-
-from halfop.cli import Context, Job, positive_int, run_job
-from halfop.summary import Summary
-from halfop.views.report import report
-from halfop.warehouse.session import spark_session
-from halfop.warehouse.tables import Warehouse
-
-
-def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--out",
-        type=Path,
-        default=Path("report.html"),
-        metavar="FILE",
-        help="where the page goes; a file that is there is replaced (default: report.html in this folder)",
-    )
-    parser.add_argument(
-        "--runs",
-        type=positive_int,
-        default=200,
-        metavar="N",
-        help="how many of the newest runs to look at: more take longer to read (default: 200)",
-    )
-
-
-def _run(context: Context, args: argparse.Namespace) -> Summary:
-    settings = context.settings
-    warehouse = Warehouse(spark_session("report"), settings.warehouse_root)
-    return report(warehouse, settings, args.out, args.runs)
-
-
-JOB = Job(
-    "report",
-    "Write the state of the warehouse and what its newest runs did as one HTML page.\n\n"
-    "The page holds all that it shows: it opens without a network, on a phone and in print, and has no script. What\n"
-    "is open, given up or refused comes with the commands to go on. Tables are only read.",
-    _run,
-    _arguments,
-    examples=("", "--out /srv/www/halfop.html --runs 1000", "--warehouse s3a://bucket/warehouse --out today.html"),
-    pages=("report.md",),
-)
+from halfop.frame.cli import run_job
+from halfop.jobs.report import JOB
 
 if __name__ == "__main__":
     run_job(JOB)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from halfop.cli import Job
+from halfop.frame.cli import Job
 
 
 def job_of(name: str) -> Job:

@@ -8,11 +8,11 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Literal
 
 import model as m
-from halfop import settings as s
+from halfop.frame.summary import Summary
 from halfop.landing.progress import TABLE as PROGRESS
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.runs.reconcile import Request, reconcile
-from halfop.summary import Summary
+from halfop.settings import model as s
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import DataFrame, Row

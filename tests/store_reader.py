@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from halfop.rocketmq.fault import Fault
-from halfop.rocketmq.store import Plan, plan
-from halfop.rocketmq.stretch import read
+from halfop.rocketmq.store.fault import Fault
+from halfop.rocketmq.store.layout import Plan, plan
+from halfop.rocketmq.store.stretch import read
 from store_writer import BORN_MS, Record, Store, discard, final, half, op
 
 SMALL = 2000  # bytes of a stretch

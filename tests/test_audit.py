@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 import rows as r
-from halfop.cli import main
+from halfop.audit.audit import audit
+from halfop.audit.verdicts import MEANINGS
+from halfop.frame.cli import main
+from halfop.frame.summary import Summary
 from halfop.landing.lost import FOUND, LOST, Range
 from halfop.landing.progress import COMMIT_LOG
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
-from halfop.settings import Landing, Settings
-from halfop.summary import Summary
-from halfop.views.audit import audit
-from halfop.views.verdicts import MEANINGS
+from halfop.settings.model import Landing, Settings
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from halfop.landing.source import register
-from halfop.landing.store import Request, land_store
-from halfop.settings import Settings
-from halfop.views.audit import audit
+from halfop.audit.audit import audit
+from halfop.landing.data_source import register
+from halfop.landing.store.land import Request, land_store
+from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from real_broker import Plan, RealBroker, Truth, broker

@@ -10,9 +10,9 @@ from pathlib import Path
 import lived
 import pytest
 from browser import Tab, chromium
-from halfop.settings import Settings
-from halfop.views.figures import Figures, figures
-from halfop.views.report import render
+from halfop.report.figures import Figures, figures
+from halfop.report.report import render
+from halfop.settings.model import Settings
 from test_report import everything
 
 pytestmark = pytest.mark.browser

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import rows as r
 from crash import ended, job, script_of
-from halfop import settings as s
-from halfop.errors import UsageError
-from halfop.summary import Summary
+from halfop.frame.errors import UsageError
+from halfop.frame.summary import Summary
+from halfop.settings import model as s
 from halfop.warehouse.catalog import Catalog, topic_names
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from halfop.cli import Context, Job, duration, instant, main, positive_int, setting_option
-from halfop.errors import HalfopError, InputRefused, UsageError, WarehouseBusy
-from halfop.log import JsonFormatter, TextFormatter, configure
-from halfop.summary import Summary
+from halfop.frame.cli import Context, Job, duration, instant, main, positive_int, setting_option
+from halfop.frame.errors import HalfopError, InputRefused, UsageError, WarehouseBusy
+from halfop.frame.log import JsonFormatter, TextFormatter, configure
+from halfop.frame.summary import Summary
 
 Run = Callable[[Context, argparse.Namespace], Summary]
 
@@ -192,7 +192,7 @@ def test_a_summary_is_printed_last_whatever_its_status(status: int, capsys: pyte
 
 def test_a_reader_that_went_away_changes_no_status() -> None:
     program = (
-        "import sys; from halfop.cli import Job, run_job; from halfop.summary import Summary\n"
+        "import sys; from halfop.frame.cli import Job, run_job; from halfop.frame.summary import Summary\n"
         "sys.stdin.read(); run_job(Job('x', '', lambda c, a: Summary('x', status=5)), [])"
     )
     with subprocess.Popen(
@@ -338,7 +338,7 @@ def test_an_extra_field_cant_hide_a_summarys_own() -> None:
 
 def test_phases_add_up_and_count_when_they_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([1.0, 1.25, 2.0, 4.0004])
-    monkeypatch.setattr("halfop.summary.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("halfop.frame.summary.time.perf_counter", lambda: next(clock))
     summary = Summary("x")
     with summary.phase("plan"):
         pass

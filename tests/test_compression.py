@@ -10,13 +10,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import store_writer as w
-from halfop.landing.source import register
-from halfop.landing.store import Request as StoreRequest
-from halfop.landing.store import land_store
+from halfop.landing.data_source import register
+from halfop.landing.store.land import Request as StoreRequest
+from halfop.landing.store.land import land_store
 from halfop.rocketmq import compression
 from halfop.rocketmq.compression import decompressed
 from halfop.runs.reconcile import Request, reconcile
-from halfop.settings import Settings, Topics
+from halfop.settings.model import Settings, Topics
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 

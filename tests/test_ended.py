@@ -10,11 +10,11 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pyarrow as pa
 import pytest
-from halfop.rocketmq import commitlog
-from halfop.rocketmq import store as store_module
-from halfop.rocketmq.ended import NEEDED, Ended, split
-from halfop.rocketmq.store import plan
-from halfop.rocketmq.stretch import Stretch, read
+from halfop.landing.outcomes.nearby import NEEDED, Ended, split
+from halfop.rocketmq.store import commitlog
+from halfop.rocketmq.store import layout as store_module
+from halfop.rocketmq.store.layout import plan
+from halfop.rocketmq.store.stretch import Stretch, read
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_writer import Record, Store, final, half, op

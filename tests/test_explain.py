@@ -9,17 +9,17 @@ from pathlib import Path
 import lived as t
 import pytest
 from entry_points import job_of
-from halfop.cli import main
-from halfop.errors import InputRefused
-from halfop.rules.words import Key, as_key
-from halfop.settings import Settings
-from halfop.views import commands as c
-from halfop.views import meanings as m
-from halfop.views.explain import explain
-from halfop.views.life import Life, lives, told
-from halfop.views.outlook import outlook
-from halfop.views.timeline import timeline
+from halfop.columns.keys import Key, as_key
+from halfop.explain.explain import explain
+from halfop.explain.life import Life, lives, told
+from halfop.explain.outlook import outlook
+from halfop.explain.timeline import timeline
+from halfop.frame.cli import main
+from halfop.frame.errors import InputRefused
+from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
+from halfop.wording import commands as c
+from halfop.wording import meanings as m
 from pyspark.sql import SparkSession
 from test_runs import QUEUE
 

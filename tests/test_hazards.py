@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 import rows as r
-from halfop.errors import LostRows
-from halfop.runs.gone import InputGone
-from halfop.runs.plan import Plan
+from halfop.frame.errors import LostRows
+from halfop.planning.plan import Plan
+from halfop.planning.removed import InputGone
 from halfop.runs.reconcile import Request, reconcile
 from halfop.runs.verify import verify
 from halfop.warehouse.tables import Warehouse

@@ -15,8 +15,8 @@ import fleet as f
 import model as m
 import pytest
 import rows as r
+from halfop.planning import ranges
 from halfop.rules import halves
-from halfop.runs import ranges
 from halfop.warehouse.tables import Warehouse
 from hypothesis.strategies import SearchStrategy
 from pyspark.sql import DataFrame, SparkSession

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from crash import ended, job
-from halfop.settings import Settings
-from halfop.views.report import render
+from halfop.report.report import render
+from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from scripted import answering, serving

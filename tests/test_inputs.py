@@ -6,9 +6,9 @@ import model as m
 import pytest
 import rows as r
 from chispa import assert_df_equality
-from halfop.runs.inputs import Inputs, pinned
-from halfop.runs.plan import Plan
-from halfop.runs.ranges import Meeting, Span, Tally, meeting
+from halfop.planning.inputs import Inputs, pinned
+from halfop.planning.plan import Plan
+from halfop.planning.ranges import Meeting, Span, Tally, meeting
 from halfop.runs.reconcile import Request, _open
 from halfop.warehouse.tables import Warehouse
 from oracle import NOW, folders, halves, ops, settings

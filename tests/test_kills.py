@@ -13,7 +13,7 @@ import pytest
 import rows as r
 from crash import KILLED, commits, dying, ended, job, killed_after
 from halfop.runs.reconcile import Request, reconcile
-from halfop.settings import RuleSettings, Settings
+from halfop.settings.model import RuleSettings, Settings
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from test_runs import NOW, QUEUE, RULES, half, one_of_each, ops

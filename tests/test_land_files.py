@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from chispa import assert_df_equality
-from halfop.errors import InputRefused
-from halfop.landing import landed
-from halfop.landing.files import Request, land_files
+from halfop.frame.errors import InputRefused
+from halfop.frame.summary import Summary
+from halfop.landing import landed_files
+from halfop.landing.files.land import Request, land_files
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
-from halfop.summary import Summary
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -267,7 +267,7 @@ def test_skip_bad_rejects_each_bad_line_and_lands_the_rest(
 ) -> None:
     file = lines(tmp_path / "h.jsonl", "", half(100), *(line for line, _, _ in BAD_HALVES), half(101))
     with monkeypatch.context() as dying:
-        dying.setattr(landed, "record", Mock(side_effect=KeyboardInterrupt))
+        dying.setattr(landed_files, "record", Mock(side_effect=KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             land(warehouse, [file], skip_bad=True)
     summary = land(warehouse, [file], skip_bad=True)

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 import store_writer as w
-from halfop.errors import InputRefused
+from halfop.frame.errors import InputRefused
+from halfop.frame.summary import Summary
 from halfop.landing import progress
-from halfop.landing.source import register
-from halfop.landing.store import Request, land_store
-from halfop.summary import Summary
+from halfop.landing.data_source import register
+from halfop.landing.store.land import Request, land_store
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import DataFrame, SparkSession
 

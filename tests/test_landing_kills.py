@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 import store_writer as w
 from crash import KILLED, commits, dying, ended, killed_after
-from halfop.landing.broker import Request as BrokerRequest
-from halfop.landing.broker import land_broker
-from halfop.landing.source import register
-from halfop.landing.store import Request as StoreRequest
-from halfop.landing.store import land_store
-from halfop.rocketmq.remoting import RemotingSettings
+from halfop.landing.broker.land import Request as BrokerRequest
+from halfop.landing.broker.land import land_broker
+from halfop.landing.data_source import register
+from halfop.landing.store.land import Request as StoreRequest
+from halfop.landing.store.land import land_store
+from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from real_broker import Plan, broker

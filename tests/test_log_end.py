@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from halfop.rocketmq import commitlog
-from halfop.rocketmq.store import plan
+from halfop.rocketmq.store import commitlog
+from halfop.rocketmq.store.layout import plan
 from store_reader import filled, read_all
 from store_writer import HALF_QUEUE, Store, final, half, patch
 

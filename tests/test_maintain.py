@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 import rows as r
-from halfop.errors import UsageError, WarehouseBusy
-from halfop.landing.landed import last_half
+from halfop.frame.errors import UsageError, WarehouseBusy
+from halfop.landing.landed_files import last_half
 from halfop.landing.progress import QueueRow
 from halfop.rocketmq.names import HALF_TOPIC
-from halfop.runs import finish, trimmed
-from halfop.runs import maintain as m
-from halfop.runs.maintain import maintain
+from halfop.runs import finish
 from halfop.runs.verify import verify
-from halfop.settings import Retention, Settings
+from halfop.settings.model import Retention, Settings
+from halfop.upkeep import maintain as m
+from halfop.upkeep.maintain import maintain
+from halfop.warehouse import trimmed
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.upkeep import Upkeep, overtaken
 from pyspark.sql import functions as F

@@ -20,12 +20,12 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from halfop.cli import Context, Job, main
-from halfop.errors import HalfopError
-from halfop.metrics import Call, families, report
-from halfop.prometheus import Family, Sample, exposition
-from halfop.settings import Metrics
-from halfop.summary import Summary
+from halfop.frame.cli import Context, Job, main
+from halfop.frame.errors import HalfopError
+from halfop.frame.metrics import Call, families, report
+from halfop.frame.prometheus import Family, Sample, exposition
+from halfop.frame.summary import Summary
+from halfop.settings.model import Metrics
 from prometheus_client.parser import text_string_to_metric_families
 
 LABELS = {"name": "halfop", "command": "reconcile"}
@@ -301,7 +301,7 @@ def test_a_target_that_fails_is_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr("halfop.prometheus._PUSH_SECONDS", 0.2)
+    monkeypatch.setattr("halfop.frame.prometheus._PUSH_SECONDS", 0.2)
     nowhere = str(tmp_path / "nowhere")
     with gateway(status=500) as (failing, _):
         report(Metrics(folder=nowhere, push_gateway=failing), DONE)

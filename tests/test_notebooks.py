@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from halfop.errors import HalfopError
+from halfop.frame.errors import HalfopError
 from halfop.notebook import open_warehouse
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from chispa import assert_df_equality
-from halfop.landing.ops import half_offset, items
+from halfop.landing.columns.op_items import half_offset, items
 from pyspark.sql import Row, SparkSession
 
 RAW = (

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from html.parser import HTMLParser
 
 import pytest
-from halfop.views import page as p
-from halfop.views import plots as g
-from halfop.views import units as u
-from halfop.views.markup import Markup, element, text
+from halfop.html import page as p
+from halfop.html import plots as g
+from halfop.html.markup import Markup, element, text
+from halfop.wording import units as u
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -12,10 +12,10 @@ from random import Random
 from typing import Any
 
 import pytest
-from halfop.rocketmq.client import Broker
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
-from halfop.rocketmq.pull import Hole, QueueEnded, QueueRange, Records, pull
-from halfop.rocketmq.remoting import Corrupt, Refused, RemotingSettings, Unreachable
+from halfop.rocketmq.wire.client import Broker
+from halfop.rocketmq.wire.pull import Hole, QueueEnded, QueueRange, Records, pull
+from halfop.rocketmq.wire.remoting import Corrupt, Refused, RemotingSettings, Unreachable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from real_broker import Plan, RealBroker, broker

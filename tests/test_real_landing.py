@@ -11,14 +11,14 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from halfop.landing.broker import Request as BrokerRequest
-from halfop.landing.broker import land_broker
-from halfop.landing.source import register
-from halfop.landing.store import Request as StoreRequest
-from halfop.landing.store import land_store
-from halfop.rocketmq.remoting import RemotingSettings
+from halfop.landing.broker.land import Request as BrokerRequest
+from halfop.landing.broker.land import land_broker
+from halfop.landing.data_source import register
+from halfop.landing.store.land import Request as StoreRequest
+from halfop.landing.store.land import land_store
+from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.reconcile import Request, reconcile
-from halfop.settings import RuleSettings, Settings, Topics
+from halfop.settings.model import RuleSettings, Settings, Topics
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F

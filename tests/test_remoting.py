@@ -12,13 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from halfop.errors import UsageError
-from halfop.rocketmq import fastjson
-from halfop.rocketmq.client import Broker, BrokerAddress, NameServers
+from halfop.frame.errors import UsageError
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
-from halfop.rocketmq.remote import Remote
-from halfop.rocketmq.remoting import Corrupt, Refused, RemotingSettings, Request, RequestCode, TlsFailed, Unreachable
-from halfop.rocketmq.security import Credentials, Tls
+from halfop.rocketmq.wire import fastjson
+from halfop.rocketmq.wire.client import Broker, BrokerAddress, NameServers
+from halfop.rocketmq.wire.remote import Remote
+from halfop.rocketmq.wire.remoting import (
+    Corrupt,
+    Refused,
+    RemotingSettings,
+    Request,
+    RequestCode,
+    TlsFailed,
+    Unreachable,
+)
+from halfop.rocketmq.wire.security import Credentials, Tls
 from real_broker import Plan, RealBroker, broker
 from scripted import Peer, Script, answering, frame, serving
 

@@ -11,12 +11,12 @@ from typing import Any
 import lived as t
 import pytest
 from entry_points import job_of
-from halfop.cli import main
-from halfop.runs.clocks import Clock
+from halfop.frame.cli import main
+from halfop.planning.clocks import Clock
+from halfop.report.figures import Figures, RunFigures, figures, of_columns
+from halfop.report.report import open_messages, render
 from halfop.runs.record import last_run
-from halfop.settings import Settings
-from halfop.views.figures import Figures, RunFigures, figures, of_columns
-from halfop.views.report import open_messages, render
+from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import Row, SparkSession
 from rows import instant, land
@@ -201,7 +201,7 @@ def test_a_run_that_opens_meanwhile_is_left_to_the_next_report(
     found = last_run(t.lived(spark))
     assert found is not None
     third = replace(found[0], run_id=3), True
-    monkeypatch.setattr("halfop.views.figures.last_run", lambda warehouse: third)
+    monkeypatch.setattr("halfop.report.figures.last_run", lambda warehouse: third)
     assert [run.run_id for run in figures(t.lived(spark), 200).runs] == [1, 2, 3]
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import rows as r
 from entry_points import job_of
-from halfop.cli import main
-from halfop.errors import InputRefused, UsageError
-from halfop.rules.words import Key
+from halfop.columns.keys import Key
+from halfop.frame.cli import main
+from halfop.frame.errors import InputRefused, UsageError
+from halfop.frame.summary import Summary
 from halfop.runs.reconcile import Request as Run
 from halfop.runs.reconcile import reconcile
-from halfop.runs.resume import Request, resume
-from halfop.summary import Summary
+from halfop.upkeep.resume import Request, resume
 from halfop.warehouse.tables import Warehouse
 from test_runs import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops
 

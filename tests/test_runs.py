@@ -14,12 +14,14 @@ import pytest
 import rows as r
 from chispa import assert_df_equality
 from entry_points import job_of
-from halfop.cli import main
-from halfop.runs import finish, sinks, staging
-from halfop.runs.plan import Plan
-from halfop.runs.projections import projections
+from halfop.frame.cli import main
+from halfop.planning.plan import Plan
+from halfop.planning.run import Run
+from halfop.runs import finish
 from halfop.runs.reconcile import Request, preview, reconcile
-from halfop.runs.record import Run, last_run
+from halfop.runs.record import last_run
+from halfop.sinks import sinks, staging
+from halfop.sinks.projections import projections
 from halfop.warehouse import topics
 from halfop.warehouse.delta_log import DeltaLog
 from halfop.warehouse.schema import table

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from crash import KILLED, dying, ended, job, script_of
-from halfop.landing.files import Request as Landing
-from halfop.landing.files import land_files
+from halfop.landing.files.land import Request as Landing
+from halfop.landing.files.land import land_files
 from halfop.runs.reconcile import Request, reconcile
-from halfop.settings import Settings
+from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
 from local_s3 import S3, jars, local_s3
 from pyspark.sql import SparkSession

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
-from halfop.errors import InputRefused
+from halfop.frame.errors import InputRefused
+from halfop.landing.broker.sampling import Sample, Sampling, chosen
 from halfop.landing.lost import Range
 from halfop.landing.progress import QueueRow
-from halfop.landing.sampling import Sample, Sampling, chosen
 from halfop.rocketmq.batches import FINAL, HALF
-from halfop.rocketmq.client import Broker
 from halfop.rocketmq.names import HALF_TOPIC, HALF_TOPICS
-from halfop.rocketmq.pull import QueueRange
+from halfop.rocketmq.wire.client import Broker
+from halfop.rocketmq.wire.pull import QueueRange
 
 
 def row(topic: str, queue: int) -> tuple[tuple[str, int], QueueRow]:

@@ -10,17 +10,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from halfop.errors import HalfopError, UsageError
-from halfop.settings import (
-    RESERVED_VARIABLES,
-    Landing,
-    Settings,
-    default_config,
-    duration_text,
-    load_settings,
-    parse_duration,
-    reference,
-)
+from halfop.frame.errors import HalfopError, UsageError
+from halfop.settings.keys import RESERVED_VARIABLES
+from halfop.settings.load import load_settings
+from halfop.settings.model import Landing, Settings, duration_text, parse_duration
+from halfop.settings.reference import default_config, reference
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -306,11 +300,12 @@ def test_the_default_file_is_the_one_in_halfop_home(tmp_path: Path) -> None:
 def test_from_a_zip_the_packaged_file_is_read_and_no_warehouse_is_guessed(tmp_path: Path) -> None:
     archive = tmp_path / "halfop.zip"
     with zipfile.ZipFile(archive, "w") as packed:
-        for name in ("__init__", "errors", "settings"):
-            packed.write(HOME / f"lib/halfop/{name}.py", f"halfop/{name}.py")
+        for folder in ("", "frame/", "settings/"):
+            for file in (HOME / "lib/halfop" / folder).glob("*.py"):
+                packed.write(file, f"halfop/{folder}{file.name}")
         packed.writestr("halfop/conf/halfop.yaml", "topics: {threads: 5}")
     program = (
-        "from halfop.settings import load_settings; s = load_settings(None); print(s.topics.threads)\n"
+        "from halfop.settings.load import load_settings; s = load_settings(None); print(s.topics.threads)\n"
         "try: s.warehouse_root\n"
         "except Exception as e: print(e)"
     )
@@ -327,8 +322,8 @@ def test_from_a_zip_the_packaged_file_is_read_and_no_warehouse_is_guessed(tmp_pa
 
 def test_shipped_configuration_is_the_defaults() -> None:
     assert loaded(HOME / "conf/halfop.yaml") == Settings()
-    assert (HOME / "conf/halfop.yaml").read_text() == default_config(), "make it: python -m halfop.settings yaml"
+    assert (HOME / "conf/halfop.yaml").read_text() == default_config(), "make it: python -m halfop.settings.reference yaml"
 
 
 def test_reference_page_is_the_models() -> None:
-    assert (HOME / "docs/settings.md").read_text() == reference(), "make it: python -m halfop.settings"
+    assert (HOME / "docs/settings.md").read_text() == reference(), "make it: python -m halfop.settings.reference"

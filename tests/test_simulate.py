@@ -13,16 +13,16 @@ import pytest
 import rows as r
 from chispa import assert_df_equality
 from entry_points import job_of
-from halfop.cli import main
-from halfop.errors import UsageError
+from halfop.frame.cli import main
+from halfop.frame.errors import UsageError
 from halfop.rules.words import RuleColumns
-from halfop.settings import RuleSettings
+from halfop.settings.model import RuleSettings
 from halfop.simulation.history import History
-from halfop.simulation.landed import land
 from halfop.simulation.outcome import Outcome
 from halfop.simulation.play import Play
 from halfop.simulation.replay import Replay
 from halfop.simulation.schedule import Schedule
+from halfop.simulation.scratch import land
 from halfop.simulation.simulate import FOLDER, Span, scheduled, simulate
 from halfop.warehouse.tables import Warehouse
 from hypothesis import strategies as st

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from halfop.errors import InputRefused
-from halfop.rocketmq import commitlog
-from halfop.rocketmq.store import plan
-from halfop.rocketmq.stretch import read
+from halfop.frame.errors import InputRefused
+from halfop.rocketmq.store import commitlog
+from halfop.rocketmq.store.layout import plan
+from halfop.rocketmq.store.stretch import read
 from store_reader import SMALL, filled, read_all
 from store_writer import BORN_MS, HALF, HALF_QUEUE, Store, half, patch
 

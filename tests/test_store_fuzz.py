@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from halfop.errors import InputRefused
-from halfop.rocketmq import commitlog
+from halfop.frame.errors import InputRefused
+from halfop.rocketmq.store import commitlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_reader import Read, filled, read_all

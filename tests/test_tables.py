@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from halfop.errors import HalfopError
+from halfop.frame.errors import HalfopError
 from halfop.warehouse.delta_log import DeltaLog
 from halfop.warehouse.tables import Warehouse
 from rows import instant

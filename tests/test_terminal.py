@@ -15,9 +15,9 @@ _LIB = Path(__file__).parents[1] / "lib"
 # A job without Spark: two phases, a log line in the midst of one, and Java's word that goes past the log.
 _PROGRAM = """
 import os, sys, time
-from halfop import terminal
-from halfop.cli import Job, run_job
-from halfop.summary import Summary
+from halfop.frame import terminal
+from halfop.frame.cli import Job, run_job
+from halfop.frame.summary import Summary
 
 def run(context, args):
     summary = Summary("land")

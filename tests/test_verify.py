@@ -7,8 +7,8 @@ from runpy import run_path
 
 import pytest
 import rows as r
-from halfop.cli import main
-from halfop.errors import UsageError
+from halfop.frame.cli import main
+from halfop.frame.errors import UsageError
 from halfop.runs.verify import MISSING, UNEXPECTED, UNLIKE, Difference, verify
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession

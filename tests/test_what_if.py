@@ -8,13 +8,13 @@ from runpy import run_path
 from typing import Any
 
 import pytest
-from halfop.cli import main
-from halfop.errors import UsageError
-from halfop.settings import RuleSettings, Settings
+from halfop.frame.cli import main
+from halfop.frame.errors import UsageError
+from halfop.settings.model import RuleSettings, Settings
+from halfop.simulation.comparison import html, text
 from halfop.simulation.outcome import Outcome
 from halfop.simulation.schedule import regular, widened
 from halfop.simulation.variants import variants
-from halfop.views.what_if import html, text
 
 ROOT = Path(__file__).parents[1]
 EVERY = timedelta(seconds=60)

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from pyspark.sql import functions as F
 
-from halfop.errors import HalfopError, UsageError
-from halfop.landing.store import Request as Landing
-from halfop.landing.store import land_store
+from halfop.frame.errors import HalfopError, UsageError
+from halfop.frame.output import text_table
+from halfop.frame.summary import Summary
+from halfop.landing.store.land import Request as Landing
+from halfop.landing.store.land import land_store
 from halfop.runs.reconcile import Request, reconcile
-from halfop.settings import Settings
-from halfop.summary import Summary
-from halfop.table import text_table
+from halfop.settings.model import Settings
 from halfop.warehouse.lock import hold
 from halfop.warehouse.tables import Warehouse
 

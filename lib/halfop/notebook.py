@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from halfop.errors import HalfopError
-from halfop.settings import load_settings
+from halfop.frame.errors import HalfopError
+from halfop.settings.load import load_settings
 from halfop.warehouse.schema import OF_A_TOPIC, table_names
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import NO_TABLE, Warehouse

@@ -10,9 +10,9 @@ from typing import NamedTuple
 from pyspark.sql import functions as F
 
 from halfop.landing.progress import COMMIT_LOG
-from halfop.rocketmq.commitlog import log_files
-from halfop.rocketmq.store import Plan
-from halfop.rocketmq.stretch import Stretch
+from halfop.rocketmq.store.commitlog import log_files
+from halfop.rocketmq.store.layout import Plan
+from halfop.rocketmq.store.stretch import Stretch
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.tables import Warehouse
 

@@ -11,8 +11,8 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from halfop.landing.check import Queue, Span
-from halfop.landing.fields import LONG_MAX
+from halfop.landing.columns.fields import LONG_MAX
+from halfop.landing.files.check import Queue, Span
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from halfop.columns.keys import HALF_KEY, QUEUE
+from halfop.columns.values import micros
 from halfop.rules import halves as h
 from halfop.rules import ops as o
-from halfop.rules.lines import decide
-from halfop.rules.words import HALF_KEY, NO_TIME, QUEUE, RuleColumns, micros, own_immunity
+from halfop.rules.table import decide
+from halfop.rules.words import NO_TIME, RuleColumns, own_immunity
 
 _CARRIED = ("CHECK", "WAIT", "EARLY_OP")
 

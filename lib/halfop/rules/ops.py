@@ -8,10 +8,12 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from halfop.columns import blocks
+from halfop.columns.keys import HALF_KEY, QUEUE
+from halfop.columns.values import micros
 from halfop.rocketmq.names import END_TAG
-from halfop.rules import blocks
 from halfop.rules.halves import ENDED, NEW, REJECTED, own_copies
-from halfop.rules.words import HALF_KEY, QUEUE, RuleColumns, micros
+from halfop.rules.words import RuleColumns
 
 FINAL = "FINAL"
 _NEVER = 2**63 - 1

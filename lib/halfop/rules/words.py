@@ -1,66 +1,20 @@
-"""The words of the rules: whole numbers, times, the half key, and settings that differ by group and topic."""
+"""The settings of a run as Columns, and a message's own immunity."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import reduce
-from typing import NamedTuple
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from halfop.settings import RuleOverride, RuleSettings
+from halfop.columns.values import FARTHEST, in_micros, whole_number
+from halfop.settings.model import RuleOverride, RuleSettings
 
-# The offset first: it tells rows apart fastest, in hashes and in sorts.
-HALF_KEY = ["queue_offset", "queue_id", "broker_name"]
-QUEUE = ["broker_name", "queue_id"]
-
-_FAR = 4 * 10**17  # microseconds; some 12,000 years, beyond any time worth telling apart
-NO_TIME = -2 * _FAR  # a queue clock on which no time has passed yet
+NO_TIME = -2 * FARTHEST  # a queue clock on which no time has passed yet
 FOREVER = 9 * 10**18
-
-_KEY = re.compile(r"(.*)/([0-9]{1,10})/([0-9]{1,19})", re.DOTALL)
-
-
-class Key(NamedTuple):
-    """A half key, as users write it: BROKER/QUEUE/OFFSET."""
-
-    broker_name: str
-    queue_id: int
-    queue_offset: int
-
-    def __str__(self) -> str:
-        return "/".join(map(str, self))
-
-
-def as_key(text: str) -> Key | None:
-    """`BROKER/QUEUE/OFFSET`; the broker's name may hold a slash, too."""
-    match = _KEY.fullmatch(text)
-    if match is None or int(match[2]) >= 2**31 or int(match[3]) >= 2**63:
-        return None
-    return Key(match[1], int(match[2]), int(match[3]))
-
-
-def whole_number(text: Column) -> Column:
-    """RocketMQ's whole number: an optional sign and ASCII digits within a Java long, nothing trimmed; else null."""
-    return F.when(text.rlike(r"\A[+-]?[0-9]+\z"), text.try_cast("bigint"))
-
-
-def present(text: Column) -> Column:
-    """A property that is there: a broker's store loses empty values."""
-    return F.nullif(text, F.lit(""))
-
-
-def micros(time: Column) -> Column:
-    """Microseconds since 1970, kept within bounds that differences cannot overflow."""
-    return F.greatest(F.lit(-_FAR), F.least(F.lit(_FAR), F.unix_micros(time)))
-
-
-def in_micros(length: timedelta) -> int:
-    return length // timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)

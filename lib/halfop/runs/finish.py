@@ -9,14 +9,15 @@ from datetime import datetime
 
 from pyspark.sql import functions as F
 
-from halfop.errors import first_line
-from halfop.runs.clocks import behind
-from halfop.runs.digest import Counts, Digest
-from halfop.runs.inputs import Inputs, pinned
-from halfop.runs.plan import PLAN_APP, Plan
-from halfop.runs.record import Debt, Run, write_closed
-from halfop.runs.sinks import REJECTED, SINK_TABLES, Sinks
-from halfop.summary import Summary, add_counts
+from halfop.frame.errors import first_line
+from halfop.frame.summary import Summary, add_counts
+from halfop.planning.clocks import behind
+from halfop.planning.digest import Counts, Digest
+from halfop.planning.inputs import Inputs, pinned
+from halfop.planning.plan import PLAN_APP, Plan
+from halfop.planning.run import Debt, Run
+from halfop.runs.record import write_closed
+from halfop.sinks.sinks import REJECTED, SINK_TABLES, Sinks
 from halfop.warehouse.tables import Warehouse
 
 log = logging.getLogger("halfop.reconcile")

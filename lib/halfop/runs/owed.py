@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from itertools import groupby
 
-from halfop.log import logged_with
-from halfop.runs.digest import Digest
+from halfop.frame.log import logged_with
+from halfop.frame.summary import Summary
+from halfop.planning.digest import Digest
+from halfop.planning.inputs import pinned
+from halfop.planning.plan import Plan
+from halfop.planning.run import Debt
 from halfop.runs.finish import report_failed, report_rejects
-from halfop.runs.inputs import pinned
-from halfop.runs.plan import Plan
-from halfop.runs.record import Debt, recorded
-from halfop.runs.sinks import REJECTED, Applied, Sinks
-from halfop.summary import Summary
+from halfop.runs.record import recorded
+from halfop.sinks.sinks import REJECTED, Applied, Sinks
 from halfop.warehouse.tables import Warehouse
 
 

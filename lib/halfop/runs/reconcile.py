@@ -11,20 +11,21 @@ from datetime import datetime
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from halfop.errors import HalfopError, LostRows, UsageError
-from halfop.log import logged_with
+from halfop.columns.keys import QUEUE
+from halfop.frame.errors import HalfopError, LostRows, UsageError
+from halfop.frame.log import logged_with
+from halfop.frame.summary import Summary
+from halfop.planning.copies import arrived_marks
+from halfop.planning.digest import by_reason
+from halfop.planning.inputs import ops_repeat, pinned
+from halfop.planning.plan import PLAN_APP, Plan
+from halfop.planning.run import INPUTS, Run, Slice
 from halfop.rules import VERSION
-from halfop.rules.words import QUEUE
-from halfop.runs.copies import arrived_marks
-from halfop.runs.digest import by_reason
 from halfop.runs.finish import finish
-from halfop.runs.inputs import ops_repeat, pinned
 from halfop.runs.owed import pay
-from halfop.runs.plan import PLAN_APP, Plan
-from halfop.runs.record import INPUTS, Run, Slice, last_run, wall_clock, write_opened
-from halfop.runs.sinks import make_sinks
-from halfop.settings import Settings
-from halfop.summary import Summary
+from halfop.runs.record import last_run, wall_clock, write_opened
+from halfop.settings.model import Settings
+from halfop.sinks.sinks import make_sinks
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 log = logging.getLogger("halfop.reconcile")

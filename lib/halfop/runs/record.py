@@ -5,77 +5,16 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from halfop.errors import LostRows
-from halfop.rules import VERSION
-from halfop.settings import Settings
+from halfop.frame.errors import LostRows
+from halfop.planning.run import Debt, Run, Slice
+from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
 
 OPEN_APP = "halfop.runs.open"
 CLOSE_APP = "halfop.runs.close"
-# Landing commits halves, then ops, then progress: pinned the other way round, a run never believes ops complete
-# that it does not see.
-INPUTS = (
-    "landing_progress",
-    "op_messages",
-    "final_messages",
-    "broker_discards",
-    "half_messages",
-    "resumes",
-    "decisions",
-)
-
-
-@dataclass(frozen=True)
-class Slice:
-    """One range of half queue offsets of a backlog; `bounds` part the slices.
-
-    `ops_repeat`: two op rows of the backlog share a key; `copies`: some of its half messages may be copies of others.
-    So each slice must look at all of them.
-    """
-
-    number: int = 1
-    bounds: tuple[int, ...] = ()
-    ops_repeat: bool = False
-    copies: bool = False
-
-    @property
-    def of(self) -> int:
-        return len(self.bounds) + 1
-
-    @property
-    def from_offset(self) -> int | None:
-        """The lowest offset, inclusive; None for the first slice."""
-        return self.bounds[self.number - 2] if self.number > 1 else None
-
-    @property
-    def to_offset(self) -> int | None:
-        """The highest offset, exclusive; None for the last slice."""
-        return self.bounds[self.number - 1] if self.number < self.of else None
-
-
-@dataclass(frozen=True)
-class Debt:
-    """A sink that a run was closed without, because the user parked it."""
-
-    run_id: int
-    sink: str
-
-
-@dataclass(frozen=True)
-class Run:
-    run_id: int
-    now: datetime
-    inputs: Mapping[str, int]
-    inputs_before: Mapping[str, int]
-    settings: Settings
-    slice: Slice = field(default_factory=Slice)
-    rules_version: str = VERSION
-    owed: tuple[Debt, ...] = ()
-    decided: int = 0  # rows of `decisions`, known when it has closed
 
 
 def wall_clock() -> datetime:

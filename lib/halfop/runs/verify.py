@@ -11,19 +11,20 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, MapType
 
-from halfop.errors import UsageError
-from halfop.log import logged_with
+from halfop.frame.errors import UsageError
+from halfop.frame.log import logged_with
+from halfop.frame.summary import Summary
+from halfop.planning.digest import Digest
+from halfop.planning.inputs import pinned
+from halfop.planning.plan import Plan
+from halfop.planning.run import Run
 from halfop.rules import VERSION
-from halfop.runs.digest import Digest
-from halfop.runs.inputs import pinned
-from halfop.runs.plan import Plan
-from halfop.runs.record import Run, found_run, last_run
-from halfop.runs.sinks import REJECTED, WHOLE_TABLES, Sinks
-from halfop.runs.staging import TARGET, Target
-from halfop.runs.trimmed import first_whole_run
-from halfop.summary import Summary
+from halfop.runs.record import found_run, last_run
+from halfop.sinks.sinks import REJECTED, WHOLE_TABLES, Sinks
+from halfop.sinks.staging import TARGET, Target
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.trimmed import first_whole_run
 
 _SHOWN = 20
 _SIDE = "side"

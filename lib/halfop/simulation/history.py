@@ -14,11 +14,12 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from halfop.columns.keys import HALF_KEY, QUEUE
+from halfop.planning.run import INPUTS
 from halfop.rules import halves as h
-from halfop.rules import lineage
-from halfop.rules.lineage import KIN, kin
-from halfop.rules.words import HALF_KEY, QUEUE, RuleColumns
-from halfop.runs.record import INPUTS
+from halfop.rules import transactions
+from halfop.rules.transactions import KIN, kin
+from halfop.rules.words import RuleColumns
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
 
@@ -114,7 +115,7 @@ class History:
         rows = h.one_per_key(halves.join(kins, KIN, "left_semi").drop(KIN))
         never = F.lit(None).cast("timestamp").alias("gone_at")
         nothing_gone = kins.select(KIN, never, F.lit(False).alias("seen")).limit(0)
-        grouped = lineage.transactions(rows, nothing_gone).withColumn("original", F.element_at("members", 1))
+        grouped = transactions.transactions(rows, nothing_gone).withColumn("original", F.element_at("members", 1))
         copy = F.explode(F.slice("members", F.lit(2), F.size("members"))).alias("copy")
         columns = [*_of("copy", *HALF_KEY, "commit_log_offset", asked_at="last_checked_at")]
         columns += _of("original", offset="queue_offset", log_offset="commit_log_offset")

@@ -9,8 +9,8 @@ from datetime import datetime
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from halfop.rules.words import HALF_KEY
-from halfop.settings import RuleSettings
+from halfop.columns.keys import HALF_KEY
+from halfop.settings.model import RuleSettings
 from halfop.simulation.replay import Replay
 
 _LATENCY = {"commit_p50": 0.5, "commit_p90": 0.9, "commit_p99": 0.99}

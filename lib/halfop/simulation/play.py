@@ -8,10 +8,10 @@ import time
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from halfop.runs.inputs import pinned
-from halfop.runs.plan import Plan
-from halfop.runs.record import INPUTS, Run
-from halfop.settings import RuleSettings, Settings
+from halfop.planning.inputs import pinned
+from halfop.planning.plan import Plan
+from halfop.planning.run import INPUTS, Run
+from halfop.settings.model import RuleSettings, Settings
 from halfop.simulation.outcome import Outcome, Point, outcome
 from halfop.simulation.replay import Replay
 from halfop.warehouse.tables import NO_TABLE

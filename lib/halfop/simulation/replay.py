@@ -10,9 +10,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from halfop.rules.words import HALF_KEY, QUEUE
-from halfop.runs.record import INPUTS
-from halfop.simulation.landed import STEP, Landed
+from halfop.columns.keys import HALF_KEY, QUEUE
+from halfop.planning.run import INPUTS
+from halfop.simulation.scratch import STEP, Landed
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 _DECISIONS = "decisions"

@@ -16,16 +16,16 @@ from datetime import datetime, timedelta
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from halfop.errors import UsageError
+from halfop.frame.errors import UsageError
 from halfop.rules.words import RuleColumns
 from halfop.runs.record import wall_clock
-from halfop.settings import RuleSettings, duration_text
+from halfop.settings.model import RuleSettings, duration_text
 from halfop.simulation.history import History
-from halfop.simulation.landed import land
 from halfop.simulation.outcome import Outcome
 from halfop.simulation.play import Play
 from halfop.simulation.replay import Replay
 from halfop.simulation.schedule import EPOCH, Schedule, regular, widened
+from halfop.simulation.scratch import land
 from halfop.warehouse.session import FOR_FEW_ROWS, session_settings
 from halfop.warehouse.tables import Warehouse
 

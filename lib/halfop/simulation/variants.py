@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
-from halfop.errors import UsageError
-from halfop.settings import RuleSettings, Settings, load_settings
+from halfop.frame.errors import UsageError
+from halfop.settings.load import load_settings
+from halfop.settings.model import RuleSettings, Settings
 
 NOW = "now"
 MOST = 12

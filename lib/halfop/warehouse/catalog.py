@@ -16,11 +16,11 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from halfop.errors import UsageError, first_line
-from halfop.settings import Settings
-from halfop.sql import literal
-from halfop.summary import Summary
+from halfop.frame.errors import UsageError, first_line
+from halfop.frame.summary import Summary
+from halfop.settings.model import Settings
 from halfop.warehouse.schema import OF_A_TOPIC, table, table_names
+from halfop.warehouse.sql import literal
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.topics import comment
 

@@ -14,9 +14,9 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
-from halfop.errors import HalfopError
-from halfop.sql import delta_table, literal
+from halfop.frame.errors import HalfopError
 from halfop.warehouse.schema import TableSpec
+from halfop.warehouse.sql import delta_table, literal
 
 log = logging.getLogger("halfop.warehouse")
 

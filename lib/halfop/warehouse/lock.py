@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlparse
 
 from py4j.protocol import Py4JJavaError
 
-from halfop.errors import WarehouseBusy
+from halfop.frame.errors import WarehouseBusy
 from halfop.warehouse.tables import Warehouse
 
 _RETRY_SECONDS = 0.2

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-from halfop import terminal
+from halfop.frame import terminal
 
 # What a run's correctness or cost rests on, whatever the user's spark-defaults say.
 _NEEDED = {

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from halfop.errors import LostRows
+from halfop.frame.errors import LostRows
 from halfop.warehouse.delta_log import AlreadyWrittenError, DataFile, DeltaLog
 from halfop.warehouse.files import Files
 from halfop.warehouse.schema import TableSpec, table

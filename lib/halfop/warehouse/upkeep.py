@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from halfop.sql import delta_table
+from halfop.warehouse.sql import delta_table
 from halfop.warehouse.tables import Warehouse
 
 SMALL = 256 * 1024 * 1024

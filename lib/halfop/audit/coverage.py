@@ -1,0 +1,117 @@
+"""How much of each half queue and of its broker's log has been read, so that what was not read proves nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from halfop.columns.keys import QUEUE
+from halfop.landing.lost import FOUND, LOST, Range
+from halfop.landing.progress import COMMIT_LOG, micros
+from halfop.planning.clocks import clocks
+from halfop.rules.words import FOREVER, NO_TIME
+from halfop.warehouse.tables import Warehouse
+
+Pins = Mapping[str, int]
+# `rejected` is looked at twice: before all other tables, and after them.
+LOST_AT_FIRST = "rejected, at first"
+
+# Offsets in the half queue, places in the commit log, microseconds; `since`: of the last half message before a gap.
+_COLUMNS = """broker_name STRING, queue_id INT, first_offset BIGINT, last_offset BIGINT, first_place BIGINT,
+    last_place BIGINT, log_from BIGINT, known BIGINT, gaps ARRAY<STRUCT<begin:BIGINT,end:BIGINT,since:BIGINT>>,
+    offset_gaps ARRAY<STRUCT<below:BIGINT,above:BIGINT>>"""
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A range of a broker's commit log that could not be read."""
+
+    broker_name: str
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Ground:
+    """`frame` has one row a half queue."""
+
+    frame: DataFrame
+    gaps: list[Gap]
+
+
+def ground(warehouse: Warehouse, pins: Pins) -> Ground:
+    gaps = _gaps(warehouse, pins)
+    progress = warehouse.rows("landing_progress", pins["landing_progress"])
+    known = {(clock.broker_name, clock.queue_id): _micros(clock.known_until) for clock in clocks(_queues(progress))}
+    log_from = {row["broker_name"]: row["first_offset"] for row in progress if row["topic"] == COMMIT_LOG}
+    halves = warehouse.read("half_messages", pins["half_messages"])
+    spans = halves.groupBy(*QUEUE).agg(*_spans(), *[c for i, gap in enumerate(gaps) for c in _around(i, gap)])
+    rows = [
+        (
+            *[row[c] for c in (*QUEUE, "first_offset", "last_offset", "first_place", "last_place")],
+            log_from.get(row["broker_name"]),
+            known.get((row["broker_name"], row["queue_id"]), FOREVER),
+            [_gap(row, i, gap) for i, gap in enumerate(gaps) if gap.broker_name == row["broker_name"]],
+            [_offset_gap(row, i) for i, gap in enumerate(gaps) if gap.broker_name == row["broker_name"]],
+        )
+        for row in spans.collect()  # one a queue
+    ]
+    return Ground(F.broadcast(warehouse.frame(rows, _COLUMNS)), gaps)
+
+
+def _queues(progress: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [row for row in progress if row["topic"] != COMMIT_LOG]
+
+
+def _micros(known_until: Any) -> int:
+    return NO_TIME if known_until is None else micros(known_until)
+
+
+def _gaps(warehouse: Warehouse, pins: Pins) -> list[Gap]:
+    """Lost by the last look at `rejected`, found again by the first: what was found between may not be in the pins."""
+    lost = _ranges(warehouse, pins["rejected"], LOST)
+    return sorted(lost - _ranges(warehouse, pins[LOST_AT_FIRST], FOUND), key=lambda gap: (gap.broker_name, gap.begin))
+
+
+def _ranges(warehouse: Warehouse, version: int, reason: str) -> set[Gap]:
+    rows = warehouse.read("rejected", version).where((F.col("kind") == "RANGE") & (F.col("reason") == reason))
+    found = [(row["broker_name"], json.loads(row["detail"])) for row in rows.select("broker_name", "detail").collect()]
+    return {_as_gap(broker_name, Range(*[about[name] for name in Range._fields])) for broker_name, about in found}
+
+
+def _as_gap(broker_name: str, lost: Range) -> Gap:
+    """Where in the log a hole of a queue lies is not known: it may be anywhere."""
+    of_log = lost.topic == COMMIT_LOG
+    return Gap(broker_name, lost.since, lost.upto) if of_log else Gap(broker_name, 0, FOREVER)
+
+
+def _spans() -> list[Column]:
+    offset, place = F.col("queue_offset"), F.col("commit_log_offset")
+    least = [F.min(offset).alias("first_offset"), F.min(place).alias("first_place")]
+    return [*least, F.max(offset).alias("last_offset"), F.max(place).alias("last_place")]
+
+
+def _around(i: int, gap: Gap) -> list[Column]:
+    """Of a queue, its last half message before a gap and its first one behind."""
+    mine = F.col("broker_name") == gap.broker_name
+    before, behind = mine & (F.col("commit_log_offset") < gap.begin), mine & (F.col("commit_log_offset") >= gap.end)
+    return [
+        F.max(F.when(before, F.unix_micros("store_timestamp"))).alias(f"since_{i}"),
+        F.max(F.when(before, F.col("queue_offset"))).alias(f"below_{i}"),
+        F.min(F.when(behind, F.col("queue_offset"))).alias(f"above_{i}"),
+    ]
+
+
+def _gap(row: Row, i: int, gap: Gap) -> dict[str, int]:
+    since = row[f"since_{i}"]
+    return {"begin": gap.begin, "end": gap.end, "since": NO_TIME if since is None else since}
+
+
+def _offset_gap(row: Row, i: int) -> dict[str, int]:
+    below, above = row[f"below_{i}"], row[f"above_{i}"]
+    return {"below": -1 if below is None else below, "above": FOREVER if above is None else above}

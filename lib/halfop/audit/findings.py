@@ -1,0 +1,221 @@
+"""What an audit finds in a transaction: a rule a finding, each a Column that holds the finding's detail, or null.
+
+A row has `members` (its half messages), `gone` (its discards), `ops` and `finals` of all members, and the columns of
+`ground`. Where the log has not been read, or is not known yet, that something is not there proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from halfop.columns.values import micros
+
+# ---- words ----
+
+
+def first() -> Column:
+    return F.get("members", F.lit(0))
+
+
+def landed() -> Column:
+    """Whether there is a half message, and not only what refers to one."""
+    return F.coalesce(first()["landed"], F.lit(False))
+
+
+def later(one: Column, other: Column) -> Column:
+    """By the places in the commit log, or where one is not known by store time."""
+    return F.coalesce(one["place"] > other["place"], one["store"] > other["store"], F.lit(False))
+
+
+def late_checks() -> Column:
+    """Copies that were put back to ask about a message that an op or final message had ended."""
+    asked = F.filter("members", lambda m: m["asked"] & F.exists(_ends(), lambda end: later(m, end)))
+    return F.when(F.size("members") > 1, asked)
+
+
+def given_up() -> Column:
+    """Discarded, and not resumed since."""
+    return F.exists("gone", lambda d: ~_resumed_after(d))
+
+
+def _resumed_after(d: Column) -> Column:
+    return F.exists("members", lambda m: m["resumes"] & later(m, d))
+
+
+def _ends() -> Column:
+    def instant(r: Column) -> Column:
+        return F.struct(r["store"].alias("store"), r["place"].alias("place"))
+
+    return F.concat(F.transform("finals", instant), F.transform("ops", instant))
+
+
+def _op_says(outcome: str) -> Column:
+    return F.filter("ops", lambda o: o["outcome"] == outcome)
+
+
+def _some(rows: Column | str) -> Column:
+    return F.size(rows) > 0
+
+
+def _sure(condition: Column) -> Column:
+    return F.coalesce(condition, F.lit(False))
+
+
+def _lost_between(one: Column, other: Column) -> Column:
+    """Whether a part of the log between the two was lost; where a place is not known, any loss may be there."""
+    low, high = F.least(one["place"], other["place"]), F.greatest(one["place"], other["place"])
+    unknown = one["place"].isNull() | other["place"].isNull()
+    return F.exists("gaps", lambda gap: unknown | ((gap["begin"] < high) & (gap["end"] > low)))
+
+
+def _lost_behind(one: Column, until: Column) -> Column:
+    """Whether a part of the log behind a record was lost that may hold what was stored by `until`, in microseconds."""
+    return F.exists("gaps", lambda gap: F.coalesce(gap["end"] > one["place"], F.lit(True)) & (gap["since"] <= until))
+
+
+# ---- texts ----
+
+
+def _text(*parts: Column | str) -> Column:
+    return F.concat(*[F.lit(part) if isinstance(part, str) else part.cast("string") for part in parts])
+
+
+def _listed(rows: Column | str, one: Callable[[Column], Column]) -> Column:
+    return F.array_join(F.transform(rows, one), ", ")
+
+
+def _final(f: Column) -> Column:
+    half = F.coalesce(_text(" of half message ", f["half"]), F.lit(""))
+    return _text("final message ", f["topic"], "/", f["queue_id"], "/", f["queue_offset"], half)
+
+
+def _op(o: Column) -> Column:
+    return _text("op message ", o["op_offset"], " naming half message ", o["half"])
+
+
+def _if_some(rows: Column | str, *text: Column | str) -> Column:
+    """A text that goes with rows; empty without any."""
+    return F.when(_some(rows), _text(*text)).otherwise("")
+
+
+# ---- the rules ----
+
+
+def _delivered_twice() -> Column:
+    return F.when(F.size("finals") > 1, _listed("finals", _final))
+
+
+def _conflicting_ends() -> Column:
+    back, commits = _op_says("ROLLBACK"), _op_says("COMMIT")
+    text = _text(
+        "rolled back by ",
+        _listed(back, _op),
+        _if_some(commits, ", committed by ", _listed(commits, _op)),
+        _if_some("finals", ", delivered by ", _listed("finals", _final)),
+    )
+    return F.when(_some(back) & (_some(commits) | _some("finals")), text)
+
+
+def _committed_but_missing() -> Column:
+    """The log, or else the real queue, has been read from before the half message to beyond the op."""
+
+    def read(o: Column) -> Column:
+        until = micros(o["store"])
+        log = (F.col("log_from") <= first()["place"]) & (until <= F.col("known")) & ~_lost_behind(first(), until)
+        queue = (F.col("topic_since") <= first()["store"]) & (F.col("topic_until") >= o["store"]) & ~_some("gaps")
+        return _sure(log) | _sure(queue)
+
+    commits = F.filter(_op_says("COMMIT"), read)
+    text = _text("committed by ", _listed(commits, _op), ", and there is no final message")
+    return F.when(landed() & ~_some("finals") & _some(commits), text)
+
+
+def _delivered_and_discarded() -> Column:
+    """Unless it was resumed between."""
+
+    def both(d: Column, f: Column) -> Column:
+        resumed = F.exists("members", lambda m: m["resumes"] & later(m, d) & later(f, m))
+        return later(d, f) | ~(resumed | _lost_between(d, f))
+
+    found = F.filter("gone", lambda d: F.exists("finals", lambda f: both(d, f)))
+    text = _text("discarded at ", _listed(found, _stored), ", delivered by ", _listed("finals", _final))
+    return F.when(_some(found), text)
+
+
+def _stored(d: Column) -> Column:
+    return _text(d["store"])
+
+
+def _discarded_without_check() -> Column:
+    """The copy that was discarded is none, or was stored while the message was immune: before it nobody was asked."""
+
+    def last(d: Column) -> Column:
+        return F.try_element_at(F.filter("members", lambda m: m["landed"] & later(d, m)), F.lit(-1))
+
+    def unasked(d: Column) -> Column:
+        m = last(d)
+        is_it = d["check_times"].isNull() | d["check_times"].isin(m["times"], m["times"] + 1)
+        return _sure(~m["asked"] & is_it & ~_lost_between(m, d))
+
+    def text(d: Column) -> Column:
+        immune = _text(" with check times ", last(d)["times"], ", raised within its own immunity of ")
+        why = F.when(last(d)["times"] > 0, _text(immune, first()["check_immunity"], " s"))
+        return _text("discarded at ", _stored(d), F.coalesce(why, F.lit(", never put back with a check")))
+
+    found = F.filter("gone", unasked)
+    return F.when(_some(found), _listed(found, text))
+
+
+def _ended_without_half() -> Column:
+    """At an offset, or place in the log, between half messages that have landed."""
+    offset, place = first()["queue_offset"], first()["place"]
+    in_queue = offset.between(F.col("first_offset"), F.col("last_offset"))
+    in_queue &= ~F.exists("offset_gaps", lambda gap: (gap["below"] < offset) & (offset < gap["above"]))
+    in_log = place.between(F.col("first_place"), F.col("last_place"))
+    in_log &= ~F.exists("gaps", lambda gap: (gap["begin"] <= place) & (place < gap["end"]))
+    by_op = F.when(_some("ops") & in_queue, _text(_listed("ops", _op), ", which is not there"))
+    at = _text(" of a half message at ", place, " in the commit log, which is not there")
+    by_final = F.when(_some("finals") & in_log, _text(_listed("finals", _final), at))
+    return F.when(~landed(), F.coalesce(by_op, by_final))
+
+
+def _delivered_without_op() -> Column:
+    """None names the half message that was delivered, though it should have landed by now."""
+
+    def lost(f: Column) -> Column:
+        until = micros(f["store"]) + F.col("op_lag")
+        return ~f["op"] & _sure(until <= F.col("known")) & ~_lost_behind(f, until)
+
+    found = F.filter("finals", lost)
+    text = _text(_listed(found, _final), ", which no op message names")
+    return F.when(landed() & _some(found), text)
+
+
+def _checked_after_end() -> Column:
+    copies = _listed(late_checks(), lambda m: _text(m["queue_offset"]))
+    text = _text("ended at ", F.array_min(_ends())["store"], ", put back to be checked as half message ", copies)
+    return F.when(_some(late_checks()), text)
+
+
+@dataclass(frozen=True)
+class Finding:
+    name: str
+    meaning: str
+    rule: Callable[[], Column]
+
+
+# In the order of the harm they do.
+FINDINGS = (
+    Finding("DELIVERED_TWICE", "two final messages of one transaction", _delivered_twice),
+    Finding("CONFLICTING_ENDS", "rolled back, and committed or delivered", _conflicting_ends),
+    Finding("COMMITTED_BUT_MISSING", "committed, but not in the real topic", _committed_but_missing),
+    Finding("DELIVERED_AND_DISCARDED", "in the real topic and in the discard topic", _delivered_and_discarded),
+    Finding("DISCARDED_WITHOUT_CHECK", "given up, and nobody was ever asked", _discarded_without_check),
+    Finding("ENDED_WITHOUT_HALF", "an end of a half message that is not there", _ended_without_half),
+    Finding("DELIVERED_WITHOUT_OP", "in the real topic, but still open in the half topic", _delivered_without_op),
+    Finding("CHECKED_AFTER_END", "producer asked again after the end", _checked_after_end),
+)

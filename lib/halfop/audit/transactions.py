@@ -1,0 +1,192 @@
+"""Half, op, final and discard rows joined: one row a transaction, with all its copies and their ends."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from halfop.columns.keys import HALF_KEY
+from halfop.columns.values import micros, present, whole_number
+from halfop.rocketmq import names
+from halfop.rules.halves import carries_a_mark
+from halfop.rules.words import RuleColumns, own_immunity
+
+# What a transaction's copies agree in.
+_AGREEING = ["broker_name", "name", "producer_group", "born_timestamp"]
+_MEMBER = [
+    "queue_id",
+    "queue_offset",
+    "place",
+    "store",
+    "landed",
+    "marked",
+    "resumes",
+    "asked",
+    "times",
+    "record_size",
+    "uniq_key",
+    "real_topic",
+    "real_queue_id",
+    "check_immunity",
+    "ops",
+    "finals",
+]
+_OPS = "array<struct<op_offset:bigint,item:int,outcome:string,store:timestamp,place:bigint>>"
+_FINALS = "array<struct<topic:string,queue_id:int,queue_offset:bigint,store:timestamp,place:bigint>>"
+
+
+# ---- the four topics ----
+
+
+def halves(rows: DataFrame, rules: RuleColumns) -> DataFrame:
+    """Half messages as landed. `asked`: a copy that was put back because its producer was asked."""
+    times = whole_number(_property(rows, "landed_check_times", names.CHECK_TIMES))
+    narrow = rows.select(
+        *HALF_KEY,
+        F.col("commit_log_offset").alias("place"),
+        *[present(F.col(c)).alias(c) for c in ("uniq_key", "producer_group", "real_topic")],
+        "real_queue_id",
+        "born_timestamp",
+        F.col("store_timestamp").alias("store"),
+        _property(rows, "check_immunity", names.CHECK_IMMUNITY).alias("check_immunity"),
+        carries_a_mark(rows).alias("marked"),
+        F.coalesce(times, F.lit(0)).alias("times"),
+        (carries_a_mark(rows) & F.coalesce(times == 0, F.lit(False))).alias("resumes"),
+        (F.col("record_size") if "record_size" in rows.columns else F.lit(None)).cast("int").alias("record_size"),
+        F.lit(True).alias("landed"),
+    )
+    held_back = micros(F.col("store")) - micros(F.col("born_timestamp")) <= own_immunity(rules.timeout)
+    asked = F.col("marked") & (F.col("times") > 0) & ~F.coalesce(held_back, F.lit(False))
+    return narrow.withColumn("asked", asked)
+
+
+def _property(rows: DataFrame, column: str, name: str) -> Column:
+    """A property's own column; a table that a user's pipeline made may lack it."""
+    return present(F.col(column) if column in rows.columns else F.col("properties")[name])
+
+
+def ops(rows: DataFrame) -> DataFrame:
+    """The items of op messages, under the half keys that they name. What was ended by hand is in no broker's topic."""
+    named = rows.where((F.col("tag") == names.END_TAG) & (F.col("half_offset") >= 0))
+    return named.where(~F.col("source").eqNullSafe("RESOLVE")).select(
+        F.col("half_offset").alias("queue_offset"),
+        "queue_id",
+        "broker_name",
+        F.col("queue_offset").alias("op_offset"),
+        "item",
+        "outcome",
+        F.col("store_timestamp").alias("store"),
+        F.col("physical_offset").alias("place"),
+    )
+
+
+def finals(rows: DataFrame) -> DataFrame:
+    """Final messages; `half_place` is where the half message was that was committed."""
+    return rows.select(
+        F.col("broker_name").alias("final_broker"),
+        F.col("prepared_transaction_offset").alias("half_place"),
+        present(F.col("uniq_key")).alias("final_key"),
+        "topic",
+        "queue_id",
+        "queue_offset",
+        F.col("store_timestamp").alias("store"),
+        F.col("physical_offset").alias("place"),
+    )
+
+
+def discards(rows: DataFrame) -> DataFrame:
+    """The broker's discard records."""
+    gone = F.struct(F.col("store_timestamp").alias("store"), F.col("physical_offset").alias("place"), "check_times")
+    return rows.dropDuplicates(["broker_name", "queue_id", "queue_offset"]).select(
+        "broker_name",
+        present(F.col("uniq_key")).alias("uniq_key"),
+        present(F.col("producer_group")).alias("producer_group"),
+        "born_timestamp",
+        gone.alias("gone"),
+        F.concat_ws("/", F.lit("\0discard"), "queue_id", "queue_offset").alias("own_name"),
+    )
+
+
+# ---- together ----
+
+
+def transactions(halves: DataFrame, ops: DataFrame, finals: DataFrame, discards: DataFrame) -> DataFrame:
+    """One row a transaction: `members` are its copies in the order of their offsets, `gone` the discards of it.
+
+    An op or final message whose half message has not landed, or a discard, is a row of its own.
+    """
+    own_name = F.concat_ws("/", F.lit("\0half"), "queue_id", F.coalesce("queue_offset", "place"))
+    rows = _ended(halves, ops, finals).withColumn("own_name", own_name)
+    rows = rows.unionByName(discards, allowMissingColumns=True)
+    rows = rows.withColumn("name", F.coalesce("uniq_key", "own_name")).repartition("name")
+    member = F.when(F.col("gone").isNull(), F.struct(_MEMBER))
+    grouped = rows.groupBy(_AGREEING).agg(
+        F.sort_array(F.collect_list(member)).alias("members"), F.sort_array(F.collect_list("gone")).alias("all_gone")
+    )
+    split = grouped.select(*_AGREEING, "all_gone", F.posexplode(_parts()).alias("nth", "members"), _twins())
+    gone = F.when(F.col("twins"), F.slice("all_gone", F.col("nth") + 1, F.lit(1))).otherwise(F.col("all_gone"))
+    return split.withColumn("gone", gone).drop("all_gone", "nth", "twins", "name")
+
+
+def _ended(halves: DataFrame, ops: DataFrame, finals: DataFrame) -> DataFrame:
+    """Half messages with the ops that name them and their final messages, and those without a half message."""
+    named = halves.dropDuplicates(HALF_KEY).join(_by_half(ops), HALF_KEY, "full")
+    same_place = (F.col("final_broker") == F.col("broker_name")) & (F.col("half_place") == F.col("place"))
+    same_key = F.coalesce(F.col("final_key") == F.col("uniq_key"), F.lit(True))
+    rows = named.join(_by_place(finals), same_place & same_key, "full")
+    return rows.withColumns(
+        {
+            "broker_name": F.coalesce("broker_name", "final_broker"),
+            "place": F.coalesce("place", "half_place"),
+            "ops": F.coalesce("ops", F.array().cast(_OPS)),
+            "finals": F.coalesce("finals", F.array().cast(_FINALS)),
+            **{flag: F.coalesce(flag, F.lit(False)) for flag in ("landed", "marked", "resumes", "asked")},
+        }
+    ).drop("final_broker", "final_key", "half_place")
+
+
+def _by_half(ops: DataFrame) -> DataFrame:
+    """An item that landed twice counts once, with the outcome that one of the two tells."""
+    each = ops.groupBy(*HALF_KEY, "op_offset", "item")
+    once = each.agg(*[F.max(c).alias(c) for c in ("outcome", "store", "place")])
+    listed = F.sort_array(F.collect_list(F.struct("op_offset", "item", "outcome", "store", "place")))
+    return once.groupBy(HALF_KEY).agg(listed.alias("ops"))
+
+
+def _by_place(finals: DataFrame) -> DataFrame:
+    half = ["final_broker", "half_place", "final_key"]
+    once = finals.groupBy(*half, "topic", "queue_id", "queue_offset").agg(
+        F.min("store").alias("store"), F.max("place").alias("place")
+    )
+    listed = F.sort_array(F.collect_list(F.struct("topic", "queue_id", "queue_offset", "store", "place")))
+    return once.groupBy(half).agg(listed.alias("finals"))
+
+
+def _starts() -> Column:
+    """Where in `members` the messages are that are no copies."""
+    at = F.transform("members", lambda m, i: F.when(~m["marked"], i))
+    return F.filter(at, lambda i: i.isNotNull())
+
+
+def _twins() -> Column:
+    return (F.size(_starts()) > 1).alias("twins")
+
+
+def _parts() -> Column:
+    """The members of each transaction: usually all; of twins, a message that is no copy and the copies behind it.
+
+    Those that have not ended come first: a discard record is rather about one of them.
+    """
+    cuts = F.concat(F.array(F.lit(0)), F.slice(_starts(), F.lit(2), F.greatest(F.size(_starts()), F.lit(1))))
+    following = F.concat(F.slice(cuts, F.lit(2), F.size(cuts)), F.array(F.size("members")))
+    parts = F.transform(F.arrays_zip(cuts.alias("cut"), following.alias("next")), _part)
+    parts = F.concat(F.filter(parts, lambda part: ~_has_ended(part)), F.filter(parts, _has_ended))
+    return F.when(F.size(_starts()) > 1, parts).otherwise(F.array("members"))
+
+
+def _part(bounds: Column) -> Column:
+    return F.slice("members", bounds["cut"] + 1, bounds["next"] - bounds["cut"])
+
+
+def _has_ended(members: Column) -> Column:
+    return F.exists(members, lambda m: (F.size(m["ops"]) > 0) | (F.size(m["finals"]) > 0))

@@ -1,0 +1,132 @@
+"""What has become of transactions, and what is wrong with them: a row each, and a row a finding."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from halfop.audit import findings as f
+from halfop.columns.keys import HALF_KEY, QUEUE
+from halfop.columns.values import in_micros
+
+TWINS = "TWINS"
+MEANINGS = {each.name: each.meaning for each in f.FINDINGS} | {
+    TWINS: "UNIQ_KEY used again by messages that are no copies"
+}
+FATES = {
+    "COMMITTED_AND_DELIVERED": "a final message, and an op",
+    "DELIVERED": "a final message, no op (yet)",
+    "COMMITTED": "an op that says commit, no final message",
+    "ROLLED_BACK": "an op that says rollback",
+    "ENDED": "an op, outcome not known",
+    "DISCARDED": "given up by the broker",
+    "OPEN": "none of these",
+    "HALF_NOT_LANDED": "an op, final message or discard whose half message has not landed",
+}
+_FOUND = ["finding", "broker_name", "queue_id", "queue_offset", "half_offsets", "uniq_key", "producer_group"]
+_FOUND += ["real_topic", "born_timestamp", "detail"]
+
+
+def judged(transactions: DataFrame, ground: DataFrame, finals: DataFrame, op_lag: timedelta) -> DataFrame:
+    """What has become of each transaction, its copies, and what is wrong with it."""
+    rows = _with_ground(transactions, ground, finals, op_lag)
+    copies = F.filter("members", lambda m: m["marked"] & ~m["resumes"])
+    size = F.aggregate(copies, F.lit(0).cast("bigint"), lambda n, m: n + F.coalesce(m["record_size"], F.lit(0)))
+    return rows.select(
+        "broker_name",
+        _fate().alias("fate"),
+        F.size("gone").alias("discards"),
+        F.size(copies).alias("copies"),
+        F.coalesce(size, F.lit(0)).alias("bytes"),
+        F.size(F.filter(copies, lambda m: m["asked"])).alias("checks"),
+        F.greatest(F.size(f.late_checks()), F.lit(0)).alias("late_checks"),
+        _found().alias("found"),
+    )
+
+
+def _with_ground(rows: DataFrame, ground: DataFrame, finals: DataFrame, op_lag: timedelta) -> DataFrame:
+    rows = rows.withColumns(
+        {
+            "queue_id": F.coalesce(f.first()["queue_id"], F.lit(0)),
+            "real_topic": f.first()["real_topic"],
+            "real_queue_id": f.first()["real_queue_id"],
+            "finals": F.flatten(F.transform("members", _finals_of)),
+            "ops": F.flatten(F.transform("members", _ops_of)),
+            "op_lag": F.lit(in_micros(op_lag)),
+        }
+    )
+    rows = rows.join(_real_queues(finals), ["broker_name", "real_topic", "real_queue_id"], "left")
+    return rows.join(ground, QUEUE, "left")
+
+
+def _real_queues(finals: DataFrame) -> DataFrame:
+    """From when to when each real queue has been read."""
+    queues = finals.groupBy("broker_name", F.col("topic").alias("real_topic"), F.col("queue_id").alias("real_queue_id"))
+    return queues.agg(F.min("store_timestamp").alias("topic_since"), F.max("store_timestamp").alias("topic_until"))
+
+
+def _finals_of(m: Column) -> Column:
+    own = ["topic", "queue_id", "queue_offset", "store", "place"]
+    more = [m["queue_offset"].alias("half"), (F.size(m["ops"]) > 0).alias("op")]
+    return F.transform(m["finals"], lambda each: F.struct(*[each[c].alias(c) for c in own], *more))
+
+
+def _ops_of(m: Column) -> Column:
+    return F.transform(m["ops"], lambda each: each.withField("half", m["queue_offset"]))
+
+
+def _fate() -> Column:
+    outcomes = F.transform("ops", lambda o: o["outcome"])
+    delivered, ended = F.size("finals") > 0, F.size("ops") > 0
+    return (
+        F.when(~f.landed(), "HALF_NOT_LANDED")
+        .when(delivered & ended, "COMMITTED_AND_DELIVERED")
+        .when(delivered, "DELIVERED")
+        .when(F.array_contains(outcomes, "COMMIT"), "COMMITTED")
+        .when(F.array_contains(outcomes, "ROLLBACK"), "ROLLED_BACK")
+        .when(ended, "ENDED")
+        .when(f.given_up(), "DISCARDED")
+        .otherwise("OPEN")
+    )
+
+
+def _found() -> Column:
+    """The findings of a transaction, an array of rows."""
+    topic = F.coalesce("real_topic", F.get("finals", F.lit(0))["topic"])
+    about: dict[str, Column] = {
+        "broker_name": F.col("broker_name"),
+        "queue_id": f.first()["queue_id"],
+        "queue_offset": f.first()["queue_offset"],
+        "half_offsets": F.filter(F.transform("members", lambda m: m["queue_offset"]), lambda o: o.isNotNull()),
+        "uniq_key": f.first()["uniq_key"],
+        "producer_group": F.col("producer_group"),
+        "real_topic": topic,
+        "born_timestamp": F.col("born_timestamp"),
+    }
+
+    def row(finding: f.Finding) -> Column:
+        detail = finding.rule()
+        cells = {"finding": F.lit(finding.name), **about, "detail": detail}
+        return F.when(detail.isNotNull(), F.struct(*[cells[c].alias(c) for c in _FOUND]))
+
+    return F.array_compact(F.array(*[row(each) for each in f.FINDINGS]))
+
+
+def twins(halves: DataFrame, sieved: DataFrame) -> DataFrame:
+    """Half messages that are no copies and share a UNIQ_KEY, whatever broker has them."""
+    keys = sieved.where(F.col("key").isNotNull()).groupBy("key").agg(F.count("*").alias("n")).where("n > 1")
+    rows = halves.where(~F.col("marked")).withColumn("key", F.xxhash64("uniq_key"))
+    rows = rows.join(keys, "key", "left_semi").where(F.col("uniq_key").isNotNull()).dropDuplicates(HALF_KEY)
+    one = F.struct("broker_name", "queue_id", "queue_offset", "producer_group", "real_topic", "born_timestamp")
+    found = rows.groupBy("uniq_key").agg(F.sort_array(F.collect_list(one)).alias("twins")).where(F.size("twins") > 1)
+    place = F.transform("twins", lambda m: F.concat_ws("/", m["broker_name"], m["queue_id"], m["queue_offset"]))
+    twin = F.get("twins", F.lit(0))
+    made = {
+        "finding": F.lit(TWINS),
+        "half_offsets": F.transform("twins", lambda m: m["queue_offset"]),
+        "detail": F.concat(F.lit("half messages "), F.array_join(place, ", ")),
+        "uniq_key": F.col("uniq_key"),
+    }
+    return found.select(*[(made[c] if c in made else twin[c]).alias(c) for c in _FOUND])

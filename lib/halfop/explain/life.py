@@ -1,0 +1,266 @@
+"""The life of one transaction, looked up in every table by its half keys: what `explain` tells.
+
+All look-ups carry literal keys in columns whose bounds Delta keeps, so that files which cannot hold them are skipped.
+What is the same run after run comes back folded into one row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from halfop.columns.keys import HALF_KEY, QUEUE, Key, as_key
+from halfop.frame.errors import InputRefused
+from halfop.report.queries import Rows, millis
+from halfop.rocketmq.names import HALF_TOPIC
+from halfop.warehouse.tables import Warehouse
+from halfop.wording.units import exact
+
+MOST = 100  # half messages under one UNIQ_KEY
+_ROUNDS = 5  # from copy to copy; one or two are usual
+_SHOWN_QUEUES = 8
+_FOLDED = ["decision", "reason", "check_times", "op_queue_offset", "superseded_by", "copy_offset", "resumed_at"]
+
+
+@dataclass
+class Life:
+    """One transaction: its half keys, of which the last stands for it, and all rows about it."""
+
+    keys: list[Key]
+    halves: Rows = field(default_factory=list)
+    decisions: Rows = field(default_factory=list)
+    ops: Rows = field(default_factory=list)
+    requests: Rows = field(default_factory=list)
+    rejects: Rows = field(default_factory=list)
+    resumes: Rows = field(default_factory=list)
+    finals: Rows = field(default_factory=list)
+    discards: Rows = field(default_factory=list)
+
+    @property
+    def last(self) -> Row | None:
+        """The last word on it."""
+        told = [row for row in self.decisions if row["decision"] not in ("SUPERSEDED", "EARLY_OP")] or self.decisions
+        return max(told, key=lambda row: row["run_upto"], default=None)
+
+    @property
+    def half(self) -> Row | None:
+        """The half message that stands for it."""
+        return max(self.halves, key=lambda row: row["queue_offset"], default=None)
+
+
+def lives(warehouse: Warehouse, wanted: str) -> tuple[list[Life], bool]:
+    """All transactions that a half key or UNIQ_KEY names, and whether there are more than are told."""
+    key = as_key(wanted)
+    found = told(warehouse, {key}) if key else []
+    if found:
+        return found, False
+    half_messages = warehouse.read("half_messages").where(F.col("uniq_key") == wanted)
+    rows = half_messages.select(HALF_KEY).distinct().limit(MOST + 1).collect()
+    if not rows:
+        raise _unknown(warehouse, wanted)
+    return told(warehouse, {_key(row) for row in rows[:MOST]}), len(rows) > MOST
+
+
+def _unknown(warehouse: Warehouse, wanted: str) -> InputRefused:
+    """What has landed, so that a typing error shows."""
+    progress = [row for row in warehouse.rows("landing_progress") if row["topic"] == HALF_TOPIC]
+    spans = [
+        f"{row['broker_name']}/{row['queue_id']}/{row['first_offset']} to {(row['next_offset'] or 1) - 1}"
+        for row in sorted(progress, key=lambda row: (row["broker_name"], row["queue_id"]))[:_SHOWN_QUEUES]
+    ]
+    landed = f"half messages have landed from {', from '.join(spans)}" if spans else "no half message has landed"
+    hint = "give BROKER/QUEUE/OFFSET of the half queue, or the message's UNIQ_KEY (its transaction id) in full; "
+    return InputRefused(warehouse.root, None, f"nothing is known of {wanted}", hint + landed)
+
+
+# ---- looking up ----
+
+
+def told(warehouse: Warehouse, keys: Collection[Key]) -> list[Life]:
+    decisions, groups = _decided(warehouse, set(keys))
+    everything = {key for group in groups for key in group}
+    halves = _halves(warehouse, everything)
+    ops = _ops(warehouse, everything)
+    requests, resumes = _requests(warehouse, everything), _resumes(warehouse, everything)
+    rejects = _rejects(warehouse, everything, ops)
+    made = [Life(group) for group in groups]
+    for life in made:
+        life.decisions, life.halves, life.ops = (_of(life, rows) for rows in (decisions, halves, ops))
+        life.requests, life.resumes = (_of(life, rows) for rows in (requests, resumes))
+        life.rejects = [row for row in rejects if _rejects_about(row, life)]
+        life.finals, life.discards = _finals(warehouse, life), _broker_discards(warehouse, life)
+    return [life for life in made if any((life.decisions, life.halves, life.ops, life.rejects, life.resumes))]
+
+
+def _key(row: Row) -> Key:
+    return Key(row["broker_name"], row["queue_id"], row["queue_offset"])
+
+
+def _of(life: Life, rows: Rows) -> Rows:
+    return [row for row in rows if _key(row) in life.keys]
+
+
+def _among(keys: Iterable[Key], offset: str = "queue_offset", queue: str = "queue_id") -> Column:
+    """Rows under these keys, by literals."""
+    offsets: dict[tuple[str, int], list[int]] = {}
+    for key in sorted(keys):
+        offsets.setdefault((key.broker_name, key.queue_id), []).append(key.queue_offset)
+    each = [
+        (F.col("broker_name") == broker) & (F.col(queue) == number) & F.col(offset).isin(wanted)
+        for (broker, number), wanted in offsets.items()
+    ]
+    return reduce(lambda one, other: one | other, each)
+
+
+def _decided(warehouse: Warehouse, keys: set[Key]) -> tuple[Rows, list[list[Key]]]:
+    """Decisions on these and on their copies, and which of them are one transaction."""
+    rows: Rows = []
+    for _ in range(_ROUNDS):
+        rows = _decisions(warehouse, keys)
+        linked = keys | {copy for row in rows for copy in _linked(row)}
+        if linked == keys:
+            break
+        keys = linked
+    return rows, _grouped(keys, rows)
+
+
+def _linked(row: Row) -> set[Key]:
+    own = _key(row)
+    offsets = {*(row["copies"] or ()), *([row["superseded_by"]] if row["superseded_by"] is not None else ())}
+    return {own._replace(queue_offset=offset) for offset in offsets}
+
+
+def _grouped(keys: Iterable[Key], rows: Rows) -> list[list[Key]]:
+    of = {key: {key} for key in keys}
+    for row in rows:
+        together = set[Key]().union(*(of[key] for key in {_key(row), *_linked(row)} & of.keys()))
+        of |= dict.fromkeys(together, together)
+    return [list(group) for group in sorted({tuple(sorted(group)) for group in of.values()})]
+
+
+def _decisions(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
+    """Folded: one row for what was decided run after run."""
+    rows = warehouse.read("decisions").where(_among(keys))
+    about = [F.any_value(c).alias(c) for c in ("uniq_key", "producer_group", "real_topic", "check_immunity")]
+    copies = F.array_distinct(F.flatten(F.collect_list("copies.queue_offset")))
+    folded = rows.groupBy(*HALF_KEY, *_FOLDED).agg(
+        F.count("*").alias("times"),
+        F.min("run_id").alias("run_from"),
+        F.max("run_id").alias("run_upto"),
+        F.unix_millis(F.min("decided_at")).alias("at"),
+        F.unix_millis(F.max("decided_at")).alias("until"),
+        F.unix_millis(F.max("last_checked_at")).alias("last_checked_at"),
+        copies.alias("copies"),
+        *about,
+    )
+    return folded.withColumn("resumed_at", F.unix_millis("resumed_at")).orderBy("run_from", *HALF_KEY).collect()
+
+
+def _halves(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
+    """Of equal rows one, with how often it landed."""
+    texts = ["uniq_key", "producer_group", "real_topic", "real_queue_id", "born_host", "check_immunity"]
+    rows = warehouse.read("half_messages").where(_among(keys))
+    same = [*HALF_KEY, "commit_log_offset", *texts, "born_timestamp", "store_timestamp"]
+    folded = rows.groupBy(same).agg(
+        F.count("*").alias("times"),
+        F.unix_millis(F.min("landed_at")).alias("landed_at"),
+        F.any_value(F.length("body")).alias("bytes"),
+        F.any_value("landed_check_times").alias("landed_check_times"),
+    )
+    return _with_millis(folded, "born_timestamp", "store_timestamp").orderBy(*HALF_KEY, "landed_at").collect()
+
+
+def _with_millis(rows: DataFrame, *columns: str) -> DataFrame:
+    return rows.withColumns({name: F.unix_millis(name) for name in columns})
+
+
+def _ops(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
+    """Under the half keys that they name."""
+    rows = warehouse.read("op_messages").where(_among(keys, "half_offset"))
+    same = [*QUEUE, "half_offset", "queue_offset", "item", "source", "tag", "outcome", "from_check"]
+    equal = rows.groupBy(*same, "producer_group", "born_timestamp", "store_timestamp")
+    folded = equal.agg(F.count("*").alias("times"), F.unix_millis(F.min("landed_at")).alias("landed_at"))
+    found = _with_millis(folded, "born_timestamp", "store_timestamp").withColumn("op_offset", F.col("queue_offset"))
+    return found.withColumn("queue_offset", F.col("half_offset")).orderBy("op_offset", "item").collect()
+
+
+def _requests(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
+    rows = warehouse.read("check_requests").where(_among(keys, "tran_state_table_offset", "half_queue_id"))
+    key = [F.col("half_queue_id").alias("queue_id"), F.col("tran_state_table_offset").alias("queue_offset")]
+    return rows.select("broker_name", *key, "request_id", "run_id", "check_times", "producer_group").collect()
+
+
+def _resumes(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
+    rows = warehouse.read("resumes").where(_among(keys))
+    return rows.select(*HALF_KEY, "owner", millis("resumed_at")).orderBy("resumed_at").collect()
+
+
+def _rejects(warehouse: Warehouse, keys: Collection[Key], ops: Rows) -> Rows:
+    """Of halves and resumes under their keys, of ops under the ops' own offsets."""
+    of_half = F.col("kind").isin("HALF", "RESUME") & _among(keys)
+    places = {Key(row["broker_name"], row["queue_id"], row["op_offset"]) for row in ops}
+    wanted = of_half | ((F.col("kind") == "OP") & _among(places)) if places else of_half
+    rows = warehouse.read("rejected").where(wanted)
+    return rows.select("kind", "reason", *HALF_KEY, "detail", "run_id", millis("rejected_at")).collect()
+
+
+def _rejects_about(row: Row, life: Life) -> bool:
+    if row["kind"] != "OP":
+        return _key(row) in life.keys
+    return any(_is_op(row, op) for op in life.ops)
+
+
+def _is_op(row: Row, op: Row) -> bool:
+    """A reject tells the item of an op that names many."""
+    if (row["broker_name"], row["queue_id"], row["queue_offset"]) != (*(op[c] for c in QUEUE), op["op_offset"]):
+        return False
+    named = f"item {op['item']} names half offset {op['queue_offset']},"
+    return (row["detail"] or "").startswith((named, f"item {op['item']}, "))
+
+
+def _finals(warehouse: Warehouse, life: Life) -> Rows:
+    """A broker's own copies in the real topic, by the places of the half messages in its log."""
+    places = sorted({row["commit_log_offset"] for row in life.halves if row["commit_log_offset"] is not None})
+    if not places:
+        return []
+    mine = (F.col("broker_name") == life.keys[0].broker_name) & F.col("prepared_transaction_offset").isin(places)
+    rows = warehouse.read("final_messages").where(mine)
+    place = ["topic", "queue_id", "queue_offset", "prepared_transaction_offset"]
+    return (
+        rows.select(*place, millis("store_timestamp"), millis("landed_at"))
+        .distinct()
+        .orderBy("store_timestamp")
+        .collect()
+    )
+
+
+def _broker_discards(warehouse: Warehouse, life: Life) -> Rows:
+    """A broker's discard records, by what the copies of a message agree in."""
+    half = life.half
+    if half is None or half["uniq_key"] is None or half["born_timestamp"] is None:
+        return []
+    mine = (F.col("broker_name") == half["broker_name"]) & (F.col("uniq_key") == half["uniq_key"])
+    mine &= F.col("born_timestamp") == F.timestamp_millis(F.lit(half["born_timestamp"]))
+    rows = warehouse.read("broker_discards").where(mine)
+    columns: list[str | Column] = ["check_times", millis("store_timestamp"), millis("landed_at")]
+    return rows.select(*columns).distinct().orderBy("store_timestamp").collect()
+
+
+def about(life: Life) -> Mapping[str, str]:
+    """Who and where it is, as far as that is known."""
+    row = life.half or life.last
+    known = {} if row is None else row.asDict()
+    found = {
+        "UNIQ_KEY": known.get("uniq_key"),
+        "group": known.get("producer_group"),
+        "topic": known.get("real_topic"),
+        "born": None if known.get("born_timestamp") is None else f"{exact(known['born_timestamp'])} UTC",
+        "from": known.get("born_host"),
+        "bytes": None if known.get("bytes") is None else f"{known['bytes']:,}",
+        "copies": ", ".join(str(key.queue_offset) for key in life.keys) if len(life.keys) > 1 else None,
+    }
+    return {name: value for name, value in found.items() if value is not None}

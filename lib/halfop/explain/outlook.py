@@ -1,0 +1,180 @@
+"""Where a message is now: what comes next and when at the earliest, or where it has gone and what can be done."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pyspark.sql import Row
+
+from halfop.columns.keys import HALF_KEY, Key
+from halfop.explain.life import Life
+from halfop.planning.clocks import clocks
+from halfop.planning.run import Run
+from halfop.rules.words import RuleColumns, own_immunity
+from halfop.runs.record import found_run, last_run
+from halfop.settings.model import Settings
+from halfop.warehouse.sql import literal
+from halfop.warehouse.tables import Warehouse
+from halfop.wording import commands as c
+from halfop.wording import meanings as m
+from halfop.wording.units import instant, moment, plural
+
+
+class Outlook(NamedTuple):
+    """`state` in a word, and lines that say it in full."""
+
+    state: str
+    lines: list[str]
+
+
+def outlook(warehouse: Warehouse, settings: Settings, life: Life) -> Outlook:
+    last = life.last
+    if last is None:
+        return _undecided(life)
+    if last["decision"] in ("CHECK", "WAIT"):
+        return _open(warehouse, life, last)
+    if last["decision"] == "COMMIT":
+        return _committed(warehouse, settings, last)
+    return _ended(settings, life, last)
+
+
+def _undecided(life: Life) -> Outlook:
+    if life.halves:
+        return Outlook("LANDED", ["landed, and no run has looked at it yet: the next reconcile decides"])
+    if life.rejects:
+        return Outlook("REJECTED", ["its half message has not landed, and what names it was rejected"])
+    return Outlook("UNKNOWN", ["its half message has not landed; ops that name it are decided with it"])
+
+
+# ---- open ----
+
+
+class Limits(NamedTuple):
+    """What the rules say of one message, in milliseconds; `immunity` is null where it has none of its own."""
+
+    timeout: int
+    immunity: int | None
+    check_max: int
+    interval: int
+    reserved: int
+
+
+def _open(warehouse: Warehouse, life: Life, last: Row) -> Outlook:
+    found = last_run(warehouse)
+    if found is None or life.half is None:
+        return Outlook("OPEN", ["open"])
+    run, _ = found
+    since = min(row["run_from"] for row in life.decisions if _stands_open(row, last))
+    lines = [f"open since run {since}, asked {plural(last['check_times'] or 0, 'time')} so far"]
+    if run.settings.rules.ask:
+        lines += _next(life.half, last, _limits(warehouse, run, life.half), run)
+    else:
+        lines.append("rules.ask is false: halfop only watches; an op, a final message or the broker's discard ends it")
+    return Outlook("OPEN", [*lines, *_clock(warehouse, life.keys[-1], run)])
+
+
+def _stands_open(row: Row, last: Row) -> bool:
+    """Open ever since: what was resumed or corrected was not before."""
+    return row["decision"] in ("CHECK", "WAIT") and row["resumed_at"] == last["resumed_at"]
+
+
+def _limits(warehouse: Warehouse, run: Run, half: Row) -> Limits:
+    """By the rules' own Columns, so that there is one place where overrides and immunities are read."""
+    names = ["producer_group", "real_topic", "check_immunity"]
+    row = warehouse.frame([[half[name] or None for name in names]], ", ".join(f"{name} STRING" for name in names))
+    rules = RuleColumns(run.settings.rules, run.now)
+    columns = {"timeout": rules.timeout, "immunity": own_immunity(rules.timeout), "check_max": rules.check_max}
+    found = row.select(*[column.alias(name) for name, column in columns.items()]).collect()[0]
+    immunity = None if found["immunity"] is None else found["immunity"] // 1000
+    times = (rules.check_interval // 1000, rules.file_reserved_time // 1000)
+    return Limits(found["timeout"] // 1000, immunity, found["check_max"], *times)
+
+
+def _next(half: Row, last: Row, limits: Limits, run: Run) -> list[str]:
+    """Lines 5 to 11 of the rules, read forward."""
+    born, stored = half["born_timestamp"] or 0, half["store_timestamp"] or 0
+    checked, times, now = last["last_checked_at"], last["check_times"] or 0, last["until"]
+    answered = None if checked is None else checked + limits.interval
+    expires = max((last["resumed_at"] or born) + limits.reserved, answered or 0)
+    said = f"by the settings of run {run.run_id}, unless an op comes first"
+    if times >= limits.check_max:
+        return [f"next: given up (line 5), {_from(answered, now)}; {said}"]
+    asked = max(stored, _immune_until(born, now, limits), answered or 0)
+    if expires < asked:
+        return [f"next: given up (line 6), {_from(expires, now)}; {said}"]
+    return [
+        f"next: its producer is asked, check {times + 1} of {limits.check_max} (line 11), {_from(asked, now)}; {said}",
+        f"given up at the earliest {_from(expires, now)} (line 6), or {_last_check(limits)} (line 5)",
+    ]
+
+
+def _last_check(limits: Limits) -> str:
+    return f"{limits.interval // 1000} s after check {limits.check_max}"
+
+
+def _immune_until(born: int, now: int, limits: Limits) -> int:
+    """Lines 8 and 9. Born in the future and without an immunity of its own it is asked at once."""
+    if limits.immunity is not None:
+        return born + limits.immunity
+    return born + limits.timeout if now >= born else 0
+
+
+def _from(millis: int | None, now: int) -> str:
+    return "in the next run" if millis is None or millis <= now else f"not before {moment(millis)} UTC"
+
+
+def _clock(warehouse: Warehouse, key: Key, run: Run) -> list[str]:
+    """A queue whose op log has not landed has a clock of its own."""
+    mine = [each for each in clocks(warehouse.rows("landing_progress")) if each[:2] == key[:2]]
+    if not mine or (mine[0].known_until is not None and mine[0].known_until >= run.now):
+        return []
+    return [f"its queue's clock stands at {instant(mine[0].known_until)} UTC: so far its op log has landed"]
+
+
+# ---- ended ----
+
+
+def _committed(warehouse: Warehouse, settings: Settings, last: Row) -> Outlook:
+    index = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")}
+    run_id = last["run_upto"]
+    run, closed = found_run(warehouse, run_id) or (None, False)
+    per_topic = run is None or run.settings.topics.layout == "per_topic"
+    table = f"topics/{index.get(last['real_topic'], '?')}" if per_topic else "real_topics"
+    offset = last["queue_offset"] if last["copy_offset"] is None else last["copy_offset"]
+    key = f"broker_name = {literal(last['broker_name'])} AND half_queue_id = {last['queue_id']}"
+    where = f"WHERE {key} AND half_queue_offset = {offset} AND run_id = {run_id}"
+    told = f"committed: in {warehouse.path(table)}{_whether_written(warehouse, run_id, table, closed)}"
+    return Outlook("COMMITTED", [told, " ".join(c.select(settings.warehouse_root, table, where))])
+
+
+def _whether_written(warehouse: Warehouse, run_id: int, table: str, closed: bool) -> str:
+    found = last_run(warehouse)
+    if found and any((debt.run_id, debt.sink) == (run_id, table) for debt in found[0].owed):
+        return ", as soon as that is paid: the table was parked when the run closed (--park-sink)"
+    return "" if closed else f", as soon as run {run_id} has closed: start reconcile"
+
+
+def _ended(settings: Settings, life: Life, last: Row) -> Outlook:
+    key = str(Key(*(last[name] for name in reversed(HALF_KEY))))
+    if last["decision"] == "DISCARD" and _resume_waits(life):
+        return Outlook("RESUMED", ["given up, and resumed since: the next reconcile opens it again"])
+    if last["decision"] == "DISCARD":
+        told = "given up: whole in trans_check_max_time; to have it asked about anew:"
+        return Outlook("DISCARDED", [told, c.on_message("resume", key, settings, "--key")])
+    if last["decision"] == "ROLLBACK":
+        return Outlook("ROLLED_BACK", ["rolled back: nothing was delivered"])
+    if last["decision"] == "REJECT":
+        fix = "a corrected row that lands under the same key replaces it"
+        return Outlook(
+            "REJECTED", [f"rejected: {m.WHY.get(last['reason'], m.meaning('REJECT', last['reason']))}; {fix}"]
+        )
+    if last["decision"] == "SUPERSEDED":
+        return Outlook("SUPERSEDED", [f"the copy at offset {last['superseded_by']} stands for it"])
+    return Outlook("EARLY_OP", ["an op waits for this half message, which has not landed"])
+
+
+def _resume_waits(life: Life) -> bool:
+    """Each resume is taken by a decision or rejected, once a run has seen it."""
+    taken = {row["resumed_at"] for row in life.decisions} - {None}
+    refused = [row for row in life.rejects if row["kind"] == "RESUME"]
+    return len(life.resumes) > len(taken) + len(refused)

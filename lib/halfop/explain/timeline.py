@@ -1,0 +1,148 @@
+"""The life of a transaction as lines of text, in the order in which it happened at the broker and in the runs."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import NamedTuple
+
+from pyspark.sql import Row
+
+from halfop.explain.life import Life, about
+from halfop.wording import meanings as m
+from halfop.wording.units import duration, exact, moment, plural
+
+_ORDER = ("stored", "op", "final", "discard", "superseded", "decision", "reject", "resume")
+
+
+class Event(NamedTuple):
+    """`rank` orders what happened at one instant."""
+
+    at: int
+    rank: int
+    text: str
+
+
+def timeline(life: Life) -> list[str]:
+    """A heading, who it is, and a line an event with the time since it was born."""
+    born = life.half["born_timestamp"] if life.half else None
+    events = sorted(_events(life))
+    facts = [f"  {name:<9} {value}" for name, value in about(life).items()]
+    since = ["" if born is None else _signed(event.at - born) for event in events]
+    width = max(map(len, since), default=0)
+    lines = [f"  {exact(event.at)}  {gap:>{width}}  {event.text}" for gap, event in zip(since, events, strict=True)]
+    return [f"Half message {life.keys[-1]}", *facts, "", *lines]
+
+
+def _signed(millis: int) -> str:
+    return f"+{duration(millis)}" if millis >= 0 else duration(millis)
+
+
+def _events(life: Life) -> list[Event]:
+    made = [_stored(row, life) for row in life.halves]
+    made += [_op(row) for row in life.ops]
+    made += [_event(row["store_timestamp"], row["landed_at"], "final", _final(row)) for row in life.finals]
+    made += [_event(row["store_timestamp"], row["landed_at"], "discard", _gone(row)) for row in life.discards]
+    made += [_event(row["at"], 0, "decision", _decision(row, life)) for row in life.decisions if not _superseded(row)]
+    made += _superseding(life)
+    made += [_event(row["rejected_at"], 0, "reject", _reject(row)) for row in life.rejects]
+    made += [_event(row["resumed_at"], 0, "resume", f"resumed by {row['owner'] or 'unknown'}") for row in life.resumes]
+    return made
+
+
+def _event(at: int | None, otherwise: int | None, kind: str, text: str) -> Event:
+    return Event((otherwise or 0) if at is None else at, _ORDER.index(kind), text)
+
+
+def _landed(row: Row) -> str:
+    often = f", {plural(row['times'], 'time')}" if row["times"] > 1 else ""
+    return f"landed {moment(row['landed_at'])}{often}"
+
+
+def _stored(row: Row, life: Life) -> Event:
+    """Of copies it is told which are the broker's own."""
+    first = min(each["queue_offset"] for each in life.halves)
+    times = f", check times {row['landed_check_times']}" if row["landed_check_times"] else ""
+    what = "stored" if row["queue_offset"] == first else "put back by the broker"
+    text = f"{what} at offset {row['queue_offset']} (log {row['commit_log_offset']}{times}); {_landed(row)}"
+    return _event(row["store_timestamp"], row["landed_at"], "stored", text)
+
+
+def _op(row: Row) -> Event:
+    answer = {True: ", the answer to a check", False: ", by the producer itself", None: ""}[row["from_check"]]
+    outcome = row["outcome"] or "no outcome"
+    text = f"op message {row['op_offset']}, item {row['item']}: {outcome}{answer}; {_landed(row)} from {row['source']}"
+    at = row["born_timestamp"] if row["store_timestamp"] is None else row["store_timestamp"]
+    return _event(at, row["landed_at"], "op", text)
+
+
+def _final(row: Row) -> str:
+    place = f"{row['topic']}/{row['queue_id']}/{row['queue_offset']}"
+    return f"the broker delivered it: final message {place}; landed {moment(row['landed_at'])}"
+
+
+def _gone(row: Row) -> str:
+    return f"the broker gave it up (check times {row['check_times']}); landed {moment(row['landed_at'])}"
+
+
+def _reject(row: Row) -> str:
+    meaning = m.REJECTS.get(row["reason"], "")
+    where = "at landing" if row["run_id"] is None else f"run {row['run_id']}"
+    return f"{where}: {row['kind']} rejected {row['reason']}: {meaning} ({row['detail'] or ''})"
+
+
+# ---- decisions ----
+
+
+def _decision(row: Row, life: Life) -> str:
+    return f"{_runs(row)}: {_what(row)}{_of_copy(row, life)}{_why(row)}{_details(row, life)}"
+
+
+def _superseded(row: Row) -> bool:
+    return bool(row["decision"] == "SUPERSEDED")
+
+
+def _superseding(life: Life) -> list[Event]:
+    """A line for all copies that another one came to stand for in one run."""
+
+    def which(row: Row) -> tuple[int, int, str]:
+        return row["at"], row["superseded_by"], f"{_runs(row)}: {_what(row)}{_why(row)}"
+
+    rows = sorted(filter(_superseded, life.decisions), key=lambda row: (which(row), row["queue_offset"]))
+    return [
+        _event(at, 0, "superseded", f"{said}: offset {by} for {', '.join(str(row['queue_offset']) for row in each)}")
+        for (at, by, said), each in groupby(rows, which)
+    ]
+
+
+def _what(row: Row) -> str:
+    return f"{row['decision']} {row['reason'] or ''}".strip()
+
+
+def _runs(row: Row) -> str:
+    if row["times"] == 1:
+        return f"run {row['run_from']}"
+    return f"runs {row['run_from']} to {row['run_upto']} (x{row['times']}, until {moment(row['until'])})"
+
+
+def _of_copy(row: Row, life: Life) -> str:
+    return f" (offset {row['queue_offset']})" if len(life.keys) > 1 else ""
+
+
+def _why(row: Row) -> str:
+    """The line of the rules that held, in their words."""
+    line = m.line(row["decision"], row["reason"], row["check_immunity"] is not None)
+    if line is None:
+        meaning = m.meaning(row["decision"], row["reason"])
+        return f" - {meaning}" if meaning else ""
+    why = m.WHY.get(row["reason"] or "")
+    return f" - line {line.number}: {line.holds}" + (f"; {why}" if why else "")
+
+
+def _details(row: Row, life: Life) -> str:
+    if row["decision"] == "CHECK":
+        asked = [each for each in life.requests if each["run_id"] == row["run_from"]]
+        request = f", request {asked[0]['request_id'][:16]} to {asked[0]['producer_group']}" if asked else ""
+        return f"; check {row['check_times']}{request or ', its request is not written yet'}"
+    if row["op_queue_offset"] is not None:
+        return f"; by op message {row['op_queue_offset']}"
+    return ""

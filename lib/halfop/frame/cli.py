@@ -1,0 +1,294 @@
+"""The frame of every job: options in, one call, the summary as stdout's last line, one exit status."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import logging
+import os
+import re
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+from halfop.frame import metrics, terminal
+from halfop.frame.errors import HalfopError, UsageError
+from halfop.frame.log import configure, escaped, logged_with
+from halfop.frame.summary import Summary, json_line
+from halfop.settings.keys import KEYS
+from halfop.settings.load import check_override, load_settings
+from halfop.settings.model import Settings, parse_duration
+
+
+@dataclass(frozen=True)
+class Context:
+    """What a job gets besides its own options."""
+
+    settings: Settings
+    log: logging.Logger
+
+
+def _no_arguments(parser: argparse.ArgumentParser) -> None:
+    pass
+
+
+def _not_measured(args: argparse.Namespace) -> str | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A command: `run` does the work, `add_arguments` names options and subcommands, `examples` are argument lines.
+
+    `pages` of docs/ tell more. `measured` is the name that a call's metrics go by; None: it has none.
+    """
+
+    name: str
+    description: str
+    run: Callable[[Context, argparse.Namespace], Summary]
+    add_arguments: Callable[[argparse.ArgumentParser], None] = _no_arguments
+    examples: Sequence[str] = ()
+    pages: Sequence[str] = ()
+    measured: Callable[[argparse.Namespace], str | None] = _not_measured
+
+
+# ---- types of arguments ----
+
+
+def duration(text: str) -> timedelta:
+    """`6s`."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}, given {text!r}") from error
+
+
+def positive_int(text: str) -> int:
+    """`1` and up."""
+    if not re.fullmatch(r"0*[1-9][0-9]{0,17}", text):
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, given {text!r}")
+    return int(text)
+
+
+_ISO = re.compile(
+    r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d:\d\d)(:\d\d(?:[.,]\d{1,6})?)?)?(?:([Zz])|([+-]\d\d):?(\d\d))?", re.ASCII
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def instant(text: str) -> datetime:
+    """`2025-06-15T15:06:40Z`, another zone or none (UTC), or epoch milliseconds."""
+    try:
+        if re.fullmatch(r"[0-9]{1,15}", text):
+            return _EPOCH + timedelta(milliseconds=int(text))
+        return _iso(text).astimezone(timezone.utc)
+    except (ValueError, OverflowError) as error:
+        expected = "ISO-8601 as 2025-06-15T15:06:40Z (without a zone: UTC), or epoch milliseconds"
+        raise argparse.ArgumentTypeError(f"expected an instant: {expected}; given {text!r}") from error
+
+
+def _iso(text: str) -> datetime:
+    match = _ISO.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    date, minutes, seconds, _, hours_off, minutes_off = match.groups()
+    whole, _, fraction = (seconds or ":00").replace(",", ".").partition(".")
+    zone = f"{hours_off}:{minutes_off}" if hours_off else "+00:00"
+    return datetime.fromisoformat(f"{date}T{minutes or '00:00'}{whole}.{fraction:0<6}{zone}")
+
+
+# ---- options ----
+
+
+class _Parser(argparse.ArgumentParser):
+    """No abbreviations, and a wrong command line is a UsageError; subcommands' parsers are of this class too."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter, **options})
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}\n{self.prog} --help tells what it takes")
+
+    def options(self) -> set[str]:
+        return {o for parser in _with_subcommands(self) for action in parser._actions for o in action.option_strings}
+
+
+def _with_subcommands(parser: _Parser) -> list[_Parser]:
+    nested = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    return [parser, *(p for action in nested for sub in action.choices.values() for p in _with_subcommands(sub))]
+
+
+def _setting_text(key: str, text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("needs a value")
+    try:
+        check_override(key, text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    return text
+
+
+def setting_option(parser: argparse._ActionsContainer, option: str, key: str, metavar: str) -> None:
+    """An option that stands for `--set key=…`: it arrives in the job's settings, its help is the setting's doc."""
+    doc = f"{KEYS[tuple(key.split('.'))].description} Setting {key}."
+    parser.add_argument(
+        option,
+        dest=f"set {key}",
+        metavar=metavar,
+        type=partial(_setting_text, key),
+        default=argparse.SUPPRESS,
+        help=doc.replace("%", "%%"),
+    )
+
+
+_STATUSES = """\
+exit status, and stdout's last line, one JSON object:
+  0    done
+  1    something failed: "error" or "failed_…" says what; mend it and start again, which is always safe
+  2    wrong usage or settings; no new work was begun
+  3    input refused, and where
+  4    another process holds the lock; --wait 10m waits for it
+  5    done, and --fail-on or --verify has found something
+  52   out of memory; start again with more --driver-memory before the job's name
+  130  interrupted"""
+
+
+def _add_common(parser: _Parser, depth: int) -> None:
+    # No defaults here: a subcommand's would overwrite what was given before its name.
+    common = parser.add_argument_group("common options")
+    add = partial(common.add_argument, default=argparse.SUPPRESS)
+    add("--config", type=Path, metavar="FILE", help="settings in YAML; default conf/halfop.yaml")
+    if "--set" not in parser.options():  # a job may have a meaning of its own for it
+        add(
+            "--set",
+            dest=f"set {depth}",
+            action="append",
+            metavar="KEY=VALUE",
+            help="one setting, as rules.transaction_timeout=6s; repeatable",
+        )
+    setting_option(common, "--warehouse", "warehouse", "URI")
+    setting_option(common, "--wait", "lock.wait", "DURATION")
+    add("-v", "--verbose", action="store_true", help="log more, and show a traceback where something fails")
+    add("--log", choices=("text", "json"), help="form of the log on stderr; default text")
+
+
+def _parser(job: Job) -> _Parser:
+    parser = _Parser(prog=f"./spark-submit.sh {job.name}", description=job.description)
+    job.add_arguments(parser)
+    for depth, each in enumerate(_with_subcommands(parser)):
+        _add_common(each, depth)
+        each.epilog = _epilog(job, each.prog)
+    return parser
+
+
+def _epilog(job: Job, prog: str) -> str:
+    lines = [f"./spark-submit.sh {job.name} {line}".rstrip() for line in job.examples]
+    shown = [f"  {line}" for line in lines if line.startswith(prog)]
+    pages = ["", "more: " + ", ".join(f"docs/{page}" for page in job.pages)] if job.pages else []
+    return "\n".join([*(["examples:", *shown, ""] if shown else []), _STATUSES, *pages])
+
+
+def _parse(parser: _Parser, argv: Sequence[str] | None) -> argparse.Namespace:
+    args, unknown = parser.parse_known_args(argv, argparse.Namespace(config=None, verbose=False, log="text"))
+    if unknown:
+        name = unknown[0].partition("=")[0]
+        close = difflib.get_close_matches(name, sorted(parser.options()), n=1)
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}" + (f"; did you mean {close[0]}?" if close else ""))
+    return args
+
+
+def _overrides(args: argparse.Namespace) -> list[str]:
+    """All --set in their order by depth of command, then the options that stand for a setting."""
+    named = {dest.removeprefix("set "): value for dest, value in vars(args).items() if dest.startswith("set ")}
+    listed = [each for depth in sorted(filter(str.isdigit, named), key=int) for each in named[depth]]
+    return listed + [f"{key}={value}" for key, value in named.items() if not key.isdigit()]
+
+
+# ---- the frame ----
+
+
+@dataclass
+class _Failure:
+    status: int
+    message: str
+
+
+def _failure(error: BaseException, verbose: bool) -> _Failure:
+    if isinstance(error, HalfopError):
+        return _Failure(error.exit_status, str(error))
+    if isinstance(error, KeyboardInterrupt):
+        return _Failure(130, "interrupted")
+    hint = "" if verbose else "\nrun again with -v for the traceback"
+    return _Failure(1, f"{type(error).__name__}: {_first_lines(str(error))}{hint}")
+
+
+def _first_lines(message: str) -> str:
+    """A JVM's error carries its stack trace in its text: up to that."""
+    return re.split(r"\n\s*at |\n+JVM stacktrace:", message)[0].strip()
+
+
+def _report(job: Job, failure: _Failure, args: argparse.Namespace) -> None:
+    if args.log == "json":
+        logging.getLogger(f"halfop.{job.name}").error(failure.message, exc_info=args.verbose)
+        return
+    if args.verbose:
+        traceback.print_exc()
+    lines = [escaped(line) for line in failure.message.splitlines()] or [""]
+    print(f"halfop {job.name}: " + "\n  ".join(lines), file=sys.stderr)
+
+
+def _print_last(line: str) -> None:
+    sys.stderr.flush()
+    try:
+        print(line, flush=True)
+    except BrokenPipeError:  # the reader has gone; the interpreter's own flush at exit must not fail on it again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@dataclass
+class _Ended:
+    """How a call has ended."""
+
+    status: int
+    line: str
+    summary: Summary | None = None
+
+
+def main(job: Job, argv: Sequence[str] | None = None) -> int:
+    """Runs the job, prints its summary or error as stdout's last line, and returns the exit status."""
+    args, settings, began = argparse.Namespace(verbose=False, log="text"), None, time.perf_counter()
+    with logged_with(job=job.name):
+        try:
+            args = _parse(_parser(job), argv)
+            configure(args.verbose, args.log == "json")
+            settings = load_settings(args.config, _overrides(args))
+            ended = _run(job, settings, args)
+        except (Exception, KeyboardInterrupt) as error:
+            failure = _failure(error, args.verbose)
+            _report(job, failure, args)
+            told = {"job": job.name, "error": failure.message, "status": failure.status}
+            ended = _Ended(failure.status, json_line(told))
+        _print_last(ended.line)
+        if settings is not None and (command := job.measured(args)) is not None:
+            seconds = time.perf_counter() - began
+            metrics.report(settings.metrics, metrics.Call(command, seconds, ended.status, ended.summary))
+    return ended.status
+
+
+def _run(job: Job, settings: Settings, args: argparse.Namespace) -> _Ended:
+    line = terminal.showing(job.name, sys.stderr) if args.log == "text" else nullcontext()
+    with line:
+        summary = job.run(Context(settings, logging.getLogger(f"halfop.{job.name}")), args)
+    return _Ended(summary.status, summary.to_json(), summary)
+
+
+def run_job(job: Job, argv: Sequence[str] | None = None) -> NoReturn:
+    """Runs the job and ends the process with its exit status."""
+    sys.exit(main(job, argv))

@@ -1,0 +1,78 @@
+"""Logging to stderr: text for people or JSON lines for machines."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timezone
+
+from halfop.frame import terminal
+from halfop.frame.summary import json_line
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_fields: dict[str, object] = {}
+
+
+@contextmanager
+def logged_with(**fields: object) -> Iterator[None]:
+    """Every record of the block, whatever thread logs it, carries these fields too, where it has none of that name.
+
+    They stay where the block fails: the error that ends a job is logged outside, and needs them most.
+    """
+    before = dict(_fields)
+    _fields.update(fields)
+    yield
+    _fields.clear()
+    _fields.update(before)
+
+
+def _add_fields(record: logging.LogRecord) -> bool:
+    vars(record).update({name: value for name, value in _fields.items() if name not in vars(record)})
+    return True
+
+
+def escaped(text: str) -> str:
+    """Newlines, control and other invisible characters as escapes: a message can't forge a line or drive a terminal."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _extra(record: logging.LogRecord) -> dict[str, object]:
+    return {name: value for name, value in vars(record).items() if name not in _STANDARD}
+
+
+class TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        level = f"{record.levelname} " if record.levelno >= logging.WARNING else ""
+        lines = [f"{self.formatTime(record, '%H:%M:%S')} {record.name}  {level}{escaped(record.getMessage())}"]
+        if record.exc_info:
+            lines += [escaped(line) for line in self.formatException(record.exc_info).splitlines()]
+        return "\n".join(lines)
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, timezone.utc)
+        fields = {"ts": at, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
+        trace = {"traceback": self.formatException(record.exc_info)} if record.exc_info else {}
+        return json_line(fields | trace | {name: value for name, value in _extra(record).items() if name not in fields})
+
+
+class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
+    """A type of its own, by which a second configure finds the first's."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with terminal.aside():
+            super().emit(record)
+
+
+def configure(verbose: bool, json_lines: bool) -> None:
+    """Log halfop from INFO (verbose: DEBUG) and everything else from WARNING, Python's own warnings too."""
+    handler = _Handler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if json_lines else TextFormatter())
+    handler.addFilter(_add_fields)
+    root = logging.getLogger()
+    root.handlers = [h for h in root.handlers if not isinstance(h, _Handler)] + [handler]
+    logging.getLogger("halfop").setLevel(logging.DEBUG if verbose else logging.INFO)
+    logging.captureWarnings(True)

@@ -1,0 +1,182 @@
+"""The frame of an HTML page that needs nothing beside itself: sections, tables, tiles, notices, commands.
+
+What goes in as plain text is escaped by `markup`; only what these functions and `plots` return is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import NamedTuple
+
+from halfop.frame.errors import UsageError
+from halfop.html.markup import Markup, element, join
+from halfop.wording.units import count
+
+# No script, no frame, no network, whatever slipped in.
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+
+
+Cells = list[str | int]
+
+
+class Section(NamedTuple):
+    """`anchor` is the target of links to it; `lead` says in a sentence how to read it."""
+
+    anchor: str
+    title: str
+    lead: str
+    content: Sequence[str]
+
+
+class Tile(NamedTuple):
+    """A figure at a glance; `tone` is empty, `good`, `warn` or `bad`."""
+
+    label: str
+    value: str
+    note: str = ""
+    tone: str = ""
+
+
+def page(title: str, about: Sequence[tuple[str, str]], glance: Sequence[str], sections: Sequence[Section]) -> str:
+    """A whole page: what it is about (name, value), what is seen at once, and the sections with links to them."""
+    facts = [element("div", {}, element("dt", {}, name), element("dd", {}, value)) for name, value in about]
+    links = [element("a", {"href": f"#{each.anchor}"}, each.title) for each in sections]
+    body = [
+        element("header", {}, element("h1", {}, title), element("dl", {"class": "about"}, *facts)),
+        *glance,
+        element("nav", {"aria-label": "Sections"}, *links),
+        element("main", {}, *[_section(each) for each in sections]),
+    ]
+    return f"<!DOCTYPE html>\n{element('html', {'lang': 'en'}, _head(title), element('body', {}, *body))}\n"
+
+
+def _head(title: str) -> Markup:
+    return element(
+        "head",
+        {},
+        element("meta", {"charset": "utf-8"}),
+        element("meta", {"http-equiv": "Content-Security-Policy", "content": _POLICY}),
+        element("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
+        element("meta", {"name": "referrer", "content": "no-referrer"}),
+        element("title", {}, title),
+        element("style", {}, Markup(resources.files("halfop.html").joinpath("page.css").read_text(encoding="utf-8"))),
+    )
+
+
+def _section(each: Section) -> Markup:
+    heading = element("h2", {}, each.title)
+    return element("section", {"id": each.anchor}, heading, element("p", {"class": "lead"}, each.lead), *each.content)
+
+
+def tiles(each: Sequence[Tile]) -> Markup:
+    return element("div", {"class": "tiles"}, *[_tile(tile) for tile in each])
+
+
+def _tile(tile: Tile) -> Markup:
+    figure = element("div", {"class": "figure"}, tile.value)
+    note = [element("div", {"class": "note"}, tile.note)] if tile.note else []
+    return element("div", {"class": f"tile {tile.tone}".strip()}, element("div", {}, tile.label), figure, *note)
+
+
+def notice(tone: str, *content: str) -> Markup:
+    """A sentence that asks for attention; `tone` as of a tile."""
+    return element("p", {"class": f"notice {tone}"}, *content)
+
+
+def part(title: str, *content: str) -> Markup:
+    """A piece of a section with a heading of its own; pieces stand side by side where there is room."""
+    return element("div", {"class": "part"}, element("h3", {}, title), *content)
+
+
+def anchored(anchor: str, title: str, *content: str) -> Markup:
+    """A part that links may point to."""
+    return element("div", {"class": "part", "id": anchor}, element("h3", {}, title), *content)
+
+
+def parts(*each: str) -> Markup:
+    return element("div", {"class": "parts"}, *each)
+
+
+def paragraph(*content: str) -> Markup:
+    return element("p", {}, *content)
+
+
+def nothing(said: str) -> Markup:
+    """In the place of a plot or table without data."""
+    return element("p", {"class": "nothing"}, said)
+
+
+def link(anchor: str, said: str) -> Markup:
+    return element("a", {"href": f"#{anchor}"}, said)
+
+
+def code(said: str) -> Markup:
+    return element("code", {}, said)
+
+
+def whole(said: str) -> Markup:
+    """Not broken over lines, as an instant."""
+    return element("span", {"class": "whole"}, said)
+
+
+def command(*lines: str) -> Markup:
+    """Lines to copy; a tap selects all of them. Where one wraps, it does so between its words: `--key` stays whole."""
+    shown = [" ".join(element("span", {}, word) for word in line.split(" ")) for line in lines]
+    return element("pre", {"class": "command"}, Markup("\n".join(shown)))
+
+
+def table(header: Sequence[str], rows: Sequence[Cells], anchors: Sequence[str] = ()) -> Markup:
+    """A table that turns into one block a row where there is little room.
+
+    Numbers stand to the right. `anchors` are the targets of links to the rows.
+    """
+    right = [bool(rows) and all(isinstance(row[n], int) for row in rows) for n in range(len(header))]
+    heads = [element("th", _aligned(number), name) for name, number in zip(header, right, strict=True)]
+    drawn = [
+        element("tr", {"id": anchors[n]} if anchors else {}, *_cells(header, row, right)) for n, row in enumerate(rows)
+    ]
+    head, body = element("thead", {}, element("tr", {}, *heads)), element("tbody", {}, *drawn)
+    return element("div", {"class": "rows"}, element("table", {}, head, body))
+
+
+def _cells(header: Sequence[str], row: Cells, right: Sequence[bool]) -> list[Markup]:
+    return [_cell(name, value, number) for name, value, number in zip(header, row, right, strict=True)]
+
+
+def _cell(name: str, value: str | int, number: bool) -> Markup:
+    kind = _aligned(number) if value != "" else {"class": "empty"}
+    shown = element("span", {}, count(value) if isinstance(value, int) else value)
+    return element("td", {"data-label": name, **kind}, shown)
+
+
+def _aligned(number: bool) -> dict[str, object]:
+    return {"class": "number"} if number else {}
+
+
+def more(shown: int, of: int, noun: str, query: Sequence[str]) -> Markup:
+    """How many rows are not shown, and the SQL that shows all."""
+    said = f"All {count(of)} {noun}." if shown >= of else f"{count(shown)} of {count(of)} {noun}; all of them:"
+    return join([element("p", {"class": "more"}, said), command(*query)]) if shown < of else _all(said, query)
+
+
+def _all(said: str, query: Sequence[str]) -> Markup:
+    summary = element("summary", {}, f"{said} As SQL")
+    return element("details", {"class": "more"}, summary, command(*query))
+
+
+def write(out: Path, html: str) -> None:
+    """Whoever has the old page open, or serves it, never sees half of the new one."""
+    part = out.with_name(f"{out.name}.part")
+    try:
+        part.write_text(html, encoding="utf-8")
+        part.replace(out)
+    except OSError as error:
+        raise UsageError(f"--out {out}: {error.strerror or error}; give a file in a folder that is there") from error
+
+
+def refuse_no_folder(out: Path) -> None:
+    """Before long work for it."""
+    if not out.parent.is_dir():
+        raise UsageError(f"--out {out}: there is no folder {out.parent}")

@@ -1,0 +1,51 @@
+"""Compare half, op and real topics of a landed real broker, and write down what it did wrong."""
+
+from __future__ import annotations
+
+import argparse
+
+from halfop.audit.audit import audit, text
+from halfop.audit.verdicts import MEANINGS
+from halfop.frame.cli import Context, Job
+from halfop.frame.summary import Summary
+from halfop.warehouse.catalog import Catalog
+from halfop.warehouse.session import spark_session
+from halfop.warehouse.tables import Warehouse
+
+_ALL = "findings"
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--fail-on",
+        action="append",
+        default=[],
+        choices=[_ALL, *MEANINGS],
+        metavar="FINDING",
+        help=f"end with status 5 where there are some: {_ALL} for any, or {', '.join(MEANINGS)} (repeatable)",
+    )
+
+
+def _run(context: Context, args: argparse.Namespace) -> Summary:
+    settings = context.settings
+    warehouse = Warehouse(spark_session("audit"), settings.warehouse_root)
+    catalog = Catalog.of(warehouse, settings)
+    summary = catalog.publish(audit(warehouse, settings))
+    print(text(summary), end="")
+    found = summary.extra["findings"]
+    asked = {name for kind in args.fail_on for name in (MEANINGS if kind == _ALL else [kind])}
+    if summary.status == 0 and any(found[name] for name in asked):
+        summary.status = 5
+    return summary
+
+
+JOB = Job(
+    "audit",
+    "Compare half, op and real topics of a broker that has landed (land store, land broker), print what it did wrong,\n"
+    "and write one row a finding to table audit.",
+    _run,
+    _arguments,
+    examples=("", "--fail-on findings", "--fail-on DELIVERED_TWICE --fail-on DELIVERED_AND_DISCARDED"),
+    pages=("audit.md",),
+    measured=lambda args: "audit",
+)

@@ -1,0 +1,54 @@
+"""Land and reconcile a real broker's store on a moving clock, and tell what became of its messages."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from halfop.demo import OVERRIDES, fates, fresh_folder, places, play, refused
+from halfop.frame.cli import Context, Job
+from halfop.frame.errors import UsageError
+from halfop.frame.summary import Summary
+from halfop.landing.data_source import register
+from halfop.report.report import report
+from halfop.settings.load import load_settings
+from halfop.warehouse.lock import local_folder
+from halfop.warehouse.session import FOR_FEW_ROWS, spark_session
+from halfop.warehouse.tables import Warehouse
+
+_HOME = Path(os.environ.get("HALFOP_HOME", Path(__file__).parents[3]))
+
+
+def _run(context: Context, args: argparse.Namespace) -> Summary:
+    root = local_folder(f"{context.settings.warehouse_root}/demo")
+    if root is None:
+        raise UsageError("the demo runs on a local folder; give --warehouse a path")
+    fresh_folder(Path(root))
+    spark = spark_session("demo", **FOR_FEW_ROWS | {"spark.sql.shuffle.partitions": "1"})
+    register(spark)
+    warehouse = Warehouse(spark, root)
+    print("the clock    what happened")
+    summary = play(warehouse, load_settings(None, OVERRIDES, {}), _HOME / "demo")
+    for title, table in [
+        ("What became of the messages", fates(warehouse)),
+        ("What was refused", refused(warehouse)),
+        ("Where it is now", places(warehouse)),
+    ]:
+        if table:
+            print(f"\n{title}\n\n{table}", end="")
+    out = Path("report.html").absolute()
+    told = report(warehouse, context.settings.model_copy(update={"warehouse": root}), out, newest=200)
+    summary.extra["path"] = told.extra["path"]
+    print(f"\nThe tables are Delta, below {root}\nThe report on them is {out}\n", flush=True)
+    return summary
+
+
+JOB = Job(
+    "demo",
+    "Land and reconcile a real broker's store that comes with the checkout, pass by pass, and tell what became of its\n"
+    "messages, at last as report.html in this folder. Its tables are made anew in the folder demo/ of the warehouse.",
+    _run,
+    examples=("", "--warehouse my-warehouse"),
+    pages=("rules.md", "report.md"),
+)

@@ -1,0 +1,163 @@
+"""The command `land`: one subcommand a source."""
+
+from __future__ import annotations
+
+import argparse
+
+from halfop.frame.cli import Context, Job, instant
+from halfop.frame.errors import UsageError
+from halfop.frame.summary import Summary
+from halfop.landing.broker.land import Request as BrokerRequest
+from halfop.landing.broker.land import land_broker
+from halfop.landing.data_source import register
+from halfop.landing.files.land import Request, land_files
+from halfop.landing.store.land import Request as StoreRequest
+from halfop.landing.store.land import land_store
+from halfop.rocketmq.wire.remoting import RemotingSettings
+from halfop.rocketmq.wire.security import Credentials, Tls
+from halfop.settings.model import Settings
+from halfop.warehouse.catalog import Catalog
+from halfop.warehouse.session import spark_session
+from halfop.warehouse.tables import Warehouse
+
+_STORE = """\
+Land what is new in a broker's store directory: half and op messages, with outcomes from the broker's own final
+messages. The broker may be running; a copy of its store does as well. Corrupt places are refused (status 3)."""
+_BROKER = """\
+Land what is new in running brokers, up to now. They are only read; no consumer group is made or moved.
+Credentials come from the environment (ROCKETMQ_ACCESS_KEY, ROCKETMQ_SECRET_KEY), TLS from settings tls.…"""
+_FILES = """\
+Land half and op rows that something else exported: JSON lines or Parquet, columns as in half_messages and
+op_messages. Each file lands once; nothing is written before all of them are checked."""
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    sources = parser.add_subparsers(dest="source", required=True, metavar="SOURCE")
+    _add_store(sources.add_parser("store", help="a broker's store directory", description=_STORE))
+    _add_broker(
+        sources.add_parser("broker", help="running brokers, over RocketMQ's remoting protocol", description=_BROKER)
+    )
+    _add_files(
+        sources.add_parser("files", help="half and op rows from JSON lines or Parquet files", description=_FILES)
+    )
+
+
+def _add_files(files: argparse.ArgumentParser) -> None:
+    files.set_defaults(land=_land_files)
+    for option in ("--half", "--op"):
+        files.add_argument(
+            option,
+            action="extend",
+            nargs="+",
+            default=[],
+            metavar="PATH",
+            help=f"{option[2:]} rows: a file, a directory or a glob; any URI that Hadoop reads; repeatable",
+        )
+    files.add_argument(
+        "--known-until",
+        type=instant,
+        metavar="T",
+        help="all ops up to this instant have landed with this; default: the newest op's store time, broker by broker",
+    )
+    files.add_argument("--skip-bad", action="store_true", help="land the good rows, bad ones go to table rejected")
+
+
+def _add_store(store: argparse.ArgumentParser) -> None:
+    store.set_defaults(land=_land_store)
+    store.add_argument(
+        "--path", required=True, metavar="DIR", help="the store directory: it holds the folder commitlog"
+    )
+    store.add_argument(
+        "--broker-name", default="broker-a", metavar="NAME", help="the broker's name; default: %(default)s"
+    )
+    store.add_argument(
+        "--known-until",
+        type=instant,
+        metavar="T",
+        help="all ops up to this instant are in the store (a broker that has stopped); "
+        "default: the newest record's store time, less landing.op_lag",
+    )
+    store.add_argument(
+        "--skip-corrupt", action="store_true", help="go on behind a corrupt place; what is lost goes to table rejected"
+    )
+
+
+def _land_store(context: Context, args: argparse.Namespace) -> Summary:
+    settings = context.settings
+    request = StoreRequest(
+        args.path, args.broker_name, settings.landing.op_lag, args.known_until, args.skip_corrupt, settings.lock.wait
+    )
+    warehouse = Warehouse(spark_session("land store"), settings.warehouse_root)
+    catalog = Catalog.of(warehouse, settings)
+    register(warehouse.spark)
+    return catalog.publish(land_store(warehouse, request, context.log))
+
+
+def _add_broker(broker: argparse.ArgumentParser) -> None:
+    broker.set_defaults(land=_land_broker)
+    where = broker.add_mutually_exclusive_group(required=True)
+    where.add_argument("--namesrv", metavar="H:P", help="name servers, host:port;host:port: all brokers they know")
+    where.add_argument("--broker", metavar="H:P", help="one broker, without a name server")
+    broker.add_argument(
+        "--broker-name", default="broker-a", metavar="NAME", help="with --broker: its name; default: %(default)s"
+    )
+
+
+def _land_broker(context: Context, args: argparse.Namespace) -> Summary:
+    settings = context.settings
+    request = BrokerRequest(
+        settings=_remoting(settings),
+        op_lag=settings.landing.op_lag,
+        namesrv=args.namesrv,
+        broker=args.broker,
+        broker_name=args.broker_name,
+        wait=settings.lock.wait,
+    )
+    warehouse = Warehouse(spark_session("land broker"), settings.warehouse_root)
+    catalog = Catalog.of(warehouse, settings)
+    register(warehouse.spark)
+    return catalog.publish(land_broker(warehouse, request, context.log))
+
+
+def _remoting(settings: Settings) -> RemotingSettings:
+    """How live brokers are talked to; credentials come from the environment."""
+    landing = settings.landing
+    tls = Tls(**settings.tls.model_dump(exclude={"enabled"})) if settings.tls.enabled else None
+    return RemotingSettings(
+        connect_timeout=landing.connect_timeout.total_seconds(),
+        answer_timeout=landing.answer_timeout.total_seconds(),
+        give_up_after=landing.give_up_after.total_seconds(),
+        in_flight=landing.in_flight,
+        credentials=Credentials.from_environment(),
+        tls=tls,
+    )
+
+
+def _land_files(context: Context, args: argparse.Namespace) -> Summary:
+    if not args.half and not args.op:
+        raise UsageError("land files needs at least one --half PATH or --op PATH")
+    request = Request(args.half, args.op, args.known_until, args.skip_bad, context.settings.lock.wait)
+    warehouse = Warehouse(spark_session("land files"), context.settings.warehouse_root)
+    catalog = Catalog.of(warehouse, context.settings)
+    return catalog.publish(land_files(warehouse, request, context.log))
+
+
+def _run(context: Context, args: argparse.Namespace) -> Summary:
+    summary: Summary = args.land(context, args)
+    return summary
+
+
+JOB = Job(
+    name="land",
+    description="Land half messages and op messages, and how far their queues are known, from one of three sources.",
+    run=_run,
+    add_arguments=_add_arguments,
+    examples=(
+        "store --path /data/rocketmq/store --broker-name broker-a",
+        "broker --namesrv 'a:9876;b:9876'",
+        "files --half halves.jsonl --op ops.jsonl",
+        "files --half 'dump/half-*.parquet' --op dump/ops/ --known-until 2025-06-15T15:06:40Z",
+    ),
+    pages=("landing.md", "settings.md"),
+    measured=lambda args: f"land_{args.source}",
+)

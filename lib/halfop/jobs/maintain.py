@@ -1,0 +1,38 @@
+"""Compact, trim and vacuum the tables by retention."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import fields
+
+from halfop.frame.cli import Context, Job
+from halfop.frame.output import text_table
+from halfop.frame.summary import Summary
+from halfop.upkeep.maintain import Step, maintain
+from halfop.warehouse.session import spark_session
+from halfop.warehouse.tables import Warehouse
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--dry-run", action="store_true", help="tell what would go, and change nothing")
+
+
+def _run(context: Context, args: argparse.Namespace) -> Summary:
+    settings = context.settings
+    # VACUUM lists folders with so many tasks; its 10,000 are for stores far larger than a table of ours
+    spark = spark_session("maintain", **{"spark.sql.sources.parallelPartitionDiscovery.parallelism": "16"})
+    summary, steps = maintain(Warehouse(spark, settings.warehouse_root), settings, args.dry_run)
+    print(text_table([field.name for field in fields(Step)], [step.cells for step in steps]), end="")
+    return summary
+
+
+JOB = Job(
+    "maintain",
+    "Join small files, trim what retention.* no longer keeps, remove files that no run needs. On a local disk no\n"
+    "landing and no run goes on meanwhile. Nothing newer than what the last closed run has read is touched.",
+    _run,
+    _arguments,
+    examples=("--dry-run", "--wait 10m", "--set retention.verify=7d --set retention.landed=30d"),
+    pages=("operations.md", "settings.md"),
+    measured=lambda args: None if args.dry_run else "maintain",
+)

@@ -1,0 +1,107 @@
+"""Run the rules over what has landed."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import astuple, fields
+
+from halfop.frame.cli import Context, Job, instant, positive_int, setting_option
+from halfop.frame.output import text_table
+from halfop.frame.summary import Summary
+from halfop.runs.reconcile import Request, preview, reconcile
+from halfop.runs.verify import Difference, verify
+from halfop.sinks.sinks import SINK_NAMES
+from halfop.warehouse.catalog import Catalog
+from halfop.warehouse.lock import hold
+from halfop.warehouse.session import spark_session
+from halfop.warehouse.tables import Warehouse
+
+_NOT_FINDINGS = "REDUNDANT"
+_DESCRIPTION = """\
+Decide what becomes of every open half message that has landed, and write what follows from it: committed messages
+to topics/, questions to producers to check_requests, what is given up to trans_check_max_time, what no rule can use
+to rejected. Meant to be started again and again, say every minute; an interrupted run is finished first.
+Where a real broker still asks its producers by itself: --set rules.ask=false."""
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--now", type=instant, metavar="T", help="the run's instant, for a backfill (default: the clock)"
+    )
+    parser.add_argument("--allow-future", action="store_true", help="let --now lie after the clock")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument("--dry-run", action="store_true", help="print what would be decided and write nothing")
+    instead.add_argument(
+        "--verify",
+        type=positive_int,
+        metavar="RUN",
+        help="work that run out anew from what it read, compare it with what is recorded, and write nothing; "
+        "status 5 where they differ",
+    )
+    setting_option(parser, "--max-rows", "run.max_rows", "N")
+    parser.add_argument(
+        "--park-sink",
+        action="append",
+        default=[],
+        type=_sink,
+        metavar="NAME",
+        help="close runs without this table and owe it; a later call without the option writes it (repeatable): "
+        + ", ".join(SINK_NAMES),
+    )
+    parser.add_argument(
+        "--fail-on",
+        action="append",
+        default=[],
+        choices=["conflicts", "rejects"],
+        help="end with status 5 where the run found some (repeatable)",
+    )
+
+
+def _run(context: Context, args: argparse.Namespace) -> Summary:
+    settings = context.settings
+    warehouse = Warehouse(spark_session("reconcile"), settings.warehouse_root)
+    catalog = Catalog.of(warehouse, settings)
+    parked = frozenset(args.park_sink)
+    request = Request(settings, args.now, settings.run.max_rows, args.allow_future, parked)
+    if args.verify is not None:
+        summary, differences = verify(warehouse, args.verify)
+        header = [field.name for field in fields(Difference)]
+        print(text_table(header, [list(astuple(each)) for each in differences]), end="")
+        return summary
+    if args.dry_run:
+        summary, rows = preview(warehouse, request)
+        print(text_table(list(rows[0].asDict()) if rows else [], [list(row) for row in rows]), end="")
+        return summary
+    with hold(warehouse, "run", settings.lock.wait):
+        summary = reconcile(warehouse, request)
+    catalog.publish(summary)
+    if summary.status == 0 and any(_found(kind, summary) for kind in args.fail_on):
+        summary.status = 5
+    return summary
+
+
+def _sink(name: str) -> str:
+    if not name.startswith("topics/") and name not in SINK_NAMES:
+        raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(SINK_NAMES)}")
+    return name
+
+
+def _measured(args: argparse.Namespace) -> str | None:
+    """Neither a preview nor a comparison is a run."""
+    return None if args.dry_run or args.verify is not None else "reconcile"
+
+
+def _found(kind: str, summary: Summary) -> bool:
+    reasons = [name.split(".")[1] for name in summary.extra.get("rejected", {})]
+    return "CONFLICT" in reasons if kind == "conflicts" else any(reason != _NOT_FINDINGS for reason in reasons)
+
+
+JOB = Job(
+    "reconcile",
+    _DESCRIPTION,
+    _run,
+    _arguments,
+    examples=("", "--now 2025-06-15T15:06:40Z", "--dry-run", "--verify 7", "--set rules.ask=false --fail-on conflicts"),
+    pages=("rules.md", "operations.md", "settings.md"),
+    measured=_measured,
+)

@@ -1,0 +1,116 @@
+"""How far a live broker's queues reach, and from where on they are still to be landed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from halfop.frame.errors import InputRefused
+from halfop.landing.landed_files import refuse_two_half_topics
+from halfop.landing.lost import Range
+from halfop.landing.progress import COMMIT_LOG, QueueRow
+from halfop.rocketmq.batches import DISCARD, FINAL, HALF, KINDS, OP
+from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPICS, NOT_ALLOWED_SEND, OP_TOPICS, SYSTEM_PREFIX
+from halfop.rocketmq.record import chain
+from halfop.rocketmq.wire.client import Broker
+from halfop.rocketmq.wire.pull import QueueRange, Records, pull
+
+Progress = Mapping[tuple[str, int], QueueRow]
+
+
+_OWN = {*HALF_TOPICS, *OP_TOPICS, DISCARD_TOPIC, COMMIT_LOG}
+
+
+@dataclass
+class Sample:
+    """What there is to pull: ranges by kind (of final messages: of every topic that clients may send to).
+
+    Final messages of ops that are in a range are in a range, too, and the half messages of both: op queues are asked
+    for their ends first, half queues last. `holes` it had deleted before; a real topic that was deleted and made anew
+    is a hole as a whole, in no range, until it has come as far as it had landed.
+    """
+
+    ranges: dict[str, list[QueueRange]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
+    holes: list[Range] = field(default_factory=list)
+
+
+class Sampling:
+    """Asks one broker; `now` in epoch microseconds: how old at most is what an empty queue has lost."""
+
+    def __init__(self, broker: Broker, progress: Progress, now: int, master: bool) -> None:
+        self._broker, self._progress, self._now, self._master = broker, progress, now, master
+
+    def sample(self) -> Sample:
+        queues = self._broker.topics()
+        found = Sample()
+        for kind, topics in (
+            (OP, OP_TOPICS),
+            (DISCARD, (DISCARD_TOPIC,)),
+            (FINAL, [topic for topic in sorted(queues) if _is_real(topic)]),
+            (HALF, HALF_TOPICS),
+        ):
+            for topic in topics:
+                for queue in range(queues.get(topic, 1)):
+                    self._add(found, kind, QueueRange(topic, queue, 0, 0))
+        in_use = [topic for topic in HALF_TOPICS if any(q.topic == topic and q.end for q in found.ranges[HALF])]
+        refuse_two_half_topics(self._broker.remote.address, in_use)
+        return found
+
+    def _add(self, found: Sample, kind: str, asked: QueueRange) -> None:
+        row = self._progress.get((asked.topic, asked.queue))
+        start = 0 if row is None or row.next_offset is None else row.next_offset
+        end = self._broker.max_offset(asked.topic, asked.queue)
+        if end < start and kind == FINAL:
+            found.holes.append(Range(0, start, asked.topic, asked.queue))
+            return
+        if end < start:
+            problem = f"queue {asked.queue} of {asked.topic} ends at {end}, but has landed up to {start}"
+            hint = (
+                "the broker lost the end of its log, or was rebuilt: give it a new brokerName"
+                if self._master
+                else "it is a slave that lags behind: wait for it, or for its master"
+            )
+            raise InputRefused(self._broker.remote.address, None, problem, hint)
+        first = self._broker.min_offset(asked.topic, asked.queue) if end else 0
+        there = asked._replace(start=max(start, first), end=end)
+        if first > start:
+            found.holes.append(Range(start, first, asked.topic, asked.queue, self._stored(there)))
+        found.ranges[kind].append(there)
+
+    def _stored(self, asked: QueueRange) -> int:
+        """When the range's first message was stored; now where there is none."""
+        first = asked._replace(end=min(asked.start + 1, asked.end))
+        pulled = [each for each in pull(self._broker, first) if isinstance(each, Records)]
+        return int(chain(pulled[0].data).records.store_ms[0]) * 1000 if pulled else self._now
+
+
+def _is_real(topic: str) -> bool:
+    return topic not in NOT_ALLOWED_SEND and not topic.lower().startswith(SYSTEM_PREFIX)
+
+
+def chosen(found: Sample, progress: Progress, real_queues: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
+    """Of real topics only the queues that half messages name, now or before; those that the sample lacks."""
+    named = {*real_queues, *(row for row in progress if row[0] not in _OWN)}
+    wanted = {*named, *progress}
+    found.ranges[FINAL] = [each for each in found.ranges[FINAL] if each[:2] in wanted]
+    found.holes = [h for h in found.holes if (h.topic, h.queue) in wanted or not _is_real(h.topic)]
+    return named - {each[:2] for each in found.ranges[FINAL]}
+
+
+def unfinished(progress: Progress) -> tuple[int, dict[str, list[QueueRange]]] | None:
+    """The instant of a landing that was killed, and what it had set out for."""
+    open_rows = [
+        row for row in progress.values() if row.planned_at is not None and row.planned_at > (row.landed_at or 0)
+    ]
+    if not open_rows:
+        return None
+    at = max(row.planned_at or 0 for row in open_rows)
+    ranges: dict[str, list[QueueRange]] = {kind: [] for kind in KINDS}
+    for row in open_rows:
+        asked = QueueRange(row.topic, row.queue_id, row.next_offset or 0, row.planned_offset or 0)
+        ranges[_kind_of(row.topic)].append(asked)
+    return at, ranges
+
+
+def _kind_of(topic: str) -> str:
+    return HALF if topic in HALF_TOPICS else OP if topic in OP_TOPICS else DISCARD if topic == DISCARD_TOPIC else FINAL

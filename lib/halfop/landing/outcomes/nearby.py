@@ -1,0 +1,154 @@
+"""Which transactions of a stretch of the log ended, and how: of most, half message, final message and op stand close
+together, so that nothing else need be looked at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from halfop.frame.errors import InputRefused
+from halfop.rocketmq.batches import FINAL, HALF, HEADS, OP
+from halfop.rocketmq.buffers import Longs, Mask
+from halfop.rocketmq.names import END_TAG
+from halfop.rocketmq.store.stretch import Stretch, read
+
+_ENDABLE = (HALF, FINAL)
+NEEDED = {kind: HEADS[kind] for kind in (HALF, FINAL, OP)}
+# A final message has the body and the born time of its half message.
+_SAME = ("body_crc", "born_timestamp")
+_PLAIN = r"\A[0-9]{1,18}\z"
+_WHOLE_NUMBER = re.compile(r"([+-]?)0*([0-9]{1,19})", re.ASCII)
+_LONG_MAX = 2**63 - 1
+
+
+class Ended:
+    """Gathers a stretch's batches. `far`: half messages whose final messages stand in later stretches; where these
+    are not known (None), no rollback is.
+    """
+
+    def __init__(self, start: int, far: Longs | None) -> None:
+        self._start, self._far = start, far
+        self._seen: dict[str, list[pa.RecordBatch]] = {kind: [] for kind in _ENDABLE}
+        self._ops: list[pa.RecordBatch] = []
+        self._gap = False
+
+    def see(self, batches: Mapping[str, pa.RecordBatch], gap: bool) -> None:
+        """`gap`: whether something of the stretch could not be read, in which a final message may have been."""
+        self._gap |= gap
+        for kind, seen in self._seen.items():
+            if kind in batches:
+                seen.append(batches[kind])
+        if OP in batches:
+            self._ops.append(batches[OP])
+
+    def look_back(self, stretch: Stretch) -> None:
+        """Sees what comes right before the stretch, before the stretch itself: its first ops end what stands there."""
+        if stretch.back is None:
+            return
+        try:
+            pieces = list(read(stretch.back, {kind: HEADS[kind] for kind in _ENDABLE}))
+        except InputRefused:  # it may have been deleted by now, and has landed long since
+            return
+        if pieces and pieces[-1].end == stretch.start and not any(piece.faults for piece in pieces):
+            for piece in pieces:
+                self.see(piece.batches, False)
+
+    @property
+    def reaching_back(self) -> Longs:
+        """Half messages of earlier stretches whose final messages stand here."""
+        prepared, places = (self._longs(FINAL, of) for of in ("prepared_transaction_offset", "physical_offset"))
+        return np.unique(prepared[(places >= self._start) & (prepared < self._start)])
+
+    def items(self) -> Iterator[pa.RecordBatch]:
+        """Op messages split into items, each with its outcome where this stretch alone tells it."""
+        committed, rolled_back = self._ends()
+        queues, offsets = self._longs(HALF, "queue_id"), self._longs(HALF, "queue_offset")
+        for batch in self._ops:
+            rows = split(batch)
+            at = _places(rows, queues, offsets)
+            found = at >= 0
+            outcome = np.where(found & committed[at], 0, 1)
+            known = found & (committed[at] | rolled_back[at])
+            words = pa.array(["COMMIT", "ROLLBACK"]).take(pa.array(outcome, mask=~known))
+            yield rows.append_column("outcome", words)
+
+    def _ends(self) -> tuple[Mask, Mask]:
+        """Of each half message, and of none (the last): whether its final message stands here, or surely nowhere."""
+        places = self._longs(HALF, "physical_offset")
+        committed, rolled_back = (np.zeros(len(places) + 1, np.bool_) for _ in range(2))
+        prepared = self._longs(FINAL, "prepared_transaction_offset")
+        at = np.searchsorted(places, prepared)
+        finals = np.flatnonzero((at < len(places)) & (np.append(places, -1)[at] == prepared))
+        named = at[finals]
+        same = [self._longs(HALF, name)[named] == self._longs(FINAL, name)[finals] for name in _SAME]
+        # copies of final messages that a broker makes for a retry name place 0
+        committed[named[np.logical_and.reduce(same) & (prepared[finals] > 0)]] = True
+        if not self._gap and self._far is not None:
+            rolled_back[:-1] = ~np.isin(places, self._far)
+            rolled_back[named] = False  # its final message, or an unlike one, which is not for this look to judge
+        return committed, rolled_back
+
+    def _longs(self, kind: str, column: str) -> Longs:
+        parts = [pc.cast(batch[column], pa.int64()).to_numpy() for batch in self._seen[kind]]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+def _places(rows: pa.RecordBatch, queues: Longs, offsets: Longs) -> Longs:
+    """Which of the half messages each item names; -1: none."""
+    asked_queues = rows["queue_id"].to_numpy()
+    asked = rows["half_offset"].fill_null(-1).to_numpy()
+    places = np.full(len(asked), -1, np.int64)
+    for queue in np.unique(asked_queues):
+        mine, asking = np.flatnonzero(queues == queue), asked_queues == queue
+        in_order = mine[np.argsort(offsets[mine], kind="stable")]
+        at = np.searchsorted(offsets[in_order], asked[asking])
+        there = (asked[asking] >= 0) & (np.append(offsets[in_order], -1)[at] == asked[asking])
+        places[asking] = np.where(there, np.append(in_order, -1)[at], -1)
+    return places
+
+
+def split(ops: pa.RecordBatch) -> pa.RecordBatch:
+    """One row an item of op messages' bodies, numbered from 0; one for a body that can't be split."""
+    owners, texts = _texts(ops)
+    items = np.arange(len(owners)) - np.searchsorted(owners, owners)
+    ending = pc.equal(ops["tag"], END_TAG).fill_null(False).take(pa.array(owners))
+    columns = {name: ops[name].take(pa.array(owners)) for name in ops.schema.names if name != "body"}
+    half_offset = pc.if_else(ending, _offsets(texts), pa.scalar(None, pa.int64()))
+    columns |= {"item": pa.array(items.astype(np.int32)), "body": texts, "half_offset": half_offset}
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _texts(ops: pa.RecordBatch) -> tuple[Longs, pa.StringArray]:
+    """Each item's row and text, in the rows' order."""
+    parts = pc.split_pattern(ops["body"], ",")
+    texts, owners = parts.flatten(), pc.list_parent_indices(parts).to_numpy()
+    ending = pc.equal(ops["tag"], END_TAG).fill_null(False).to_numpy(zero_copy_only=False)
+    some = pc.not_equal(texts, "").to_numpy(zero_copy_only=False) & ending[owners]
+    whole = np.setdiff1d(np.arange(len(ops)), owners[some])
+    texts = pa.concat_arrays([texts.filter(pa.array(some)), ops["body"].take(pa.array(whole))])
+    owners = np.concatenate([owners[some], whole]).astype(np.int64)
+    order = np.argsort(owners, kind="stable")
+    return owners[order], texts.take(pa.array(order))
+
+
+def _offsets(texts: pa.StringArray) -> pa.Int64Array:
+    """Java's parseLong, and at least 0; null where that fails."""
+    plain = pc.match_substring_regex(texts, _PLAIN).fill_null(False)
+    numbers = pc.if_else(plain, texts, pa.scalar("0")).cast(pa.int64())
+    if pc.all(plain).as_py() in (True, None):
+        return numbers
+    others = [None if ok else _long(text) for ok, text in zip(plain.to_pylist(), texts.to_pylist(), strict=True)]
+    return pc.if_else(plain, numbers, pa.array(others, pa.int64()))
+
+
+def _long(text: str | None) -> int | None:
+    match = _WHOLE_NUMBER.fullmatch(text or "")
+    if match is None:
+        return None
+    sign, digits = match.groups()
+    number = -int(digits) if sign == "-" else int(digits)
+    return number if 0 <= number <= _LONG_MAX else None

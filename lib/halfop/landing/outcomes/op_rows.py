@@ -1,0 +1,111 @@
+"""Op messages of a real broker: one row an item, each with the outcome that the broker's own final messages tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from halfop.columns.keys import HALF_KEY, QUEUE
+from halfop.landing.columns.op_items import items
+from halfop.landing.outcomes.joined import with_outcomes
+from halfop.warehouse.schema import table
+from halfop.warehouse.tables import Warehouse
+
+_KEY = ["broker_name", "queue_id", "queue_offset", "item", "source"]
+_FEW = 200_000
+_NOT_GIVEN = {"from_check": "boolean", "producer_group": "string", "tran_state_table_offset": "bigint"}
+_NOT_GIVEN |= {"commit_log_offset": "bigint", "uniq_key": "string", "half_offset": "bigint", "item": "int"}
+_NOT_GIVEN |= {"outcome": "string", "outcomes": "map<string,string>"}
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What has been read of a broker, as far as it bears on the outcome of a half message.
+
+    `known`: of an item and its half message's `half_log_offset`; `seen` gives half rows the column `seen`.
+    """
+
+    broker_name: str
+    source: str
+    known: Column
+    seen: Callable[[DataFrame], DataFrame]
+
+
+def op_rows(warehouse: Warehouse, rows: DataFrame, reach: Reach, first_landing: bool) -> DataFrame:
+    """Whole op messages as rows of op_messages, but for landed_at."""
+    split = items(_given(rows, reach)).drop("outcome")
+    return _ended(warehouse, split, reach, bounded=not first_landing)
+
+
+def item_rows(warehouse: Warehouse, items: DataFrame, reach: Reach, settled: bool) -> DataFrame:
+    """Items with an outcome where one is known already as rows of op_messages, but for landed_at; `settled`: of all."""
+    rows = _given(items, reach)
+    if settled:
+        return rows.select(_columns())
+    others = rows.where(F.col("outcome").isNull()).drop("outcome").localCheckpoint()
+    known = rows.where(F.col("outcome").isNotNull()).select(_columns())
+    return known.unionByName(_ended(warehouse, others, reach, bounded=True))
+
+
+def _columns() -> list[str]:
+    return [c for c in table("op_messages").written if c != "landed_at"]
+
+
+def _given(rows: DataFrame, reach: Reach) -> DataFrame:
+    """With all columns of an op message."""
+    nulls = {name: F.lit(None).cast(kind) for name, kind in _NOT_GIVEN.items() if name not in rows.columns}
+    return rows.withColumns(nulls).withColumn("source", F.lit(reach.source))
+
+
+def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:
+    """Items that landed without an outcome which is known by now land once more; their number."""
+    rows = warehouse.read("op_messages")
+    mine = (F.col("broker_name") == reach.broker_name) & (F.col("source") == reach.source)
+    unknown = rows.where(mine & F.col("outcome").isNull() & F.col("half_offset").isNotNull())
+    if not unknown.inputFiles():
+        return 0
+    places = unknown.agg(F.min("queue_offset").alias("low"), F.max("queue_offset").alias("high")).collect()[0]
+    near = F.col("queue_offset").between(places["low"], places["high"])
+    told = rows.where(mine & near & F.col("outcome").isNotNull()).select(_KEY)
+    waiting = unknown.dropDuplicates(_KEY).join(told, _KEY, "left_anti").drop("outcome")
+    ended = _ended(warehouse, waiting, reach, bounded=True).where(F.col("outcome").isNotNull()).persist()
+    try:
+        number = ended.count()
+        if number:
+            warehouse.append("op_messages", ended.withColumn("landed_at", F.timestamp_micros(F.lit(landed_at))))
+        return number
+    finally:
+        ended.unpersist()
+
+
+def _ended(warehouse: Warehouse, split: DataFrame, reach: Reach, bounded: bool) -> DataFrame:
+    """With outcomes; `bounded`: what landed before is read only as far as the items reach."""
+    mine = F.col("broker_name") == reach.broker_name
+    halves, finals = (warehouse.read(name).where(mine) for name in ("half_messages", "final_messages"))
+    if bounded:
+        halves, finals = _near(split, halves, finals)
+    return with_outcomes(split, reach.seen(halves), finals, reach.known, halves.count()).select(_columns())
+
+
+def _near(split: DataFrame, halves: DataFrame, finals: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """The half messages that the items may name, and the final messages that may be theirs."""
+    places = [F.min("half_offset").alias("low"), F.max("half_offset").alias("high"), F.count("*").alias("rows")]
+    named = split.agg(*places).collect()[0]
+    if named["low"] is None:
+        return halves.limit(0), finals.limit(0)
+    halves = halves.where(F.col("queue_offset").between(named["low"], named["high"]))
+    if named["rows"] <= _FEW:
+        return _just_those(split, halves, finals)
+    lowest = halves.agg(F.min("commit_log_offset").alias("low")).collect()[0]["low"]
+    return halves, finals.limit(0) if lowest is None else finals.where(F.col("prepared_transaction_offset") >= lowest)
+
+
+def _just_those(split: DataFrame, halves: DataFrame, finals: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """Where the items are few: they may lie far apart, with millions of others between."""
+    keys = split.select(*QUEUE, F.col("half_offset").alias("queue_offset")).distinct()
+    halves = halves.join(F.broadcast(keys), HALF_KEY, "left_semi").localCheckpoint()
+    places = halves.select(F.col("commit_log_offset").alias("prepared_transaction_offset"))
+    return halves, finals.join(F.broadcast(places), "prepared_transaction_offset", "left_semi")

@@ -1,0 +1,96 @@
+"""A run's own decisions in short, read back from the plan in one small job, whoever committed it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+
+from halfop.columns.keys import QUEUE
+from halfop.planning.ranges import Span
+from halfop.warehouse.tables import Warehouse
+
+Counts = dict[str, dict[str, int]]
+
+
+@dataclass(frozen=True)
+class Digest:
+    """Rows by decision, reason, queue, landing and (of committed ones) topic, with the offsets that they span."""
+
+    rows: list[Row]
+
+    @staticmethod
+    def of(warehouse: Warehouse, run_id: int) -> Digest:
+        mine = warehouse.read("decisions").where(F.col("run_id") == run_id)
+        # as text: a collected timestamp would be in the machine's own time zone
+        landing = F.col("half_landed_at").cast("string").alias("landing")
+        half = F.coalesce("copy_offset", "queue_offset")
+        topic = F.when(F.col("decision") == "COMMIT", F.col("real_topic")).alias("topic")
+        spans = mine.groupBy("decision", "reason", topic, *QUEUE, "half_landed_at").agg(
+            F.count("*").alias("rows"),
+            F.min(half).alias("low"),
+            F.max(half).alias("high"),
+            F.bool_or("repeated").alias("repeated"),
+            F.bool_or(F.col("copy_offset").isNotNull()).alias("by_copy"),
+            F.count("op_queue_offset").alias("ops"),
+            F.min(F.unix_millis("born_timestamp")).alias("born"),
+        )
+        found = ["rows", "low", "high", "repeated", "by_copy", "ops", "born"]
+        return Digest(spans.select("decision", "reason", "topic", *QUEUE, landing, *found).collect())
+
+    @property
+    def counts(self) -> Counts:
+        return by_reason((row["decision"], row["reason"], row["rows"]) for row in self.rows)
+
+    @property
+    def totals(self) -> dict[str, int]:
+        return {decision: sum(reasons.values()) for decision, reasons in self.counts.items()}
+
+    def repeated(self, decisions: Collection[str]) -> bool:
+        """Whether one of the messages landed more than once."""
+        return any(row["repeated"] for row in self.rows if row["decision"] in decisions)
+
+    @property
+    def ops(self) -> int:
+        """Ops that ended a transaction, or wait for their half messages."""
+        return sum(row["ops"] for row in self.rows)
+
+    def by_copy(self, decisions: Collection[str]) -> bool:
+        """Whether a copy is delivered that another row stands for."""
+        return any(row["by_copy"] for row in self.rows if row["decision"] in decisions)
+
+    def spans(self, decisions: Collection[str]) -> list[Span]:
+        """Where the half messages lie that were decided so."""
+        found: dict[tuple[str, int, str], list[Row]] = {}
+        for row in self.rows:
+            if row["decision"] in decisions:
+                found.setdefault((row["broker_name"], row["queue_id"], row["landing"]), []).append(row)
+        return [
+            Span(broker, queue, min(r["low"] for r in rows), max(r["high"] for r in rows), landing)
+            for (broker, queue, landing), rows in found.items()
+        ]
+
+    def oldest(self, decisions: Collection[str]) -> int | None:
+        """When the oldest message that was decided so was born, in epoch milliseconds."""
+        born = [row["born"] for row in self.rows if row["decision"] in decisions and row["born"] is not None]
+        return min(born, default=None)
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """The topics that messages were committed to, with their number."""
+        found: dict[str, int] = {}
+        for row in self.rows:
+            if row["topic"] is not None:
+                found[row["topic"]] = found.get(row["topic"], 0) + row["rows"]
+        return dict(sorted(found.items()))
+
+
+def by_reason(rows: Iterable[tuple[str, str | None, int]]) -> Counts:
+    """Rows by decision and reason, in the order of their names: a run that is done again records the same."""
+    counts: Counts = {}
+    for decision, reason, n in sorted((decision, reason or "NONE", n) for decision, reason, n in rows):
+        reasons = counts.setdefault(decision, {})
+        reasons[reason] = reasons.get(reason, 0) + n
+    return counts

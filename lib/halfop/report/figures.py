@@ -1,0 +1,130 @@
+"""The figures of a report: which runs it looks at, what is said of each, and the results of the queries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from pyspark.sql import Row
+from pyspark.sql import functions as F
+
+from halfop.frame.errors import InputRefused
+from halfop.planning.clocks import Clock, behind, clocks
+from halfop.planning.plan import PLAN_APP
+from halfop.planning.run import Run
+from halfop.report.queries import Queries, Rows, Span, at, millis
+from halfop.runs.record import last_run
+from halfop.warehouse.session import FOR_FEW_ROWS, session_settings
+from halfop.warehouse.tables import NO_TABLE, Warehouse
+
+MOST_COLUMNS = 100  # of a plot over runs; where there are more runs, they share columns
+_NEEDED = ("half_messages", "op_messages", "landing_progress", "decisions", "runs", "rejected")
+_COUNTED = ("half_messages", "op_messages")
+_FEW = 500_000  # decisions in the window
+
+
+def refuse_empty(warehouse: Warehouse) -> None:
+    """A place without any table is most likely a wrong --warehouse."""
+    if all(warehouse.version(name) == NO_TABLE for name in _NEEDED):
+        hint = "name another with --warehouse, or land messages first (./spark-submit.sh land --help)"
+        raise InputRefused(warehouse.root, None, "no table of halfop is there", hint)
+
+
+class RunFigures(NamedTuple):
+    """One run; without `closed` its counts are not known yet."""
+
+    run_id: int
+    now: datetime
+    opened: datetime
+    closed: datetime | None
+    counts: Mapping[str, int]
+
+
+@dataclass
+class Figures:
+    """What a report shows. `first` to `last` are the runs that it looks at, `planned` is the last that has decided."""
+
+    first: int = 1
+    last: int = 0
+    planned: int = 0
+    run: Run | None = None
+    closed: bool = True
+    runs: list[RunFigures] = field(default_factory=list)
+    late: list[Clock] = field(default_factory=list)
+    tables: dict[str, int] = field(default_factory=dict)
+    found: dict[str, Rows] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Rows:
+        """The rows that `Queries` found under that name."""
+        return self.found.get(name, [])
+
+    @property
+    def per_column(self) -> int:
+        """Runs that share a column of a plot."""
+        return per_column(self.first, self.last)
+
+    def total(self, decision: str, reason: str | None = None) -> int:
+        """Rows so decided in all closed runs of the window."""
+        wanted = f"{decision}.{reason}" if reason else f"{decision}."
+        return sum(n for run in self.runs for name, n in run.counts.items() if name.startswith(wanted))
+
+
+def per_column(first: int, last: int) -> int:
+    return max(1, -(-(last - first + 1) // MOST_COLUMNS))
+
+
+def figures(warehouse: Warehouse, newest: int) -> Figures:
+    """Of the `newest` runs, in a few Spark jobs side by side."""
+    refuse_empty(warehouse)
+    made = _window(warehouse, newest)
+    since = made.runs[0].opened if made.first > 1 and made.runs else None
+    resumes = made.run.inputs["resumes"] if made.run else NO_TABLE
+    queries = Queries(warehouse, Span(made.first, made.planned, made.per_column, since, resumes))
+    few = sum(n for run in made.runs for n in run.counts.values()) < _FEW
+    quick = FOR_FEW_ROWS if few else {}
+    with session_settings(warehouse.spark, quick), ThreadPoolExecutor(4) as pool:  # each waits more than it works
+        counts = {name: pool.submit(warehouse.read(name).count) for name in _COUNTED}
+        for rows in pool.map(lambda query: query(), queries.all):
+            made.found |= rows
+        made.tables = {name: count.result() for name, count in counts.items()}
+    return made
+
+
+def _window(warehouse: Warehouse, newest: int) -> Figures:
+    opened = last_run(warehouse)
+    if opened is None:
+        return Figures()
+    run, closed = opened
+    first = max(1, run.run_id - newest + 1)
+    planned, runs = warehouse.marker("decisions", PLAN_APP), _runs(warehouse, first, run.run_id)
+    known = clocks(warehouse.rows("landing_progress"))
+    late = behind(known, run.now, run.settings.rules.transaction_check_interval)
+    return Figures(first, run.run_id, planned, run, closed, runs, late)
+
+
+def _runs(warehouse: Warehouse, first: int, last: int) -> list[RunFigures]:
+    rows = warehouse.read("runs").where(F.col("run_id").between(first, last))
+    found: dict[int, dict[str, Row]] = {}
+    for row in rows.select("run_id", "event", millis("at"), millis("now"), "counts").collect():  # two a run
+        found.setdefault(row["run_id"], {})[row["event"]] = row
+    return [_run(run_id, events) for run_id, events in sorted(found.items()) if "OPENED" in events]
+
+
+def _run(run_id: int, events: Mapping[str, Row]) -> RunFigures:
+    opened, closed = events["OPENED"], events.get("CLOSED")
+    now, since = at(opened["now"]), at(opened["at"])
+    if closed is None:
+        return RunFigures(run_id, now, since, None, {})
+    return RunFigures(run_id, now, since, at(closed["at"]), closed["counts"])
+
+
+def of_columns(runs: Sequence[RunFigures], first: int, last: int) -> list[list[RunFigures]]:
+    """Runs by the column of a plot that they share."""
+    size = per_column(first, last)
+    columns: list[list[RunFigures]] = [[] for _ in range(first, last + 1, size)]
+    for run in runs:
+        columns[(run.run_id - first) // size].append(run)
+    return columns

@@ -1,0 +1,234 @@
+"""The queries of a report, worked out by Spark: whatever the tables hold, a bounded number of rows comes back.
+
+`decisions` has the history of all runs. What is read of it lies in a window of the newest runs, by literal run ids:
+Delta skips the files of other runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from functools import cached_property, reduce
+
+from pyspark.sql import Column, DataFrame, Row, Window
+from pyspark.sql import functions as F
+
+from halfop.columns.keys import HALF_KEY, QUEUE
+from halfop.warehouse.tables import Warehouse
+
+TOP = 12
+MOST_DISCARDS = 20
+MOST_REJECTS = 10  # a reason
+MOST_OPEN = 10
+_LONGEST = 300  # characters of a value; producers may write more
+_MINUTE, _HOUR, _DAY = 60_000, 3_600_000, 86_400_000
+AGES = (
+    (0, "born in the future"),
+    (_MINUTE, "under 1 minute"),
+    (10 * _MINUTE, "1 to 10 minutes"),
+    (_HOUR, "10 minutes to 1 hour"),
+    (6 * _HOUR, "1 to 6 hours"),
+    (_DAY, "6 hours to 1 day"),
+    (3 * _DAY, "1 to 3 days"),
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+Rows = list[Row]
+Found = dict[str, Rows]
+
+
+def at(number: int) -> datetime:
+    """An instant from `millis`."""
+    return _EPOCH + timedelta(milliseconds=number)
+
+
+def millis(column: str) -> Column:
+    """Instants are collected as numbers, for a collected timestamp has no zone."""
+    return F.unix_millis(column).alias(column)
+
+
+@dataclass(frozen=True)
+class Span:
+    """The runs that are looked at: `first` to `planned`, the last that has decided; `per_column` share a column.
+
+    `since`: when the first of them opened, None for all of time; `resumes`: the version that the last one pinned.
+    """
+
+    first: int
+    planned: int
+    per_column: int
+    since: datetime | None
+    resumes: int
+
+
+def _short(column: str) -> Column:
+    return F.substring(column, 1, _LONGEST).alias(column)
+
+
+def _top(rows: DataFrame, name: str, by: Column) -> DataFrame:
+    return rows.orderBy(by.desc(), name).limit(TOP).withColumn(name, _short(name))
+
+
+def _age() -> Column:
+    return F.unix_millis("decided_at") - F.unix_millis("born_timestamp")
+
+
+def _asked() -> Column:
+    return F.coalesce(F.col("check_times") > 0, F.lit(False))
+
+
+def _age_place() -> Column:
+    """Its place in AGES; one beyond for the oldest, -1 where the born time is not known."""
+    place = F.when(_age().isNull(), -1)
+    for n, (below, _) in enumerate(AGES):
+        place = place.when(_age() < below, n)
+    return place.otherwise(len(AGES))
+
+
+class Queries:
+    """The queries of a report, each of a bounded result; what reads the same rows goes together."""
+
+    def __init__(self, warehouse: Warehouse, span: Span) -> None:
+        self._warehouse, self._span = warehouse, span
+
+    @property
+    def all(self) -> list[Callable[[], Found]]:
+        return [self.states, self.oldest, self.groups, self.latency, self.topics, self.given_up, self.refused]
+
+    @cached_property
+    def _decisions(self) -> DataFrame:
+        return self._warehouse.read("decisions")
+
+    @property
+    def _open(self) -> DataFrame:
+        """The open set: what the last run that decided will hand to the next."""
+        return self._decisions.where(F.col("open") & (F.col("run_id") == self._span.planned))
+
+    @property
+    def _open_messages(self) -> DataFrame:
+        return self._open.where(F.col("decision") != "EARLY_OP")
+
+    def _ended(self, *decisions: str) -> DataFrame:
+        in_window = F.col("run_id").between(self._span.first, self._span.planned)
+        return self._decisions.where(~F.col("open") & in_window & F.col("decision").isin(*decisions))
+
+    # ---- open ----
+
+    def states(self) -> Found:
+        """Open rows by age and reason; and what became of messages that somebody was asked about."""
+        was_asked = _asked() | F.col("reason").eqNullSafe(F.lit("CHECK"))
+        ended = self._ended("COMMIT", "ROLLBACK").unionByName(self._standing_discards)
+        rows = self._open.unionByName(ended.where(was_asked))
+        age = F.when(F.col("open"), _age_place()).alias("age")
+        sums = [F.count("*").alias("n"), F.sum(_asked().cast("int")).alias("asked"), F.max(_age()).alias("oldest")]
+        found = rows.groupBy("open", age, "decision", "reason").agg(*sums).collect()
+        return {
+            "open_by_age": [row for row in found if row["open"]],
+            "asked": [row for row in found if not row["open"]],
+        }
+
+    def oldest(self) -> Found:
+        rows = self._open_messages.orderBy(F.asc_nulls_last("born_timestamp"), *HALF_KEY).limit(MOST_OPEN)
+        texts = [_short(c) for c in ("uniq_key", "producer_group", "real_topic")]
+        of_message = [*QUEUE, "queue_offset", "check_times", "decision", "reason"]
+        found = rows.select(*of_message, millis("born_timestamp"), _age().alias("age"), *texts)
+        return {"oldest_open": found.collect()}
+
+    @property
+    def _groups(self) -> DataFrame:
+        """Producer groups with what is open of theirs, and what was given up in the window."""
+        columns: list[Column | str] = ["producer_group", "open", "check_times"]
+        columns += [_asked().alias("asked"), _age().alias("age")]
+        rows = self._open_messages.select(columns).unionByName(self._standing_discards.select(columns))
+        silent = F.col("open") & F.col("asked")
+        return rows.groupBy("producer_group").agg(
+            F.count_if("open").alias("open"),
+            F.count_if(silent).alias("silent"),
+            F.count_if(~F.col("open")).alias("given_up"),
+            F.max(F.when(F.col("open"), F.col("age"))).alias("oldest"),
+            F.max("check_times").alias("most_asked"),
+        )
+
+    def groups(self) -> Found:
+        groups, silence = self._groups, F.col("silent") + F.col("given_up")
+        by_open = _top(groups.where(F.col("open") > 0), "producer_group", F.col("open"))
+        by_silence = _top(groups.where(silence > 0), "producer_group", silence)
+        return _together(open_groups=by_open, silent_groups=by_silence)
+
+    # ---- ended ----
+
+    def latency(self) -> Found:
+        """Percentiles of each column of the plot, and of all (where `place` is null)."""
+        place = F.floor((F.col("run_id") - self._span.first) / self._span.per_column).cast("int")
+        percentiles = F.percentile_approx(_age(), [0.5, 0.9, 0.99], 1000).alias("percentiles")
+        found = [F.count("*").alias("n"), percentiles, F.max(_age()).alias("most")]
+        return {"latency": self._ended("COMMIT").rollup(place.alias("place")).agg(*found).collect()}
+
+    def topics(self) -> Found:
+        topics = self._ended("COMMIT").groupBy("real_topic").agg(F.count("*").alias("n"))
+        return {"topics": _top(topics, "real_topic", F.col("n")).collect()}
+
+    # ---- given up ----
+
+    @property
+    def _given_up(self) -> DataFrame:
+        """Discards of the window that no op, resume or broker's copy has undone since."""
+        reopened = self._open.where(F.col("resumed_at").isNotNull())
+        ended = self._ended("DISCARD", "SUPERSEDED", "COMMIT", "ROLLBACK")
+        undone = F.col("reason").eqNullSafe(F.lit("AFTER_DISCARD")) | F.col("resumed_at").isNotNull()
+        rows = ended.where(F.col("decision").isin("DISCARD", "SUPERSEDED") | undone).unionByName(reopened)
+        texts = [_short(c) for c in ("uniq_key", "producer_group", "real_topic")]
+        times = [millis("born_timestamp"), millis("decided_at")]
+        about = F.struct("decision", "reason", "check_times", "run_id", *times, *texts)
+        last = F.max_by(about, "run_id").alias("last")
+        states = rows.groupBy(HALF_KEY).agg(last).select(*HALF_KEY, "last.*")
+        return states.where(F.col("decision") == "DISCARD").join(self._resumed_since, HALF_KEY, "left")
+
+    @property
+    def _standing_discards(self) -> DataFrame:
+        """Their decisions."""
+        key = [*HALF_KEY, "run_id"]
+        return self._ended("DISCARD").join(self._given_up.select(key), key, "left_semi")
+
+    @property
+    def _resumed_since(self) -> DataFrame:
+        """Half keys that were resumed after the last run had opened."""
+        rows = self._warehouse.landed_between("resumes", self._span.resumes, self._warehouse.version("resumes"))
+        return rows.select(HALF_KEY).distinct().withColumn("resumed", F.lit(True))
+
+    def given_up(self) -> Found:
+        rows = self._given_up
+        newest = rows.orderBy(F.desc("run_id"), F.asc_nulls_last("born_timestamp"), *HALF_KEY).limit(MOST_DISCARDS)
+        return _together(discards=newest, discard_reasons=rows.groupBy("reason").agg(F.count("*").alias("n")))
+
+    # ---- refused ----
+
+    @property
+    def _rejected(self) -> DataFrame:
+        """Of the window's runs, and what landings have rejected since the first of them opened."""
+        rows = self._warehouse.read("rejected")
+        if self._span.since is None:
+            return rows
+        at_landing = F.col("run_id").isNull() & (F.col("rejected_at") >= F.lit(self._span.since))
+        return rows.where((F.col("run_id") >= self._span.first) | at_landing)
+
+    def refused(self) -> Found:
+        """The newest of each reason, with the half offset where the detail tells it; and how many there are."""
+        rows = self._rejected
+        newest_first = Window.partitionBy("kind", "reason").orderBy(F.desc("rejected_at"), *HALF_KEY, "detail")
+        named = F.regexp_extract("detail", r"^item \d+ names half offset (\d+)", 1).try_cast("bigint")
+        half = F.when(F.col("kind") == "OP", named).when(F.col("kind").isin("HALF", "RESUME"), F.col("queue_offset"))
+        newest = rows.withColumn("nth", F.row_number().over(newest_first)).where(F.col("nth") <= MOST_REJECTS)
+        place = ["kind", "reason", *QUEUE, "queue_offset", "nth", "run_id"]
+        found = newest.select(*place, millis("rejected_at"), _short("detail"), half.alias("half_offset"))
+        counts = rows.groupBy("kind", "reason").agg(F.count("*").alias("n"))
+        told = _together(rejects=found, reject_reasons=counts)
+        told["rejects"].sort(key=lambda row: (row["kind"], row["reason"], row["nth"]))
+        return told
+
+
+def _together(**parts: DataFrame) -> Found:
+    """Several results of one job: what they share is worked out once."""
+    named = [rows.withColumn("part", F.lit(name)) for name, rows in parts.items()]
+    rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), named).collect()
+    return {name: [row for row in rows if row["part"] == name] for name in parts}

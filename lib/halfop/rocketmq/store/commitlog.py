@@ -1,0 +1,110 @@
+"""The commit log's files, read by physical offset."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+from halfop.frame.errors import InputRefused
+from halfop.rocketmq.buffers import Bytes, as_bytes
+from halfop.rocketmq.record import Chain, Stop, chain
+
+WINDOW = 8 << 20  # bytes looked at in one go; more only for a record that is longer
+QUIET = 8 << 20  # so many zeros are the end of what has been written
+_NAME, _LAST = re.compile(r"[0-9]{20}"), 2**63 - 1
+
+
+@dataclass(frozen=True)
+class StoreFile:
+    """A file of the log or of a queue. Positions are counted from the log's or queue's beginning, as its name does."""
+
+    path: str
+    first: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        return self.first + self.size
+
+    def read(self, at: int, length: int) -> Bytes:
+        """Up to `length` bytes from a position on; fewer where the file ends."""
+        wanted = max(min(length, self.end - at), 0)
+        try:
+            handle = os.open(self.path, os.O_RDONLY)
+            try:
+                found = _pread(handle, wanted, at - self.first)
+            finally:
+                os.close(handle)
+        except OSError as error:
+            raise InputRefused(self.path, None, f"cannot be read: {error.strerror}") from error
+        if len(found) < wanted:
+            raise InputRefused(self.path, at - self.first + len(found), "has become shorter while it was read")
+        return as_bytes(found)
+
+    def zeros(self, at: int, length: int = QUIET) -> bool:
+        """Whether there is nothing but zeros, or the file's end."""
+        return not self.read(at, length).any()
+
+
+def _pread(handle: int, length: int, position: int) -> bytes:
+    parts = []
+    while length > 0 and (part := os.pread(handle, length, position)):
+        parts.append(part)
+        length, position = length - len(part), position + len(part)
+    return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def log_files(root: str | Path) -> tuple[StoreFile, ...]:
+    """The commit log's files, one behind the other."""
+    folder = Path(root) / "commitlog"
+    if not folder.is_dir():
+        raise InputRefused(folder, None, "no such folder", "expected a broker's store, with commitlog in it")
+    files = store_files(folder)
+    if not files:
+        raise InputRefused(folder, None, "the commit log has no files")
+    return files
+
+
+def store_files(folder: str | Path) -> tuple[StoreFile, ...]:
+    """A folder's files, each named by where it begins, without a gap."""
+    try:
+        with os.scandir(folder) as entries:
+            files = sorted((_store_file(entry) for entry in entries), key=lambda file: file.first)
+    except OSError as error:
+        raise InputRefused(folder, None, f"cannot be read: {error.strerror}") from error
+    for one, following in pairwise(files):
+        if one.end != following.first:
+            problem = f"ends at {one.end}, the next file {Path(following.path).name} begins at {following.first}"
+            raise InputRefused(one.path, None, problem, "a file is missing or was cut; copy the store again")
+    return tuple(files)
+
+
+def _store_file(entry: os.DirEntry[str]) -> StoreFile:
+    if not _NAME.fullmatch(entry.name) or int(entry.name) > _LAST or not entry.is_file():
+        raise InputRefused(entry.path, None, "no store file, whose name is its first offset in 20 digits")
+    return StoreFile(entry.path, int(entry.name), entry.stat().st_size)
+
+
+def windows(file: StoreFile, at: int, end: int) -> Iterator[tuple[int, Chain]]:
+    """The chain of records from `at` to `end` in pieces, each with its physical offset; only the last has a stop."""
+    length = WINDOW
+    while at < end:
+        found = chain(file.read(at, min(length, end - at)), at)
+        if found.stop and found.stop.code == "cut" and at + length < end:
+            if not found.end:
+                length = max(found.stop.size, WINDOW)
+                continue
+            found = replace(found, stop=None)
+        yield at, found
+        if found.stop:
+            return
+        at, length = at + found.end, WINDOW
+
+
+def closes(stop: Stop, at: int, file: StoreFile) -> bool:
+    """Whether the stop at physical offset `at` is the blank that fills the file's end."""
+    return stop.code == "blank" and at + stop.size == file.end

@@ -1,0 +1,181 @@
+"""Consume queues: where in the commit log each record of a topic's queue is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halfop.rocketmq.buffers import Longs, Mask
+from halfop.rocketmq.store.commitlog import StoreFile, store_files
+
+UNIT = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tags", ">i8")])
+_PRE_BLANK = 0x7FFFFFFF
+Units = NDArray[Any]
+
+
+class Last(NamedTuple):
+    """A queue's last unit; all -1 where it has none."""
+
+    offset: int
+    physical: int
+    end: int
+
+
+NOTHING = Last(-1, -1, -1)
+
+
+class Queue:
+    """A queue as its files are when it is first asked. Offsets are queue offsets, units the records' places."""
+
+    def __init__(self, folder: str, topic: str, queue_id: int) -> None:
+        self.folder, self.topic, self.queue_id = folder, topic, queue_id
+
+    @cached_property
+    def _files(self) -> tuple[StoreFile, ...]:
+        return store_files(self.folder)
+
+    @cached_property
+    def _firsts(self) -> Longs:
+        return np.array([file.first for file in self._files], np.int64) // UNIT.itemsize
+
+    def place(self, offset: int) -> tuple[str, int]:
+        """The file of a unit and where it is in it; the folder where it would be in none."""
+        file = self._file(offset)
+        return (file.path, offset * UNIT.itemsize - file.first) if file else (self.folder, 0)
+
+    def at(self, offsets: Longs) -> Units:
+        """The units of these offsets; zeros where there is none."""
+        found = np.zeros(len(offsets), UNIT)
+        number = np.searchsorted(self._firsts, offsets, side="right") - 1
+        for n in np.unique(number[number >= 0]):
+            mine = number == n
+            low = int(offsets[mine].min())
+            block = self._block(self._files[n], low, int(offsets[mine].max()) + 1)
+            inside = mine & (offsets - low < len(block))
+            found[inside] = block[offsets[inside] - low]
+        return found
+
+    @cached_property
+    def last(self) -> Last:
+        """The last unit, by binary search: right unless a unit in the middle is zero."""
+        return self._search_last(_count)
+
+    @cached_property
+    def surely_last(self) -> Last:
+        """The last unit, whatever is in the middle."""
+        return self._search_last(_count_all)
+
+    def first_from(self, physical: int) -> int:
+        """The offset of the first unit that names a place at or behind `physical`; one behind the last if none does."""
+        return self._first(lambda unit: int(unit["physical"]) >= physical) if self._files else 0
+
+    def upto(self, offset: int, count: int) -> Units:
+        """Units from an offset on, not beyond the last."""
+        return self.at(np.arange(offset, min(offset + count, self.last.offset + 1), dtype=np.int64))
+
+    def _first(self, wanted: Callable[[Units], bool]) -> int:
+        low, high = int(self._firsts[0]), self.last.offset + 1
+        while low < high:
+            middle = (low + high) // 2
+            file = self._files[np.searchsorted(self._firsts, middle, side="right") - 1]
+            if wanted(self._block(file, middle, middle + 1)[0]):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def _search_last(self, count: Callable[[StoreFile], int]) -> Last:
+        for file in reversed(self._files):
+            if used := count(file):
+                offset = file.first // UNIT.itemsize + used - 1
+                unit = self.at(np.array([offset]))
+                physical, size = int(unit["physical"][0]), int(unit["size"][0])
+                return Last(offset, physical, physical + size) if present(unit)[0] else NOTHING
+        return NOTHING
+
+    def _file(self, offset: int) -> StoreFile | None:
+        number = int(np.searchsorted(self._firsts, offset, side="right")) - 1
+        file = self._files[number] if number >= 0 else None
+        return file if file and (offset + 1) * UNIT.itemsize <= file.end else None
+
+    def _block(self, file: StoreFile, low: int, high: int) -> Units:
+        high = min(high, file.end // UNIT.itemsize)
+        return _units(file, low * UNIT.itemsize - file.first, max(high - low, 0))
+
+
+def _units(file: StoreFile, position: int, count: int) -> Units:
+    content = file.read(file.first + position, count * UNIT.itemsize)
+    return content[: len(content) // UNIT.itemsize * UNIT.itemsize].view(UNIT)
+
+
+def _count(file: StoreFile) -> int:
+    """Units before the zeros at the end."""
+    low, high = 0, file.size // UNIT.itemsize
+    while low < high:
+        middle = (low + high) // 2
+        unit = _units(file, middle * UNIT.itemsize, 1)
+        low, high = (low, middle) if not len(unit) or zero(unit)[0] else (middle + 1, high)
+    return low
+
+
+def _count_all(file: StoreFile) -> int:
+    used = np.flatnonzero(~zero(_units(file, 0, file.size // UNIT.itemsize)))
+    return int(used[-1]) + 1 if len(used) else 0
+
+
+def zero(units: Units) -> Mask:
+    is_zero: Mask = (units["physical"] == 0) & (units["size"] == 0)
+    return is_zero
+
+
+def present(units: Units) -> Mask:
+    """Which name a record: neither zero nor pre-blanked."""
+    pre_blank: Mask = (units["physical"] == 0) & (units["size"] == _PRE_BLANK)
+    return ~zero(units) & ~pre_blank
+
+
+class Queues:
+    """A store's consume queues; none where the store has no consumequeue folder."""
+
+    def __init__(self, root: str | Path) -> None:
+        self._folder = Path(root) / "consumequeue"
+        self.exist = self._folder.is_dir()
+        self._known: dict[tuple[str, int], Queue | None] = {}
+
+    def get(self, topic: str, queue_id: int) -> Queue | None:
+        """A queue; None where it has no folder, which an empty one need not have."""
+        key = (topic, queue_id)
+        if key not in self._known:
+            folder = self._folder / topic / str(queue_id)
+            real = _is_name(topic) and queue_id >= 0 and folder.is_dir()
+            self._known[key] = Queue(str(folder), topic, queue_id) if real else None
+        return self._known[key]
+
+    def of(self, topic: str) -> Iterator[Queue]:
+        """A topic's queues."""
+        for name in _folders(self._folder / topic):
+            if name.isdecimal() and (queue := self.get(topic, int(name))):
+                yield queue
+
+    def all(self) -> Iterator[Queue]:
+        for topic in _folders(self._folder):
+            yield from self.of(topic)
+
+
+def _is_name(topic: str) -> bool:
+    """A topic is read from bytes that may be anything, and becomes part of a path."""
+    return not (set("/\0") & set(topic) or topic in ("", ".", "..") or "\ufffd" in topic or len(topic) > 255)
+
+
+def _folders(folder: Path) -> list[str]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entry.name for entry in entries if entry.is_dir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -1,0 +1,167 @@
+"""Records against consume queues: each record's unit must name it, and each unit a record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from halfop.rocketmq.buffers import Longs, Mask
+from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPICS, OP_TOPICS
+from halfop.rocketmq.properties import decoded
+from halfop.rocketmq.record import Records
+from halfop.rocketmq.store.consumequeue import NOTHING, Queue, Queues, present
+
+_LANDED_WHOLE = (*HALF_TOPICS, *OP_TOPICS, DISCARD_TOPIC)
+_QUEUE = "queue"
+_AHEAD = "unit"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with the record at `row`, seen from its queue."""
+
+    row: int
+    code: str
+    file: str
+    offset: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """A queue's records among those that are checked: their rows, in the log's order."""
+
+    topic: str
+    queue_id: int
+    rows: Longs
+
+
+class CrossCheck:
+    """Checks pieces of the log, each behind the other, from physical offset `start` on.
+
+    What lies below `dispatched` is named by a unit, unless its topic is gone.
+    """
+
+    def __init__(self, queues: Queues, start: int, dispatched: int) -> None:
+        self._queues, self._dispatched, self._at = queues, dispatched, start
+        self._next: dict[Queue, int] = {}
+        self._gone: set[tuple[str, int]] = set()
+
+    def check(self, records: Records, topics: pa.DictionaryArray, landed: Mask) -> list[Finding]:
+        """What is wrong with the piece, at most one finding a record, in the log's order."""
+        if not self._queues.exist or not len(records):
+            return []
+        offsets, places = records.longs("queue_offset"), records.longs("physical_offset")
+        piece = _Piece(self._queues, records, offsets, places, self._at)
+        found: dict[int, Finding] = {}
+        groups = list(_groups(records, topics, landed))
+        for finding in self._findings(piece, groups):
+            found.setdefault(finding.row, finding)
+        self._at = piece.end
+        return [found[row] for row in sorted(found)]
+
+    def _findings(self, piece: _Piece, groups: list[Group]) -> Iterator[Finding]:
+        lost: list[int] = []
+        for group in groups:
+            queue = self._queues.get(group.topic, group.queue_id)
+            wrong, absent = piece.against_units(queue, group.rows)
+            yield from wrong
+            if (group.topic, group.queue_id) not in self._gone:
+                lost += [row for row in absent if piece.places[row] < self._dispatched]
+                self._gone.add((group.topic, group.queue_id)) if absent and queue is None else None
+        yield from piece.named_elsewhere(self._queues, np.array(sorted(lost), np.int64))
+        yield from self._units_without_record(piece, groups)
+
+    def _units_without_record(self, piece: _Piece, groups: list[Group]) -> Iterator[Finding]:
+        rows = {(group.topic, group.queue_id): group.rows for group in groups}
+        for topic in _LANDED_WHOLE:
+            for queue in self._queues.of(topic):
+                following = self._next.get(queue)
+                if following is None:
+                    following = queue.first_from(piece.start)
+                mine = rows.pop((queue.topic, queue.queue_id), np.zeros(0, np.int64))
+                known = np.concatenate([[following - 1], piece.offsets[mine]])
+                yield from piece.unmatched(queue, known)
+                self._next[queue] = int(known[-1]) + 1
+        for (topic, queue_id), mine in rows.items():
+            if some := self._queues.get(topic, queue_id):
+                yield from piece.unmatched(some, piece.offsets[mine])
+
+
+@dataclass(frozen=True)
+class _Piece:
+    queues: Queues
+    records: Records
+    offsets: Longs
+    places: Longs
+    start: int
+
+    @property
+    def end(self) -> int:
+        return int(self.places[-1] + self.records.sizes[-1])
+
+    def against_units(self, queue: Queue | None, rows: Longs) -> tuple[list[Finding], list[int]]:
+        """Records that their unit contradicts, and records without one that may be so."""
+        if queue is None:
+            return [], rows.tolist()
+        units, last = queue.at(self.offsets[rows]), NOTHING
+        if not present(units).all():  # once more, for what was dispatched meanwhile
+            last, units = queue.surely_last, queue.at(self.offsets[rows])
+        there = present(units)
+        agrees = (units["physical"] == self.places[rows]) & (units["size"] == self.records.head["size"][rows])
+        behind = (self.offsets[rows] > last.offset) & (self.places[rows] > last.physical)
+        wrong = [self._contradiction(queue, int(rows[n]), units[n]) for n in np.flatnonzero(there & ~agrees)]
+        wrong += [self._missing(queue, int(row), last.offset) for row in rows[~there & ~behind]]
+        return wrong, rows[~there & behind].tolist()
+
+    def unmatched(self, queue: Queue, known: Longs) -> Iterator[Finding]:
+        """Units right behind a known offset that name a place in the piece, where the next known one is another."""
+        ends = np.append(known[1:] != known[:-1] + 1, True)
+        offsets = known[ends] + 1
+        units = queue.at(offsets)
+        inside = present(units) & (units["physical"] >= self.start) & (units["physical"] < self.end)
+        for offset, unit in zip(offsets[inside].tolist(), units[inside], strict=True):
+            text = f"the unit names physical offset {unit['physical']}, where no record of queue offset {offset} is"
+            yield self._finding(queue, offset, self._row(int(unit["physical"])), _AHEAD, text)
+
+    def named_elsewhere(self, queues: Queues, rows: Longs) -> Iterator[Finding]:
+        """Records whose queue doesn't know them, but another does."""
+        if not len(rows):
+            return
+        places = self.places[rows]
+        for queue in queues.all():
+            low, high = queue.first_from(int(places[0])), queue.first_from(int(places[-1]) + 1)
+            units = queue.upto(low, min(high - low, len(self.places)))
+            for n in np.flatnonzero(np.isin(units["physical"], places)):
+                place = int(units["physical"][n])
+                text = f"the unit names physical offset {place}, where a record of another queue is"
+                yield self._finding(queue, low + int(n), self._row(place), _AHEAD, text)
+
+    def _row(self, place: int) -> int:
+        return max(int(np.searchsorted(self.places, place, side="right")) - 1, 0)
+
+    def _contradiction(self, queue: Queue, row: int, unit: np.void) -> Finding:
+        found = f"the unit names physical offset {unit['physical']} and {unit['size']} bytes"
+        text = f"{found}, the record is at {self.places[row]} with {self.records.head['size'][row]}"
+        return self._finding(queue, int(self.offsets[row]), row, _QUEUE, text)
+
+    def _missing(self, queue: Queue, row: int, last: int) -> Finding:
+        found = f"no unit of queue offset {self.offsets[row]}, but the queue reaches to {last}"
+        return self._finding(queue, int(self.offsets[row]), row, _QUEUE, found)
+
+    def _finding(self, queue: Queue, offset: int, row: int, code: str, text: str) -> Finding:
+        return Finding(row, code, *queue.place(offset), text)
+
+
+def _groups(records: Records, topics: pa.DictionaryArray, landed: Mask) -> Iterator[Group]:
+    """All records of the queues in which a landed one is, by queue."""
+    keys = topics.indices.to_numpy() * np.int64(1 << 32) + records.head["queue_id"].astype(np.uint32)
+    rows = np.flatnonzero(np.isin(keys, np.unique(keys[landed])))
+    order = rows[np.argsort(keys[rows], kind="stable")]
+    bounds = np.flatnonzero(np.diff(keys[order])) + 1
+    for mine in np.split(order, bounds) if len(order) else ():
+        topic = decoded(topics.dictionary[int(topics.indices[int(mine[0])].as_py())].as_py())
+        yield Group(topic, int(records.head["queue_id"][mine[0]]), mine)

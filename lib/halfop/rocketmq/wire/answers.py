@@ -1,0 +1,27 @@
+"""What a broker's answers to pulls hold, as checked Arrow batches."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from halfop.rocketmq.batches import BATCH, kinds_of
+from halfop.rocketmq.record import chain
+from halfop.rocketmq.wire.pull import QueueRange, Records
+from halfop.rocketmq.wire.remoting import Corrupt
+
+
+def decoded(address: str, asked: QueueRange, pulled: Records, kind: str) -> pa.RecordBatch | None:
+    """The messages of a kind among those that were pulled; None where there are none. Corrupt where a check fails."""
+    found = chain(pulled.data)
+    records, where = found.records, f"queue {asked.queue} of {asked.topic} from offset {pulled.first}"
+    if found.stop is not None:
+        raise Corrupt(address, f"{where}: byte {found.stop.position} of the answer: {found.stop.text}")
+    offsets = np.arange(pulled.first, pulled.next, dtype=np.int64)
+    in_order = len(records) == len(offsets) and bool(np.all(records.longs("queue_offset") == offsets))
+    if not in_order or not np.all(records.longs("queue_id") == asked.queue):
+        raise Corrupt(address, f"{where}: the messages are not those that were asked for")
+    mine = records.select(kinds_of(records, records.topics())[kind])
+    if np.any(mine.wrong_body_crc()) or np.any(mine.wrong_property_crc()):
+        raise Corrupt(address, f"{where}: a message is not what its CRC says")
+    return BATCH[kind](mine) if len(mine) else None

@@ -1,0 +1,121 @@
+"""What halfop asks of name servers and brokers. Every call ends: with an answer or with a RemotingError."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from halfop.frame.errors import UsageError
+from halfop.rocketmq.wire import fastjson
+from halfop.rocketmq.wire.remote import Patience, Remote
+from halfop.rocketmq.wire.remoting import (
+    MALFORMED,
+    Answer,
+    AnswerCode,
+    Corrupt,
+    Lost,
+    RemotingSettings,
+    Request,
+    RequestCode,
+)
+
+T = TypeVar("T")
+_MASTER = 0
+
+
+@dataclass(frozen=True)
+class BrokerAddress:
+    """Where a broker group is read: at its master, or where it has none now at the slave with the lowest id.
+
+    A slave may lag behind, and answers pulls only with slaveReadEnable.
+    """
+
+    name: str
+    cluster: str
+    address: str
+    is_master: bool
+
+
+class NameServers:
+    """`addresses` as RocketMQ writes them, `host:port;host:port`: tried in turn."""
+
+    def __init__(self, addresses: str, settings: RemotingSettings) -> None:
+        self._remotes = [Remote(each, settings) for each in addresses.split(";") if each.strip()]
+        if not self._remotes:
+            raise UsageError(f"no name server in {addresses!r}; expected host:port, or several with ; between")
+        self._give_up_after = settings.give_up_after
+
+    def brokers(self) -> list[BrokerAddress]:
+        """All brokers that are registered now, by name."""
+        remote, answer = self._answer(Request(RequestCode.GET_BROKER_CLUSTER_INFO))
+        return read_body(remote, answer, "brokerAddrTable", _broker_addresses)
+
+    def close(self) -> None:
+        for remote in self._remotes:
+            remote.close()
+
+    def _answer(self, request: Request) -> tuple[Remote, Answer]:
+        patience = Patience(self._give_up_after)
+        while True:
+            for remote in self._remotes:
+                try:
+                    answer = remote.try_once(request)
+                except Lost as error:
+                    why = str(error)
+                    continue
+                if answer.code != AnswerCode.SUCCESS:
+                    raise remote.refusal(request, answer)
+                return remote, answer
+            patience.pause(why)
+
+
+class Broker:
+    """One broker at `host:port`, through one connection that comes back after a loss. For one thread at a time."""
+
+    def __init__(self, address: str, settings: RemotingSettings) -> None:
+        self.remote = Remote(address, settings)
+
+    def topics(self) -> dict[str, int]:
+        """Every topic in the broker's table (in 4.9 without the op topic) with its number of read queues."""
+        answer = self.remote.ask(Request(RequestCode.GET_ALL_TOPIC_CONFIG))
+        return read_body(self.remote, answer, "topicConfigTable", _read_queues)
+
+    def min_offset(self, topic: str, queue: int) -> int:
+        """0 for an unknown topic: RocketMQ does not tell."""
+        return self._offset(RequestCode.GET_MIN_OFFSET, topic, queue)
+
+    def max_offset(self, topic: str, queue: int) -> int:
+        """One past the queue's last offset; 0 for an unknown topic."""
+        return self._offset(RequestCode.GET_MAX_OFFSET, topic, queue)
+
+    def close(self) -> None:
+        self.remote.close()
+
+    def _offset(self, code: RequestCode, topic: str, queue: int) -> int:
+        answer = self.remote.ask(Request(code, {"topic": topic, "queueId": str(queue)}))
+        if "offset" not in answer.fields:
+            raise Corrupt(self.remote.address, f"sent no offset of queue {queue} of {topic}")
+        return int(answer.fields["offset"])
+
+
+def read_body(remote: Remote, answer: Answer, name: str, made: Callable[[Any], T]) -> T:
+    """What is `made` of a part of an answer's body."""
+    try:
+        return made(fastjson.loads(bytes(answer.body))[name])
+    except MALFORMED as error:
+        raise Corrupt(remote.address, f"sent a body without a sound {name}: {bytes(answer.body[:80])!r}") from error
+
+
+def _read_queues(topics: Any) -> dict[str, int]:
+    return {str(name): int(each["readQueueNums"]) for name, each in topics.items()}
+
+
+def _broker_addresses(groups: Any) -> list[BrokerAddress]:
+    return [_broker_address(name, group) for name, group in sorted(groups.items())]
+
+
+def _broker_address(name: str, group: Any) -> BrokerAddress:
+    addresses = {int(number): str(address) for number, address in group["brokerAddrs"].items()}
+    first = min(addresses)
+    return BrokerAddress(name, group["cluster"], addresses[first], first == _MASTER)

@@ -1,0 +1,278 @@
+"""Reads a range of a queue from a running broker, quickly and without a trace there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from itertools import groupby, pairwise
+from struct import Struct
+from struct import error as struct_error
+from typing import NamedTuple, cast
+
+from halfop.rocketmq.names import OP_TOPIC
+from halfop.rocketmq.wire.client import Broker, read_body
+from halfop.rocketmq.wire.remote import is_busy
+from halfop.rocketmq.wire.remoting import Answer, AnswerCode, Corrupt, RemotingError, Request, RequestCode
+
+CHUNK = 8 << 20
+
+_GROUP = "TOOLS_CONSUMER"  # every broker has it
+_SUBSCRIPTION = "4"  # sysFlag: the request brings its subscription. Bit 1 would commit an offset, bit 2 wait for news.
+_MOST = 32  # messages that a broker gives at once
+_SHRINK_AFTER = 2  # short answers in a row: one alone may be the end of a file of the queue's index
+_GROW_AFTER = 1024  # whole answers in a row
+_LOOK_UP = 512  # offsets
+_MOVED = (AnswerCode.PULL_NOT_FOUND, AnswerCode.PULL_RETRY_IMMEDIATELY, AnswerCode.PULL_OFFSET_MOVED)
+_GONE = "can not find message"
+_SIZE_AND_OFFSET = Struct(">i16xq")
+
+
+class QueueRange(NamedTuple):
+    """Offsets start..end - 1 of a queue."""
+
+    topic: str
+    queue: int
+    start: int
+    end: int
+
+
+class QueueEnded(RemotingError):
+    """The queue ends too early: its broker lost the end of its log, or never had it."""
+
+    def __init__(self, address: str, asked: QueueRange, at: int) -> None:
+        self.address, self.asked, self.at = address, asked, at
+        super().__init__(f"{address}: queue {asked.queue} of {asked.topic} ends at offset {at}, expected {asked.end}")
+
+
+class Records(NamedTuple):
+    """Whole commitlog records back to back in the order of their queue offsets, one for each of first..next - 1."""
+
+    first: int
+    next: int
+    data: bytes
+
+
+class Hole(NamedTuple):
+    """Offsets first..next - 1 that the broker no longer has, no matter why; `code` is its first answer about them."""
+
+    first: int
+    next: int
+    code: int
+
+
+class _Piece(NamedTuple):
+    """Records as they come, still in their answer's memory."""
+
+    first: int
+    next: int
+    data: memoryview
+
+
+def pull(broker: Broker, asked: QueueRange, chunk: int = CHUNK) -> Iterator[Records | Hole]:
+    """Each offset that is asked for in exactly one Records (of about `chunk` bytes) or Hole, in order.
+
+    Where that cannot go on it raises a RemotingError after all that came before: QueueEnded where the queue ends too
+    early. In memory it holds one chunk and `in_flight` answers, each of 256 KiB or one message (more of them only until
+    it has learnt how many messages fit into an answer).
+    """
+    return _chunks(_pieces(broker, asked), chunk)
+
+
+def _chunks(pieces: Iterator[_Piece | Hole], size: int) -> Iterator[Records | Hole]:
+    joined = partial(_joined, size=size)
+    for is_hole, group in groupby(pieces, lambda piece: isinstance(piece, Hole)):
+        yield from (_merged if is_hole else joined)(group)
+
+
+def _merged(holes: Iterator[_Piece | Hole]) -> Iterator[Hole]:
+    hole = cast(Hole, next(holes))
+    try:
+        for each in holes:
+            hole = hole._replace(next=each.next)
+    finally:  # where the next one cannot be had, this one is handed out before the error
+        yield hole
+
+
+def _joined(pieces: Iterator[_Piece | Hole], size: int) -> Iterator[Records]:
+    held: list[_Piece] = []
+    try:
+        held_size = 0
+        for piece in cast(Iterator[_Piece], pieces):
+            held.append(piece)
+            held_size += len(piece.data)
+            if held_size >= size:
+                full, held, held_size = held, [], 0
+                yield _records(full)
+    finally:
+        if held:
+            yield _records(held)
+
+
+def _records(pieces: list[_Piece]) -> Records:
+    return Records(pieces[0].first, pieces[-1].next, b"".join(piece.data for piece in pieces))
+
+
+def _pieces(broker: Broker, asked: QueueRange) -> Iterator[_Piece | Hole]:
+    # Below the first offset and beyond the last nothing is asked for: a 4.x broker would write a message about that.
+    first, last = (offset(asked.topic, asked.queue) for offset in (broker.min_offset, broker.max_offset))
+    if asked.start < min(first, asked.end):
+        yield Hole(asked.start, min(first, asked.end), AnswerCode.PULL_OFFSET_MOVED)
+    there = asked._replace(start=max(asked.start, first), end=min(asked.end, last))
+    if there.start < there.end:
+        pulling = _Pulling(broker, there)
+        yield from pulling.looked_up() if pulling.is_unknown() else pulling.pulled(there.end)
+    if last < asked.end:
+        raise QueueEnded(broker.remote.address, asked, last)
+
+
+class _Pulling:
+    """All below `_done` has been handed out."""
+
+    def __init__(self, broker: Broker, asked: QueueRange) -> None:
+        self._remote, self._asked = broker.remote, asked
+        self._done = asked.start
+        self._stride, self._run = _MOST, 0
+
+    def is_unknown(self) -> bool:
+        """4.x lacks the op topic in its table of topics, and does not let it be pulled then."""
+        if self._asked.topic != OP_TOPIC:
+            return False
+        return self._remote.answer(self._request(self._done, 1)).code == AnswerCode.TOPIC_NOT_EXIST
+
+    def pulled(self, end: int) -> Iterator[_Piece | Hole]:
+        for request, answer in self._remote.stream(self._requests(end), _is_busy):
+            first, count = int(request.fields["queueOffset"]), int(request.fields["maxMsgNums"])
+            if first == self._done:  # and not within a hole
+                yield from self._taken(request, answer, first + count)
+            if self._done < first + count:
+                yield from self.pulled(first + count)
+
+    def looked_up(self) -> Iterator[_Piece | Hole]:
+        """By way of the queue's index, one message a request."""
+        while self._done < self._asked.end:
+            index = self._index(min(_LOOK_UP, self._asked.end - self._done))
+            requests = (Request(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset}) for offset in index)
+            for request, answer in self._remote.stream(requests):
+                yield self._seen(request, answer)
+
+    def _request(self, first: int, count: int) -> Request:
+        fields = {
+            "consumerGroup": _GROUP,
+            "topic": self._asked.topic,
+            "queueId": str(self._asked.queue),
+            "queueOffset": str(first),
+            "maxMsgNums": str(count),
+            "sysFlag": _SUBSCRIPTION,
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
+            "subscription": "*",
+            "subVersion": "0",
+        }
+        return Request(RequestCode.PULL_MESSAGE, fields)
+
+    def _requests(self, end: int) -> Iterator[Request]:
+        first = self._done
+        while first < end:
+            count = min(self._stride, end - first)
+            yield self._request(first, count)
+            first = max(first + count, self._done)
+
+    def _learn(self, asked: int, got: int) -> None:
+        """Ask for no more than fits into an answer: what it leaves out must be asked for again, and waited for."""
+        self._run = max(self._run, 0) + 1 if got >= asked else min(self._run, 0) - 1
+        if self._run <= -_SHRINK_AFTER:
+            self._stride = got
+        elif self._run == _GROW_AFTER:
+            self._stride, self._run = min(self._stride * 2, _MOST), 0
+
+    def _taken(self, request: Request, answer: Answer, end: int) -> Iterator[_Piece | Hole]:
+        """Always at least one offset of request's, none from `end` on but in a hole."""
+        if answer.code == AnswerCode.SUCCESS:
+            yield from self._found(answer, end)
+        elif answer.code not in _MOVED:
+            raise self._remote.refusal(request, answer)
+        elif (next_offset := _next_offset(answer)) <= self._done:
+            raise QueueEnded(self._remote.address, self._asked, self._done)
+        else:
+            yield self._hole(min(next_offset, self._asked.end), answer.code)
+
+    def _found(self, answer: Answer, end: int) -> Iterator[_Piece | Hole]:
+        starts, offsets = self._layout(answer.body)
+        if offsets and offsets[0] == self._done and offsets[-1] == self._done + len(offsets) - 1 < end:
+            self._learn(end - self._done, len(offsets))
+            yield self._piece(len(offsets), answer.body)
+            return
+        for (at, after), offset in zip(pairwise(starts), offsets, strict=True):
+            if offset >= end:
+                break
+            if offset > self._done:
+                yield self._hole(offset, answer.code)
+            yield self._piece(1, answer.body[at:after])
+        if self._done < (passed := min(max(offsets[-1] + 1, _next_offset(answer)), end)):
+            yield self._hole(passed, answer.code)
+
+    def _layout(self, body: memoryview) -> tuple[list[int], list[int]]:
+        """Where each record starts, and the end; each record's queue offset, which may only grow."""
+        starts, offsets, at, least = [0], list[int](), 0, self._done
+        try:
+            while at < len(body):
+                size, offset = _SIZE_AND_OFFSET.unpack_from(body, at)
+                if offset < least or size < _SIZE_AND_OFFSET.size:
+                    break
+                at, least = at + size, offset + 1
+                starts.append(at)
+                offsets.append(offset)
+        except struct_error:
+            pass
+        if at != len(body) or not offsets:
+            raise Corrupt(
+                self._remote.address, f"sent records that are none, from offset {self._done} of {self._asked.topic}"
+            )
+        return starts, offsets
+
+    def _piece(self, count: int, data: memoryview) -> _Piece:
+        self._done += count
+        return _Piece(self._done - count, self._done, data)
+
+    def _hole(self, next_offset: int, code: int) -> Hole:
+        hole = Hole(self._done, next_offset, code)
+        self._done = next_offset
+        return hole
+
+    def _index(self, count: int) -> list[str]:
+        """Physical offsets, from that of `done` on."""
+        fields = {
+            "topic": self._asked.topic,
+            "queueId": str(self._asked.queue),
+            "index": str(self._done),
+            "count": str(count),
+        }
+        answer = self._remote.ask(Request(RequestCode.QUERY_CONSUME_QUEUE, fields))
+        offsets = (
+            read_body(self._remote, answer, "queueData", lambda units: [str(each["physicOffset"]) for each in units])
+            if answer.body
+            else []
+        )
+        if not offsets:
+            raise QueueEnded(self._remote.address, self._asked, self._done)
+        return offsets
+
+    def _seen(self, request: Request, answer: Answer) -> _Piece | Hole:
+        if answer.code == AnswerCode.SYSTEM_ERROR and answer.remark.startswith(_GONE):
+            return self._hole(self._done + 1, answer.code)
+        if answer.code != AnswerCode.SUCCESS:
+            raise self._remote.refusal(request, answer)
+        if self._layout(answer.body)[1] != [self._done]:
+            raise Corrupt(self._remote.address, f"sent another record than offset {self._done} of {self._asked.topic}")
+        return self._piece(1, answer.body)
+
+
+def _next_offset(answer: Answer) -> int:
+    return int(answer.fields.get("nextBeginOffset", -1))
+
+
+def _is_busy(request: Request, answer: Answer) -> bool:
+    stuck = answer.code == AnswerCode.PULL_RETRY_IMMEDIATELY and _next_offset(answer) <= int(
+        request.fields["queueOffset"]
+    )
+    return stuck or is_busy(request, answer)

@@ -1,0 +1,135 @@
+"""A server that is asked through one connection, which comes back after a loss."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from random import SystemRandom
+
+from halfop.rocketmq.wire.remoting import (
+    Answer,
+    AnswerCode,
+    Connection,
+    Lost,
+    Refused,
+    RemotingError,
+    RemotingSettings,
+    Request,
+    Unreachable,
+    endpoint,
+)
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
+_BUSY = (AnswerCode.SYSTEM_BUSY, AnswerCode.SERVICE_NOT_AVAILABLE, AnswerCode.FLOW_CONTROL)
+_STORE_CLOSED = "store getMessage return null"  # a broker that starts or stops
+_random = SystemRandom()
+
+Busy = Callable[[Request, Answer], bool]
+
+
+class Patience:
+    """Pauses between tries: longer each time, never in step with other clients, and not for ever."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds, self._end, self._pause = seconds, time.monotonic() + seconds, _FIRST_PAUSE
+
+    def pause(self, why: str) -> None:
+        """Raises Unreachable when the time is up."""
+        pause = self._pause * _random.uniform(0.5, 1)
+        if time.monotonic() + pause > self._end:
+            raise Unreachable(f"{why}; gave up after {self._seconds:g} s")
+        time.sleep(pause)
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+
+
+def is_busy(_: Request, answer: Answer) -> bool:
+    """Whether the same request may get another answer soon."""
+    return answer.code in _BUSY or (answer.code == AnswerCode.SYSTEM_ERROR and answer.remark == _STORE_CLOSED)
+
+
+class _Pending:
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.connection: Connection | None = None
+        self.opaque = 0
+
+
+class Remote:
+    """For one thread at a time. Requests may reach the server more than once: only ask for what changes nothing."""
+
+    def __init__(self, address: str, settings: RemotingSettings) -> None:
+        endpoint(address)
+        self.address, self._settings = address, settings
+        self._tls = settings.tls.context() if settings.tls else None
+        self._connection: Connection | None = None
+
+    def ask(self, request: Request) -> Answer:
+        """The answer to a request that must succeed."""
+        answer = self.answer(request)
+        if answer.code != AnswerCode.SUCCESS:
+            raise self.refusal(request, answer)
+        return answer
+
+    def answer(self, request: Request, busy: Busy = is_busy) -> Answer:
+        """The answer, whatever its code, once the server is not `busy`."""
+        return next(answer for _, answer in self.stream([request], busy))
+
+    def refusal(self, request: Request, answer: Answer) -> Refused:
+        return Refused(self.address, request, answer.code, answer.remark)
+
+    def stream(self, requests: Iterable[Request], busy: Busy = is_busy) -> Iterator[tuple[Request, Answer]]:
+        """Each request with its answer, in order, with `in_flight` of them under way; `requests` is read no further."""
+        unsent, window = iter(requests), deque[_Pending]()
+        try:
+            while True:
+                window.extend(_Pending(request) for request in islice(unsent, self._settings.in_flight - len(window)))
+                if not window:
+                    return
+                answer = self._first_answer(window, busy)
+                yield window.popleft().request, answer
+        finally:
+            if window:  # nobody will take their answers
+                self.close()
+
+    def close(self) -> None:
+        if self._connection:
+            self._connection.close()
+            self._connection = None
+
+    def try_once(self, request: Request) -> Answer:
+        """Lost where `ask` would try again; for a caller that has other servers to ask."""
+        return self._attempt(deque([_Pending(request)]))
+
+    def _first_answer(self, window: deque[_Pending], busy: Busy) -> Answer:
+        patience = Patience(self._settings.give_up_after)
+        while True:
+            try:
+                answer = self._attempt(window)
+            except Lost as error:
+                patience.pause(f"{error} ({window[0].request.code.name})")
+                continue
+            if not busy(window[0].request, answer):
+                return answer
+            window[0].connection = None
+            patience.pause(str(self.refusal(window[0].request, answer)))
+
+    def _attempt(self, window: deque[_Pending]) -> Answer:
+        """Send what this connection has not seen yet, and wait for the first's answer."""
+        timeout = self._settings.answer_timeout
+        try:
+            connection = self._connected()
+            for pending in window:
+                if pending.connection is not connection:
+                    pending.opaque, pending.connection = connection.send(pending.request, timeout), connection
+            return connection.answer(window[0].opaque, timeout)
+        except RemotingError:
+            self.close()
+            raise
+
+    def _connected(self) -> Connection:
+        if self._connection is None:
+            timeout, credentials = self._settings.connect_timeout, self._settings.credentials
+            self._connection = Connection(self.address, timeout, self._tls, credentials)
+        return self._connection

@@ -1,0 +1,198 @@
+"""Reads settings: the defaults, then a YAML file, environment variables and KEY=VALUE overrides."""
+
+from __future__ import annotations
+
+import importlib.resources
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_origin
+
+import yaml
+from pydantic import ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from halfop.frame.errors import UsageError
+from halfop.settings.home import checkout
+from halfop.settings.keys import (
+    KEYS,
+    RESERVED_VARIABLES,
+    SERVICE_LINK,
+    Key,
+    field_of,
+    is_section,
+    nearest_name,
+    path_of_variable,
+    type_of,
+    variable,
+    with_name_of,
+)
+from halfop.settings.model import Settings
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses what YAML would drop silently: a key given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            name = str(key.value)
+            if name in seen:
+                raise yaml.MarkedYAMLError(problem=f"{name} is given twice", problem_mark=key.start_mark)
+            seen.add(name)
+        return super().construct_mapping(node, deep)
+
+
+_EXPECTED = {
+    "bool_type": "expected true or false",
+    "string_pattern_mismatch": "expected the names of catalog and schema, as lake.halfop",
+    "string_too_short": "expected a text",
+}
+
+
+@dataclass(frozen=True)
+class _Given:
+    value: object
+    shown: str
+    source: str
+
+
+class _Layers:
+    """Values by path, later layers over earlier ones, and every problem found on the way."""
+
+    def __init__(self) -> None:
+        self.values: dict[Key, _Given] = {}
+        self.problems: list[str] = []
+
+    def mapping(self, mapping: Mapping[object, object], source: str, prefix: Key = ()) -> None:
+        for key, value in mapping.items():
+            path = (*prefix, str(key))
+            if not isinstance(key, str):
+                self.problems.append(
+                    f"{'.'.join(path)} ({source}): YAML reads the name {key!r} as no text: put it in quotes"
+                )
+            elif field_of(path) is not None:
+                self.values[path] = _Given(value, _shown(value), source)
+            elif not is_section(path):
+                self.unknown(path, source)
+            elif isinstance(value, Mapping):
+                self.mapping(value, source, path)
+            elif value is not None:
+                self.problems.append(f"{'.'.join(path)} ({source}): expected settings under it, given {_shown(value)}")
+
+    def text(self, path: Key, text: str, source: str) -> None:
+        if (field := field_of(path)) is not None:
+            self.values[path] = _Given(_scalar(text, field), text, source)
+        elif is_section(path):
+            self.problems.append(f"{'.'.join(path)} ({source}): has settings under it: give one of those")
+        else:
+            self.unknown(path, source)
+
+    def variable(self, name: str, text: str) -> None:
+        if (path := path_of_variable(name)) is not None:
+            self.text(path, text, f"environment variable {name}")
+        else:
+            nearest = nearest_name(name, (variable(known) for known in KEYS))
+            self.problems.append(f"environment variable {name}: unknown; the nearest known one is {nearest}")
+
+    def override(self, override: str) -> None:
+        key, equals, text = override.partition("=")
+        if equals:
+            self.text(tuple(key.strip().split(".")), text, "--set")
+        else:
+            self.problems.append(f"--set {override}: expected KEY=VALUE, as --set rules.transaction_timeout=6s")
+
+    def unknown(self, path: Key, source: str) -> None:
+        nearest = nearest_name(".".join(path), (".".join(with_name_of(known, path)) for known in KEYS))
+        self.problems.append(f"{'.'.join(path)} ({source}): unknown key; the nearest known one is {nearest}")
+
+    def settings(self) -> Settings:
+        tree: dict[str, Any] = {}
+        for path, given in self.values.items():
+            section = tree
+            for part in path[:-1]:
+                section = section.setdefault(part, {})
+            section[path[-1]] = given.value
+        try:
+            settings = Settings.model_validate(tree)
+        except ValidationError as error:
+            self.problems += [self.bad_value(each) for each in error.errors()]
+        if self.problems:
+            raise UsageError("\n".join(self.problems))
+        return settings
+
+    def bad_value(self, error: ErrorDetails) -> str:
+        path = tuple(str(part) for part in error["loc"])
+        if path[-1] == "[key]":
+            source = next(given.source for known, given in self.values.items() if known[: len(path) - 1] == path[:-1])
+            return f"{'.'.join(path[:-1])} ({source}): expected a name of RocketMQ: letters, digits, %, |, _ and -"
+        given = self.values[path]
+        expected = re.sub(r"^(Input should be (a valid )?|String should )", "expected ", error["msg"])
+        expected = _EXPECTED.get(error["type"], expected)
+        return f"{'.'.join(path)} ({given.source}): {expected}, given {given.shown or 'nothing'}"
+
+
+def _shown(value: object) -> str:
+    return "nothing" if value is None else json.dumps(value, default=str)
+
+
+def _scalar(text: str, field: FieldInfo) -> object:
+    """A text as YAML reads it; as it is where text is wanted or YAML sees more than a scalar."""
+    try:
+        value = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    if value is None:
+        return None
+    wants_text = type_of(field) is str or get_origin(type_of(field)) is Literal
+    return value if isinstance(value, str | bool | int | float) and not wants_text else text
+
+
+def _default_config(environ: Mapping[str, str]) -> tuple[str, bytes]:
+    home = checkout(environ)
+    if home is not None and (file := home / "conf" / "halfop.yaml").is_file():
+        return str(file), file.read_bytes()
+    packaged = importlib.resources.files("halfop").joinpath("conf").joinpath("halfop.yaml")
+    return str(packaged), packaged.read_bytes() if packaged.is_file() else b""
+
+
+def _read_config(config: Path | None, environ: Mapping[str, str]) -> tuple[str, Mapping[object, object]]:
+    try:
+        source, content = _default_config(environ) if config is None else (str(config), config.read_bytes())
+        mapping = yaml.load(content, _Loader)  # noqa: S506 - a SafeLoader
+    except OSError as error:
+        raise UsageError(
+            f"{config or 'conf/halfop.yaml'}: can't be read: {error.strerror}; expected a YAML file of settings"
+        ) from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise UsageError(f"{source}: no valid YAML: {error}") from error
+    if mapping is not None and not isinstance(mapping, dict):
+        raise UsageError(f"{source}: expected settings by key, as `rules:`; given {_shown(mapping)}")
+    return source, mapping or {}
+
+
+def load_settings(
+    config: Path | None, overrides: Sequence[str] = (), environ: Mapping[str, str] | None = None
+) -> Settings:
+    """The defaults, then the file, HALFOP_ variables and KEY=VALUE overrides; a UsageError names every problem."""
+    environ = os.environ if environ is None else environ
+    layers = _Layers()
+    source, mapping = _read_config(config, environ)
+    layers.mapping(mapping, source)
+    for name in sorted(environ):
+        if name.startswith("HALFOP_") and name not in RESERVED_VARIABLES and not SERVICE_LINK.fullmatch(name):
+            layers.variable(name, environ[name])
+    for override in overrides:
+        layers.override(override)
+    return layers.settings()
+
+
+def check_override(key: str, text: str) -> None:
+    """A UsageError where `text` is no value for the setting `key`."""
+    layers = _Layers()
+    layers.text(tuple(key.split(".")), text, "command line")
+    layers.settings()

@@ -1,0 +1,259 @@
+"""The settings: each one's name, type, default and documentation."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    StringConstraints,
+)
+from pydantic_core import PydanticCustomError
+
+from halfop.frame.errors import HalfopError, UsageError
+from halfop.settings.home import checkout
+
+# ---- durations ----
+
+UNITS = {
+    "d": timedelta(days=1),
+    "h": timedelta(hours=1),
+    "m": timedelta(minutes=1),
+    "s": timedelta(seconds=1),
+    "ms": timedelta(milliseconds=1),
+}
+LONGEST = timedelta(days=36500)  # far inside what an instant minus a duration can be
+EXPECTED_DURATION = "a duration: a whole number and its unit, as 500ms, 6s, 15m, 72h or 7d (at most 36500d)"
+
+
+def parse_duration(text: str) -> timedelta:
+    """`6s` and the like; a ValueError says what was expected."""
+    match = re.fullmatch(r"([0-9]{1,15})(ms|s|m|h|d)", text)
+    if match is None or (amount := int(match[1])) > LONGEST // UNITS[match[2]]:
+        raise ValueError(f"expected {EXPECTED_DURATION}")
+    return amount * UNITS[match[2]]
+
+
+def duration_text(duration: timedelta) -> str:
+    """The shortest text that means exactly this duration."""
+    unit, size = next((u, s) for u, s in UNITS.items() if not duration % s and (duration or u == "s"))
+    return f"{duration // size}{unit}"
+
+
+def _read_duration(value: object) -> timedelta:
+    if isinstance(value, timedelta) and timedelta(0) <= value <= LONGEST and not value % UNITS["ms"]:
+        return value
+    try:
+        return parse_duration(value if isinstance(value, str) else "")
+    except ValueError as error:
+        raise PydanticCustomError("duration", "{expected}", {"expected": str(error)}) from None
+
+
+Duration = Annotated[timedelta, BeforeValidator(_read_duration), PlainSerializer(duration_text, return_type=str)]
+
+# ---- the model ----
+
+RocketName = Annotated[str, StringConstraints(pattern=r"^[%|a-zA-Z0-9_-]+$")]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+def _duration(default: str, doc: str) -> Any:
+    return Field(default=parse_duration(default), description=doc, examples=[default])
+
+
+class RuleOverride(_Section):
+    """What one group or topic has of its own; a topic's wins over a group's, null is the general setting."""
+
+    transaction_timeout: Duration | None = Field(default=None, description="Its own `rules.transaction_timeout`.")
+    transaction_check_max: int | None = Field(default=None, ge=0, description="Its own `rules.transaction_check_max`.")
+
+
+class RuleSettings(_Section):
+    """The rules, with RocketMQ's names. A change holds from the next run; `reconcile --dry-run` tells what it does."""
+
+    transaction_timeout: Duration = _duration(
+        "6s", "How long a message without a check immunity of its own is left alone before its producer is asked."
+    )
+    transaction_check_max: int = Field(
+        default=15, ge=0, description="How often a producer is asked before the message is given up."
+    )
+    transaction_check_interval: Duration = _duration(
+        "60s", "The least time between two questions about a message, and after the last one until it is given up."
+    )
+    file_reserved_time: Duration = _duration("72h", "The age from which an open message is given up unasked.")
+    ask: bool = Field(
+        default=True,
+        description="Whether halfop asks and gives up. false: only observe, where a real broker checks by itself.",
+    )
+    groups: dict[RocketName, RuleOverride] = Field(default={}, description="Overrides by producer group.")
+    topics: dict[RocketName, RuleOverride] = Field(default={}, description="Overrides by real topic.")
+
+
+class Tls(_Section):
+    """Encrypted connections to name servers and brokers (PEM files)."""
+
+    enabled: bool = Field(default=False, description="Whether they expect TLS.")
+    ca_file: str | None = Field(default=None, description="Who vouches for them. null: the system's authorities.")
+    certificate: str | None = Field(default=None, description="Our own certificate, where they ask for one.")
+    key: str | None = Field(default=None, description="The key of our own certificate.")
+    verify: bool = Field(default=True, description="Whether their certificates are checked.")
+    check_hostname: bool = Field(default=True, description="Whether their names are checked, too.")
+
+
+class Landing(_Section):
+    """Landing from a broker or its store."""
+
+    op_lag: Duration = _duration(
+        "5s",
+        "How far behind its newest record an op log counts as complete: RocketMQ 5 holds op messages for up to 3 s.",
+    )
+    in_flight: int = Field(default=16, ge=1, description="Requests under way to a live broker in one connection.")
+    connect_timeout: Duration = _duration("5s", "How long a connection to a live broker may take.")
+    answer_timeout: Duration = _duration("15s", "How long a live broker may take for an answer.")
+    give_up_after: Duration = _duration("60s", "How long one request is tried again, reconnecting included.")
+
+
+class Topics(_Section):
+    """The tables of the real topics."""
+
+    layout: Literal["per_topic", "single"] = Field(
+        default="per_topic",
+        description="One table a real topic, or all topics in one table `real_topics`: for hundreds of topics.",
+    )
+    threads: int = Field(default=8, ge=1, description="How many topic tables are written at the same time.")
+    decompress: bool = Field(
+        default=False, description="Whether bodies that producers compressed are written as they were before."
+    )
+
+
+class Run(_Section):
+    """A run of reconcile."""
+
+    max_rows: int | None = Field(
+        default=None, ge=1, description="A larger backlog is worked off in slices of this many half rows. null: in one."
+    )
+
+
+class Retention(_Section):
+    """What `maintain` keeps; `waits` and `landed` may be null: for ever."""
+
+    verify: Duration = _duration(
+        "30d", "How long a run stays verifiable (`reconcile --verify`): the versions that it read are kept that long."
+    )
+    files: Duration = _duration(
+        "7d",
+        "How long files that no version needs are kept, at least: longer than any job runs or pauses.",
+    )
+    waits: Duration | None = Field(
+        default=parse_duration("30d"),
+        description="How long a run's WAIT and EARLY_OP rows are kept; at least as long as it stays verifiable.",
+        examples=["30d"],
+    )
+    landed: Duration | None = Field(
+        default=parse_duration("90d"),
+        description="How long landed rows are kept after their transactions have ended, landing by landing.",
+        examples=["90d"],
+    )
+
+
+def _like(pattern: str, expected: str) -> Callable[[str], str]:
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise PydanticCustomError("text", "expected {expected}", {"expected": expected})
+        return text
+
+    return check
+
+
+# Settings are recorded with every run: no place for a password.
+_URL = _like(r"https?://[^\s@?#]+", "a URL without user and password, as http://push:9091")
+_NAME = _like(r"[a-zA-Z0-9_-]{1,60}", "letters, digits, _ and -")
+
+
+class Metrics(_Section):
+    """What a job tells Prometheus when it has ended: docs/observability.md."""
+
+    folder: Annotated[str, StringConstraints(min_length=1)] | None = Field(
+        default=None,
+        description="The folder of node_exporter's textfile collector: each command keeps a file in it. null: none.",
+    )
+    push_gateway: Annotated[str, AfterValidator(_URL)] | None = Field(
+        default=None, description="A push gateway's URL, as `http://push:9091`. null: none."
+    )
+    name: Annotated[str, AfterValidator(_NAME)] = Field(
+        default="halfop",
+        description="Tells them from another warehouse's, or another schedule's: a label, and in the file's name.",
+    )
+
+
+class Catalog(_Section):
+    """Where tables have names."""
+
+    schema_: Annotated[str, StringConstraints(pattern=r"^[\w-]+(\.[\w-]+)?$")] | None = Field(
+        default=None,
+        alias="schema",
+        description="The schema of Spark's catalog that gets all tables by name. null: they are paths alone.",
+    )
+
+
+class Lock(_Section):
+    """The lock of a warehouse on a local disk."""
+
+    wait: Duration = _duration("0s", "How long to wait for another process that holds the warehouse, before status 4.")
+
+
+class Settings(_Section):
+    """All settings of a job; recorded with every run."""
+
+    warehouse: Annotated[str, StringConstraints(min_length=1)] | None = Field(
+        default=None, description="The root of all tables: a URI or a path. null: `warehouse/` in the checkout."
+    )
+    rules: RuleSettings = RuleSettings()
+    landing: Landing = Landing()
+    tls: Tls = Tls()
+    topics: Topics = Topics()
+    run: Run = Run()
+    retention: Retention = Retention()
+    catalog: Catalog = Catalog()
+    metrics: Metrics = Metrics()
+    lock: Lock = Lock()
+
+    @property
+    def warehouse_root(self) -> str:
+        """The warehouse as a URI or an absolute path."""
+        if self.warehouse is None:
+            if (home := checkout(os.environ)) is None:
+                raise UsageError("which warehouse? There is no checkout here to hold one: name it with --warehouse URI")
+            return str(home.absolute() / "warehouse")
+        if scheme := re.match(r"(?i)s3n?:", self.warehouse):
+            raise UsageError(f"--warehouse {self.warehouse}: give it as s3a:, where commits are safe, not {scheme[0]}")
+        if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", self.warehouse):
+            return self.warehouse.rstrip("/")
+        return str(Path(self.warehouse).expanduser().absolute())
+
+    def as_json(self) -> str:
+        """One stable line: equal settings give equal text."""
+        return json.dumps(self.model_dump(mode="json", by_alias=True), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Settings:
+        try:
+            return cls.model_validate(json.loads(text))
+        except ValueError as error:
+            raise HalfopError(
+                f"recorded settings that this version of halfop can't read: {error}\nuse the version that wrote them"
+            ) from error

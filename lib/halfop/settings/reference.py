@@ -1,0 +1,92 @@
+"""Prints docs/settings.md, and with `yaml` conf/halfop.yaml: python -m halfop.settings.reference [yaml]."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+from types import NoneType
+from typing import Literal, get_args, get_origin
+
+import yaml
+from annotated_types import Ge
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from halfop.settings.keys import KEYS, RESERVED_VARIABLES, type_of
+from halfop.settings.model import Settings
+
+_EXAMPLES = {"groups": "payment_group", "topics": "TopicPayment"}
+
+_INTRO = """\
+# Settings
+
+Generated from `lib/halfop/settings/model.py` by `python -m halfop.settings.reference`.
+
+Later ones win, key by key:
+
+1. the defaults below;
+2. a YAML file: `--config FILE`, else `conf/halfop.yaml`;
+3. environment variables: `HALFOP_` and the key in capitals with `__` for each dot, as
+   `HALFOP_RULES__TRANSACTION_TIMEOUT=6s` or `HALFOP_WAREHOUSE=s3a://lake/halfop`. The name of a group or topic stands
+   in it as it is: `HALFOP_RULES__TOPICS__TopicPayment__TRANSACTION_TIMEOUT=1m`;
+4. `--set KEY=VALUE`, as `--set rules.topics.TopicPayment.transaction_timeout=1m`, repeatable; and the options that
+   stand for one setting, as `--warehouse` and `--wait`.
+
+A duration is a whole number and its unit: `500ms`, `6s`, `15m`, `72h`, `7d`. An unknown key or variable, a wrong value
+or a key given twice in the file is an error: status 2, and nothing has been touched.
+
+These variables are no settings: RESERVED; and those that Kubernetes makes for services named `halfop…`.
+"""
+
+_CONFIG_INTRO = """\
+# halfop's settings with their defaults. The environment, as HALFOP_RULES__TRANSACTION_TIMEOUT=6s, and --set win over
+# this file: docs/settings.md. Made from lib/halfop/settings/model.py by `python -m halfop.settings.reference yaml`.
+"""
+
+
+def _type_text(field: FieldInfo) -> str:
+    base = type_of(field)
+    if get_origin(base) is Literal:
+        text = " or ".join(f"`{value}`" for value in get_args(base))
+    else:
+        text = {timedelta: "duration", int: "whole number", bool: "`true` or `false`", str: "text"}[base]
+    least = [f", at least {limit.ge}" for limit in field.metadata if isinstance(limit, Ge)]
+    return text + "".join(least) + (" or `null`" if NoneType in get_args(field.annotation) else "")
+
+
+def _default_text(field: FieldInfo) -> str:
+    return str(field.examples[0]) if field.examples else yaml.safe_dump(field.default).splitlines()[0]
+
+
+def reference() -> str:
+    """docs/settings.md."""
+    lines = [_INTRO.replace("RESERVED", ", ".join(f"`{name}`" for name in sorted(RESERVED_VARIABLES)))]
+    lines += ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
+    lines += [
+        f"| `{'.'.join(path)}` | {_type_text(field)} | `{_default_text(field)}` | {field.description} |"
+        for path, field in KEYS.items()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _config_lines(model: type[BaseModel], indent: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        key = field.alias or name
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from ("", f"# {field.annotation.__doc__}", f"{key}:")
+            yield from _config_lines(field.annotation, indent + "  ")
+        elif get_origin(field.annotation) is dict:
+            yield f"{indent}# {field.description} As {key}: {{{_EXAMPLES[key]}: {{transaction_timeout: 1m}}}}"
+            yield f"{indent}{key}: {{}}"
+        else:
+            yield from (f"{indent}# {field.description}", f"{indent}{key}: {_default_text(field)}")
+
+
+def default_config() -> str:
+    """conf/halfop.yaml."""
+    return "\n".join([_CONFIG_INTRO, *_config_lines(Settings)]) + "\n"
+
+
+if __name__ == "__main__":
+    print(default_config() if sys.argv[1:] == ["yaml"] else reference(), end="")

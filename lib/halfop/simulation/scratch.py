@@ -1,0 +1,111 @@
+"""A history's rows in a scratch folder, cut by the runs of a schedule that they come in with."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, StructType
+
+from halfop.columns.keys import QUEUE
+from halfop.rocketmq.names import HALF_TOPIC
+from halfop.simulation.history import History
+from halfop.simulation.schedule import Schedule
+from halfop.warehouse.tables import NO_TABLE
+
+STEP = "step"
+# Which rows of a history each table gets, and by which instant.
+_TABLES = {
+    "half_messages": ("halves", "store_timestamp"),
+    "op_messages": ("ops", "store_timestamp"),
+    "final_messages": ("finals", "store_timestamp"),
+    "resumes": ("resumes", "resumed_at"),
+}
+
+
+@dataclass(frozen=True)
+class Landed:
+    """A history's rows by the step in which they come in, in a scratch folder that all variants share.
+
+    `counts`: how many rows each step brings. `answers` have no step: theirs depends on when the replay asks.
+    """
+
+    frames: Mapping[str, DataFrame]
+    counts: Mapping[str, Mapping[int, int]]
+    spans: Mapping[tuple[str, int], Sequence[tuple[int, int, int]]]
+    progress: Sequence[Mapping[str, Any]]
+    schedule: Schedule
+    answers: DataFrame
+    any_answers: bool
+
+    def lands(self, step: int) -> bool:
+        """Whether anything comes in."""
+        return any(step in counts for counts in self.counts.values())
+
+    @property
+    def most_rows(self) -> int:
+        """The most rows of a table that one step brings."""
+        return max((rows for counts in self.counts.values() for rows in counts.values()), default=0)
+
+    def version(self, name: str, step: int) -> int:
+        """The last step by then that brought rows of the table."""
+        return max((s for s in self.counts.get(name, ()) if s <= step), default=NO_TABLE)
+
+    def rows(self, name: str, before: int, upto: int) -> DataFrame:
+        step: Column = F.col(STEP)
+        return self.frames[name].where((step > before) & (step <= upto)).drop(STEP)
+
+    def clocks(self, step: int) -> list[dict[str, Any]]:
+        """`landing_progress` as it stood then: known until the step's instant, as far as history knows."""
+        now = self.schedule.at(min(step, len(self.schedule.instants)))
+        return [self._clock(row, step, now) for row in self.progress]
+
+    def _clock(self, row: Mapping[str, Any], step: int, now: datetime) -> dict[str, Any]:
+        known = row["known_until"]
+        moved = dict(row) | {"known_until": None if known is None else min(known, now)}
+        if row["topic"] == HALF_TOPIC:
+            spans = [s for s in self.spans.get((row["broker_name"], row["queue_id"]), ()) if s[0] <= step]
+            moved["first_offset"] = min((low for _, low, _ in spans), default=None)
+            moved["next_offset"] = max((min(high + 1, 2**63 - 1) for _, _, high in spans), default=None)
+        return moved
+
+
+def land(history: History, schedule: Schedule, root: str) -> Landed:
+    """Write a history's rows to a scratch folder, cut by steps."""
+    frames = {
+        name: _staged(getattr(history, rows), schedule, comes_at, f"{root}/{name}")
+        for name, (rows, comes_at) in _TABLES.items()
+    }
+    answers = _kept(history.answers, f"{root}/answers")
+    offsets = frames["half_messages"].groupBy(*QUEUE, STEP)
+    spans: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
+    for row in offsets.agg(F.min("queue_offset").alias("low"), F.max("queue_offset").alias("high")).collect():
+        spans[row["broker_name"], row["queue_id"]].append((row[STEP], row["low"], row["high"]))
+    counts = {name: _counts(rows) for name, rows in frames.items()}
+    return Landed(frames, counts, spans, history.progress, schedule, answers, not answers.isEmpty())
+
+
+def _staged(rows: DataFrame, schedule: Schedule, comes_at: str, path: str) -> DataFrame:
+    numbered = rows.withColumn("moment", F.unix_micros(comes_at)).withColumn(STEP, schedule.step_of("moment"))
+    numbered = numbered.drop("moment").repartition(STEP)
+    numbered.write.partitionBy(STEP).parquet(path)
+    return _read(numbered, path)
+
+
+def _counts(rows: DataFrame) -> dict[int, int]:
+    return {row[STEP]: row["rows"] for row in rows.groupBy(STEP).agg(F.count("*").alias("rows")).collect()}
+
+
+def _kept(rows: DataFrame, path: str) -> DataFrame:
+    rows.write.parquet(path)
+    return rows.sparkSession.read.schema(rows.schema).parquet(path)
+
+
+def _read(like: DataFrame, path: str) -> DataFrame:
+    fields = [f for f in like.schema if f.name != STEP]
+    return like.sparkSession.read.schema(StructType(fields).add(STEP, IntegerType())).parquet(path)

@@ -1,0 +1,72 @@
+"""Whole half messages for decided rows, without moving a body: the decided side, packed, travels to the bodies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from halfop.columns.blocks import look_up, packed
+from halfop.columns.keys import HALF_KEY
+from halfop.columns.values import present
+from halfop.planning.digest import Digest
+from halfop.planning.inputs import Inputs
+from halfop.planning.ranges import Span, covers
+from halfop.rules.halves import IDENTITY
+from halfop.warehouse.trimmed import trimmed_before
+
+# What tells a half message that landed more than once, and a copy that another stands for, from all others.
+_SAME = [*HALF_KEY, *IDENTITY, "real_topic", "real_queue_id", "producer_group"]
+_SAME_COPY = [*HALF_KEY, "commit_log_offset", "producer_group", "uniq_key", "born_timestamp"]
+
+
+def with_bodies(inputs: Inputs, digest: Digest, decisions: list[str], payload: list[str]) -> DataFrame:
+    """The half messages that the run decided so, each once, with the columns `payload` of their decisions."""
+    mine = (F.col("run_id") == inputs.run.run_id) & F.col("decision").isin(decisions)
+    decided = inputs.warehouse.read("decisions").where(mine)
+    halves = _halves(inputs, digest.spans(decisions))
+    rows = sum(digest.totals[decision] for decision in decisions)
+    other = F.col("copy_offset").isNotNull()
+    once = look_up(halves, packed(decided.where(~F.col("repeated") & ~other), rows, payload), payload, "inner")
+    found = [once]
+    if digest.repeated(decisions):
+        found.append(_picked(halves, decided.where(F.col("repeated") & ~other), payload, _SAME))
+    if digest.by_copy(decisions):
+        found.append(_copies(halves, decided.where(other), payload))
+    return reduce(DataFrame.unionByName, found)
+
+
+def _halves(inputs: Inputs, spans: Sequence[Span]) -> DataFrame:
+    """The half messages of these spans; of discarded ones that `maintain` has trimmed what was set aside."""
+    version, here = inputs.run.inputs["half_messages"], covers(spans, "queue_offset")
+    halves = inputs.warehouse.read("half_messages", version).where(here)
+    floor = trimmed_before(inputs.warehouse, version)
+    if floor is None or all(span.landed_at is not None and span.landed_at >= floor for span in spans):
+        return halves
+    landed = F.lit(floor).cast("timestamp")
+    aside = inputs.warehouse.read("trans_check_max_time").where(here & (F.col("run_id") < inputs.run.run_id))
+    trimmed = aside.where(F.col("landed_at") < landed).dropDuplicates(HALF_KEY)
+    trimmed = trimmed.join(halves.select(HALF_KEY), HALF_KEY, "left_anti")
+    kept = [c for c in halves.columns if c in trimmed.columns]
+    return halves.unionByName(trimmed.select(kept), allowMissingColumns=True)
+
+
+def _copies(halves: DataFrame, decided: DataFrame, payload: list[str]) -> DataFrame:
+    """The copies that were named, where other copies stand for their transactions."""
+    named = decided.withColumn("copy", F.explode("copies")).where("copy.queue_offset = copy_offset")
+    of_copy = {c: F.col("copy")[c] for c in ("queue_offset", "commit_log_offset")}
+    return _picked(halves, named.withColumns(of_copy), payload, _SAME_COPY)
+
+
+def _picked(halves: DataFrame, decided: DataFrame, payload: list[str], same: list[str]) -> DataFrame:
+    """The very half messages that were decided, by all columns of `same`, and of equal rows one."""
+    picked = decided.select(*[F.col(c).alias(f"decided_{c}") for c in same], *payload)
+    equal = [_comparable(c).eqNullSafe(F.col(f"decided_{c}")) for c in same]
+    return halves.join(picked, equal).dropDuplicates(HALF_KEY).select(*halves.columns, *payload)
+
+
+def _comparable(column: str) -> Column:
+    texts = ("uniq_key", "real_topic", "producer_group")
+    return present(F.col(column)) if column in texts else F.col(column)

@@ -1,0 +1,144 @@
+"""Whole messages to many tables in one pass over the bodies.
+
+One Spark job writes the Parquet files of all tables into a staging table, partitioned by target; then each target's
+files move into its folder and become part of its table by one commit of the log. The commits run side by side.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from pyspark.sql import DataFrame
+
+from halfop.frame.errors import HalfopError
+from halfop.warehouse.delta_log import AlreadyWrittenError, DataFile
+from halfop.warehouse.schema import TableSpec
+from halfop.warehouse.tables import Warehouse
+
+TARGET = "target"
+_STAGING = "_staging"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table that gets the `rows` messages decided so; of committed ones those of one topic, if each has its own."""
+
+    decision: str
+    path: str
+    spec: TableSpec
+    app: str
+    rows: int
+    topic: str = ""
+
+    @property
+    def name(self) -> str:
+        """As the summary tells it, and --park-sink takes it."""
+        return f"topics/{self.topic}" if self.topic else self.path
+
+
+def write_staged(
+    warehouse: Warehouse, run_id: int, rows: DataFrame, targets: Mapping[int, Target], threads: int
+) -> dict[str, Exception]:
+    """Append `rows` (with their target's number) to the targets, at most once for the run.
+
+    Returns the targets that failed; the others are written. A target's files may have columns that it has not: all
+    null, and unseen by its readers.
+    """
+    staging = warehouse.path(f"{_STAGING}/run-{run_id}-{uuid.uuid4().hex}")
+    _clear(warehouse, run_id)
+    searched = sorted({column for target in targets.values() for column in target.spec.stats})
+    try:
+        staged_rows = rows.write.format("delta").option("delta.dataSkippingStatsColumns", ",".join(searched))
+        staged_rows.partitionBy(TARGET).save(staging)
+        staged = _by_target(warehouse.files.read(f"{staging}/_delta_log/{0:020d}.json"))
+        lacking = _lacking(targets, staged)
+        tasks = {
+            targets[number].name: _commit(warehouse, run_id, staging, targets[number], found)
+            for number, found in staged.items()
+            if targets[number].name not in lacking
+        }
+        return lacking | side_by_side(tasks, threads)
+    finally:
+        warehouse.files.remove(staging)
+
+
+def _clear(warehouse: Warehouse, run_id: int) -> None:
+    """What drivers that died left of earlier runs, all closed; another driver may be staging this one."""
+    for folder in warehouse.files.folders(warehouse.path(_STAGING)):
+        found = re.fullmatch(r"run-(\d+)-[0-9a-f]+", folder)
+        if found and int(found[1]) < run_id:
+            warehouse.files.remove(warehouse.path(f"{_STAGING}/{folder}"))
+
+
+def _lacking(targets: Mapping[int, Target], staged: Mapping[int, list[dict[str, Any]]]) -> dict[str, Exception]:
+    """Targets of which a decided message is not staged: a body that is gone must not end in a run that closes."""
+    lacking: dict[str, Exception] = {}
+    for number, target in targets.items():
+        found = sum(json.loads(add["stats"])["numRecords"] for add in staged.get(number, []))
+        if found != target.rows:
+            lacking[target.name] = HalfopError(
+                f"{target.name} is due {target.rows} messages, but half_messages has {found} of them; has it been "
+                "trimmed, overwritten or restored? None was written"
+            )
+    return lacking
+
+
+def _by_target(commit: bytes) -> dict[int, list[dict[str, Any]]]:
+    """The staged files by target number, as the staging table's only commit lists them."""
+    actions = [json.loads(line) for line in commit.splitlines()]
+    staged: dict[int, list[dict[str, Any]]] = {}
+    for add in (action["add"] for action in actions if "add" in action):
+        staged.setdefault(int(add["partitionValues"][TARGET]), []).append(add)
+    return staged
+
+
+def side_by_side(tasks: Mapping[str, Callable[[], None]], threads: int) -> dict[str, Exception]:
+    """Run all tasks, a failing one stops no other; returns what failed. What is no Exception ends the run as it is."""
+    with ThreadPoolExecutor(threads) as pool:
+        running = {name: pool.submit(task) for name, task in tasks.items()}
+    failed: dict[str, Exception] = {}
+    for name, future in running.items():
+        error = future.exception()
+        if isinstance(error, Exception):
+            failed[name] = error
+        elif error is not None:
+            raise error
+    return failed
+
+
+def _commit(
+    warehouse: Warehouse, run_id: int, staging: str, target: Target, staged: list[dict[str, Any]]
+) -> Callable[[], None]:
+    def commit() -> None:
+        path, marker = warehouse.path(target.path), warehouse.marker(target.path, target.app)
+        if marker >= 0:
+            warehouse.refuse_lost(target.path, marker)
+        if marker >= run_id:
+            return
+        moved = [_move(warehouse, staging, target, add) for add in staged]
+        with suppress(AlreadyWrittenError):  # another driver finished this run; VACUUM removes our files
+            warehouse.log.commit_files(path, target.spec, target.app, run_id, moved)
+
+    return commit
+
+
+def _move(warehouse: Warehouse, staging: str, target: Target, add: dict[str, Any]) -> DataFile:
+    """Into a table's folder, where the file is invisible until committed."""
+    moved = warehouse.files.move(f"{staging}/{unquote(add['path'])}", warehouse.path(target.path))
+    return DataFile(moved, add["size"], add["modificationTime"], _stats(add, target.spec))
+
+
+def _stats(add: dict[str, Any], spec: TableSpec) -> str:
+    """The file's bounds of those columns that its table has."""
+    stats = json.loads(add["stats"])
+    for kind in ("minValues", "maxValues", "nullCount"):
+        stats[kind] = {name: value for name, value in stats.get(kind, {}).items() if name in spec.stats}
+    return json.dumps(stats)

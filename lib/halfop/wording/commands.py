@@ -1,0 +1,49 @@
+"""Commands and SQL to copy: whatever a name holds, it stays one word of a shell or one name of a statement."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+
+from halfop.settings.model import Settings
+from halfop.warehouse.sql import delta_table
+
+
+def half_key(broker_name: str | None, queue_id: int | None, queue_offset: int | None) -> str:
+    """`BROKER/QUEUE/OFFSET`, as `explain` and `resume` take it."""
+    return f"{broker_name}/{queue_id}/{queue_offset}"
+
+
+def word(text: str) -> str:
+    """One word of bash; what no terminal should get is spelled as an escape."""
+    if text.isprintable():
+        return shlex.quote(text)
+    return "$'" + "".join(_spelled(character) for character in text) + "'"
+
+
+def _spelled(character: str) -> str:
+    if character in "\\'":
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    return "".join(f"\\x{byte:02x}" for byte in character.encode(errors="replace"))
+
+
+def on_message(job: str, key: str, settings: Settings, option: str = "") -> str:
+    """`./spark-submit.sh JOB [OPTION] KEY`, on this warehouse. A key may look like an option."""
+    dashed = key.startswith("-")
+    if option:
+        given = [f"{option}={word(key)}" if dashed else f"{option} {word(key)}", *_warehouse(settings)]
+    else:
+        given = [*_warehouse(settings), "--", word(key)] if dashed else [word(key), *_warehouse(settings)]
+    return " ".join(["./spark-submit.sh", job, *given])
+
+
+def _warehouse(settings: Settings) -> Sequence[str]:
+    return [] if settings.warehouse is None else ["--warehouse", word(settings.warehouse_root)]
+
+
+def select(root: str, table: str, *clauses: str) -> list[str]:
+    """The lines of a statement over a table of the warehouse, a clause a line."""
+    name = delta_table(f"{root.rstrip('/')}/{table}")
+    return [f"SELECT * FROM {name}", *clauses]  # noqa: S608 - shown, not run
