@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -340,26 +341,25 @@ def landed(warehouse: Warehouse, steps: Iterable[Step], now: int) -> None:
 FAULTY = [op(n, names, "NEITHER") for n, names in enumerate((0, 4, 5, 9))] + [op(9, 0, body="x", half_offset=None)]
 
 
-def test_slices_of_a_backlog_with_copies_reject_a_faulty_op_once(warehouse: Warehouse) -> None:
-    """The second slice decides nothing."""
+def test_a_backlog_with_copies_is_not_sliced(warehouse: Warehouse, caplog: pytest.LogCaptureFixture) -> None:
     halves = [half(0, uniq_key="OTHER"), half(4, "1"), half(5, "2"), half(9, "3"), half(12, "4")]
     landed(warehouse, [*halves, *FAULTY], RUNS[0])
-    r.run(warehouse, RULES, RUNS[0], max_rows=2)
-    assert warehouse.read("runs").count() > 2
+    with caplog.at_level(logging.INFO, "halfop"):
+        assert r.run(warehouse, RULES, RUNS[0], max_rows=2).extra["runs"] == [1]
+    assert "run 1 takes its backlog in one piece, not in 3 slices: copies arrived" in caplog.text
     assert sorted((row[1], row[4]) for row in r.rejected(warehouse).elements()) == [
         ("GARBAGE_OFFSET", 9),
         *[("NO_OUTCOME", n) for n in range(4)],
     ]
 
 
-@pytest.mark.slow
-def test_slices_of_a_backlog_give_one_of_twins_up_for_a_record(warehouse: Warehouse) -> None:
+def test_a_backlog_with_discard_records_is_not_sliced(warehouse: Warehouse) -> None:
     landed(warehouse, [half(0), half(5)], RUNS[0])
     r.run(warehouse, RULES, RUNS[0])
     others = [half(n, broker="c", uniq_key=f"K{n}") for n in range(6)]
     landed(warehouse, [*others, discard(T0 + 50)], RUNS[1])
     last = r.run(warehouse, RULES, RUNS[1], max_rows=2).run_id or 0
-    assert last > 3
+    assert last == 2
     given_up = [
         (d.key, d.run) for run in range(2, last + 1) for d in r.decisions(warehouse, run) if d.decision == "DISCARD"
     ]

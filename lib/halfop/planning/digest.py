@@ -9,7 +9,7 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import QUEUE
-from halfop.planning.ranges import Span
+from halfop.planning.ranges import OffsetRange
 from halfop.warehouse.tables import Warehouse
 
 Counts = dict[str, dict[str, int]]
@@ -61,14 +61,14 @@ class Digest:
         """Whether a copy is delivered that another row stands for."""
         return any(row["by_copy"] for row in self.rows if row["decision"] in decisions)
 
-    def spans(self, decisions: Collection[str]) -> list[Span]:
+    def ranges(self, decisions: Collection[str]) -> list[OffsetRange]:
         """Where the half messages lie that were decided so."""
         found: dict[tuple[str, int, str], list[Row]] = {}
         for row in self.rows:
             if row["decision"] in decisions:
                 found.setdefault((row["broker_name"], row["queue_id"], row["landing"]), []).append(row)
         return [
-            Span(broker, queue, min(r["low"] for r in rows), max(r["high"] for r in rows), landing)
+            OffsetRange(broker, queue, min(r["low"] for r in rows), max(r["high"] for r in rows), landing)
             for (broker, queue, landing), rows in found.items()
         ]
 

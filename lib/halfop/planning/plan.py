@@ -1,56 +1,79 @@
-"""The plan: all that a run decides, in one atomic commit to `decisions`."""
+"""The last stage of a run: the plan, which is all that the run decides, in one atomic commit to `decisions`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property, reduce
+from dataclasses import dataclass
+from functools import reduce
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from halfop.planning.inputs import Inputs
+from halfop.planning.arrivals import Arrivals
+from halfop.planning.way import Joined
 from halfop.rules import cases as c
 from halfop.warehouse.schema import table
 
 PLAN_APP = "halfop.plan"
 
 
+@dataclass(frozen=True)
 class Plan:
     """What follows from a run's pinned inputs. Evaluating it twice gives the same rows."""
 
-    def __init__(self, inputs: Inputs) -> None:
-        self._inputs = inputs
-        self._rules = inputs.rules
+    joined: Joined
+    decisions: DataFrame
 
-    def _cases(self, halves: DataFrame) -> DataFrame:
-        i = self._inputs
-        return c.cases(halves, i.resumes if i.any_resumes else None, i.queues, self._rules)
+    @property
+    def arrivals(self) -> Arrivals:
+        return self.joined.arrivals
 
-    @cached_property
-    def decisions(self) -> DataFrame:
-        run = self._inputs.run
-        rows = c.decisions(self._cases(self._inputs.to_decide), self._rules)
-        if run.slice.of > 1:
-            rows = rows.unionByName(c.carried_over(self._inputs.open_outside, self._rules), allowMissingColumns=True)
-        if self._inputs.superseded is not None:
-            rows = rows.unionByName(self._inputs.superseded, allowMissingColumns=True)
-        return rows.withColumn("run_id", F.lit(run.run_id).cast("bigint")).select(table("decisions").names)
+    @property
+    def files(self) -> dict[str, int]:
+        """How many files of a table the run looked back into."""
+        return self.joined.transactions.history.files
+
+    def __str__(self) -> str:
+        stages = (self.arrivals, self.joined.transactions.history, self.joined.transactions, self.joined)
+        return "\n".join(map(str, stages))
 
     @contextmanager
     def rejects(self) -> Iterator[DataFrame]:
         """Ops, halves and resumes that no decision shows."""
-        i = self._inputs
-        rows = c.remarkable(self._cases(i.halves_and_ops)).persist()
+        rules, resumes = self.arrivals.rules, self.joined.transactions.resumes
+        rows = c.remarkable(_cases(self.joined, self.joined.with_every_op)).persist()
         try:
-            found = [c.rejected_ops(rows, self._rules), c.faulty_ops(i.ops_of_slice), c.reused_keys(rows)]
-            if i.any_resumes:
-                found.append(c.refused_resumes(rows, i.resumes))
+            found = [c.rejected_ops(rows, rules), c.faulty_ops(self.arrivals.ops), c.reused_keys(rows)]
+            if resumes is not None:
+                found.append(c.refused_resumes(rows, resumes))
             yield reduce(DataFrame.unionByName, found)
         finally:
             rows.unpersist()
 
     def commit(self) -> None:
         """Open rows apart from ended ones: the next run reads the former alone."""
-        i = self._inputs
-        i.warehouse.append_once("decisions", self.decisions, PLAN_APP, i.run.run_id)
+        run = self.arrivals.run
+        self.arrivals.warehouse.append_once("decisions", self.decisions, PLAN_APP, run.run_id)
+
+
+def plan(joined: Joined) -> Plan:
+    """Decides about every row that a way gave back."""
+    return Plan(joined, _decisions(joined))
+
+
+def _decisions(joined: Joined) -> DataFrame:
+    arrivals = joined.arrivals
+    rows = c.decisions(_cases(joined, joined.rows), arrivals.rules)
+    if arrivals.open is not None and arrivals.open.elsewhere is not None:
+        carried = c.carried_over(arrivals.open.elsewhere, arrivals.rules)
+        rows = rows.unionByName(carried, allowMissingColumns=True)
+    if joined.transactions.superseded is not None:
+        rows = rows.unionByName(joined.transactions.superseded, allowMissingColumns=True)
+    run_id = F.lit(arrivals.run.run_id).cast("bigint")
+    return rows.withColumn("run_id", run_id).select(table("decisions").names)
+
+
+def _cases(joined: Joined, halves: DataFrame) -> DataFrame:
+    arrivals = joined.arrivals
+    return c.cases(halves, joined.transactions.resumes, arrivals.queues, arrivals.rules)

@@ -1,24 +1,23 @@
-"""Which offsets a set of rows covers, queue by queue: what lets Delta skip the files that cannot hold them."""
+"""Ranges of half offsets, queue by queue: literal filters by which Delta skips files that cannot hold a row."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import NamedTuple
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.blocks import BLOCK_BITS, block
 from halfop.columns.keys import QUEUE
+from halfop.planning.run import Slice
 
-# A filter of this many spans still plans in an instant; beyond it one span over all queues must do.
+# A filter of this many ranges still plans in an instant; beyond it one range over all queues must do.
 _MOST = 500
 
 
 @dataclass(frozen=True)
-class Span:
+class OffsetRange:
     """The lowest and highest offset of some rows of a queue; of one landing, where `landed_at` (as text) is known."""
 
     broker_name: str
@@ -35,115 +34,32 @@ class Span:
         )
 
 
-class Tally(NamedTuple):
-    """Rows counted: all, those that arrived with this run and where these lie; whether two rows share a key."""
-
-    rows: int
-    arrived: int
-    repeated: bool
-    spans: list[Span]
-
-
-def tally(rows: DataFrame, offset: str, place: Column, group: Sequence[Column]) -> Tally:
-    """Counts rows in one small job. A key is queue, `group` and `place`.
-
-    Keys are told apart by bits, 64 places a group, so that next to nothing is shuffled.
-    """
-    rows = rows.withColumns({"place": place, "mine": F.lit(True)})
-    blocks = rows.groupBy(*QUEUE, *group, block("place")).agg(*_of_block("", F.col("mine"), offset, "place"))
-    return _tally("", blocks.groupBy(*QUEUE).agg(*_of_queue("")).collect())
-
-
-class Meeting(NamedTuple):
-    """Half messages and the ops that name them: `all_met` where every op has its half message here.
-
-    `arrivals_met` says so of arrived ops, the others have waited before; `headers`: whether an op has one;
-    `copies`: whether a half message is a copy of another, or has one.
-    """
-
-    halves: Tally
-    ops: Tally
-    all_met: bool
-    arrivals_met: bool
-    headers: bool
-    copies: bool
-
-
-def meeting(halves: DataFrame, named: DataFrame) -> Meeting:
-    """Counts both, under half keys, in one small job; half messages with `put_back`."""
-    is_op = F.col("header").isNotNull()
-    of_half = halves.withColumn("header", F.lit(None).cast("boolean"))
-    of_op = named.withColumns({"header": F.col("op")["header"], "put_back": F.lit(False)}).drop("op")
-    rows = of_half.unionByName(of_op)
-    blocks = rows.groupBy(*QUEUE, block()).agg(
-        *_of_block("half_", ~is_op, "queue_offset", "queue_offset"),
-        *_of_block("op_", is_op, "queue_offset", "queue_offset"),
-        _bits(is_op & F.col("arrived"), "queue_offset").alias("op_arrived_bits"),
-        F.bool_or("header").alias("header"),
-        F.bool_or("put_back").alias("put_back"),
-    )
-    found = blocks.groupBy(*QUEUE).agg(
-        *_of_queue("half_"),
-        *_of_queue("op_"),
-        F.bool_or(_beyond("op_bits", "half_bits")).alias("unmet"),
-        F.bool_or(_beyond("op_arrived_bits", "half_bits")).alias("unmet_arrivals"),
-        F.bool_or("header").alias("header"),
-        F.bool_or("put_back").alias("put_back"),
-    )
-    queues = found.collect()
-    unmet, strays, headers, copies = (
-        any(r[name] for r in queues) for name in ("unmet", "unmet_arrivals", "header", "put_back")
-    )
-    return Meeting(_tally("half_", queues), _tally("op_", queues), not unmet, not strays, headers, copies)
-
-
-def _of_block(prefix: str, mine: Column, offset: str, place: str) -> list[Column]:
-    arrived = mine & F.col("arrived")
-    return [
-        F.count_if(mine).alias(f"{prefix}rows"),
-        F.count_if(arrived).alias(f"{prefix}arrived"),
-        _bits(mine, place).alias(f"{prefix}bits"),
-        F.min(F.when(arrived, F.col(offset))).alias(f"{prefix}low"),
-        F.max(F.when(arrived, F.col(offset))).alias(f"{prefix}high"),
-    ]
-
-
-def _of_queue(prefix: str) -> list[Column]:
-    rows, bits = F.col(f"{prefix}rows"), F.col(f"{prefix}bits")
-    return [
-        F.sum(rows).alias(f"{prefix}rows"),
-        F.sum(f"{prefix}arrived").alias(f"{prefix}arrived"),
-        F.bool_or(rows != F.bit_count(bits)).alias(f"{prefix}repeated"),
-        F.min(f"{prefix}low").alias(f"{prefix}low"),
-        F.max(f"{prefix}high").alias(f"{prefix}high"),
-    ]
-
-
-def _bits(mine: Column, place: str) -> Column:
-    bit = F.expr(f"shiftleft(1L, cast({place} & {(1 << BLOCK_BITS) - 1} as int))")
-    return F.bit_or(F.when(mine, bit).otherwise(F.lit(0).cast("bigint")))
-
-
-def _beyond(bits: str, others: str) -> Column:
-    return F.col(bits).bitwiseAND(F.bitwise_not(others)) != 0
-
-
-def _tally(prefix: str, queues: Sequence[Row]) -> Tally:
-    rows, arrived = (sum(r[f"{prefix}{name}"] for r in queues) for name in ("rows", "arrived"))
-    found = [(r["broker_name"], r["queue_id"], r[f"{prefix}low"], r[f"{prefix}high"]) for r in queues]
-    spans = [Span(*each) for each in found if each[2] is not None]
-    return Tally(rows, arrived, any(r[f"{prefix}repeated"] for r in queues), spans)
-
-
-def spans_of(rows: DataFrame, column: str) -> list[Span]:
-    """One span a queue."""
+def ranges_of(rows: DataFrame, column: str) -> list[OffsetRange]:
+    """One range a queue."""
     known = rows.where(F.col(column).isNotNull())
     found = known.groupBy(*QUEUE).agg(F.min(column).alias("low"), F.max(column).alias("high")).collect()
-    return [Span(row["broker_name"], row["queue_id"], row["low"], row["high"]) for row in found]
+    return [OffsetRange(row["broker_name"], row["queue_id"], row["low"], row["high"]) for row in found]
 
 
-def covers(spans: Sequence[Span], column: str) -> Column:
-    """Whether a row of the table to be read may lie in one of the spans."""
-    if len(spans) > _MOST:
-        return F.col(column).between(min(s.low for s in spans), max(s.high for s in spans))
-    return reduce(lambda a, b: a | b, [span.covers(column) for span in spans], F.lit(False))
+def covers(ranges: Sequence[OffsetRange], column: str) -> Column:
+    """Whether a row of the table to be read may lie in one of the ranges."""
+    if len(ranges) > _MOST:
+        return F.col(column).between(min(each.low for each in ranges), max(each.high for each in ranges))
+    return reduce(lambda a, b: a | b, [each.covers(column) for each in ranges], F.lit(False))
+
+
+def in_slice(part: Slice, column: str = "queue_offset") -> Column:
+    """Whether a row's half offset lies in the slice; rows that name no offset belong to the first slice."""
+    low = F.lit(True) if part.from_offset is None else F.col(column) >= part.from_offset
+    high = F.lit(True) if part.to_offset is None else F.col(column) < part.to_offset
+    return F.coalesce(low & high, F.lit(part.from_offset is None))
+
+
+def between_values(rows: DataFrame, column: str) -> Column | None:
+    """Whether a column lies between the least and greatest value of these rows, as literals; None of no rows."""
+    low, high = (fun(column).cast("string").alias(name) for fun, name in ((F.min, "low"), (F.max, "high")))
+    found = rows.agg(low, high).collect()[0]
+    if found["low"] is None:
+        return None
+    kind = rows.schema[column].dataType
+    return F.col(column).between(F.lit(found["low"]).cast(kind), F.lit(found["high"]).cast(kind))

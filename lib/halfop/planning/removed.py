@@ -1,4 +1,4 @@
-"""What a run reads is pinned to versions of its inputs; here is told when files of such a version are no more."""
+"""Says what to do where files have been removed that belong to a version which a run has pinned."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.errors import PySparkException
 from halfop.frame.errors import HalfopError
 from halfop.planning.run import Run
 
-_GONE = (
+_REMOVED = (
     "FILE_NOT_EXIST",
     "FileNotFoundException",
     "VersionNotFoundException",
@@ -28,12 +28,12 @@ class InputGone(HalfopError):
 
 
 @contextmanager
-def telling_what_is_gone(run: Run) -> Iterator[None]:
+def naming_removed_files(run: Run) -> Iterator[None]:
     """Nothing wrong can come of a file that is not there, for the job fails; this says what to do."""
     try:
         yield
     except (Py4JJavaError, PySparkException) as error:
-        if not any(word in str(error) for word in _GONE):
+        if not any(word in str(error) for word in _REMOVED):
             raise
         pins = ", ".join(f"{name} {version}" for name, version in sorted(run.inputs.items()) if version >= 0)
         raise InputGone(
@@ -46,5 +46,5 @@ def telling_what_is_gone(run: Run) -> Iterator[None]:
 
 def _about(text: str) -> str:
     """The line of an error that names the file."""
-    lines = [line.strip() for line in text.splitlines() if any(word in line for word in _GONE)]
+    lines = [line.strip() for line in text.splitlines() if any(word in line for word in _REMOVED)]
     return lines[0][:300] if lines else ""

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from halfop.rules import VERSION
 from halfop.settings.model import Settings
+from halfop.warehouse.tables import NO_TABLE
 
 # Landing commits halves, then ops, then progress: pinned the other way round, a run never believes ops complete
 # that it does not see.
@@ -26,8 +27,8 @@ INPUTS = (
 class Slice:
     """One range of half queue offsets of a backlog; `bounds` part the slices.
 
-    `ops_repeat`: two op rows of the backlog share a key; `copies`: some of its half messages may be copies of others.
-    So each slice must look at all of them.
+    `ops_repeat`: two op rows of the backlog share a key, so each slice must look at all op rows. `copies`: version 0.1
+    also sliced a backlog in which put-back copies had arrived; this version does not.
     """
 
     number: int = 1
@@ -60,6 +61,8 @@ class Debt:
 
 @dataclass(frozen=True)
 class Run:
+    """What determines everything that a run decides and writes."""
+
     run_id: int
     now: datetime
     inputs: Mapping[str, int]
@@ -69,3 +72,8 @@ class Run:
     rules_version: str = VERSION
     owed: tuple[Debt, ...] = ()
     decided: int = 0  # rows of `decisions`, known when it has closed
+
+    @property
+    def first(self) -> bool:
+        """Whether no run has decided anything yet, so that there is nothing to look up."""
+        return self.run_id == 1 or self.inputs["decisions"] == NO_TABLE

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 
 from pyspark.sql import functions as F
 
 from halfop.frame.errors import first_line
 from halfop.frame.summary import Summary, add_counts
+from halfop.planning.arrivals import Arrivals
 from halfop.planning.clocks import behind
 from halfop.planning.digest import Counts, Digest
-from halfop.planning.inputs import Inputs, pinned
 from halfop.planning.plan import PLAN_APP, Plan
 from halfop.planning.run import Debt, Run
+from halfop.planning.stages import arrived, plan_of
 from halfop.runs.record import write_closed
 from halfop.sinks.sinks import REJECTED, SINK_TABLES, Sinks
 from halfop.warehouse.tables import Warehouse
@@ -26,34 +27,22 @@ _ALARMING = ("CONFLICT", "KEY_REUSED")
 _OPEN = ("CHECK", "WAIT")
 
 
-@dataclass(frozen=True)
-class Arrived:
-    """How many rows a run took in."""
-
-    halves: int
-    ops: int
-    open_halves: int
-    early_ops: int
-    resumes: bool
-
-
 def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[str] = ()) -> None:
     """Plan, apply and close an opened run, and add what it did to the summary. It will owe what `parked` names."""
     summary.run_id = run.run_id
-    with pinned(warehouse, run) as inputs:
-        plan = Plan(inputs)
+    with arrived(warehouse, run) as arrivals:
         with summary.phase("plan"):
-            if warehouse.marker("decisions", PLAN_APP) < run.run_id:
-                plan.commit()
-            digest, arrived = Digest.of(warehouse, run.run_id), _arrived(inputs)
+            plan = None if warehouse.marker("decisions", PLAN_APP) >= run.run_id else _commit(arrivals, summary)
+            digest = Digest.of(warehouse, run.run_id)
         with summary.phase("apply"):
-            leftovers = run.slice.copies or _leftovers(digest, arrived)
-            applied = Sinks(inputs, plan, digest, leftovers).write(lambda sink: sink not in parked)
-        _report(summary, inputs, digest, arrived)
+            others = _other_rejects(digest, arrivals)
+            rejecting = (plan or plan_of(arrivals)) if others else None
+            applied = Sinks(warehouse, run, digest, rejecting).write(lambda sink: sink not in parked)
+        _report(summary, arrivals, digest)
     if applied.failed:
         report_failed(summary, applied.failed)
         return
-    if (leftovers or "REJECT" in digest.counts) and REJECTED not in applied.left_out:
+    if (others or "REJECT" in digest.counts) and REJECTED not in applied.left_out:
         report_rejects(warehouse, run.run_id, summary)
     with summary.phase("close"):
         run = replace(run, owed=(*run.owed, *[Debt(run.run_id, sink) for sink in applied.left_out]))
@@ -63,28 +52,28 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
     log.info("run %d closed: %s", run.run_id, what or "nothing to decide")
 
 
-def _arrived(inputs: Inputs) -> Arrived:
-    if inputs.run.slice.copies and inputs.run.slice.number > 1:
-        return Arrived(0, 0, 0, 0, inputs.any_resumes)  # every slice looks at all; the first has told
-    halves, named = inputs.meeting.halves, inputs.meeting.ops
-    elsewhere = inputs.open_elsewhere
-    return Arrived(
-        halves=halves.arrived,
-        ops=inputs.op_rows,
-        open_halves=halves.rows - halves.arrived + elsewhere.get(False, 0),
-        early_ops=named.rows - named.arrived + elsewhere.get(True, 0),
-        resumes=inputs.any_resumes,
-    )
+def _commit(arrivals: Arrivals, summary: Summary) -> Plan:
+    """The run's plan, committed; says which way it took and why."""
+    run_id = arrivals.run.run_id
+    plan = plan_of(arrivals)
+    log.info("run %d joins half messages and ops %s", run_id, plan.joined)
+    for line in str(plan).splitlines():
+        log.debug("run %d: %s", run_id, line)
+    summary.extra.setdefault("ways", {})[str(run_id)] = str(plan.joined)
+    add_counts(summary.extra.setdefault("files_looked_back_into", {}), plan.files)
+    plan.commit()
+    return plan
 
 
-def _leftovers(digest: Digest, arrived: Arrived) -> bool:
+def _other_rejects(digest: Digest, arrivals: Arrivals) -> bool:
     """Whether there may be rejects that no decision shows: more rows came in than decisions account for."""
     totals = digest.totals
     totals.pop("EARLY_OP", 0)
     after_discard = sum(reasons.get("AFTER_DISCARD", 0) for reasons in digest.counts.values())
     decided = sum(totals.values()) - after_discard
-    of_ops = arrived.ops + arrived.early_ops != digest.ops
-    return arrived.resumes or of_ops or arrived.halves + arrived.open_halves != decided
+    of_ops = arrivals.op_rows + arrivals.waiting_ops != digest.ops
+    of_halves = arrivals.counts.halves.arrived + arrivals.open_messages != decided
+    return arrivals.resumes is not None or of_ops or of_halves
 
 
 def report_failed(summary: Summary, failed: Mapping[str, Exception]) -> None:
@@ -101,21 +90,21 @@ def _flat(counts: Counts) -> dict[str, int]:
     return {f"{decision}.{reason}": n for decision, reasons in counts.items() for reason, n in reasons.items()}
 
 
-def _report(summary: Summary, inputs: Inputs, digest: Digest, arrived: Arrived) -> None:
+def _report(summary: Summary, arrivals: Arrivals, digest: Digest) -> None:
     for decision, reasons in digest.counts.items():
         add_counts(summary.decisions.setdefault(decision, {}), reasons)
     totals = digest.totals
     written = {table: totals[decision] for decision, table in SINK_TABLES.items() if decision in totals}
     add_counts(summary.rows_written, {"decisions": sum(totals.values())} | written)
-    add_counts(summary.rows_read, {"half_messages": arrived.halves, "op_messages": arrived.ops})
-    add_counts(summary.rows_read, {"open": arrived.open_halves + arrived.early_ops})
-    summary.extra.setdefault("runs", []).append(inputs.run.run_id)
-    summary.extra["now"] = inputs.run.now
-    add_counts(summary.extra.setdefault("files_looked_back_into", {}), inputs.looked_back)
+    read = {"half_messages": arrivals.counts.halves.arrived, "op_messages": arrivals.op_rows}
+    add_counts(summary.rows_read, read | {"open": arrivals.open_messages + arrivals.waiting_ops})
+    summary.extra.setdefault("runs", []).append(arrivals.run.run_id)
+    summary.extra["now"] = arrivals.run.now
+    summary.extra.setdefault("files_looked_back_into", {})
     summary.extra["open_messages"] = sum(totals.get(decision, 0) for decision in _OPEN)
-    summary.extra["oldest_open_seconds"] = _age(inputs.run.now, digest.oldest(_OPEN))
+    summary.extra["oldest_open_seconds"] = _age(arrivals.run.now, digest.oldest(_OPEN))
     summary.extra.pop("queues_behind", None)  # of a run that this call has finished before
-    if behind := _queues_behind(inputs):
+    if behind := _queues_behind(arrivals):
         summary.extra["queues_behind"] = behind
 
 
@@ -134,8 +123,8 @@ def report_rejects(warehouse: Warehouse, run_id: int, summary: Summary) -> None:
             log.warning("run %d: %d %s, see table rejected", run_id, n, what)
 
 
-def _queues_behind(inputs: Inputs) -> Mapping[str, str]:
-    late = behind(inputs.clocks, inputs.run.now, inputs.run.settings.rules.transaction_check_interval)
+def _queues_behind(arrivals: Arrivals) -> Mapping[str, str]:
+    late = behind(arrivals.clocks, arrivals.run.now, arrivals.run.settings.rules.transaction_check_interval)
     return {
         f"{clock.broker_name}/{clock.queue_id}": "never" if clock.known_until is None else clock.known_until.isoformat()
         for clock in late

@@ -8,9 +8,8 @@ from itertools import groupby
 from halfop.frame.log import logged_with
 from halfop.frame.summary import Summary
 from halfop.planning.digest import Digest
-from halfop.planning.inputs import pinned
-from halfop.planning.plan import Plan
 from halfop.planning.run import Debt
+from halfop.planning.stages import arrived, plan_of
 from halfop.runs.finish import report_failed, report_rejects
 from halfop.runs.record import recorded
 from halfop.sinks.sinks import REJECTED, Applied, Sinks
@@ -38,6 +37,8 @@ def pay(warehouse: Warehouse, owed: Sequence[Debt], parked: Collection[str], sum
 
 
 def _write(warehouse: Warehouse, run_id: int, sinks: Collection[str]) -> Applied:
-    with pinned(warehouse, recorded(warehouse, run_id)) as inputs:
-        digest = Digest.of(warehouse, run_id)
-        return Sinks(inputs, Plan(inputs), digest, leftovers=True).write(lambda sink: sink in sinks)
+    run, digest = recorded(warehouse, run_id), Digest.of(warehouse, run_id)
+    if REJECTED not in sinks:
+        return Sinks(warehouse, run, digest, None).write(lambda sink: sink in sinks)
+    with arrived(warehouse, run) as arrivals:
+        return Sinks(warehouse, run, digest, plan_of(arrivals)).write(lambda sink: sink in sinks)

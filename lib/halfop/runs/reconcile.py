@@ -15,15 +15,16 @@ from halfop.columns.keys import QUEUE
 from halfop.frame.errors import HalfopError, LostRows, UsageError
 from halfop.frame.log import logged_with
 from halfop.frame.summary import Summary
-from halfop.planning.copies import arrived_marks
+from halfop.planning.arrivals import ops_repeat
+from halfop.planning.copies import copies_arrived
 from halfop.planning.digest import by_reason
-from halfop.planning.inputs import ops_repeat, pinned
-from halfop.planning.plan import PLAN_APP, Plan
+from halfop.planning.plan import PLAN_APP
 from halfop.planning.run import INPUTS, Run, Slice
+from halfop.planning.stages import arrived, plan_of
 from halfop.rules import VERSION
 from halfop.runs.finish import finish
 from halfop.runs.owed import pay
-from halfop.runs.record import last_run, wall_clock, write_opened
+from halfop.runs.record import last_run, refuse_old_slice, wall_clock, write_opened
 from halfop.settings.model import Settings
 from halfop.sinks.sinks import make_sinks
 from halfop.warehouse.tables import NO_TABLE, Warehouse
@@ -79,8 +80,8 @@ def preview(warehouse: Warehouse, request: Request) -> tuple[Summary, list[Row]]
     last = found[0] if found else None
     _check_order(request, last)
     run = _to_preview(warehouse, request, last)
-    with summary.phase("plan"), pinned(warehouse, run) as inputs:
-        rows = Plan(inputs).decisions
+    with summary.phase("plan"), arrived(warehouse, run) as arrivals:
+        rows = plan_of(arrivals).decisions
         counted = rows.groupBy("decision", "reason").count().collect()
         summary.decisions = by_reason((row[0], row[1], row[2]) for row in counted)
         shown = rows.where(F.col("decision") != "WAIT").orderBy("decision", *QUEUE, "queue_offset").limit(_SHOWN)
@@ -92,8 +93,10 @@ def preview(warehouse: Warehouse, request: Request) -> tuple[Summary, list[Row]]
 def _to_preview(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
     """An open run that has no plan yet, the rest of a sliced backlog as one slice, or what has landed since."""
     if last and warehouse.marker("decisions", PLAN_APP) < last.run_id:
+        refuse_old_slice(last)
         return last
     if last and last.slice.number < last.slice.of:
+        refuse_old_slice(last)
         rest = replace(last.slice, bounds=last.slice.bounds[: last.slice.number])
         return _next_slice(warehouse, replace(last, slice=rest))
     return _open(warehouse, replace(request, max_rows=None), last)
@@ -127,6 +130,8 @@ def _finish_open(warehouse: Warehouse, request: Request, summary: Summary) -> Ru
     if found is None:
         return None
     last, closed = found
+    if not closed or last.slice.number < last.slice.of:
+        refuse_old_slice(last)
     last = replace(last, owed=pay(warehouse, last.owed, request.parked, summary))
     if closed or summary.status:
         return last
@@ -180,7 +185,10 @@ def _open(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
     bounds = _bounds(warehouse, run, request.max_rows)
     if not bounds:
         return run
-    return replace(run, slice=Slice(1, bounds, ops_repeat(warehouse, run), arrived_marks(warehouse, run)))
+    if copies_arrived(warehouse, run):
+        log.info("run %d takes its backlog in one piece, not in %d slices: copies arrived", run.run_id, len(bounds) + 1)
+        return run
+    return replace(run, slice=Slice(1, bounds, ops_repeat(warehouse, run)))
 
 
 def _bounds(warehouse: Warehouse, run: Run, max_rows: int | None) -> tuple[int, ...]:

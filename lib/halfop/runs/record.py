@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from halfop.frame.errors import LostRows
+from halfop.frame.errors import HalfopError, LostRows
 from halfop.planning.run import Debt, Run, Slice
 from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
@@ -64,6 +64,16 @@ def _run(row: Mapping[str, Any]) -> Run:
         owed=tuple(Debt(**debt) for debt in row["owed"]),
         decided=sum(row["counts"].values()),
     )
+
+
+def refuse_old_slice(run: Run) -> None:
+    """Refuses a slice of a backlog with copies, which version 0.1 made: here nothing can tell what it decides."""
+    if run.slice.copies:
+        raise HalfopError(
+            f"run {run.run_id} is slice {run.slice.number} of {run.slice.of} of a backlog with put-back copies: "
+            "only the version of halfop that opened it can work on that\n"
+            "let that version work off the backlog (its `reconcile`), then go on with this one"
+        )
 
 
 def write_opened(warehouse: Warehouse, run: Run) -> None:

@@ -15,11 +15,10 @@ from halfop.frame.errors import UsageError
 from halfop.frame.log import logged_with
 from halfop.frame.summary import Summary
 from halfop.planning.digest import Digest
-from halfop.planning.inputs import pinned
-from halfop.planning.plan import Plan
 from halfop.planning.run import Run
+from halfop.planning.stages import arrived, plan_of
 from halfop.rules import VERSION
-from halfop.runs.record import found_run, last_run
+from halfop.runs.record import found_run, last_run, refuse_old_slice
 from halfop.sinks.sinks import REJECTED, WHOLE_TABLES, Sinks
 from halfop.sinks.staging import TARGET, Target
 from halfop.warehouse.schema import table
@@ -52,9 +51,9 @@ def verify(warehouse: Warehouse, run_id: int) -> tuple[Summary, list[Difference]
     if run.rules_version != VERSION:
         summary.notes.append(f"run {run_id} was decided by rules version {run.rules_version}, verified by {VERSION}")
     shown: list[Difference] = []
-    with logged_with(run_id=run_id), pinned(warehouse, run) as inputs:
-        plan, digest = Plan(inputs), Digest.of(warehouse, run_id)
-        sinks = Sinks(inputs, plan, digest, leftovers=True)
+    with logged_with(run_id=run_id), arrived(warehouse, run) as arrivals:
+        plan, digest = plan_of(arrivals), Digest.of(warehouse, run_id)
+        sinks = Sinks(warehouse, run, digest, plan)
         every = sinks.targets()
         targets = dict(enumerate(target for target in every if target.name not in owed))
         others = dict(enumerate(_others(warehouse, run_id, every), len(targets)))
@@ -90,6 +89,7 @@ def _closed(warehouse: Warehouse, run_id: int) -> tuple[Run, set[str]]:
             f"run {run_id} can no longer be verified: `maintain` has trimmed rows of runs before {first} "
             "(retention.waits, retention.verify)"
         )
+    refuse_old_slice(run)
     return run, {debt.sink for debt in last[0].owed if debt.run_id == run_id}
 
 

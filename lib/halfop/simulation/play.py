@@ -8,9 +8,8 @@ import time
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from halfop.planning.inputs import pinned
-from halfop.planning.plan import Plan
 from halfop.planning.run import INPUTS, Run
+from halfop.planning.stages import arrived, plan_of
 from halfop.settings.model import RuleSettings, Settings
 from halfop.simulation.outcome import Outcome, Point, outcome
 from halfop.simulation.replay import Replay
@@ -73,8 +72,8 @@ class Play:
         pins, before = self._replay.pins(step), self._pins
         now = self._schedule.at(min(step, len(self._schedule.instants)))
         run = Run(self._run_id, now, pins, before, self._settings)
-        with pinned(self._replay, run) as inputs:
-            Plan(inputs).commit()
+        with arrived(self._replay, run) as arrivals:
+            plan_of(arrivals).commit()
         self._pins = pins
         decided = self._replay.read("decisions").where(F.col("run_id") == self._run_id)
         return decided.groupBy("decision").agg(F.count("*").alias("rows")).collect()

@@ -12,9 +12,10 @@ from halfop.columns.blocks import look_up, packed
 from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import present
 from halfop.planning.digest import Digest
-from halfop.planning.inputs import Inputs
-from halfop.planning.ranges import Span, covers
+from halfop.planning.ranges import OffsetRange, covers
+from halfop.planning.run import Run
 from halfop.rules.halves import IDENTITY
+from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.trimmed import trimmed_before
 
 # What tells a half message that landed more than once, and a copy that another stands for, from all others.
@@ -22,11 +23,11 @@ _SAME = [*HALF_KEY, *IDENTITY, "real_topic", "real_queue_id", "producer_group"]
 _SAME_COPY = [*HALF_KEY, "commit_log_offset", "producer_group", "uniq_key", "born_timestamp"]
 
 
-def with_bodies(inputs: Inputs, digest: Digest, decisions: list[str], payload: list[str]) -> DataFrame:
+def with_bodies(warehouse: Warehouse, run: Run, digest: Digest, decisions: list[str], payload: list[str]) -> DataFrame:
     """The half messages that the run decided so, each once, with the columns `payload` of their decisions."""
-    mine = (F.col("run_id") == inputs.run.run_id) & F.col("decision").isin(decisions)
-    decided = inputs.warehouse.read("decisions").where(mine)
-    halves = _halves(inputs, digest.spans(decisions))
+    mine = (F.col("run_id") == run.run_id) & F.col("decision").isin(decisions)
+    decided = warehouse.read("decisions").where(mine)
+    halves = _halves(warehouse, run, digest.ranges(decisions))
     rows = sum(digest.totals[decision] for decision in decisions)
     other = F.col("copy_offset").isNotNull()
     once = look_up(halves, packed(decided.where(~F.col("repeated") & ~other), rows, payload), payload, "inner")
@@ -38,15 +39,15 @@ def with_bodies(inputs: Inputs, digest: Digest, decisions: list[str], payload: l
     return reduce(DataFrame.unionByName, found)
 
 
-def _halves(inputs: Inputs, spans: Sequence[Span]) -> DataFrame:
-    """The half messages of these spans; of discarded ones that `maintain` has trimmed what was set aside."""
-    version, here = inputs.run.inputs["half_messages"], covers(spans, "queue_offset")
-    halves = inputs.warehouse.read("half_messages", version).where(here)
-    floor = trimmed_before(inputs.warehouse, version)
-    if floor is None or all(span.landed_at is not None and span.landed_at >= floor for span in spans):
+def _halves(warehouse: Warehouse, run: Run, ranges: Sequence[OffsetRange]) -> DataFrame:
+    """The half messages of these ranges; of discarded ones that `maintain` has trimmed what was set aside."""
+    version, here = run.inputs["half_messages"], covers(ranges, "queue_offset")
+    halves = warehouse.read("half_messages", version).where(here)
+    floor = trimmed_before(warehouse, version)
+    if floor is None or all(each.landed_at is not None and each.landed_at >= floor for each in ranges):
         return halves
     landed = F.lit(floor).cast("timestamp")
-    aside = inputs.warehouse.read("trans_check_max_time").where(here & (F.col("run_id") < inputs.run.run_id))
+    aside = warehouse.read("trans_check_max_time").where(here & (F.col("run_id") < run.run_id))
     trimmed = aside.where(F.col("landed_at") < landed).dropDuplicates(HALF_KEY)
     trimmed = trimmed.join(halves.select(HALF_KEY), HALF_KEY, "left_anti")
     kept = [c for c in halves.columns if c in trimmed.columns]

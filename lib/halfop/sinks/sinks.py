@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY
 from halfop.planning.digest import Digest
-from halfop.planning.inputs import Inputs
 from halfop.planning.plan import Plan
-from halfop.planning.removed import telling_what_is_gone
+from halfop.planning.removed import naming_removed_files
+from halfop.planning.run import Run
 from halfop.sinks.bodies import with_bodies
 from halfop.sinks.projections import PAYLOAD, merged, projections
 from halfop.sinks.staging import TARGET, Target, write_staged
@@ -49,11 +49,10 @@ class Applied:
 
 
 class Sinks:
-    """Writes what one planned run decided; `leftovers`: the plan may have rejects that no decision shows."""
+    """Writes what one planned run decided; `plan` is needed where it may have rejects that no decision shows."""
 
-    def __init__(self, inputs: Inputs, plan: Plan, digest: Digest, leftovers: bool) -> None:
-        self._inputs, self._plan, self._digest, self._leftovers = inputs, plan, digest, leftovers
-        self._run, self._warehouse = inputs.run, inputs.warehouse
+    def __init__(self, warehouse: Warehouse, run: Run, digest: Digest, plan: Plan | None) -> None:
+        self._warehouse, self._run, self._digest, self._plan = warehouse, run, digest, plan
 
     def write(self, wanted: Callable[[str], bool]) -> Applied:
         """Write every wanted sink that has something to write; one that fails stops no other."""
@@ -69,7 +68,7 @@ class Sinks:
         try:
             due = dict(enumerate(t for t in self.targets() if self._due(t.name, t.path, t.app, wanted, result)))
             if due:
-                with telling_what_is_gone(self._run):
+                with naming_removed_files(self._run):
                     result.failed.update(self._write_staged(due))
         except Exception as error:
             result.failed["messages"] = error
@@ -96,7 +95,7 @@ class Sinks:
         """The rows of these tables, each with its table's number."""
         decisions = sorted({target.decision for target in due.values()})
         payload = sorted({column for decision in decisions for column in PAYLOAD[decision]})
-        rows = with_bodies(self._inputs, self._digest, decisions, ["decision", *payload])
+        rows = with_bodies(self._warehouse, self._run, self._digest, decisions, ["decision", *payload])
         each = projections(self._run)
         columns = merged({decision: each[decision] for decision in decisions})
         rows_due = sum(self._digest.totals[decision] for decision in decisions)
@@ -142,7 +141,7 @@ class Sinks:
     # ---- refused ----
 
     def _refused(self, wanted: Callable[[str], bool], result: Applied) -> None:
-        if not (self._leftovers or "REJECT" in self._digest.counts):
+        if not (self._plan or "REJECT" in self._digest.counts):
             return
         if not self._due(REJECTED, REJECTED, _REJECTED_APP, wanted, result):
             return
@@ -163,7 +162,9 @@ class Sinks:
         decided = (F.col("run_id") == self._run.run_id) & (F.col("decision") == "REJECT")
         refused = self._warehouse.read("decisions").where(decided)
         halves = refused.select(F.lit("HALF").alias("kind"), "reason", *HALF_KEY, F.concat(*parts).alias("detail"))
+        run = {"run_id": F.lit(self._run.run_id).cast("bigint"), "rejected_at": F.lit(self._run.now)}
+        if self._plan is None:
+            yield halves.withColumns(run)
+            return
         with self._plan.rejects() as others:
-            rows = halves.unionByName(others) if self._leftovers else halves
-            run_id = F.lit(self._run.run_id).cast("bigint")
-            yield rows.withColumns({"run_id": run_id, "rejected_at": F.lit(self._run.now)})
+            yield halves.unionByName(others).withColumns(run)

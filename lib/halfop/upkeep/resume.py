@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import HALF_KEY, Key
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
-from halfop.planning.ranges import covers, spans_of
+from halfop.planning.ranges import covers, ranges_of
 from halfop.runs.record import last_run, wall_clock
 from halfop.warehouse.lock import hold
 from halfop.warehouse.tables import NO_TABLE, Warehouse
@@ -90,7 +90,7 @@ def _frame(warehouse: Warehouse, request: Request) -> DataFrame:
 
 def _standing(warehouse: Warehouse, asked: DataFrame) -> DataFrame:
     """With what is `now` of each: its last decision, or RESUMED where a resume waits for the next run."""
-    near = covers(spans_of(asked, "queue_offset"), "queue_offset")
+    near = covers(ranges_of(asked, "queue_offset"), "queue_offset")
     decided = warehouse.read("decisions").where(near & (F.col("decision") != "EARLY_OP")).join(asked, HALF_KEY)
     last = decided.groupBy(HALF_KEY).agg(F.max_by("decision", "run_id").alias("decided"))
     waiting = _waiting(warehouse).select(*HALF_KEY, F.lit(True).alias("waits")).distinct()

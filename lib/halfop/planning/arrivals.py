@@ -1,0 +1,206 @@
+"""The first stage of a run: what landed between its pins, and the open set of the run before, counted once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from halfop.columns.keys import HALF_KEY
+from halfop.planning.clocks import Clock, clocks
+from halfop.planning.counts import KeyCount, KeyCounts, count_keys, counted
+from halfop.planning.ranges import covers, in_slice
+from halfop.planning.run import Run
+from halfop.rules import halves as h
+from halfop.rules import ops as o
+from halfop.rules.words import RuleColumns
+from halfop.warehouse.kept import Kept
+from halfop.warehouse.tables import NO_TABLE, Warehouse
+
+_CLOCK_COLUMNS = "broker_name STRING, queue_id INT, known_until TIMESTAMP, next_offset BIGINT, first_offset BIGINT"
+
+
+@dataclass(frozen=True)
+class OpenRows:
+    """CHECK, WAIT and EARLY_OP rows of the run before: those of this slice, and those that other slices look at."""
+
+    here: DataFrame
+    elsewhere: DataFrame | None
+    halves_elsewhere: int = 0
+    ops_elsewhere: int = 0
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Narrow rows at the run's pins; `kept` holds what this stage and later ones keep at hand."""
+
+    warehouse: Warehouse
+    run: Run
+    rules: RuleColumns
+    kept: Kept
+    halves: DataFrame
+    ops: DataFrame  # with the fault that a row has in itself, each row once
+    op_rows: int
+    named: DataFrame  # sound ops, arrived ones and those that wait, under the half key that they name
+    resumes: DataFrame | None  # None where none arrived
+    open: OpenRows | None  # None for the first run
+    clocks: list[Clock]
+    counts: KeyCounts
+    files: int  # of op_messages that an earlier run had read and this one has to look into again
+
+    @property
+    def decisions(self) -> DataFrame:
+        """All decisions of earlier runs."""
+        return self.warehouse.read("decisions", self.run.inputs["decisions"])
+
+    @property
+    def open_halves(self) -> DataFrame | None:
+        """The open set; None for the first run."""
+        return None if self.open is None else h.carried(self.open.here)
+
+    @property
+    def queues(self) -> DataFrame:
+        """The clocks as rows; `listed` tells a queue that has one from a queue that has none."""
+        return self.warehouse.frame(self.clocks, _CLOCK_COLUMNS).withColumn("listed", F.lit(True))
+
+    @property
+    def open_messages(self) -> int:
+        """How many half messages the run before left open, in all slices."""
+        elsewhere = 0 if self.open is None else self.open.halves_elsewhere
+        return self.counts.halves.rows - self.counts.halves.arrived + elsewhere
+
+    @property
+    def waiting_ops(self) -> int:
+        """How many ops wait for their half messages, in all slices."""
+        elsewhere = 0 if self.open is None else self.open.ops_elsewhere
+        return self.counts.ops.rows - self.counts.ops.arrived + elsewhere
+
+    def __str__(self) -> str:
+        resumed = "" if self.resumes is None else ", and resumes"
+        return (
+            f"{self.counts.halves.arrived} half messages and {self.op_rows} op rows arrived{resumed}; "
+            f"{self.open_messages} half messages open, {self.waiting_ops} ops waiting"
+        )
+
+
+def arrivals(warehouse: Warehouse, run: Run, kept: Kept) -> Arrivals:
+    """Reads and counts what the run looks at; what costs more to read again is kept."""
+    rules = RuleColumns(run.settings.rules, run.now)
+    halves = h.landed(_arrived(warehouse, run, "half_messages").where(in_slice(run.slice)), rules)
+    op_rows = arrived_ops(warehouse, run).where(in_slice(run.slice, "half_offset"))
+    if not run.first:
+        halves, op_rows = kept.persisted(halves), kept.persisted(op_rows)
+    open_rows = _open_rows(warehouse, run)
+    ops, rows, files = _each_once(warehouse, run, op_rows)
+    named = _with_earlier(o.as_named(ops), None if open_rows is None else o.waiting(open_rows.here))
+    open_keys = None if open_rows is None else _keys(h.carried(open_rows.here))
+    return Arrivals(
+        warehouse,
+        run,
+        rules,
+        kept,
+        halves,
+        ops,
+        rows,
+        named,
+        _resumes(warehouse, run),
+        open_rows,
+        clocks(warehouse.rows("landing_progress", run.inputs["landing_progress"])),
+        counted(_with_earlier(_keys(halves), open_keys), named),
+        files,
+    )
+
+
+def ops_repeat(warehouse: Warehouse, run: Run) -> bool:
+    """Whether two arrived op rows share a key, whatever half messages they name."""
+    return _count_ops(arrived_ops(warehouse, run)).repeated
+
+
+def arrived_ops(warehouse: Warehouse, run: Run) -> DataFrame:
+    """The op rows that landed since the run before, of all slices."""
+    return o.landed(_arrived(warehouse, run, "op_messages"))
+
+
+def _arrived(warehouse: Warehouse, run: Run, name: str) -> DataFrame:
+    return warehouse.landed_between(name, run.inputs_before[name], run.inputs[name])
+
+
+def _keys(halves: DataFrame) -> DataFrame:
+    return halves.select(*HALF_KEY, h.put_back().alias("put_back"))
+
+
+def _with_earlier(arrived: DataFrame, earlier: DataFrame | None) -> DataFrame:
+    """Arrived rows and those of earlier runs; `arrived` tells them apart."""
+    rows = arrived.withColumn("arrived", F.lit(True))
+    return rows if earlier is None else rows.unionByName(earlier.withColumn("arrived", F.lit(False)))
+
+
+def _resumes(warehouse: Warehouse, run: Run) -> DataFrame | None:
+    if run.inputs_before["resumes"] == run.inputs["resumes"]:
+        return None
+    rows = _arrived(warehouse, run, "resumes").where(in_slice(run.slice))
+    return None if rows.isEmpty() else rows
+
+
+# ---- the open set ----
+
+
+def _open_rows(warehouse: Warehouse, run: Run) -> OpenRows | None:
+    if run.first:
+        return None
+    before = F.col("open") & (F.col("run_id") == F.lit(run.run_id - 1))
+    rows = warehouse.read("decisions", run.inputs["decisions"]).where(before)
+    if run.slice.of == 1:
+        return OpenRows(rows, None)
+    elsewhere = rows.where(~in_slice(run.slice))
+    is_op = (F.col("decision") == "EARLY_OP").alias("is_op")
+    numbers = {row["is_op"]: row["count"] for row in elsewhere.groupBy(is_op).count().collect()}
+    return OpenRows(rows.where(in_slice(run.slice)), elsewhere, numbers.get(False, 0), numbers.get(True, 0))
+
+
+# ---- op rows, each once ----
+
+
+def _each_once(warehouse: Warehouse, run: Run, arrived: DataFrame) -> tuple[DataFrame, int, int]:
+    """Op rows without those that landed again, their number, and how many files had to be looked into for that."""
+    count = _count_ops(arrived)
+    earlier, files = _landed_before(warehouse, run, arrived, count)
+    if earlier is None and not count.repeated and not run.slice.ops_repeat:
+        return arrived, count.rows, files
+    rows = arrived_ops(warehouse, run) if run.slice.ops_repeat else arrived
+    once = o.once_per_row(rows, arrived.limit(0) if earlier is None else earlier)
+    once = once.where(in_slice(run.slice, "half_offset"))
+    return once, once.count(), files
+
+
+def _count_ops(ops: DataFrame) -> KeyCount:
+    """Bodies of one item run along the offsets, longer ones along the items."""
+    single = F.col("item") == 0
+    place = F.when(single, F.col("op_queue_offset")).otherwise(F.col("item").cast("bigint"))
+    group = [F.col("source"), F.when(single, F.lit(-1)).otherwise(F.col("op_queue_offset"))]
+    return count_keys(ops.withColumn("arrived", F.lit(True)), "op_queue_offset", place, group)
+
+
+def _landed_before(warehouse: Warehouse, run: Run, arrived: DataFrame, count: KeyCount) -> tuple[DataFrame | None, int]:
+    """Op rows of earlier landings under keys of arrived ones, None where there are none; and the files to look into."""
+    name, before = "op_messages", run.inputs_before["op_messages"]
+    if run.first or before == NO_TABLE or not count.rows:
+        return None, 0
+    near = covers(count.ranges, "queue_offset")
+    files = _files(warehouse, name, before, near)
+    if files == 0:
+        return None, 0
+    older = warehouse.read(name, run.inputs[name]).where(near & (F.col("_metadata.row_commit_version") <= before))
+    keys = arrived.select(o.OP_KEY).distinct()
+    found = o.landed(older).join(keys, o.OP_KEY, "left_semi").select(arrived.columns)
+    return found, len(older.inputFiles()) if files is None else files
+
+
+def _files(warehouse: Warehouse, name: str, version: int, condition: Column) -> int | None:
+    """How many files of an earlier version may hold such rows, by their bounds; None where its log has been removed."""
+    try:
+        return len(warehouse.read(name, version).where(condition).inputFiles())
+    except PySparkException:
+        return None

@@ -1,0 +1,113 @@
+"""Counts half messages and ops by key in small jobs: whether a key comes twice, whether ops meet their messages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import functions as F
+
+from halfop.columns.blocks import BLOCK_BITS, block
+from halfop.columns.keys import QUEUE
+from halfop.planning.ranges import OffsetRange
+
+
+class KeyCount(NamedTuple):
+    """Rows counted: all, those that arrived with this run and where these lie; whether two rows share a key."""
+
+    rows: int
+    arrived: int
+    repeated: bool
+    ranges: list[OffsetRange]
+
+
+def count_keys(rows: DataFrame, offset: str, place: Column, group: Sequence[Column]) -> KeyCount:
+    """KeyCounts rows in one small job. A key is queue, `group` and `place`.
+
+    Keys are told apart by bits, 64 places a group, so that next to nothing is shuffled.
+    """
+    rows = rows.withColumns({"place": place, "mine": F.lit(True)})
+    blocks = rows.groupBy(*QUEUE, *group, block("place")).agg(*_of_block("", F.col("mine"), offset, "place"))
+    return _count("", blocks.groupBy(*QUEUE).agg(*_of_queue("")).collect())
+
+
+class KeyCounts(NamedTuple):
+    """Half messages and the ops that name them: `all_met` where every op has its half message here.
+
+    `arrivals_met` says so of arrived ops, the others have waited before; `headers`: whether an op has one;
+    `copies`: whether a half message is a copy of another, or has one.
+    """
+
+    halves: KeyCount
+    ops: KeyCount
+    all_met: bool
+    arrivals_met: bool
+    headers: bool
+    copies: bool
+
+
+def counted(halves: DataFrame, named: DataFrame) -> KeyCounts:
+    """KeyCounts both, under half keys, in one small job; half messages with `put_back`."""
+    is_op = F.col("header").isNotNull()
+    of_half = halves.withColumn("header", F.lit(None).cast("boolean"))
+    of_op = named.withColumns({"header": F.col("op")["header"], "put_back": F.lit(False)}).drop("op")
+    rows = of_half.unionByName(of_op)
+    blocks = rows.groupBy(*QUEUE, block()).agg(
+        *_of_block("half_", ~is_op, "queue_offset", "queue_offset"),
+        *_of_block("op_", is_op, "queue_offset", "queue_offset"),
+        _bits(is_op & F.col("arrived"), "queue_offset").alias("op_arrived_bits"),
+        F.bool_or("header").alias("header"),
+        F.bool_or("put_back").alias("put_back"),
+    )
+    found = blocks.groupBy(*QUEUE).agg(
+        *_of_queue("half_"),
+        *_of_queue("op_"),
+        F.bool_or(_beyond("op_bits", "half_bits")).alias("unmet"),
+        F.bool_or(_beyond("op_arrived_bits", "half_bits")).alias("unmet_arrivals"),
+        F.bool_or("header").alias("header"),
+        F.bool_or("put_back").alias("put_back"),
+    )
+    queues = found.collect()
+    unmet, strays, headers, copies = (
+        any(r[name] for r in queues) for name in ("unmet", "unmet_arrivals", "header", "put_back")
+    )
+    return KeyCounts(_count("half_", queues), _count("op_", queues), not unmet, not strays, headers, copies)
+
+
+def _of_block(prefix: str, mine: Column, offset: str, place: str) -> list[Column]:
+    arrived = mine & F.col("arrived")
+    return [
+        F.count_if(mine).alias(f"{prefix}rows"),
+        F.count_if(arrived).alias(f"{prefix}arrived"),
+        _bits(mine, place).alias(f"{prefix}bits"),
+        F.min(F.when(arrived, F.col(offset))).alias(f"{prefix}low"),
+        F.max(F.when(arrived, F.col(offset))).alias(f"{prefix}high"),
+    ]
+
+
+def _of_queue(prefix: str) -> list[Column]:
+    rows, bits = F.col(f"{prefix}rows"), F.col(f"{prefix}bits")
+    return [
+        F.sum(rows).alias(f"{prefix}rows"),
+        F.sum(f"{prefix}arrived").alias(f"{prefix}arrived"),
+        F.bool_or(rows != F.bit_count(bits)).alias(f"{prefix}repeated"),
+        F.min(f"{prefix}low").alias(f"{prefix}low"),
+        F.max(f"{prefix}high").alias(f"{prefix}high"),
+    ]
+
+
+def _bits(mine: Column, place: str) -> Column:
+    bit = F.expr(f"shiftleft(1L, cast({place} & {(1 << BLOCK_BITS) - 1} as int))")
+    return F.bit_or(F.when(mine, bit).otherwise(F.lit(0).cast("bigint")))
+
+
+def _beyond(bits: str, others: str) -> Column:
+    return F.col(bits).bitwiseAND(F.bitwise_not(others)) != 0
+
+
+def _count(prefix: str, queues: Sequence[Row]) -> KeyCount:
+    rows, arrived = (sum(r[f"{prefix}{name}"] for r in queues) for name in ("rows", "arrived"))
+    found = [(r["broker_name"], r["queue_id"], r[f"{prefix}low"], r[f"{prefix}high"]) for r in queues]
+    ranges = [OffsetRange(*each) for each in found if each[2] is not None]
+    return KeyCount(rows, arrived, any(r[f"{prefix}repeated"] for r in queues), ranges)

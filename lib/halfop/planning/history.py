@@ -1,0 +1,125 @@
+"""The second stage of a run: what has to be looked up in earlier runs, and in how many files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from halfop.columns.keys import HALF_KEY, QUEUE
+from halfop.columns.values import present
+from halfop.planning.arrivals import Arrivals
+from halfop.planning.copies import Copies, copies
+from halfop.planning.late import arrived_late, older
+from halfop.planning.ranges import between_values, covers, ranges_of
+from halfop.rules import halves as h
+from halfop.rules import ops as o
+from halfop.warehouse.tables import NO_TABLE
+
+
+@dataclass(frozen=True)
+class History:
+    """Every half message that bears on the run, one row a key, with what earlier runs decided about late arrivals."""
+
+    arrivals: Arrivals
+    halves: DataFrame
+    finals: DataFrame | None  # a real broker's final messages that may prove a commit; None where there is none
+    copies: Copies | None  # transactions of several half messages; None where there is none
+    files: dict[str, int]
+
+    def __str__(self) -> str:
+        looked = ", ".join(f"{n} of {name}" for name, n in self.files.items()) or "none"
+        return f"files looked back into: {looked}; " + ("no copies" if self.copies is None else "copies among them")
+
+
+def history(arrivals: Arrivals) -> History:
+    """Looks up what arrivals need from further back, and nothing where they need nothing."""
+    late = arrived_late(arrivals)
+    finals = _finals(arrivals, late)
+    strays = _strays(arrivals, finals)
+    ended, files = _ended(arrivals, strays)
+    halves = _one_per_key(arrivals, ended)
+    found, more = copies(arrivals, halves, late, ended is not None)
+    looked_back = {"op_messages": arrivals.files, "decisions": files + more}
+    return History(arrivals, halves, finals, found, {name: n for name, n in looked_back.items() if n})
+
+
+def _one_per_key(arrivals: Arrivals, ended: DataFrame | None) -> DataFrame:
+    """Arrived, open and ended half messages, one row a key."""
+    parts = [arrivals.halves, arrivals.open_halves, ended]
+    rows = reduce(DataFrame.unionByName, [part for part in parts if part is not None])
+    if ended is None and not arrivals.counts.halves.repeated:
+        return h.nothing_else(rows)
+    return h.one_per_key(rows)
+
+
+# ---- decisions on messages that are not open ----
+
+
+def _ended(arrivals: Arrivals, strays: DataFrame | None) -> tuple[DataFrame | None, int]:
+    """What was decided about arrivals that match no open row, and the number of files that may hold it.
+
+    These are late ops, halves that landed again, and resumes. None where no file can hold a decision on them.
+    """
+    if arrivals.run.first:
+        return None, 0
+    stray_ranges = [] if strays is None else ranges_of(strays, "queue_offset")
+    wanted = covers(arrivals.counts.halves.ranges, "queue_offset") | covers(stray_ranges, "queue_offset")
+    rows = arrivals.decisions.where(~F.col("open") & wanted)
+    files = len(rows.inputFiles())
+    if not files:
+        return None, 0
+    keys = arrivals.halves.select(HALF_KEY)
+    keys = keys if strays is None else keys.unionByName(strays)
+    return h.ended(rows.join(keys.distinct(), HALF_KEY, "left_semi")), files
+
+
+def _strays(arrivals: Arrivals, finals: DataFrame | None) -> DataFrame | None:
+    """Half keys that an op, a final message or a resume names and that are neither open nor arrived."""
+    if arrivals.open_halves is None:
+        return None
+    found = [] if arrivals.counts.arrivals_met else [_named_by_ops(arrivals, arrivals.open_halves)]
+    by_finals = None if finals is None else _named_by_finals(arrivals, arrivals.open_halves, finals)
+    found += [] if by_finals is None else [by_finals]
+    found += [] if arrivals.resumes is None else [arrivals.resumes.select(HALF_KEY)]
+    return reduce(DataFrame.unionByName, found) if found else None
+
+
+def _named_by_ops(arrivals: Arrivals, open_halves: DataFrame) -> DataFrame:
+    open_copies = open_halves.select(*QUEUE, F.explode(h.own_copies()).alias("copy"))
+    opened = open_copies.select(*QUEUE, F.col("copy")["queue_offset"].alias("queue_offset"))
+    known = arrivals.halves.select(HALF_KEY).unionByName(opened)
+    return o.as_named(arrivals.ops).select(HALF_KEY).join(known, HALF_KEY, "left_anti")
+
+
+def _named_by_finals(arrivals: Arrivals, open_halves: DataFrame, finals: DataFrame) -> DataFrame | None:
+    """Half keys of discarded messages that a final message names; None where there is none."""
+    rows = arrivals.halves.unionByName(open_halves).select("broker_name", F.explode(h.own_copies()).alias("c"))
+    known = rows.select("broker_name", F.col("c")["commit_log_offset"].alias("pto"))
+    strays = finals.select("broker_name", "pto").join(known, ["broker_name", "pto"], "left_anti")
+    near = between_values(strays.select(F.col("pto").alias("commit_log_offset")), "commit_log_offset")
+    if near is None:
+        return None
+    discarded = arrivals.decisions.where(~F.col("open") & F.col("decision").isin("DISCARD", "SUPERSEDED") & near)
+    named = strays.withColumnRenamed("pto", "commit_log_offset")
+    return discarded.join(named, ["broker_name", "commit_log_offset"], "left_semi").select(HALF_KEY)
+
+
+# ---- final messages ----
+
+
+def _finals(arrivals: Arrivals, late: bool) -> DataFrame | None:
+    """Final messages that arrived, and older ones that half messages may name which arrived late."""
+    name, run = "final_messages", arrivals.run
+    if run.inputs[name] == NO_TABLE:  # only real brokers fill this table
+        return None
+    rows = arrivals.warehouse.landed_between(name, run.inputs_before[name], run.inputs[name])
+    places = arrivals.halves.select(F.col("commit_log_offset").alias("prepared_transaction_offset"))
+    earlier = older(arrivals, name, places) if late else None
+    rows = rows if earlier is None else rows.unionByName(earlier)
+    if rows.isEmpty():
+        return None
+    key = present(F.col("uniq_key")).alias("uniq_key")
+    return rows.select("broker_name", F.col("prepared_transaction_offset").alias("pto"), key)

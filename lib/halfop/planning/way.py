@@ -1,0 +1,94 @@
+"""The fourth stage of a run: which join brings half messages and ops together, chosen by the counts.
+
+A way gives back the half messages of a run, one row a transaction, each with the ops that name it: `op`, a struct or
+null, where no half message has two, else `ops`, an array in (op offset, item) order. Ops whose half message has not
+landed are rows without a `state`. Every way gives the same decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from pyspark.sql import DataFrame
+
+from halfop.columns.keys import HALF_KEY
+from halfop.planning.arrivals import Arrivals
+from halfop.planning.transactions import Transactions
+from halfop.rules import ops as o
+
+
+class Way(Enum):
+    """The ways, the cheapest first."""
+
+    PACKED = "packed"
+    ONE_TO_ONE = "one to one"
+    GROUPED = "grouped"
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Half messages with their ops, by a way that was taken for a reason."""
+
+    transactions: Transactions
+    way: Way
+    why: str
+    rows: DataFrame
+
+    @property
+    def arrivals(self) -> Arrivals:
+        return self.transactions.arrivals
+
+    @property
+    def with_every_op(self) -> DataFrame:
+        """The rows with all that is known of every op; the packed way keeps only what decides."""
+        return _one_to_one(self.transactions) if self.way is Way.PACKED else self.rows
+
+    def __str__(self) -> str:
+        return f"{self.way.value}: {self.why}"
+
+
+def joined(transactions: Transactions) -> Joined:
+    """Joins half messages and ops by the cheapest way that fits."""
+    way, why = chosen(transactions)
+    return Joined(transactions, way, why, ROWS[way](transactions))
+
+
+def chosen(transactions: Transactions) -> tuple[Way, str]:
+    """The cheapest way that fits, and why none that is cheaper does."""
+    counts = transactions.arrivals.counts
+    if not transactions.plain:
+        return Way.GROUPED, "copies or final messages count"
+    if counts.ops.repeated:
+        return Way.GROUPED, "a half message is named by several ops"
+    if counts.headers:
+        return Way.ONE_TO_ONE, "ops have headers to check"
+    if not counts.all_met:
+        return Way.ONE_TO_ONE, "ops name half messages that are not here"
+    return Way.PACKED, "every op names a half message that is here, alone and without a header"
+
+
+def _packed(transactions: Transactions) -> DataFrame:
+    """No shuffle: ops in few bytes travel to the half messages.
+
+    Fewer tasks, larger files; and Spark compiles what is below a coalesce apart, so that it stays small enough.
+    """
+    arrivals = transactions.arrivals
+    rows = o.with_packed(transactions.halves, o.packed(transactions.named, arrivals.counts.ops.rows))
+    return rows.coalesce(arrivals.warehouse.tasks(arrivals.counts.halves.rows))
+
+
+def _one_to_one(transactions: Transactions) -> DataFrame:
+    return transactions.halves.join(transactions.named, HALF_KEY, "full")
+
+
+def _grouped(transactions: Transactions) -> DataFrame:
+    return transactions.halves.join(o.by_half(transactions.named), HALF_KEY, "full")
+
+
+ROWS: dict[Way, Callable[[Transactions], DataFrame]] = {
+    Way.PACKED: _packed,
+    Way.ONE_TO_ONE: _one_to_one,
+    Way.GROUPED: _grouped,
+}

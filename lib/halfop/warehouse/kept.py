@@ -1,0 +1,30 @@
+"""Frames that a run keeps at hand while it lasts, and releases when it ends."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+from pyspark.sql import DataFrame
+
+
+class Kept(ExitStack):
+    """Keeps frames until its block ends, whatever the block ends with."""
+
+    def persisted(self, rows: DataFrame) -> DataFrame:
+        """The rows, kept when they are first read."""
+        self.callback(rows.unpersist)
+        return rows.persist()
+
+    def computed(self, rows: DataFrame) -> DataFrame:
+        """The rows, computed now and cut off from the plan that made them.
+
+        Without that, Spark would analyse a plan that grows tenfold with every step that joins the steps before it.
+        """
+        found = rows.localCheckpoint()
+        self.callback(_release, found)
+        return found
+
+
+def _release(found: DataFrame) -> None:
+    """Frees the blocks of a local checkpoint: DataFrame.unpersist knows nothing of them."""
+    found._jdf.queryExecution().analyzed().rdd().unpersist(False)
