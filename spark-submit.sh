@@ -29,17 +29,17 @@ jobs() {
 
 usage() {
     cat <<'TEXT'
-usage: ./spark-submit.sh [spark-submit options] JOB [job options]   run a job; JOB --help tells its options
+usage: ./spark-submit.sh [spark-submit options] JOB [job options]   run a job; JOB --help lists its options
        ./spark-submit.sh lab [ARG…]        notebooks/ in JupyterLab, installed on first use
-       ./spark-submit.sh setup [--dev|--notebooks]   only set up (--dev: the tools of tests/run too; or what lab needs)
-       ./spark-submit.sh exec CMD [ARG…]   run CMD as a job is run: lib/ importable, Delta in every new session
+       ./spark-submit.sh setup [--dev|--notebooks]   only set up (--dev: with the tools of the tests; --notebooks: with JupyterLab)
+       ./spark-submit.sh exec CMD [ARG…]   run CMD like a job: lib/ importable, Delta in every new session
        ./spark-submit.sh pack [FILE]       archive the Python environment for executors and cluster-mode drivers; use:
                                            --archives halfop-env.tar.gz#env --conf spark.pyspark.python=./env/bin/python
 
 Spark options (--master, --deploy-mode, --conf, --packages …) pass through unchanged; conf/spark-defaults.conf has the
-defaults. SPARK_HOME, if set, is the Spark that runs (4.2). The first call installs Python packages, Delta's jars and,
-where neither JAVA_HOME nor PATH has Java 17 or newer, a Java runtime, all in .halfop/ beside this script. Mirrors: pip's
-own settings for packages, HALFOP_IVY_SETTINGS=ivysettings.xml for jars.
+defaults. SPARK_HOME, if set, is the Spark that runs (4.2). The first call installs Python packages, Delta's jars and, if
+neither JAVA_HOME nor PATH has Java 17 or newer, a Java runtime, all in .halfop/ beside this script. Mirrors: pip's own
+settings for packages, HALFOP_IVY_SETTINGS=ivysettings.xml for jars.
 
 jobs:
 TEXT

@@ -1,4 +1,4 @@
-"""The demo: a real broker's store lands pass by pass, as it grew, and what became of its messages is told."""
+"""The demo: lands a real broker's store pass by pass, as it grew, and shows what became of its messages."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+import numpy as np
 from pyspark.sql import functions as F
 
 from halfop.frame.errors import HalfopError, UsageError
@@ -20,6 +21,7 @@ from halfop.frame.output import text_table
 from halfop.frame.summary import Summary
 from halfop.landing.store.land import Request as Landing
 from halfop.landing.store.land import land_store
+from halfop.rocketmq.store.consumequeue import UNIT
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import Settings
 from halfop.warehouse.lock import hold
@@ -53,16 +55,31 @@ def passes(sample: Path) -> list[Pass]:
 
 
 def store_upto(sample: Path, folder: Path, log_to: int | None) -> Path:
-    """The sample's store as it was when its log ended there."""
+    """Unpacks the sample's store as it was when its log ended at `log_to`, and returns its folder."""
     with tarfile.open(sample / "store.tar.gz") as archive:
         # an early 3.10 or 3.11 has no filters yet, and does not take the argument
         archive.extraction_filter = getattr(tarfile, "data_filter", lambda member, _: member)
         archive.extractall(folder)  # noqa: S202 - our own archive
-    for file in sorted((folder / "commitlog").iterdir()) if log_to is not None else ():
-        size, end = file.stat().st_size, max(0, (log_to or 0) - int(file.name))
-        os.truncate(file, min(end, size))
-        os.truncate(file, size)
+    if log_to is not None:
+        _cut_log(folder / "commitlog", log_to)
+        _cut_queues(folder / "consumequeue", log_to)
     return folder
+
+
+def _cut_log(folder: Path, log_to: int) -> None:
+    """Zeros what lies after a physical offset, as a broker's files are before it writes to them."""
+    for file in folder.iterdir():
+        size = file.stat().st_size
+        os.truncate(file, min(max(0, log_to - int(file.name)), size))
+        os.truncate(file, size)
+
+
+def _cut_queues(folder: Path, log_to: int) -> None:
+    """Zeros the units that name what the log does not hold yet: a broker writes them after the records."""
+    for file in folder.glob("*/*/*"):
+        units = np.fromfile(file, UNIT)
+        units[units["physical"] >= log_to] = 0
+        units.tofile(file)
 
 
 def fresh_folder(folder: Path) -> None:

@@ -38,7 +38,7 @@ EXPECTED_DURATION = "a duration: a whole number and its unit, as 500ms, 6s, 15m,
 
 
 def parse_duration(text: str) -> timedelta:
-    """`6s` and the like; a ValueError says what was expected."""
+    """Returns the duration that a text as `6s` means; a ValueError says what was expected."""
     match = re.fullmatch(r"([0-9]{1,15})(ms|s|m|h|d)", text)
     if match is None or (amount := int(match[1])) > LONGEST // UNITS[match[2]]:
         raise ValueError(f"expected {EXPECTED_DURATION}")
@@ -76,42 +76,53 @@ def _duration(default: str, doc: str) -> Any:
 
 
 class RuleOverride(_Section):
-    """What one group or topic has of its own; a topic's wins over a group's, null is the general setting."""
+    """The settings of one group or topic; a topic's win over a group's, and null means the general setting."""
 
-    transaction_timeout: Duration | None = Field(default=None, description="Its own `rules.transaction_timeout`.")
-    transaction_check_max: int | None = Field(default=None, ge=0, description="Its own `rules.transaction_check_max`.")
+    transaction_timeout: Duration | None = Field(
+        default=None, description="`rules.transaction_timeout` for this one alone."
+    )
+    transaction_check_max: int | None = Field(
+        default=None, ge=0, description="`rules.transaction_check_max` for this one alone."
+    )
 
 
 class RuleSettings(_Section):
-    """The rules, with RocketMQ's names. A change holds from the next run; `reconcile --dry-run` tells what it does."""
+    """The rules, with RocketMQ's names. A change holds from the next run; `reconcile --dry-run` shows its effect."""
 
     transaction_timeout: Duration = _duration(
-        "6s", "How long a message without a check immunity of its own is left alone before its producer is asked."
+        "6s", "How long nobody is asked about a message that brings no check immunity of its own."
     )
     transaction_check_max: int = Field(
-        default=15, ge=0, description="How often a producer is asked before the message is given up."
+        default=15, ge=0, description="How often a producer is asked before the message is discarded."
     )
     transaction_check_interval: Duration = _duration(
-        "60s", "The least time between two questions about a message, and after the last one until it is given up."
+        "60s", "The least time between two checks of a message, and between its last check and its discard."
     )
-    file_reserved_time: Duration = _duration("72h", "The age from which an open message is given up unasked.")
+    file_reserved_time: Duration = _duration(
+        "72h", "The age after which an open message is discarded without another check."
+    )
     ask: bool = Field(
         default=True,
-        description="Whether halfop asks and gives up. false: only observe, where a real broker checks by itself.",
+        description="Whether halfop asks and discards. false: it only watches, and the broker's check service asks.",
     )
-    groups: dict[RocketName, RuleOverride] = Field(default={}, description="Overrides by producer group.")
-    topics: dict[RocketName, RuleOverride] = Field(default={}, description="Overrides by real topic.")
+    groups: dict[RocketName, RuleOverride] = Field(default={}, description="Other values for some producer groups.")
+    topics: dict[RocketName, RuleOverride] = Field(default={}, description="Other values for some real topics.")
 
 
 class Tls(_Section):
     """Encrypted connections to name servers and brokers (PEM files)."""
 
-    enabled: bool = Field(default=False, description="Whether they expect TLS.")
-    ca_file: str | None = Field(default=None, description="Who vouches for them. null: the system's authorities.")
-    certificate: str | None = Field(default=None, description="Our own certificate, where they ask for one.")
-    key: str | None = Field(default=None, description="The key of our own certificate.")
+    enabled: bool = Field(default=False, description="Whether name servers and brokers expect TLS.")
+    ca_file: str | None = Field(
+        default=None,
+        description="The file of authorities that sign their certificates. null: the system's authorities.",
+    )
+    certificate: str | None = Field(default=None, description="The file of our own certificate, if they ask for one.")
+    key: str | None = Field(default=None, description="The file of the key of our own certificate.")
     verify: bool = Field(default=True, description="Whether their certificates are checked.")
-    check_hostname: bool = Field(default=True, description="Whether their names are checked, too.")
+    check_hostname: bool = Field(
+        default=True, description="Whether the host names in their certificates are checked, too."
+    )
 
 
 class Landing(_Section):
@@ -119,12 +130,14 @@ class Landing(_Section):
 
     op_lag: Duration = _duration(
         "5s",
-        "How far behind its newest record an op log counts as complete: RocketMQ 5 holds op messages for up to 3 s.",
+        "How much earlier than its newest record an op log counts as complete: RocketMQ 5 holds op messages up to 3 s.",
     )
-    in_flight: int = Field(default=16, ge=1, description="Requests under way to a live broker in one connection.")
-    connect_timeout: Duration = _duration("5s", "How long a connection to a live broker may take.")
-    answer_timeout: Duration = _duration("15s", "How long a live broker may take for an answer.")
-    give_up_after: Duration = _duration("60s", "How long one request is tried again, reconnecting included.")
+    in_flight: int = Field(
+        default=16, ge=1, description="How many requests are in flight to a running broker in one connection."
+    )
+    connect_timeout: Duration = _duration("5s", "How long a connection to a running broker may take.")
+    answer_timeout: Duration = _duration("15s", "How long a running broker may take for an answer.")
+    give_up_after: Duration = _duration("60s", "How long one request is tried again, with new connections.")
 
 
 class Topics(_Section):
@@ -132,11 +145,11 @@ class Topics(_Section):
 
     layout: Literal["per_topic", "single"] = Field(
         default="per_topic",
-        description="One table a real topic, or all topics in one table `real_topics`: for hundreds of topics.",
+        description="`per_topic`: one table a real topic. `single`: one table `real_topics`, for hundreds of topics.",
     )
     threads: int = Field(default=8, ge=1, description="How many topic tables are written at the same time.")
     decompress: bool = Field(
-        default=False, description="Whether bodies that producers compressed are written as they were before."
+        default=False, description="Whether bodies that producers compressed are written decompressed."
     )
 
 
@@ -144,28 +157,31 @@ class Run(_Section):
     """A run of reconcile."""
 
     max_rows: int | None = Field(
-        default=None, ge=1, description="A larger backlog is worked off in slices of this many half rows. null: in one."
+        default=None,
+        ge=1,
+        description="A larger backlog is decided in slices of this many half rows; one with put-back copies never is. "
+        "null: no slices.",
     )
 
 
 class Retention(_Section):
-    """What `maintain` keeps; `waits` and `landed` may be null: for ever."""
+    """How long `maintain` keeps rows and files. `waits` and `landed` may be null: for ever."""
 
     verify: Duration = _duration(
-        "30d", "How long a run stays verifiable (`reconcile --verify`): the versions that it read are kept that long."
+        "30d", "How long the versions that a run read are kept, so that `reconcile --verify` can compute it again."
     )
     files: Duration = _duration(
         "7d",
-        "How long files that no version needs are kept, at least: longer than any job runs or pauses.",
+        "How long files that no version needs are kept, at least. Longer than any job runs or pauses.",
     )
     waits: Duration | None = Field(
         default=parse_duration("30d"),
-        description="How long a run's WAIT and EARLY_OP rows are kept; at least as long as it stays verifiable.",
+        description="How long WAIT and EARLY_OP rows of a run are kept; at least as long as `retention.verify`.",
         examples=["30d"],
     )
     landed: Duration | None = Field(
         default=parse_duration("90d"),
-        description="How long landed rows are kept after their transactions have ended, landing by landing.",
+        description="How long landed rows are kept after their transactions have ended, whole landings at a time.",
         examples=["90d"],
     )
 
@@ -185,35 +201,35 @@ _NAME = _like(r"[a-zA-Z0-9_-]{1,60}", "letters, digits, _ and -")
 
 
 class Metrics(_Section):
-    """What a job tells Prometheus when it has ended: docs/observability.md."""
+    """Metrics that a job leaves for Prometheus at its end: docs/observability.md."""
 
     folder: Annotated[str, StringConstraints(min_length=1)] | None = Field(
         default=None,
-        description="The folder of node_exporter's textfile collector: each command keeps a file in it. null: none.",
+        description="The folder of node_exporter's textfile collector; each command keeps one file in it. null: none.",
     )
     push_gateway: Annotated[str, AfterValidator(_URL)] | None = Field(
-        default=None, description="A push gateway's URL, as `http://push:9091`. null: none."
+        default=None, description="The URL of a push gateway, as `http://push:9091`. null: none."
     )
     name: Annotated[str, AfterValidator(_NAME)] = Field(
         default="halfop",
-        description="Tells them from another warehouse's, or another schedule's: a label, and in the file's name.",
+        description="The name of this warehouse or schedule in the metrics: a label, and a part of the file's name.",
     )
 
 
 class Catalog(_Section):
-    """Where tables have names."""
+    """The catalog in which tables have names."""
 
     schema_: Annotated[str, StringConstraints(pattern=r"^[\w-]+(\.[\w-]+)?$")] | None = Field(
         default=None,
         alias="schema",
-        description="The schema of Spark's catalog that gets all tables by name. null: they are paths alone.",
+        description="The schema of Spark's catalog in which all tables get names. null: they have only paths.",
     )
 
 
 class Lock(_Section):
     """The lock of a warehouse on a local disk."""
 
-    wait: Duration = _duration("0s", "How long to wait for another process that holds the warehouse, before status 4.")
+    wait: Duration = _duration("0s", "How long to wait for another process that holds the lock, before status 4.")
 
 
 class Settings(_Section):
