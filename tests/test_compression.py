@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 import store_writer as w
 from halfop.landing.data_source import register
-from halfop.landing.store.land import Request as StoreRequest
 from halfop.landing.store.land import land_store
+from halfop.landing.store.state import StoreRequest
 from halfop.rocketmq import compression
 from halfop.rocketmq.compression import decompressed
 from halfop.runs.reconcile import Request, reconcile

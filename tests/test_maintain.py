@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import rows as r
 from halfop.frame.errors import UsageError, WarehouseBusy
-from halfop.landing.landed_files import last_half
-from halfop.landing.progress import QueueRow
+from halfop.landing.identity import newest_half
+from halfop.landing.progress import ProgressRow
 from halfop.rocketmq.names import HALF_TOPIC
 from halfop.runs import finish
 from halfop.runs.verify import verify
@@ -89,10 +89,10 @@ def test_rows_that_are_still_there_though_trimming_was_said(warehouse: Warehouse
 def test_a_rebuilt_broker_is_known_though_its_half_messages_have_been_trimmed(warehouse: Warehouse) -> None:
     r.land(warehouse, [half(0), half(1)], ops("COMMIT", 1), NOW, KNOWN)
     r.run(warehouse, RULES, NOW)
-    row = QueueRow(QUEUE[0], HALF_TOPIC, QUEUE[1], 2, NOW, None, 0)
-    before = last_half(warehouse, row)
+    row = ProgressRow(QUEUE[0], HALF_TOPIC, QUEUE[1], 2, NOW, None, 0)
+    before = newest_half(warehouse, row)
     Upkeep(warehouse, "half_messages").delete(F.lit(True), {})
-    assert last_half(warehouse, row) == before == (1, {100})
+    assert newest_half(warehouse, row) == before == (1, {100})
 
 
 @pytest.mark.slow

@@ -11,11 +11,10 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from halfop.landing.broker.land import Request as BrokerRequest
-from halfop.landing.broker.land import land_broker
+from halfop.landing.broker.land import BrokerRequest, land_broker
 from halfop.landing.data_source import register
-from halfop.landing.store.land import Request as StoreRequest
 from halfop.landing.store.land import land_store
+from halfop.landing.store.state import StoreRequest
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import RuleSettings, Settings, Topics

@@ -1,4 +1,4 @@
-"""The columns of a half message that its properties hold too: columns only."""
+"""Columns of a half message that its properties hold too."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _IN_PROPERTIES = {
 
 
 def completed(rows: DataFrame) -> DataFrame:
-    """What a row does not give is taken from its properties."""
+    """Rows with columns that were null taken from their properties."""
     made = {column: F.coalesce(column, _property(name)) for column, name in _IN_PROPERTIES.items()}
     made["real_queue_id"] = F.coalesce(
         "real_queue_id", F.expr(whole_number(f"properties['{names.REAL_QUEUE_ID}']", "INT"))

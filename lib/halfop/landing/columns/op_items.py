@@ -1,4 +1,4 @@
-"""The bodies of op messages, split as RocketMQ wrote them: columns only."""
+"""Bodies of op messages, split into items as RocketMQ wrote them."""
 
 from __future__ import annotations
 

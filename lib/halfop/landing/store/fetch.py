@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from halfop.frame.errors import InputRefused, UsageError
-from halfop.landing.files.sources import refusing
+from halfop.landing.paths import refusing
 from halfop.warehouse.lock import local_folder
 from halfop.warehouse.tables import Warehouse
 

@@ -30,7 +30,7 @@ class Last(NamedTuple):
 NOTHING = Last(-1, -1, -1)
 
 
-class Queue:
+class ConsumeQueue:
     """A queue as its files are when it is first asked. Offsets are queue offsets, units the records' places."""
 
     def __init__(self, folder: str, topic: str, queue_id: int) -> None:
@@ -140,30 +140,30 @@ def present(units: Units) -> Mask:
     return ~zero(units) & ~pre_blank
 
 
-class Queues:
+class ConsumeQueues:
     """A store's consume queues; none where the store has no consumequeue folder."""
 
     def __init__(self, root: str | Path) -> None:
         self._folder = Path(root) / "consumequeue"
         self.exist = self._folder.is_dir()
-        self._known: dict[tuple[str, int], Queue | None] = {}
+        self._known: dict[tuple[str, int], ConsumeQueue | None] = {}
 
-    def get(self, topic: str, queue_id: int) -> Queue | None:
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """A queue; None where it has no folder, which an empty one need not have."""
         key = (topic, queue_id)
         if key not in self._known:
             folder = self._folder / topic / str(queue_id)
             real = _is_name(topic) and queue_id >= 0 and folder.is_dir()
-            self._known[key] = Queue(str(folder), topic, queue_id) if real else None
+            self._known[key] = ConsumeQueue(str(folder), topic, queue_id) if real else None
         return self._known[key]
 
-    def of(self, topic: str) -> Iterator[Queue]:
+    def of(self, topic: str) -> Iterator[ConsumeQueue]:
         """A topic's queues."""
         for name in _folders(self._folder / topic):
             if name.isdecimal() and (queue := self.get(topic, int(name))):
                 yield queue
 
-    def all(self) -> Iterator[Queue]:
+    def all(self) -> Iterator[ConsumeQueue]:
         for topic in _folders(self._folder):
             yield from self.of(topic)
 

@@ -12,7 +12,7 @@ from halfop.rocketmq.buffers import Longs, Mask
 from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPICS, OP_TOPICS
 from halfop.rocketmq.properties import decoded
 from halfop.rocketmq.record import Records
-from halfop.rocketmq.store.consumequeue import NOTHING, Queue, Queues, present
+from halfop.rocketmq.store.consumequeue import NOTHING, ConsumeQueue, ConsumeQueues, present
 
 _LANDED_WHOLE = (*HALF_TOPICS, *OP_TOPICS, DISCARD_TOPIC)
 _QUEUE = "queue"
@@ -20,7 +20,7 @@ _AHEAD = "unit"
 
 
 @dataclass(frozen=True)
-class Finding:
+class Mismatch:
     """What is wrong with the record at `row`, seen from its queue."""
 
     row: int
@@ -45,25 +45,25 @@ class CrossCheck:
     What lies below `dispatched` is named by a unit, unless its topic is gone.
     """
 
-    def __init__(self, queues: Queues, start: int, dispatched: int) -> None:
+    def __init__(self, queues: ConsumeQueues, start: int, dispatched: int) -> None:
         self._queues, self._dispatched, self._at = queues, dispatched, start
-        self._next: dict[Queue, int] = {}
+        self._next: dict[ConsumeQueue, int] = {}
         self._gone: set[tuple[str, int]] = set()
 
-    def check(self, records: Records, topics: pa.DictionaryArray, landed: Mask) -> list[Finding]:
+    def check(self, records: Records, topics: pa.DictionaryArray, landed: Mask) -> list[Mismatch]:
         """What is wrong with the piece, at most one finding a record, in the log's order."""
         if not self._queues.exist or not len(records):
             return []
         offsets, places = records.longs("queue_offset"), records.longs("physical_offset")
         piece = _Piece(self._queues, records, offsets, places, self._at)
-        found: dict[int, Finding] = {}
+        found: dict[int, Mismatch] = {}
         groups = list(_groups(records, topics, landed))
         for finding in self._findings(piece, groups):
             found.setdefault(finding.row, finding)
         self._at = piece.end
         return [found[row] for row in sorted(found)]
 
-    def _findings(self, piece: _Piece, groups: list[Group]) -> Iterator[Finding]:
+    def _findings(self, piece: _Piece, groups: list[Group]) -> Iterator[Mismatch]:
         lost: list[int] = []
         for group in groups:
             queue = self._queues.get(group.topic, group.queue_id)
@@ -75,7 +75,7 @@ class CrossCheck:
         yield from piece.named_elsewhere(self._queues, np.array(sorted(lost), np.int64))
         yield from self._units_without_record(piece, groups)
 
-    def _units_without_record(self, piece: _Piece, groups: list[Group]) -> Iterator[Finding]:
+    def _units_without_record(self, piece: _Piece, groups: list[Group]) -> Iterator[Mismatch]:
         rows = {(group.topic, group.queue_id): group.rows for group in groups}
         for topic in _LANDED_WHOLE:
             for queue in self._queues.of(topic):
@@ -93,7 +93,7 @@ class CrossCheck:
 
 @dataclass(frozen=True)
 class _Piece:
-    queues: Queues
+    queues: ConsumeQueues
     records: Records
     offsets: Longs
     places: Longs
@@ -103,7 +103,7 @@ class _Piece:
     def end(self) -> int:
         return int(self.places[-1] + self.records.sizes[-1])
 
-    def against_units(self, queue: Queue | None, rows: Longs) -> tuple[list[Finding], list[int]]:
+    def against_units(self, queue: ConsumeQueue | None, rows: Longs) -> tuple[list[Mismatch], list[int]]:
         """Records that their unit contradicts, and records without one that may be so."""
         if queue is None:
             return [], rows.tolist()
@@ -117,7 +117,7 @@ class _Piece:
         wrong += [self._missing(queue, int(row), last.offset) for row in rows[~there & ~behind]]
         return wrong, rows[~there & behind].tolist()
 
-    def unmatched(self, queue: Queue, known: Longs) -> Iterator[Finding]:
+    def unmatched(self, queue: ConsumeQueue, known: Longs) -> Iterator[Mismatch]:
         """Units right behind a known offset that name a place in the piece, where the next known one is another."""
         ends = np.append(known[1:] != known[:-1] + 1, True)
         offsets = known[ends] + 1
@@ -127,7 +127,7 @@ class _Piece:
             text = f"the unit names physical offset {unit['physical']}, where no record of queue offset {offset} is"
             yield self._finding(queue, offset, self._row(int(unit["physical"])), _AHEAD, text)
 
-    def named_elsewhere(self, queues: Queues, rows: Longs) -> Iterator[Finding]:
+    def named_elsewhere(self, queues: ConsumeQueues, rows: Longs) -> Iterator[Mismatch]:
         """Records whose queue doesn't know them, but another does."""
         if not len(rows):
             return
@@ -143,17 +143,17 @@ class _Piece:
     def _row(self, place: int) -> int:
         return max(int(np.searchsorted(self.places, place, side="right")) - 1, 0)
 
-    def _contradiction(self, queue: Queue, row: int, unit: np.void) -> Finding:
+    def _contradiction(self, queue: ConsumeQueue, row: int, unit: np.void) -> Mismatch:
         found = f"the unit names physical offset {unit['physical']} and {unit['size']} bytes"
         text = f"{found}, the record is at {self.places[row]} with {self.records.head['size'][row]}"
         return self._finding(queue, int(self.offsets[row]), row, _QUEUE, text)
 
-    def _missing(self, queue: Queue, row: int, last: int) -> Finding:
+    def _missing(self, queue: ConsumeQueue, row: int, last: int) -> Mismatch:
         found = f"no unit of queue offset {self.offsets[row]}, but the queue reaches to {last}"
         return self._finding(queue, int(self.offsets[row]), row, _QUEUE, found)
 
-    def _finding(self, queue: Queue, offset: int, row: int, code: str, text: str) -> Finding:
-        return Finding(row, code, *queue.place(offset), text)
+    def _finding(self, queue: ConsumeQueue, offset: int, row: int, code: str, text: str) -> Mismatch:
+        return Mismatch(row, code, *queue.place(offset), text)
 
 
 def _groups(records: Records, topics: pa.DictionaryArray, landed: Mask) -> Iterator[Group]:

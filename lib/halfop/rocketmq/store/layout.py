@@ -9,7 +9,7 @@ from pathlib import Path
 
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.store.commitlog import StoreFile, log_files
-from halfop.rocketmq.store.consumequeue import Queue, Queues
+from halfop.rocketmq.store.consumequeue import ConsumeQueue, ConsumeQueues
 from halfop.rocketmq.store.log_end import LogEnd
 from halfop.rocketmq.store.resync import is_sound
 from halfop.rocketmq.store.stretch import Stretch
@@ -21,7 +21,7 @@ _GUIDES = 16  # queues looked at: those with the most units
 
 
 @dataclass(frozen=True)
-class Plan:
+class StoreLayout:
     """How a log is read. The next landing starts at `end`.
 
     `cross_checked`: the store has consume queues. `queue_ahead`: units that name places behind the log's end, as in a
@@ -36,12 +36,12 @@ class Plan:
     torn: int = 0
 
 
-def plan(root: str | Path, start: int | None = None, size: int = STRETCH) -> Plan:
+def layout(root: str | Path, start: int | None = None, size: int = STRETCH) -> StoreLayout:
     """Cuts the log from physical offset `start` (a former plan's end; else the log's beginning) into stretches.
 
     Each begins where a file does or where a consume queue names a record and a sound one stands; about `size` long.
     """
-    known = Queues(root)
+    known = ConsumeQueues(root)
     queues = [queue for queue in known.all() if queue.last.offset >= 0]  # before the log: what they name is in it
     files = log_files(root)
     used = _used(files)
@@ -57,7 +57,7 @@ def plan(root: str | Path, start: int | None = None, size: int = STRETCH) -> Pla
     stretches[-1] = replace(stretches[-1], fault=tail.fault)
     kept = [each for each in stretches if each.start < each.end or each.fault]
     looking_back = tuple(replace(each, back=_back(each, start, used, guides)) for each in kept)
-    return Plan(looking_back, files[0].first, tail.end, known.exist, tail.queue_ahead, tail.torn)
+    return StoreLayout(looking_back, files[0].first, tail.end, known.exist, tail.queue_ahead, tail.torn)
 
 
 def _used(files: Sequence[StoreFile]) -> Sequence[StoreFile]:
@@ -76,7 +76,7 @@ def _checked_start(root: str | Path, used: Sequence[StoreFile], start: int) -> i
 
 
 def _begins(
-    files: Sequence[StoreFile], start: int, size: int, guides: Sequence[Queue], dispatched: int
+    files: Sequence[StoreFile], start: int, size: int, guides: Sequence[ConsumeQueue], dispatched: int
 ) -> Iterator[tuple[StoreFile, int]]:
     """Where stretches begin, and in which file."""
     for file in files:
@@ -88,7 +88,7 @@ def _begins(
                 at = cut
 
 
-def _cut(file: StoreFile, at: int, size: int, guides: Sequence[Queue], dispatched: int) -> int | None:
+def _cut(file: StoreFile, at: int, size: int, guides: Sequence[ConsumeQueue], dispatched: int) -> int | None:
     """The first place at least `size` behind `at` that a unit names and where there is a sound record."""
     while (at := at + size) < min(file.end, dispatched):
         if (place := _sound_place(file, at, guides)) is not None:
@@ -96,7 +96,7 @@ def _cut(file: StoreFile, at: int, size: int, guides: Sequence[Queue], dispatche
     return None
 
 
-def _sound_place(file: StoreFile, target: int, guides: Sequence[Queue]) -> int | None:
+def _sound_place(file: StoreFile, target: int, guides: Sequence[ConsumeQueue]) -> int | None:
     """The first place from `target` on that a unit names and where there is a sound record, unless it is far."""
     for _ in range(_TRIES):
         units = [unit for queue in guides for unit in queue.upto(queue.first_from(target), 1)]
@@ -110,7 +110,7 @@ def _sound_place(file: StoreFile, target: int, guides: Sequence[Queue]) -> int |
     return None
 
 
-def _back(stretch: Stretch, begin: int, files: Sequence[StoreFile], guides: Sequence[Queue]) -> Stretch | None:
+def _back(stretch: Stretch, begin: int, files: Sequence[StoreFile], guides: Sequence[ConsumeQueue]) -> Stretch | None:
     """About the last 8 MiB before a stretch, in one file; `begin` is the plan's."""
     file = next((file for file in files if file.first < stretch.start <= file.end), None)
     if file is None:

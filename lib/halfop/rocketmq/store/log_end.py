@@ -9,7 +9,7 @@ import numpy as np
 
 from halfop.rocketmq.record import Records, Stop, chain, sound_anywhere
 from halfop.rocketmq.store.commitlog import QUIET, WINDOW, StoreFile, closes, windows
-from halfop.rocketmq.store.consumequeue import Queue
+from halfop.rocketmq.store.consumequeue import ConsumeQueue
 from halfop.rocketmq.store.fault import Fault
 from halfop.rocketmq.store.resync import next_sound
 
@@ -32,7 +32,7 @@ class LogEnd:
 
     file: StoreFile
     files: Sequence[StoreFile]
-    queues: Sequence[Queue]
+    queues: Sequence[ConsumeQueue]
 
     @property
     def dispatched(self) -> int:

@@ -12,7 +12,7 @@ from halfop.rocketmq.batches import BATCH, Build, kinds_of, wrong_times
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.record import Chain, Records
 from halfop.rocketmq.store.commitlog import StoreFile, closes, windows
-from halfop.rocketmq.store.consumequeue import Queues
+from halfop.rocketmq.store.consumequeue import ConsumeQueues
 from halfop.rocketmq.store.crosscheck import CrossCheck
 from halfop.rocketmq.store.fault import Fault
 from halfop.rocketmq.store.resync import next_sound
@@ -71,7 +71,7 @@ def read(stretch: Stretch, build: Mapping[str, Build] = BATCH, skip_corrupt: boo
 class _Reader:
     def __init__(self, stretch: Stretch, build: Mapping[str, Build], skip_corrupt: bool) -> None:
         self._stretch, self._build, self._skip = stretch, build, skip_corrupt
-        self._queues = Queues(stretch.root)
+        self._queues = ConsumeQueues(stretch.root)
 
     def pieces(self, start: int) -> Iterator[Piece]:
         """From a record's beginning to the stretch's end or to what is no record."""
