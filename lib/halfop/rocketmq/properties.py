@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 
 from halfop.rocketmq.buffers import Bytes, Ints, Longs, Mask, cut
+from halfop.rocketmq.numbers import parse_int
 from halfop.rocketmq.record import Records
 
 _NAME_ENDS, _VALUE_ENDS = 1, 2
-_INT = re.compile(r"[+-]?[0-9]{1,10}")
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
@@ -43,9 +43,9 @@ class Properties:
         return self._values.take(pa.array(entries, mask=entries < 0))
 
     def ints(self, name: str) -> pa.Int32Array:
-        """One property as Integer.parseInt reads it; null where it can't."""
+        """One property as a whole number; null where a record has none, or where it is no Java int."""
         encoded = self.strings(name).dictionary_encode()
-        return pa.array([_int(text) for text in encoded.dictionary.to_pylist()], pa.int32()).take(encoded.indices)
+        return pa.array([parse_int(text) for text in encoded.dictionary.to_pylist()], pa.int32()).take(encoded.indices)
 
     def _encode(self) -> None:
         """Each entry's record and its name's number."""
@@ -131,10 +131,3 @@ def _last_of_each(owners: Ints, codes: Ints) -> Mask | None:
     keep = np.ones(len(keys), np.bool_)
     keep[order[:-1]] = keys[order[1:]] != keys[order[:-1]]
     return keep
-
-
-def _int(text: str | None) -> int | None:
-    if text is None or not _INT.fullmatch(text):
-        return None
-    number = int(text)
-    return number if -(2**31) <= number < 2**31 else None

@@ -5,7 +5,6 @@ The half message, its final message and its op mostly stand close together, so t
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -16,15 +15,14 @@ from halfop.frame.errors import InputRefused
 from halfop.rocketmq.batches import FINAL, HALF, HEADS, OP
 from halfop.rocketmq.buffers import Longs, Mask
 from halfop.rocketmq.names import END_TAG
+from halfop.rocketmq.numbers import parse_long
 from halfop.rocketmq.store.stretch import Stretch, read
 
 _ENDABLE = (HALF, FINAL)
 NEEDED = {kind: HEADS[kind] for kind in (HALF, FINAL, OP)}
 # A final message has the body and the born time of its half message.
 _SAME_AS_HALF = ("body_crc", "born_timestamp")
-_PLAIN = r"\A[0-9]{1,18}\z"
-_WHOLE_NUMBER = re.compile(r"([+-]?)0*([0-9]{1,19})", re.ASCII)
-_LONG_MAX = 2**63 - 1
+_SHORT_DIGITS = r"\A[0-9]{1,18}\z"
 
 
 class StretchOutcomes:
@@ -140,19 +138,11 @@ def _texts(ops: pa.RecordBatch) -> tuple[Longs, pa.StringArray]:
 
 
 def _offsets(texts: pa.StringArray) -> pa.Int64Array:
-    """Java's parseLong, and at least 0; null where that fails."""
-    plain = pc.match_substring_regex(texts, _PLAIN).fill_null(False)
+    """The half queue offsets that the texts are; null where a text is none."""
+    plain = pc.match_substring_regex(texts, _SHORT_DIGITS).fill_null(False)
     numbers = pc.if_else(plain, texts, pa.scalar("0")).cast(pa.int64())
     if pc.all(plain).as_py() in (True, None):
         return numbers
-    others = [None if ok else _long(text) for ok, text in zip(plain.to_pylist(), texts.to_pylist(), strict=True)]
-    return pc.if_else(plain, numbers, pa.array(others, pa.int64()))
-
-
-def _long(text: str | None) -> int | None:
-    match = _WHOLE_NUMBER.fullmatch(text or "")
-    if match is None:
-        return None
-    sign, digits = match.groups()
-    number = -int(digits) if sign == "-" else int(digits)
-    return number if 0 <= number <= _LONG_MAX else None
+    others = [None if ok else parse_long(text) for ok, text in zip(plain.to_pylist(), texts.to_pylist(), strict=True)]
+    offsets = pc.if_else(plain, numbers, pa.array(others, pa.int64()))
+    return pc.if_else(pc.greater_equal(offsets, 0), offsets, pa.scalar(None, pa.int64()))
