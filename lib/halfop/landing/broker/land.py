@@ -135,7 +135,7 @@ class BrokerLanding:
         rows = progress.of_broker(self._warehouse, self.name)
         self._refuse_rebuilt(broker, rows)
         if not self._address.is_master:
-            note = f"broker {self.name} has no master now: its slave may lag behind, so no time passes for its queues"
+            note = f"broker {self.name} has no master now: its slave may lag, so no time passes for its queues"
             self._summary.notes.append(note)
         open_landing = unfinished(rows)
         if open_landing is not None:
@@ -223,7 +223,7 @@ class BrokerLanding:
             progress.move(self._warehouse, self._moved(ranges, at))
 
     def _moved(self, ranges: RangesByKind, at: int) -> list[ProgressRow]:
-        # a slave may lag behind by any time
+        # a slave may lag by any time
         known = at - self._request.op_lag // timedelta(microseconds=1) if self._address.is_master else None
         return [
             ProgressRow(self.name, q.topic, q.queue, q.end, known if q.topic in _ASKED else None, at, None)

@@ -59,7 +59,7 @@ def _pread(handle: int, length: int, position: int) -> bytes:
 
 
 def log_files(root: str | Path) -> tuple[StoreFile, ...]:
-    """The commit log's files, one behind the other."""
+    """The commit log's files in their order."""
     folder = Path(root) / "commitlog"
     if not folder.is_dir():
         raise InputRefused(folder, None, "no such folder", "expected a broker's store, with commitlog in it")

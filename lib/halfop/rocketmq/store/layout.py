@@ -22,9 +22,9 @@ _GUIDES = 16  # queues looked at: those with the most units
 
 @dataclass(frozen=True)
 class StoreLayout:
-    """How a log is read. The next landing starts at `end`.
+    """The parts of a store's log. What comes later starts at `end`.
 
-    `cross_checked`: the store has consume queues. `queue_ahead`: units that name places behind the log's end, as in a
+    `cross_checked`: the store has consume queues. `queue_ahead`: units that name places after the log's end, as in a
     copy made while the broker was writing. `torn`: bytes of a half-written record at the log's end.
     """
 
@@ -37,7 +37,7 @@ class StoreLayout:
 
 
 def layout(root: str | Path, start: int | None = None, size: int = STRETCH) -> StoreLayout:
-    """Cuts the log from physical offset `start` (a former plan's end; else the log's beginning) into stretches.
+    """Cuts the log from physical offset `start` (a former layout's end; else the log's beginning) into stretches.
 
     Each begins where a file does or where a consume queue names a record and a sound one stands; about `size` long.
     """
@@ -78,7 +78,7 @@ def _checked_start(root: str | Path, used: Sequence[StoreFile], start: int) -> i
 def _begins(
     files: Sequence[StoreFile], start: int, size: int, guides: Sequence[ConsumeQueue], dispatched: int
 ) -> Iterator[tuple[StoreFile, int]]:
-    """Where stretches begin, and in which file."""
+    """The beginnings of stretches, with their files."""
     for file in files:
         if file.end > start or file is files[-1]:
             at = max(start, file.first)
@@ -89,7 +89,7 @@ def _begins(
 
 
 def _cut(file: StoreFile, at: int, size: int, guides: Sequence[ConsumeQueue], dispatched: int) -> int | None:
-    """The first place at least `size` behind `at` that a unit names and where there is a sound record."""
+    """The first place at least `size` after `at` that a unit names and where there is a sound record."""
     while (at := at + size) < min(file.end, dispatched):
         if (place := _sound_place(file, at, guides)) is not None:
             return place
@@ -97,7 +97,7 @@ def _cut(file: StoreFile, at: int, size: int, guides: Sequence[ConsumeQueue], di
 
 
 def _sound_place(file: StoreFile, target: int, guides: Sequence[ConsumeQueue]) -> int | None:
-    """The first place from `target` on that a unit names and where there is a sound record, unless it is far."""
+    """The first place from `target` on that a unit names and with a sound record there; None after some tries."""
     for _ in range(_TRIES):
         units = [unit for queue in guides for unit in queue.upto(queue.first_from(target), 1)]
         nearest = min(units, key=lambda unit: int(unit["physical"]), default=None)
@@ -111,7 +111,7 @@ def _sound_place(file: StoreFile, target: int, guides: Sequence[ConsumeQueue]) -
 
 
 def _back(stretch: Stretch, begin: int, files: Sequence[StoreFile], guides: Sequence[ConsumeQueue]) -> Stretch | None:
-    """About the last 8 MiB before a stretch, in one file; `begin` is the plan's."""
+    """About the last 8 MiB before a stretch, in one file; `begin` is the layout's."""
     file = next((file for file in files if file.first < stretch.start <= file.end), None)
     if file is None:
         return None
@@ -122,5 +122,5 @@ def _back(stretch: Stretch, begin: int, files: Sequence[StoreFile], guides: Sequ
         return None
     if start is None or start >= stretch.start:
         return None
-    # what lies within the plan is checked where it belongs to: what is wrong there lets nobody look back
+    # within the layout it is checked by its own stretch: a fault there lets no other look back
     return Stretch(stretch.root, file, start, stretch.start, stretch.dispatched, sound=start >= begin)

@@ -1,4 +1,4 @@
-"""Where consume queues say that records begin: to cut the log there, and to go on behind what is corrupt."""
+"""Records found by consume queues: places to cut the log, and to go on after a corrupt place."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def is_sound(file: StoreFile, physical: int, size: int) -> bool:
 
 
 def next_sound(queues: Iterable[ConsumeQueue], file: StoreFile, after: int, end: int) -> int | None:
-    """The first place behind `after` and before `end` where a unit names a record and a sound one stands."""
+    """The first place after `after` and before `end` where a unit names a record and a sound one stands."""
     searched = list(queues)
     while after + 1 < end:
         units, horizon = _named(searched, after + 1, end)
@@ -37,7 +37,7 @@ def next_sound(queues: Iterable[ConsumeQueue], file: StoreFile, after: int, end:
 
 
 def _named(queues: Iterable[ConsumeQueue], start: int, end: int) -> tuple[Units, int]:
-    """The units that name places from `start` on, in their order, and how far that is all of them."""
+    """Units that name places from `start` on, in their order, and the place up to which these are all."""
     blocks, horizon = [], end
     for queue in queues:
         units = queue.upto(queue.first_from(start), _AHEAD)
