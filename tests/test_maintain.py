@@ -13,7 +13,7 @@ from halfop.landing.progress import ProgressRow
 from halfop.rocketmq.names import HALF_TOPIC
 from halfop.runs import finish
 from halfop.runs.verify import verify
-from halfop.settings.model import Retention, Settings
+from halfop.settings.model import RetentionSettings, Settings
 from halfop.upkeep import maintain as m
 from halfop.upkeep.maintain import maintain
 from halfop.warehouse import trimmed
@@ -24,7 +24,7 @@ from test_runs import KNOWN, NOW, QUEUE, RULES, Killed, dying, half, one_of_each
 
 AT_ONCE = timedelta(0)
 LATER = NOW + 100_000
-NOTHING_KEPT = Settings(retention=Retention(verify=AT_ONCE, files=AT_ONCE, waits=AT_ONCE, landed=AT_ONCE))
+NOTHING_KEPT = Settings(retention=RetentionSettings(verify=AT_ONCE, files=AT_ONCE, waits=AT_ONCE, landed=AT_ONCE))
 
 
 @pytest.fixture(autouse=True)
@@ -102,7 +102,7 @@ def test_files_are_joined_up_to_the_pins_and_the_next_runs_find_everything(wareh
         r.run(warehouse, RULES, NOW + n, layout="per_topic")
     pinned = warehouse.version("half_messages")
     r.land(warehouse, [half(20)], ops("COMMIT", 20), NOW + 10, KNOWN)
-    steps = maintained(warehouse, Settings(retention=Retention(verify=AT_ONCE, files=AT_ONCE)))
+    steps = maintained(warehouse, Settings(retention=RetentionSettings(verify=AT_ONCE, files=AT_ONCE)))
     for name in ("half_messages", "op_messages", "topics/T", "runs"):
         assert ("compact", name) in steps
     files = warehouse.spark.read.format("delta").load(warehouse.path("half_messages")).inputFiles()
@@ -123,7 +123,7 @@ def test_what_is_verifiable_stays_so(warehouse: Warehouse) -> None:
     r.run(warehouse, RULES, NOW, layout="per_topic")
     r.land(warehouse, [half(20)], ops("COMMIT", 6, 20), LATER, {QUEUE: LATER})
     r.run(warehouse, RULES, LATER, layout="per_topic")
-    maintained(warehouse, Settings(retention=Retention(waits=AT_ONCE, landed=AT_ONCE, files=AT_ONCE)))
+    maintained(warehouse, Settings(retention=RetentionSettings(waits=AT_ONCE, landed=AT_ONCE, files=AT_ONCE)))
     for run_id in (1, 2):
         assert verify(warehouse, run_id)[0].status == 0
     properties = warehouse.log.properties(warehouse.path("half_messages"), None)

@@ -103,7 +103,7 @@ class RuleSettings(_Section):
     topics: dict[RocketName, RuleOverride] = Field(default={}, description="Overrides by real topic.")
 
 
-class Tls(_Section):
+class TlsSettings(_Section):
     """Encrypted connections to name servers and brokers (PEM files)."""
 
     enabled: bool = Field(default=False, description="Whether they expect TLS.")
@@ -114,7 +114,7 @@ class Tls(_Section):
     check_hostname: bool = Field(default=True, description="Whether their names are checked, too.")
 
 
-class Landing(_Section):
+class LandingSettings(_Section):
     """Landing from a broker or its store."""
 
     op_lag: Duration = _duration(
@@ -127,7 +127,7 @@ class Landing(_Section):
     give_up_after: Duration = _duration("60s", "How long one request is tried again, reconnecting included.")
 
 
-class Topics(_Section):
+class TopicSettings(_Section):
     """The tables of the real topics."""
 
     layout: Literal["per_topic", "single"] = Field(
@@ -140,7 +140,7 @@ class Topics(_Section):
     )
 
 
-class Run(_Section):
+class RunSettings(_Section):
     """A run of reconcile."""
 
     max_rows: int | None = Field(
@@ -148,7 +148,7 @@ class Run(_Section):
     )
 
 
-class Retention(_Section):
+class RetentionSettings(_Section):
     """What `maintain` keeps; `waits` and `landed` may be null: for ever."""
 
     verify: Duration = _duration(
@@ -184,7 +184,7 @@ _URL = _like(r"https?://[^\s@?#]+", "a URL without user and password, as http://
 _NAME = _like(r"[a-zA-Z0-9_-]{1,60}", "letters, digits, _ and -")
 
 
-class Metrics(_Section):
+class MetricsSettings(_Section):
     """What a job tells Prometheus when it has ended: docs/observability.md."""
 
     folder: Annotated[str, StringConstraints(min_length=1)] | None = Field(
@@ -200,7 +200,7 @@ class Metrics(_Section):
     )
 
 
-class Catalog(_Section):
+class CatalogSettings(_Section):
     """Where tables have names."""
 
     schema_: Annotated[str, StringConstraints(pattern=r"^[\w-]+(\.[\w-]+)?$")] | None = Field(
@@ -210,7 +210,7 @@ class Catalog(_Section):
     )
 
 
-class Lock(_Section):
+class LockSettings(_Section):
     """The lock of a warehouse on a local disk."""
 
     wait: Duration = _duration("0s", "How long to wait for another process that holds the warehouse, before status 4.")
@@ -223,14 +223,14 @@ class Settings(_Section):
         default=None, description="The root of all tables: a URI or a path. null: `warehouse/` in the checkout."
     )
     rules: RuleSettings = RuleSettings()
-    landing: Landing = Landing()
-    tls: Tls = Tls()
-    topics: Topics = Topics()
-    run: Run = Run()
-    retention: Retention = Retention()
-    catalog: Catalog = Catalog()
-    metrics: Metrics = Metrics()
-    lock: Lock = Lock()
+    landing: LandingSettings = LandingSettings()
+    tls: TlsSettings = TlsSettings()
+    topics: TopicSettings = TopicSettings()
+    run: RunSettings = RunSettings()
+    retention: RetentionSettings = RetentionSettings()
+    catalog: CatalogSettings = CatalogSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    lock: LockSettings = LockSettings()
 
     @property
     def warehouse_root(self) -> str:
