@@ -1,4 +1,4 @@
-"""JSON lines to typed rows. A value keeps its JSON type until checked: no number goes through a double."""
+"""Typed rows from JSON lines. A value keeps its JSON type until it is checked: no number goes through a double."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Paths, directories and globs to files, each with its format, size and hash."""
+"""Input files from paths, directories and globs, each with its format, size and hash."""
 
 from __future__ import annotations
 
