@@ -99,10 +99,10 @@ def test_no_more_requests_are_under_way_than_allowed() -> None:
         (struct.pack(">II", 1 << 30, 20) + b" " * 20, "frame of 1073741824 bytes"),
         (struct.pack(">II", 10, 7) + b"{}     ", "frame of 10 bytes with a header of 7"),
         (struct.pack(">II", 24, 20 | 1 << 24) + b" " * 20, "with a header of 16777236"),  # RocketMQ's binary header
-        (struct.pack(">II", 7, 3) + b"abc", "a header that is none: b'abc'"),
-        (struct.pack(">II", 14, 10) + b'{"code":0}', "a header that is none"),
-        (struct.pack(">II", 6, 2) + b"[]", "a header that is none"),
-        (struct.pack(">II", 6, 2) + b"\xff\xff", "a header that is none"),
+        (struct.pack(">II", 7, 3) + b"abc", "a header that cannot be read: b'abc'"),
+        (struct.pack(">II", 14, 10) + b'{"code":0}', "a header that cannot be read"),
+        (struct.pack(">II", 6, 2) + b"[]", "a header that cannot be read"),
+        (struct.pack(">II", 6, 2) + b"\xff\xff", "a header that cannot be read"),
     ],
 )
 def test_what_is_no_frame_is_told_at_once(sent: bytes, problem: str) -> None:

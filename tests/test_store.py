@@ -65,7 +65,7 @@ def test_the_next_landing_begins_where_the_last_ended(store: Store) -> None:
 
 @pytest.mark.parametrize("at", [-1, 1 << 40])
 def test_a_start_outside_the_log(tmp_path: Path, at: int) -> None:
-    with pytest.raises(InputRefused, match="leaves out"):
+    with pytest.raises(InputRefused, match="without"):
         layout(filled(tmp_path / "s", first=8192).root, 8191 if at < 0 else at)
 
 
@@ -115,9 +115,9 @@ def _queue_rename(store: Store) -> None:
         ),
         (lambda store: store.log_file(8192)[0].unlink(), "0{20}: ends at 8192, the next file 0{15}16384 begins at"),
         (lambda store: os.truncate(store.log_file(8192)[0], 8000), "0{16}8192: ends at 16192"),
-        (_rename, "8192: no store file"),
-        (_queue_rename, "x: no store file"),
-        (lambda store: (store.root / "commitlog" / ("0" * 19 + "7")).mkdir(), "7: no store file"),
+        (_rename, "8192: no file of a store"),
+        (_queue_rename, "x: no file of a store"),
+        (lambda store: (store.root / "commitlog" / ("0" * 19 + "7")).mkdir(), "7: no file of a store"),
     ],
 )
 def test_no_store(store: Store, harm: Callable[[Store], object], problem: str) -> None:

@@ -187,7 +187,7 @@ def test_a_file_that_becomes_shorter_is_refused(store: Store) -> None:
 
 def test_a_name_beyond_all_offsets_is_refused(store: Store) -> None:
     (store.root / "commitlog" / ("9" * 20)).touch()
-    with pytest.raises(InputRefused, match="no store file"):
+    with pytest.raises(InputRefused, match="no file of a store"):
         layout(store.root)
 
 

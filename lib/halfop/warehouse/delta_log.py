@@ -59,7 +59,7 @@ class DeltaLog:
             return -1
         if snapshot.getTableProperties().containsKey(_FORGETS):
             raise HalfopError(
-                f"{path} has {_FORGETS} set: it would forget which runs were written and take them twice. Repair: "
+                f"{path} has {_FORGETS} set: it would forget the runs that it holds, and get their rows twice. Repair: "
                 f"ALTER TABLE {delta_table(path)} UNSET TBLPROPERTIES ('{_FORGETS}')"
             )
         found = snapshot.getLatestTransactionVersion(self._engine, app)
@@ -99,7 +99,7 @@ class DeltaLog:
             self._maintain(path, committed)
 
     def complete(self, path: str, spec: TableSpec) -> Any | None:
-        """The table's newest snapshot; None if there is no table. An older version's table gets the columns it lacks."""
+        """The table's newest snapshot; None if there is no table. An older table gets the columns it lacks."""
         snapshot = self._snapshot(path)
         if snapshot is None:
             return None

@@ -71,7 +71,7 @@ def _used(files: Sequence[StoreFile]) -> Sequence[StoreFile]:
 def _checked_start(root: str | Path, used: Sequence[StoreFile], start: int) -> int:
     if used[0].first <= start <= used[-1].end:
         return start
-    problem = f"the log reaches from physical offset {used[0].first} to {used[-1].end}, which leaves out {start}"
+    problem = f"the log reaches from physical offset {used[0].first} to {used[-1].end}, without {start}"
     raise InputRefused(Path(root) / "commitlog", None, problem, "the broker deleted it, or this is another store")
 
 

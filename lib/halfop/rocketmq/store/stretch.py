@@ -113,8 +113,8 @@ class _Reader:
     def _by_content(self, wanted: Mapping[str, Records]) -> Iterator[Fault]:
         for records in wanted.values():
             for code, wrong, text in (
-                ("crc", records.wrong_body_crc(), "the body is not what its CRC says"),
-                ("crc", records.wrong_property_crc(), "the record is not what the CRC in its properties says"),
+                ("crc", records.wrong_body_crc(), "the body does not match its CRC"),
+                ("crc", records.wrong_property_crc(), "the record does not match the CRC in its properties"),
                 ("time", wrong_times(records.store_ms), "the store time is not in the years 1 to 9999"),
             ):
                 for row in np.flatnonzero(wrong):

@@ -23,5 +23,5 @@ def decoded(address: str, asked: QueueRange, pulled: Records, kind: str) -> pa.R
         raise Corrupt(address, f"{where}: the messages are not those that were asked for")
     mine = records.select(kinds_of(records, records.topics())[kind])
     if np.any(mine.wrong_body_crc()) or np.any(mine.wrong_property_crc()):
-        raise Corrupt(address, f"{where}: a message is not what its CRC says")
+        raise Corrupt(address, f"{where}: a message does not match its CRC")
     return BATCH[kind](mine) if len(mine) else None

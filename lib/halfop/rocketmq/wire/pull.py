@@ -226,7 +226,7 @@ class _Pulling:
             pass
         if at != len(body) or not offsets:
             raise Corrupt(
-                self._remote.address, f"sent records that are none, from offset {self._done} of {self._asked.topic}"
+                self._remote.address, f"sent bytes that are no records, from offset {self._done} of {self._asked.topic}"
             )
         return starts, offsets
 

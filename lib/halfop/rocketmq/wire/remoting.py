@@ -114,7 +114,7 @@ def _is_long(text: str) -> bool:
 def endpoint(address: str) -> tuple[str, int]:
     host, _, port = address.strip().rpartition(":")
     if not host or not port.isdecimal():
-        raise UsageError(f"no address: {address!r}; expected host:port")
+        raise UsageError(f"{address!r} is no address; expected host:port")
     return host.strip("[]"), int(port)
 
 
@@ -190,7 +190,7 @@ class Connection:
                 return {**header, "extFields": fields}
         except MALFORMED:
             pass
-        raise Corrupt(self._address, f"sent a header that is none: {bytes(text[:80])!r}")
+        raise Corrupt(self._address, f"sent a header that cannot be read: {bytes(text[:80])!r}")
 
     def _received(self, size: int, deadline: float) -> bytearray:
         data = bytearray(size)
