@@ -47,7 +47,7 @@ def refuse_two_half_topics(where: str, topics: Collection[str]) -> None:
 
 
 def reused_queues(warehouse: Warehouse, queues: Iterable[Queue]) -> list[Queue]:
-    """Those of the queues of which a run has found that their broker was rebuilt under its old name."""
+    """The queues in which a run has found a reused key: their broker was rebuilt under its old name."""
     wanted = set(queues)
     if not wanted or warehouse.version("rejected") == NO_TABLE:
         return []

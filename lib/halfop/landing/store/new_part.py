@@ -56,7 +56,7 @@ def new_part(landing: StoreLanding) -> NewPart:
 
 
 def _begin(landing: StoreLanding, offset: int | None) -> int | None:
-    """Where the last landing stopped; after a part that the broker has deleted if the user gives --skip-corrupt."""
+    """The end of the last landing; with --skip-corrupt, the log's first offset if the broker has deleted more."""
     if offset is None or not landing.request.skip_corrupt:
         return offset
     first = log_files(landing.root)[0].first

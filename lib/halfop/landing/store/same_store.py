@@ -56,7 +56,7 @@ def _agrees(queues: ConsumeQueues, queue_id: int, queue_offset: int, places: Col
 
 
 def next_offsets(landing: StoreLanding) -> NextOffsets:
-    """How far the half and op queues have landed."""
+    """The next offsets of the half and op queues that have landed."""
     rows = progress.of_broker(landing.warehouse, landing.broker)
     return {
         queue: row.next_offset
