@@ -13,7 +13,7 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from halfop.landing.broker.land import Request, land_broker
+from halfop.landing.broker.land import BrokerRequest, land_broker
 from halfop.landing.data_source import register
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.warehouse.session import spark_session
@@ -25,7 +25,7 @@ _NO_CHECKS = {"transactionCheckInterval": 3_600_000, "transactionTimeOut": 3_600
 
 def landed(warehouse: Warehouse, running: RealBroker) -> str:
     start = time.perf_counter()
-    request = Request(RemotingSettings(), timedelta(0), namesrv=running.namesrv)
+    request = BrokerRequest(RemotingSettings(), timedelta(0), namesrv=running.namesrv)
     summary = land_broker(warehouse, request, logging.getLogger("bench"))
     took = time.perf_counter() - start
     count = sum(summary.rows_written.values())

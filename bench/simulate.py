@@ -15,7 +15,7 @@ from pathlib import Path
 from backlog import quiet_session
 from generate import BORN, Stretch, half_messages, op_messages
 from halfop.settings.model import RuleSettings
-from halfop.simulation.simulate import Span, simulate
+from halfop.simulation.simulate import Period, simulate
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -48,7 +48,7 @@ def main() -> None:
         for variants in (["6s"], ["6s", "12s"]):
             start = time.perf_counter()
             tried = {name: RuleSettings(transaction_timeout=timedelta(seconds=int(name[:-1]))) for name in variants}
-            found = simulate(warehouse, tried, Span(every=_HOUR / args.steps))
+            found = simulate(warehouse, tried, Period(every=_HOUR / args.steps))
             seconds = round(time.perf_counter() - start, 1)
             runs = sum(len(each.points) for each in found)
             told = {"rows": args.rows, "variants": len(variants), "runs": runs, "seconds": seconds}

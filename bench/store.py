@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 from decode import half
 from halfop.landing.data_source import register
-from halfop.landing.store.land import Request, land_store
+from halfop.landing.store.land import land_store
+from halfop.landing.store.state import StoreRequest
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
@@ -111,7 +112,7 @@ def timed(work: Callable[[], object]) -> float:
 
 def landed(spark: SparkSession, store: Path, folder: str) -> tuple[float, dict[str, float]]:
     warehouse = Warehouse(spark, folder)
-    request = Request(str(store), "broker-a", timedelta(seconds=5))
+    request = StoreRequest(str(store), "broker-a", timedelta(seconds=5))
     seconds: dict[str, float] = {}
     took = timed(lambda: seconds.update(land_store(warehouse, request, logging.getLogger("bench")).seconds))
     return took, seconds

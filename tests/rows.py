@@ -160,7 +160,7 @@ def settings(rules: m.Settings, layout: Layout = "single") -> s.Settings:
             groups={name: _override(given) for name, given in rules.groups.items()},
             topics={name: _override(given) for name, given in rules.topics.items()},
         ),
-        topics=s.Topics(layout=layout),
+        topics=s.TopicSettings(layout=layout),
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from halfop.rocketmq.store.fault import Fault
-from halfop.rocketmq.store.layout import Plan, plan
+from halfop.rocketmq.store.layout import StoreLayout, layout
 from halfop.rocketmq.store.stretch import read
 from store_writer import BORN_MS, Record, Store, discard, final, half, op
 
@@ -19,7 +19,7 @@ SMALL = 2000  # bytes of a stretch
 class Read:
     """All that a store gives."""
 
-    plan: Plan
+    plan: StoreLayout
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     newest: int | None = None
@@ -35,7 +35,7 @@ class Read:
 
 
 def read_all(root: Path, skip: bool = False, size: int = SMALL, start: int | None = None) -> Read:
-    found = Read(plan(root, start, size))
+    found = Read(layout(root, start, size))
     for stretch in pickle.loads(pickle.dumps(found.plan.stretches)):  # noqa: S301
         for piece in read(stretch, skip_corrupt=skip):
             found.records += piece.records

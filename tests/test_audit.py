@@ -19,7 +19,7 @@ from halfop.frame.summary import Summary
 from halfop.landing.lost import FOUND, LOST, Range
 from halfop.landing.progress import COMMIT_LOG
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
-from halfop.settings.model import Landing, Settings
+from halfop.settings.model import LandingSettings, Settings
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 
@@ -511,7 +511,7 @@ def test_the_same_rows_are_audited_once(seen: Seen) -> None:
     assert again.extra == seen.summary.extra
     assert (again.rows_written, len(again.notes)) == ({}, 1)
     assert seen.warehouse.read("audit").count() == len(seen.rows)
-    other = audit(seen.warehouse, Settings(landing=Landing(op_lag=timedelta(hours=1))))
+    other = audit(seen.warehouse, Settings(landing=LandingSettings(op_lag=timedelta(hours=1))))
     assert other.extra["audit_id"] != again.extra["audit_id"]
     assert other.extra["findings"]["DELIVERED_WITHOUT_OP"] == 1, "the queue that is not listed is known for ever"
     assert seen.warehouse.read("audit").count() == len(seen.rows) + other.rows_written["audit"]

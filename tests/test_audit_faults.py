@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from halfop.audit.audit import audit
 from halfop.landing.data_source import register
-from halfop.landing.store.land import Request, land_store
+from halfop.landing.store.land import land_store
+from halfop.landing.store.state import StoreRequest
 from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
@@ -104,7 +105,7 @@ def test_finds_what_a_real_broker_did(shared: Warehouse, tmp_path: Path, fault: 
         time.sleep(5)  # for what the broker still has to write
         running.stop()
         stopped = datetime.now(timezone.utc)
-        request = Request(str(running.store), fault.name, op_lag=timedelta(seconds=5), known_until=stopped)
+        request = StoreRequest(str(running.store), fault.name, op_lag=timedelta(seconds=5), known_until=stopped)
         land_store(shared, request, logging.getLogger())
     extra = audit(shared, Settings()).extra
     rows = shared.read("audit").where(f"audit_id = '{extra['audit_id']}' AND broker_name = '{fault.name}'").collect()

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 import store_writer as w
 from halfop.landing.data_source import register
-from halfop.landing.store.land import Request as StoreRequest
 from halfop.landing.store.land import land_store
+from halfop.landing.store.state import StoreRequest
 from halfop.rocketmq import compression
 from halfop.rocketmq.compression import decompressed
 from halfop.runs.reconcile import Request, reconcile
-from halfop.settings.model import Settings, Topics
+from halfop.settings.model import Settings, TopicSettings
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 
@@ -72,7 +72,7 @@ def test_they_are_delivered_plain_only_where_the_user_wants_it(
     landed = {row["queue_offset"]: (row["sys_flag"], bytes(row["body"])) for row in warehouse.rows("half_messages")}
     assert landed == dict(enumerate(bodies))
 
-    topics = Topics(layout="single", decompress=plain)
+    topics = TopicSettings(layout="single", decompress=plain)
     reconcile(warehouse, Request(Settings(topics=topics), datetime.now(timezone.utc)))
     rows = warehouse.read("real_topics").collect()
     found = {row["half_queue_offset"]: (row["sys_flag"], bytes(row["body"])) for row in rows}

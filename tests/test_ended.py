@@ -10,10 +10,10 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pyarrow as pa
 import pytest
-from halfop.landing.outcomes.nearby import NEEDED, Ended, split
+from halfop.landing.outcomes.within_stretch import NEEDED, StretchOutcomes, split
 from halfop.rocketmq.store import commitlog
 from halfop.rocketmq.store import layout as store_module
-from halfop.rocketmq.store.layout import plan
+from halfop.rocketmq.store.layout import layout
 from halfop.rocketmq.store.stretch import Stretch, read
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -82,7 +82,7 @@ def written(store: Store, steps: list[tuple[str, int]]) -> tuple[dict[tuple[int,
 
 
 def ended(stretch: Stretch, far: set[int], gap: bool = False) -> tuple[set[int], list[dict[str, object]]]:
-    found = Ended(stretch.start, np.array(sorted(far), np.int64))
+    found = StretchOutcomes(stretch.start, np.array(sorted(far), np.int64))
     found.look_back(stretch)
     for piece in read(stretch, NEEDED):
         found.see(piece.batches, gap)
@@ -103,7 +103,7 @@ def test_a_stretch_tells_what_the_whole_log_tells(
         patch.setattr(store_module, "BACK", back)
         store = Store(Path(folder) / "store", file_size=8192)
         places, committed = written(store, steps)
-        stretches = plan(store.root, size=size).stretches
+        stretches = layout(store.root, size=size).stretches
         far = set().union(*(ended(stretch, set())[0] for stretch in stretches)) if stretches else set()
         for stretch in stretches:
             _, rows = ended(stretch, far, gap)
@@ -128,7 +128,7 @@ def test_one_stretch_settles_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     store.append(half(1))
     store.append(final(0, place))
     store.append(op("0,1,"))
-    (stretch,) = plan(store.root).stretches
+    (stretch,) = layout(store.root).stretches
     assert [(row["half_offset"], row["outcome"]) for row in ended(stretch, set())[1]] == [
         (0, "COMMIT"),
         (1, "ROLLBACK"),
@@ -145,7 +145,7 @@ def test_a_retry_s_copy_names_no_one(tmp_path: Path) -> None:
     store.append(final(0, place))
     store.append(final(0, 0))
     store.append(op("0,1,"))
-    (stretch,) = plan(store.root).stretches
+    (stretch,) = layout(store.root).stretches
     assert {row["half_offset"]: row["outcome"] for row in ended(stretch, set())[1]} == {0: None, 1: "COMMIT"}
 
 
@@ -154,7 +154,7 @@ def test_a_final_message_of_no_place_names_no_one(tmp_path: Path) -> None:
     store.append(Record())
     store.append(final(0, -1))
     store.append(op("-1,5,"))
-    (stretch,) = plan(store.root).stretches
+    (stretch,) = layout(store.root).stretches
     assert [row["outcome"] for row in ended(stretch, set())[1]] == [None, None]
 
 
@@ -165,7 +165,7 @@ def test_final_messages_looked_back_at_are_their_own_stretch_s(tmp_path: Path) -
     while store.end < 2048:
         store.append(Record())
     store.append(op("0,"))
-    _, later = plan(store.root).stretches
+    _, later = layout(store.root).stretches
     far, rows = ended(later, set())
     assert (far, [row["outcome"] for row in rows]) == (set(), ["COMMIT"])
 
@@ -178,7 +178,7 @@ def test_what_cannot_be_looked_back_at_settles_nothing(tmp_path: Path) -> None:
     while store.end < 1024:
         store.append(Record())
     store.append(op("0,1,"))
-    first, later = plan(store.root).stretches
+    first, later = layout(store.root).stretches
     assert [row["outcome"] for row in ended(later, set())[1]] == ["ROLLBACK"] * 2
     Path(first.file.path).unlink()
     assert [row["outcome"] for row in ended(later, set())[1]] == [None] * 2
@@ -188,8 +188,8 @@ def test_too_many_far_ones_leave_rollbacks_open(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     store.append(half(0))
     store.append(op("0,"))
-    (stretch,) = plan(store.root).stretches
-    found = Ended(stretch.start, None)
+    (stretch,) = layout(store.root).stretches
+    found = StretchOutcomes(stretch.start, None)
     for piece in read(stretch, NEEDED):
         found.see(piece.batches, False)
     assert [items["outcome"].to_pylist() for items in found.items()] == [[None]]
@@ -202,7 +202,7 @@ def test_a_final_message_in_a_later_stretch_is_no_rollback(tmp_path: Path) -> No
     place = store.append(half(0))
     end = store.append(op("0,"))
     store.append(final(0, place))
-    (whole,) = plan(store.root).stretches
+    (whole,) = layout(store.root).stretches
     first = replace(whole, end=end + store.size(end))
     later = replace(whole, start=first.end)
     far, _ = ended(later, set())

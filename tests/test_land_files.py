@@ -19,8 +19,8 @@ import pytest
 from chispa import assert_df_equality
 from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
-from halfop.landing import landed_files
-from halfop.landing.files.land import Request, land_files
+from halfop.landing.files import landed_files
+from halfop.landing.files.land import FilesRequest, land_files
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from pyspark.sql import DataFrame
@@ -69,7 +69,7 @@ def lines(path: Path, *rows: Mapping[str, Any] | str) -> str:
 
 
 def land(warehouse: Warehouse, halves: Sequence[str] = (), ops: Sequence[str] = (), **more: Any) -> Summary:
-    return land_files(warehouse, Request(halves, ops, **more), LOG)
+    return land_files(warehouse, FilesRequest(halves, ops, **more), LOG)
 
 
 def refusal(warehouse: Warehouse, halves: Sequence[str] = (), ops: Sequence[str] = (), **more: Any) -> InputRefused:

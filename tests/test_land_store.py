@@ -18,7 +18,8 @@ from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
 from halfop.landing import progress
 from halfop.landing.data_source import register
-from halfop.landing.store.land import Request, land_store
+from halfop.landing.store.land import land_store
+from halfop.landing.store.state import StoreRequest
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import DataFrame, SparkSession
 
@@ -42,7 +43,7 @@ def store(tmp_path: Path) -> w.Store:
 
 
 def land(warehouse: Warehouse, store: w.Store, skip_corrupt: bool = False, name: str = BROKER) -> Summary:
-    return land_store(warehouse, Request(str(store.root), name, timedelta(0), None, skip_corrupt), LOG)
+    return land_store(warehouse, StoreRequest(str(store.root), name, timedelta(0), None, skip_corrupt), LOG)
 
 
 def transactions(store: w.Store, numbers: range, commit: int = 2) -> None:
@@ -280,7 +281,7 @@ def refused(tmp_path: Path) -> Iterator[tuple[Path, str]]:
 def test_what_is_no_store_is_refused(warehouse: Warehouse, tmp_path: Path) -> None:
     for path, named in refused(tmp_path):
         with pytest.raises(InputRefused, match=named):
-            land_store(warehouse, Request(str(path), BROKER, timedelta(0)), LOG)
+            land_store(warehouse, StoreRequest(str(path), BROKER, timedelta(0)), LOG)
 
 
 def test_a_store_on_another_file_system_is_copied_first(warehouse: Warehouse, store: w.Store, tmp_path: Path) -> None:
@@ -290,7 +291,7 @@ def test_a_store_on_another_file_system_is_copied_first(warehouse: Warehouse, st
     hadoop.set(mounted, f"file://{store.root}")
     try:
         transactions(store, range(10))
-        request = Request("viewfs://brokers/store", BROKER, timedelta(0))
+        request = StoreRequest("viewfs://brokers/store", BROKER, timedelta(0))
         assert land_store(warehouse, request, LOG).rows_written["half_messages"] == 10
         assert counts(warehouse) == dict(zip(TABLES, (10, 5, 0, 10), strict=True))
         with pytest.raises(InputRefused, match="no broker's store"):

@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 import store_writer as w
 from crash import KILLED, commits, dying, ended, killed_after
-from halfop.landing.broker.land import Request as BrokerRequest
-from halfop.landing.broker.land import land_broker
+from halfop.landing.broker.land import BrokerRequest, land_broker
 from halfop.landing.data_source import register
-from halfop.landing.store.land import Request as StoreRequest
 from halfop.landing.store.land import land_store
+from halfop.landing.store.state import StoreRequest
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession

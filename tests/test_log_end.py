@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from halfop.rocketmq.store import commitlog
-from halfop.rocketmq.store.layout import plan
+from halfop.rocketmq.store.layout import layout
 from store_reader import filled, read_all
 from store_writer import HALF_QUEUE, Store, final, half, patch
 
@@ -32,7 +32,7 @@ def store(tmp_path: Path) -> Store:
 def test_an_empty_log(tmp_path: Path) -> None:
     store = Store(tmp_path / "s")
     (store.root / "commitlog" / ("0" * 20)).write_bytes(bytes(8192))
-    assert (plan(store.root).stretches, plan(store.root).end) == ((), 0)
+    assert (layout(store.root).stretches, layout(store.root).end) == ((), 0)
 
 
 def test_files_made_before_they_are_needed(store: Store) -> None:
@@ -45,7 +45,7 @@ def test_files_made_before_they_are_needed(store: Store) -> None:
 def test_a_log_that_ends_with_its_file(store: Store) -> None:
     left = 8192 - store.end % 8192
     store.tear(struct.pack(">iI", left, 0xCBD43194))
-    assert plan(store.root).end == store.end + left
+    assert layout(store.root).end == store.end + left
     assert not read_all(store.root).faults
 
 
@@ -101,7 +101,7 @@ def test_a_copy_whose_queues_are_newer_than_its_log(store: Store, ahead: int) ->
     found = read_all(store.root)
     assert (found.faults, found.plan.end, found.plan.queue_ahead) == ([], end, ahead)
     assert found.places("half") == [place for place in store.places("half") if place < end]
-    assert plan(store.root, end).end == end
+    assert layout(store.root, end).end == end
 
 
 def test_zeros_are_no_end_where_a_queue_names_a_record_far_behind(

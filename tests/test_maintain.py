@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 import rows as r
 from halfop.frame.errors import UsageError, WarehouseBusy
-from halfop.landing.landed_files import last_half
-from halfop.landing.progress import QueueRow
+from halfop.landing.identity import newest_half
+from halfop.landing.progress import ProgressRow
 from halfop.rocketmq.names import HALF_TOPIC
 from halfop.runs import finish
 from halfop.runs.verify import verify
-from halfop.settings.model import Retention, Settings
+from halfop.settings.model import RetentionSettings, Settings
 from halfop.upkeep import maintain as m
 from halfop.upkeep.maintain import maintain
 from halfop.warehouse import trimmed
@@ -24,7 +24,7 @@ from test_runs import KNOWN, NOW, QUEUE, RULES, Killed, dying, half, one_of_each
 
 AT_ONCE = timedelta(0)
 LATER = NOW + 100_000
-NOTHING_KEPT = Settings(retention=Retention(verify=AT_ONCE, files=AT_ONCE, waits=AT_ONCE, landed=AT_ONCE))
+NOTHING_KEPT = Settings(retention=RetentionSettings(verify=AT_ONCE, files=AT_ONCE, waits=AT_ONCE, landed=AT_ONCE))
 
 
 @pytest.fixture(autouse=True)
@@ -89,10 +89,10 @@ def test_rows_that_are_still_there_though_trimming_was_said(warehouse: Warehouse
 def test_a_rebuilt_broker_is_known_though_its_half_messages_have_been_trimmed(warehouse: Warehouse) -> None:
     r.land(warehouse, [half(0), half(1)], ops("COMMIT", 1), NOW, KNOWN)
     r.run(warehouse, RULES, NOW)
-    row = QueueRow(QUEUE[0], HALF_TOPIC, QUEUE[1], 2, NOW, None, 0)
-    before = last_half(warehouse, row)
+    row = ProgressRow(QUEUE[0], HALF_TOPIC, QUEUE[1], 2, NOW, None, 0)
+    before = newest_half(warehouse, row)
     Upkeep(warehouse, "half_messages").delete(F.lit(True), {})
-    assert last_half(warehouse, row) == before == (1, {100})
+    assert newest_half(warehouse, row) == before == (1, {100})
 
 
 @pytest.mark.slow
@@ -102,7 +102,7 @@ def test_files_are_joined_up_to_the_pins_and_the_next_runs_find_everything(wareh
         r.run(warehouse, RULES, NOW + n, layout="per_topic")
     pinned = warehouse.version("half_messages")
     r.land(warehouse, [half(20)], ops("COMMIT", 20), NOW + 10, KNOWN)
-    steps = maintained(warehouse, Settings(retention=Retention(verify=AT_ONCE, files=AT_ONCE)))
+    steps = maintained(warehouse, Settings(retention=RetentionSettings(verify=AT_ONCE, files=AT_ONCE)))
     for name in ("half_messages", "op_messages", "topics/T", "runs"):
         assert ("compact", name) in steps
     files = warehouse.spark.read.format("delta").load(warehouse.path("half_messages")).inputFiles()
@@ -123,7 +123,7 @@ def test_what_is_verifiable_stays_so(warehouse: Warehouse) -> None:
     r.run(warehouse, RULES, NOW, layout="per_topic")
     r.land(warehouse, [half(20)], ops("COMMIT", 6, 20), LATER, {QUEUE: LATER})
     r.run(warehouse, RULES, LATER, layout="per_topic")
-    maintained(warehouse, Settings(retention=Retention(waits=AT_ONCE, landed=AT_ONCE, files=AT_ONCE)))
+    maintained(warehouse, Settings(retention=RetentionSettings(waits=AT_ONCE, landed=AT_ONCE, files=AT_ONCE)))
     for run_id in (1, 2):
         assert verify(warehouse, run_id)[0].status == 0
     properties = warehouse.log.properties(warehouse.path("half_messages"), None)

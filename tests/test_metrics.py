@@ -25,7 +25,7 @@ from halfop.frame.errors import HalfopError
 from halfop.frame.metrics import Call, families, report
 from halfop.frame.prometheus import Family, Sample, exposition
 from halfop.frame.summary import Summary
-from halfop.settings.model import Metrics
+from halfop.settings.model import MetricsSettings
 from prometheus_client.parser import text_string_to_metric_families
 
 LABELS = {"name": "halfop", "command": "reconcile"}
@@ -182,12 +182,12 @@ def test_the_page_has_every_metric() -> None:
 DONE, FAILED = Call("reconcile", 1, 0, a_run()), Call("reconcile", 2, 1, None)
 
 
-def file_of(settings: Metrics, command: str = "reconcile") -> Path:
+def file_of(settings: MetricsSettings, command: str = "reconcile") -> Path:
     return Path(settings.folder or "") / f"{settings.name}_{command}.prom"
 
 
 def test_a_file_a_command(tmp_path: Path) -> None:
-    settings = Metrics(folder=str(tmp_path), name="orders")
+    settings = MetricsSettings(folder=str(tmp_path), name="orders")
     report(settings, DONE)
     report(settings, Call("land_files", 1, 0, Summary("land", extra={"bad_rows": 0})))
     assert {path.name for path in tmp_path.iterdir()} == {"orders_reconcile.prom", "orders_land_files.prom"}
@@ -196,7 +196,7 @@ def test_a_file_a_command(tmp_path: Path) -> None:
 
 
 def test_a_failure_leaves_what_the_last_success_told(tmp_path: Path) -> None:
-    settings = Metrics(folder=str(tmp_path))
+    settings = MetricsSettings(folder=str(tmp_path))
     report(settings, DONE)
     before = parsed(file_of(settings).read_text())
     report(settings, FAILED)
@@ -210,7 +210,7 @@ def test_a_failure_leaves_what_the_last_success_told(tmp_path: Path) -> None:
 
 
 def test_a_failing_sink_is_told_with_all_else(tmp_path: Path) -> None:
-    settings, summary = Metrics(folder=str(tmp_path)), a_run()
+    settings, summary = MetricsSettings(folder=str(tmp_path)), a_run()
     report(settings, DONE)
     summary.extra["failed_sinks"] = {"topics/T": "broken"}
     summary.extra["queues_behind"] = {}
@@ -226,7 +226,7 @@ def test_a_failing_sink_is_told_with_all_else(tmp_path: Path) -> None:
 
 def test_nobody_sees_half_a_file(tmp_path: Path) -> None:
     """A reader that looks all the time finds whole files only, and no other name that the collector reads."""
-    settings = Metrics(folder=str(tmp_path))
+    settings = MetricsSettings(folder=str(tmp_path))
     report(settings, DONE)
     whole, ended = len(file_of(settings).read_text().splitlines()), threading.Event()
     seen: set[tuple[str, int]] = set()
@@ -283,8 +283,8 @@ def gateway(status: int = 200) -> Iterator[tuple[str, list[Pushed]]]:
 def test_push(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with gateway() as (url, seen):
-        report(Metrics(push_gateway=url), DONE)
-        report(Metrics(push_gateway=f"{url}/", name="x"), FAILED)
+        report(MetricsSettings(push_gateway=url), DONE)
+        report(MetricsSettings(push_gateway=f"{url}/", name="x"), FAILED)
     group = "command/reconcile"
     assert [each[:2] for each in seen] == [("PUT", f"/metrics/job/halfop/{group}"), ("POST", f"/metrics/job/x/{group}")]
     assert value(parsed(seen[0].text), "run_id") == 7
@@ -304,10 +304,10 @@ def test_a_target_that_fails_is_a_warning(
     monkeypatch.setattr("halfop.frame.prometheus._PUSH_SECONDS", 0.2)
     nowhere = str(tmp_path / "nowhere")
     with gateway(status=500) as (failing, _):
-        report(Metrics(folder=nowhere, push_gateway=failing), DONE)
-    report(Metrics(push_gateway=failing), DONE)
+        report(MetricsSettings(folder=nowhere, push_gateway=failing), DONE)
+    report(MetricsSettings(push_gateway=failing), DONE)
     for url in silent():
-        report(Metrics(push_gateway=url), DONE)
+        report(MetricsSettings(push_gateway=url), DONE)
     assert [record.levelname for record in caplog.records] == ["WARNING"] * 4
     for record, what in zip(caplog.records, ["No such file", "HTTP Error 500", "refused", "timed out"], strict=True):
         assert what in record.getMessage()
@@ -383,12 +383,12 @@ def test_a_real_push_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     with serving("prometheus-pushgateway") as url:
         assert scraped(url) == []
-        report(Metrics(push_gateway=url), DONE)
+        report(MetricsSettings(push_gateway=url), DONE)
         done = scraped(url)
         assert 'halfop_run_id{command="reconcile",instance="",job="halfop",name="halfop"} 7' in done
-        report(Metrics(push_gateway=url), FAILED)
+        report(MetricsSettings(push_gateway=url), FAILED)
         assert len(scraped(url)) == len(done) + 1, "the last failure"
-        report(Metrics(push_gateway=url), DONE)
+        report(MetricsSettings(push_gateway=url), DONE)
         assert len(scraped(url)) == len(done)
 
 
@@ -396,7 +396,7 @@ def test_a_real_push_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_real_textfile_collector(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     for call in (DONE, FAILED, Call("land_files", 1, 0, Summary("land", extra={"bad_rows": 0}))):
-        report(Metrics(folder=str(tmp_path)), call)
+        report(MetricsSettings(folder=str(tmp_path)), call)
     options = ("--collector.disable-defaults", "--collector.textfile", f"--collector.textfile.directory={tmp_path}")
     with serving("prometheus-node-exporter", *options) as url:
         text = scraped(url)

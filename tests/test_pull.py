@@ -200,7 +200,7 @@ def test_what_is_no_record_is_told(body: bytes) -> None:
 
     with (
         serving(answering(answer)) as address,
-        pytest.raises(Corrupt, match="records that are none, from offset 0 of t"),
+        pytest.raises(Corrupt, match="bytes that are no records, from offset 0 of t"),
     ):
         pulled_from(address, QueueRange("t", 0, 0, 2))
 

@@ -11,14 +11,13 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from halfop.landing.broker.land import Request as BrokerRequest
-from halfop.landing.broker.land import land_broker
+from halfop.landing.broker.land import BrokerRequest, land_broker
 from halfop.landing.data_source import register
-from halfop.landing.store.land import Request as StoreRequest
 from halfop.landing.store.land import land_store
+from halfop.landing.store.state import StoreRequest
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.reconcile import Request, reconcile
-from halfop.settings.model import RuleSettings, Settings, Topics
+from halfop.settings.model import RuleSettings, Settings, TopicSettings
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -44,7 +43,7 @@ def mixed(number: int, seed: int = 1) -> list[Plan]:
 def reconciled(warehouse: Warehouse) -> dict[str, Fate]:
     """By uniq_key, after one run."""
     rules = RuleSettings(transaction_timeout=timedelta(seconds=1), transaction_check_interval=timedelta(seconds=1))
-    settings = Settings(rules=rules, topics=Topics(layout="single"))
+    settings = Settings(rules=rules, topics=TopicSettings(layout="single"))
     summary = reconcile(warehouse, Request(settings, datetime.now(timezone.utc)))
     assert summary.status == 0, summary
     decided = warehouse.read("decisions").where(F.col("decision") != "SUPERSEDED")

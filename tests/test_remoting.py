@@ -20,8 +20,8 @@ from halfop.rocketmq.wire.remote import Remote
 from halfop.rocketmq.wire.remoting import (
     Corrupt,
     Refused,
+    RemotingRequest,
     RemotingSettings,
-    Request,
     RequestCode,
     TlsFailed,
     Unreachable,
@@ -34,11 +34,11 @@ QUICK = RemotingSettings(connect_timeout=1, answer_timeout=0.3, give_up_after=0.
 PATIENT = RemotingSettings(answer_timeout=5, give_up_after=20)
 
 
-def asking(number: int) -> Request:
-    return Request(RequestCode.GET_MAX_OFFSET, {"topic": "t", "queueId": str(number)})
+def asking(number: int) -> RemotingRequest:
+    return RemotingRequest(RequestCode.GET_MAX_OFFSET, {"topic": "t", "queueId": str(number)})
 
 
-def asking_all(count: int) -> Iterator[Request]:
+def asking_all(count: int) -> Iterator[RemotingRequest]:
     return map(asking, range(count))
 
 
@@ -95,14 +95,14 @@ def test_no_more_requests_are_under_way_than_allowed() -> None:
 @pytest.mark.parametrize(
     ("sent", "problem"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n", "frame of 1213486160 bytes"),
+        (b"HTTP/1.1 400 Bad RemotingRequest\r\nConnection: close\r\n\r\n", "frame of 1213486160 bytes"),
         (struct.pack(">II", 1 << 30, 20) + b" " * 20, "frame of 1073741824 bytes"),
         (struct.pack(">II", 10, 7) + b"{}     ", "frame of 10 bytes with a header of 7"),
         (struct.pack(">II", 24, 20 | 1 << 24) + b" " * 20, "with a header of 16777236"),  # RocketMQ's binary header
-        (struct.pack(">II", 7, 3) + b"abc", "a header that is none: b'abc'"),
-        (struct.pack(">II", 14, 10) + b'{"code":0}', "a header that is none"),
-        (struct.pack(">II", 6, 2) + b"[]", "a header that is none"),
-        (struct.pack(">II", 6, 2) + b"\xff\xff", "a header that is none"),
+        (struct.pack(">II", 7, 3) + b"abc", "a header that cannot be read: b'abc'"),
+        (struct.pack(">II", 14, 10) + b'{"code":0}', "a header that cannot be read"),
+        (struct.pack(">II", 6, 2) + b"[]", "a header that cannot be read"),
+        (struct.pack(">II", 6, 2) + b"\xff\xff", "a header that cannot be read"),
     ],
 )
 def test_what_is_no_frame_is_told_at_once(sent: bytes, problem: str) -> None:

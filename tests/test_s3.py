@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from crash import KILLED, dying, ended, job, script_of
-from halfop.landing.files.land import Request as Landing
-from halfop.landing.files.land import land_files
+from halfop.landing.files.land import FilesRequest, land_files
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
@@ -76,7 +75,7 @@ def test_landed_and_reconciled_twice(
         now, both = instant(T0 + 100_000 + n), [op(n + 1, f"{n},{n + 1}"), op(n + 2, f"{n + 2}", outcome="ROLLBACK")]
         halves = lines(tmp_path / f"in-{n}" / "h.jsonl", *(half(n + each) for each in range(10)))
         ops = lines(tmp_path / f"in-{n}" / "o.jsonl", *both)
-        land_files(local, Landing([halves], [ops]), LOG)
+        land_files(local, FilesRequest([halves], [ops]), LOG)
         reconcile(local, Request(Settings(), now))
         given = s3.upload(tmp_path / f"in-{n}", f"in-{n}")
         options = ["--jars", ",".join(jars())]

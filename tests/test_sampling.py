@@ -8,17 +8,17 @@ from typing import cast
 
 import pytest
 from halfop.frame.errors import InputRefused
-from halfop.landing.broker.sampling import Sample, Sampling, chosen
+from halfop.landing.broker.sampling import Sample, Sampling, choose_finals
 from halfop.landing.lost import Range
-from halfop.landing.progress import QueueRow
+from halfop.landing.progress import ProgressRow
 from halfop.rocketmq.batches import FINAL, HALF
 from halfop.rocketmq.names import HALF_TOPIC, HALF_TOPICS
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.pull import QueueRange
 
 
-def row(topic: str, queue: int) -> tuple[tuple[str, int], QueueRow]:
-    return (topic, queue), QueueRow("b", topic, queue, 5, None, None, 0)
+def row(topic: str, queue: int) -> tuple[tuple[str, int], ProgressRow]:
+    return (topic, queue), ProgressRow("b", topic, queue, 5, None, None, 0)
 
 
 class Scripted:
@@ -39,7 +39,7 @@ class Scripted:
         return 0
 
 
-def sample(ends: Mapping[tuple[str, int], int], *rows: tuple[tuple[str, int], QueueRow]) -> Sample:
+def sample(ends: Mapping[tuple[str, int], int], *rows: tuple[tuple[str, int], ProgressRow]) -> Sample:
     return Sampling(cast(Broker, Scripted(ends)), dict(rows), 7, True).sample()
 
 
@@ -63,6 +63,8 @@ def test_a_broker_with_two_half_topics_is_refused() -> None:
 def test_only_queues_that_half_messages_name_and_word_of_those_that_are_not_there() -> None:
     found = Sample()
     found.ranges[FINAL] = [QueueRange("T", queue, 0, 9) for queue in range(4)] + [QueueRange("U", 0, 0, 9)]
-    absent = chosen(found, dict([row("T", 1), row("gone", 0), row(HALF_TOPIC, 0), row("commitlog", 0)]), {("T", 5)})
+    absent = choose_finals(
+        found, dict([row("T", 1), row("gone", 0), row(HALF_TOPIC, 0), row("commitlog", 0)]), {("T", 5)}
+    )
     assert [each[:2] for each in found.ranges[FINAL]] == [("T", 1)]
     assert absent == {("T", 5), ("gone", 0)}, "of these nothing is known, not even that there was no final message"

@@ -13,7 +13,7 @@ import pytest
 from halfop.frame.errors import HalfopError, UsageError
 from halfop.settings.keys import RESERVED_VARIABLES
 from halfop.settings.load import load_settings
-from halfop.settings.model import Landing, Settings, duration_text, parse_duration
+from halfop.settings.model import LandingSettings, Settings, duration_text, parse_duration
 from halfop.settings.reference import default_config, reference
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,7 +81,7 @@ def test_duration_survives_its_text(duration: timedelta) -> None:
 @pytest.mark.parametrize("value", [6, 6.0, True, None, timedelta(microseconds=1), timedelta(-1), timedelta(36501)])
 def test_no_duration_in_the_model(value: object) -> None:
     with pytest.raises(ValueError, match="a whole number and its unit"):
-        Landing.model_validate({"op_lag": value})
+        LandingSettings.model_validate({"op_lag": value})
 
 
 def test_later_layers_win_key_by_key(config: Path) -> None:

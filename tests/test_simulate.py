@@ -22,8 +22,8 @@ from halfop.simulation.outcome import Outcome
 from halfop.simulation.play import Play
 from halfop.simulation.replay import Replay
 from halfop.simulation.schedule import Schedule
-from halfop.simulation.scratch import land
-from halfop.simulation.simulate import FOLDER, Span, scheduled, simulate
+from halfop.simulation.scratch import stage
+from halfop.simulation.simulate import FOLDER, Period, scheduled, simulate
 from halfop.warehouse.tables import Warehouse
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -84,7 +84,7 @@ def test_every_figure_of_a_small_history_is_known(landed: Warehouse) -> None:
         "patient": rules(transaction_timeout=timedelta(seconds=20)),
         "once": rules(transaction_check_max=1),
     }
-    now, patient, once = simulate(landed, variants, Span(every=timedelta(seconds=20)))
+    now, patient, once = simulate(landed, variants, Period(every=timedelta(seconds=20)))
     assert figures(now) == (6, 1, 0, 0, 3, 1, 1)
     assert (now.commit_p50, now.commit_p90, now.commit_p99) == pytest.approx((38, 38.8, 38.98))
     assert figures(patient) == (4, 0, 0, 0, 3, 1, 1)
@@ -94,14 +94,14 @@ def test_every_figure_of_a_small_history_is_known(landed: Warehouse) -> None:
 
 
 def test_too_many_runs_are_spread_or_refused(landed: Warehouse) -> None:
-    spread = scheduled(landed, Span(most_steps=2), rules(transaction_check_interval=timedelta(seconds=10)))
+    spread = scheduled(landed, Period(most_steps=2), rules(transaction_check_interval=timedelta(seconds=10)))
     assert spread is not None
     assert spread.every == timedelta(seconds=50)
     assert spread.instants == [at_instant(50), at_instant(100)]
     with pytest.raises(UsageError, match="give --every 50s, a shorter --from and --to, or --max-steps"):
-        scheduled(landed, Span(every=timedelta(seconds=10), most_steps=2), rules())
+        scheduled(landed, Period(every=timedelta(seconds=10), most_steps=2), rules())
     with pytest.raises(UsageError, match="nothing lies between"):
-        scheduled(landed, Span(since=at_instant(200)), rules())
+        scheduled(landed, Period(since=at_instant(200)), rules())
 
 
 @pytest.mark.slow
@@ -184,7 +184,7 @@ def test_the_very_settings_and_instants_decide_what_the_runs_decided(warehouse: 
     schedule = Schedule([r.instant(now) for now in INSTANTS])
     history = History(warehouse, RuleColumns(settings, schedule.instants[-1]))
     assert history.answers.count() > 10
-    landed = land(history, schedule, f"{tmp_path}/landed")
+    landed = stage(history, schedule, f"{tmp_path}/landed")
     replay = Replay(warehouse.spark, f"{tmp_path}/played", landed=landed)
     Play("now", settings, replay).play()
     real, played = (each.read("decisions").drop("run_id") for each in (warehouse, replay))

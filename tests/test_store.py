@@ -11,7 +11,7 @@ import pytest
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.batches import BATCH
 from halfop.rocketmq.store import commitlog
-from halfop.rocketmq.store.layout import plan
+from halfop.rocketmq.store.layout import layout
 from halfop.rocketmq.store.stretch import read
 from store_reader import SMALL, filled, read_all
 from store_writer import BORN_MS, HALF_QUEUE, Store, half
@@ -41,22 +41,22 @@ def test_everything_is_read_once(store: Store, size: int) -> None:
 
 
 def test_stretches_are_about_as_long_as_asked(store: Store) -> None:
-    stretches = plan(store.root, size=SMALL).stretches
+    stretches = layout(store.root, size=SMALL).stretches
     assert {each.end for each in stretches[:-1]} == {each.start for each in stretches[1:]}
     assert all(SMALL <= each.end - each.start < SMALL + 1000 or each.end == each.file.end for each in stretches[:-1])
-    assert len(plan(store.root, size=1 << 30).stretches) == 3
+    assert len(layout(store.root, size=1 << 30).stretches) == 3
 
 
 def test_only_the_asked_kinds(store: Store) -> None:
-    batches = [piece.batches for each in plan(store.root).stretches for piece in read(each, {"op": BATCH["op"]})]
+    batches = [piece.batches for each in layout(store.root).stretches for piece in read(each, {"op": BATCH["op"]})]
     bodies = [row["body"] for each in batches if each for row in each["op"].to_pylist()]
     assert bodies == [f"{n}," for n in range(0, 40, 5)]
     assert {kind for each in batches for kind in each} == {"op"}
 
 
 def test_the_next_landing_begins_where_the_last_ended(store: Store) -> None:
-    end = plan(store.root).end
-    assert plan(store.root, end).stretches == ()
+    end = layout(store.root).end
+    assert layout(store.root, end).stretches == ()
     places = store.extend([half(100 + n) for n in range(80)])
     found = read_all(store.root, start=end)
     assert found.places("half") == places
@@ -65,8 +65,8 @@ def test_the_next_landing_begins_where_the_last_ended(store: Store) -> None:
 
 @pytest.mark.parametrize("at", [-1, 1 << 40])
 def test_a_start_outside_the_log(tmp_path: Path, at: int) -> None:
-    with pytest.raises(InputRefused, match="leaves out"):
-        plan(filled(tmp_path / "s", first=8192).root, 8191 if at < 0 else at)
+    with pytest.raises(InputRefused, match="without"):
+        layout(filled(tmp_path / "s", first=8192).root, 8191 if at < 0 else at)
 
 
 def test_without_consume_queues_nothing_is_cross_checked(tmp_path: Path) -> None:
@@ -115,9 +115,9 @@ def _queue_rename(store: Store) -> None:
         ),
         (lambda store: store.log_file(8192)[0].unlink(), "0{20}: ends at 8192, the next file 0{15}16384 begins at"),
         (lambda store: os.truncate(store.log_file(8192)[0], 8000), "0{16}8192: ends at 16192"),
-        (_rename, "8192: no store file"),
-        (_queue_rename, "x: no store file"),
-        (lambda store: (store.root / "commitlog" / ("0" * 19 + "7")).mkdir(), "7: no store file"),
+        (_rename, "8192: no file of a store"),
+        (_queue_rename, "x: no file of a store"),
+        (lambda store: (store.root / "commitlog" / ("0" * 19 + "7")).mkdir(), "7: no file of a store"),
     ],
 )
 def test_no_store(store: Store, harm: Callable[[Store], object], problem: str) -> None:

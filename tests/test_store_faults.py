@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.store import commitlog
-from halfop.rocketmq.store.layout import plan
+from halfop.rocketmq.store.layout import layout
 from halfop.rocketmq.store.stretch import read
 from store_reader import SMALL, filled, read_all
 from store_writer import BORN_MS, HALF, HALF_QUEUE, Store, half, patch
@@ -178,7 +178,7 @@ def test_any_born_time_is_a_sound_record(store: Store) -> None:
 
 def test_a_file_that_becomes_shorter_is_refused(store: Store) -> None:
     """As when a copy is made over another one."""
-    stretch = plan(store.root, size=SMALL).stretches[2]
+    stretch = layout(store.root, size=SMALL).stretches[2]
     for size in (store.places("half")[20] % 8192, 0):
         os.truncate(stretch.file.path, size)
         with pytest.raises(InputRefused, match="has become shorter while it was read"):
@@ -187,8 +187,8 @@ def test_a_file_that_becomes_shorter_is_refused(store: Store) -> None:
 
 def test_a_name_beyond_all_offsets_is_refused(store: Store) -> None:
     (store.root / "commitlog" / ("9" * 20)).touch()
-    with pytest.raises(InputRefused, match="no store file"):
-        plan(store.root)
+    with pytest.raises(InputRefused, match="no file of a store"):
+        layout(store.root)
 
 
 def test_nothing_sound_behind_a_fault(store: Store) -> None:

@@ -19,8 +19,8 @@ from pyspark.sql import functions as F
 from halfop.frame.errors import HalfopError, UsageError
 from halfop.frame.output import text_table
 from halfop.frame.summary import Summary
-from halfop.landing.store.land import Request as Landing
 from halfop.landing.store.land import land_store
+from halfop.landing.store.state import StoreRequest
 from halfop.rocketmq.store.consumequeue import UNIT
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import Settings
@@ -97,7 +97,7 @@ def play(warehouse: Warehouse, settings: Settings, sample: Path) -> Summary:
     for each in passes(sample):
         with total.phase("land"), tempfile.TemporaryDirectory(prefix="halfop-demo-") as folder:
             store = store_upto(sample, Path(folder), each.log_to)
-            landed = land_store(warehouse, Landing(str(store), "broker-a", settings.landing.op_lag), log)
+            landed = land_store(warehouse, StoreRequest(str(store), "broker-a", settings.landing.op_lag), log)
         with total.phase("reconcile"), hold(warehouse, "run"):
             run = reconcile(warehouse, Request(settings, each.now))
         if run.status:

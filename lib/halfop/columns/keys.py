@@ -1,11 +1,11 @@
-"""The half key and the queue: by which columns half messages are found."""
+"""The half key and the queue: the columns by which half messages are found."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-# The offset first: it tells rows apart fastest, in hashes and in sorts.
+# The offset first: it distinguishes rows fastest, in hashes and in sorts.
 HALF_KEY = ["queue_offset", "queue_id", "broker_name"]
 QUEUE = ["broker_name", "queue_id"]
 

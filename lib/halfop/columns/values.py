@@ -1,4 +1,8 @@
-"""Values of one column: whole numbers as RocketMQ reads them, texts that are there, times as microseconds."""
+"""Values of one column: whole numbers as RocketMQ reads them, texts that are present, times as microseconds.
+
+A whole number is an optional sign and ASCII digits within the type, nothing trimmed; anything else gives null. It comes
+as a Column and, for frames with so many expressions that each Column's calls to the JVM would show, as SQL text.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,29 @@ from datetime import timedelta
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-FARTHEST = 4 * 10**17  # microseconds; some 12,000 years, beyond any time worth telling apart
+from halfop.rocketmq.numbers import WHOLE_NUMBER
+
+FARTHEST = 4 * 10**17  # microseconds: some 12,000 years, further than any time that a rule compares
+_WHOLE_NUMBER = rf"\A{WHOLE_NUMBER}\z"
 
 
 def whole_number(text: Column) -> Column:
-    """RocketMQ's whole number: an optional sign and ASCII digits within a Java long, nothing trimmed; else null."""
-    return F.when(text.rlike(r"\A[+-]?[0-9]+\z"), text.try_cast("bigint"))
+    """The Java long that a text is; null if it is none."""
+    return F.when(text.rlike(_WHOLE_NUMBER), text.try_cast("bigint"))
+
+
+def is_whole_number_sql(text: str) -> str:
+    """A condition on an expression, as SQL text: whether it has the form of a whole number, however large."""
+    return f"{text} RLIKE r'{_WHOLE_NUMBER}'"
+
+
+def whole_number_sql(text: str, type_name: str) -> str:
+    """The number of an INT or BIGINT column that an expression is, as SQL text; null if it is none."""
+    return f"CASE WHEN {is_whole_number_sql(text)} THEN try_cast({text} AS {type_name}) END"
 
 
 def present(text: Column) -> Column:
-    """A property that is there: a broker's store loses empty values."""
+    """A property's text, null if it is empty: a broker's store loses empty values."""
     return F.nullif(text, F.lit(""))
 
 
@@ -26,4 +43,5 @@ def micros(time: Column) -> Column:
 
 
 def in_micros(length: timedelta) -> int:
+    """A duration in microseconds."""
     return length // timedelta(microseconds=1)

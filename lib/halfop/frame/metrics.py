@@ -14,7 +14,7 @@ from pathlib import Path
 
 from halfop.frame.prometheus import Family, Sample, exposition, push, write_file
 from halfop.frame.summary import Summary
-from halfop.settings.model import Metrics
+from halfop.settings.model import MetricsSettings
 
 log = logging.getLogger("halfop.metrics")
 
@@ -43,7 +43,7 @@ class Call:
         return "failed_catalog" in told and not any(told.get(what) for what in _UNDONE)
 
 
-def report(settings: Metrics, call: Call) -> None:
+def report(settings: MetricsSettings, call: Call) -> None:
     """Writes and pushes what the settings ask for. What fails is a warning: no work is lost by it.
 
     A call that is done replaces all that the one before told. One that is not replaces what it knows: when the last
@@ -62,7 +62,7 @@ def _try(target: str, send: Callable[[], None]) -> None:
         log.warning("no metrics to %s: %s", target, error)
 
 
-def _targets(settings: Metrics, command: str) -> dict[str, Callable[[str, bool], None]]:
+def _targets(settings: MetricsSettings, command: str) -> dict[str, Callable[[str, bool], None]]:
     targets: dict[str, Callable[[str, bool], None]] = {}
     folder, gateway = settings.folder, settings.push_gateway
     if folder is not None:

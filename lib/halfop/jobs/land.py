@@ -7,12 +7,11 @@ import argparse
 from halfop.frame.cli import Context, Job, instant
 from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
-from halfop.landing.broker.land import Request as BrokerRequest
-from halfop.landing.broker.land import land_broker
+from halfop.landing.broker.land import BrokerRequest, land_broker
 from halfop.landing.data_source import register
-from halfop.landing.files.land import Request, land_files
-from halfop.landing.store.land import Request as StoreRequest
+from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.store.land import land_store
+from halfop.landing.store.state import StoreRequest
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.rocketmq.wire.security import Credentials, Tls
 from halfop.settings.model import Settings
@@ -136,7 +135,7 @@ def _remoting(settings: Settings) -> RemotingSettings:
 def _land_files(context: Context, args: argparse.Namespace) -> Summary:
     if not args.half and not args.op:
         raise UsageError("land files needs at least one --half PATH or --op PATH")
-    request = Request(args.half, args.op, args.known_until, args.skip_bad, context.settings.lock.wait)
+    request = FilesRequest(args.half, args.op, args.known_until, args.skip_bad, context.settings.lock.wait)
     warehouse = Warehouse(spark_session("land files"), context.settings.warehouse_root)
     catalog = Catalog.of(warehouse, context.settings)
     return catalog.publish(land_files(warehouse, request, context.log))

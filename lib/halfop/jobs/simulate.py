@@ -11,7 +11,7 @@ from halfop.html import page
 from halfop.settings.model import duration_text
 from halfop.simulation.comparison import figures, html, text
 from halfop.simulation.schedule import Schedule
-from halfop.simulation.simulate import MOST_STEPS, Span, scheduled, simulate
+from halfop.simulation.simulate import MOST_STEPS, Period, scheduled, simulate
 from halfop.simulation.variants import variants
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
@@ -54,15 +54,15 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
         page.refuse_no_folder(args.out)
     tried = variants(settings, args.config, args.what_if)
     warehouse = Warehouse(spark_session("simulate"), settings.warehouse_root)
-    span = Span(args.since, args.until, args.every, args.max_steps)
-    schedule = scheduled(warehouse, span, settings.rules)
+    period = Period(args.since, args.until, args.every, args.max_steps)
+    schedule = scheduled(warehouse, period, settings.rules)
     if schedule is None:
         summary.notes.append(f"nothing has landed in {warehouse.root} yet")
         return summary
     with summary.phase("simulate"):
-        outcomes = simulate(warehouse, tried, span, schedule)
+        outcomes = simulate(warehouse, tried, period, schedule)
     summary.extra = {"runs": len(schedule.instants), "every": schedule.every, "outcomes": figures(outcomes)}
-    if schedule.every and schedule.every > span.wanted(settings.rules):
+    if schedule.every and schedule.every > period.wanted(settings.rules):
         summary.notes.append(
             f"runs are {duration_text(schedule.every)} apart, so that there are no more than {args.max_steps}, and "
             "nobody is asked more often; a shorter --from and --to, or more --max-steps, bring them closer together"

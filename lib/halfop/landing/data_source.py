@@ -16,12 +16,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from halfop.frame.errors import InputRefused, UsageError
-from halfop.landing.outcomes.nearby import NEEDED, Ended, split
-from halfop.landing.store.survey import SURVEY, surveyed
+from halfop.landing.outcomes.within_stretch import NEEDED, StretchOutcomes, split
+from halfop.landing.survey import SURVEY, surveyed
 from halfop.rocketmq.batches import BATCH, HALF, KINDS, OP, Build
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.record import chain
-from halfop.rocketmq.store.layout import Plan, plan
+from halfop.rocketmq.store.layout import StoreLayout, layout
 from halfop.rocketmq.store.stretch import Piece, Stretch, read
 from halfop.rocketmq.wire.answers import decoded
 from halfop.rocketmq.wire.client import Broker
@@ -81,7 +81,7 @@ class StoreReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         if self._plan is None and self._path is None:
             raise UsageError("format rocketmq needs option path: a broker's store directory")
-        found = plan(str(self._path)) if self._plan is None else unpacked(self._plan, Plan)
+        found = layout(str(self._path)) if self._plan is None else unpacked(self._plan, StoreLayout)
         return [Part(stretch) for stretch in found.stretches]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -98,7 +98,7 @@ class StoreReader(DataSourceReader):
                 yield from piece.batches.values()
 
     def _ended(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
-        ended = Ended(stretch.start, None if self._far is None else unpacked(self._far, np.ndarray))
+        ended = StretchOutcomes(stretch.start, None if self._far is None else unpacked(self._far, np.ndarray))
         ended.look_back(stretch)
         for piece in self._pieces(stretch, NEEDED):
             ended.see(piece.batches, bool(piece.faults))
@@ -170,7 +170,7 @@ def _with_hole(batch: pa.RecordBatch, first: int | None, end: int | None) -> pa.
     return batch
 
 
-def packed(found: Plan | Pulls | Longs) -> str:
+def packed(found: StoreLayout | Pulls | Longs) -> str:
     """A plan as an option's text."""
     return base64.b64encode(pickle.dumps(found)).decode()
 

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pyspark.sql import functions as F
 
 from halfop.landing.progress import COMMIT_LOG
-from halfop.rocketmq.store.commitlog import log_files
-from halfop.rocketmq.store.layout import Plan
-from halfop.rocketmq.store.stretch import Stretch
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.tables import Warehouse
 
@@ -84,38 +80,3 @@ def record(warehouse: Warehouse, ranges: Ranges, landed_at: int) -> None:
 
 def _detail(each: Range, code: str, text: str) -> str:
     return json.dumps(each._asdict() | {"code": code, "text": text})
-
-
-def repaired(root: str, ranges: Ranges, before: int) -> Iterator[Stretch]:
-    """Lost ranges `before` an offset of the log that lie in one of its files, as it is now."""
-    files = log_files(root)
-    for since, upto in ranges.of_log:
-        file = next((file for file in files if file.first <= since and upto <= file.end), None)
-        if file is not None and upto <= before:
-            yield Stretch(root, file, since, upto, upto)
-
-
-def without(plan: Plan, ranges: Sequence[tuple[int, int]]) -> Plan:
-    """A killed landing passed over ranges that may be sound by now, and some tables have its commit: so do the others
-    pass over them, and they land by themselves when that is done.
-    """
-    return replace(plan, stretches=tuple(piece for each in plan.stretches for piece in _outside(each, ranges)))
-
-
-def _outside(stretch: Stretch, ranges: Sequence[tuple[int, int]]) -> Iterator[Stretch]:
-    at = stretch.start
-    for since, upto in sorted(ranges):
-        if since < stretch.end and upto > at:
-            if at < since:
-                yield replace(stretch, start=at, end=since, fault=None, back=_back(stretch, at, ranges))
-            at = upto
-    if at < stretch.end or (stretch.fault and at == stretch.end):
-        yield replace(stretch, start=at, back=_back(stretch, at, ranges))
-
-
-def _back(stretch: Stretch, at: int, ranges: Sequence[tuple[int, int]]) -> Stretch | None:
-    """What comes right before the stretch, if it still begins `at` the same place and nothing in between is lost."""
-    back = stretch.back
-    if back is None or at != stretch.start or any(since < back.end and upto > back.start for since, upto in ranges):
-        return None
-    return back

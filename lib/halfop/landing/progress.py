@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from halfop.landing.columns.fields import LONG_MAX
-from halfop.landing.files.check import Queue, Span
+from halfop.landing.queues import OffsetSpan, Queue
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
@@ -37,8 +37,8 @@ _FORWARD: dict[str, str | Column] = {
 }
 
 
-class QueueRow(NamedTuple):
-    """A row; instants as epoch microseconds."""
+class ProgressRow(NamedTuple):
+    """A row of landing_progress; instants as epoch microseconds."""
 
     broker_name: str
     topic: str
@@ -52,11 +52,11 @@ class QueueRow(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Landed:
-    """What a landing brings, by queue: spans of halves and of ops, and until when the op log is now known."""
+class QueueProgress:
+    """The progress that a landing makes, by queue: spans of halves and of ops, and its new known-until."""
 
-    halves: Mapping[Queue, Span]
-    ops: Mapping[Queue, Span]
+    halves: Mapping[Queue, OffsetSpan]
+    ops: Mapping[Queue, OffsetSpan]
     known_until: Mapping[Queue, int | None]
 
     @property
@@ -64,21 +64,22 @@ class Landed:
         return sorted({*self.halves, *self.ops, *self.known_until})
 
 
-def known_by_ops(halves: Iterable[Queue], ops: Mapping[Queue, Span]) -> dict[Queue, int | None]:
-    """Without --known-until: each broker's newest op that landed now, for all its queues that landed now."""
+def known_by_ops(halves: Iterable[Queue], ops: Mapping[Queue, OffsetSpan]) -> dict[Queue, int | None]:
+    """The known-until without --known-until: each broker's newest op, for all its queues that landed now."""
     newest: dict[str, int] = {}
     for queue, span in ops.items():
         newest[queue.broker_name] = max(span.newest, newest.get(queue.broker_name, span.newest))
     return {queue: newest.get(queue.broker_name) for queue in {*halves, *ops}}
 
 
-def rows_before(landed: Landed, landed_at: int) -> list[QueueRow]:
-    """The queues' rows as they are written first: where a queue is new, no time has passed for it."""
-    return [QueueRow(*_key(queue, topic), None, None, landed_at, None) for queue in landed.queues for topic in _TOPICS]
+def rows_before(made: QueueProgress, landed_at: int) -> list[ProgressRow]:
+    """The rows that are written first: no time has passed yet for a queue that is new."""
+    return [ProgressRow(*_key(queue, topic), None, None, landed_at, None) for queue in made.queues for topic in _TOPICS]
 
 
-def rows_after(landed: Landed, landed_at: int) -> list[QueueRow]:
-    return [_row(landed, queue, topic, landed_at) for queue in landed.queues for topic in _TOPICS]
+def rows_after(made: QueueProgress, landed_at: int) -> list[ProgressRow]:
+    """The rows that are written last: how far the queues have landed now."""
+    return [_row(made, queue, topic, landed_at) for queue in made.queues for topic in _TOPICS]
 
 
 _TOPICS = (HALF_TOPIC, OP_TOPIC)
@@ -88,22 +89,24 @@ def _key(queue: Queue, topic: str) -> tuple[str, str, int]:
     return queue.broker_name, topic, queue.queue_id
 
 
-def _row(landed: Landed, queue: Queue, topic: str, landed_at: int) -> QueueRow:
-    span = (landed.halves if topic == HALF_TOPIC else landed.ops).get(queue)
-    known = landed.known_until.get(queue)
+def _row(made: QueueProgress, queue: Queue, topic: str, landed_at: int) -> ProgressRow:
+    span = (made.halves if topic == HALF_TOPIC else made.ops).get(queue)
+    known = made.known_until.get(queue)
     following = None if span is None else min(span.highest + 1, LONG_MAX)
-    return QueueRow(*_key(queue, topic), following, known, landed_at, None if span is None else span.lowest)
+    return ProgressRow(*_key(queue, topic), following, known, landed_at, None if span is None else span.lowest)
 
 
-def log_row(broker_name: str, start: int, end: int, landed_at: int) -> QueueRow:
-    """How far a broker's commit log has been read, as physical offsets."""
-    return QueueRow(broker_name, COMMIT_LOG, 0, end, None, landed_at, start)
+def log_row(broker_name: str, start: int, end: int, landed_at: int) -> ProgressRow:
+    """The row that says how far a broker's commit log has been read, in physical offsets."""
+    return ProgressRow(broker_name, COMMIT_LOG, 0, end, None, landed_at, start)
 
 
-def of_broker(warehouse: Warehouse, broker_name: str) -> dict[tuple[str, int], QueueRow]:
+def of_broker(warehouse: Warehouse, broker_name: str) -> dict[tuple[str, int], ProgressRow]:
     """A broker's rows by topic and queue."""
     rows = [row for row in warehouse.rows(TABLE) if row["broker_name"] == broker_name]
-    return {(row["topic"], row["queue_id"]): QueueRow(**{c: _raw(row[c]) for c in QueueRow._fields}) for row in rows}
+    return {
+        (row["topic"], row["queue_id"]): ProgressRow(**{c: _raw(row[c]) for c in ProgressRow._fields}) for row in rows
+    }
 
 
 def _raw(value: Any) -> Any:
@@ -111,12 +114,12 @@ def _raw(value: Any) -> Any:
 
 
 def log_offset(warehouse: Warehouse, broker_name: str) -> int | None:
-    """Where a broker's commit log goes on; None where nothing of it has landed."""
+    """The physical offset up to which a broker's commit log has landed; None if nothing of it has."""
     return _of_log(warehouse, broker_name, "next_offset")
 
 
 def log_first(warehouse: Warehouse, broker_name: str) -> int | None:
-    """From where on a broker's commit log has been read."""
+    """The physical offset from which on a broker's commit log has been read; None if nothing of it has."""
     return _of_log(warehouse, broker_name, "first_offset")
 
 
@@ -126,15 +129,17 @@ def _of_log(warehouse: Warehouse, broker_name: str, column: str) -> int | None:
 
 
 def op_queues(warehouse: Warehouse) -> set[Queue]:
+    """All queues that have a row for their op topic."""
     return {Queue(row["broker_name"], row["queue_id"]) for row in warehouse.rows(TABLE) if row["topic"] == OP_TOPIC}
 
 
 def queues(warehouse: Warehouse) -> set[tuple[str, str, int]]:
-    """The rows there are."""
+    """The keys of all rows: broker, topic and queue."""
     return {(row["broker_name"], row["topic"], row["queue_id"]) for row in warehouse.rows(TABLE)}
 
 
-def add_missing(warehouse: Warehouse, rows: Iterable[QueueRow]) -> None:
+def add_missing(warehouse: Warehouse, rows: Iterable[ProgressRow]) -> None:
+    """Appends the rows whose keys the table lacks."""
     warehouse.make(TABLE)
     present = queues(warehouse)
     missing = [row for row in rows if row[:3] not in present]
@@ -142,21 +147,21 @@ def add_missing(warehouse: Warehouse, rows: Iterable[QueueRow]) -> None:
         warehouse.append(TABLE, _frame(warehouse, missing))
 
 
-def move(warehouse: Warehouse, rows: Iterable[QueueRow]) -> None:
-    """Moves the rows forward; what lies behind them already stays."""
+def move(warehouse: Warehouse, rows: Iterable[ProgressRow]) -> None:
+    """Moves the rows forward; a value that is further already stays."""
     merge = _target(warehouse).merge(_frame(warehouse, rows).alias("new"), _SAME_ROW)
     merge.whenMatchedUpdate(set=_FORWARD).whenNotMatchedInsertAll().execute()
 
 
 def known_until(warehouse: Warehouse, of: Iterable[Queue]) -> list[int | None]:
-    """Until when the op log of these queues is known, as it stands now."""
+    """The known-until of these queues as the table has it now."""
     wanted = set(of)
     rows = [row for row in warehouse.rows(TABLE) if row["topic"] == OP_TOPIC]
     return [_raw(row["known_until"]) for row in rows if Queue(row["broker_name"], row["queue_id"]) in wanted]
 
 
 def summary_of(known: Sequence[int | None]) -> dict[str, object]:
-    """Of a landing's queues: how many are known until when."""
+    """The summary's figures: how many queues there are, and the least and the greatest known-until."""
     some = [k for k in known if k is not None]
     least, greatest = instant(min(some, default=None)), instant(max(some, default=None))
     return {"queues": len(known), "not_known": len(known) - len(some), "least": least, "greatest": greatest}
@@ -174,6 +179,6 @@ def _target(warehouse: Warehouse) -> DeltaTable:
     return DeltaTable.forPath(warehouse.spark, warehouse.path(TABLE)).alias("old")
 
 
-def _frame(warehouse: Warehouse, rows: Iterable[QueueRow]) -> DataFrame:
+def _frame(warehouse: Warehouse, rows: Iterable[ProgressRow]) -> DataFrame:
     instants = {name: F.timestamp_micros(name) for name in ("known_until", "landed_at", "planned_at")}
     return warehouse.frame(rows, _RAW).withColumns(instants).select(*table(TABLE).names)

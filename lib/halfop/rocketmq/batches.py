@@ -27,7 +27,7 @@ _HEX = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uint16
 
 
 def kinds_of(records: Records, topics: pa.DictionaryArray) -> dict[str, Mask]:
-    """Which of the records are of which kind; most of a log is of none."""
+    """Marks the records of each kind; most of a log is of none."""
     of_topic = [_TOPICS.get(decoded(topic)) for topic in topics.dictionary.to_pylist()]
     code = np.array([KINDS.index(kind) if kind else -1 for kind in of_topic], np.int8)[topics.indices.to_numpy()]
     committed = (records.head["sys_flag"] & names.TRANSACTION_TYPE_MASK) == names.TRANSACTION_COMMIT
@@ -95,7 +95,7 @@ def final_batch(records: Records) -> pa.RecordBatch:
 
 
 def discard_batch(records: Records) -> pa.RecordBatch:
-    """Rows of the topic of messages given up after the last check."""
+    """Rows of the topic of messages that the broker discarded after the last check."""
     properties = Properties(records)
     return pa.RecordBatch.from_pydict(
         {
@@ -112,7 +112,7 @@ def discard_batch(records: Records) -> pa.RecordBatch:
 
 
 def head_batch(records: Records) -> pa.RecordBatch:
-    """What can be told of any record without a look at its properties."""
+    """Rows with what any record shows without its properties."""
     return pa.RecordBatch.from_pydict(
         {
             "queue_id": _ints(records, "queue_id"),
@@ -133,7 +133,7 @@ BATCH: dict[str, Build] = {
     FINAL: final_batch,
     DISCARD: discard_batch,
 }
-# What a look over a log needs: the bodies of ops, and of the others where they are.
+# For a first look over a log: the bodies of ops, and the places of the other kinds.
 HEADS: dict[str, Build] = {**dict.fromkeys(KINDS, head_batch), OP: op_batch}
 
 
@@ -150,12 +150,12 @@ def _longs(records: Records, name: str) -> pa.Array:
 
 
 def wrong_times(ms: Longs) -> Mask:
-    """Which milliseconds are no time that a table can hold."""
+    """Marks milliseconds that are no time that a table can hold."""
     return (ms < FIRST_MS) | (ms > LAST_MS)
 
 
 def _times(ms: Longs) -> pa.Array:
-    """What lies outside of the years is put at their end: a client may send any born time."""
+    """Timestamps; a time outside of the years 1 to 9999 is put at their end: a client may send any born time."""
     return pa.array(np.clip(ms, FIRST_MS, LAST_MS) * 1000).view(_TIMESTAMP)
 
 
@@ -171,7 +171,7 @@ def _host_texts(hosts: pa.DictionaryArray) -> pa.StringArray:
 
 
 def _offset_msg_ids(records: Records) -> pa.StringArray:
-    """MessageDecoder.createMessageId: address, port and physical offset in hex."""
+    """Ids as MessageDecoder.createMessageId makes them: address, port and physical offset in hex."""
     v6 = records.store_host_length == 20
     if not v6.any() or v6.all():
         return _ids_of_length(records)
@@ -180,7 +180,7 @@ def _offset_msg_ids(records: Records) -> pa.StringArray:
 
 
 def _ids_of_length(records: Records) -> pa.StringArray:
-    """Where all store hosts are of one family."""
+    """The ids of records whose store hosts are all of one address family."""
     length = int(records.store_host_length.max(initial=8))
     host = gather(records.buffer, records.store_host_at, f"V{length}").view(np.uint8).reshape(-1, length)
     offset = np.ascontiguousarray(records.head["physical_offset"]).view(np.uint8).reshape(-1, 8)

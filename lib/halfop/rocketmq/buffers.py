@@ -21,14 +21,14 @@ def as_bytes(buffer: Readable) -> Bytes:
 
 
 def gather(buffer: Bytes, positions: Longs, dtype: Any) -> NDArray[Any]:
-    """A value of `dtype` from each position; all must lie within the buffer."""
+    """The values of `dtype` at the positions; all must be within the buffer."""
     size = np.dtype(dtype).itemsize  # as plain bytes: seven times as fast as with fields
     every: NDArray[Any] = np.ndarray((max(len(buffer) - size + 1, 0),), f"V{size}", buffer, strides=(1,))
     return every[positions].view(dtype)
 
 
 def cut(buffer: Bytes, starts: Longs | Ints, lengths: Longs | Ints) -> pa.BinaryArray:
-    """The slices of a buffer, copied; they must ascend and not overlap."""
+    """Copies of a buffer's slices, which must ascend and not overlap."""
     n = len(starts)
     offsets = np.zeros(2 * n + 1, np.int32)  # slice, gap, slice, gap …
     offsets[0:-1:2] = starts

@@ -1,4 +1,4 @@
-"""Compressed bodies: what sysFlag says of them, and how they are undone."""
+"""Compressed bodies: the flags that mark them, and how they are decompressed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import pyarrow as pa
 COMPRESSED, _TYPE_MASK = 0x1, 0x700
 FLAGS = COMPRESSED | _TYPE_MASK
 _LZ4, _ZSTD = 0x100, 0x200
-# A few bytes can be made to swell to any size; a broker takes 4 MiB as it comes.
+# A few compressed bytes can stand for any number; a broker takes 4 MiB as they come.
 _MOST_BYTES = 128 << 20
 
 
 def decompressed(body: bytes, sys_flag: int) -> bytes | None:
-    """A compressed body as the producer gave it; None where it is not what its flag says, or swells beyond measure."""
+    """A compressed body as the producer gave it; None if it does not match its flag or is too large."""
     try:
         content = _UNDO.get(sys_flag & _TYPE_MASK, _inflated)(body)
     except (zlib.error, pa.ArrowException, OSError, EOFError):

@@ -8,16 +8,18 @@ import numpy as np
 import pyarrow as pa
 
 from halfop.rocketmq.buffers import Bytes, Ints, Longs, Mask, cut
+from halfop.rocketmq.numbers import parse_int
 from halfop.rocketmq.record import Records
 
 _NAME_ENDS, _VALUE_ENDS = 1, 2
-_INT = re.compile(r"[+-]?[0-9]{1,10}")
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
 class Properties:
-    """The properties of records as MessageDecoder reads them: of a repeated name the last counts, an entry without
-    name or value counts nothing."""
+    """The properties of records as MessageDecoder reads them.
+
+    The last entry of a repeated name counts; an entry without name or value does not.
+    """
 
     def __init__(self, records: Records) -> None:
         text, firsts = _text(records)
@@ -30,11 +32,11 @@ class Properties:
         return len(self._offsets) - 1
 
     def map(self) -> pa.MapArray:
-        """A map<string, string> a record."""
+        """All properties, one map<string, string> a record."""
         return pa.MapArray.from_arrays(pa.array(self._offsets.astype(np.int32)), self._names, self._values)
 
     def strings(self, name: str) -> pa.StringArray:
-        """One property; null where a record has none of the name."""
+        """One property by record; null if the record has none of that name."""
         found = np.flatnonzero(self._codes == self._known.get(name, -1))
         if len(found) == len(self):
             return self._values.take(pa.array(found))
@@ -43,12 +45,12 @@ class Properties:
         return self._values.take(pa.array(entries, mask=entries < 0))
 
     def ints(self, name: str) -> pa.Int32Array:
-        """One property as Integer.parseInt reads it; null where it can't."""
+        """One property as a whole number; null if a record has none, or if it is no Java int."""
         encoded = self.strings(name).dictionary_encode()
-        return pa.array([_int(text) for text in encoded.dictionary.to_pylist()], pa.int32()).take(encoded.indices)
+        return pa.array([parse_int(text) for text in encoded.dictionary.to_pylist()], pa.int32()).take(encoded.indices)
 
     def _encode(self) -> None:
-        """Each entry's record and its name's number."""
+        """Numbers each entry's record and its name."""
         encoded = self._names.dictionary_encode()
         self._known = {name: code for code, name in enumerate(encoded.dictionary.to_pylist())}
         self._codes = encoded.indices.to_numpy()
@@ -68,7 +70,7 @@ def decoded(text: bytes) -> str:
 
 
 def strings(texts: pa.BinaryArray) -> pa.StringArray:
-    """Each of the texts `decoded`."""
+    """The texts, each `decoded`."""
     try:
         return texts.cast(pa.string())
     except pa.ArrowInvalid:
@@ -76,7 +78,7 @@ def strings(texts: pa.BinaryArray) -> pa.StringArray:
 
 
 def _text(records: Records) -> tuple[Bytes, Longs]:
-    """All properties in valid UTF-8, each record's between value ends, and where each record's begin (and the end)."""
+    """All properties in valid UTF-8, each record's between value ends, and the positions where each record's begin."""
     regions = cut(records.buffer, records.properties_at - 1, records.properties_length + 1)
     text, offsets = _joined(regions)
     if len(text) and text.max() > 127 and not _is_utf8(text):
@@ -107,7 +109,7 @@ def _is_utf8(text: Bytes) -> bool:
 
 
 def _entries(text: Bytes) -> tuple[Ints, pa.StringArray, pa.StringArray]:
-    """Where entries begin, their names and their values. A name reaches to the first \\x01, a value to the \\x02."""
+    """Positions of entries, their names and their values. A name ends at the first \\x01, a value at the \\x02."""
     ends, marks = (np.flatnonzero(text == byte).astype(np.int32) for byte in (_VALUE_ENDS, _NAME_ENDS))
     filled = np.flatnonzero(np.diff(ends) > 1)
     start, end = ends[filled] + 1, ends[filled + 1]
@@ -122,7 +124,7 @@ def _entries(text: Bytes) -> tuple[Ints, pa.StringArray, pa.StringArray]:
 
 
 def _last_of_each(owners: Ints, codes: Ints) -> Mask | None:
-    """Which entries are the last of their name in their record; None: all."""
+    """Marks entries that are the last of their name in their record; None if all are."""
     keys = owners * np.int64(codes.max(initial=0) + 1) + codes
     in_order = np.sort(keys, kind="stable")
     if not (in_order[1:] == in_order[:-1]).any():
@@ -131,10 +133,3 @@ def _last_of_each(owners: Ints, codes: Ints) -> Mask | None:
     keep = np.ones(len(keys), np.bool_)
     keep[order[:-1]] = keys[order[1:]] != keys[order[:-1]]
     return keep
-
-
-def _int(text: str | None) -> int | None:
-    if text is None or not _INT.fullmatch(text):
-        return None
-    number = int(text)
-    return number if -(2**31) <= number < 2**31 else None

@@ -1,4 +1,4 @@
-"""Commit log records: finding them back to back in a buffer, and their fields as arrays, all records at once."""
+"""Commit log records: found one after the other in a buffer, with their fields as arrays, all records at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
 MAGIC_BLANK = 0xCBD43194
 MIN_SIZE = 91  # IPv4 hosts, nothing in body, topic and properties
-MAX_SIZE = 64 << 20  # a broker takes 4 MiB unless told otherwise
+MAX_SIZE = 64 << 20  # a broker takes 4 MiB unless it is configured otherwise
 BORN_HOST_V6 = 0x10
 STORE_HOST_V6 = 0x20
 CRC_MASK = 0x7FFFFFFF
@@ -36,7 +36,7 @@ HEAD = np.dtype(
         ("born_ms", ">i8"),
     ]
 )
-# behind the store host
+# after the store host
 TAIL = np.dtype([("reconsume_times", ">i4"), ("prepared_offset", ">i8"), ("body_length", ">i4")])
 _PROPERTY_CRC = int.from_bytes(b"__CRC32#", "little")
 PROPERTY_CRC_TAIL = 20  # the name, \x01, ten digits, \x02
@@ -44,7 +44,7 @@ PROPERTY_CRC_TAIL = 20  # the name, \x01, ten digits, \x02
 
 @dataclass(frozen=True)
 class Records:
-    """Records of a buffer: where they and their parts are, and what the fixed part says, in the buffer's order."""
+    """Records of a buffer in its order: positions of their parts, and the fields of the fixed part."""
 
     buffer: Bytes
     positions: Longs
@@ -62,11 +62,11 @@ class Records:
         return len(self.positions)
 
     def select(self, rows: Mask | Longs | slice) -> Records:
-        """Some of the records."""
+        """The records of these rows."""
         return replace(self, **{f.name: getattr(self, f.name)[rows] for f in fields(self) if f.name != "buffer"})
 
     def longs(self, name: str) -> Longs:
-        """A field of the fixed part."""
+        """A field of the fixed part, by record."""
         column = self.head if name in HEAD.names else self.tail  # type: ignore[operator]
         return column[name].astype(np.int64)
 
@@ -101,7 +101,7 @@ class Records:
         return cut(self.buffer, self.body_at, self.body_length)
 
     def topics(self) -> pa.DictionaryArray:
-        """Dictionary encoded: there are few."""
+        """The topics, dictionary encoded: there are few."""
         return cut(self.buffer, self.topic_at, self.topic_length).dictionary_encode()
 
     def born_hosts(self) -> pa.DictionaryArray:
@@ -109,16 +109,16 @@ class Records:
         return cut(self.buffer, self.positions + HEAD.itemsize, self.born_host_length).dictionary_encode()
 
     def store_hosts(self) -> pa.DictionaryArray:
-        """As `born_hosts`."""
+        """Address and port of the broker, as `born_hosts` has the client's."""
         return cut(self.buffer, self.store_host_at, self.store_host_length).dictionary_encode()
 
     def wrong_body_crc(self) -> Mask:
-        """Whose body isn't what its CRC says; an empty body has none."""
+        """Marks records whose body does not match its CRC; an empty body has none."""
         wrong: Mask = (_crc32(self.bodies, self.body_length) != self.longs("body_crc")) & (self.body_length > 0)
         return wrong
 
     def wrong_property_crc(self) -> Mask:
-        """Whose bytes aren't what the CRC at their end says, among those that have one (enabledAppendPropCRC)."""
+        """Marks records whose bytes do not match the CRC at their end, if they have one (enabledAppendPropCRC)."""
         wrong = np.zeros(len(self), np.bool_)
         has = np.flatnonzero(self._has_property_crc())
         if len(has):
@@ -134,7 +134,7 @@ class Records:
         return has
 
     def _property_crc(self, rows: Longs) -> Longs:
-        """Ten decimal digits, the lowest first."""
+        """The CRC, written as ten decimal digits, the lowest first."""
         digits = gather(self.buffer, self.ends[rows] - 11, "V10").view(np.uint8).reshape(-1, 10).astype(np.int64) - 48
         readable = np.all((digits >= 0) & (digits <= 9), axis=1)
         return np.where(readable, digits @ 10 ** np.arange(10), -1)
@@ -147,7 +147,7 @@ def _crc32(texts: pa.BinaryArray, lengths: Longs) -> Longs:
 
 @dataclass(frozen=True)
 class Stop:
-    """Where a chain of records ends, and what stands there instead of one more."""
+    """The place where a chain of records ends, and what stands there instead of another record."""
 
     position: int
     code: str
@@ -169,7 +169,7 @@ def chain(buffer: Readable, base: int | None = None) -> Chain:
 
     Sound: magic, size and all inner lengths agree and, where the buffer is the commit log from physical offset `base`
     on, the record's own physical offset too. Without `base` (a pull's answer) physical offsets may be any. CRCs are
-    not looked at. A stop is `zeros`, `blank`, `cut` (goes on behind the buffer), `magic`, `size`, `offset`, `lengths`.
+    not looked at. A stop is `zeros`, `blank`, `cut` (goes on after the buffer), `magic`, `size`, `offset`, `lengths`.
     """
     content = as_bytes(buffer)
     candidates = _sound(content, *_candidates(content, base))
@@ -179,7 +179,7 @@ def chain(buffer: Readable, base: int | None = None) -> Chain:
 
 
 def sound_anywhere(buffer: Readable, base: int) -> Records:
-    """What looks like a sound record of the commit log, anywhere in the buffer and maybe within another."""
+    """Bytes that look like a sound record of the commit log, anywhere in the buffer and maybe within another record."""
     content = as_bytes(buffer)
     return _sound(content, *_candidates(content, base))
 
@@ -198,7 +198,7 @@ def _candidates(buffer: Bytes, base: int | None) -> tuple[Longs, NDArray[Any]]:
 
 
 def _sound(buffer: Bytes, positions: Longs, head: NDArray[Any]) -> Records:
-    """Those of the candidates whose inner lengths add up to their size."""
+    """The candidates whose inner lengths add up to their size."""
     end, sys_flag = positions + head["size"], head["sys_flag"].astype(np.int64)
     born_length = np.where(sys_flag & BORN_HOST_V6, 20, 8)
     store_length = np.where(sys_flag & STORE_HOST_V6, 20, 8)
@@ -233,7 +233,7 @@ def _sound(buffer: Bytes, positions: Longs, head: NDArray[Any]) -> Records:
 
 
 def _reached(positions: Longs, ends: Longs) -> Mask | slice:
-    """Which are reached from position 0, each beginning where one ends. Bodies may hold what looks like records."""
+    """Marks records that are reached from position 0, one after the other. Bodies may hold what looks like records."""
     if not len(positions) or positions[0] != 0:
         return slice(0)
     jumps = np.flatnonzero(ends[:-1] != positions[1:])

@@ -109,7 +109,7 @@ class RuleSettings(_Section):
     topics: dict[RocketName, RuleOverride] = Field(default={}, description="Other values for some real topics.")
 
 
-class Tls(_Section):
+class TlsSettings(_Section):
     """Encrypted connections to name servers and brokers (PEM files)."""
 
     enabled: bool = Field(default=False, description="Whether name servers and brokers expect TLS.")
@@ -125,7 +125,7 @@ class Tls(_Section):
     )
 
 
-class Landing(_Section):
+class LandingSettings(_Section):
     """Landing from a broker or its store."""
 
     op_lag: Duration = _duration(
@@ -140,7 +140,7 @@ class Landing(_Section):
     give_up_after: Duration = _duration("60s", "How long one request is tried again, with new connections.")
 
 
-class Topics(_Section):
+class TopicSettings(_Section):
     """The tables of the real topics."""
 
     layout: Literal["per_topic", "single"] = Field(
@@ -153,7 +153,7 @@ class Topics(_Section):
     )
 
 
-class Run(_Section):
+class RunSettings(_Section):
     """A run of reconcile."""
 
     max_rows: int | None = Field(
@@ -164,7 +164,7 @@ class Run(_Section):
     )
 
 
-class Retention(_Section):
+class RetentionSettings(_Section):
     """How long `maintain` keeps rows and files. `waits` and `landed` may be null: for ever."""
 
     verify: Duration = _duration(
@@ -200,7 +200,7 @@ _URL = _like(r"https?://[^\s@?#]+", "a URL without user and password, as http://
 _NAME = _like(r"[a-zA-Z0-9_-]{1,60}", "letters, digits, _ and -")
 
 
-class Metrics(_Section):
+class MetricsSettings(_Section):
     """Metrics that a job leaves for Prometheus at its end: docs/observability.md."""
 
     folder: Annotated[str, StringConstraints(min_length=1)] | None = Field(
@@ -216,7 +216,7 @@ class Metrics(_Section):
     )
 
 
-class Catalog(_Section):
+class CatalogSettings(_Section):
     """The catalog in which tables have names."""
 
     schema_: Annotated[str, StringConstraints(pattern=r"^[\w-]+(\.[\w-]+)?$")] | None = Field(
@@ -226,7 +226,7 @@ class Catalog(_Section):
     )
 
 
-class Lock(_Section):
+class LockSettings(_Section):
     """The lock of a warehouse on a local disk."""
 
     wait: Duration = _duration("0s", "How long to wait for another process that holds the lock, before status 4.")
@@ -239,14 +239,14 @@ class Settings(_Section):
         default=None, description="The root of all tables: a URI or a path. null: `warehouse/` in the checkout."
     )
     rules: RuleSettings = RuleSettings()
-    landing: Landing = Landing()
-    tls: Tls = Tls()
-    topics: Topics = Topics()
-    run: Run = Run()
-    retention: Retention = Retention()
-    catalog: Catalog = Catalog()
-    metrics: Metrics = Metrics()
-    lock: Lock = Lock()
+    landing: LandingSettings = LandingSettings()
+    tls: TlsSettings = TlsSettings()
+    topics: TopicSettings = TopicSettings()
+    run: RunSettings = RunSettings()
+    retention: RetentionSettings = RetentionSettings()
+    catalog: CatalogSettings = CatalogSettings()
+    metrics: MetricsSettings = MetricsSettings()
+    lock: LockSettings = LockSettings()
 
     @property
     def warehouse_root(self) -> str:

@@ -1,7 +1,7 @@
-"""What has landed, as it would have come without the questions that were asked in those days.
+"""Landed history as it would have been without the questions that were asked at the time.
 
-A broker's put-back copies are traces of its own questions, and so are its discards: both are left out, and what names a
-copy names the original instead. Answers are kept apart: in a replay they come when it has asked.
+A broker's put-back copies and its discards come from its own questions: both are left out, and ops of a copy name the
+original instead. Answers are kept apart: in a replay they come after its own questions.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _NOWHERE = -1
 
 @dataclass(frozen=True)
 class History:
-    """A warehouse's landing tables as they are now; `rules` tell which copies a broker made without asking.
+    """A warehouse's landing tables as they are now; `rules` show which copies a broker made without asking.
 
-    What was stored before `since` is left out.
+    Rows stored before `since` are left out.
     """
 
     warehouse: Warehouse
@@ -60,7 +60,7 @@ class History:
 
     @cached_property
     def ops(self) -> DataFrame:
-        """Ops that say what their producers said unasked."""
+        """Ops of producers that ended their messages without a question."""
         return self._since(self._ops.where(~_is_answer()))
 
     @cached_property
@@ -78,16 +78,16 @@ class History:
 
     @cached_property
     def finals(self) -> DataFrame:
-        """Final messages, but for those that would tell an answer before it is given."""
+        """Final messages, without those that would show an answer before it is given."""
         rows = self._since(self._read("final_messages"))
         if self._copies is not None:
             place = _renamed(commit_log_offset="prepared_transaction_offset")
             of_copy = self._copies.select("broker_name", *place, "log_offset")
             rows = _moved(rows, of_copy, "prepared_transaction_offset", "log_offset")
         answered = self.answers.select(*QUEUE, F.col("half_offset").alias("queue_offset"))
-        told = self.halves.join(answered, HALF_KEY, "left_semi")
-        told = told.select("broker_name", *_renamed(commit_log_offset="prepared_transaction_offset"))
-        return rows.join(told, told.columns, "left_anti").select(table("final_messages").names)
+        early = self.halves.join(answered, HALF_KEY, "left_semi")
+        early = early.select("broker_name", *_renamed(commit_log_offset="prepared_transaction_offset"))
+        return rows.join(early, early.columns, "left_anti").select(table("final_messages").names)
 
     @cached_property
     def resumes(self) -> DataFrame:
@@ -104,9 +104,9 @@ class History:
 
     @cached_property
     def _copies(self) -> DataFrame | None:
-        """Each put-back copy: its half key, when it was asked about, and the original's `offset` and `log_offset`.
+        """Put-back copies: half key, time of their question, and the original's `offset` and `log_offset`.
 
-        Of a message whose original has not landed the first copy stands for it.
+        The first copy stands for an original that has not landed.
         """
         halves = h.landed(self._landed, self.rules).withColumn(KIN, kin())
         kins = halves.where("marked").select(KIN).distinct()
@@ -123,7 +123,7 @@ class History:
 
     @cached_property
     def _ops(self) -> DataFrame:
-        """All ops; those that name a copy name its original. Only a question told a producer of the copy."""
+        """All ops; those of a copy name its original, and are answers: only a question shows a producer the copy."""
         rows = self._read("op_messages")
         if self._copies is None:
             return rows
@@ -143,7 +143,7 @@ class History:
 
     @cached_property
     def _asked(self) -> DataFrame:
-        """Every question that is known of, under the original's key: halfop's own, and those that copies tell of."""
+        """All known questions under the original's key: halfop's own, and those that copies come from."""
         decisions = self._read("decisions").where("decision = 'CHECK'")
         own = decisions.select(*HALF_KEY, F.col("decided_at").alias("asked_at"))
         if self._copies is None:
@@ -168,12 +168,12 @@ def _renamed(**names: str) -> list[Column]:
 
 
 def _moved(rows: DataFrame, copies: DataFrame, column: str, original: str) -> DataFrame:
-    """With the original's value in the column where it is a copy's."""
+    """Rows with the original's value in place of a copy's in the column."""
     keys = [name for name in copies.columns if name != original]
     return rows.join(copies, keys, "left").withColumn(column, F.coalesce(original, column)).drop(original)
 
 
 def _header(given: str, of_copy: str, of_original: str) -> Column:
-    """A header's value that is right of the copy is right of the original; one that is wrong stays wrong."""
+    """A header field moved to the original: one that matches the copy matches the original, a wrong one stays wrong."""
     moved = F.when(F.col(given) == F.col(of_copy), F.col(of_original)).otherwise(_NOWHERE)
     return F.when(F.col("offset").isNull() | F.col(given).isNull(), F.col(given)).otherwise(moved)

@@ -1,4 +1,4 @@
-"""What came out of a variant: figures from the decisions of its runs."""
+"""The outcome of a variant: figures from the decisions of its runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LATENCY = {"commit_p50": 0.5, "commit_p90": 0.9, "commit_p99": 0.99}
 
 @dataclass(frozen=True)
 class Point:
-    """What one run decided, and how many messages it left open; `carried` are rows, early ops too."""
+    """Figures of one run: its decisions, and the messages that it left open; `carried` counts rows, early ops too."""
 
     now: datetime
     checks: int
@@ -39,7 +39,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the runs of one variant did.
+    """Figures of all runs of one variant.
 
     needless_checks: of messages that their producers then ended by themselves. wrong_discards: of messages that an op
     ends nevertheless, in the replay or, where the replay did not ask any more, in history. commit_…: seconds from born
@@ -62,7 +62,7 @@ class Outcome:
 
 
 def outcome(name: str, rules: RuleSettings, replay: Replay, points: Sequence[Point], last_run: int) -> Outcome:
-    """`last_run` is the last one on the schedule; a run after it tells only which discards were wrong."""
+    """The outcome from a replay's decisions. A run after `last_run`, the schedule's last, shows only wrong discards."""
     decisions = replay.read("decisions")
     played = decisions.where(F.col("run_id") <= last_run)
     after = decisions.where("reason = 'AFTER_DISCARD'").select(HALF_KEY).distinct()

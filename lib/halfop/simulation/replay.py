@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.planning.run import INPUTS
-from halfop.simulation.scratch import STEP, Landed
+from halfop.simulation.scratch import STEP, StagedHistory
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 _DECISIONS = "decisions"
@@ -23,9 +23,9 @@ _OF_ANSWER = {"queue_offset": "half_offset", "op_queue_offset": "queue_offset"}
 
 @dataclass(frozen=True)
 class Replay(Warehouse):
-    """One variant's tables: version N of a landing table is what had landed by step N; `decisions` are its own."""
+    """One variant's tables: version N of a landing table has the rows that come by step N; `decisions` are its own."""
 
-    landed: Landed = field(kw_only=True)
+    landed: StagedHistory = field(kw_only=True)
     _released: set[int] = field(default_factory=set, repr=False)
 
     def pins(self, step: int) -> dict[str, int]:
@@ -38,7 +38,7 @@ class Replay(Warehouse):
         return self.landed.lands(step) or step in self._released
 
     def read(self, name: str, version: int | None = None) -> DataFrame:
-        """No op that came before is looked back at: what landed twice has one store time, and came in one step."""
+        """The table at a version. Earlier ops are never looked up: an op that lands twice comes with one step."""
         if name == _DECISIONS:
             return super().read(name, version)
         if name not in self.landed.frames or name == _OPS or version is None or version == NO_TABLE:
@@ -61,7 +61,7 @@ class Replay(Warehouse):
     # ---- answers ----
 
     def release(self, asked: DataFrame, now: datetime) -> None:
-        """Give the answers to the questions of a run: each as long after it as in history, else before the next run."""
+        """Gives the answers to the questions of a run: each as late as in history, else before the next run."""
         asked = asked.select(*QUEUE, F.col("queue_offset").alias("half_offset"))
         due = self.landed.answers.join(asked, asked.columns, "left_semi")
         due = due.where(F.col("silent_until").isNull() | (F.col("silent_until") < F.lit(now)))
@@ -70,7 +70,7 @@ class Replay(Warehouse):
         self._write(rows.withColumn(STEP, self.landed.schedule.step_of("moment")))
 
     def release_all(self) -> None:
-        """Give every answer that history knows, after the last run."""
+        """Gives every answer of the history, after the last run."""
         self._write(self.landed.answers.withColumn(STEP, F.lit(self.landed.schedule.beyond)))
 
     def _write(self, rows: DataFrame) -> None:
@@ -90,9 +90,9 @@ class Replay(Warehouse):
     def _folder(self) -> str:
         return self.path("answers")
 
-    # ---- what came out ----
+    # ---- figures ----
 
     def answers_among(self, ended: DataFrame) -> DataFrame:
-        """Those of some ended decisions whose op answers a question."""
+        """The ended decisions whose op answers a question."""
         answers = self.landed.answers.select(*QUEUE, *[F.col(c).alias(n) for n, c in _OF_ANSWER.items()])
         return ended.join(answers, [*HALF_KEY, "op_queue_offset"], "left_semi")

@@ -1,4 +1,4 @@
-"""When the runs of a simulation take place, and in which of them a row comes in."""
+"""The instants of a simulation's runs, and the run that a row comes with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True)
 class Schedule:
-    """The instants of the runs, ascending, `every` so far apart where they are so; step 1 is the first."""
+    """The instants of the runs, ascending; `every` is the time between two if it is constant. Step 1 is the first."""
 
     instants: Sequence[datetime]
     every: timedelta | None = None
@@ -26,7 +26,7 @@ class Schedule:
 
     @property
     def beyond(self) -> int:
-        """The step of what comes after the last run."""
+        """The step of rows that come after the last run."""
         return len(self.instants) + 1
 
     def at(self, step: int) -> datetime:
@@ -48,7 +48,7 @@ def _search(micros: str, bounds: Sequence[int], low: int, high: int) -> str:
 
 
 def regular(since: datetime, until: datetime, every: timedelta) -> Schedule:
-    """Each multiple of `every` (as a clock shows them) after `since` and before `until`, and `until`."""
+    """Runs at each multiple of `every`, as a clock shows them, after `since` and before `until`, and at `until`."""
     first = _after(since, every)
     return Schedule([*(first + n * every for n in range(_number(since, until, every) - 1)), until], every)
 

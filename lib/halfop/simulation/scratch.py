@@ -1,4 +1,4 @@
-"""A history's rows in a scratch folder, cut by the runs of a schedule that they come in with."""
+"""A history's rows in a scratch folder, cut into the steps of a schedule."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from halfop.simulation.schedule import Schedule
 from halfop.warehouse.tables import NO_TABLE
 
 STEP = "step"
-# Which rows of a history each table gets, and by which instant.
+# By table: the rows of a history that it gets, and the instant by which they come.
 _TABLES = {
     "half_messages": ("halves", "store_timestamp"),
     "op_messages": ("ops", "store_timestamp"),
@@ -29,10 +29,10 @@ _TABLES = {
 
 
 @dataclass(frozen=True)
-class Landed:
-    """A history's rows by the step in which they come in, in a scratch folder that all variants share.
+class StagedHistory:
+    """A history's rows by the step that they come with, in a scratch folder that all variants share.
 
-    `counts`: how many rows each step brings. `answers` have no step: theirs depends on when the replay asks.
+    `counts`: the number of rows of each step. `answers` have no step: it depends on when the replay asks.
     """
 
     frames: Mapping[str, DataFrame]
@@ -44,7 +44,7 @@ class Landed:
     any_answers: bool
 
     def lands(self, step: int) -> bool:
-        """Whether anything comes in."""
+        """Whether any rows come with the step."""
         return any(step in counts for counts in self.counts.values())
 
     @property
@@ -61,7 +61,7 @@ class Landed:
         return self.frames[name].where((step > before) & (step <= upto)).drop(STEP)
 
     def clocks(self, step: int) -> list[dict[str, Any]]:
-        """`landing_progress` as it stood then: known until the step's instant, as far as history knows."""
+        """`landing_progress` as of a step: known until the step's instant, but never further than in the history."""
         now = self.schedule.at(min(step, len(self.schedule.instants)))
         return [self._clock(row, step, now) for row in self.progress]
 
@@ -75,8 +75,8 @@ class Landed:
         return moved
 
 
-def land(history: History, schedule: Schedule, root: str) -> Landed:
-    """Write a history's rows to a scratch folder, cut by steps."""
+def stage(history: History, schedule: Schedule, root: str) -> StagedHistory:
+    """Writes a history's rows to a scratch folder, cut into steps."""
     frames = {
         name: _staged(getattr(history, rows), schedule, comes_at, f"{root}/{name}")
         for name, (rows, comes_at) in _TABLES.items()
@@ -87,7 +87,7 @@ def land(history: History, schedule: Schedule, root: str) -> Landed:
     for row in offsets.agg(F.min("queue_offset").alias("low"), F.max("queue_offset").alias("high")).collect():
         spans[row["broker_name"], row["queue_id"]].append((row[STEP], row["low"], row["high"]))
     counts = {name: _counts(rows) for name, rows in frames.items()}
-    return Landed(frames, counts, spans, history.progress, schedule, answers, not answers.isEmpty())
+    return StagedHistory(frames, counts, spans, history.progress, schedule, answers, not answers.isEmpty())
 
 
 def _staged(rows: DataFrame, schedule: Schedule, comes_at: str, path: str) -> DataFrame:

@@ -1,6 +1,6 @@
-"""What other settings would have done over what has landed: the rules' own code, run after run on a moving clock.
+"""Simulation of other settings over landed history: the rules' own code, run after run on a moving clock.
 
-Nothing is written but to a scratch folder in the warehouse, which is removed at the end.
+Only a scratch folder in the warehouse is written, and removed at the end.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from halfop.simulation.outcome import Outcome
 from halfop.simulation.play import Play
 from halfop.simulation.replay import Replay
 from halfop.simulation.schedule import EPOCH, Schedule, regular, widened
-from halfop.simulation.scratch import land
+from halfop.simulation.scratch import stage
 from halfop.warehouse.session import FOR_FEW_ROWS, session_settings
 from halfop.warehouse.tables import Warehouse
 
@@ -39,8 +39,8 @@ _FEW_ROWS = 100_000
 
 
 @dataclass(frozen=True)
-class Span:
-    """Which part of history is played, and how often a run takes place; None: all of it, the check interval."""
+class Period:
+    """The part of history that is played, and the time between two runs; None: all of it, the check interval."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -48,29 +48,29 @@ class Span:
     most_steps: int = MOST_STEPS
 
     def wanted(self, baseline: RuleSettings) -> timedelta:
-        """The time between two runs, if there are not too many."""
+        """The time between two runs, unless that makes too many."""
         return self.every or max(baseline.transaction_check_interval, _SHORTEST)
 
 
 def simulate(
     warehouse: Warehouse,
     variants: Mapping[str, RuleSettings],
-    span: Span | None = None,
+    period: Period | None = None,
     schedule: Schedule | None = None,
 ) -> list[Outcome]:
-    """Play one history under each variant of the rules; the outcomes in their order, none where nothing has landed.
+    """Plays one history under each variant of the rules; returns the outcomes in order, none if nothing has landed.
 
-    The schedule is the span's unless another is given. halfop asks in every variant, whatever `rules.ask` says.
+    The schedule is the period's unless another is given. halfop asks in every variant, whatever `rules.ask` says.
     """
-    span, baseline = span or Span(), next(iter(variants.values()))
-    schedule = schedule or scheduled(warehouse, span, baseline)
+    period, baseline = period or Period(), next(iter(variants.values()))
+    schedule = schedule or scheduled(warehouse, period, baseline)
     if schedule is None:
         return []
-    history = History(warehouse, RuleColumns(baseline, wall_clock()), span.since)
+    history = History(warehouse, RuleColumns(baseline, wall_clock()), period.since)
     log.info("%d runs up to %s for each variant", len(schedule.instants), schedule.instants[-1].isoformat())
     spark = warehouse.spark
     with _scratch(warehouse) as root:
-        landed = land(history, schedule, f"{root}/landed")
+        landed = stage(history, schedule, f"{root}/landed")
         replays = [Replay(spark, f"{root}/{n}", landed=landed) for n in range(len(variants))]
         plays = list(map(Play, variants, variants.values(), replays))
         quick = _quick(spark, few=landed.most_rows < _FEW_ROWS)
@@ -78,29 +78,29 @@ def simulate(
             return list(pool.map(Play.outcome, plays))
 
 
-def scheduled(warehouse: Warehouse, span: Span, baseline: RuleSettings) -> Schedule | None:
-    """The runs of a span; None where nothing has landed.
+def scheduled(warehouse: Warehouse, period: Period, baseline: RuleSettings) -> Schedule | None:
+    """The runs of a period; None if nothing has landed.
 
-    More than its `most_steps` are spread, or refused where it says how often.
+    More runs than its `most_steps` are spread, or refused if the period has a time between runs.
     """
     bounds = _bounds(warehouse)
     if bounds is None:
         return None
-    since, until = span.since or bounds[0], span.until or bounds[1]
+    since, until = period.since or bounds[0], period.until or bounds[1]
     if since >= until:
         raise UsageError(f"nothing lies between {since.isoformat()} and {until.isoformat()}: other --from or --to?")
-    every = span.wanted(baseline)
-    spread = widened(since, until, every, span.most_steps)
-    if spread > every and span.every:
+    every = period.wanted(baseline)
+    spread = widened(since, until, every, period.most_steps)
+    if spread > every and period.every:
         raise UsageError(
             f"a run every {duration_text(every)} from {since.isoformat()} to {until.isoformat()} makes more than "
-            f"{span.most_steps} runs: give --every {duration_text(spread)}, a shorter --from and --to, or --max-steps"
+            f"{period.most_steps} runs: give --every {duration_text(spread)}, a shorter --from and --to, or --max-steps"
         )
     return regular(since, until, spread)
 
 
 def _bounds(warehouse: Warehouse) -> tuple[datetime, datetime] | None:
-    """From the first half message until the time that all is known of, or else the last row."""
+    """The first half message's time, and the greatest known-until or else the last row's time."""
     stored = [F.unix_micros(each("store_timestamp")).alias(name) for name, each in (("low", F.min), ("high", F.max))]
     halves, ops = (warehouse.read(name).agg(*stored).collect()[0] for name in ("half_messages", "op_messages"))
     if halves["low"] is None:
@@ -121,5 +121,5 @@ def _scratch(warehouse: Warehouse) -> Iterator[str]:
 
 
 def _quick(spark: SparkSession, few: bool) -> dict[str, str]:
-    """Few rows a run: to compile its queries would cost more than it gives."""
+    """Session settings for few rows a run: compiling its queries would cost more than it saves."""
     return FOR_FEW_ROWS | {"spark.sql.shuffle.partitions": str(spark.sparkContext.defaultParallelism)} if few else {}

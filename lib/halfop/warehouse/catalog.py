@@ -1,4 +1,4 @@
-"""The tables by name in a catalog of Spark's. They stay where they are: halfop itself reads and writes them by path.
+"""The tables' names in a catalog of Spark's. halfop itself reads and writes the tables by path.
 
 Every name and text in SQL is quoted here by hand: Delta's parser takes no parameters in these statements.
 """
@@ -35,7 +35,7 @@ class _Table(NamedTuple):
 
 
 class Catalog:
-    """The schema that gets the tables' names; none where the settings name none."""
+    """The schema that gets the tables' names; nothing is named if the settings have none."""
 
     def __init__(self, warehouse: Warehouse, schema: str | None) -> None:
         self._warehouse, self._spark, self._schema = warehouse, warehouse.spark, schema
@@ -78,13 +78,13 @@ class Catalog:
         return failed
 
     def _wanted(self) -> dict[str, _Table]:
-        """All tables there may be, by name."""
+        """All tables that there may be, by name."""
         own = {name: _Table(name, table(name).comment) for name in table_names() if name != OF_A_TOPIC}
         topics = topic_names(self._warehouse.rows("topics_index"))
         return own | {name: _Table(f"topics/{r['directory']}", comment(r["topic"])) for name, r in topics.items()}
 
     def _known(self, schema: str, names: Iterable[str]) -> dict[str, str]:
-        """Where those of the names lie that the schema has: one statement, however many tables there are."""
+        """Locations of the names that the schema has: one statement, however many tables there are."""
         rows = self._spark.sql(f"SHOW TABLE EXTENDED IN {_quoted(schema)} LIKE {literal('|'.join(names))}").collect()
         found = {row["tableName"]: _LOCATION.search(row["information"]) for row in rows}
         return {name: location[1] if location else "nowhere" for name, location in found.items()}

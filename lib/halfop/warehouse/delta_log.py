@@ -48,18 +48,18 @@ class DeltaLog:
         self._engine = self._kernel.defaults.engine.DefaultEngine.create(jsc.hadoopConfiguration())
 
     def version(self, path: str) -> int:
-        """The table's newest version; -1 where there is no table."""
+        """The table's newest version; -1 if there is no table."""
         snapshot = self._snapshot(path)
         return -1 if snapshot is None else int(snapshot.getVersion())
 
     def marker(self, path: str, app: str) -> int:
-        """The last run that wrote under this app id; -1 where none did."""
+        """The last run that wrote under this app id; -1 if none did."""
         snapshot = self._snapshot(path)
         if snapshot is None:
             return -1
         if snapshot.getTableProperties().containsKey(_FORGETS):
             raise HalfopError(
-                f"{path} has {_FORGETS} set: it would forget which runs were written and take them twice. Repair: "
+                f"{path} has {_FORGETS} set: it would forget the runs that it holds, and get their rows twice. Repair: "
                 f"ALTER TABLE {delta_table(path)} UNSET TBLPROPERTIES ('{_FORGETS}')"
             )
         found = snapshot.getLatestTransactionVersion(self._engine, app)
@@ -74,9 +74,9 @@ class DeltaLog:
             raise
 
     def commit_files(self, path: str, spec: TableSpec, app: str, run_id: int, files: Collection[DataFile]) -> None:
-        """Append files to a table, made if missing, in one commit that happens at most once for a run.
+        """Appends files to a table, made if missing, in one commit that happens at most once for a run.
 
-        Raises AlreadyWrittenError where this run's marker is there.
+        Raises AlreadyWrittenError if the table has this run's marker.
         """
         try:
             self._commit(path, spec, app, run_id, files)
@@ -99,7 +99,7 @@ class DeltaLog:
             self._maintain(path, committed)
 
     def complete(self, path: str, spec: TableSpec) -> Any | None:
-        """The table's newest snapshot; None where there is none. A table of an older version gets what it lacks."""
+        """The table's newest snapshot; None if there is no table. An older table gets the columns it lacks."""
         snapshot = self._snapshot(path)
         if snapshot is None:
             return None
@@ -112,7 +112,7 @@ class DeltaLog:
         return snapshot
 
     def _maintain(self, path: str, committed: Any) -> None:
-        """Checkpoints, where one is due: without them a log grows slow to read. What is committed stays so."""
+        """Writes a checkpoint if one is due, for a log that is quick to read. A failure does not undo the commit."""
         try:
             for hook in committed.getPostCommitHooks():
                 hook.threadSafeInvoke(self._engine)
@@ -122,7 +122,7 @@ class DeltaLog:
     def only_appends(self, path: str, after: int, upto: int) -> bool:
         """Whether the commits after version `after`, up to version `upto`, only added files, with a change feed.
 
-        Others replace files, as OPTIMIZE does, or switch the feed off and on.
+        Other commits replace files, as OPTIMIZE does, or switch the feed off and on.
         """
         if self.properties(path, upto).get("delta.enableChangeDataFeed") != "true":
             return False
@@ -133,7 +133,7 @@ class DeltaLog:
         return upto > after and self._holds(path, after, upto, REMOVE="remove")
 
     def first_removal(self, path: str, after: int, upto: int) -> int | None:
-        """When the first file was taken away by those commits, in epoch milliseconds."""
+        """The time when those commits first removed a file, in epoch milliseconds; None if they removed none."""
         removed = [_removed_at(batch) for batch in self._actions(path, after, upto, "REMOVE")] if upto > after else []
         return min((at for batch in removed for at in batch), default=None)
 
@@ -150,7 +150,7 @@ class DeltaLog:
         return _each(table.getChanges(self._engine, after + 1, upto, kinds))
 
     def properties(self, path: str, version: int | None) -> dict[str, str]:
-        """The table's properties at a version, or now; none where there is no table."""
+        """The table's properties at a version, or now; none if there is no table."""
         snapshot = self._snapshot(path) if version is None else self._at(path, version)
         return {} if snapshot is None else dict(snapshot.getTableProperties())
 
@@ -158,7 +158,7 @@ class DeltaLog:
         return self._kernel.Table.forPath(self._engine, path).getSnapshotAsOfVersion(self._engine, version)
 
     def data_files(self, path: str, version: int | None, run_id: int | None) -> list[str] | None:
-        """The files of a table that may hold the run's rows; None where reading them takes more than Parquet."""
+        """The files of a table that may hold the run's rows; None if reading them takes more than Parquet."""
         engine = self._engine
         snapshot = self._snapshot(path) if version is None else self._at(path, version)
         if snapshot is None:
@@ -180,7 +180,7 @@ class DeltaLog:
         return expressions.Predicate("=", operands)
 
     def create(self, path: str, spec: TableSpec) -> None:
-        """An empty table; one that another process makes at the same moment is as good."""
+        """Creates an empty table, unless another process makes it at the same moment."""
         none = self._kernel.utils.CloseableIterable.emptyIterable()
         try:
             self._builder(path, spec, True).build(self._engine).commit(self._engine, none)

@@ -33,7 +33,7 @@ class Files:
             stream.close()
 
     def write(self, path: str, content: bytes) -> Written:
-        """A new file; one that is there already is an error."""
+        """Writes a new file; a file of that name is an error."""
         stream = self._fs.create(self._path(path), False)
         try:
             stream.write(bytearray(content))
@@ -43,7 +43,7 @@ class Files:
         return Written(status.getPath().toString(), status.getLen(), status.getModificationTime())
 
     def move(self, source: str, folder: str) -> str:
-        """Into a folder, made if missing, under the same name; returns where it lies now."""
+        """Moves a file into a folder, made if missing, under the same name; returns its new path."""
         old = self._path(source)
         new = self._path(folder, old.getName())
         self._fs.mkdirs(new.getParent())
@@ -52,11 +52,11 @@ class Files:
         return self.qualified(str(new.toString()))
 
     def qualified(self, path: str) -> str:
-        """With its file system's scheme and host."""
+        """The path with its file system's scheme and host."""
         return str(self._fs.makeQualified(self._path(path)).toString())
 
     def folders(self, path: str) -> list[str]:
-        """Names of the folders in a folder; none where it is missing."""
+        """Names of the folders in a folder; none if it is missing."""
         if not self._fs.exists(self._path(path)):
             return []
         return [status.getPath().getName() for status in self._fs.listStatus(self._path(path)) if status.isDirectory()]

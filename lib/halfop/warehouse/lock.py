@@ -1,7 +1,7 @@
-"""One writer at a time where Delta's commit is not atomic: an OS lock on the warehouse's local disk.
+"""The lock of a warehouse on a local disk, where Delta's commit is not atomic: one writer at a time.
 
 The lock is the JVM's, because the JVM commits: a lock of Python's is free before its JVM has stopped committing.
-Where the commit is atomic (HDFS, object stores, S3 by lib/java's log store) there is nothing to hold.
+If the commit is atomic (HDFS, object stores, S3 by lib/java's log store) there is nothing to hold.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RETRY_SECONDS = 0.2
 
 @contextmanager
 def hold(warehouse: Warehouse, group: str, wait: timedelta = timedelta(0)) -> Iterator[None]:
-    """Hold the lock of a table group (`landing` or `run`); WarehouseBusy when it is still taken after `wait`."""
+    """Holds the lock of a table group (`landing` or `run`); raises WarehouseBusy if it is still taken after `wait`."""
     folder = local_folder(warehouse.root)
     if folder is None:
         yield
@@ -41,7 +41,7 @@ def hold(warehouse: Warehouse, group: str, wait: timedelta = timedelta(0)) -> It
 
 @contextmanager
 def hold_rejected(warehouse: Warehouse) -> Iterator[None]:
-    """For a commit to `rejected`: landing and runs both write there, each under a lock of its own."""
+    """Holds the lock of `rejected`, to which landing and runs both write, each under a lock of its own."""
     with hold(warehouse, "rejected", timedelta(minutes=10)):
         yield
 

@@ -22,9 +22,9 @@ class ColumnSpec:
 
 @dataclass(frozen=True)
 class TableSpec:
-    """One table. `landing` tables are inputs: a change feed and row versions let a run read a range of them.
+    """A table. `landing` tables are inputs: a change feed and row versions let a run read a range of them.
 
-    `stats` are the columns whose bounds Delta keeps for each file, so that readers skip files; none means the first 32.
+    `stats` are the columns whose bounds Delta keeps for each file, so that readers skip files; empty: the first 32.
     """
 
     name: str

@@ -22,7 +22,7 @@ _NEEDED = {
     "spark.sql.codegen.hugeMethodLimit": "8000",
     # A third less to write than the 96 bits that Spark writes otherwise.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    # Its default is worked out anew for every value that a lambda reads; set, a map_filter costs a third less.
+    # Its default is looked up again for every value that a lambda reads; set, a map_filter costs a third less.
     "spark.sql.types.framework.enabled": "false",
     # A property that is there twice: RocketMQ's own parser takes the last.
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
@@ -37,7 +37,7 @@ FOR_FEW_ROWS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.fact
 
 @contextmanager
 def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Set meanwhile, then as before."""
+    """Sets session settings while the block runs, then restores them."""
     before = {key: spark.conf.get(key, None) for key in settings}
     try:
         for key, value in settings.items():
@@ -62,7 +62,7 @@ def spark_session(app_name: str, **extra: str) -> SparkSession:
 
 
 def _tasks(spark: SparkSession) -> str:
-    """How many tasks of the stages that are running have ended."""
+    """The number of tasks that have ended, of the running stages; empty if none runs."""
     tracker = spark.sparkContext.statusTracker()
     stages = [stage for each in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(each))]
     done, tasks = (sum(getattr(stage, name) for stage in stages) for name in ("numCompletedTasks", "numTasks"))

@@ -56,13 +56,13 @@ class Warehouse:
         return table(name).struct
 
     def declared(self, name: str) -> dict[str, str]:
-        """The properties that its schema gives a table."""
+        """The table's properties as its schema declares them."""
         return _spec(name).properties
 
     def read(self, name: str, version: int | None = None) -> DataFrame:
-        """The table, at a version; a table that does not exist (NO_TABLE) is an empty one.
+        """The table, at a version; an empty frame if there is no table (NO_TABLE).
 
-        Columns that its schema got later are null.
+        Columns that the schema got later are null.
         """
         if version == NO_TABLE or (version is None and self.version(name) == NO_TABLE):
             return self.empty(name)
@@ -84,7 +84,7 @@ class Warehouse:
         return self.spark.createDataFrame(pa.Table.from_pylist(named, schema=_arrow(struct)))
 
     def tasks(self, rows: int) -> int:
-        """How many tasks write so many rows: few for large files, but every core busy in each round."""
+        """The number of tasks to write so many rows: few, for large files, but every core busy in each round."""
         cores = int(self.spark.sparkContext.defaultParallelism)
         most = math.ceil(rows / _MOST_ROWS_A_TASK / cores) * cores
         return max(1, min(most, math.ceil(rows / _FEWEST_ROWS_A_TASK)))
@@ -92,8 +92,8 @@ class Warehouse:
     def landed_between(self, name: str, before: int, upto: int) -> DataFrame:
         """The rows that landed after version `before`, up to and with version `upto`.
 
-        The change feed reads just these. It reads the files that they landed in, though, which a VACUUM may have
-        removed where an OPTIMIZE has written others: then each row tells when it landed.
+        The change feed reads just these, from the files that they landed in. If a VACUUM has removed those files after
+        an OPTIMIZE wrote others, the rows are found by the version that each row carries.
         """
         if before == upto:
             return self.empty(name)
@@ -112,7 +112,7 @@ class Warehouse:
         return rows.where(inserted).drop("_change_type", "_commit_version", "_commit_timestamp")
 
     def make(self, *names: str) -> None:
-        """Create the tables that are missing, and add the columns that an older version of halfop did not know.
+        """Creates the tables that are missing, and adds columns that an older version of halfop did not know.
 
         Landing tables need features that only Spark's connector switches on.
         """
@@ -139,11 +139,11 @@ class Warehouse:
         builder.execute()
 
     def append(self, name: str, rows: DataFrame) -> None:
-        """A plain append, for landing: what lands twice counts once by the rules, not by the write."""
+        """Appends rows plainly, for landing: a row that lands twice counts once by the rules, not by the write."""
         rows.select(*table(name).written).write.format("delta").mode("append").save(self.path(name))
 
     def append_once(self, name: str, rows: DataFrame, app: str, run_id: int) -> None:
-        """Append a run's rows. A second write under the same app and run, now or ever, changes nothing."""
+        """Appends a run's rows. A second write under the same app and run, now or ever, changes nothing."""
         spec = table(name)
         writer = rows.select(*spec.written).write.format("delta").mode("append")
         try:
@@ -169,7 +169,7 @@ class Warehouse:
         return [row for row in found if run_id is None or row["run_id"] == run_id]
 
     def append_rows_once(self, name: str, rows: Sequence[Mapping[str, object]], app: str, run_id: int) -> None:
-        """As append_once, for a few rows of a table that has run_id."""
+        """Appends a few rows of a table that has run_id, once as append_once does."""
         spec = table(name)
         content = pa.BufferOutputStream()
         pq.write_table(pa.Table.from_pylist(rows, schema=_arrow(spec.struct)), content)
@@ -180,11 +180,11 @@ class Warehouse:
             self.log.commit_files(self.path(name), spec, app, run_id, [DataFile(*file, stats)])
 
     def marker(self, name: str, app: str) -> int:
-        """The last run that appended to the table under this app id; -1 where none did."""
+        """The last run that appended to the table under this app id; -1 if none did."""
         return self.log.marker(self.path(name), app)
 
     def refuse_lost(self, name: str, run_id: int) -> None:
-        """A run has written rows here: RESTORE keeps its marker, and takes the rows away."""
+        """Raises LostRows if the rows of a run were removed: RESTORE keeps the marker, not the rows."""
         if self.log.data_files(self.path(name), None, run_id) == []:
             raise LostRows(self.path(name), run_id)
 
@@ -204,6 +204,6 @@ def _parquet(content: bytes) -> pa.Table:
 
 
 def _as_declared(part: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A file's columns as the schema has them: one that an older version did not know is null."""
+    """A file's columns as the schema has them; null if an older version did not know the column."""
     known = [part[f.name].cast(f.type) if f.name in part.column_names else pa.nulls(len(part), f.type) for f in schema]
     return pa.Table.from_arrays(known, schema=schema)

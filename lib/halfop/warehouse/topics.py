@@ -1,4 +1,4 @@
-"""Where each real topic's table lies: a folder name that every file system takes and no topic can break out of."""
+"""Folders of the real topics' tables: names that every file system takes and no topic can break out of."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def directories(topics: Iterable[str], taken: Mapping[str, str]) -> dict[str, st
 
 
 def comment(topic: str) -> str:
-    """What a topic's table says of itself."""
+    """The comment of a topic's table."""
     return f"Committed messages of real topic {topic}"
 
 

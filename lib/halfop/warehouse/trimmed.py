@@ -1,17 +1,17 @@
-"""What `maintain` has trimmed, as properties of the tables tell."""
+"""The rows that `maintain` has trimmed, as recorded in properties of the tables."""
 
 from __future__ import annotations
 
 from halfop.warehouse.tables import Warehouse
 
-# Of landing tables: what landed before this instant had ended long ago.
+# On landing tables: rows that landed before this instant had ended long ago, and are trimmed.
 BEFORE = "halfop.trimmedBefore"
-# Of `decisions`: runs before this one have lost rows that only carried open messages along.
+# On `decisions`: runs before this one have lost rows that only carried open messages along.
 RUNS = "halfop.trimmedRuns"
 
 
 def trimmed_before(warehouse: Warehouse, version: int) -> str | None:
-    """Up to when half messages have been trimmed, as text; those of that version."""
+    """The instant up to which half messages are trimmed in a version, as text; None if none are."""
     return warehouse.log.properties(warehouse.path("half_messages"), version).get(BEFORE)
 
 

@@ -1,4 +1,4 @@
-"""What keeps Delta tables small: compaction up to a version, deleting rows, removing files that no version needs."""
+"""Upkeep of a Delta table: compaction up to a version, deleting rows, removing files that no version needs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Size:
 
 
 class Upkeep:
-    """One table. Every step is one commit, and none changes what a reader sees but `delete`."""
+    """Upkeep of one table. Every step is one commit, and only `delete` changes what a reader sees."""
 
     def __init__(self, warehouse: Warehouse, name: str) -> None:
         self._warehouse, self.name, self._spark = warehouse, name, warehouse.spark
@@ -58,9 +58,10 @@ class Upkeep:
         return Size(found[0] or 0, found[1] or 0)
 
     def compact(self, version: int) -> None:
-        """Join the small files of a version, and leave alone what was written after it.
+        """Joins the small files of a version, and leaves later files alone.
 
-        By the class behind OPTIMIZE: the statement takes the newest version, and all of it where there is no partition.
+        It calls the class that OPTIMIZE calls: the statement takes the newest version, and all of it if there is no
+        partition.
         """
         commands, scala = self._jvm.org.apache.spark.sql.delta.commands, self._jvm.scala
         nothing = getattr(getattr(scala.collection.immutable, "Nil$"), "MODULE$")
@@ -77,22 +78,22 @@ class Upkeep:
 
     # ---- deleting ----
 
-    def delete(self, rows: Column, said: dict[str, str]) -> None:
-        """Delete rows of an append-only table; `said` are properties that are set before."""
-        with self._unguarded(said):
+    def delete(self, rows: Column, recorded: dict[str, str]) -> None:
+        """Deletes rows of an append-only table; `recorded` are properties that are set before."""
+        with self._unguarded(recorded):
             DeltaTable.forPath(self._spark, self._path).delete(rows)
 
     @contextmanager
-    def _unguarded(self, said: dict[str, str]) -> Iterator[None]:
+    def _unguarded(self, recorded: dict[str, str]) -> Iterator[None]:
         guards = {name: "true" for name in _GUARDS if name in self._declared}
-        self._set(dict.fromkeys(guards, "false") | said)
+        self._set(dict.fromkeys(guards, "false") | recorded)
         try:
             yield
         finally:
             self._set(guards)
 
     def guard(self) -> None:
-        """Set again what a deletion that was killed left unset."""
+        """Sets the guards again that a killed deletion left unset."""
         lacking = {name: "true" for name in _GUARDS if name in self._declared and self.properties.get(name) != "true"}
         self._set(lacking)
 
@@ -103,7 +104,7 @@ class Upkeep:
     # ---- versions ----
 
     def keep_versions(self, at_least: timedelta) -> None:
-        """Let Delta's own clean-up, and a VACUUM of the user's, keep what runs of that time can be verified by."""
+        """Makes Delta's own clean-up, and a VACUUM of the user's, keep the versions that verify runs of that time."""
         days = math.ceil(at_least / _DAY)
         wanted = {_LOG_KEPT: max(days, 30), _FILES_KEPT: max(days, 7)}
         defaults = {_LOG_KEPT: "interval 30 days", _FILES_KEPT: "interval 7 days"}
@@ -112,11 +113,11 @@ class Upkeep:
         self._set({name: text for name, text in texts.items() if known[name] != text})
 
     def vacuum(self, keep: timedelta) -> None:
-        """Remove files that no version of the last `keep` needs."""
+        """Removes files that no version of the last `keep` needs."""
         DeltaTable.forPath(self._spark, self._path).vacuum(_hours(keep))
 
     def removable(self, keep: timedelta) -> int:
-        """How many files `vacuum` would remove; Delta counts up to a thousand."""
+        """The number of files that `vacuum` would remove; Delta counts up to a thousand."""
         return self._spark.sql(f"VACUUM {self._table} RETAIN {_hours(keep)} HOURS DRY RUN").count()
 
     # ---- properties ----
@@ -136,7 +137,7 @@ class Upkeep:
 
 
 def _hours(keep: timedelta) -> int:
-    """Delta rounds them, to none where there is less than half an hour."""
+    """Whole hours, rounded up: Delta would round less than half an hour to none."""
     return math.ceil(keep / _HOUR)
 
 

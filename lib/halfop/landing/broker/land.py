@@ -1,4 +1,4 @@
-"""`land broker`: what running brokers have, up to their queues' ends at the time of asking."""
+"""`land broker`: messages of running brokers, up to their queues' ends at the time of asking."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ from pyspark.sql import functions as F
 from halfop.frame import terminal
 from halfop.frame.errors import HalfopError, InputRefused
 from halfop.frame.summary import Summary, add_counts
-from halfop.landing import landed_files, lost, progress
-from halfop.landing.broker.sampling import Progress, Sample, Sampling, chosen, unfinished
+from halfop.landing import lost, progress
+from halfop.landing.broker.sampling import Progress, Sample, Sampling, choose_finals, unfinished
+from halfop.landing.broker.seen import real_queues, with_seen
+from halfop.landing.clock import next_instant
 from halfop.landing.columns.halves import completed
 from halfop.landing.data_source import Pulls, packed
-from halfop.landing.files.check import Queue
+from halfop.landing.identity import newest_half, reused_queues
 from halfop.landing.outcomes.op_rows import Reach, land_again, op_rows
-from halfop.landing.progress import QueueRow
-from halfop.landing.store.land import TABLES
+from halfop.landing.progress import ProgressRow
+from halfop.landing.queues import Queue
+from halfop.landing.tables import TABLES
 from halfop.rocketmq.batches import FINAL, HALF, OP
 from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
 from halfop.rocketmq.record import chain
@@ -40,12 +43,12 @@ from halfop.warehouse.tables import Warehouse
 
 SOURCE = "BROKER"
 _THREADS = 8
-Ranges = Mapping[str, Sequence[QueueRange]]
+RangesByKind = Mapping[str, Sequence[QueueRange]]
 
 
 @dataclass(frozen=True)
-class Request:
-    """What the command line asked for: a cluster's name servers, or one broker's address and the name to give it."""
+class BrokerRequest:
+    """The options of `land broker`: a cluster's name servers, or one broker's address and the name to give it."""
 
     settings: RemotingSettings
     op_lag: timedelta
@@ -55,12 +58,12 @@ class Request:
     wait: timedelta = timedelta(0)
 
 
-def land_broker(warehouse: Warehouse, request: Request, log: logging.Logger) -> Summary:
-    """Lands what is new in all brokers, side by side. One that fails stops no other; the summary names it."""
+def land_broker(warehouse: Warehouse, request: BrokerRequest, log: logging.Logger) -> Summary:
+    """Lands what is new in all brokers, at the same time. A broker that fails stops no other; the summary names it."""
     summary = Summary("land")
     with hold(warehouse, "landing", request.wait):
         warehouse.make(progress.TABLE, *TABLES.values())
-        shared = Shared(warehouse, request, summary, landed_files.next_instant(warehouse))
+        shared = Shared(warehouse, request, summary, next_instant(warehouse))
         landings = [BrokerLanding(shared, address) for address in _addresses(request)]
         with ThreadPoolExecutor(_THREADS) as pool:
             errors = list(pool.map(BrokerLanding.land, landings))
@@ -77,7 +80,7 @@ def land_broker(warehouse: Warehouse, request: Request, log: logging.Logger) -> 
     return summary
 
 
-def _addresses(request: Request) -> list[BrokerAddress]:
+def _addresses(request: BrokerRequest) -> list[BrokerAddress]:
     if request.namesrv is None:
         return [BrokerAddress(request.broker_name, "", str(request.broker), True)]
     servers = NameServers(request.namesrv, request.settings)
@@ -89,18 +92,20 @@ def _addresses(request: Request) -> list[BrokerAddress]:
 
 @dataclass(frozen=True)
 class Shared:
-    """What the landings of all brokers have in common; `lock` is for what only one of them may write at a time."""
+    """The common part of all brokers' landings; `lock` guards what only one of them may write at a time."""
 
     warehouse: Warehouse
-    request: Request
+    request: BrokerRequest
     summary: Summary
     at: int
     lock: Lock = field(default_factory=Lock)
 
 
 class BrokerLanding:
-    """One broker's landing. What it sets out for is recorded first: killed, the next one does exactly that again, and
-    a table that has had its commit is passed over.
+    """One broker's landing.
+
+    The ranges to pull are recorded first: after a kill, the next landing pulls exactly these again and passes over
+    tables that have its commit.
     """
 
     def __init__(self, shared: Shared, address: BrokerAddress) -> None:
@@ -114,7 +119,7 @@ class BrokerLanding:
         return len(self._lost.all)
 
     def land(self) -> HalfopError | None:
-        """The error that stopped it."""
+        """Lands the broker; returns the error that stopped it, None if none did."""
         try:
             self._lost = lost.known(self._warehouse, self.name)
             broker = Broker(self._address.address, self._request.settings)
@@ -130,7 +135,7 @@ class BrokerLanding:
         rows = progress.of_broker(self._warehouse, self.name)
         self._refuse_rebuilt(broker, rows)
         if not self._address.is_master:
-            note = f"broker {self.name} has no master now: its slave may lag behind, so no time passes for its queues"
+            note = f"broker {self.name} has no master now: its slave may lag, so no time passes for its queues"
             self._summary.notes.append(note)
         open_landing = unfinished(rows)
         if open_landing is not None:
@@ -140,66 +145,69 @@ class BrokerLanding:
         found = Sampling(broker, rows, self._at, self._address.is_master).sample()
         with ExitStack() as kept:
             halves = self._pulled(HALF, found.ranges[HALF], kept)
-            absent = chosen(found, rows, _real_queues(halves) | self._earlier_queues(rows))
-            self._take_over(found)
+            absent = choose_finals(found, rows, real_queues(halves) | self._earlier_queues(rows))
+            self._record_holes(found)
             with self._lock:
                 lost.record(self._warehouse, self._lost, self._at)
             self._plan(found.ranges, absent)
             self._write(self._at, found.ranges, kept, halves)
 
-    def _take_over(self, found: Sample) -> None:
-        """The holes of the sample; a real topic that was made anew counts again from when it has come far enough."""
+    def _record_holes(self, found: Sample) -> None:
+        """Records the sample's holes as lost; a real topic that was made again counts once it has come far enough."""
         for hole in found.holes:
             if hole.until is None:
-                text = f"queue {hole.queue} of {hole.topic} was made anew: it no longer tells what was committed"
-                self._summary.notes.append(f"broker {self.name}: {text}; `land store` can tell")
+                made_again = f"queue {hole.queue} of {hole.topic} was deleted and made again"
+                text = f"{made_again}: it no longer shows what was committed"
+                self._summary.notes.append(f"broker {self.name}: {text}; `land store` can show it")
                 self._lost.add(hole, "anew", text)
             else:
                 self._lost.add(hole, "deleted", f"queue {hole.queue} of {hole.topic}: deleted before it landed")
         pulled = {(q.topic, q.queue) for q in found.ranges[FINAL]}
         for hole in [h for h in self._lost.of_queues if h.until is None and (h.topic, h.queue) in pulled]:
             self._lost.found(hole, "the queue has come as far as it had landed")
-            self._lost.add(hole._replace(until=self._at), "anew", f"queue {hole.queue} of {hole.topic} was made anew")
+            self._lost.add(
+                hole._replace(until=self._at), "anew", f"queue {hole.queue} of {hole.topic} was deleted and made again"
+            )
 
     def _refuse_rebuilt(self, broker: Broker, rows: Progress) -> None:
-        """A broker that was rebuilt under its old name has another message where the newest half message was."""
-        reused = landed_files.reused(self._warehouse, {Queue(self.name, 0)})
+        """Raises InputRefused for a broker that was rebuilt under its old name: its newest half message is another."""
+        reused = reused_queues(self._warehouse, {Queue(self.name, 0)})
         halves = [row for (topic, _), row in rows.items() if topic in HALF_TOPICS and row.next_offset]
         if reused or not all(self._is_same(broker, row) for row in halves):
             problem = f"KEY_REUSED: not the broker that has landed as {self.name}"
             raise InputRefused(self._address.address, None, problem, "it was rebuilt: give it a new brokerName")
 
-    def _is_same(self, broker: Broker, row: QueueRow) -> bool:
-        found = landed_files.last_half(self._warehouse, row)
+    def _is_same(self, broker: Broker, row: ProgressRow) -> bool:
+        found = newest_half(self._warehouse, row)
         if found is None or broker.max_offset(row.topic, row.queue_id) <= found[0]:
-            return True  # the sample will tell what is wrong with the latter
-        last, known = found
-        asked = QueueRange(row.topic, row.queue_id, last, last + 1)
+            return True  # the sample refuses a queue that ends too early
+        newest, known = found
+        asked = QueueRange(row.topic, row.queue_id, newest, newest + 1)
         there = [chain(each.data).records for each in pull(broker, asked) if isinstance(each, Records)]
         return all(int(records.longs("physical_offset")[0]) in known for records in there)
 
     # ---- the commits, in their order ----
 
     def _earlier_queues(self, rows: Progress) -> set[tuple[str, int]]:
-        """Of half messages that landed from the store, or by a landing that knew no queues yet."""
+        """Real queues of half messages that landed from the store, or by a landing that knew no queues yet."""
         if (progress.COMMIT_LOG, 0) not in rows:
             return set()
         mine = F.col("broker_name") == self.name
-        return _real_queues(self._warehouse.read(TABLES[HALF]).where(mine))
+        return real_queues(self._warehouse.read(TABLES[HALF]).where(mine))
 
-    def _plan(self, ranges: Ranges, absent: Collection[tuple[str, int]]) -> None:
-        """`absent` queues get a row without a plan: wanted, should the broker have them one day."""
+    def _plan(self, ranges: RangesByKind, absent: Collection[tuple[str, int]]) -> None:
+        """Records the ranges to pull. `absent` queues get a row without one: they are pulled once they exist."""
         rows = [
-            QueueRow(self.name, q.topic, q.queue, q.start, None, None, q.start if q.end else None, q.end, self._at)
+            ProgressRow(self.name, q.topic, q.queue, q.start, None, None, q.start if q.end else None, q.end, self._at)
             for kind in ranges
             for q in ranges[kind]
         ]
-        rows += [QueueRow(self.name, topic, queue, None, None, None, None) for topic, queue in sorted(absent)]
+        rows += [ProgressRow(self.name, topic, queue, None, None, None, None) for topic, queue in sorted(absent)]
         with self._lock, self._summary.phase("progress"):
             progress.move(self._warehouse, rows)
 
-    def _write(self, at: int, ranges: Ranges, kept: ExitStack, halves: DataFrame | None = None) -> None:
-        """`at` is the instant of the landing that set out for the ranges."""
+    def _write(self, at: int, ranges: RangesByKind, kept: ExitStack, halves: DataFrame | None = None) -> None:
+        """Pulls and writes the ranges; `at` is the instant of the landing that recorded them."""
         self._pulled_queues = {(q.topic, q.queue) for q in ranges[FINAL]}
         frames = {HALF: halves} if halves is not None else {}
         for kind, table in TABLES.items():
@@ -214,11 +222,11 @@ class BrokerLanding:
         with self._lock, self._summary.phase("progress"):
             progress.move(self._warehouse, self._moved(ranges, at))
 
-    def _moved(self, ranges: Ranges, at: int) -> list[QueueRow]:
-        # a slave may lag behind by any time
+    def _moved(self, ranges: RangesByKind, at: int) -> list[ProgressRow]:
+        # a slave may lag by any time
         known = at - self._request.op_lag // timedelta(microseconds=1) if self._address.is_master else None
         return [
-            QueueRow(self.name, q.topic, q.queue, q.end, known if q.topic in _ASKED else None, at, None)
+            ProgressRow(self.name, q.topic, q.queue, q.end, known if q.topic in _ASKED else None, at, None)
             for kind in ranges
             for q in ranges[kind]
         ]
@@ -239,14 +247,14 @@ class BrokerLanding:
         self._count(table, number, kind, time.perf_counter() - start)
 
     def _count(self, table: str, rows: int, phase: str = "", seconds: float = 0.0) -> None:
-        """Several brokers' landings share the summary."""
+        """Adds to the summary, which several brokers' landings share."""
         with self._lock:
             add_counts(self._summary.rows_written, {table: rows} if rows else {})
             if phase:
                 self._summary.seconds[phase] = round(self._summary.seconds.get(phase, 0.0) + seconds, 3)
 
     def _pulled(self, kind: str, queues: Sequence[QueueRange], kept: ExitStack) -> DataFrame:
-        """Pulled once, and kept on disk until the landing ends."""
+        """Messages of the queues, pulled once and kept on disk until the landing ends."""
         settings = replace(self._request.settings, credentials=None)
         asked = Pulls(self._address.address, tuple(q for q in queues if q.start < q.end), settings)
         reader = self._warehouse.spark.read.format("rocketmq").option("kind", kind).option("queues", packed(asked))
@@ -255,7 +263,7 @@ class BrokerLanding:
         return frame
 
     def _note_holes(self, frame: DataFrame, queues: Sequence[QueueRange], at: int) -> None:
-        """What the broker lost while it was being pulled, or cannot read itself."""
+        """Records offsets that the broker lost while it was being pulled, or cannot read itself."""
         name = F.col("topic") if "topic" in frame.columns else F.lit(queues[0].topic if queues else None)
         holes = frame.where(F.col("hole_from").isNotNull()).select(
             name.alias("topic"), "queue_id", "hole_from", "hole_to"
@@ -264,31 +272,14 @@ class BrokerLanding:
             hole = lost.Range(row["hole_from"], row["hole_to"], row["topic"], row["queue_id"], at)
             self._lost.add(hole, "hole", f"queue {hole.queue} of {hole.topic}: the broker no longer has it")
 
-    # ---- what bears on outcomes ----
+    # ---- what outcomes depend on ----
 
     @property
     def _reach(self) -> Reach:
         return Reach(self.name, SOURCE, F.lit(True), self._with_seen)
 
     def _with_seen(self, halves: DataFrame) -> DataFrame:
-        """Of a half message: whether its real queue has been pulled, and has no hole behind it."""
-        pulled = [(*queue, True) for queue in sorted(self._pulled_queues)]
-        there = self._warehouse.frame(pulled, "real_topic STRING, real_queue_id INT, there BOOLEAN")
-        until: dict[tuple[str, int], int] = {}
-        for hole in self._lost.of_queues:
-            until[hole.topic, hole.queue] = max(until.get((hole.topic, hole.queue), 0), hole.until or self._at)
-        holes = [(*queue, instant) for queue, instant in until.items()]
-        lost_until = self._warehouse.frame(holes, "real_topic STRING, real_queue_id INT, lost_until BIGINT")
-        rows = halves.join(F.broadcast(there), ["real_topic", "real_queue_id"], "left")
-        rows = rows.join(F.broadcast(lost_until), ["real_topic", "real_queue_id"], "left")
-        behind = F.coalesce(F.unix_micros("store_timestamp") > F.col("lost_until"), F.lit(True))
-        return rows.withColumn("seen", F.coalesce(F.col("there"), F.lit(False)) & behind)
+        return with_seen(self._warehouse, halves, self._pulled_queues, self._lost.of_queues, self._at)
 
 
 _ASKED = (*HALF_TOPICS, *OP_TOPICS)
-
-
-def _real_queues(halves: DataFrame) -> set[tuple[str, int]]:
-    """The queues whose final messages these half messages may get: few, however many messages."""
-    rows = completed(halves).select("real_topic", "real_queue_id").distinct().na.drop().collect()
-    return {(row["real_topic"], row["real_queue_id"]) for row in rows}

@@ -1,4 +1,4 @@
-"""How far a live broker's queues reach, and from where on they are still to be landed."""
+"""Ranges of a live broker's queues that are still to be landed."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from halfop.frame.errors import InputRefused
-from halfop.landing.landed_files import refuse_two_half_topics
+from halfop.landing.identity import refuse_two_half_topics
 from halfop.landing.lost import Range
-from halfop.landing.progress import COMMIT_LOG, QueueRow
+from halfop.landing.progress import COMMIT_LOG, ProgressRow
 from halfop.rocketmq.batches import DISCARD, FINAL, HALF, KINDS, OP
 from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPICS, NOT_ALLOWED_SEND, OP_TOPICS, SYSTEM_PREFIX
 from halfop.rocketmq.record import chain
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.pull import QueueRange, Records, pull
 
-Progress = Mapping[tuple[str, int], QueueRow]
+Progress = Mapping[tuple[str, int], ProgressRow]
 
 
 _OWN = {*HALF_TOPICS, *OP_TOPICS, DISCARD_TOPIC, COMMIT_LOG}
@@ -23,11 +23,11 @@ _OWN = {*HALF_TOPICS, *OP_TOPICS, DISCARD_TOPIC, COMMIT_LOG}
 
 @dataclass
 class Sample:
-    """What there is to pull: ranges by kind (of final messages: of every topic that clients may send to).
+    """The ranges to pull, by kind; for final messages, ranges of every topic that clients may send to.
 
-    Final messages of ops that are in a range are in a range, too, and the half messages of both: op queues are asked
-    for their ends first, half queues last. `holes` it had deleted before; a real topic that was deleted and made anew
-    is a hole as a whole, in no range, until it has come as far as it had landed.
+    Op queues are asked for their ends first, half queues last. So the final message of an op in a range is in a range
+    too, and so are the half messages of both. `holes` are offsets that the broker has deleted before they landed. A
+    real topic that was deleted and made again is a hole as a whole, in no range, until it is as long as it had landed.
     """
 
     ranges: dict[str, list[QueueRange]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
@@ -35,7 +35,7 @@ class Sample:
 
 
 class Sampling:
-    """Asks one broker; `now` in epoch microseconds: how old at most is what an empty queue has lost."""
+    """Asks one broker. `now`, in epoch microseconds, is the latest time of what an empty queue has lost."""
 
     def __init__(self, broker: Broker, progress: Progress, now: int, master: bool) -> None:
         self._broker, self._progress, self._now, self._master = broker, progress, now, master
@@ -68,7 +68,7 @@ class Sampling:
             hint = (
                 "the broker lost the end of its log, or was rebuilt: give it a new brokerName"
                 if self._master
-                else "it is a slave that lags behind: wait for it, or for its master"
+                else "it is a slave that lags: wait for it, or for its master"
             )
             raise InputRefused(self._broker.remote.address, None, problem, hint)
         first = self._broker.min_offset(asked.topic, asked.queue) if end else 0
@@ -78,7 +78,7 @@ class Sampling:
         found.ranges[kind].append(there)
 
     def _stored(self, asked: QueueRange) -> int:
-        """When the range's first message was stored; now where there is none."""
+        """The store time of the range's first message; now if there is none."""
         first = asked._replace(end=min(asked.start + 1, asked.end))
         pulled = [each for each in pull(self._broker, first) if isinstance(each, Records)]
         return int(chain(pulled[0].data).records.store_ms[0]) * 1000 if pulled else self._now
@@ -88,8 +88,8 @@ def _is_real(topic: str) -> bool:
     return topic not in NOT_ALLOWED_SEND and not topic.lower().startswith(SYSTEM_PREFIX)
 
 
-def chosen(found: Sample, progress: Progress, real_queues: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
-    """Of real topics only the queues that half messages name, now or before; those that the sample lacks."""
+def choose_finals(found: Sample, progress: Progress, real_queues: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
+    """Keeps only real queues that half messages name, now or before; returns those that the sample lacks."""
     named = {*real_queues, *(row for row in progress if row[0] not in _OWN)}
     wanted = {*named, *progress}
     found.ranges[FINAL] = [each for each in found.ranges[FINAL] if each[:2] in wanted]
@@ -98,7 +98,7 @@ def chosen(found: Sample, progress: Progress, real_queues: Iterable[tuple[str, i
 
 
 def unfinished(progress: Progress) -> tuple[int, dict[str, list[QueueRange]]] | None:
-    """The instant of a landing that was killed, and what it had set out for."""
+    """The instant of a landing that was killed, and the ranges that it had recorded; None if there is none."""
     open_rows = [
         row for row in progress.values() if row.planned_at is not None and row.planned_at > (row.landed_at or 0)
     ]

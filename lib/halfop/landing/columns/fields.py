@@ -1,4 +1,4 @@
-"""The columns that half and op rows may have, from the tables' own schemas, and what each must look like."""
+"""The columns that half and op rows may have, from the tables' own schemas, and the form that each must have."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
+from halfop.landing.tables import TABLES
 from halfop.warehouse.schema import table
 
 STRINGS = "MAP<STRING,STRING>"
 LONG_MAX = 2**63 - 1
 
-TABLES = {"half": "half_messages", "op": "op_messages"}
 _MADE_HERE = {"landed_at", "source"}
 _KEY = {"broker_name", "queue_id", "queue_offset", "born_timestamp", "store_timestamp"}
 _REQUIRED = {"half": _KEY | {"commit_log_offset", "body", "properties"}, "op": _KEY}
@@ -31,7 +31,7 @@ _EXPECTED = {
 
 @dataclass(frozen=True)
 class Field:
-    """A column of the input."""
+    """A column of the input: its name, its type, and whether each row must have it."""
 
     name: str
     type: str
@@ -58,11 +58,11 @@ def fields(kind: str) -> tuple[Field, ...]:
 
 
 def known_names(kind: str) -> list[str]:
-    """Names that raise no warning: what is read, and what an export of the table itself has besides."""
+    """Names that raise no warning: those that are read, and the others of an export of the table itself."""
     return sorted({f.name for f in fields(kind)} | set(table(TABLES[kind]).names))
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The one of `names` that this is most likely a misspelling of."""
+    """The one of `names` that a misspelling most likely means; None if none is close."""
     close = difflib.get_close_matches(name.lower(), list(names), n=1, cutoff=0.75)
     return close[0] if close else None

@@ -1,11 +1,11 @@
-"""The columns of a half message that its properties hold too: columns only."""
+"""Columns of a half message that its properties hold too."""
 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from halfop.landing.columns.values import whole_number
+from halfop.columns.values import whole_number_sql
 from halfop.rocketmq import names
 
 _IN_PROPERTIES = {
@@ -18,10 +18,10 @@ _IN_PROPERTIES = {
 
 
 def completed(rows: DataFrame) -> DataFrame:
-    """What a row does not give is taken from its properties."""
+    """Rows with columns that were null taken from their properties."""
     made = {column: F.coalesce(column, _property(name)) for column, name in _IN_PROPERTIES.items()}
     made["real_queue_id"] = F.coalesce(
-        "real_queue_id", F.expr(whole_number(f"properties['{names.REAL_QUEUE_ID}']", "INT"))
+        "real_queue_id", F.expr(whole_number_sql(f"properties['{names.REAL_QUEUE_ID}']", "INT"))
     )
     return rows.withColumns(made)
 

@@ -1,11 +1,12 @@
-"""The bodies of op messages, split as RocketMQ wrote them: columns only."""
+"""Bodies of op messages, split into items as RocketMQ wrote them."""
 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from halfop.landing.columns.values import at_least_zero, whole_number
+from halfop.columns.values import whole_number_sql
+from halfop.landing.columns.values import at_least_zero
 from halfop.rocketmq.names import END_TAG
 
 
@@ -26,7 +27,7 @@ def item_texts() -> Column:
 
 def half_offset(text: str) -> Column:
     """The half queue offset that the text in a column names; null where it names none."""
-    return F.expr(at_least_zero(whole_number(text, "BIGINT")))
+    return F.expr(at_least_zero(whole_number_sql(text, "BIGINT")))
 
 
 def _half_offset() -> Column:

@@ -1,4 +1,4 @@
-"""Texts and numbers to typed values, strictly: null where a value is not exactly what it should be.
+"""Typed values from texts and numbers, strictly: null if a value is not exactly what it should be.
 
 Expressions here and in the modules of rows are SQL text: a frame has some thousand of them, and each Column would be
 several calls to the JVM.
@@ -6,21 +6,11 @@ several calls to the JVM.
 
 from __future__ import annotations
 
-_WHOLE_NUMBER = r"r'\A[+-]?[0-9]+\z'"
 _ISO = (
     r"r'\A[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1,9})?)?"
     r"([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)?\z'"
 )
 _YEARS_1_TO_9999 = "BETWEEN -62135596800000L AND 253402300799999L"
-
-
-def is_whole_number(text: str) -> str:
-    return f"{text} RLIKE {_WHOLE_NUMBER}"
-
-
-def whole_number(text: str, type_name: str) -> str:
-    """An optional sign and ASCII digits within the type, nothing trimmed: Java's parseInt and parseLong."""
-    return f"CASE WHEN {is_whole_number(text)} THEN try_cast({text} AS {type_name}) END"
 
 
 def at_least_zero(number: str) -> str:

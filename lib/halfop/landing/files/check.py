@@ -1,11 +1,10 @@
-"""One pass over all rows before anything is written: what is bad, and which queues and offsets there are."""
+"""One pass over all rows before anything is written: bad rows, and the queues and offsets of good ones."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -15,42 +14,26 @@ from pyspark.sql import functions as F
 from halfop.frame.errors import InputRefused
 from halfop.landing.columns.op_items import item_texts
 from halfop.landing.files.rows import Rows, refused_reading
-from halfop.landing.files.sources import one_form, shown_path
+from halfop.landing.paths import one_form, shown_path
+from halfop.landing.queues import OffsetSpan, Queue
 
 _EXAMPLES = 5
 
 
-class Queue(NamedTuple):
-    broker_name: str
-    queue_id: int
-
-
-@dataclass(frozen=True)
-class Span:
-    """What landed of one queue: its lowest and highest offset and its newest store time (epoch microseconds)."""
-
-    lowest: int
-    highest: int
-    newest: int
-
-    def joined(self, other: Span) -> Span:
-        lowest, highest = min(self.lowest, other.lowest), max(self.highest, other.highest)
-        return Span(lowest, highest, max(self.newest, other.newest))
-
-
 @dataclass
 class Checked:
-    """The rows of one kind: by file what is read, good rows (of ops: items) and bad ones; by queue its span."""
+    """Rows of one kind, counted: good rows (of ops: items) and bad ones by file, the span of offsets by queue."""
 
     kind: str
     read: int = 0
     good: Counter[str] = field(default_factory=Counter)
     bad: Counter[str] = field(default_factory=Counter)
-    spans: dict[Queue, Span] = field(default_factory=dict)
+    spans: dict[Queue, OffsetSpan] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
 
 
 def check(rows: Rows) -> Checked:
+    """Reads all rows once and counts them; nothing is written."""
     checked = Checked(rows.kind)
     for row in _totals(rows):
         _add(checked, row)
@@ -65,7 +48,7 @@ def _add(checked: Checked, row: Row) -> None:
     checked.good[file] += row.good
     checked.unknown.update(name for names in row.unknown for name in names)
     if row.broker_name is not None:
-        queue, span = Queue(row.broker_name, row.queue_id), Span(row.lowest, row.highest, row.newest)
+        queue, span = Queue(row.broker_name, row.queue_id), OffsetSpan(row.lowest, row.highest, row.newest)
         checked.spans[queue] = span.joined(checked.spans.get(queue, span))
 
 

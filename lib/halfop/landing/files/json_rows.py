@@ -1,12 +1,13 @@
-"""JSON lines to typed rows. A value keeps its JSON type until checked: no number goes through a double."""
+"""Typed rows from JSON lines. A value keeps its JSON type until it is checked: no number goes through a double."""
 
 from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from halfop.columns.values import is_whole_number_sql, whole_number_sql
 from halfop.landing.columns.fields import STRINGS, Field, fields, known_names
-from halfop.landing.columns.values import at_least_zero, epoch_millis, is_whole_number, iso_instant, whole_number
+from halfop.landing.columns.values import at_least_zero, epoch_millis, iso_instant
 from halfop.landing.files import problems
 from halfop.warehouse.sql import literal
 
@@ -83,10 +84,10 @@ def _value(field: Field) -> str:
     if field.type == "BINARY":
         return f"CASE WHEN {is_string} AND length({text}) % 4 = 0 AND {text} RLIKE {_BASE64} THEN unbase64({text}) END"
     if field.type == "TIMESTAMP":
-        return f"coalesce({epoch_millis(whole_number(text, 'BIGINT'))}, {iso_instant(text)})"
+        return f"coalesce({epoch_millis(whole_number_sql(text, 'BIGINT'))}, {iso_instant(text)})"
     if field.type == STRINGS:
         return _strings(field)
-    number = whole_number(text, field.type)
+    number = whole_number_sql(text, field.type)
     return at_least_zero(number) if field.not_negative else number
 
 
@@ -109,7 +110,7 @@ def _problem(field: Field) -> str:
 def _reason(field: Field) -> str:
     wrong_type = literal(problems.WRONG_TYPE)
     if field.type in ("INT", "BIGINT"):
-        return f"if({is_whole_number(_text(field))}, {literal(problems.OUT_OF_RANGE)}, {wrong_type})"
+        return f"if({is_whole_number_sql(_text(field))}, {literal(problems.OUT_OF_RANGE)}, {wrong_type})"
     if field.type == "TIMESTAMP":
         return f"if({_text(field)} IS NOT NULL, {literal(problems.BAD_TIME)}, {wrong_type})"
     if field.type == "BINARY":

@@ -1,4 +1,4 @@
-"""`land files`: what is checked, and the order of its commits."""
+"""`land files`: checks all rows first, then commits in an order in which a killed landing can be started again."""
 
 from __future__ import annotations
 
@@ -12,20 +12,25 @@ from pyspark.sql import functions as F
 
 from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
-from halfop.landing import landed_files, progress
-from halfop.landing.columns.fields import TABLES, known_names, nearest
+from halfop.landing import progress
+from halfop.landing.clock import next_instant
+from halfop.landing.columns.fields import known_names, nearest
 from halfop.landing.columns.halves import completed
 from halfop.landing.columns.op_items import items
-from halfop.landing.files.check import Checked, Queue, check, refuse_bad
+from halfop.landing.files import landed_files
+from halfop.landing.files.check import Checked, check, refuse_bad
 from halfop.landing.files.rows import Rows
-from halfop.landing.files.sources import Files, InputFile
+from halfop.landing.files.sources import InputFile, InputFiles
+from halfop.landing.identity import reused_queues
+from halfop.landing.queues import Queue
+from halfop.landing.tables import TABLES
 from halfop.warehouse.lock import hold, hold_rejected
 from halfop.warehouse.tables import Warehouse
 
 
 @dataclass(frozen=True)
-class Request:
-    """What the command line asked for."""
+class FilesRequest:
+    """The options of `land files`."""
 
     halves: Sequence[str] = ()
     ops: Sequence[str] = ()
@@ -36,14 +41,14 @@ class Request:
 
 @dataclass(frozen=True)
 class _Part:
-    """All new files of one kind."""
+    """All new files of one kind, read and checked."""
 
     rows: Rows
     checked: Checked
 
 
-def land_files(warehouse: Warehouse, request: Request, log: logging.Logger) -> Summary:
-    """Lands files, each once. Nothing is written before all of them are checked; InputRefused says what was found."""
+def land_files(warehouse: Warehouse, request: FilesRequest, log: logging.Logger) -> Summary:
+    """Lands files, each once. Nothing is written before all of them are checked; InputRefused names what was found."""
     summary = Summary("land")
     with summary.phase("find"):
         files = _find(warehouse, request)
@@ -52,8 +57,8 @@ def land_files(warehouse: Warehouse, request: Request, log: logging.Logger) -> S
     return summary
 
 
-def _find(warehouse: Warehouse, request: Request) -> list[InputFile]:
-    found = Files(warehouse.spark)
+def _find(warehouse: Warehouse, request: FilesRequest) -> list[InputFile]:
+    found = InputFiles(warehouse.spark)
     files = found.find("half", request.halves) + found.find("op", request.ops)
     both = {f.uri for f in files if f.kind == "half"} & {f.uri for f in files if f.kind == "op"}
     if both:
@@ -62,26 +67,26 @@ def _find(warehouse: Warehouse, request: Request) -> list[InputFile]:
 
 
 class _Landing:
-    def __init__(self, warehouse: Warehouse, request: Request, log: logging.Logger, summary: Summary) -> None:
+    def __init__(self, warehouse: Warehouse, request: FilesRequest, log: logging.Logger, summary: Summary) -> None:
         self._warehouse, self._request, self._log, self._summary = warehouse, request, log, summary
 
     def land(self, files: Sequence[InputFile]) -> None:
-        landed_before = landed_files.already_landed(self._warehouse, files)
-        old = [f for f in files if f in landed_before]
-        new = [f for f in files if f not in landed_before]
+        known_files = landed_files.already_landed(self._warehouse, files)
+        old = [f for f in files if f in known_files]
+        new = [f for f in files if f not in known_files]
         for file in old:
             self._log.info("skipped, it has landed: %s", file.shown)
         with self._summary.phase("check"):
             parts = self._parts(new)
             self._refuse(parts)
-            brought = self._brought(parts, old)
-        landed_at = landed_files.next_instant(self._warehouse)
-        self._write(parts, brought, landed_at)
+            made = self._progress(parts, old)
+        landed_at = next_instant(self._warehouse)
+        self._write(parts, made, landed_at)
         with self._summary.phase("record"):
             self._record(new, parts, landed_at)
-        self._tell(new, old, parts, brought)
+        self._summarize(new, old, parts, made)
 
-    # what is there
+    # ---- what is there ----
 
     def _parts(self, files: Iterable[InputFile]) -> list[_Part]:
         by_kind = {kind: [f for f in files if f.kind == kind] for kind in TABLES}
@@ -93,7 +98,7 @@ class _Landing:
             self._warn_of_unknown(part.checked)
         for part in () if self._request.skip_bad else parts:
             refuse_bad(part.rows, part.checked)
-        reused = landed_files.reused(self._warehouse, {queue for part in parts for queue in part.checked.spans})
+        reused = reused_queues(self._warehouse, {queue for part in parts for queue in part.checked.spans})
         if reused:
             named = ", ".join(f"{q.broker_name}/{q.queue_id}" for q in reused)
             problem = "KEY_REUSED: the broker was rebuilt under its old name"
@@ -105,35 +110,35 @@ class _Landing:
             meant = f"; did you mean {close}?" if close else ""
             self._warn(f"column {name} of {checked.kind} rows is unknown and not landed{meant}")
 
-    def _brought(self, parts: Sequence[_Part], old: Sequence[InputFile]) -> progress.Landed:
+    def _progress(self, parts: Sequence[_Part], old: Sequence[InputFile]) -> progress.QueueProgress:
         spans = {part.checked.kind: part.checked.spans for part in parts}
         halves, ops, known = spans.get("half", {}), spans.get("op", {}), self._request.known_until
         if known is None:
-            return progress.Landed(halves, ops, progress.known_by_ops(halves, ops))
+            return progress.QueueProgress(halves, ops, progress.known_by_ops(halves, ops))
         queues = {*halves, *ops, *self._queues_of(old)}
-        return progress.Landed(halves, ops, dict.fromkeys(queues or self._all_queues(), progress.micros(known)))
+        return progress.QueueProgress(halves, ops, dict.fromkeys(queues or self._all_queues(), progress.micros(known)))
 
     def _queues_of(self, old: Iterable[InputFile]) -> set[Queue]:
-        """A landing that is started again with files that have landed says --known-until of their queues too."""
+        """The queues of files that have landed: a landing that is started again gives --known-until for them too."""
         return {queue for part in self._parts(old) for queue in part.checked.spans}
 
     def _all_queues(self) -> set[Queue]:
         return {Queue(broker, queue) for broker, _, queue in progress.queues(self._warehouse)}
 
-    # the commits, in their order
+    # ---- the commits, in their order ----
 
-    def _write(self, parts: Sequence[_Part], brought: progress.Landed, landed_at: int) -> None:
+    def _write(self, parts: Sequence[_Part], made: progress.QueueProgress, landed_at: int) -> None:
         warehouse, summary = self._warehouse, self._summary
         with summary.phase("progress"):
-            progress.add_missing(warehouse, progress.rows_before(brought, landed_at))
+            progress.add_missing(warehouse, progress.rows_before(made, landed_at))
         for part in parts:
             kind = part.checked.kind
             with summary.phase(kind):
                 if part.checked.spans:
                     _append(warehouse, TABLES[kind], _table_rows(part, landed_at))
         with summary.phase("progress"):
-            if brought.queues:
-                progress.move(warehouse, progress.rows_after(brought, landed_at))
+            if made.queues:
+                progress.move(warehouse, progress.rows_after(made, landed_at))
 
     def _record(self, new: Sequence[InputFile], parts: Sequence[_Part], landed_at: int) -> None:
         for part in parts:
@@ -144,16 +149,16 @@ class _Landing:
             landed_files.record(self._warehouse, new, [part.checked for part in parts], landed_at)
 
     def _reject(self, rows: DataFrame) -> None:
-        """Each once: a landing that was killed before it was recorded may have told of them."""
-        told = self._warehouse.read("rejected").where(F.col("kind") == "INPUT").select("reason", "detail")
-        _append(self._warehouse, "rejected", rows.join(told, ["reason", "detail"], "left_anti"))
+        """Rejects each row once: a landing that was killed before it was recorded may have written them."""
+        written = self._warehouse.read("rejected").where(F.col("kind") == "INPUT").select("reason", "detail")
+        _append(self._warehouse, "rejected", rows.join(written, ["reason", "detail"], "left_anti"))
 
-    # what it says
+    # ---- the summary ----
 
-    def _tell(
-        self, new: Sequence[InputFile], old: Sequence[InputFile], parts: Iterable[_Part], brought: progress.Landed
+    def _summarize(
+        self, new: Sequence[InputFile], old: Sequence[InputFile], parts: Iterable[_Part], made: progress.QueueProgress
     ) -> None:
-        known = progress.known_until(self._warehouse, brought.queues)
+        known = progress.known_until(self._warehouse, made.queues)
         self._warn_of_future(known)
         checked = {TABLES[part.checked.kind]: part.checked for part in parts}
         bad = sum(each.bad.total() for each in checked.values())

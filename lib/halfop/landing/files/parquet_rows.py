@@ -1,4 +1,4 @@
-"""Parquet files to typed rows. What a file's schema says is checked as a whole, nulls and ranges row by row."""
+"""Typed rows from Parquet files. A file's schema is checked as a whole, nulls and ranges row by row."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def file_schema(spark: SparkSession, file: InputFile) -> StructType:
 
 
 def check_schema(file: InputFile, schema: StructType) -> None:
-    """Refuses a file whose columns cannot be half or op rows, however its rows are."""
+    """Raises InputRefused for a file whose columns cannot be those of half or op rows."""
     wrong = [text for field in fields(file.kind) if (text := _schema_problem(field, schema))]
     if wrong:
         raise InputRefused(file.shown, None, "; ".join(wrong), "columns are as in the table; nothing has landed")

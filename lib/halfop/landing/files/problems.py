@@ -1,4 +1,4 @@
-"""What can be wrong with a row, as SQL text: null, or a struct of a short code and a text."""
+"""Problems of a row, as SQL text: null, or a struct of a short code and a text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHOWN = 80
 
 
 def shown(text: str) -> str:
-    """Shortened, and without characters that could drive a terminal."""
+    """The text shortened, and without characters that could drive a terminal."""
     whole = rf"regexp_replace(left({text}, {_SHOWN + 1}), r'\p{{C}}', '?')"
     return f"coalesce(if(length({whole}) > {_SHOWN}, left({whole}, {_SHOWN}) || '...', {whole}), 'null')"
 

@@ -16,7 +16,8 @@ from pyspark.sql.types import StructType
 
 from halfop.frame.errors import InputRefused
 from halfop.landing.files import json_rows, parquet_rows
-from halfop.landing.files.sources import InputFile, shown_path
+from halfop.landing.files.sources import InputFile
+from halfop.landing.paths import shown_path
 from halfop.warehouse.spark_errors import innermost
 
 _THREADS = 4
@@ -59,7 +60,7 @@ class Rows:
             raise InputRefused(file.shown, None, f"not a readable Parquet file: {innermost(error)}") from error
 
     def bad(self, most: int | None = None) -> DataFrame:
-        """The rows with a problem, at most so many, with `line`: from 1 in JSON lines, Parquet's row_index."""
+        """The rows with a problem, at most `most`, with `line`: from 1 in JSON lines, Parquet's row_index."""
         bad = self.frame.where(F.col("problem").isNotNull())
         if most is not None:
             bad = bad.orderBy("file", "block", "place").limit(most)
@@ -69,7 +70,7 @@ class Rows:
         return bad.join(self._blocks(), ["file", "block"], "left").withColumn("line", F.coalesce(ahead, "place"))
 
     def _blocks(self) -> DataFrame:
-        """For each block of the text files how many lines stand before it. Only asked for when there are bad rows."""
+        """The number of lines before each block of the text files; only needed where there are bad rows."""
         blocks = self._lines.groupBy("file", "block").agg(F.count("*").alias("n"), F.min("place").alias("first_place"))
         before = Window.partitionBy("file").orderBy("block").rowsBetween(Window.unboundedPreceding, -1)
         counted = blocks.withColumn("lines_before", F.coalesce(F.sum("n").over(before), F.lit(0)))
@@ -77,7 +78,7 @@ class Rows:
 
 
 def refused_reading(error: PySparkException | Py4JJavaError, files: Sequence[InputFile]) -> InputRefused | None:
-    """The refusal that a failed Spark job stands for, where it failed on reading a file of the input."""
+    """The refusal that a failed Spark job stands for; None if it did not fail on reading an input file."""
     named = {shown_path(found.rstrip(".")) for found in _FILE_IN_ERROR.findall(str(error))}
     file = next((f for f in files if f.shown in named), None)
     return None if file is None else InputRefused(file.shown, None, f"cannot be read: {innermost(error)}")

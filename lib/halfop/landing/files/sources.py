@@ -1,19 +1,17 @@
-"""Paths, directories and globs to files, each with its format, size and hash."""
+"""Input files from paths, directories and globs, each with its format, size and hash."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
-from urllib.parse import unquote, urlparse
 
-from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from halfop.frame.errors import InputRefused
+from halfop.landing.paths import one_form, refusing, shown_path
 
 _FORMATS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "parquet"}
 _EXPECTED = "expected a name that ends in .jsonl, .ndjson, .json (each also .gz) or .parquet"
@@ -36,33 +34,8 @@ class InputFile:
         return shown_path(self.uri)
 
 
-def one_form(uri: str) -> str:
-    """Hadoop writes a local file's URI with one slash or with three."""
-    return re.sub(r"\Afile:/+", "file:/", uri)
-
-
-def shown_path(uri: str) -> str:
-    """As a user would write it."""
-    parsed = urlparse(uri)
-    return unquote(parsed.path) if parsed.scheme == "file" else unquote(uri)
-
-
-@contextmanager
-def refusing(path: str) -> Iterator[None]:
-    """What the file system answers about a path, as an InputRefused that names it."""
-    try:
-        yield
-    except Py4JJavaError as error:
-        raise InputRefused(path, None, _cause(error)) from error
-
-
-def _cause(error: Py4JJavaError) -> str:
-    java = error.java_exception
-    return f"{java.getClass().getSimpleName()}: {java.getMessage()}"
-
-
-class Files:
-    """The file systems that Hadoop knows."""
+class InputFiles:
+    """Finds and hashes files on the file systems that Hadoop knows."""
 
     def __init__(self, spark: SparkSession) -> None:
         jvm: Any = spark._jvm
@@ -75,6 +48,7 @@ class Files:
         return [found[uri] for uri in sorted(found)]
 
     def hashed(self, files: Sequence[InputFile]) -> list[InputFile]:
+        """The same files with the hashes of their contents."""
         with ThreadPoolExecutor(_THREADS) as pool:
             return list(pool.map(self._hashed, files))
 
@@ -130,5 +104,5 @@ def _input_file(kind: str, status: Any) -> InputFile:
 
 
 def _escaped(path: str) -> str:
-    """Spark's readers take a path for a glob."""
+    """The path without a meaning as a glob, for which Spark's readers would take it."""
     return re.sub(r"([{}\[\]*?\\])", r"\\\1", path)

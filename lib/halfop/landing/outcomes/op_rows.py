@@ -1,4 +1,4 @@
-"""Op messages of a real broker: one row an item, each with the outcome that the broker's own final messages tell."""
+"""Rows of op_messages from a real broker: one row an item, with the outcome that the broker's final messages show."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.landing.columns.op_items import items
-from halfop.landing.outcomes.joined import with_outcomes
+from halfop.landing.outcomes.by_join import with_outcomes
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
 
@@ -23,9 +23,9 @@ _NOT_GIVEN |= {"outcome": "string", "outcomes": "map<string,string>"}
 
 @dataclass(frozen=True)
 class Reach:
-    """What has been read of a broker, as far as it bears on the outcome of a half message.
+    """The part of a broker's log that has been read, as far as outcomes depend on it.
 
-    `known`: of an item and its half message's `half_log_offset`; `seen` gives half rows the column `seen`.
+    `known` is a condition on an item and its half message's `half_log_offset`; `seen` adds column `seen` to half rows.
     """
 
     broker_name: str
@@ -35,13 +35,13 @@ class Reach:
 
 
 def op_rows(warehouse: Warehouse, rows: DataFrame, reach: Reach, first_landing: bool) -> DataFrame:
-    """Whole op messages as rows of op_messages, but for landed_at."""
+    """Whole op messages as rows of op_messages, without landed_at."""
     split = items(_given(rows, reach)).drop("outcome")
     return _ended(warehouse, split, reach, bounded=not first_landing)
 
 
 def item_rows(warehouse: Warehouse, items: DataFrame, reach: Reach, settled: bool) -> DataFrame:
-    """Items with an outcome where one is known already as rows of op_messages, but for landed_at; `settled`: of all."""
+    """Items as rows of op_messages, without landed_at; missing outcomes are looked up unless all is `settled`."""
     rows = _given(items, reach)
     if settled:
         return rows.select(_columns())
@@ -55,13 +55,13 @@ def _columns() -> list[str]:
 
 
 def _given(rows: DataFrame, reach: Reach) -> DataFrame:
-    """With all columns of an op message."""
+    """The rows with all columns of an op message."""
     nulls = {name: F.lit(None).cast(kind) for name, kind in _NOT_GIVEN.items() if name not in rows.columns}
     return rows.withColumns(nulls).withColumn("source", F.lit(reach.source))
 
 
 def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:
-    """Items that landed without an outcome which is known by now land once more; their number."""
+    """Lands items again that landed without an outcome which is known by now; returns their number."""
     rows = warehouse.read("op_messages")
     mine = (F.col("broker_name") == reach.broker_name) & (F.col("source") == reach.source)
     unknown = rows.where(mine & F.col("outcome").isNull() & F.col("half_offset").isNotNull())
@@ -69,8 +69,8 @@ def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:
         return 0
     places = unknown.agg(F.min("queue_offset").alias("low"), F.max("queue_offset").alias("high")).collect()[0]
     near = F.col("queue_offset").between(places["low"], places["high"])
-    told = rows.where(mine & near & F.col("outcome").isNotNull()).select(_KEY)
-    waiting = unknown.dropDuplicates(_KEY).join(told, _KEY, "left_anti").drop("outcome")
+    settled = rows.where(mine & near & F.col("outcome").isNotNull()).select(_KEY)
+    waiting = unknown.dropDuplicates(_KEY).join(settled, _KEY, "left_anti").drop("outcome")
     ended = _ended(warehouse, waiting, reach, bounded=True).where(F.col("outcome").isNotNull()).persist()
     try:
         number = ended.count()
@@ -82,7 +82,7 @@ def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:
 
 
 def _ended(warehouse: Warehouse, split: DataFrame, reach: Reach, bounded: bool) -> DataFrame:
-    """With outcomes; `bounded`: what landed before is read only as far as the items reach."""
+    """The items with outcomes; `bounded`: earlier rows are read only as far as the items reach."""
     mine = F.col("broker_name") == reach.broker_name
     halves, finals = (warehouse.read(name).where(mine) for name in ("half_messages", "final_messages"))
     if bounded:
@@ -104,7 +104,7 @@ def _near(split: DataFrame, halves: DataFrame, finals: DataFrame) -> tuple[DataF
 
 
 def _just_those(split: DataFrame, halves: DataFrame, finals: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Where the items are few: they may lie far apart, with millions of others between."""
+    """The same for few items: they may be far apart, with millions of others between."""
     keys = split.select(*QUEUE, F.col("half_offset").alias("queue_offset")).distinct()
     halves = halves.join(F.broadcast(keys), HALF_KEY, "left_semi").localCheckpoint()
     places = halves.select(F.col("commit_log_offset").alias("prepared_transaction_offset"))

@@ -1,4 +1,4 @@
-"""A store on any file system that Hadoop reads: copied to a local folder, where it is not local already."""
+"""A store on any file system that Hadoop reads, copied to a local folder unless it is local already."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from halfop.frame.errors import InputRefused, UsageError
-from halfop.landing.files.sources import refusing
+from halfop.landing.paths import refusing
 from halfop.warehouse.lock import local_folder
 from halfop.warehouse.tables import Warehouse
 
@@ -17,7 +17,7 @@ _FOLDERS = ("commitlog", "consumequeue")
 
 @contextmanager
 def local_store(warehouse: Warehouse, path: str) -> Iterator[str]:
-    """The folder of a store; a remote one is copied for as long as the block runs."""
+    """The local folder of a store; a remote store is copied for as long as the block runs."""
     folder = local_folder(path)
     if folder is not None:
         yield folder

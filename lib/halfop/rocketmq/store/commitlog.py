@@ -59,7 +59,7 @@ def _pread(handle: int, length: int, position: int) -> bytes:
 
 
 def log_files(root: str | Path) -> tuple[StoreFile, ...]:
-    """The commit log's files, one behind the other."""
+    """The commit log's files in their order."""
     folder = Path(root) / "commitlog"
     if not folder.is_dir():
         raise InputRefused(folder, None, "no such folder", "expected a broker's store, with commitlog in it")
@@ -85,7 +85,7 @@ def store_files(folder: str | Path) -> tuple[StoreFile, ...]:
 
 def _store_file(entry: os.DirEntry[str]) -> StoreFile:
     if not _NAME.fullmatch(entry.name) or int(entry.name) > _LAST or not entry.is_file():
-        raise InputRefused(entry.path, None, "no store file, whose name is its first offset in 20 digits")
+        raise InputRefused(entry.path, None, "no file of a store: its name is not its first offset in 20 digits")
     return StoreFile(entry.path, int(entry.name), entry.stat().st_size)
 
 

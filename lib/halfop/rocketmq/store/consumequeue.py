@@ -1,4 +1,4 @@
-"""Consume queues: where in the commit log each record of a topic's queue is."""
+"""Consume queues: the place in the commit log of each record of a topic's queue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Units = NDArray[Any]
 
 
 class Last(NamedTuple):
-    """A queue's last unit; all -1 where it has none."""
+    """A queue's last unit; all -1 if it has none."""
 
     offset: int
     physical: int
@@ -30,8 +30,8 @@ class Last(NamedTuple):
 NOTHING = Last(-1, -1, -1)
 
 
-class Queue:
-    """A queue as its files are when it is first asked. Offsets are queue offsets, units the records' places."""
+class ConsumeQueue:
+    """A consume queue as its files are when first read. Offsets are queue offsets, units are the records' places."""
 
     def __init__(self, folder: str, topic: str, queue_id: int) -> None:
         self.folder, self.topic, self.queue_id = folder, topic, queue_id
@@ -45,12 +45,12 @@ class Queue:
         return np.array([file.first for file in self._files], np.int64) // UNIT.itemsize
 
     def place(self, offset: int) -> tuple[str, int]:
-        """The file of a unit and where it is in it; the folder where it would be in none."""
+        """The file of a unit and the position in it; the folder if no file has it."""
         file = self._file(offset)
         return (file.path, offset * UNIT.itemsize - file.first) if file else (self.folder, 0)
 
     def at(self, offsets: Longs) -> Units:
-        """The units of these offsets; zeros where there is none."""
+        """The units of these offsets; zeros for offsets that have none."""
         found = np.zeros(len(offsets), UNIT)
         number = np.searchsorted(self._firsts, offsets, side="right") - 1
         for n in np.unique(number[number >= 0]):
@@ -68,11 +68,11 @@ class Queue:
 
     @cached_property
     def surely_last(self) -> Last:
-        """The last unit, whatever is in the middle."""
+        """The last unit, also if units in the middle are zero."""
         return self._search_last(_count_all)
 
     def first_from(self, physical: int) -> int:
-        """The offset of the first unit that names a place at or behind `physical`; one behind the last if none does."""
+        """The offset of the first unit that names a place at or after `physical`; one after the last if none does."""
         return self._first(lambda unit: int(unit["physical"]) >= physical) if self._files else 0
 
     def upto(self, offset: int, count: int) -> Units:
@@ -135,41 +135,41 @@ def zero(units: Units) -> Mask:
 
 
 def present(units: Units) -> Mask:
-    """Which name a record: neither zero nor pre-blanked."""
+    """Marks units that name a record: neither zero nor pre-blanked."""
     pre_blank: Mask = (units["physical"] == 0) & (units["size"] == _PRE_BLANK)
     return ~zero(units) & ~pre_blank
 
 
-class Queues:
-    """A store's consume queues; none where the store has no consumequeue folder."""
+class ConsumeQueues:
+    """A store's consume queues; none if the store has no folder consumequeue."""
 
     def __init__(self, root: str | Path) -> None:
         self._folder = Path(root) / "consumequeue"
         self.exist = self._folder.is_dir()
-        self._known: dict[tuple[str, int], Queue | None] = {}
+        self._known: dict[tuple[str, int], ConsumeQueue | None] = {}
 
-    def get(self, topic: str, queue_id: int) -> Queue | None:
-        """A queue; None where it has no folder, which an empty one need not have."""
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """A queue; None if it has no folder, as an empty one may."""
         key = (topic, queue_id)
         if key not in self._known:
             folder = self._folder / topic / str(queue_id)
             real = _is_name(topic) and queue_id >= 0 and folder.is_dir()
-            self._known[key] = Queue(str(folder), topic, queue_id) if real else None
+            self._known[key] = ConsumeQueue(str(folder), topic, queue_id) if real else None
         return self._known[key]
 
-    def of(self, topic: str) -> Iterator[Queue]:
+    def of(self, topic: str) -> Iterator[ConsumeQueue]:
         """A topic's queues."""
         for name in _folders(self._folder / topic):
             if name.isdecimal() and (queue := self.get(topic, int(name))):
                 yield queue
 
-    def all(self) -> Iterator[Queue]:
+    def all(self) -> Iterator[ConsumeQueue]:
         for topic in _folders(self._folder):
             yield from self.of(topic)
 
 
 def _is_name(topic: str) -> bool:
-    """A topic is read from bytes that may be anything, and becomes part of a path."""
+    """Whether a topic can be part of a path: it is read from bytes that may be anything."""
     return not (set("/\0") & set(topic) or topic in ("", ".", "..") or "\ufffd" in topic or len(topic) > 255)
 
 

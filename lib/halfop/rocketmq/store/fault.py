@@ -1,4 +1,4 @@
-"""What is corrupt in a store."""
+"""Faults: corrupt places in a store."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Fault:
-    """What is corrupt. `file` and `offset` (in that file) are in the log or, if that disagrees, in a consume queue.
+    """A corrupt place. `file` and `offset` (in that file) are in the log or, if that disagrees, in a consume queue.
 
-    To skip it loses the log's bytes from `physical` to `lost_until`.
+    Skipping it loses the log's bytes from `physical` to `lost_until`.
     """
 
     code: str

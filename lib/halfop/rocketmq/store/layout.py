@@ -9,7 +9,7 @@ from pathlib import Path
 
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.store.commitlog import StoreFile, log_files
-from halfop.rocketmq.store.consumequeue import Queue, Queues
+from halfop.rocketmq.store.consumequeue import ConsumeQueue, ConsumeQueues
 from halfop.rocketmq.store.log_end import LogEnd
 from halfop.rocketmq.store.resync import is_sound
 from halfop.rocketmq.store.stretch import Stretch
@@ -21,10 +21,10 @@ _GUIDES = 16  # queues looked at: those with the most units
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How a log is read. The next landing starts at `end`.
+class StoreLayout:
+    """The parts of a store's log. What comes later starts at `end`.
 
-    `cross_checked`: the store has consume queues. `queue_ahead`: units that name places behind the log's end, as in a
+    `cross_checked`: the store has consume queues. `queue_ahead`: units that name places after the log's end, as in a
     copy made while the broker was writing. `torn`: bytes of a half-written record at the log's end.
     """
 
@@ -36,12 +36,12 @@ class Plan:
     torn: int = 0
 
 
-def plan(root: str | Path, start: int | None = None, size: int = STRETCH) -> Plan:
-    """Cuts the log from physical offset `start` (a former plan's end; else the log's beginning) into stretches.
+def layout(root: str | Path, start: int | None = None, size: int = STRETCH) -> StoreLayout:
+    """Cuts the log from physical offset `start` (a former layout's end; else the log's beginning) into stretches.
 
     Each begins where a file does or where a consume queue names a record and a sound one stands; about `size` long.
     """
-    known = Queues(root)
+    known = ConsumeQueues(root)
     queues = [queue for queue in known.all() if queue.last.offset >= 0]  # before the log: what they name is in it
     files = log_files(root)
     used = _used(files)
@@ -57,7 +57,7 @@ def plan(root: str | Path, start: int | None = None, size: int = STRETCH) -> Pla
     stretches[-1] = replace(stretches[-1], fault=tail.fault)
     kept = [each for each in stretches if each.start < each.end or each.fault]
     looking_back = tuple(replace(each, back=_back(each, start, used, guides)) for each in kept)
-    return Plan(looking_back, files[0].first, tail.end, known.exist, tail.queue_ahead, tail.torn)
+    return StoreLayout(looking_back, files[0].first, tail.end, known.exist, tail.queue_ahead, tail.torn)
 
 
 def _used(files: Sequence[StoreFile]) -> Sequence[StoreFile]:
@@ -71,14 +71,14 @@ def _used(files: Sequence[StoreFile]) -> Sequence[StoreFile]:
 def _checked_start(root: str | Path, used: Sequence[StoreFile], start: int) -> int:
     if used[0].first <= start <= used[-1].end:
         return start
-    problem = f"the log reaches from physical offset {used[0].first} to {used[-1].end}, which leaves out {start}"
+    problem = f"the log reaches from physical offset {used[0].first} to {used[-1].end}, without {start}"
     raise InputRefused(Path(root) / "commitlog", None, problem, "the broker deleted it, or this is another store")
 
 
 def _begins(
-    files: Sequence[StoreFile], start: int, size: int, guides: Sequence[Queue], dispatched: int
+    files: Sequence[StoreFile], start: int, size: int, guides: Sequence[ConsumeQueue], dispatched: int
 ) -> Iterator[tuple[StoreFile, int]]:
-    """Where stretches begin, and in which file."""
+    """The beginnings of stretches, with their files."""
     for file in files:
         if file.end > start or file is files[-1]:
             at = max(start, file.first)
@@ -88,16 +88,16 @@ def _begins(
                 at = cut
 
 
-def _cut(file: StoreFile, at: int, size: int, guides: Sequence[Queue], dispatched: int) -> int | None:
-    """The first place at least `size` behind `at` that a unit names and where there is a sound record."""
+def _cut(file: StoreFile, at: int, size: int, guides: Sequence[ConsumeQueue], dispatched: int) -> int | None:
+    """The first place at least `size` after `at` that a unit names and where there is a sound record."""
     while (at := at + size) < min(file.end, dispatched):
         if (place := _sound_place(file, at, guides)) is not None:
             return place
     return None
 
 
-def _sound_place(file: StoreFile, target: int, guides: Sequence[Queue]) -> int | None:
-    """The first place from `target` on that a unit names and where there is a sound record, unless it is far."""
+def _sound_place(file: StoreFile, target: int, guides: Sequence[ConsumeQueue]) -> int | None:
+    """The first place from `target` on that a unit names and with a sound record there; None after some tries."""
     for _ in range(_TRIES):
         units = [unit for queue in guides for unit in queue.upto(queue.first_from(target), 1)]
         nearest = min(units, key=lambda unit: int(unit["physical"]), default=None)
@@ -110,8 +110,8 @@ def _sound_place(file: StoreFile, target: int, guides: Sequence[Queue]) -> int |
     return None
 
 
-def _back(stretch: Stretch, begin: int, files: Sequence[StoreFile], guides: Sequence[Queue]) -> Stretch | None:
-    """About the last 8 MiB before a stretch, in one file; `begin` is the plan's."""
+def _back(stretch: Stretch, begin: int, files: Sequence[StoreFile], guides: Sequence[ConsumeQueue]) -> Stretch | None:
+    """About the last 8 MiB before a stretch, in one file; `begin` is the layout's."""
     file = next((file for file in files if file.first < stretch.start <= file.end), None)
     if file is None:
         return None
@@ -122,5 +122,5 @@ def _back(stretch: Stretch, begin: int, files: Sequence[StoreFile], guides: Sequ
         return None
     if start is None or start >= stretch.start:
         return None
-    # what lies within the plan is checked where it belongs to: what is wrong there lets nobody look back
+    # within the layout it is checked by its own stretch: a fault there lets no other look back
     return Stretch(stretch.root, file, start, stretch.start, stretch.dispatched, sound=start >= begin)

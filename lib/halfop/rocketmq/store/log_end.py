@@ -1,4 +1,4 @@
-"""Where a commit log ends: also while a broker writes to it, and in a copy made meanwhile."""
+"""The end of a commit log, also while a broker writes to it, and in a copy made meanwhile."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from halfop.rocketmq.record import Records, Stop, chain, sound_anywhere
 from halfop.rocketmq.store.commitlog import QUIET, WINDOW, StoreFile, closes, windows
-from halfop.rocketmq.store.consumequeue import Queue
+from halfop.rocketmq.store.consumequeue import ConsumeQueue
 from halfop.rocketmq.store.fault import Fault
 from halfop.rocketmq.store.resync import next_sound
 
@@ -18,7 +18,7 @@ _LOOKS = 3
 
 @dataclass(frozen=True)
 class Tail:
-    """The log's end: what a plan says of it, and what is corrupt there."""
+    """The log's end as a layout has it, and what is corrupt there."""
 
     end: int
     queue_ahead: int = 0
@@ -32,7 +32,7 @@ class LogEnd:
 
     file: StoreFile
     files: Sequence[StoreFile]
-    queues: Sequence[Queue]
+    queues: Sequence[ConsumeQueue]
 
     @property
     def dispatched(self) -> int:
@@ -40,7 +40,7 @@ class LogEnd:
         return max((queue.last.end for queue in self.queues), default=0)
 
     def find(self, at: int) -> Tail:
-        """The end, from the beginning of a record on. A corrupt stretch is passed over: its reader will find it."""
+        """The end, searched from the beginning of a record on. Corrupt places are passed over: readers find them."""
         while True:
             place, stop, last = _walk(self.file, at)
             if stop is None or closes(stop, place, self.file):
@@ -55,8 +55,10 @@ class LogEnd:
             at = sound
 
     def _is_end(self, place: int) -> bool:
-        """Zeros that go on; or there is a record now, so that a broker is writing. Then a long read may see zeros and,
-        behind them, what was written meanwhile: another look tells."""
+        """Whether zeros go on here, or a record came just now because a broker is writing.
+
+        A long read may see zeros and, after them, records written meanwhile: then it looks again.
+        """
         for _ in range(_LOOKS):
             quiet = self.file.zeros(place)
             if len(chain(self.file.read(place, WINDOW), place).records):
@@ -66,7 +68,7 @@ class LogEnd:
         return False
 
     def _ahead(self, place: int) -> list[int]:
-        """Places behind the end that queues name: the first and the last of each."""
+        """Places after the end that queues name: the first and the last of each."""
         ahead = [queue for queue in self.queues if queue.last.physical >= place]
         firsts = [int(unit["physical"]) for queue in ahead for unit in queue.upto(queue.first_from(place), 1)]
         return [*firsts, *(queue.last.physical for queue in ahead)]
@@ -79,7 +81,7 @@ class LogEnd:
         return Tail(end, queue_ahead=ahead, fault=self._beyond(end))
 
     def _beyond(self, end: int) -> Fault | None:
-        """A queue that names what lies behind the last file."""
+        """The fault of a queue that names bytes after the last file; None if no queue does."""
         for queue in self.queues:
             if queue.last.end > self.files[-1].end:
                 path, offset = queue.place(queue.last.offset)
@@ -88,7 +90,7 @@ class LogEnd:
         return None
 
     def _is_torn(self, last: Records) -> bool:
-        """A last record that no unit names, and whose body isn't whole, or its properties, which no zero ends."""
+        """Whether the last record is half written: no unit names it, and its body or its properties are not whole."""
         cut = last.properties_length[0] > 0 and last.buffer[last.ends[0] - 1] == 0
         return int(last.head["physical_offset"][0]) >= self.dispatched and bool(cut or last.wrong_body_crc()[0])
 
@@ -111,7 +113,7 @@ class LogEnd:
 
 
 def _walk(file: StoreFile, at: int) -> tuple[int, Stop | None, Records | None]:
-    """How far records reach, why no further, and the last of them."""
+    """The end of the records, what stops them there, and the last of them."""
     stop, last = None, None
     for base, found in windows(file, at, file.end):
         at, stop = base + found.end, found.stop

@@ -1,4 +1,4 @@
-"""Where consume queues say that records begin: to cut the log there, and to go on behind what is corrupt."""
+"""Records found by consume queues: places to cut the log, and to go on after a corrupt place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from halfop.rocketmq.buffers import gather
 from halfop.rocketmq.record import HEAD, MAX_SIZE, MIN_SIZE, chain
 from halfop.rocketmq.store.commitlog import StoreFile
-from halfop.rocketmq.store.consumequeue import Queue, Units, present
+from halfop.rocketmq.store.consumequeue import ConsumeQueue, Units, present
 
 _AHEAD = 4096  # units of a queue looked at in one go
 
@@ -24,8 +24,8 @@ def is_sound(file: StoreFile, physical: int, size: int) -> bool:
     return len(chain(file.read(physical, size), physical).records) == 1
 
 
-def next_sound(queues: Iterable[Queue], file: StoreFile, after: int, end: int) -> int | None:
-    """The first place behind `after` and before `end` where a unit names a record and a sound one stands."""
+def next_sound(queues: Iterable[ConsumeQueue], file: StoreFile, after: int, end: int) -> int | None:
+    """The first place after `after` and before `end` where a unit names a record and a sound one stands."""
     searched = list(queues)
     while after + 1 < end:
         units, horizon = _named(searched, after + 1, end)
@@ -36,8 +36,8 @@ def next_sound(queues: Iterable[Queue], file: StoreFile, after: int, end: int) -
     return None
 
 
-def _named(queues: Iterable[Queue], start: int, end: int) -> tuple[Units, int]:
-    """The units that name places from `start` on, in their order, and how far that is all of them."""
+def _named(queues: Iterable[ConsumeQueue], start: int, end: int) -> tuple[Units, int]:
+    """Units that name places from `start` on, in their order, and the place up to which these are all."""
     blocks, horizon = [], end
     for queue in queues:
         units = queue.upto(queue.first_from(start), _AHEAD)

@@ -1,4 +1,4 @@
-"""A stretch of a broker's commit log as checked Arrow batches: what one worker reads."""
+"""A stretch of a broker's commit log, read by one worker as checked Arrow batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from halfop.rocketmq.batches import BATCH, Build, kinds_of, wrong_times
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.record import Chain, Records
 from halfop.rocketmq.store.commitlog import StoreFile, closes, windows
-from halfop.rocketmq.store.consumequeue import Queues
+from halfop.rocketmq.store.consumequeue import ConsumeQueues
 from halfop.rocketmq.store.crosscheck import CrossCheck
 from halfop.rocketmq.store.fault import Fault
 from halfop.rocketmq.store.resync import next_sound
@@ -24,8 +24,8 @@ _CLOCK_STEP_MS = 3_600_000
 class Stretch:
     """A part of one log file, from a record's beginning to another's, or to the file's end, or the log's.
 
-    `dispatched`: the end of what consume queues named when it was planned. `fault`: what stands at its end. `sound`: it
-    has been looked through, and nothing was wrong with it. `back`: what comes right before it, a few MiB.
+    `dispatched`: the end of what consume queues named when the stretch was cut. `fault`: the corrupt place at its end.
+    `sound`: it has been checked, and nothing was wrong. `back`: a few MiB of the log right before it.
     """
 
     root: str
@@ -40,7 +40,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Piece:
-    """What a few MiB of the log hold. The newest store time is of all records, not only of those in batches."""
+    """A few MiB of the log. The newest store time is that of all records, not only of those in batches."""
 
     start: int
     end: int
@@ -53,9 +53,9 @@ class Piece:
 def read(stretch: Stretch, build: Mapping[str, Build] = BATCH, skip_corrupt: bool = False) -> Iterator[Piece]:
     """The stretch's pieces in order, with batches of the kinds that are to be built, none of them empty.
 
-    The first fault ends the reading, behind the good rows before it; with `skip_corrupt` reading goes on behind what
-    each fault loses. Rows have passed every check there is: inner lengths, physical offset, and where the stretch is
-    not known to be sound, consume queue and CRCs.
+    The first fault ends the reading, after the good rows before it; with `skip_corrupt` reading goes on after the bytes
+    that each fault loses. Rows have passed all checks: inner lengths, physical offset, and, unless the stretch is known
+    to be sound, consume queue and CRCs.
     """
     reader, at = _Reader(stretch, build, skip_corrupt), stretch.start
     while at < stretch.end:
@@ -71,10 +71,10 @@ def read(stretch: Stretch, build: Mapping[str, Build] = BATCH, skip_corrupt: boo
 class _Reader:
     def __init__(self, stretch: Stretch, build: Mapping[str, Build], skip_corrupt: bool) -> None:
         self._stretch, self._build, self._skip = stretch, build, skip_corrupt
-        self._queues = Queues(stretch.root)
+        self._queues = ConsumeQueues(stretch.root)
 
     def pieces(self, start: int) -> Iterator[Piece]:
-        """From a record's beginning to the stretch's end or to what is no record."""
+        """The pieces from a record's beginning to the stretch's end, or to the first thing that is no record."""
         check = CrossCheck(self._queues, start, self._stretch.dispatched)
         for at, found in windows(self._stretch.file, start, self._stretch.end):
             piece = self._piece(at, found, check)
@@ -86,35 +86,35 @@ class _Reader:
     def _piece(self, at: int, found: Chain, check: CrossCheck) -> Piece:
         records, topics = found.records, found.records.topics()
         rows = {kind: np.flatnonzero(mask) for kind, mask in kinds_of(records, topics).items()}
-        landed = {kind: records.select(rows[kind]) for kind in self._build if len(rows[kind])}
+        wanted = {kind: records.select(rows[kind]) for kind in self._build if len(rows[kind])}
         faults: dict[int, Fault] = {}
         if not self._stretch.sound:
-            for fault in (*self._by_queue(check, records, topics, rows), *self._by_content(landed)):
+            for fault in (*self._by_queue(check, records, topics, rows), *self._by_content(wanted)):
                 faults.setdefault(fault.physical, fault)
         shown = sorted(faults.values(), key=lambda fault: fault.physical)
         end, before = at + found.end, records
         if shown and not self._skip:
             shown, end = shown[:1], shown[0].physical
             before = records.select(records.longs("physical_offset") < end)
-        good = {kind: _without(some, faults, end) for kind, some in landed.items()}
+        good = {kind: _without(some, faults, end) for kind, some in wanted.items()}
         batches = {kind: self._build[kind](some) for kind, some in good.items() if len(some)}
         return Piece(at, end, len(before), _newest(before.store_ms), batches, tuple(shown))
 
     def _by_queue(
         self, check: CrossCheck, records: Records, topics: pa.DictionaryArray, rows: Mapping[str, Longs]
     ) -> Iterator[Fault]:
-        landed = np.zeros(len(records), np.bool_)
-        landed[np.concatenate(list(rows.values()))] = True
+        wanted = np.zeros(len(records), np.bool_)
+        wanted[np.concatenate(list(rows.values()))] = True
         places, sizes = records.longs("physical_offset"), records.sizes
-        for each in check.check(records, topics, landed):
+        for each in check.check(records, topics, wanted):
             place = int(places[each.row])
             yield Fault(each.code, each.file, each.offset, place, place + int(sizes[each.row]), each.text)
 
-    def _by_content(self, landed: Mapping[str, Records]) -> Iterator[Fault]:
-        for records in landed.values():
+    def _by_content(self, wanted: Mapping[str, Records]) -> Iterator[Fault]:
+        for records in wanted.values():
             for code, wrong, text in (
-                ("crc", records.wrong_body_crc(), "the body is not what its CRC says"),
-                ("crc", records.wrong_property_crc(), "the record is not what the CRC in its properties says"),
+                ("crc", records.wrong_body_crc(), "the body does not match its CRC"),
+                ("crc", records.wrong_property_crc(), "the record does not match the CRC in its properties"),
                 ("time", wrong_times(records.store_ms), "the store time is not in the years 1 to 9999"),
             ):
                 for row in np.flatnonzero(wrong):
@@ -122,7 +122,7 @@ class _Reader:
                     yield self._in_log(code, place, place + int(records.head["size"][row]), text)
 
     def _stop(self, at: int, found: Chain) -> Fault | None:
-        """Why the chain ends before the stretch does."""
+        """The fault that ends the chain before the stretch's end; None if none does."""
         stop, file = found.stop, self._stretch.file
         if stop is None or (closes(stop, at + stop.position, file) and self._stretch.end == file.end):
             return None
@@ -143,6 +143,6 @@ def _without(records: Records, faults: Mapping[int, Fault], end: int) -> Records
 
 
 def _newest(store_ms: Longs) -> int | None:
-    """No checksum covers the time: one far above the following record's is passed over."""
+    """The newest store time. No checksum covers it: a time much later than the following record's is passed over."""
     likely = np.append(store_ms[:-1] <= store_ms[1:] + _CLOCK_STEP_MS, True)[: len(store_ms)] & ~wrong_times(store_ms)
     return int(store_ms[likely].max()) if likely.any() else None

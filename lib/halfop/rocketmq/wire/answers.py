@@ -1,4 +1,4 @@
-"""What a broker's answers to pulls hold, as checked Arrow batches."""
+"""A broker's answers to pulls as checked Arrow batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from halfop.rocketmq.wire.remoting import Corrupt
 
 
 def decoded(address: str, asked: QueueRange, pulled: Records, kind: str) -> pa.RecordBatch | None:
-    """The messages of a kind among those that were pulled; None where there are none. Corrupt where a check fails."""
+    """The pulled messages of a kind; None if there are none. Raises Corrupt if a check fails."""
     found = chain(pulled.data)
     records, where = found.records, f"queue {asked.queue} of {asked.topic} from offset {pulled.first}"
     if found.stop is not None:
@@ -23,5 +23,5 @@ def decoded(address: str, asked: QueueRange, pulled: Records, kind: str) -> pa.R
         raise Corrupt(address, f"{where}: the messages are not those that were asked for")
     mine = records.select(kinds_of(records, records.topics())[kind])
     if np.any(mine.wrong_body_crc()) or np.any(mine.wrong_property_crc()):
-        raise Corrupt(address, f"{where}: a message is not what its CRC says")
+        raise Corrupt(address, f"{where}: a message does not match its CRC")
     return BATCH[kind](mine) if len(mine) else None

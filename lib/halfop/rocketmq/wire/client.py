@@ -1,4 +1,4 @@
-"""What halfop asks of name servers and brokers. Every call ends: with an answer or with a RemotingError."""
+"""Name servers and brokers, and the requests that halfop sends them. Each ends with an answer or a RemotingError."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from halfop.rocketmq.wire.remoting import (
     AnswerCode,
     Corrupt,
     Lost,
+    RemotingRequest,
     RemotingSettings,
-    Request,
     RequestCode,
 )
 
@@ -26,9 +26,9 @@ _MASTER = 0
 
 @dataclass(frozen=True)
 class BrokerAddress:
-    """Where a broker group is read: at its master, or where it has none now at the slave with the lowest id.
+    """The address at which a broker group is read: its master's, or its first slave's if it has no master now.
 
-    A slave may lag behind, and answers pulls only with slaveReadEnable.
+    A slave may lag, and answers pulls only with slaveReadEnable.
     """
 
     name: str
@@ -48,14 +48,14 @@ class NameServers:
 
     def brokers(self) -> list[BrokerAddress]:
         """All brokers that are registered now, by name."""
-        remote, answer = self._answer(Request(RequestCode.GET_BROKER_CLUSTER_INFO))
+        remote, answer = self._answer(RemotingRequest(RequestCode.GET_BROKER_CLUSTER_INFO))
         return read_body(remote, answer, "brokerAddrTable", _broker_addresses)
 
     def close(self) -> None:
         for remote in self._remotes:
             remote.close()
 
-    def _answer(self, request: Request) -> tuple[Remote, Answer]:
+    def _answer(self, request: RemotingRequest) -> tuple[Remote, Answer]:
         patience = Patience(self._give_up_after)
         while True:
             for remote in self._remotes:
@@ -71,36 +71,36 @@ class NameServers:
 
 
 class Broker:
-    """One broker at `host:port`, through one connection that comes back after a loss. For one thread at a time."""
+    """One broker at `host:port`, through one connection that is opened again after a loss. For one thread at a time."""
 
     def __init__(self, address: str, settings: RemotingSettings) -> None:
         self.remote = Remote(address, settings)
 
     def topics(self) -> dict[str, int]:
         """Every topic in the broker's table (in 4.9 without the op topic) with its number of read queues."""
-        answer = self.remote.ask(Request(RequestCode.GET_ALL_TOPIC_CONFIG))
+        answer = self.remote.ask(RemotingRequest(RequestCode.GET_ALL_TOPIC_CONFIG))
         return read_body(self.remote, answer, "topicConfigTable", _read_queues)
 
     def min_offset(self, topic: str, queue: int) -> int:
-        """0 for an unknown topic: RocketMQ does not tell."""
+        """The queue's first offset; 0 for an unknown topic too."""
         return self._offset(RequestCode.GET_MIN_OFFSET, topic, queue)
 
     def max_offset(self, topic: str, queue: int) -> int:
-        """One past the queue's last offset; 0 for an unknown topic."""
+        """The offset after the queue's last one; 0 for an unknown topic too."""
         return self._offset(RequestCode.GET_MAX_OFFSET, topic, queue)
 
     def close(self) -> None:
         self.remote.close()
 
     def _offset(self, code: RequestCode, topic: str, queue: int) -> int:
-        answer = self.remote.ask(Request(code, {"topic": topic, "queueId": str(queue)}))
+        answer = self.remote.ask(RemotingRequest(code, {"topic": topic, "queueId": str(queue)}))
         if "offset" not in answer.fields:
             raise Corrupt(self.remote.address, f"sent no offset of queue {queue} of {topic}")
         return int(answer.fields["offset"])
 
 
 def read_body(remote: Remote, answer: Answer, name: str, made: Callable[[Any], T]) -> T:
-    """What is `made` of a part of an answer's body."""
+    """The named part of an answer's body, read by `made`."""
     try:
         return made(fastjson.loads(bytes(answer.body))[name])
     except MALFORMED as error:

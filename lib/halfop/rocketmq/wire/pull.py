@@ -1,4 +1,4 @@
-"""Reads a range of a queue from a running broker, quickly and without a trace there."""
+"""Pulls a range of a queue from a running broker, quickly and without changing anything there."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple, cast
 from halfop.rocketmq.names import OP_TOPIC
 from halfop.rocketmq.wire.client import Broker, read_body
 from halfop.rocketmq.wire.remote import is_busy
-from halfop.rocketmq.wire.remoting import Answer, AnswerCode, Corrupt, RemotingError, Request, RequestCode
+from halfop.rocketmq.wire.remoting import Answer, AnswerCode, Corrupt, RemotingError, RemotingRequest, RequestCode
 
 CHUNK = 8 << 20
 
@@ -23,7 +23,7 @@ _SHRINK_AFTER = 2  # short answers in a row: one alone may be the end of a file 
 _GROW_AFTER = 1024  # whole answers in a row
 _LOOK_UP = 512  # offsets
 _MOVED = (AnswerCode.PULL_NOT_FOUND, AnswerCode.PULL_RETRY_IMMEDIATELY, AnswerCode.PULL_OFFSET_MOVED)
-_GONE = "can not find message"
+_NO_SUCH_MESSAGE = "can not find message"
 _SIZE_AND_OFFSET = Struct(">i16xq")
 
 
@@ -69,7 +69,7 @@ class _Piece(NamedTuple):
 
 
 def pull(broker: Broker, asked: QueueRange, chunk: int = CHUNK) -> Iterator[Records | Hole]:
-    """Each offset that is asked for in exactly one Records (of about `chunk` bytes) or Hole, in order.
+    """Pulls the range: each offset is in exactly one Records (of about `chunk` bytes) or Hole, in order.
 
     Where that cannot go on it raises a RemotingError after all that came before: QueueEnded where the queue ends too
     early. In memory it holds one chunk and `in_flight` answers, each of 256 KiB or one message (more of them only until
@@ -126,7 +126,7 @@ def _pieces(broker: Broker, asked: QueueRange) -> Iterator[_Piece | Hole]:
 
 
 class _Pulling:
-    """All below `_done` has been handed out."""
+    """A pull under way: all below `_done` has been handed out."""
 
     def __init__(self, broker: Broker, asked: QueueRange) -> None:
         self._remote, self._asked = broker.remote, asked
@@ -134,7 +134,7 @@ class _Pulling:
         self._stride, self._run = _MOST, 0
 
     def is_unknown(self) -> bool:
-        """4.x lacks the op topic in its table of topics, and does not let it be pulled then."""
+        """Whether the broker does not know the topic: 4.x lacks the op topic, and does not let it be pulled then."""
         if self._asked.topic != OP_TOPIC:
             return False
         return self._remote.answer(self._request(self._done, 1)).code == AnswerCode.TOPIC_NOT_EXIST
@@ -148,14 +148,14 @@ class _Pulling:
                 yield from self.pulled(first + count)
 
     def looked_up(self) -> Iterator[_Piece | Hole]:
-        """By way of the queue's index, one message a request."""
+        """The messages by way of the queue's index, one a request."""
         while self._done < self._asked.end:
             index = self._index(min(_LOOK_UP, self._asked.end - self._done))
-            requests = (Request(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset}) for offset in index)
+            requests = (RemotingRequest(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset}) for offset in index)
             for request, answer in self._remote.stream(requests):
                 yield self._seen(request, answer)
 
-    def _request(self, first: int, count: int) -> Request:
+    def _request(self, first: int, count: int) -> RemotingRequest:
         fields = {
             "consumerGroup": _GROUP,
             "topic": self._asked.topic,
@@ -168,9 +168,9 @@ class _Pulling:
             "subscription": "*",
             "subVersion": "0",
         }
-        return Request(RequestCode.PULL_MESSAGE, fields)
+        return RemotingRequest(RequestCode.PULL_MESSAGE, fields)
 
-    def _requests(self, end: int) -> Iterator[Request]:
+    def _requests(self, end: int) -> Iterator[RemotingRequest]:
         first = self._done
         while first < end:
             count = min(self._stride, end - first)
@@ -178,14 +178,14 @@ class _Pulling:
             first = max(first + count, self._done)
 
     def _learn(self, asked: int, got: int) -> None:
-        """Ask for no more than fits into an answer: what it leaves out must be asked for again, and waited for."""
+        """Adapts the number of messages a request asks for: what does not fit into an answer costs another request."""
         self._run = max(self._run, 0) + 1 if got >= asked else min(self._run, 0) - 1
         if self._run <= -_SHRINK_AFTER:
             self._stride = got
         elif self._run == _GROW_AFTER:
             self._stride, self._run = min(self._stride * 2, _MOST), 0
 
-    def _taken(self, request: Request, answer: Answer, end: int) -> Iterator[_Piece | Hole]:
+    def _taken(self, request: RemotingRequest, answer: Answer, end: int) -> Iterator[_Piece | Hole]:
         """Always at least one offset of request's, none from `end` on but in a hole."""
         if answer.code == AnswerCode.SUCCESS:
             yield from self._found(answer, end)
@@ -212,7 +212,7 @@ class _Pulling:
             yield self._hole(passed, answer.code)
 
     def _layout(self, body: memoryview) -> tuple[list[int], list[int]]:
-        """Where each record starts, and the end; each record's queue offset, which may only grow."""
+        """The positions of records and of the end, and the records' queue offsets, which must rise."""
         starts, offsets, at, least = [0], list[int](), 0, self._done
         try:
             while at < len(body):
@@ -226,7 +226,7 @@ class _Pulling:
             pass
         if at != len(body) or not offsets:
             raise Corrupt(
-                self._remote.address, f"sent records that are none, from offset {self._done} of {self._asked.topic}"
+                self._remote.address, f"sent bytes that are no records, from offset {self._done} of {self._asked.topic}"
             )
         return starts, offsets
 
@@ -247,7 +247,7 @@ class _Pulling:
             "index": str(self._done),
             "count": str(count),
         }
-        answer = self._remote.ask(Request(RequestCode.QUERY_CONSUME_QUEUE, fields))
+        answer = self._remote.ask(RemotingRequest(RequestCode.QUERY_CONSUME_QUEUE, fields))
         offsets = (
             read_body(self._remote, answer, "queueData", lambda units: [str(each["physicOffset"]) for each in units])
             if answer.body
@@ -257,8 +257,8 @@ class _Pulling:
             raise QueueEnded(self._remote.address, self._asked, self._done)
         return offsets
 
-    def _seen(self, request: Request, answer: Answer) -> _Piece | Hole:
-        if answer.code == AnswerCode.SYSTEM_ERROR and answer.remark.startswith(_GONE):
+    def _seen(self, request: RemotingRequest, answer: Answer) -> _Piece | Hole:
+        if answer.code == AnswerCode.SYSTEM_ERROR and answer.remark.startswith(_NO_SUCH_MESSAGE):
             return self._hole(self._done + 1, answer.code)
         if answer.code != AnswerCode.SUCCESS:
             raise self._remote.refusal(request, answer)
@@ -271,7 +271,7 @@ def _next_offset(answer: Answer) -> int:
     return int(answer.fields.get("nextBeginOffset", -1))
 
 
-def _is_busy(request: Request, answer: Answer) -> bool:
+def _is_busy(request: RemotingRequest, answer: Answer) -> bool:
     stuck = answer.code == AnswerCode.PULL_RETRY_IMMEDIATELY and _next_offset(answer) <= int(
         request.fields["queueOffset"]
     )

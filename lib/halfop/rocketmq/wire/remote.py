@@ -1,4 +1,4 @@
-"""A server that is asked through one connection, which comes back after a loss."""
+"""A server that is asked through one connection, which is opened again after a loss."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from halfop.rocketmq.wire.remoting import (
     Lost,
     Refused,
     RemotingError,
+    RemotingRequest,
     RemotingSettings,
-    Request,
     Unreachable,
     endpoint,
 )
@@ -26,7 +26,7 @@ _BUSY = (AnswerCode.SYSTEM_BUSY, AnswerCode.SERVICE_NOT_AVAILABLE, AnswerCode.FL
 _STORE_CLOSED = "store getMessage return null"  # a broker that starts or stops
 _random = SystemRandom()
 
-Busy = Callable[[Request, Answer], bool]
+Busy = Callable[[RemotingRequest, Answer], bool]
 
 
 class Patience:
@@ -44,20 +44,23 @@ class Patience:
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)
 
 
-def is_busy(_: Request, answer: Answer) -> bool:
+def is_busy(_: RemotingRequest, answer: Answer) -> bool:
     """Whether the same request may get another answer soon."""
     return answer.code in _BUSY or (answer.code == AnswerCode.SYSTEM_ERROR and answer.remark == _STORE_CLOSED)
 
 
 class _Pending:
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: RemotingRequest) -> None:
         self.request = request
         self.connection: Connection | None = None
         self.opaque = 0
 
 
 class Remote:
-    """For one thread at a time. Requests may reach the server more than once: only ask for what changes nothing."""
+    """A server, for one thread at a time.
+
+    Requests may reach it more than once: send only those that change nothing.
+    """
 
     def __init__(self, address: str, settings: RemotingSettings) -> None:
         endpoint(address)
@@ -65,21 +68,23 @@ class Remote:
         self._tls = settings.tls.context() if settings.tls else None
         self._connection: Connection | None = None
 
-    def ask(self, request: Request) -> Answer:
+    def ask(self, request: RemotingRequest) -> Answer:
         """The answer to a request that must succeed."""
         answer = self.answer(request)
         if answer.code != AnswerCode.SUCCESS:
             raise self.refusal(request, answer)
         return answer
 
-    def answer(self, request: Request, busy: Busy = is_busy) -> Answer:
+    def answer(self, request: RemotingRequest, busy: Busy = is_busy) -> Answer:
         """The answer, whatever its code, once the server is not `busy`."""
         return next(answer for _, answer in self.stream([request], busy))
 
-    def refusal(self, request: Request, answer: Answer) -> Refused:
+    def refusal(self, request: RemotingRequest, answer: Answer) -> Refused:
         return Refused(self.address, request, answer.code, answer.remark)
 
-    def stream(self, requests: Iterable[Request], busy: Busy = is_busy) -> Iterator[tuple[Request, Answer]]:
+    def stream(
+        self, requests: Iterable[RemotingRequest], busy: Busy = is_busy
+    ) -> Iterator[tuple[RemotingRequest, Answer]]:
         """Each request with its answer, in order, with `in_flight` of them under way; `requests` is read no further."""
         unsent, window = iter(requests), deque[_Pending]()
         try:
@@ -98,8 +103,8 @@ class Remote:
             self._connection.close()
             self._connection = None
 
-    def try_once(self, request: Request) -> Answer:
-        """Lost where `ask` would try again; for a caller that has other servers to ask."""
+    def try_once(self, request: RemotingRequest) -> Answer:
+        """The answer, or Lost after one try: for a caller that has other servers to ask."""
         return self._attempt(deque([_Pending(request)]))
 
     def _first_answer(self, window: deque[_Pending], busy: Busy) -> Answer:

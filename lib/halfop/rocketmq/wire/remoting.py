@@ -17,9 +17,9 @@ from halfop.frame.errors import HalfopError, UsageError
 from halfop.rocketmq.wire.security import Credentials, Tls
 
 _LENGTHS = Struct(">II")  # of all that follows the first; of the header, whose high byte is its format
-_MAX_FRAME = 64 << 20  # brokers refuse messages of more than 4 MiB unless told otherwise
+_MAX_FRAME = 64 << 20  # brokers refuse messages of more than 4 MiB by default
 _NUMBERS = ("offset", "nextBeginOffset")
-# What reading such JSON as something else than RocketMQ writes may raise.
+# Errors of reading JSON that is not as RocketMQ writes it.
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 _RESPONSE = 1  # bit of the header's flag
 _VERSION = 392  # 4.9.7: from 4.9.4 on servers may write standard JSON
@@ -52,7 +52,7 @@ class Corrupt(RemotingError):
 class Refused(RemotingError):
     """The server answered, with an error that another try does not change."""
 
-    def __init__(self, address: str, request: Request, code: int, remark: str) -> None:
+    def __init__(self, address: str, request: RemotingRequest, code: int, remark: str) -> None:
         self.address, self.request, self.code, self.remark = address, request, code, remark
         asked = ", ".join(f"{name} {request.fields[name]}" for name in ("topic", "queueId") if name in request.fields)
         what = f"{request.code.name}{f' ({asked})' if asked else ''}"
@@ -70,7 +70,7 @@ class RequestCode(IntEnum):
 
 
 class AnswerCode(IntEnum):
-    """Those that mean something to this client."""
+    """The answer codes that mean something to this client."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -95,7 +95,7 @@ class RemotingSettings:
     tls: Tls | None = None
 
 
-class Request(NamedTuple):
+class RemotingRequest(NamedTuple):
     code: RequestCode
     fields: Mapping[str, str] = {}
 
@@ -114,12 +114,12 @@ def _is_long(text: str) -> bool:
 def endpoint(address: str) -> tuple[str, int]:
     host, _, port = address.strip().rpartition(":")
     if not host or not port.isdecimal():
-        raise UsageError(f"no address: {address!r}; expected host:port")
+        raise UsageError(f"{address!r} is no address; expected host:port")
     return host.strip("[]"), int(port)
 
 
 class Connection:
-    """One connection, for one thread. Any RemotingError it raises has closed it."""
+    """A connection for one thread. It is closed once it has raised a RemotingError."""
 
     def __init__(
         self, address: str, timeout: float, tls: ssl.SSLContext | None, credentials: Credentials | None
@@ -131,8 +131,8 @@ class Connection:
         with self._closing():
             self._socket = _connected(address, timeout, tls)
 
-    def send(self, request: Request, timeout: float) -> int:
-        """The opaque to ask `answer` for."""
+    def send(self, request: RemotingRequest, timeout: float) -> int:
+        """Sends a request; returns the opaque by which `answer` finds its answer."""
         self._opaque += 1
         frame = _encoded(request, self._opaque, self._credentials)
         with self._closing():
@@ -142,7 +142,7 @@ class Connection:
         return self._opaque
 
     def answer(self, opaque: int, timeout: float) -> Answer:
-        """Keeps the answers to other requests that come first. `timeout` begins now: a caller may have been away."""
+        """The answer to a request; answers to others that come first are kept. `timeout` begins now."""
         if opaque not in self._answers:
             deadline = time.monotonic() + timeout
             with self._closing():
@@ -190,7 +190,7 @@ class Connection:
                 return {**header, "extFields": fields}
         except MALFORMED:
             pass
-        raise Corrupt(self._address, f"sent a header that is none: {bytes(text[:80])!r}")
+        raise Corrupt(self._address, f"sent a header that cannot be read: {bytes(text[:80])!r}")
 
     def _received(self, size: int, deadline: float) -> bytearray:
         data = bytearray(size)
@@ -211,7 +211,7 @@ def _connected(address: str, timeout: float, tls: ssl.SSLContext | None) -> sock
     return tls.wrap_socket(connected, server_hostname=host) if tls else connected
 
 
-def _encoded(request: Request, opaque: int, credentials: Credentials | None) -> bytes:
+def _encoded(request: RemotingRequest, opaque: int, credentials: Credentials | None) -> bytes:
     header = {
         "code": request.code,
         "flag": 0,

@@ -1,4 +1,4 @@
-"""How a client shows who it is (ACL 1.0's signature) and how a connection is encrypted (TLS)."""
+"""The signature by which a client shows who it is (ACL 1.0), and encrypted connections (TLS)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ACCESS, _SECRET, _TOKEN = "ROCKETMQ_ACCESS_KEY", "ROCKETMQ_SECRET_KEY", "ROCKET
 
 @dataclass(frozen=True)
 class Credentials:
-    """With them every request carries the access key and a signature; the secret key never leaves."""
+    """The keys of a client. Requests carry the access key and a signature, never the secret key."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -41,7 +41,7 @@ class Credentials:
 
 @dataclass(frozen=True)
 class Tls:
-    """PEM files. Servers are verified unless told otherwise, without a CA file against the system's."""
+    """PEM files of encrypted connections. Servers are verified by default, without a CA file against the system's."""
 
     ca_file: str | None = None
     certificate: str | None = None

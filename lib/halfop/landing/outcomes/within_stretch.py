@@ -1,9 +1,10 @@
-"""Which transactions of a stretch of the log ended, and how: of most, half message, final message and op stand close
-together, so that nothing else need be looked at."""
+"""Outcomes of op items from one stretch of the log alone, over Arrow batches in a worker.
+
+The half message, its final message and its op mostly stand close together, so that nothing else need be looked at.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -14,30 +15,31 @@ from halfop.frame.errors import InputRefused
 from halfop.rocketmq.batches import FINAL, HALF, HEADS, OP
 from halfop.rocketmq.buffers import Longs, Mask
 from halfop.rocketmq.names import END_TAG
+from halfop.rocketmq.numbers import parse_long
 from halfop.rocketmq.store.stretch import Stretch, read
 
 _ENDABLE = (HALF, FINAL)
 NEEDED = {kind: HEADS[kind] for kind in (HALF, FINAL, OP)}
 # A final message has the body and the born time of its half message.
-_SAME = ("body_crc", "born_timestamp")
-_PLAIN = r"\A[0-9]{1,18}\z"
-_WHOLE_NUMBER = re.compile(r"([+-]?)0*([0-9]{1,19})", re.ASCII)
-_LONG_MAX = 2**63 - 1
+_SAME_AS_HALF = ("body_crc", "born_timestamp")
+_SHORT_DIGITS = r"\A[0-9]{1,18}\z"
 
 
-class Ended:
-    """Gathers a stretch's batches. `far`: half messages whose final messages stand in later stretches; where these
-    are not known (None), no rollback is.
+class StretchOutcomes:
+    """Gathers a stretch's batches, then gives its op items with their outcomes.
+
+    `committed_later` are half messages whose final messages stand in later stretches. If these are not known (None), no
+    rollback is either.
     """
 
-    def __init__(self, start: int, far: Longs | None) -> None:
-        self._start, self._far = start, far
+    def __init__(self, start: int, committed_later: Longs | None) -> None:
+        self._start, self._committed_later = start, committed_later
         self._seen: dict[str, list[pa.RecordBatch]] = {kind: [] for kind in _ENDABLE}
         self._ops: list[pa.RecordBatch] = []
         self._gap = False
 
     def see(self, batches: Mapping[str, pa.RecordBatch], gap: bool) -> None:
-        """`gap`: whether something of the stretch could not be read, in which a final message may have been."""
+        """Adds a piece's batches. `gap`: whether a part could not be read, which may have held a final message."""
         self._gap |= gap
         for kind, seen in self._seen.items():
             if kind in batches:
@@ -46,7 +48,7 @@ class Ended:
             self._ops.append(batches[OP])
 
     def look_back(self, stretch: Stretch) -> None:
-        """Sees what comes right before the stretch, before the stretch itself: its first ops end what stands there."""
+        """Adds the log right before the stretch, first of all: the stretch's first ops end half messages there."""
         if stretch.back is None:
             return
         try:
@@ -64,7 +66,7 @@ class Ended:
         return np.unique(prepared[(places >= self._start) & (prepared < self._start)])
 
     def items(self) -> Iterator[pa.RecordBatch]:
-        """Op messages split into items, each with its outcome where this stretch alone tells it."""
+        """Op messages split into items, each with its outcome if this stretch alone settles it."""
         committed, rolled_back = self._ends()
         queues, offsets = self._longs(HALF, "queue_id"), self._longs(HALF, "queue_offset")
         for batch in self._ops:
@@ -77,19 +79,19 @@ class Ended:
             yield rows.append_column("outcome", words)
 
     def _ends(self) -> tuple[Mask, Mask]:
-        """Of each half message, and of none (the last): whether its final message stands here, or surely nowhere."""
+        """Whether each half message was committed, and whether it was rolled back; the last entry stands for none."""
         places = self._longs(HALF, "physical_offset")
         committed, rolled_back = (np.zeros(len(places) + 1, np.bool_) for _ in range(2))
         prepared = self._longs(FINAL, "prepared_transaction_offset")
         at = np.searchsorted(places, prepared)
         finals = np.flatnonzero((at < len(places)) & (np.append(places, -1)[at] == prepared))
         named = at[finals]
-        same = [self._longs(HALF, name)[named] == self._longs(FINAL, name)[finals] for name in _SAME]
+        same = [self._longs(HALF, name)[named] == self._longs(FINAL, name)[finals] for name in _SAME_AS_HALF]
         # copies of final messages that a broker makes for a retry name place 0
         committed[named[np.logical_and.reduce(same) & (prepared[finals] > 0)]] = True
-        if not self._gap and self._far is not None:
-            rolled_back[:-1] = ~np.isin(places, self._far)
-            rolled_back[named] = False  # its final message, or an unlike one, which is not for this look to judge
+        if not self._gap and self._committed_later is not None:
+            rolled_back[:-1] = ~np.isin(places, self._committed_later)
+            rolled_back[named] = False  # a final message names it: unlike ones are left to the join
         return committed, rolled_back
 
     def _longs(self, kind: str, column: str) -> Longs:
@@ -98,7 +100,7 @@ class Ended:
 
 
 def _places(rows: pa.RecordBatch, queues: Longs, offsets: Longs) -> Longs:
-    """Which of the half messages each item names; -1: none."""
+    """The index of the half message that each item names; -1: none."""
     asked_queues = rows["queue_id"].to_numpy()
     asked = rows["half_offset"].fill_null(-1).to_numpy()
     places = np.full(len(asked), -1, np.int64)
@@ -112,7 +114,7 @@ def _places(rows: pa.RecordBatch, queues: Longs, offsets: Longs) -> Longs:
 
 
 def split(ops: pa.RecordBatch) -> pa.RecordBatch:
-    """One row an item of op messages' bodies, numbered from 0; one for a body that can't be split."""
+    """One row for each item of op messages' bodies, numbered from 0; one row for a body that can't be split."""
     owners, texts = _texts(ops)
     items = np.arange(len(owners)) - np.searchsorted(owners, owners)
     ending = pc.equal(ops["tag"], END_TAG).fill_null(False).take(pa.array(owners))
@@ -136,19 +138,11 @@ def _texts(ops: pa.RecordBatch) -> tuple[Longs, pa.StringArray]:
 
 
 def _offsets(texts: pa.StringArray) -> pa.Int64Array:
-    """Java's parseLong, and at least 0; null where that fails."""
-    plain = pc.match_substring_regex(texts, _PLAIN).fill_null(False)
+    """The half queue offsets that the texts are; null where a text is none."""
+    plain = pc.match_substring_regex(texts, _SHORT_DIGITS).fill_null(False)
     numbers = pc.if_else(plain, texts, pa.scalar("0")).cast(pa.int64())
     if pc.all(plain).as_py() in (True, None):
         return numbers
-    others = [None if ok else _long(text) for ok, text in zip(plain.to_pylist(), texts.to_pylist(), strict=True)]
-    return pc.if_else(plain, numbers, pa.array(others, pa.int64()))
-
-
-def _long(text: str | None) -> int | None:
-    match = _WHOLE_NUMBER.fullmatch(text or "")
-    if match is None:
-        return None
-    sign, digits = match.groups()
-    number = -int(digits) if sign == "-" else int(digits)
-    return number if 0 <= number <= _LONG_MAX else None
+    others = [None if ok else parse_long(text) for ok, text in zip(plain.to_pylist(), texts.to_pylist(), strict=True)]
+    offsets = pc.if_else(plain, numbers, pa.array(others, pa.int64()))
+    return pc.if_else(pc.greater_equal(offsets, 0), offsets, pa.scalar(None, pa.int64()))

@@ -1,8 +1,4 @@
-"""COMMIT or ROLLBACK from what a real broker wrote: an op message says only that a transaction ended.
-
-It was committed where the log holds the final message of the half message that the op names. That there is none says
-something only where all of the log between the two has been read.
-"""
+"""Outcomes of op items by a join with the half messages and final messages that have landed."""
 
 from __future__ import annotations
 
@@ -20,10 +16,10 @@ _VALUES = [_HALF_AT, "seen", "final"]
 
 
 def with_outcomes(items: DataFrame, halves: DataFrame, finals: DataFrame, known: Column, number: int) -> DataFrame:
-    """Items of op messages with `outcome`: null where it cannot be known.
+    """Items of op messages with `outcome`: COMMIT, ROLLBACK, or null where it cannot be known.
 
-    `halves` may say in `seen` whether all has been read that could hold a half message's final message, `known` of an
-    item and its `half_log_offset`; `number`: how many half rows there may be.
+    A rollback is known where all of the log has been read that could hold the final message. `halves` may say so in
+    `seen`, and `known` by an item and its `half_log_offset`. `number`: how many half rows there may be.
     """
     keyed = items.withColumnsRenamed({"queue_offset": "op_offset", "half_offset": "queue_offset"})
     placed = look_up(keyed, packed(_ends(halves, finals), number, _VALUES), _VALUES, "left")
@@ -33,7 +29,7 @@ def with_outcomes(items: DataFrame, halves: DataFrame, finals: DataFrame, known:
 
 
 def _ends(halves: DataFrame, finals: DataFrame) -> DataFrame:
-    """Half messages by their place in the log, and whether a final message names it: both in one grouping.
+    """Half messages by their place in the log, with `final`: whether a final message names it. Both in one grouping.
 
     The UNIQ_KEY must be the same: copies of final messages that a broker makes for a retry name place 0.
     """
@@ -54,7 +50,7 @@ def _ends(halves: DataFrame, finals: DataFrame) -> DataFrame:
 
 
 def read_between(first: int, lost: Sequence[tuple[int, int]]) -> Column:
-    """Whether the commit log between a half message and its op has been read: from `first` on, but for lost ranges."""
+    """Whether the log between a half message and its op has been read: all from `first` on, except lost ranges."""
     half, op = F.col(_HALF_AT), F.col("physical_offset")
     touched = [(half < upto) & (op >= since) for since, upto in lost]
-    return reduce(lambda known, lies: known & ~lies, touched, half >= first)
+    return reduce(lambda known, touches: known & ~touches, touched, half >= first)

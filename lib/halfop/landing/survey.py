@@ -1,4 +1,4 @@
-"""What a stretch of a commit log holds, in one row: the look at a store before anything of it is landed."""
+"""Survey of a store: what each stretch of its commit log holds, checked before any of it lands."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pyarrow.compute as pc
 from pyspark.sql import Row
 
 from halfop.frame.errors import InputRefused
-from halfop.landing.files.check import Queue, Span
-from halfop.landing.outcomes.nearby import Ended
+from halfop.landing.outcomes.within_stretch import StretchOutcomes
+from halfop.landing.queues import OffsetSpan, Queue
 from halfop.rocketmq.batches import HEADS, KINDS
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.store.fault import Fault
 from halfop.rocketmq.store.stretch import Stretch, read
 
 _MOST_FAULTS = 10_000
-_MOST_FAR, _MOST_FAR_OF_ONE = 500_000, 20_000
+_MOST_REACHING_BACK, _MOST_REACHING_BACK_OF_ONE = 500_000, 20_000
 _FAULT = pa.struct(
     {"code": pa.string(), "file": pa.string(), "offset": pa.int64(), "physical": pa.int64()}
     | {"lost_until": pa.int64(), "text": pa.string()}
@@ -28,19 +28,19 @@ _LONGS = dict.fromkeys(("low", "high", "rows", "newest"), pa.int64())
 _SPAN = pa.struct({"kind": pa.string(), "queue_id": pa.int32()} | _LONGS)
 SURVEY = pa.schema(
     dict.fromkeys(("start", "end", "records", "newest", "items", "unsettled"), pa.int64())
-    | {"faults": pa.list_(_FAULT), "spans": pa.list_(_SPAN), "far": pa.binary()}
+    | {"faults": pa.list_(_FAULT), "spans": pa.list_(_SPAN), "reaching_back": pa.binary()}
 )
 
 
 def surveyed(stretch: Stretch, skip_corrupt: bool) -> pa.RecordBatch:
-    """One row, after everything in the stretch has been checked."""
+    """A stretch's survey in one row, after everything in the stretch has been checked."""
     records, newest, end = 0, None, stretch.start
     faults: list[Fault] = []
     spans: list[dict[str, object]] = []
-    ended = Ended(stretch.start, np.zeros(0, np.int64))
-    ended.look_back(stretch)
+    found = StretchOutcomes(stretch.start, np.zeros(0, np.int64))
+    found.look_back(stretch)
     for piece in read(stretch, HEADS, skip_corrupt):
-        ended.see(piece.batches, bool(piece.faults))
+        found.see(piece.batches, bool(piece.faults))
         records, end = records + piece.records, piece.end
         newest = max((n for n in (newest, piece.newest_store_ms) if n is not None), default=None)
         faults += piece.faults
@@ -49,9 +49,9 @@ def surveyed(stretch: Stretch, skip_corrupt: bool) -> pa.RecordBatch:
             break
     row: dict[str, object] = {"start": stretch.start, "end": end, "records": records, "newest": newest}
     row |= {"faults": [asdict(fault) for fault in faults], "spans": _joined(spans)}
-    far = ended.reaching_back
-    row["far"] = far.tobytes() if len(far) <= _MOST_FAR_OF_ONE else None
-    outcomes = [items["outcome"] for items in ended.items()]
+    reaching_back = found.reaching_back
+    row["reaching_back"] = reaching_back.tobytes() if len(reaching_back) <= _MOST_REACHING_BACK_OF_ONE else None
+    outcomes = [items["outcome"] for items in found.items()]
     row |= {"items": sum(map(len, outcomes)), "unsettled": sum(each.null_count for each in outcomes)}
     return pa.RecordBatch.from_pylist([row], schema=SURVEY)
 
@@ -81,62 +81,65 @@ def _joined(spans: list[dict[str, object]]) -> list[dict[str, object]]:
 
 @dataclass(frozen=True)
 class Survey:
-    """What all stretches hold, up to the first fault: that alone is a consistent beginning of the log.
+    """Everything that the stretches hold, up to the first fault: only that is a consistent beginning of the log.
 
-    Where faults are skipped, `faults` are all of them, else the first one. `far`: half messages whose final messages
-    stand in a later stretch, None where these are too many; `items` of op messages, `unsettled` of them: whose
-    outcome neither their own stretch nor what is right before it tells.
+    If faults are skipped, `faults` are all of them, else the first one. `committed_later`: half messages whose final
+    messages stand in a later stretch, None where these are too many. `items`: number of op items; `unsettled`: those
+    whose outcome neither their own stretch nor the log right before it settles.
     """
 
     end: int
     records: int
     newest: int | None
     faults: tuple[Fault, ...]
-    spans: dict[str, dict[Queue, Span]]
+    spans: dict[str, dict[Queue, OffsetSpan]]
     rows: dict[str, int]
-    far: Longs | None
+    committed_later: Longs | None
     items: int
     unsettled: int
 
     @property
     def settled(self) -> bool:
-        """Whether each item's outcome can be told from where it stands. An op that comes stretches before its final
-        message, as a broker does not write them, lands without one then, and again with it.
+        """Whether each item's outcome follows from its own stretch.
+
+        An op that comes stretches before its final message, which no broker writes, lands without an outcome then, and
+        again with it.
         """
-        return not self.unsettled and not self.faults and self.far is not None
+        return not self.unsettled and not self.faults and self.committed_later is not None
 
 
-def joined(rows: Iterable[Row], broker_name: str, start: int, skip_corrupt: bool) -> Survey:
-    """From the stretches' rows; what lies behind the first fault counts only where faults are skipped."""
+def whole_survey(rows: Iterable[Row], broker_name: str, start: int, skip_corrupt: bool) -> Survey:
+    """The survey of a store from its stretches' rows; rows after the first fault count only if faults are skipped."""
     ordered: list[Row] = []
     for row in sorted(rows, key=lambda row: (row.start, row.end)):
         ordered.append(row)
         if row.faults and not skip_corrupt:
             break
     faults = tuple(Fault(**fault.asDict()) for row in ordered for fault in row.faults)
-    spans: dict[str, dict[Queue, Span]] = {kind: {} for kind in KINDS}
+    spans: dict[str, dict[Queue, OffsetSpan]] = {kind: {} for kind in KINDS}
     counts = dict.fromkeys(KINDS, 0)
     for found in (span for row in ordered for span in row.spans):
-        queue, span = Queue(broker_name, found.queue_id), Span(found.low, found.high, found.newest)
+        queue, span = Queue(broker_name, found.queue_id), OffsetSpan(found.low, found.high, found.newest)
         spans[found.kind][queue] = span.joined(spans[found.kind].get(queue, span))
         counts[found.kind] += found.rows
     end = faults[0].physical if faults and not skip_corrupt else ordered[-1].end if ordered else start
     newest = max((row.newest for row in ordered if row.newest is not None), default=None)
-    far = _far(ordered)
+    later = _committed_later(ordered)
     records, items, unsettled = (sum(row[of] for row in ordered) for of in ("records", "items", "unsettled"))
-    return Survey(end, records, newest, faults, spans, counts, far, items, unsettled)
+    return Survey(end, records, newest, faults, spans, counts, later, items, unsettled)
 
 
-def _far(rows: Sequence[Row]) -> Longs | None:
-    if any(row.far is None for row in rows) or sum(len(row.far) for row in rows) > _MOST_FAR * 8:
+def _committed_later(rows: Sequence[Row]) -> Longs | None:
+    parts = [row.reaching_back for row in rows]
+    if None in parts or sum(map(len, parts)) > _MOST_REACHING_BACK * 8:
         return None
-    return np.unique(np.frombuffer(b"".join(row.far for row in rows), np.int64))
+    return np.unique(np.frombuffer(b"".join(parts), np.int64))
 
 
 def refuse_too_many(rows: Iterable[Row]) -> None:
-    """A store of which nearly nothing is sound is not one to skip faults in."""
+    """Raises InputRefused for a store of which nearly nothing is sound: skipping its faults would lose nearly all."""
     for row in rows:
         if len(row.faults) > _MOST_FAULTS:
-            problem = f"more than {_MOST_FAULTS} corrupt places behind each other, the first: {row.faults[0].text}"
+            problem = f"more than {_MOST_FAULTS} corrupt places one after the other, the first: {row.faults[0].text}"
             hint = "its consume queues or its log are damaged as a whole: repair the store, or land a sound copy"
             raise InputRefused(row.faults[0].file, row.faults[0].offset, problem, hint)

@@ -1,0 +1,56 @@
+"""Whether a source is still the broker whose messages have landed under its name.
+
+Queue offsets are keys. A broker that was rebuilt under its old name, or another store, gives them to other messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from halfop.frame.errors import InputRefused
+from halfop.landing.progress import ProgressRow
+from halfop.landing.queues import Queue
+from halfop.warehouse.tables import NO_TABLE, Warehouse
+
+
+def newest_half(warehouse: Warehouse, row: ProgressRow) -> tuple[int, set[int]] | None:
+    """The queue offset of the newest half message that has landed of a queue, and its physical offsets in the log.
+
+    Two physical offsets where two messages have landed under one queue offset. A killed first landing has moved no
+    progress: then all half messages are looked at.
+    """
+    halves = warehouse.read("half_messages")
+    halves = halves.where((F.col("broker_name") == row.broker_name) & (F.col("queue_id") == row.queue_id))
+    newest = halves.agg(F.max("queue_offset")).collect()[0][0] if row.next_offset is None else row.next_offset - 1
+    found = halves.where(F.col("queue_offset") == F.lit(newest)).select("commit_log_offset")
+    places = {row["commit_log_offset"] for row in found.collect()}
+    if not places and newest is not None:  # `maintain` may have trimmed it; its decision stays
+        places = {row["commit_log_offset"] for row in _decided(warehouse, row, newest).collect()} - {None}
+    return (newest, places) if places else None
+
+
+def _decided(warehouse: Warehouse, row: ProgressRow, offset: int) -> DataFrame:
+    mine = (F.col("broker_name") == row.broker_name) & (F.col("queue_id") == row.queue_id)
+    named = (F.col("queue_offset") == F.lit(offset)) & (F.col("decision") != "EARLY_OP")
+    return warehouse.read("decisions").where(mine & named).select("commit_log_offset").distinct()
+
+
+def refuse_two_half_topics(where: str, topics: Collection[str]) -> None:
+    """Raises InputRefused where a broker has two half topics: their half messages would have the same keys."""
+    if len(topics) > 1:
+        problem = f"half messages in two topics, {' and '.join(topics)}: their queue offsets are the same"
+        hint = "a broker that changed its transaction store (5.4+, RocksDB) can be landed up to the change only"
+        raise InputRefused(where, None, problem, hint)
+
+
+def reused_queues(warehouse: Warehouse, queues: Iterable[Queue]) -> list[Queue]:
+    """The queues in which a run has found a reused key: their broker was rebuilt under its old name."""
+    wanted = set(queues)
+    if not wanted or warehouse.version("rejected") == NO_TABLE:
+        return []
+    rejected = warehouse.read("rejected").where(F.col("reason") == "KEY_REUSED")
+    found = {Queue(r.broker_name, r.queue_id) for r in rejected.select("broker_name", "queue_id").distinct().collect()}
+    return sorted(found & wanted)

@@ -1,0 +1,109 @@
+"""The commits of a store's landing, in an order in which a killed landing can be started again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from halfop.frame.summary import Summary
+from halfop.landing import lost, progress
+from halfop.landing.data_source import ENDED, packed
+from halfop.landing.outcomes.by_join import read_between
+from halfop.landing.outcomes.op_rows import Reach, item_rows, land_again
+from halfop.landing.queues import Queue
+from halfop.landing.store.new_part import NewPart
+from halfop.landing.store.state import StoreLanding
+from halfop.landing.survey import Survey
+from halfop.landing.tables import TABLES
+from halfop.rocketmq.batches import HALF, OP
+
+_SOURCE = "STORE"
+
+
+def commit(landing: StoreLanding, part: NewPart, summary: Summary) -> None:
+    """Writes the part: first the queues' rows, then messages, then how far the queues have landed."""
+    spans = part.survey.spans
+    known = dict.fromkeys(queues(landing, part.survey), _known_until(landing, part.survey))
+    made = progress.QueueProgress(spans[HALF], spans[OP], known)
+    with summary.phase("progress"):
+        # the log's row too: a landing that is killed before it moves has recorded which store it was
+        landing.warehouse.make(progress.TABLE, *(table for kind, table in TABLES.items() if part.survey.rows[kind]))
+        begun = progress.log_row(landing.broker, part.start, part.start, landing.landed_at)
+        progress.add_missing(landing.warehouse, [*progress.rows_before(made, landing.landed_at), begun])
+    _record_lost(landing, part)
+    first = commit_messages(landing, part, summary)
+    with summary.phase("outcomes"):
+        again = land_again(landing.warehouse, _reach(landing, first), landing.landed_at)
+        landing.written["op_messages"] = landing.written.get("op_messages", 0) + again
+    with summary.phase("progress"):
+        log_row = progress.log_row(landing.broker, part.start, part.survey.end, landing.landed_at)
+        progress.move(landing.warehouse, [*progress.rows_after(made, landing.landed_at), log_row])
+
+
+def _record_lost(landing: StoreLanding, part: NewPart) -> None:
+    for fault in part.survey.faults if landing.request.skip_corrupt else ():
+        landing.lost.add(lost.Range(fault.physical, fault.lost_until), fault.code, str(fault))
+    lost.record(landing.warehouse, landing.lost, landing.landed_at)
+
+
+def commit_messages(landing: StoreLanding, part: NewPart, summary: Summary) -> int:
+    """Appends the part's rows; returns the physical offset from which on the log has been read."""
+    before = progress.log_first(landing.warehouse, landing.broker)
+    first = part.start if before is None else min(before, part.start)
+    for kind, table in TABLES.items():
+        with summary.phase(kind):
+            _append(landing, part, kind, table, first)
+    return first
+
+
+def _append(landing: StoreLanding, part: NewPart, kind: str, table: str, first: int) -> None:
+    if not part.survey.rows[kind]:
+        return
+    landing.warehouse.make(table)
+    marker = landing.warehouse.marker(table, part.app)
+    if marker >= part.mark:
+        return
+    rows = _rows(landing, part, kind)
+    place = "commit_log_offset" if kind == HALF else "physical_offset"
+    rows = rows.where(F.col(place) >= marker) if marker > part.start else rows
+    rows = rows.withColumn("broker_name", F.lit(landing.broker))
+    if kind == OP:
+        rows = item_rows(landing.warehouse, rows, _reach(landing, first), part.survey.settled)
+    rows = rows.withColumn("landed_at", F.timestamp_micros(F.lit(landing.landed_at)))
+    landing.warehouse.append_once(table, rows, part.app, part.mark)
+    number = part.survey.items if kind == OP else part.survey.rows[kind]
+    landing.written[table] = landing.written.get(table, 0) + number
+
+
+def _rows(landing: StoreLanding, part: NewPart, kind: str) -> DataFrame:
+    skip_corrupt = landing.request.skip_corrupt
+    if kind == OP:
+        later = part.survey.committed_later
+        options = {} if later is None else {"far": packed(later)}
+        return landing.read(part.layout, ENDED, skip_corrupt, **options)
+    return landing.read(part.layout, kind, skip_corrupt)
+
+
+def _reach(landing: StoreLanding, first: int) -> Reach:
+    return Reach(landing.broker, _SOURCE, read_between(first, landing.lost.of_log), lambda halves: halves)
+
+
+def queues(landing: StoreLanding, survey: Survey) -> set[Queue]:
+    """The broker's queues: time passes for those that got nothing new, too."""
+    before = {queue for queue in progress.op_queues(landing.warehouse) if queue.broker_name == landing.broker}
+    return {*survey.spans[HALF], *survey.spans[OP]} | before
+
+
+def _known_until(landing: StoreLanding, survey: Survey) -> int | None:
+    """The user's --known-until, else the newest record's time less `op_lag`, in epoch microseconds.
+
+    No checksum covers a record's time: a time in the future counts as now.
+    """
+    request = landing.request
+    if request.known_until is not None:
+        return progress.micros(request.known_until)
+    if survey.newest is None:
+        return None
+    return min(survey.newest * 1000, landing.landed_at) - request.op_lag // timedelta(microseconds=1)

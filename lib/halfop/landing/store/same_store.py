@@ -1,0 +1,82 @@
+"""Whether a store is the one that has landed under its broker's name: another one would reuse its keys."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+
+from halfop.frame.errors import InputRefused
+from halfop.landing import progress
+from halfop.landing.identity import newest_half, reused_queues
+from halfop.landing.queues import Queue
+from halfop.landing.store.state import StoreLanding
+from halfop.landing.survey import Survey
+from halfop.rocketmq.batches import HALF, OP
+from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
+from halfop.rocketmq.store.consumequeue import ConsumeQueues, present
+
+# The offset after the last one that has landed, by topic and queue id.
+NextOffsets = Mapping[tuple[str, int], int]
+
+
+def another_store(landing: StoreLanding) -> InputRefused:
+    """The refusal of a store that is not the one that has landed."""
+    return InputRefused(
+        landing.request.path,
+        None,
+        f"KEY_REUSED: not the store that has landed as broker {landing.broker}",
+        "if the broker was rebuilt, or this is another one, give it a name of its own: --broker-name NAME",
+    )
+
+
+def is_same_store(landing: StoreLanding, offset: int | None) -> bool:
+    """Whether the newest half messages that have landed are where the store's queues say.
+
+    `offset` is the end of what has landed of the log; anything is the same store where nothing has landed.
+    """
+    if reused_queues(landing.warehouse, {Queue(landing.broker, 0)}):
+        return False
+    if offset is None:
+        return True
+    queues = ConsumeQueues(landing.root)
+    rows = progress.of_broker(landing.warehouse, landing.broker)
+    return all(
+        _agrees(queues, row.queue_id, *newest)
+        for row in rows.values()
+        if row.topic in HALF_TOPICS and (newest := newest_half(landing.warehouse, row)) is not None
+    )
+
+
+def _agrees(queues: ConsumeQueues, queue_id: int, queue_offset: int, places: Collection[int]) -> bool:
+    """Whether the unit names one of the places, or is not there: an older copy lacks it yet, an aged one lost it."""
+    found = [queue for topic in HALF_TOPICS if (queue := queues.get(topic, queue_id))]
+    units = [queue.at(np.array([queue_offset], np.int64)) for queue in found if queue.last.offset >= queue_offset]
+    return all(int(unit["physical"][0]) in places for unit in units if present(unit)[0])
+
+
+def next_offsets(landing: StoreLanding) -> NextOffsets:
+    """The next offsets of the half and op queues that have landed."""
+    rows = progress.of_broker(landing.warehouse, landing.broker)
+    return {
+        queue: row.next_offset
+        for queue, row in rows.items()
+        if queue[0] in (*HALF_TOPICS, *OP_TOPICS) and row.next_offset is not None
+    }
+
+
+def lacks_landed(landed: NextOffsets, queues: ConsumeQueues) -> bool:
+    """Whether a half queue ends before what has landed of it, though the queues name records that are new."""
+    ends = {(topic, queue.queue_id): queue.last.offset + 1 for topic in HALF_TOPICS for queue in queues.of(topic)}
+    return any(queue in ends and ends[queue] < landed[queue] for queue in landed)
+
+
+def refuse_gap(path: str, landed: NextOffsets, survey: Survey) -> None:
+    """Raises InputRefused where a queue of a log of which nothing is lost does not go on where it has landed."""
+    for kind, topics in ((HALF, HALF_TOPICS), (OP, OP_TOPICS)):
+        for queue, span in survey.spans[kind].items():
+            due = max((landed.get((topic, queue.queue_id), 0) for topic in topics), default=0)
+            if due and span.lowest > due:
+                problem = f"{kind} queue {queue.queue_id} goes on at offset {span.lowest}, it has landed up to {due}"
+                hint = "the broker has lost what it had written, or this is another store: give it a name of its own"
+                raise InputRefused(path, None, problem, f"{hint}, --broker-name NAME")

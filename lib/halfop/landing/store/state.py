@@ -1,0 +1,46 @@
+"""One landing of a store: its options, and what it has found and written so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from pyspark.sql import DataFrame
+
+from halfop.landing import lost
+from halfop.landing.data_source import packed
+from halfop.rocketmq.store.layout import StoreLayout
+from halfop.warehouse.tables import Warehouse
+
+
+@dataclass(frozen=True)
+class StoreRequest:
+    """The options of `land store`; `op_lag` is the setting."""
+
+    path: str
+    broker_name: str
+    op_lag: timedelta
+    known_until: datetime | None = None
+    skip_corrupt: bool = False
+    wait: timedelta = timedelta(0)
+
+
+@dataclass
+class StoreLanding:
+    """One landing; `root` is the store's folder on a local disk, `landed_at` its instant in epoch microseconds."""
+
+    warehouse: Warehouse
+    request: StoreRequest
+    root: str
+    landed_at: int
+    lost: lost.Ranges
+    written: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def broker(self) -> str:
+        return self.request.broker_name
+
+    def read(self, layout: StoreLayout, kind: str, skip_corrupt: bool, **options: str) -> DataFrame:
+        """Rows of one kind from the layout's stretches, read by Spark's workers."""
+        reader = self.warehouse.spark.read.format("rocketmq").option("kind", kind).option("plan", packed(layout))
+        return reader.option("skipCorrupt", str(skip_corrupt)).options(**options).load()

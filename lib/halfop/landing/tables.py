@@ -1,0 +1,8 @@
+"""The tables that messages land in, by kind of message."""
+
+from __future__ import annotations
+
+from halfop.rocketmq.batches import DISCARD, FINAL, HALF, OP
+
+# In the order of the commits: what refers to another row lands after it.
+TABLES = {HALF: "half_messages", FINAL: "final_messages", DISCARD: "broker_discards", OP: "op_messages"}
