@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 from halfop.demo import Pass, passes, store_upto
-from halfop.rocketmq.store.layout import plan
+from halfop.rocketmq.store.layout import layout
 
 SAMPLE = Path(__file__).parents[1] / "demo"
 
 
 @pytest.mark.parametrize("each", passes(SAMPLE), ids=lambda each: f"{each.now:%H:%M:%S}")
 def test_a_passs_store_is_whole(each: Pass, tmp_path: Path) -> None:
-    found = plan(store_upto(SAMPLE, tmp_path, each.log_to))
+    found = layout(store_upto(SAMPLE, tmp_path, each.log_to))
     assert each.log_to in (None, found.end)
     assert (found.queue_ahead, found.torn, found.cross_checked) == (0, 0, True)
