@@ -15,7 +15,7 @@ BASE = "frame.errors frame.log frame.summary frame.output frame.terminal frame.p
 # fits: `landing` means the modules of landing that are in none of its sources.
 LAYERS = {
     "jobs": "*",
-    "demo": "runs landing.store settings warehouse",
+    "demo": "runs landing.store rocketmq.store settings warehouse",
     "notebook": "settings warehouse",
     "frame.cli": "frame.metrics settings",
     # readers
