@@ -68,7 +68,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
             "nobody is asked more often; a shorter time by --from and --to, or more --max-steps, brings them closer"
         )
     if not settings.rules.ask:
-        summary.notes.append("rules.ask is false: the broker asks. In the simulation halfop asks in its place")
+        summary.notes.append("rules.ask is false: the broker asks. Here halfop asks in its place")
     print(text(outcomes), end="")
     if args.out:
         page.write(args.out, html(outcomes, _about(warehouse.root, schedule)))
