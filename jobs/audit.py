@@ -1,4 +1,4 @@
-"""Compare half, op and real topics of a landed real broker, and write down what it did wrong."""
+"""Find what a real broker did wrong, in its half, op and real topics that have landed."""
 
 from halfop.frame.cli import run_job
 from halfop.jobs.audit import JOB

@@ -1,4 +1,4 @@
-"""Land and reconcile a real broker's store on a moving clock, and tell what became of its messages."""
+"""Land and reconcile a real broker's store on a moving clock, and show what became of its messages."""
 
 from halfop.frame.cli import run_job
 from halfop.jobs.demo import JOB

@@ -1,4 +1,4 @@
-"""Tell the life of one message: what landed, what was decided and why, and what comes next"""
+"""Show the life of one message: what landed, what was decided and why, and what comes next"""
 
 from halfop.frame.cli import run_job
 from halfop.jobs.explain import JOB

@@ -1,4 +1,4 @@
-"""Land half and op messages: from files, a broker's store or a live broker"""
+"""Land half and op messages: from files, a broker's store or running brokers"""
 
 from halfop.frame.cli import run_job
 from halfop.jobs.land import JOB

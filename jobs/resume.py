@@ -1,4 +1,4 @@
-"""Put discarded messages back to open, with check times 0."""
+"""Make discarded messages open again, with check times 0."""
 
 from halfop.frame.cli import run_job
 from halfop.jobs.resume import JOB

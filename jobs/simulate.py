@@ -1,4 +1,4 @@
-"""What other settings of the rules would have done over what has landed."""
+"""Show what other settings of the rules would have done over what has landed."""
 
 from halfop.frame.cli import run_job
 from halfop.jobs.simulate import JOB

@@ -1,4 +1,4 @@
-"""Compare half, op and real topics of a landed real broker, and write down what it did wrong."""
+"""Find what a real broker did wrong, in its half, op and real topics that have landed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         choices=[_ALL, *MEANINGS],
         metavar="FINDING",
-        help=f"end with status 5 where there are some: {_ALL} for any, or {', '.join(MEANINGS)} (repeatable)",
+        help=f"end with status 5 if there are some: {_ALL} for any, or {', '.join(MEANINGS)} (repeatable)",
     )
 
 
@@ -41,8 +41,8 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
 
 JOB = Job(
     "audit",
-    "Compare half, op and real topics of a broker that has landed (land store, land broker), print what it did wrong,\n"
-    "and write one row a finding to table audit.",
+    "Compare the half, op and real topics of a broker that has landed (land store, land broker). Print what it did\n"
+    "wrong, and write one row a finding to table audit.",
     _run,
     _arguments,
     examples=("", "--fail-on findings", "--fail-on DELIVERED_TWICE --fail-on DELIVERED_AND_DISCARDED"),

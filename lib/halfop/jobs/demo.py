@@ -1,4 +1,4 @@
-"""Land and reconcile a real broker's store on a moving clock, and tell what became of its messages."""
+"""Land and reconcile a real broker's store on a moving clock, and show what became of its messages."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
 
 JOB = Job(
     "demo",
-    "Land and reconcile a real broker's store that comes with the checkout, pass by pass, and tell what became of its\n"
-    "messages, at last as report.html in this folder. Its tables are made anew in the folder demo/ of the warehouse.",
+    "Land and reconcile a real broker's store that comes with the checkout, pass by pass. Show what became of its\n"
+    "messages, and write report.html to this folder. Each demo makes its tables again, in demo/ of the warehouse.",
     _run,
     examples=("", "--warehouse my-warehouse"),
     pages=("rules.md", "report.md"),

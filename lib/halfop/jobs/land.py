@@ -21,13 +21,13 @@ from halfop.warehouse.tables import Warehouse
 
 _STORE = """\
 Land what is new in a broker's store directory: half and op messages, with outcomes from the broker's own final
-messages. The broker may be running; a copy of its store does as well. Corrupt places are refused (status 3)."""
+messages. The broker may be running; a copy of its store works, too. Corrupt places are refused (status 3)."""
 _BROKER = """\
-Land what is new in running brokers, up to now. They are only read; no consumer group is made or moved.
+Land what is new in running brokers, up to now. They are only read; no consumer group is created or moved.
 Credentials come from the environment (ROCKETMQ_ACCESS_KEY, ROCKETMQ_SECRET_KEY), TLS from settings tls.…"""
 _FILES = """\
-Land half and op rows that something else exported: JSON lines or Parquet, columns as in half_messages and
-op_messages. Each file lands once; nothing is written before all of them are checked."""
+Land half and op rows from exported files: JSON lines or Parquet, with the columns of half_messages and op_messages.
+Each file lands once; nothing is written before all files are checked."""
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +58,7 @@ def _add_files(files: argparse.ArgumentParser) -> None:
         metavar="T",
         help="all ops up to this instant have landed with this; default: the newest op's store time, broker by broker",
     )
-    files.add_argument("--skip-bad", action="store_true", help="land the good rows, bad ones go to table rejected")
+    files.add_argument("--skip-bad", action="store_true", help="land the good rows; bad rows go to table rejected")
 
 
 def _add_store(store: argparse.ArgumentParser) -> None:
@@ -73,11 +73,11 @@ def _add_store(store: argparse.ArgumentParser) -> None:
         "--known-until",
         type=instant,
         metavar="T",
-        help="all ops up to this instant are in the store (a broker that has stopped); "
+        help="all ops up to this instant are in the store, because the broker has stopped; "
         "default: the newest record's store time, less landing.op_lag",
     )
     store.add_argument(
-        "--skip-corrupt", action="store_true", help="go on behind a corrupt place; what is lost goes to table rejected"
+        "--skip-corrupt", action="store_true", help="continue after a corrupt place; lost ranges go to table rejected"
     )
 
 
@@ -95,7 +95,9 @@ def _land_store(context: Context, args: argparse.Namespace) -> Summary:
 def _add_broker(broker: argparse.ArgumentParser) -> None:
     broker.set_defaults(land=_land_broker)
     where = broker.add_mutually_exclusive_group(required=True)
-    where.add_argument("--namesrv", metavar="H:P", help="name servers, host:port;host:port: all brokers they know")
+    where.add_argument(
+        "--namesrv", metavar="H:P", help="name servers, host:port;host:port; all brokers that they know land"
+    )
     where.add_argument("--broker", metavar="H:P", help="one broker, without a name server")
     broker.add_argument(
         "--broker-name", default="broker-a", metavar="NAME", help="with --broker: its name; default: %(default)s"

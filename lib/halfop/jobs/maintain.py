@@ -14,7 +14,7 @@ from halfop.warehouse.tables import Warehouse
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="tell what would go, and change nothing")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be removed, and change nothing")
 
 
 def _run(context: Context, args: argparse.Namespace) -> Summary:
@@ -28,8 +28,8 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
 
 JOB = Job(
     "maintain",
-    "Join small files, trim what retention.* no longer keeps, remove files that no run needs. On a local disk no\n"
-    "landing and no run goes on meanwhile. Nothing newer than what the last closed run has read is touched.",
+    "Join small files, trim rows that retention.* no longer keeps, and remove files that no run needs. On a local\n"
+    "disk no landing and no run works meanwhile. Nothing newer than what the last closed run has read is touched.",
     _run,
     _arguments,
     examples=("--dry-run", "--wait 10m", "--set retention.verify=7d --set retention.landed=30d"),

@@ -18,10 +18,10 @@ from halfop.warehouse.tables import Warehouse
 
 _NOT_FINDINGS = "REDUNDANT"
 _DESCRIPTION = """\
-Decide what becomes of every open half message that has landed, and write what follows from it: committed messages
-to topics/, questions to producers to check_requests, what is given up to trans_check_max_time, what no rule can use
-to rejected. Meant to be started again and again, say every minute; an interrupted run is finished first.
-Where a real broker still asks its producers by itself: --set rules.ask=false."""
+Decide what becomes of every open half message that has landed. Write committed messages to topics/, checks for
+producers to check_requests, discarded messages to trans_check_max_time, and rows that no rule can use to rejected.
+Start it again and again, for example every minute; an interrupted run is finished first.
+If a real broker's own check service runs: --set rules.ask=false."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,8 +35,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--verify",
         type=positive_int,
         metavar="RUN",
-        help="work that run out anew from what it read, compare it with what is recorded, and write nothing; "
-        "status 5 where they differ",
+        help="compute that run again from what it read, compare the result with what is recorded, and write nothing; "
+        "status 5 if they differ",
     )
     setting_option(parser, "--max-rows", "run.max_rows", "N")
     parser.add_argument(
@@ -45,7 +45,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_sink,
         metavar="NAME",
-        help="close runs without this table and owe it; a later call without the option writes it (repeatable): "
+        help="close runs without this table; a later call without the option writes what it is owed (repeatable): "
         + ", ".join(SINK_NAMES),
     )
     parser.add_argument(
@@ -53,7 +53,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         choices=["conflicts", "rejects"],
-        help="end with status 5 where the run found some (repeatable)",
+        help="end with status 5 if the run found some (repeatable)",
     )
 
 

@@ -38,8 +38,8 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
 JOB = Job(
     "report",
     "Write the state of the warehouse and what its newest runs did as one HTML page.\n\n"
-    "The page holds all that it shows: it opens without a network, on a phone and in print, and has no script. What\n"
-    "is open, given up or refused comes with the commands to go on. Tables are only read.",
+    "The page holds everything that it shows: it opens without a network, on a phone and in print, and has no script.\n"
+    "Open, discarded and rejected messages come with the commands to continue. Tables are only read.",
     _run,
     _arguments,
     examples=("", "--out /srv/www/halfop.html --runs 1000", "--warehouse s3a://bucket/warehouse --out today.html"),

@@ -1,4 +1,4 @@
-"""Put discarded messages back to open, with check times 0."""
+"""Make discarded messages open again, with check times 0."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     which.add_argument(
         "--where",
         metavar="SQL",
-        help="every discarded message that this holds for, over the columns of table trans_check_max_time",
+        help="every discarded message for which this is true, over the columns of table trans_check_max_time",
     )
-    parser.add_argument("--dry-run", action="store_true", help="tell which, and resume none")
+    parser.add_argument("--dry-run", action="store_true", help="list them, and resume none")
 
 
 def _run(context: Context, args: argparse.Namespace) -> Summary:
@@ -48,7 +48,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
 
 JOB = Job(
     "resume",
-    "Put discarded messages back to open, with check times 0; the next reconcile asks their producers again.",
+    "Make discarded messages open again, with check times 0. The next reconcile asks their producers again.",
     _run,
     _arguments,
     examples=(

@@ -1,4 +1,4 @@
-"""What other settings of the rules would have done over what has landed."""
+"""Show what other settings of the rules would have done over what has landed."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="RULE=VALUE[,VALUE…]",
-        help="a setting of the rules as it might be, as transaction_timeout=30s (or rules.transaction_timeout=30s); "
-        "of several values each is tried, with each of the others' (repeatable)",
+        help="a setting of the rules to try, as transaction_timeout=30s (or rules.transaction_timeout=30s); several "
+        "values are each tried, in every combination (repeatable)",
     )
     parser.add_argument(
         "--every",
         type=duration,
         metavar="DURATION",
-        help="how often a run takes place; default: rules.transaction_check_interval as configured",
+        help="how often a run happens; default: rules.transaction_check_interval as configured",
     )
     add = parser.add_argument
-    add("--from", dest="since", type=instant, metavar="T", help="leave out what was stored before")
+    add("--from", dest="since", type=instant, metavar="T", help="leave out messages that were stored before")
     add(
         "--to",
         dest="until",
         type=instant,
         metavar="T",
-        help="the last run's instant; default: up to where all is known",
+        help="the last run's instant; default: the instant up to which everything is known",
     )
-    most = f"no more runs of a variant than this; default {MOST_STEPS}"
-    add("--out", type=Path, metavar="FILE.html", help="write a page with plots, too")
+    most = f"the most runs of a variant; default {MOST_STEPS}"
+    add("--out", type=Path, metavar="FILE.html", help="also write a page with plots")
     add("--max-steps", type=positive_int, default=MOST_STEPS, metavar="N", help=most)
 
 
@@ -65,7 +65,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     if schedule.every and schedule.every > period.wanted(settings.rules):
         summary.notes.append(
             f"runs are {duration_text(schedule.every)} apart, so that there are no more than {args.max_steps}, and "
-            "nobody is asked more often; a shorter --from and --to, or more --max-steps, bring them closer together"
+            "nobody is asked more often; a shorter time by --from and --to, or more --max-steps, brings them closer"
         )
     if not settings.rules.ask:
         summary.notes.append("rules.ask is false: the broker asks. Here halfop asks in its place")
