@@ -1,7 +1,9 @@
 """Kills and races without end, in rounds: some starts of reconcile in a row are killed by SIGKILL, at commits and at
 any moment; then two to four drivers start at once and must leave what an undisturbed run leaves, row for row.
 
-bench/run soak [--kills 200] [--races 50] [--seed 1]
+bench/run soak [--kills 200] [--races 50] [--seed N]
+
+Without a seed, one is drawn and printed: the same one kills and races in the same places again.
 """
 
 from __future__ import annotations
@@ -103,8 +105,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--races", type=int, default=50)
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
     given = parser.parse_args()
+    print(f"--seed {given.seed}", flush=True)
     spark = spark_session("soak", **_SPARK)
     work = Path(tempfile.mkdtemp(prefix="halfop-soak-"))
     try:

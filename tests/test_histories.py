@@ -1,6 +1,6 @@
 """Generated histories played through the model and through runs: they agree, run by run and in all that is written.
 
-HALFOP_TEST_SHIPS sets how many histories sail side by side, HALFOP_TEST_SEED which ones.
+HALFOP_TEST_SHIPS sets how many histories sail side by side, HALFOP_TEST_SEED which ones: without it, others each time.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from halfop.warehouse.tables import Warehouse
 from hypothesis.strategies import SearchStrategy
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from seeds import SEED, show_seed
 from strategies import START, Charter, History, Phase, charters, copied_histories, histories, reorderings
 
 SHIPS = int(os.environ.get("HALFOP_TEST_SHIPS", "60"))
-SEED = int(os.environ.get("HALFOP_TEST_SEED", "1"))
 
 # A quarter of an hour on two busy cores: tests/run -m slow
 pytestmark = pytest.mark.slow
@@ -60,6 +60,11 @@ HASTY = charter(
     (7_001, (8_000, 30_001)),
     last=61_002,
 )
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    show_seed()
 
 
 @pytest.fixture(autouse=True)

@@ -22,6 +22,7 @@ from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from real_broker import Plan, RealBroker, Truth, broker
+from seeds import SEED, show_seed
 
 LOG = logging.getLogger("halfop.test")
 MESSAGES = 2_000
@@ -30,9 +31,10 @@ pytestmark = pytest.mark.broker
 Fate = tuple[str, int]  # the last decision, and how often it was delivered
 
 
-def mixed(number: int, seed: int = 1) -> list[Plan]:
+def mixed(number: int, part: int = 0) -> list[Plan]:
     """Most are committed or rolled back at once, some when asked, some never; some bring their own immunity."""
-    chance = random.Random(seed)
+    show_seed()
+    chance = random.Random(SEED + part)
     answers = ["C"] * 6 + ["R"] * 2 + ["UC", "UR", "UUC", "U"]
     return [
         Plan(chance.choice(["orders", "payments", "stock"]), chance.choice(answers), chance.choice([None] * 9 + [2]))
@@ -124,7 +126,7 @@ def test_all_brokers_of_a_cluster_land_side_by_side(spark: SparkSession, tmp_pat
         assert names == {"broker-a", "broker-b"}, "the producer sends to both"
         assert wrong(reconciled(warehouse), expected(truth)) == []
 
-        truth += first.produce(mixed(400, seed=2), linger=15)
+        truth += first.produce(mixed(400, part=1), linger=15)
         second.signal(signal.SIGSTOP)
         hasty = RemotingSettings(connect_timeout=1, answer_timeout=1, give_up_after=3)
         summary = land_broker(warehouse, BrokerRequest(hasty, NO_LAG, namesrv=first.namesrv), LOG)
@@ -142,7 +144,7 @@ def test_landings_follow_a_broker_that_is_at_work(spark: SparkSession, tmp_path:
         store, by_wire = (Warehouse(spark, str(tmp_path / name)) for name in ("store", "live"))
         truth: list[Truth] = []
         for part in range(3):
-            truth += running.produce(mixed(300, seed=part), linger=6)
+            truth += running.produce(mixed(300, part), linger=6)
             from_store(store, running)
             live(by_wire, running)
             for warehouse in (store, by_wire):
