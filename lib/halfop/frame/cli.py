@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from halfop.frame import metrics, terminal
-from halfop.frame.errors import HalfopError, UsageError
+from halfop.frame.errors import HalfopError, UsageError, is_transient
 from halfop.frame.log import configure, escaped, logged_with
 from halfop.frame.summary import Summary, json_line
 from halfop.settings.keys import KEYS
@@ -218,15 +218,16 @@ def _overrides(args: argparse.Namespace) -> list[str]:
 class _Failure:
     status: int
     message: str
+    transient: bool
 
 
 def _failure(error: BaseException, verbose: bool) -> _Failure:
     if isinstance(error, HalfopError):
-        return _Failure(error.exit_status, str(error))
+        return _Failure(error.exit_status, str(error), error.transient)
     if isinstance(error, KeyboardInterrupt):
-        return _Failure(130, "interrupted")
+        return _Failure(130, "interrupted", True)
     hint = "" if verbose else "\nrun again with -v for the traceback"
-    return _Failure(1, f"{type(error).__name__}: {_first_lines(str(error))}{hint}")
+    return _Failure(1, f"{type(error).__name__}: {_first_lines(str(error))}{hint}", is_transient(error))
 
 
 def _first_lines(message: str) -> str:
@@ -242,6 +243,11 @@ def _report(job: Job, failure: _Failure, args: argparse.Namespace) -> None:
         traceback.print_exc()
     lines = [escaped(line) for line in failure.message.splitlines()] or [""]
     print(f"halfop {job.name}: " + "\n  ".join(lines), file=sys.stderr)
+
+
+def _error_line(job: Job, failure: _Failure) -> str:
+    told = {"job": job.name, "error": failure.message, "transient": failure.transient, "status": failure.status}
+    return json_line(told)
 
 
 def _print_last(line: str) -> None:
@@ -273,8 +279,7 @@ def main(job: Job, argv: Sequence[str] | None = None) -> int:
         except (Exception, KeyboardInterrupt) as error:
             failure = _failure(error, args.verbose)
             _report(job, failure, args)
-            told = {"job": job.name, "error": failure.message, "status": failure.status}
-            ended = _Ended(failure.status, json_line(told))
+            ended = _Ended(failure.status, _error_line(job, failure))
         _print_last(ended.line)
         if settings is not None and (command := job.measured(args)) is not None:
             seconds = time.perf_counter() - began

@@ -79,6 +79,15 @@ class Summary:
         add_counts(self.rows_read, other.rows_read)
         add_counts(self.rows_written, other.rows_written)
 
+    def add_failed(self, what: str, parts: Mapping[str, str], transient: bool, status: int = 1) -> None:
+        """Records parts of the work that failed while the others were done; the highest status counts.
+
+        `transient`: all of them may succeed later though nobody has changed anything.
+        """
+        self.status = max(self.status, status)
+        self.extra[what] = dict(parts)
+        self.extra["transient"] = transient and self.extra.get("transient", True)
+
     def to_json(self) -> str:
         """One line: the fields in their order, counts by name, phases as they came, then the extra fields by name."""
         own = {name: value for name, value in vars(self).items() if name != "extra"}

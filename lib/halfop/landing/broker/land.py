@@ -11,14 +11,12 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from threading import Lock
 
-from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.frame import terminal
-from halfop.frame.errors import HalfopError, InputRefused
+from halfop.frame.errors import HalfopError, InputRefused, is_transient
 from halfop.frame.summary import Summary, add_counts
 from halfop.landing import landed_files, lost, progress
 from halfop.landing.broker.sampling import Progress, Sample, Sampling, chosen, unfinished
@@ -35,7 +33,7 @@ from halfop.rocketmq.wire.client import Broker, BrokerAddress, NameServers
 from halfop.rocketmq.wire.pull import QueueRange, Records, pull
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.warehouse.lock import hold
-from halfop.warehouse.spark_errors import as_ours
+from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, as_ours, log_failure
 from halfop.warehouse.tables import Warehouse
 
 SOURCE = "BROKER"
@@ -68,13 +66,15 @@ def land_broker(warehouse: Warehouse, request: Request, log: logging.Logger) -> 
             progress.known_until(warehouse, progress.op_queues(warehouse))
         )
         summary.extra["lost_ranges"] = sum(landing.lost_ranges for landing in landings)
-    failed = {landing.name: error for landing, error in zip(landings, errors, strict=True) if error}
-    for name, error in failed.items():
-        log.error("broker %s: %s", name, error)
-        summary.status = max(summary.status, error.exit_status)
-    if failed:
-        summary.extra["failed_brokers"] = {name: str(error) for name, error in failed.items()}
+    _report_failed(summary, {each.name: e for each, e in zip(landings, errors, strict=True) if e}, log)
     return summary
+
+
+def _report_failed(summary: Summary, failed: Mapping[str, HalfopError], log: logging.Logger) -> None:
+    if failed:
+        lines = {name: log_failure(log, f"broker {name}", error, str(error)) for name, error in failed.items()}
+        status = max(error.exit_status for error in failed.values())
+        summary.add_failed("failed_brokers", lines, all(map(is_transient, failed.values())), status)
 
 
 def _addresses(request: Request) -> list[BrokerAddress]:
@@ -120,9 +120,7 @@ class BrokerLanding:
             broker = Broker(self._address.address, self._request.settings)
             with closing(broker), terminal.phase(self.name):
                 self._land(broker)
-        except HalfopError as error:
-            return error
-        except (PySparkException, Py4JJavaError) as error:  # a worker's: the broker failed while it was being pulled
+        except OPERATIONAL_ERRORS as error:  # also a worker's: the broker failed while it was being pulled
             return as_ours(error, self._address.address)
         return None
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 import numpy as np
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -28,7 +26,7 @@ from halfop.rocketmq.store.commitlog import log_files
 from halfop.rocketmq.store.consumequeue import Queues, present
 from halfop.rocketmq.store.layout import Plan, plan
 from halfop.warehouse.lock import hold
-from halfop.warehouse.spark_errors import as_ours
+from halfop.warehouse.spark_errors import SPARK_ERRORS, as_ours
 from halfop.warehouse.tables import Warehouse
 
 # In the order of the commits: what refers to another row lands after it.
@@ -86,7 +84,7 @@ def land_store(warehouse: Warehouse, request: Request, log: logging.Logger) -> S
         )
         try:
             part = _land_new(landing, summary)
-        except (PySparkException, Py4JJavaError) as error:  # a worker's: the store changed while it was read
+        except SPARK_ERRORS as error:  # a worker's: the store changed while it was read
             ours = as_ours(error, request.path)
             if not isinstance(ours, InputRefused):
                 raise
