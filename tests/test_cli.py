@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import logging
 import subprocess
@@ -13,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from halfop.frame.cli import Context, Job, duration, instant, main, positive_int, setting_option
+from halfop.frame.arguments import duration, instant, positive_int
+from halfop.frame.cli import Context, Job, main, setting_option
 from halfop.frame.errors import HalfopError, InputRefused, TransientError, UsageError, WarehouseBusy
 from halfop.frame.log import JsonFormatter, TextFormatter, configure
+from halfop.frame.output import Table
 from halfop.frame.summary import Summary
 
 Run = Callable[[Context, argparse.Namespace], Summary]
@@ -221,6 +224,49 @@ def test_a_reader_that_went_away_changes_no_status() -> None:
 
 def environment() -> dict[str, str]:
     return {"PYTHONPATH": str(Path(__file__).resolve().parent.parent / "lib")}
+
+
+# ---- output ----
+
+
+def showing(context: Context, args: argparse.Namespace) -> Summary:
+    context.output.text("a line\n")
+    context.output.tables(
+        Table(["table", "rows"], [["topics\x1b[2J", 7], ["x" * 200, None]], "Where it is"), Table(["kind"], [])
+    )
+    return Summary("land")
+
+
+def test_output_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(job(showing), FILES) == 0
+    lines = capsys.readouterr().out.splitlines()
+    width = 100
+    assert lines[:-1] == [
+        "a line",
+        "Where it is",
+        "",
+        "table".ljust(width) + "  rows",
+        "-" * width + "  ----",
+        "topics\\x1b[2J".ljust(width) + "  7",
+        "x" * (width - 1) + "…",
+    ]
+
+
+def test_output_for_machines_is_json_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(job(showing), [*FILES, "--log", "json"]) == 0
+    *shown, summary = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    rows = [{"table": "topics\x1b[2J", "rows": 7}, {"table": "x" * 200, "rows": None}]
+    assert shown == [{"text": "a line\n"}, {"table": "Where it is", "rows": rows}, {"table": "", "rows": []}]
+    assert summary["job"] == "land"
+
+
+def test_nothing_but_output_writes_to_stdout() -> None:
+    lib = Path(__file__).parents[1] / "lib" / "halfop"
+    own = {lib / "frame" / "output.py", lib / "settings" / "reference.py"}
+    for file in set(lib.rglob("*.py")) - own:
+        for node in ast.walk(ast.parse(file.read_text())):
+            assert not (isinstance(node, ast.Name) and node.id == "print"), f"{file}:{node.lineno} prints"
+            assert not (isinstance(node, ast.Attribute) and node.attr == "stdout"), f"{file}:{node.lineno}"
 
 
 # ---- types of arguments ----

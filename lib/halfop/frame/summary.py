@@ -12,8 +12,6 @@ from datetime import datetime, timedelta, timezone
 from numbers import Integral, Real
 from typing import Any
 
-from halfop.frame import terminal
-
 
 def _plain(value: Any) -> Any:
     """A value as JSON has it: times as ISO-8601 in UTC, durations as seconds, no NaN or infinity."""
@@ -67,8 +65,7 @@ class Summary:
         """Adds what the block took to `seconds[name]`, also where it fails."""
         start = time.perf_counter()
         try:
-            with terminal.phase(name):
-                yield
+            yield
         finally:
             self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - start, 3)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from halfop.frame.cli import Context, Job, instant
+from halfop.frame.arguments import instant
+from halfop.frame.cli import Context, Job
 from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
 from halfop.landing.broker.land import Request as BrokerRequest

@@ -15,7 +15,6 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from halfop.frame import terminal
 from halfop.frame.errors import HalfopError, InputRefused, is_transient
 from halfop.frame.summary import Summary, add_counts
 from halfop.landing import landed_files, lost, progress
@@ -118,7 +117,7 @@ class BrokerLanding:
         try:
             self._lost = lost.known(self._warehouse, self.name)
             broker = Broker(self._address.address, self._request.settings)
-            with closing(broker), terminal.phase(self.name):
+            with closing(broker):
                 self._land(broker)
         except OPERATIONAL_ERRORS as error:  # also a worker's: the broker failed while it was being pulled
             return as_ours(error, self._address.address)
