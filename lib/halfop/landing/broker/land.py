@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Lock
 
@@ -19,8 +19,8 @@ from halfop.frame.errors import HalfopError, InputRefused, is_transient
 from halfop.frame.summary import Summary, add_counts
 from halfop.landing import landed_files, lost, progress
 from halfop.landing.broker.sampling import Progress, Sample, Sampling, chosen, unfinished
+from halfop.landing.broker.source import QueueTask, pull_task
 from halfop.landing.columns.halves import completed
-from halfop.landing.data_source import Pulls, packed
 from halfop.landing.files.check import Queue
 from halfop.landing.outcomes.op_rows import Reach, land_again, op_rows
 from halfop.landing.progress import QueueRow
@@ -244,10 +244,10 @@ class BrokerLanding:
 
     def _pulled(self, kind: str, queues: Sequence[QueueRange], kept: ExitStack) -> DataFrame:
         """Pulled once, and kept on disk until the landing ends."""
-        settings = replace(self._request.settings, credentials=None)
-        asked = Pulls(self._address.address, tuple(q for q in queues if q.start < q.end), settings)
-        reader = self._warehouse.spark.read.format("rocketmq").option("kind", kind).option("queues", packed(asked))
-        frame = reader.load().withColumn("broker_name", F.lit(self.name)).persist(StorageLevel.DISK_ONLY)
+        some = tuple(q for q in queues if q.start < q.end)
+        task = QueueTask(kind, self._address.address, some, self._request.settings)
+        pulled = pull_task(self._warehouse.spark, task).withColumn("broker_name", F.lit(self.name))
+        frame = pulled.persist(StorageLevel.DISK_ONLY)
         kept.callback(frame.unpersist)
         return frame
 

@@ -14,13 +14,14 @@ from pyspark.sql import functions as F
 from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
 from halfop.landing import landed_files, lost, progress
-from halfop.landing.data_source import ENDED, SURVEYED, packed
 from halfop.landing.files.check import Queue
 from halfop.landing.outcomes.joined import read_between
 from halfop.landing.outcomes.op_rows import Reach, item_rows, land_again
 from halfop.landing.store.fetch import local_store
+from halfop.landing.store.source import ENDED, SURVEYED, StoreTask, longs_text, read_task
 from halfop.landing.store.survey import Survey, joined, refuse_too_many
 from halfop.rocketmq.batches import DISCARD, FINAL, HALF, OP
+from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
 from halfop.rocketmq.store.commitlog import log_files
 from halfop.rocketmq.store.consumequeue import Queues, present
@@ -221,9 +222,8 @@ def _upto(found: Plan, survey: Survey) -> Plan:
     return replace(found, stretches=tuple(told))
 
 
-def _load(landing: Landing, found: Plan, kind: str, skip_corrupt: bool, **options: str) -> DataFrame:
-    reader = landing.warehouse.spark.read.format("rocketmq").option("kind", kind).option("plan", packed(found))
-    return reader.option("skipCorrupt", str(skip_corrupt)).options(**options).load()
+def _load(landing: Landing, found: Plan, kind: str, skip_corrupt: bool, far: Longs | None = None) -> DataFrame:
+    return read_task(landing.warehouse.spark, StoreTask(kind, found, skip_corrupt, longs_text(far)))
 
 
 # ---- the commits, in their order ----
@@ -301,8 +301,7 @@ def _append(landing: Landing, part: Part, kind: str, table: str, first: int) -> 
 def _rows(landing: Landing, part: Part, kind: str) -> DataFrame:
     skip_corrupt = landing.request.skip_corrupt
     if kind == OP:
-        far = {} if part.survey.far is None else {"far": packed(part.survey.far)}
-        return _load(landing, part.plan, ENDED, skip_corrupt, **far)
+        return _load(landing, part.plan, ENDED, skip_corrupt, part.survey.far)
     return _load(landing, part.plan, kind, skip_corrupt)
 
 
