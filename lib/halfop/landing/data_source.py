@@ -35,7 +35,8 @@ class RocketMQ(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = _checked(self.options)
-        return StoreReader(_kind(options), plan(options["path"]), _skip_corrupt(options))
+        kind, skip_corrupt = _kind(options), _skip_corrupt(options)
+        return StoreReader(kind, plan(options["path"]), skip_corrupt)
 
 
 def _checked(given: Mapping[str, str]) -> dict[str, str]:
