@@ -42,13 +42,8 @@ _SAFE_REPEATS = {
     "max_active_tis_per_dag": 1,
 }
 
-_FOUND = 5
-"""Done, and --fail-on has found something: not the job's failure, `alert` tells it."""
-_DONE_ELSEWHERE = ("failed_brokers", "failed_catalog")
-"""Nor is status 1 with one of these: all else is done, and the next run tries it anew, too."""
-_IN_VAIN = {2: "wrong usage or configuration", 3: "input refused"}
-_TOLD = ("error", "failed_sinks", "failed_brokers", "failed_catalog", "rejected", "findings")
-"""What a summary has to say of a status other than 0."""
+_PROBLEMS = ("error", "failed_sinks", "failed_brokers", "failed_catalog", "rejected", "findings")
+"""The fields of a summary that explain a status other than 0. Its `transient` is there if something failed."""
 
 
 # ---- settings ----
@@ -128,10 +123,22 @@ class SummaryHook(SparkSubmitHook):
 
     @property
     def is_done(self) -> bool:
-        """Though the status is not 0; `alert` tells what was found."""
-        told = self.summary or {}
-        spared = not told.get("failed_sinks") and any(told.get(key) for key in _DONE_ELSEWHERE)
-        return self.status == _FOUND or (self.status == 1 and spared)
+        """The work is done though the status is not 0: --fail-on has found something, a table got no name in the
+        catalog, or a broker could not land now, which the next run tries again. `alert` shows it.
+        """
+        if self._ended is None or self._ended.get("error") or self._ended.get("failed_sinks"):
+            return False
+        return bool(self._ended.get("transient", True)) or not self._ended.get("failed_brokers")
+
+    @property
+    def is_in_vain(self) -> bool:
+        """The same call would fail again."""
+        return self._ended is not None and self._ended.get("transient") is False
+
+    @property
+    def _ended(self) -> dict[str, Any] | None:
+        """The summary, unless the process ended in another way afterwards."""
+        return self.summary if self.summary is not None and self.summary["status"] == self.status else None
 
 
 def summary_of(line: str) -> dict[str, Any] | None:
@@ -163,18 +170,14 @@ class HalfopOperator(SparkSubmitOperator):
         try:
             super().execute(context)
         except AirflowException as error:
-            if self._status in _IN_VAIN:
-                raise AirflowFailException(f"{self.application}: {_IN_VAIN[self._status]}") from error
-            if self._hook is None or not self._hook.is_done:
+            if self._hook is None or (not self._hook.is_done and not self._hook.is_in_vain):
                 raise
+            if not self._hook.is_done:
+                raise AirflowFailException(_complaint(self.application, self._summary or {})) from error
         finally:
             context["ti"].xcom_push("return_value", self._summary)
         if self._summary is None:
             raise AirflowException(f"{self.application} has ended without a summary as its last line")
-
-    @property
-    def _status(self) -> int | None:
-        return self._hook.status if self._hook else None
 
     @property
     def _summary(self) -> dict[str, Any] | None:
@@ -220,8 +223,12 @@ def complaints(summaries: Mapping[str, Mapping[str, Any] | None]) -> Iterator[st
         if summary is None:
             yield f"{job} has not run, or left no summary: see its log"
         elif summary["status"]:
-            told = {key: summary[key] for key in _TOLD if summary.get(key)}
-            yield f"{job} ended with status {summary['status']}: {json.dumps(told)}"
+            yield _complaint(job, summary)
+
+
+def _complaint(job: str, summary: Mapping[str, Any]) -> str:
+    problems = {key: summary[key] for key in _PROBLEMS if summary.get(key)}
+    return f"{job} ended with status {summary['status']}: {json.dumps(problems)}"
 
 
 def open_set(summary: Mapping[str, Any] | None, before: Mapping[str, int] | None) -> dict[str, int] | None:
@@ -276,7 +283,7 @@ _NOW = Param(
 )
 
 with DAG(NAME, schedule=_SCHEDULE, params={"now": _NOW}, **_COMMON):
-    # all_done: what has landed is decided though one broker could not be reached, and alert tells of both
+    # all_done: what has landed is decided though one broker could not be reached, and alert shows both
     land, reconcile = HalfopOperator(task_id="land"), HalfopOperator(task_id="reconcile", trigger_rule="all_done")
     land >> reconcile >> alert()
 

@@ -166,18 +166,32 @@ def test_what_becomes_of_an_exit_status(airflow: Airflow, tmp_path: Path) -> Non
         "--master local[2] --conf spark.x=y --name halfop reconcile --deploy-mode client "
         "reconcile --set a=1 --warehouse /w --fail-on conflicts --now T"
     )
-    fails = {1: "AirflowException", 2: "AirflowFailException", 3: "AirflowFailException", 4: "AirflowException"}
-    calls = [["status", "reconcile", CONNECTION | settings | {"ENDS": str(ends), "TOLD": ""}] for ends in range(6)]
-    for ends, (error, pushed) in enumerate(airflow.answers(calls)):
-        assert error.partition(":")[0] == fails.get(ends, "")
-        assert pushed == {"return_value": {"job": "reconcile", "status": ends, "given": given}}
-    told = {
-        '"failed_brokers": {"b": "down"}': "",
-        '"failed_catalog": {"t": "taken"}': "",
-        '"failed_catalog": {"t": "taken"}, "failed_sinks": {"rejected": "full"}': "AirflowException",
+    said = {
+        (0, ""): "",
+        (5, '"rejected": {"OP.CONFLICT": 1}'): "",
+        (1, '"error": "E", "transient": true'): "AirflowException",
+        (4, '"error": "E", "transient": true'): "AirflowException",
+        (1, '"error": "E", "transient": false'): "AirflowFailException",
+        (3, '"error": "E", "transient": false'): "AirflowFailException",
+        (1, '"failed_brokers": {"b": "down"}, "transient": true'): "",
+        (3, '"failed_brokers": {"b": "corrupt"}, "transient": false'): "AirflowFailException",
+        (1, '"failed_catalog": {"t": "taken"}, "transient": false'): "",
+        (1, '"failed_catalog": {"t": "taken"}, "failed_sinks": {"rejected": "full"}, "transient": true'): (
+            "AirflowException"
+        ),
+        (1, '"failed_sinks": {"topics/T": "lost"}, "transient": false'): "AirflowFailException",
     }
-    calls = [["status", "reconcile", CONNECTION | settings | {"ENDS": "1", "TOLD": f", {each}"}] for each in told]
-    assert [error.partition(":")[0] for error, _ in airflow.answers(calls)] == list(told.values())
+    calls = [
+        ["status", "reconcile", CONNECTION | settings | {"ENDS": str(ends), "TOLD": told and f", {told}"}]
+        for ends, told in said
+    ]
+    answers = airflow.answers(calls)
+    assert [error.partition(":")[0] for error, _ in answers] == list(said.values())
+    for (ends, told), (_, pushed) in zip(said, answers, strict=True):
+        assert pushed == {
+            "return_value": {"job": "reconcile", "status": ends, "given": given} | json.loads(f"{{{told}}}")
+        }
+    assert answers[5][0] == 'AirflowFailException: reconcile ended with status 3: {"error": "E"}'
 
 
 def test_what_is_missing_is_said_and_not_tried_again(airflow: Airflow) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import logging
 import subprocess
@@ -13,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from halfop.frame.cli import Context, Job, duration, instant, main, positive_int, setting_option
-from halfop.frame.errors import HalfopError, InputRefused, UsageError, WarehouseBusy
+from halfop.frame.arguments import duration, instant, positive_int
+from halfop.frame.cli import Context, Job, main, setting_option
+from halfop.frame.errors import HalfopError, InputRefused, TransientError, UsageError, WarehouseBusy
 from halfop.frame.log import JsonFormatter, TextFormatter, configure
+from halfop.frame.output import Table
 from halfop.frame.summary import Summary
 
 Run = Callable[[Context, argparse.Namespace], Summary]
@@ -135,32 +138,41 @@ def test_help(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "said"),
+    ("error", "status", "transient", "said"),
     [
-        (HalfopError("odd"), 1, "odd"),
-        (UsageError("--now lies ahead"), 2, "--now lies ahead"),
-        (InputRefused("h.jsonl", 7, "no queue_offset", "give one"), 3, "h.jsonl:7: no queue_offset\n  give one"),
-        (InputRefused(Path("store"), None, "not a store"), 3, "store: not a store"),
-        (WarehouseBusy("held"), 4, "held"),
-        (KeyboardInterrupt(), 130, "interrupted"),
-        (ValueError("bad\x1b[2J"), 1, "ValueError: bad\\x1b[2J\n  run again with -v"),
+        (HalfopError("odd"), 1, False, "odd"),
+        (TransientError("down"), 1, True, "down"),
+        (UsageError("--now lies ahead"), 2, False, "--now lies ahead"),
+        (
+            InputRefused("h.jsonl", 7, "no queue_offset", "give one"),
+            3,
+            False,
+            "h.jsonl:7: no queue_offset\n  give one",
+        ),
+        (InputRefused(Path("store"), None, "not a store"), 3, False, "store: not a store"),
+        (WarehouseBusy("held"), 4, True, "held"),
+        (KeyboardInterrupt(), 130, True, "interrupted"),
+        (ValueError("bad\x1b[2J"), 1, False, "ValueError: bad\\x1b[2J\n  run again with -v"),
+        (OSError(28, "No space left on device"), 1, True, "OSError: [Errno 28] No space left on device\n  run"),
         (
             RuntimeError("o1.load\n: java.io.X: y\n\tat a.b(C.java)\n\tat d"),
             1,
+            True,
             "RuntimeError: o1.load\n  : java.io.X: y\n  run",
         ),
-        (RuntimeError("[NO_TABLE] t\n\nJVM stacktrace:\nx"), 1, "RuntimeError: [NO_TABLE] t\n  run"),
+        (RuntimeError("[NO_TABLE] t\n\nJVM stacktrace:\nx"), 1, True, "RuntimeError: [NO_TABLE] t\n  run"),
     ],
 )
 def test_an_error_is_one_block_one_line_and_one_status(
-    error: BaseException, status: int, said: str, capsys: pytest.CaptureFixture[str]
+    error: BaseException, status: int, transient: bool, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(failing(error), FILES) == status
     out, err = capsys.readouterr()
     assert err.startswith(f"halfop land: {said}")
     assert "Traceback" not in err
-    assert last_line(out).keys() == {"job", "error", "status"}
-    assert last_line(out)["status"] == status
+    answer = last_line(out)
+    assert answer.keys() == {"job", "error", "transient", "status"}
+    assert (answer["status"], answer["transient"]) == (status, transient)
 
 
 @pytest.mark.parametrize("error", [ValueError("bad"), UsageError("bad")])
@@ -212,6 +224,48 @@ def test_a_reader_that_went_away_changes_no_status() -> None:
 
 def environment() -> dict[str, str]:
     return {"PYTHONPATH": str(Path(__file__).resolve().parent.parent / "lib")}
+
+
+# ---- output ----
+
+
+def showing(context: Context, args: argparse.Namespace) -> Summary:
+    context.output.text("a line\n")
+    context.output.tables(
+        Table(["table", "rows"], [["topics\x1b[2J", 7], ["x" * 200, None]], "Where it is"), Table(["kind"], [])
+    )
+    return Summary("land")
+
+
+def test_output_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(job(showing), FILES) == 0
+    lines = capsys.readouterr().out.splitlines()
+    width = 100
+    assert lines[:-1] == [
+        "a line",
+        "Where it is",
+        "",
+        "table".ljust(width) + "  rows",
+        "-" * width + "  ----",
+        "topics\\x1b[2J".ljust(width) + "  7",
+        "x" * (width - 1) + "…",
+    ]
+
+
+def test_output_for_machines_is_json_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(job(showing), [*FILES, "--log", "json"]) == 0
+    *shown, summary = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    rows = [{"table": "topics\x1b[2J", "rows": 7}, {"table": "x" * 200, "rows": None}]
+    assert shown == [{"text": "a line\n"}, {"table": "Where it is", "rows": rows}, {"table": "", "rows": []}]
+    assert summary["job"] == "land"
+
+
+def test_nothing_but_output_writes_to_stdout() -> None:
+    lib = Path(__file__).parents[1] / "lib" / "halfop"
+    own = {lib / "frame" / "output.py", lib / "settings" / "reference.py"}
+    for file in set(lib.rglob("*.py")) - own:
+        for node in ast.walk(ast.parse(file.read_text())):
+            assert ast.unparse(node) not in ("print", "sys.stdout"), f"{file} writes to stdout by itself"
 
 
 # ---- types of arguments ----
@@ -329,6 +383,16 @@ def test_summary_line_is_stable_and_plain() -> None:
         '"rows_read": {}, "rows_written": {}, "seconds": {"plan": 0.25, "apply": 0.5}, "notes": [], '
         '"at": "2025-06-15T15:06:40.000Z", "files": ["a"], "lag": 1.5, "z": null}'
     )
+
+
+def test_failed_parts_have_the_highest_status_and_are_transient_only_together() -> None:
+    summary = Summary("land")
+    assert "transient" not in summary.extra
+    summary.add_failed("failed_brokers", {"a": "down"}, True)
+    assert (summary.status, summary.extra) == (1, {"failed_brokers": {"a": "down"}, "transient": True})
+    summary.add_failed("failed_catalog", {"t": "taken"}, False, 3)
+    summary.add_failed("failed_sinks", {"s": "full"}, True)
+    assert (summary.status, summary.extra["transient"]) == (3, False)
 
 
 def test_an_extra_field_cant_hide_a_summarys_own() -> None:

@@ -17,8 +17,9 @@ from halfop.settings.model import RetentionSettings, Settings
 from halfop.upkeep import maintain as m
 from halfop.upkeep.maintain import maintain
 from halfop.warehouse import trimmed
+from halfop.warehouse.spark_errors import overtaken
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.upkeep import Upkeep, overtaken
+from halfop.warehouse.upkeep import Upkeep
 from pyspark.sql import functions as F
 from test_runs import KNOWN, NOW, QUEUE, RULES, Killed, dying, half, one_of_each, ops
 

@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -23,9 +23,10 @@ import yaml
 from halfop.frame.cli import Context, Job, main
 from halfop.frame.errors import HalfopError
 from halfop.frame.metrics import Call, families, report
-from halfop.frame.prometheus import Family, Sample, exposition
+from halfop.frame.prometheus import Family, Sample, exposed
 from halfop.frame.summary import Summary
 from halfop.settings.model import MetricsSettings
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 LABELS = {"name": "halfop", "command": "reconcile"}
@@ -69,8 +70,12 @@ def parsed(text: str) -> Told:
     return told
 
 
+def text_of(found: Iterable[Family]) -> str:
+    return generate_latest(exposed(found, LABELS)).decode()
+
+
 def told_by(call: Call, ended: float = 1000.0) -> Told:
-    return parsed(exposition(families(call, ended), LABELS))
+    return parsed(text_of(families(call, ended)))
 
 
 def value(told: Told, name: str, **labels: str) -> float:
@@ -142,7 +147,7 @@ def test_an_audit_tells_its_findings() -> None:
 
 def test_what_comes_from_outside_is_bounded() -> None:
     many = Family("halfop_x", "x", tuple(Sample(n, {"broker_name": f"{n}" + "b" * 999}) for n in range(500)))
-    told = parsed(exposition([many], LABELS))
+    told = parsed(text_of([many]))
     assert sorted(told.values()) == list(range(400, 500))
     assert {len(label) for _, ((_, label),) in told} == {200}
 
@@ -191,7 +196,7 @@ def test_a_file_a_command(tmp_path: Path) -> None:
     report(settings, DONE)
     report(settings, Call("land_files", 1, 0, Summary("land", extra={"bad_rows": 0})))
     assert {path.name for path in tmp_path.iterdir()} == {"orders_reconcile.prom", "orders_land_files.prom"}
-    assert 'halfop_run_id{name="orders",command="reconcile"} 7\n' in file_of(settings).read_text()
+    assert 'halfop_run_id{command="reconcile",name="orders"} 7.0\n' in file_of(settings).read_text()
     assert file_of(settings).stat().st_mode & 0o044, "the collector is another user"
 
 
@@ -412,7 +417,7 @@ def promtool() -> str:
 
 @pytest.mark.slow
 def test_promtool_finds_nothing_wrong(promtool: str) -> None:
-    text = exposition([*families(DONE, 1000.0), *families(FAILED, 1000.0)[:1]], LABELS)
+    text = text_of([*families(DONE, 1000.0), *families(FAILED, 1000.0)[:1]])
     told = subprocess.run([promtool, "check", "metrics"], input=text, text=True, capture_output=True, check=False)
     assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
     rules = subprocess.run([promtool, "check", "rules", str(ALERTS)], text=True, capture_output=True, check=False)

@@ -58,7 +58,7 @@ def test_a_job_runs_through_spark_submit_and_ends_with_its_summary(link: Path, t
     assert "nothing has landed" in summary["notes"][0]
     assert not list(warehouse.glob("[!.]*")), "an empty warehouse stays empty"
     text = (metrics / "halfop_reconcile.prom").read_text()
-    assert 'halfop_exit_status{name="halfop",command="reconcile"} 0\n' in text
+    assert 'halfop_exit_status{command="reconcile",name="halfop"} 0.0\n' in text
 
 
 def test_a_jobs_error_is_its_exit_status(tmp_path: Path) -> None:

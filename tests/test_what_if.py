@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from halfop.frame.cli import main
 from halfop.frame.errors import UsageError
+from halfop.frame.output import TextOutput
 from halfop.settings.model import RuleSettings, Settings
-from halfop.simulation.comparison import html, text
+from halfop.simulation.comparison import compared, html
 from halfop.simulation.outcome import Outcome
 from halfop.simulation.schedule import regular, widened
 from halfop.simulation.variants import variants
@@ -103,9 +104,10 @@ def outcome(name: str, **figures: Any) -> Outcome:
     return Outcome(name, RuleSettings(), **(given | figures))
 
 
-def test_the_table_has_a_line_a_variant() -> None:
+def test_the_table_has_a_line_a_variant(capsys: pytest.CaptureFixture[str]) -> None:
     now = outcome("now", checks=12, needless_checks=7, commit_p50=1.5, commit_p90=66.0, commit_p99=90_000.0)
-    lines = text([now, outcome("transaction_timeout=30s", checks=5)]).splitlines()
+    TextOutput().tables(compared([now, outcome("transaction_timeout=30s", checks=5)]))
+    lines = capsys.readouterr().out.splitlines()
     assert lines[0].split()[:3] == ["variant", "checks", "needless"]
     assert lines[2].split()[:8] == ["now", "12", "7", "0", "0", "0", "0", "0"]
     assert lines[2].endswith("  1.5 s       1 min 6 s   1 d 1 h")

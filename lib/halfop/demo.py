@@ -17,7 +17,7 @@ import numpy as np
 from pyspark.sql import functions as F
 
 from halfop.frame.errors import HalfopError, UsageError
-from halfop.frame.output import text_table
+from halfop.frame.output import Output, Table
 from halfop.frame.summary import Summary
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
@@ -91,8 +91,8 @@ def fresh_folder(folder: Path) -> None:
     (folder / _MARK).touch()
 
 
-def play(warehouse: Warehouse, settings: Settings, sample: Path) -> Summary:
-    """Land and reconcile every pass; each prints a line."""
+def play(warehouse: Warehouse, settings: Settings, sample: Path, output: Output) -> Summary:
+    """Land and reconcile every pass; each shows a line."""
     total = Summary("demo")
     for each in passes(sample):
         with total.phase("land"), tempfile.TemporaryDirectory(prefix="halfop-demo-") as folder:
@@ -104,7 +104,7 @@ def play(warehouse: Warehouse, settings: Settings, sample: Path) -> Summary:
             raise HalfopError(f"run {run.run_id} failed: {run.to_json()}")
         total.run_id = run.run_id
         total.add(run)
-        print(f"{each.now:%H:%M:%S}  landed {_told(landed.rows_written)}\n          {_decided(run)}", flush=True)
+        output.text(f"{each.now:%H:%M:%S}  landed {_told(landed.rows_written)}\n          {_decided(run)}\n")
     return total
 
 
@@ -123,7 +123,7 @@ def _why(reason: str) -> str:
     return "" if reason == "NONE" else f"({reason})"
 
 
-def fates(warehouse: Warehouse) -> str:
+def fates(warehouse: Warehouse) -> Table:
     """One line a way through the runs, with how many messages went it and one of them."""
     step = F.concat_ws(" ", "decision", "reason")
     rows = warehouse.read("decisions").where(F.col("decision") != "EARLY_OP")
@@ -138,7 +138,8 @@ def fates(warehouse: Warehouse) -> str:
         [r["messages"], r["copies"], r["one"], " > ".join(_short(iter(r["way"])))]
         for r in found.orderBy(F.desc("messages"), "way").collect()
     ]
-    return text_table(["messages", "half rows", "one of them", "what became of them, run by run"], lines)
+    header = ["messages", "half rows", "one of them", "what became of them, run by run"]
+    return Table(header, lines, "What became of the messages")
 
 
 def _short(steps: Iterator[str]) -> list[str]:
@@ -149,18 +150,17 @@ def _short(steps: Iterator[str]) -> list[str]:
     return [step if n == 1 else f"{step} x{n}" for step, n in ways]
 
 
-def refused(warehouse: Warehouse) -> str:
+def refused(warehouse: Warehouse) -> Table:
     """What no rule could use."""
     rows = warehouse.read("rejected").orderBy("rejected_at", "kind", "queue_offset", "reason").collect()
-    return text_table(
-        ["kind", "offset", "why", "detail"], [[r["kind"], r["queue_offset"], r["reason"], r["detail"]] for r in rows]
-    )
+    found = [[r["kind"], r["queue_offset"], r["reason"], r["detail"]] for r in rows]
+    return Table(["kind", "offset", "why", "detail"], found, "What was refused")
 
 
-def places(warehouse: Warehouse) -> str:
+def places(warehouse: Warehouse) -> Table:
     """The tables that hold the result, with their rows."""
     index = warehouse.read("topics_index").orderBy("topic").collect()
     names = [f"topics/{row['directory']}" for row in index]
     names += ["trans_check_max_time", "check_requests", "rejected", "decisions", "runs"]
     rows = [[name, warehouse.spark.read.format("delta").load(warehouse.path(name)).count()] for name in names]
-    return text_table(["table", "rows"], rows)
+    return Table(["table", "rows"], rows, "Where it is now")

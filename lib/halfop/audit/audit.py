@@ -21,7 +21,7 @@ from halfop.audit import verdicts as v
 from halfop.audit.coverage import LOST_AT_FIRST, Ground, ground
 from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import in_micros
-from halfop.frame.output import text_table
+from halfop.frame.output import Table
 from halfop.frame.summary import Summary, add_counts
 from halfop.rules.words import RuleColumns
 from halfop.settings.model import Settings
@@ -179,15 +179,14 @@ def _write(audit: Audit, found: DataFrame, now: datetime, summary: Summary) -> N
     summary.rows_written = {TABLE: number}
 
 
-def text(summary: Summary) -> str:
-    """The counts as tables."""
+def tables(summary: Summary) -> list[Table]:
+    """Returns the counts as tables."""
     extra = summary.extra
     fates = [(name, n, v.FATES[name]) for name, n in extra["transactions"].items() if n]
     put_back = [(name.replace("_", " "), n) for name, n in extra["put_back"].items()]
     found = [(name, n, v.MEANINGS[name]) for name, n in extra["findings"].items()]
-    tables = (
-        text_table(["transactions", "number", "what there is"], fates),
-        text_table(["put back", "number"], put_back),
-        text_table(["finding", "number", "what it is"], found),
-    )
-    return "\n".join(table for table in tables if table) + "\n"
+    return [
+        Table(["transactions", "number", "what there is"], fates),
+        Table(["put back", "number"], put_back),
+        Table(["finding", "number", "what it is"], found),
+    ]

@@ -5,34 +5,33 @@ from __future__ import annotations
 import argparse
 import difflib
 import logging
-import os
 import re
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
-from halfop.frame import metrics, terminal
-from halfop.frame.errors import HalfopError, UsageError
+from halfop.frame import metrics
+from halfop.frame.errors import HalfopError, UsageError, is_transient
 from halfop.frame.log import configure, escaped, logged_with
+from halfop.frame.output import JsonOutput, Output, TextOutput
 from halfop.frame.summary import Summary, json_line
 from halfop.settings.keys import KEYS
 from halfop.settings.load import check_override, load_settings
-from halfop.settings.model import Settings, parse_duration
+from halfop.settings.model import Settings
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a job gets besides its own options."""
+    """A job gets this besides its own options."""
 
     settings: Settings
     log: logging.Logger
+    output: Output
 
 
 def _no_arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,51 +56,6 @@ class Job:
     examples: Sequence[str] = ()
     pages: Sequence[str] = ()
     measured: Callable[[argparse.Namespace], str | None] = _not_measured
-
-
-# ---- types of arguments ----
-
-
-def duration(text: str) -> timedelta:
-    """`6s`."""
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{error}, given {text!r}") from error
-
-
-def positive_int(text: str) -> int:
-    """`1` and up."""
-    if not re.fullmatch(r"0*[1-9][0-9]{0,17}", text):
-        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, given {text!r}")
-    return int(text)
-
-
-_ISO = re.compile(
-    r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d:\d\d)(:\d\d(?:[.,]\d{1,6})?)?)?(?:([Zz])|([+-]\d\d):?(\d\d))?", re.ASCII
-)
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-
-
-def instant(text: str) -> datetime:
-    """`2025-06-15T15:06:40Z`, another zone or none (UTC), or epoch milliseconds."""
-    try:
-        if re.fullmatch(r"[0-9]{1,15}", text):
-            return _EPOCH + timedelta(milliseconds=int(text))
-        return _iso(text).astimezone(timezone.utc)
-    except (ValueError, OverflowError) as error:
-        expected = "ISO-8601 as 2025-06-15T15:06:40Z (without a zone: UTC), or epoch milliseconds"
-        raise argparse.ArgumentTypeError(f"expected an instant: {expected}; given {text!r}") from error
-
-
-def _iso(text: str) -> datetime:
-    match = _ISO.fullmatch(text)
-    if match is None:
-        raise ValueError(text)
-    date, minutes, seconds, _, hours_off, minutes_off = match.groups()
-    whole, _, fraction = (seconds or ":00").replace(",", ".").partition(".")
-    zone = f"{hours_off}:{minutes_off}" if hours_off else "+00:00"
-    return datetime.fromisoformat(f"{date}T{minutes or '00:00'}{whole}.{fraction:0<6}{zone}")
 
 
 # ---- options ----
@@ -176,20 +130,20 @@ def _add_common(parser: _Parser, depth: int) -> None:
     setting_option(common, "--warehouse", "warehouse", "URI")
     setting_option(common, "--wait", "lock.wait", "DURATION")
     add("-v", "--verbose", action="store_true", help="log more, and show a traceback where something fails")
-    add("--log", choices=("text", "json"), help="form of the log on stderr; default text")
+    add("--log", choices=("text", "json"), help="form of the log on stderr and of the result on stdout; default text")
 
 
-def _parser(job: Job) -> _Parser:
-    parser = _Parser(prog=f"./spark-submit.sh {job.name}", description=job.description)
+def _parser(job: Job, program: str) -> _Parser:
+    parser = _Parser(prog=f"{program} {job.name}", description=job.description)
     job.add_arguments(parser)
     for depth, each in enumerate(_with_subcommands(parser)):
         _add_common(each, depth)
-        each.epilog = _epilog(job, each.prog)
+        each.epilog = _epilog(job, program, each.prog)
     return parser
 
 
-def _epilog(job: Job, prog: str) -> str:
-    lines = [f"./spark-submit.sh {job.name} {line}".rstrip() for line in job.examples]
+def _epilog(job: Job, program: str, prog: str) -> str:
+    lines = [f"{program} {job.name} {line}".rstrip() for line in job.examples]
     shown = [f"  {line}" for line in lines if line.startswith(prog)]
     pages = ["", "more: " + ", ".join(f"docs/{page}" for page in job.pages)] if job.pages else []
     return "\n".join([*(["examples:", *shown, ""] if shown else []), _STATUSES, *pages])
@@ -218,15 +172,16 @@ def _overrides(args: argparse.Namespace) -> list[str]:
 class _Failure:
     status: int
     message: str
+    transient: bool
 
 
 def _failure(error: BaseException, verbose: bool) -> _Failure:
     if isinstance(error, HalfopError):
-        return _Failure(error.exit_status, str(error))
+        return _Failure(error.exit_status, str(error), error.transient)
     if isinstance(error, KeyboardInterrupt):
-        return _Failure(130, "interrupted")
+        return _Failure(130, "interrupted", True)
     hint = "" if verbose else "\nrun again with -v for the traceback"
-    return _Failure(1, f"{type(error).__name__}: {_first_lines(str(error))}{hint}")
+    return _Failure(1, f"{type(error).__name__}: {_first_lines(str(error))}{hint}", is_transient(error))
 
 
 def _first_lines(message: str) -> str:
@@ -241,15 +196,12 @@ def _report(job: Job, failure: _Failure, args: argparse.Namespace) -> None:
     if args.verbose:
         traceback.print_exc()
     lines = [escaped(line) for line in failure.message.splitlines()] or [""]
-    print(f"halfop {job.name}: " + "\n  ".join(lines), file=sys.stderr)
+    sys.stderr.write(f"halfop {job.name}: " + "\n  ".join(lines) + "\n")
 
 
-def _print_last(line: str) -> None:
-    sys.stderr.flush()
-    try:
-        print(line, flush=True)
-    except BrokenPipeError:  # the reader has gone; the interpreter's own flush at exit must not fail on it again
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _error_line(job: Job, failure: _Failure) -> str:
+    told = {"job": job.name, "error": failure.message, "transient": failure.transient, "status": failure.status}
+    return json_line(told)
 
 
 @dataclass
@@ -261,31 +213,43 @@ class _Ended:
     summary: Summary | None = None
 
 
-def main(job: Job, argv: Sequence[str] | None = None) -> int:
-    """Runs the job, prints its summary or error as stdout's last line, and returns the exit status."""
+def main(
+    job: Job,
+    argv: Sequence[str] | None = None,
+    program: str = "./spark-submit.sh",
+    prepare: Callable[[], None] | None = None,
+) -> int:
+    """Runs the job, prints its summary or error as stdout's last line, and returns the exit status.
+
+    `program` is what the user has called; `prepare` makes Spark ready, once the command line is known to be right.
+    """
     args, settings, began = argparse.Namespace(verbose=False, log="text"), None, time.perf_counter()
     with logged_with(job=job.name):
         try:
-            args = _parse(_parser(job), argv)
+            args = _parse(_parser(job, program), argv)
             configure(args.verbose, args.log == "json")
             settings = load_settings(args.config, _overrides(args))
+            if prepare is not None:
+                prepare()
             ended = _run(job, settings, args)
         except (Exception, KeyboardInterrupt) as error:
             failure = _failure(error, args.verbose)
             _report(job, failure, args)
-            told = {"job": job.name, "error": failure.message, "status": failure.status}
-            ended = _Ended(failure.status, json_line(told))
-        _print_last(ended.line)
+            ended = _Ended(failure.status, _error_line(job, failure))
+        sys.stderr.flush()
+        _output(args).summary(ended.line)
         if settings is not None and (command := job.measured(args)) is not None:
             seconds = time.perf_counter() - began
             metrics.report(settings.metrics, metrics.Call(command, seconds, ended.status, ended.summary))
     return ended.status
 
 
+def _output(args: argparse.Namespace) -> Output:
+    return JsonOutput() if args.log == "json" else TextOutput()
+
+
 def _run(job: Job, settings: Settings, args: argparse.Namespace) -> _Ended:
-    line = terminal.showing(job.name, sys.stderr) if args.log == "text" else nullcontext()
-    with line:
-        summary = job.run(Context(settings, logging.getLogger(f"halfop.{job.name}")), args)
+    summary = job.run(Context(settings, logging.getLogger(f"halfop.{job.name}"), _output(args)), args)
     return _Ended(summary.status, summary.to_json(), summary)
 
 

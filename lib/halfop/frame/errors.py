@@ -1,20 +1,42 @@
-"""What can go wrong, each with its exit status. A message says what was wrong, where, what was expected, what to do."""
+"""The errors that end a job with a message instead of a traceback, each with its exit status.
+
+A message says what was wrong, where, what was expected and what to do. A class also says whether its error is
+transient: whether the same call may succeed later though nobody has changed anything.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
-from py4j.protocol import Py4JJavaError
+# Python's own classes for a mistake in the code: the same call fails again.
+_MISTAKES = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    NameError,
+    TypeError,
+    ValueError,
+)
 
 
 class HalfopError(Exception):
-    """The base: anything that ends a job with a message instead of a traceback."""
+    """The base of all; terminal: somebody must change something first."""
 
-    exit_status = 1
+    exit_status: ClassVar[int] = 1
+    transient: ClassVar[bool] = False
+
+
+class TransientError(HalfopError):
+    """The base of errors that may pass by themselves."""
+
+    transient = True
 
 
 class UsageError(HalfopError):
-    """Wrong usage or configuration; nothing has been touched."""
+    """The command line or the configuration is wrong; nothing has been touched."""
 
     exit_status = 2
 
@@ -31,23 +53,25 @@ class InputRefused(HalfopError):
 
 
 class LostRows(HalfopError):
-    """A table of which the record says that a run has written rows there, and they are gone."""
+    """A table has lost the rows that, by its own log, a run has written there."""
 
     def __init__(self, path: str, run_id: int) -> None:
+        self.path, self.run_id = path, run_id
         super().__init__(
             f"{path} has lost what run {run_id} wrote: it was restored, cloned or removed. Restore it to the version "
-            "before that (DESCRIBE HISTORY tells), or every table of the warehouse to one point in time"
+            "before that (DESCRIBE HISTORY shows it), or every table of the warehouse to one point in time"
         )
 
 
-class WarehouseBusy(HalfopError):
+class WarehouseBusy(TransientError):
     """Another process holds the warehouse's lock, or an open run its tables."""
 
     exit_status = 4
 
 
-def first_line(error: Exception) -> str:
-    """Enough of an error for a summary; of one in the JVM, what the JVM says."""
-    if isinstance(error, Py4JJavaError):
-        return str(error.java_exception.toString()).splitlines()[0][:300]
-    return f"{type(error).__name__}: {error}".splitlines()[0][:300]
+def is_transient(error: BaseException) -> bool:
+    """Returns whether the same call may succeed later though nobody has changed anything.
+
+    An error that is neither ours nor a mistake in the code comes from outside (Spark, a disk, a network) and may pass.
+    """
+    return error.transient if isinstance(error, HalfopError) else not isinstance(error, _MISTAKES)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 
-from halfop.frame import terminal
 from halfop.frame.summary import json_line
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
@@ -62,15 +62,24 @@ class JsonFormatter(logging.Formatter):
 class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
     """A type of its own, by which a second configure finds the first's."""
 
-    def emit(self, record: logging.LogRecord) -> None:
-        with terminal.aside():
-            super().emit(record)
+    def __init__(self, json_lines: bool) -> None:
+        super().__init__(sys.stderr)
+        self.setFormatter(JsonFormatter() if json_lines else TextFormatter())
+        self.watched = not json_lines and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+
+    def format(self, record: logging.LogRecord) -> str:
+        """On a terminal a record begins with a cleared row: Spark's progress bar may stand there."""
+        return ("\r\x1b[K" if self.watched else "") + super().format(record)
+
+
+def watched() -> bool:
+    """Returns whether the log goes to a terminal as text, so that progress may be shown there too."""
+    return any(isinstance(handler, _Handler) and handler.watched for handler in logging.getLogger().handlers)
 
 
 def configure(verbose: bool, json_lines: bool) -> None:
     """Log halfop from INFO (verbose: DEBUG) and everything else from WARNING, Python's own warnings too."""
-    handler = _Handler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if json_lines else TextFormatter())
+    handler = _Handler(json_lines)
     handler.addFilter(_add_fields)
     root = logging.getLogger()
     root.handlers = [h for h in root.handlers if not isinstance(h, _Handler)] + [handler]

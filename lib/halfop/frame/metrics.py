@@ -12,7 +12,7 @@ from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 
-from halfop.frame.prometheus import Family, Sample, exposition, push, write_file
+from halfop.frame.prometheus import Exposed, Family, Sample, exposed, push, write_file
 from halfop.frame.summary import Summary
 from halfop.settings.model import MetricsSettings
 
@@ -50,9 +50,9 @@ def report(settings: MetricsSettings, call: Call) -> None:
     success was, and what that found, stays.
     """
     labels = {"name": settings.name, "command": call.command}
-    text = exposition(families(call, time.time()), labels)
+    found = exposed(families(call, time.time()), labels)
     for target, send in _targets(settings, call.command).items():
-        _try(target, partial(send, text, not call.done))
+        _try(target, partial(send, found, not call.done))
 
 
 def _try(target: str, send: Callable[[], None]) -> None:
@@ -62,15 +62,15 @@ def _try(target: str, send: Callable[[], None]) -> None:
         log.warning("no metrics to %s: %s", target, error)
 
 
-def _targets(settings: MetricsSettings, command: str) -> dict[str, Callable[[str, bool], None]]:
-    targets: dict[str, Callable[[str, bool], None]] = {}
+def _targets(settings: MetricsSettings, command: str) -> dict[str, Callable[[Exposed, bool], None]]:
+    targets: dict[str, Callable[[Exposed, bool], None]] = {}
     folder, gateway = settings.folder, settings.push_gateway
     if folder is not None:
         file = f"{settings.name}_{command}"
-        targets[folder] = lambda text, keep: write_file(Path(folder), file, text, keep)
+        targets[folder] = lambda found, keep: write_file(Path(folder), file, found, keep)
     if gateway is not None:
         grouping = {"job": settings.name, "command": command}
-        targets[gateway] = lambda text, keep: push(gateway, grouping, text, keep)
+        targets[gateway] = lambda found, keep: push(gateway, grouping, found, keep)
     return targets
 
 

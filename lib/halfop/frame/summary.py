@@ -12,8 +12,6 @@ from datetime import datetime, timedelta, timezone
 from numbers import Integral, Real
 from typing import Any
 
-from halfop.frame import terminal
-
 
 def _plain(value: Any) -> Any:
     """A value as JSON has it: times as ISO-8601 in UTC, durations as seconds, no NaN or infinity."""
@@ -67,8 +65,7 @@ class Summary:
         """Adds what the block took to `seconds[name]`, also where it fails."""
         start = time.perf_counter()
         try:
-            with terminal.phase(name):
-                yield
+            yield
         finally:
             self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - start, 3)
 
@@ -78,6 +75,15 @@ class Summary:
             add_counts(self.decisions.setdefault(decision, {}), reasons)
         add_counts(self.rows_read, other.rows_read)
         add_counts(self.rows_written, other.rows_written)
+
+    def add_failed(self, what: str, parts: Mapping[str, str], transient: bool, status: int = 1) -> None:
+        """Records parts of the work that failed while the others were done; the highest status counts.
+
+        `transient`: all of them may succeed later though nobody has changed anything.
+        """
+        self.status = max(self.status, status)
+        self.extra[what] = dict(parts)
+        self.extra["transient"] = transient and self.extra.get("transient", True)
 
     def to_json(self) -> str:
         """One line: the fields in their order, counts by name, phases as they came, then the extra fields by name."""

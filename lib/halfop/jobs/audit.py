@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from halfop.audit.audit import audit, text
+from halfop.audit.audit import audit, tables
 from halfop.audit.verdicts import MEANINGS
 from halfop.frame.cli import Context, Job
 from halfop.frame.summary import Summary
@@ -31,7 +31,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     warehouse = Warehouse(spark_session("audit"), settings.warehouse_root)
     catalog = Catalog.of(warehouse, settings)
     summary = catalog.publish(audit(warehouse, settings))
-    print(text(summary), end="")
+    context.output.tables(*tables(summary))
     found = summary.extra["findings"]
     asked = {name for kind in args.fail_on for name in (MEANINGS if kind == _ALL else [kind])}
     if summary.status == 0 and any(found[name] for name in asked):

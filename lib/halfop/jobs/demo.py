@@ -28,19 +28,14 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     spark = spark_session("demo", **FOR_FEW_ROWS | {"spark.sql.shuffle.partitions": "1"})
     register(spark)
     warehouse = Warehouse(spark, root)
-    print("the clock    what happened")
-    summary = play(warehouse, load_settings(None, OVERRIDES, {}), _HOME / "demo")
-    for title, table in [
-        ("What became of the messages", fates(warehouse)),
-        ("What was refused", refused(warehouse)),
-        ("Where it is now", places(warehouse)),
-    ]:
-        if table:
-            print(f"\n{title}\n\n{table}", end="")
+    context.output.text("the clock    what happened\n")
+    summary = play(warehouse, load_settings(None, OVERRIDES, {}), _HOME / "demo", context.output)
+    context.output.text("\n")
+    context.output.tables(fates(warehouse), refused(warehouse), places(warehouse))
     out = Path("report.html").absolute()
     told = report(warehouse, context.settings.model_copy(update={"warehouse": root}), out, newest=200)
     summary.extra["path"] = told.extra["path"]
-    print(f"\nThe tables are Delta, below {root}\nThe report on them is {out}\n", flush=True)
+    context.output.text(f"\nThe tables are Delta, below {root}\nThe report on them is {out}\n\n")
     return summary
 
 

@@ -26,7 +26,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     summary, text = explain(
         Warehouse(spark_session("explain", **FOR_FEW_ROWS), settings.warehouse_root), settings, args.key
     )
-    print(text, end="")
+    context.output.text(text)
     return summary
 
 

@@ -1,10 +1,12 @@
-"""The command `land`: one subcommand a source."""
+"""Land half and op messages: from files, a broker's store or a live broker."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
-from halfop.frame.cli import Context, Job, instant
+from halfop.frame.arguments import instant
+from halfop.frame.cli import Context, Job
 from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
 from halfop.landing.broker.land import BrokerRequest, land_broker
@@ -86,10 +88,7 @@ def _land_store(context: Context, args: argparse.Namespace) -> Summary:
     request = StoreRequest(
         args.path, args.broker_name, settings.landing.op_lag, args.known_until, args.skip_corrupt, settings.lock.wait
     )
-    warehouse = Warehouse(spark_session("land store"), settings.warehouse_root)
-    catalog = Catalog.of(warehouse, settings)
-    register(warehouse.spark)
-    return catalog.publish(land_store(warehouse, request, context.log))
+    return _landed(context, "store", lambda warehouse: land_store(warehouse, request, context.log))
 
 
 def _add_broker(broker: argparse.ArgumentParser) -> None:
@@ -114,10 +113,7 @@ def _land_broker(context: Context, args: argparse.Namespace) -> Summary:
         broker_name=args.broker_name,
         wait=settings.lock.wait,
     )
-    warehouse = Warehouse(spark_session("land broker"), settings.warehouse_root)
-    catalog = Catalog.of(warehouse, settings)
-    register(warehouse.spark)
-    return catalog.publish(land_broker(warehouse, request, context.log))
+    return _landed(context, "broker", lambda warehouse: land_broker(warehouse, request, context.log))
 
 
 def _remoting(settings: Settings) -> RemotingSettings:
@@ -138,9 +134,14 @@ def _land_files(context: Context, args: argparse.Namespace) -> Summary:
     if not args.half and not args.op:
         raise UsageError("land files needs at least one --half PATH or --op PATH")
     request = FilesRequest(args.half, args.op, args.known_until, args.skip_bad, context.settings.lock.wait)
-    warehouse = Warehouse(spark_session("land files"), context.settings.warehouse_root)
+    return _landed(context, "files", lambda warehouse: land_files(warehouse, request, context.log))
+
+
+def _landed(context: Context, source: str, land: Callable[[Warehouse], Summary]) -> Summary:
+    warehouse = Warehouse(spark_session(f"land {source}"), context.settings.warehouse_root)
     catalog = Catalog.of(warehouse, context.settings)
-    return catalog.publish(land_files(warehouse, request, context.log))
+    register(warehouse.spark)
+    return catalog.publish(land(warehouse))
 
 
 def _run(context: Context, args: argparse.Namespace) -> Summary:

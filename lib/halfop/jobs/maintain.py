@@ -6,7 +6,7 @@ import argparse
 from dataclasses import fields
 
 from halfop.frame.cli import Context, Job
-from halfop.frame.output import text_table
+from halfop.frame.output import Table
 from halfop.frame.summary import Summary
 from halfop.upkeep.maintain import Step, maintain
 from halfop.warehouse.session import spark_session
@@ -22,7 +22,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     # VACUUM lists folders with so many tasks; its 10,000 are for stores far larger than a table of ours
     spark = spark_session("maintain", **{"spark.sql.sources.parallelPartitionDiscovery.parallelism": "16"})
     summary, steps = maintain(Warehouse(spark, settings.warehouse_root), settings, args.dry_run)
-    print(text_table([field.name for field in fields(Step)], [step.cells for step in steps]), end="")
+    context.output.tables(Table([field.name for field in fields(Step)], [step.cells for step in steps]))
     return summary
 
 

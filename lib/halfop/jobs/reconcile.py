@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from dataclasses import astuple, fields
 
-from halfop.frame.cli import Context, Job, instant, positive_int, setting_option
-from halfop.frame.output import text_table
+from halfop.frame.arguments import instant, positive_int
+from halfop.frame.cli import Context, Job, setting_option
+from halfop.frame.output import Table
 from halfop.frame.summary import Summary
 from halfop.runs.reconcile import Request, preview, reconcile
 from halfop.runs.verify import Difference, verify
@@ -66,11 +67,11 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     if args.verify is not None:
         summary, differences = verify(warehouse, args.verify)
         header = [field.name for field in fields(Difference)]
-        print(text_table(header, [list(astuple(each)) for each in differences]), end="")
+        context.output.tables(Table(header, [astuple(each) for each in differences]))
         return summary
     if args.dry_run:
         summary, rows = preview(warehouse, request)
-        print(text_table(list(rows[0].asDict()) if rows else [], [list(row) for row in rows]), end="")
+        context.output.tables(Table(list(rows[0].asDict()) if rows else [], rows))
         return summary
     with hold(warehouse, "run", settings.lock.wait):
         summary = reconcile(warehouse, request)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from halfop.frame.cli import Context, Job, positive_int
+from halfop.frame.arguments import positive_int
+from halfop.frame.cli import Context, Job
 from halfop.frame.summary import Summary
 from halfop.report.report import report
 from halfop.warehouse.session import spark_session

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from halfop.frame.cli import Context, Job, duration, instant, positive_int
+from halfop.frame.arguments import duration, instant, positive_int
+from halfop.frame.cli import Context, Job
 from halfop.frame.summary import Summary
 from halfop.html import page
 from halfop.settings.model import duration_text
-from halfop.simulation.comparison import figures, html, text
+from halfop.simulation.comparison import compared, figures, html
 from halfop.simulation.schedule import Schedule
 from halfop.simulation.simulate import MOST_STEPS, Period, scheduled, simulate
 from halfop.simulation.variants import variants
@@ -69,7 +70,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
         )
     if not settings.rules.ask:
         summary.notes.append("rules.ask is false: the broker asks. Here halfop asks in its place")
-    print(text(outcomes), end="")
+    context.output.tables(compared(outcomes))
     if args.out:
         page.write(args.out, html(outcomes, _about(warehouse.root, schedule)))
     return summary

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from pyspark.sql import functions as F
 
-from halfop.frame.errors import first_line
+from halfop.frame.errors import is_transient
 from halfop.frame.summary import Summary, add_counts
 from halfop.planning.arrivals import Arrivals
 from halfop.planning.clocks import behind
@@ -19,6 +19,7 @@ from halfop.planning.run import Debt, Run
 from halfop.planning.stages import arrived, plan_of
 from halfop.runs.record import write_closed
 from halfop.sinks.sinks import REJECTED, SINK_TABLES, Sinks
+from halfop.warehouse.spark_errors import log_failure
 from halfop.warehouse.tables import Warehouse
 
 log = logging.getLogger("halfop.reconcile")
@@ -77,8 +78,8 @@ def _other_rejects(digest: Digest, arrivals: Arrivals) -> bool:
 
 
 def report_failed(summary: Summary, failed: Mapping[str, Exception]) -> None:
-    summary.status = 1
-    summary.extra["failed_sinks"] = {sink: first_line(error) for sink, error in failed.items()}
+    lines = {sink: log_failure(log, f"sink {sink}", error) for sink, error in failed.items()}
+    summary.add_failed("failed_sinks", lines, all(map(is_transient, failed.values())))
 
 
 def _report_owed(summary: Summary, owed: Collection[Debt]) -> None:

@@ -89,4 +89,4 @@ def default_config() -> str:
 
 
 if __name__ == "__main__":
-    print(default_config() if sys.argv[1:] == ["yaml"] else reference(), end="")
+    sys.stdout.write(default_config() if sys.argv[1:] == ["yaml"] else reference())

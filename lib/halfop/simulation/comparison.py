@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
-from halfop.frame.output import text_table
+from halfop.frame.output import Table
 from halfop.html import plots
 from halfop.html.markup import Markup
 from halfop.html.page import Section, nothing, page, part, parts, table
@@ -38,9 +38,9 @@ def figures(outcomes: Sequence[Outcome]) -> list[Mapping[str, object]]:
     return [{name: value for name, value in asdict(each).items() if name not in left_out} for each in outcomes]
 
 
-def text(outcomes: Sequence[Outcome]) -> str:
-    """A line a variant."""
-    return text_table(_header(), [_row(each) for each in outcomes])
+def compared(outcomes: Sequence[Outcome]) -> Table:
+    """Returns a row for each variant."""
+    return Table(_header(), [_row(each) for each in outcomes])
 
 
 def html(outcomes: Sequence[Outcome], about: Sequence[tuple[str, str]]) -> str:

@@ -19,6 +19,7 @@ from halfop.sinks.projections import PAYLOAD, merged, projections
 from halfop.sinks.staging import TARGET, Target, write_staged
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.schema import table
+from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.topics import comment, directories
 
@@ -34,9 +35,9 @@ SINK_NAMES = ("topics/TOPIC", *WHOLE_TABLES, REJECTED)
 def make_sinks(warehouse: Warehouse) -> None:
     """Empty tables for readers. One that can't be made fails the run that has rows for it, and no other."""
     for name in ("trans_check_max_time", "check_requests"):
-        with suppress(Exception):
+        with suppress(*OPERATIONAL_ERRORS):
             warehouse.make(name)
-    with suppress(Exception), hold_rejected(warehouse):
+    with suppress(*OPERATIONAL_ERRORS), hold_rejected(warehouse):
         warehouse.make(REJECTED)
 
 
@@ -70,7 +71,7 @@ class Sinks:
             if due:
                 with naming_removed_files(self._run):
                     result.failed.update(self._write_staged(due))
-        except Exception as error:
+        except OPERATIONAL_ERRORS as error:
             result.failed["messages"] = error
 
     def _write_staged(self, due: Mapping[int, Target]) -> dict[str, Exception]:
@@ -83,7 +84,7 @@ class Sinks:
             due = (marker := self._warehouse.marker(path, app)) < self._run.run_id
             if not due and path != REJECTED:  # its rejects may have been none
                 self._warehouse.refuse_lost(path, marker)
-        except Exception as error:
+        except OPERATIONAL_ERRORS as error:
             due = not wanted(name)
             if wanted(name):
                 result.failed[name] = error
@@ -147,7 +148,7 @@ class Sinks:
             return
         try:
             self._rejects()
-        except Exception as error:
+        except OPERATIONAL_ERRORS as error:
             result.failed[REJECTED] = error
 
     def _rejects(self) -> None:

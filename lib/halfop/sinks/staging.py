@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame
 from halfop.frame.errors import HalfopError
 from halfop.warehouse.delta_log import AlreadyWrittenError, DataFile
 from halfop.warehouse.schema import TableSpec
+from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
 from halfop.warehouse.tables import Warehouse
 
 TARGET = "target"
@@ -101,13 +102,13 @@ def _by_target(commit: bytes) -> dict[int, list[dict[str, Any]]]:
 
 
 def side_by_side(tasks: Mapping[str, Callable[[], None]], threads: int) -> dict[str, Exception]:
-    """Run all tasks, a failing one stops no other; returns what failed. What is no Exception ends the run as it is."""
+    """Run all tasks, of which none stops another; returns those that failed. A mistake in the code ends the run."""
     with ThreadPoolExecutor(threads) as pool:
         running = {name: pool.submit(task) for name, task in tasks.items()}
     failed: dict[str, Exception] = {}
     for name, future in running.items():
         error = future.exception()
-        if isinstance(error, Exception):
+        if isinstance(error, OPERATIONAL_ERRORS):
             failed[name] = error
         elif error is not None:
             raise error

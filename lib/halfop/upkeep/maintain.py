@@ -26,8 +26,9 @@ from halfop.warehouse import trimmed
 from halfop.warehouse.lock import hold
 from halfop.warehouse.schema import table_names
 from halfop.warehouse.session import session_settings
+from halfop.warehouse.spark_errors import SPARK_ERRORS, overtaken
 from halfop.warehouse.tables import NO_TABLE, Warehouse
-from halfop.warehouse.upkeep import UPKEEP, Upkeep, overtaken
+from halfop.warehouse.upkeep import UPKEEP, Upkeep
 
 # What lands and ends; resumes are few.
 LANDINGS = ("half_messages", "op_messages", "final_messages", "broker_discards")
@@ -219,7 +220,7 @@ class Maintenance:
         """Where no lock keeps others out, one may come first: its commit stands, ours is for the next time."""
         try:
             step()
-        except Exception as error:
+        except SPARK_ERRORS as error:
             if not overtaken(error):
                 raise
             self._summary.notes.append(f"{name}: another commit came first; left for the next time")

@@ -12,14 +12,13 @@ from itertools import chain, count
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from halfop.frame.errors import UsageError, first_line
+from halfop.frame.errors import HalfopError, UsageError, is_transient
 from halfop.frame.summary import Summary
 from halfop.settings.model import Settings
 from halfop.warehouse.schema import OF_A_TOPIC, table, table_names
+from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, log_failure
 from halfop.warehouse.sql import literal
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.topics import comment
@@ -32,6 +31,11 @@ _LOCATION = re.compile(r"(?m)^Location: (.*)$")
 class _Table(NamedTuple):
     directory: str
     comment: str
+
+
+class _NameTaken(HalfopError):
+    def __init__(self, place: str) -> None:
+        super().__init__(f"the name is taken by {place}; drop that table, or choose another catalog.schema")
 
 
 class Catalog:
@@ -48,27 +52,25 @@ class Catalog:
         return cls(warehouse, schema)
 
     def publish(self, summary: Summary) -> Summary:
-        """Gives every table its name. A job's work is done by now: what fails here is told by status 1."""
+        """Gives every table its name. A job's work is done by now: a failure here is shown by status 1."""
         if self._schema is None:
             return summary
         try:
             failed = self._publish(self._schema, summary)
-        except (PySparkException, Py4JJavaError) as error:
-            failed = {self._schema: first_line(error)}
+        except OPERATIONAL_ERRORS as error:
+            failed = {self._schema: error}
         if failed:
-            summary.status = summary.status or 1
-            summary.extra["failed_catalog"] = failed
-            for name, problem in failed.items():
-                log.error("catalog: %s: %s", name, problem)
+            lines = {name: log_failure(log, f"catalog: {name}", error) for name, error in failed.items()}
+            summary.add_failed("failed_catalog", lines, all(map(is_transient, failed.values())))
         return summary
 
-    def _publish(self, schema: str, summary: Summary) -> dict[str, str]:
+    def _publish(self, schema: str, summary: Summary) -> dict[str, Exception]:
         wanted = self._wanted()
         if not self._spark.catalog.databaseExists(_quoted(schema)):
             self._spark.sql(f"CREATE SCHEMA IF NOT EXISTS {_quoted(schema)}")
         known = self._known(schema, wanted)
-        failed = {
-            f"{schema}.{name}": f"the name is taken by {place}; drop that table, or choose another catalog.schema"
+        failed: dict[str, Exception] = {
+            f"{schema}.{name}": _NameTaken(place)
             for name, place in known.items()
             if _place(place) != _place(self._warehouse.files.qualified(self._warehouse.path(wanted[name].directory)))
         }
@@ -89,7 +91,7 @@ class Catalog:
         found = {row["tableName"]: _LOCATION.search(row["information"]) for row in rows}
         return {name: location[1] if location else "nowhere" for name, location in found.items()}
 
-    def _create(self, name: str, wanted: _Table, summary: Summary) -> str | None:
+    def _create(self, name: str, wanted: _Table, summary: Summary) -> Exception | None:
         """The error that there was. Delta would make a table where none is."""
         if self._warehouse.version(wanted.directory) == NO_TABLE:
             return None
@@ -97,8 +99,8 @@ class Catalog:
         about = f"COMMENT {literal(wanted.comment)} LOCATION {literal(path)}"
         try:
             self._spark.sql(f"CREATE TABLE IF NOT EXISTS {_quoted(name)} USING delta {about}")
-        except (PySparkException, Py4JJavaError) as error:
-            return first_line(error)
+        except OPERATIONAL_ERRORS as error:
+            return error
         summary.extra.setdefault("named_tables", []).append(name)
         return None
 

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from halfop.frame.errors import HalfopError
 from halfop.warehouse.schema import TableSpec
+from halfop.warehouse.spark_errors import is_java
 from halfop.warehouse.sql import delta_table, literal
 
 log = logging.getLogger("halfop.warehouse")
@@ -69,7 +70,7 @@ class DeltaLog:
         try:
             return self._kernel.Table.forPath(self._engine, path).getLatestSnapshot(self._engine)
         except Py4JJavaError as error:
-            if _is(error, "TableNotFoundException"):
+            if is_java(error, "TableNotFoundException"):
                 return None
             raise
 
@@ -81,7 +82,7 @@ class DeltaLog:
         try:
             self._commit(path, spec, app, run_id, files)
         except Py4JJavaError as error:
-            if _is(error, "ConcurrentTransactionException"):
+            if is_java(error, "ConcurrentTransactionException"):
                 raise AlreadyWrittenError(path) from None
             raise
 
@@ -92,7 +93,7 @@ class DeltaLog:
             transaction = builder.build(self._engine)
             committed = transaction.commit(self._engine, self._appends(transaction, spec.struct, files))
         except Py4JJavaError as error:
-            if not (missing and _is(error, *_MADE_MEANWHILE)):
+            if not (missing and is_java(error, *_MADE_MEANWHILE)):
                 raise
             self._commit(path, spec, app, run_id, files)
         else:
@@ -185,7 +186,7 @@ class DeltaLog:
         try:
             self._builder(path, spec, True).build(self._engine).commit(self._engine, none)
         except Py4JJavaError as error:
-            if not _is(error, *_MADE_MEANWHILE):
+            if not is_java(error, *_MADE_MEANWHILE):
                 raise
 
     def _builder(self, path: str, spec: TableSpec, missing: bool) -> Any:
@@ -236,7 +237,3 @@ def _removed_at(batch: Any) -> list[int]:
     removes = batch.getColumnVector(schema.indexOf("remove"))
     at = removes.getChild(schema.get("remove").getDataType().indexOf("deletionTimestamp"))
     return [at.getLong(row) for row in range(batch.getSize()) if not removes.isNullAt(row)]
-
-
-def _is(error: Py4JJavaError, *names: str) -> bool:
-    return error.java_exception.getClass().getSimpleName() in names

@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlparse
 from py4j.protocol import Py4JJavaError
 
 from halfop.frame.errors import WarehouseBusy
+from halfop.warehouse.spark_errors import is_java
 from halfop.warehouse.tables import Warehouse
 
 _RETRY_SECONDS = 0.2
@@ -73,6 +74,6 @@ def _try(channel: Any) -> bool:
     try:
         return channel.tryLock() is not None
     except Py4JJavaError as error:  # this very JVM holds it in another thread
-        if error.java_exception.getClass().getSimpleName() == "OverlappingFileLockException":
+        if is_java(error, "OverlappingFileLockException"):
             return False
         raise

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-from halfop.frame import terminal
+from halfop.frame.log import watched
 
 # What a run's correctness or cost rests on, whatever the user's spark-defaults say.
 _NEEDED = {
@@ -52,18 +52,9 @@ def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterat
 
 
 def spark_session(app_name: str, **extra: str) -> SparkSession:
-    """The running session, or a new one. The jars come with ./spark-submit.sh, also as `./spark-submit.sh exec`."""
+    """Returns the running session, or a new one, which shows Spark's progress bar where somebody watches."""
     builder = SparkSession.builder.appName(f"halfop {app_name}")
-    for key, value in (_NEEDED | extra).items():
+    progress = {"spark.ui.showConsoleProgress": "true"} if watched() else {}
+    for key, value in (_NEEDED | progress | extra).items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    terminal.started(lambda: _tasks(spark))
-    return spark
-
-
-def _tasks(spark: SparkSession) -> str:
-    """The number of tasks that have ended, of the running stages; empty if none runs."""
-    tracker = spark.sparkContext.statusTracker()
-    stages = [stage for each in tracker.getActiveStageIds() if (stage := tracker.getStageInfo(each))]
-    done, tasks = (sum(getattr(stage, name) for stage in stages) for name in ("numCompletedTasks", "numTasks"))
-    return f"{done} of {tasks} tasks" if stages else ""
+    return builder.getOrCreate()

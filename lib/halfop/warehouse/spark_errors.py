@@ -1,21 +1,89 @@
-"""What a failed Spark job says of its cause."""
+"""The one place that knows what the errors of Spark, Delta and the JVM mean.
+
+What Java raises arrives as PySpark's class for it where there is one, else as Py4JJavaError. Both have the Java classes
+and their messages in their text, and that is what can be looked at.
+"""
 
 from __future__ import annotations
 
+import logging
 import re
 
-from halfop.frame.errors import HalfopError, InputRefused
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from pyspark.errors import PySparkException
 
+from halfop.frame.errors import HalfopError, InputRefused, TransientError
+
+SPARK_ERRORS = (PySparkException, Py4JJavaError)
+"""A Spark job or a call into the JVM has failed."""
+
+OPERATIONAL_ERRORS = (HalfopError, *SPARK_ERRORS, Py4JNetworkError, OSError, pa.ArrowException)
+"""All that a table, a broker or a catalog can meet. Any other error is a mistake in the code, and ends the job."""
+
+_LONGEST = 300
 _OURS = re.compile(r"^halfop\.(?:\w+\.)*(\w+): (.+)$", re.MULTILINE)
 _CAUSED = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+(?:: [^\n]*)?)", re.MULTILINE)
+_OVERTAKEN = re.compile(
+    r"DELTA_(CONCURRENT|METADATA_CHANGED|PROTOCOL_CHANGED)|\bdelta\.exceptions\."
+    r"|Concurrent(Transaction|Append|Write)|(Protocol|Metadata)Changed"
+)
+_REMOVED_FILE = re.compile(
+    r"FILE_NOT_EXIST|FileNotFoundException|VersionNotFoundException|DELTA_VERSION_NOT_FOUND|DELTA_LOG_FILE_NOT_FOUND"
+    r"|DELTA_FILE_NOT_FOUND|DELTA_CANNOT_RESTORE_TABLE_VERSION|DELTA_TRUNCATED_TRANSACTION_LOG"
+)
+
+
+# ---- what an error means ----
+
+
+def is_java(error: Py4JJavaError, *names: str) -> bool:
+    """Returns whether the JVM raised one of these classes."""
+    return error.java_exception.getClass().getSimpleName() in names
+
+
+def overtaken(error: Exception) -> bool:
+    """Returns whether Delta refused a commit because another came first; on a local disk a lock keeps others out."""
+    return isinstance(error, SPARK_ERRORS) and bool(_OVERTAKEN.search(f"{type(error)} {error}"))
+
+
+def removed_file(error: Exception) -> str | None:
+    """Returns the line that names the file of a table, or of its log, that is not there; None for any other error."""
+    lines = (line.strip() for line in str(error).splitlines() if _REMOVED_FILE.search(line))
+    return next((line[:_LONGEST] for line in lines), None) if isinstance(error, SPARK_ERRORS) else None
+
+
+# ---- what is shown of it ----
+
+
+def first_line(error: BaseException) -> str:
+    """Returns enough of an error for a summary: our own text or the JVM's, else with the name of the class."""
+    if isinstance(error, Py4JJavaError):
+        return str(error.java_exception.toString()).splitlines()[0][:_LONGEST]
+    named = str(error) if isinstance(error, HalfopError) else f"{type(error).__name__}: {error}"
+    return named.splitlines()[0][:_LONGEST]
 
 
 def innermost(error: BaseException) -> str:
+    """Returns the last cause that the JVM names, else the first line."""
     causes = _CAUSED.findall(str(error))
     return causes[-1] if causes else str(error).split("\n")[0]
 
 
 def as_ours(error: Exception, where: str) -> HalfopError:
-    """A worker's own error as if it had been raised here, else the innermost of Spark's."""
+    """Returns a worker's own error as if it had been raised here, else one that names Spark's innermost cause."""
+    if isinstance(error, HalfopError):
+        return error
     name, text = [("", innermost(error)), *_OURS.findall(str(error))][-1]
-    return InputRefused(where, None, text) if name == InputRefused.__name__ else HalfopError(f"{where}: {text}")
+    refused = name == InputRefused.__name__
+    ours = InputRefused(where, None, text) if refused else TransientError(f"{where}: {text}")
+    ours.__cause__ = error
+    return ours
+
+
+def log_failure(log: logging.Logger, what: str, error: Exception, line: str | None = None) -> str:
+    """Logs that a part of the work failed, at -v with the traceback, and returns the line for the summary."""
+    line = first_line(error) if line is None else line
+    log.error("%s: %s", what, line)
+    log.debug("%s: the traceback", what, exc_info=error)
+    return line

@@ -15,8 +15,6 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 from delta.tables import DeltaTable
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -26,10 +24,10 @@ from halfop.frame.errors import LostRows
 from halfop.warehouse.delta_log import AlreadyWrittenError, DataFile, DeltaLog
 from halfop.warehouse.files import Files
 from halfop.warehouse.schema import TableSpec, table
+from halfop.warehouse.spark_errors import SPARK_ERRORS, overtaken
 
 NO_TABLE = -1
 _FEWEST_ROWS_A_TASK, _MOST_ROWS_A_TASK = 50_000, 1_000_000
-_LOST_RACES = ("ConcurrentTransaction", "ProtocolChanged", "MetadataChanged", "ConcurrentAppend", "ConcurrentWrite")
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ class Warehouse:
             return self.empty(name)
         if before == NO_TABLE:
             return self.read(name, upto)
-        with suppress(PySparkException, Py4JJavaError):  # of versions whose log has been cleaned up
+        with suppress(*SPARK_ERRORS):  # of versions whose log has been cleaned up
             if self.log.only_appends(self.path(name), before, upto):
                 return self._feed(name, before, upto)
         versions = F.col("_metadata.row_commit_version")
@@ -148,9 +146,8 @@ class Warehouse:
         writer = rows.select(*spec.written).write.format("delta").mode("append")
         try:
             writer.option("txnAppId", app).option("txnVersion", run_id).save(self.path(name))
-        except (Py4JJavaError, PySparkException) as error:
-            lost = any(race in str(error) for race in _LOST_RACES)
-            if not lost or self.marker(name, app) < run_id:
+        except SPARK_ERRORS as error:
+            if not overtaken(error) or self.marker(name, app) < run_id:
                 raise
 
     # ---- tables of few rows, without a Spark job ----

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,8 +10,6 @@ from datetime import timedelta
 from typing import Any
 
 from delta.tables import DeltaTable
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -24,7 +21,6 @@ _DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
 _LOG_KEPT, _FILES_KEPT = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 # Set while nothing is deleted from a table. The change feed would write every deleted row a second time.
 _GUARDS = ("delta.appendOnly", "delta.enableChangeDataFeed")
-_CONFLICT = re.compile(r"DELTA_(CONCURRENT|METADATA_CHANGED|PROTOCOL_CHANGED)|\b(io\.)?delta\.exceptions\.")
 # Of the session. Delta's own least retention is a week; here our settings say what must be kept.
 UPKEEP = {
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
@@ -143,8 +139,3 @@ def _hours(keep: timedelta) -> int:
 
 def _sums() -> list[Column]:
     return [F.count("*").alias("files"), F.sum("size").alias("bytes")]
-
-
-def overtaken(error: Exception) -> bool:
-    """Whether Delta refused a commit because another came first; on a local disk a lock keeps others out."""
-    return isinstance(error, Py4JJavaError | PySparkException) and bool(_CONFLICT.search(f"{type(error)} {error}"))

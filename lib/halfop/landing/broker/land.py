@@ -7,25 +7,22 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Lock
 
-from py4j.protocol import Py4JJavaError
 from pyspark import StorageLevel
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from halfop.frame import terminal
-from halfop.frame.errors import HalfopError, InputRefused
+from halfop.frame.errors import HalfopError, InputRefused, is_transient
 from halfop.frame.summary import Summary, add_counts
 from halfop.landing import lost, progress
 from halfop.landing.broker.sampling import Progress, Sample, Sampling, choose_finals, unfinished
 from halfop.landing.broker.seen import real_queues, with_seen
+from halfop.landing.broker.source import QueueTask, pull_task
 from halfop.landing.clock import next_instant
 from halfop.landing.columns.halves import completed
-from halfop.landing.data_source import Pulls, packed
 from halfop.landing.identity import newest_half, reused_queues
 from halfop.landing.outcomes.op_rows import Reach, land_again, op_rows
 from halfop.landing.progress import ProgressRow
@@ -38,7 +35,7 @@ from halfop.rocketmq.wire.client import Broker, BrokerAddress, NameServers
 from halfop.rocketmq.wire.pull import QueueRange, Records, pull
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.warehouse.lock import hold
-from halfop.warehouse.spark_errors import as_ours
+from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, as_ours, log_failure
 from halfop.warehouse.tables import Warehouse
 
 SOURCE = "BROKER"
@@ -71,13 +68,15 @@ def land_broker(warehouse: Warehouse, request: BrokerRequest, log: logging.Logge
             progress.known_until(warehouse, progress.op_queues(warehouse))
         )
         summary.extra["lost_ranges"] = sum(landing.lost_ranges for landing in landings)
-    failed = {landing.name: error for landing, error in zip(landings, errors, strict=True) if error}
-    for name, error in failed.items():
-        log.error("broker %s: %s", name, error)
-        summary.status = max(summary.status, error.exit_status)
-    if failed:
-        summary.extra["failed_brokers"] = {name: str(error) for name, error in failed.items()}
+    _report_failed(summary, {each.name: e for each, e in zip(landings, errors, strict=True) if e}, log)
     return summary
+
+
+def _report_failed(summary: Summary, failed: Mapping[str, HalfopError], log: logging.Logger) -> None:
+    if failed:
+        lines = {name: log_failure(log, f"broker {name}", error, str(error)) for name, error in failed.items()}
+        status = max(error.exit_status for error in failed.values())
+        summary.add_failed("failed_brokers", lines, all(map(is_transient, failed.values())), status)
 
 
 def _addresses(request: BrokerRequest) -> list[BrokerAddress]:
@@ -123,11 +122,9 @@ class BrokerLanding:
         try:
             self._lost = lost.known(self._warehouse, self.name)
             broker = Broker(self._address.address, self._request.settings)
-            with closing(broker), terminal.phase(self.name):
+            with closing(broker):
                 self._land(broker)
-        except HalfopError as error:
-            return error
-        except (PySparkException, Py4JJavaError) as error:  # a worker's: the broker failed while it was being pulled
+        except OPERATIONAL_ERRORS as error:  # also a worker's: the broker failed while it was being pulled
             return as_ours(error, self._address.address)
         return None
 
@@ -255,10 +252,10 @@ class BrokerLanding:
 
     def _pulled(self, kind: str, queues: Sequence[QueueRange], kept: ExitStack) -> DataFrame:
         """Messages of the queues, pulled once and kept on disk until the landing ends."""
-        settings = replace(self._request.settings, credentials=None)
-        asked = Pulls(self._address.address, tuple(q for q in queues if q.start < q.end), settings)
-        reader = self._warehouse.spark.read.format("rocketmq").option("kind", kind).option("queues", packed(asked))
-        frame = reader.load().withColumn("broker_name", F.lit(self.name)).persist(StorageLevel.DISK_ONLY)
+        some = tuple(q for q in queues if q.start < q.end)
+        task = QueueTask(kind, self._address.address, some, self._request.settings)
+        pulled = pull_task(self._warehouse.spark, task).withColumn("broker_name", F.lit(self.name))
+        frame = pulled.persist(StorageLevel.DISK_ONLY)
         kept.callback(frame.unpersist)
         return frame
 

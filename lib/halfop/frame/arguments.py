@@ -1,0 +1,50 @@
+"""Types of command line arguments, for argparse: each refuses wrong text with what was expected."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from datetime import datetime, timedelta, timezone
+
+from halfop.settings.model import parse_duration
+
+_ISO = re.compile(
+    r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d:\d\d)(:\d\d(?:[.,]\d{1,6})?)?)?(?:([Zz])|([+-]\d\d):?(\d\d))?", re.ASCII
+)
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+def duration(text: str) -> timedelta:
+    """`6s`."""
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}, given {text!r}") from error
+
+
+def positive_int(text: str) -> int:
+    """`1` and up."""
+    if not re.fullmatch(r"0*[1-9][0-9]{0,17}", text):
+        raise argparse.ArgumentTypeError(f"expected a whole number of at least 1, given {text!r}")
+    return int(text)
+
+
+def instant(text: str) -> datetime:
+    """`2025-06-15T15:06:40Z`, another zone or none (UTC), or epoch milliseconds."""
+    try:
+        if re.fullmatch(r"[0-9]{1,15}", text):
+            return _EPOCH + timedelta(milliseconds=int(text))
+        return _iso(text).astimezone(timezone.utc)
+    except (ValueError, OverflowError) as error:
+        expected = "ISO-8601 as 2025-06-15T15:06:40Z (without a zone: UTC), or epoch milliseconds"
+        raise argparse.ArgumentTypeError(f"expected an instant: {expected}; given {text!r}") from error
+
+
+def _iso(text: str) -> datetime:
+    match = _ISO.fullmatch(text)
+    if match is None:
+        raise ValueError(text)
+    date, minutes, seconds, _, hours_off, minutes_off = match.groups()
+    whole, _, fraction = (seconds or ":00").replace(",", ".").partition(".")
+    zone = f"{hours_off}:{minutes_off}" if hours_off else "+00:00"
+    return datetime.fromisoformat(f"{date}T{minutes or '00:00'}{whole}.{fraction:0<6}{zone}")

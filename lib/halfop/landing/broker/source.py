@@ -1,0 +1,112 @@
+"""How the workers of `land broker` pull queues of a running broker: the task that they get, and its reader."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pydantic import TypeAdapter
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from halfop.rocketmq.batches import BATCH
+from halfop.rocketmq.record import chain
+from halfop.rocketmq.wire.answers import decoded
+from halfop.rocketmq.wire.client import Broker
+from halfop.rocketmq.wire.pull import Hole, QueueRange, pull
+from halfop.rocketmq.wire.remoting import RemotingSettings
+from halfop.rocketmq.wire.security import Credentials
+
+_EMPTY: dict[str, pa.RecordBatch] = {kind: batch(chain(b"").records) for kind, batch in BATCH.items()}
+_HOLES = ("hole_from", "hole_to")
+_OFFSETS_A_PART = 200_000
+
+
+@dataclass(frozen=True)
+class QueueTask:
+    """What to pull. Credentials are never in it: each worker takes them from its environment."""
+
+    kind: str
+    address: str
+    queues: tuple[QueueRange, ...]
+    settings: RemotingSettings
+
+
+_JSON = TypeAdapter(QueueTask)
+
+
+def pull_task(spark: SparkSession, task: QueueTask) -> DataFrame:
+    """Returns what the task pulls as a frame; offsets that the broker lost are rows with `hole_from` and `hole_to`."""
+    task = replace(task, settings=replace(task.settings, credentials=None))
+    return spark.read.format(QueueSource.name()).option("task", _JSON.dump_json(task).decode()).load()
+
+
+class QueueSource(DataSource):
+    """For landings alone. Option: `task`, a QueueTask as JSON."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "halfop_queues"
+
+    def schema(self) -> StructType:
+        columns = _EMPTY[self._task.kind].schema
+        for name in _HOLES:
+            columns = columns.append(pa.field(name, pa.int64()))
+        return from_arrow_schema(columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return QueueReader(self._task)
+
+    @property
+    def _task(self) -> QueueTask:
+        return _JSON.validate_json(self.options["task"])
+
+
+@dataclass
+class Part(InputPartition):
+    """One worker's part, which it pulls through a connection of its own."""
+
+    asked: QueueRange
+
+
+class QueueReader(DataSourceReader):
+    def __init__(self, task: QueueTask) -> None:
+        self._task = task
+
+    def partitions(self) -> list[InputPartition]:
+        return [Part(part) for asked in self._task.queues for part in _parts(asked)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(partition, Part):  # Spark makes a task of nothing, too
+            return
+        task, asked = self._task, partition.asked
+        broker = Broker(task.address, replace(task.settings, credentials=Credentials.from_environment()))
+        try:
+            for found in pull(broker, asked):
+                if isinstance(found, Hole):
+                    yield _hole(task.kind, asked, found)
+                elif (batch := decoded(task.address, asked, found, task.kind)) is not None:
+                    yield _with_hole(batch, None, None)
+        finally:
+            broker.close()
+
+
+def _parts(asked: QueueRange) -> Iterator[QueueRange]:
+    for start in range(asked.start, asked.end, _OFFSETS_A_PART):
+        yield asked._replace(start=start, end=min(start + _OFFSETS_A_PART, asked.end))
+
+
+def _hole(kind: str, asked: QueueRange, hole: Hole) -> pa.RecordBatch:
+    empty = _EMPTY[kind]
+    known = {"queue_id": asked.queue, "topic": asked.topic}
+    row = [pa.array([known.get(field.name)], field.type) for field in empty.schema]
+    return _with_hole(pa.RecordBatch.from_arrays(row, schema=empty.schema), hole.first, hole.next)
+
+
+def _with_hole(batch: pa.RecordBatch, first: int | None, end: int | None) -> pa.RecordBatch:
+    for name, value in zip(_HOLES, (first, end), strict=True):
+        batch = batch.append_column(name, pa.array([value] * len(batch), pa.int64()))
+    return batch

@@ -1,0 +1,121 @@
+"""How the workers of `land store` read a store: the task that they get, and the reader of its stretches."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pydantic import TypeAdapter
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from halfop.frame.errors import InputRefused
+from halfop.landing.outcomes.within_stretch import NEEDED, StretchOutcomes, split
+from halfop.landing.survey import SURVEY, surveyed
+from halfop.rocketmq.batches import BATCH, OP, Build
+from halfop.rocketmq.buffers import Longs
+from halfop.rocketmq.record import chain
+from halfop.rocketmq.store.layout import StoreLayout
+from halfop.rocketmq.store.stretch import Piece, Stretch, read
+
+# A stretch in one row, and ops as items with their outcomes.
+SURVEYED, ENDED = "survey", "ended"
+SCHEMAS = {kind: batch(chain(b"").records).schema for kind, batch in BATCH.items()}
+SCHEMAS |= {
+    SURVEYED: SURVEY,
+    ENDED: split(BATCH[OP](chain(b"").records)).schema.append(pa.field("outcome", pa.string())),
+}
+
+
+@dataclass(frozen=True)
+class StoreTask:
+    """What to read. `far`: half messages whose final messages stand in later stretches, as base64 of their longs."""
+
+    kind: str
+    layout: StoreLayout
+    skip_corrupt: bool
+    far: str | None = None
+
+
+_JSON = TypeAdapter(StoreTask)
+
+
+def longs_text(longs: Longs | None) -> str | None:
+    return None if longs is None else base64.b64encode(longs.astype("<i8").tobytes()).decode()
+
+
+def _longs(text: str | None) -> Longs | None:
+    return None if text is None else np.frombuffer(base64.b64decode(text), "<i8")
+
+
+def read_task(spark: SparkSession, task: StoreTask) -> DataFrame:
+    """Returns what the task reads as a frame."""
+    return spark.read.format(StoreSource.name()).option("task", _JSON.dump_json(task).decode()).load()
+
+
+class StoreSource(DataSource):
+    """For landings alone. Option: `task`, a StoreTask as JSON."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "halfop_store"
+
+    def schema(self) -> StructType:
+        return from_arrow_schema(SCHEMAS[self._task.kind])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        task = self._task
+        return StoreReader(task.kind, task.layout, task.skip_corrupt, _longs(task.far))
+
+    @property
+    def _task(self) -> StoreTask:
+        return _JSON.validate_json(self.options["task"])
+
+
+@dataclass
+class Part(InputPartition):
+    """One worker's part of a plan."""
+
+    stretch: Stretch
+
+
+class StoreReader(DataSourceReader):
+    """Reads one kind of a store's records. A corrupt place is an error, unless it is the survey that finds it."""
+
+    def __init__(self, kind: str, layout: StoreLayout, skip_corrupt: bool, far: Longs | None = None) -> None:
+        self._kind, self._layout, self._skip, self._far = kind, layout, skip_corrupt, far
+
+    def partitions(self) -> list[InputPartition]:
+        return [Part(stretch) for stretch in self._layout.stretches]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if not isinstance(
+            partition, Part
+        ):  # a store without a record has no stretch, and Spark makes a task of its own
+            return
+        if self._kind == SURVEYED:
+            yield surveyed(partition.stretch, self._skip)
+        elif self._kind == ENDED:
+            yield from self._ended(partition.stretch)
+        else:
+            for piece in self._pieces(partition.stretch, {self._kind: BATCH[self._kind]}):
+                yield from piece.batches.values()
+
+    def _ended(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+        ended = StretchOutcomes(stretch.start, self._far)
+        ended.look_back(stretch)
+        for piece in self._pieces(stretch, NEEDED):
+            ended.see(piece.batches, bool(piece.faults))
+        yield from ended.items()
+
+    def _pieces(self, stretch: Stretch, build: Mapping[str, Build]) -> Iterator[Piece]:
+        for piece in read(stretch, build, self._skip):
+            if piece.faults and not self._skip:
+                fault = piece.faults[0]
+                raise InputRefused(fault.file, fault.offset, fault.text)
+            yield piece

@@ -1,0 +1,174 @@
+"""The wheel: built as a user's pip builds it, installed where no checkout is, and run by its `halfop` command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from shutil import copy, copytree, ignore_patterns
+from typing import Any
+
+import pytest
+from halfop import command
+from halfop.frame.errors import UsageError
+from test_land_files import half, lines, op
+
+ROOT = Path(__file__).parents[1]
+PARTS = ("lib", "schemas", "conf", "tools", "pyproject.toml", "setup.py", "README.md", "LICENSE")
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment of its own with the wheel; what halfop needs it takes from the tests' environment."""
+    folder = tmp_path_factory.mktemp("wheel")
+    wheel = built(folder)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "env")], check=True)
+    python = folder / "env/bin/python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-index", "--no-deps"]
+    subprocess.run([*pip, str(wheel)], check=True)
+    (packages,) = (folder / "env").glob("lib/python*/site-packages")
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
+    return folder
+
+
+def built(folder: Path) -> Path:
+    """From a copy: building leaves files beside the sources."""
+    source = folder / "source"
+    (source / "requirements").mkdir(parents=True)
+    copy(ROOT / "requirements" / "jars.lock", source / "requirements")
+    for part in PARTS:
+        if (ROOT / part).is_dir():
+            copytree(ROOT / part, source / part, ignore=ignore_patterns("__pycache__"))
+        else:
+            copy(ROOT / part, source)
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*pip, "-w", str(folder), str(source)], check=True)
+    (wheel,) = folder.glob("halfop-*.whl")
+    return wheel
+
+
+def called(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """By the console script, with nothing of the checkout in the environment but the jars, which it would fetch."""
+    kept = ("PATH", "JAVA_HOME", "HALFOP_JAVA", "HALFOP_JARS")
+    environment = {name: os.environ[name] for name in kept if name in os.environ} | {"HOME": str(installed)}
+    environment["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1"
+    return subprocess.run(
+        [str(installed / "env/bin/halfop"), *arguments],
+        cwd=installed,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def summary(done: subprocess.CompletedProcess[str]) -> Any:
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_it_lands_and_reconciles(installed: Path) -> None:
+    halves, ops = lines(installed / "h.jsonl", half(1), half(2)), lines(installed / "o.jsonl", op(1, "1"))
+    at = ("--warehouse", str(installed / "warehouse"))
+    spark = ("--conf", "spark.sql.shuffle.partitions=1", "--master=local[1]")
+    landed = summary(called(installed, *spark, "land", "files", "--half", halves, "--op", ops, *at))
+    assert landed["rows_written"] == {"half_messages": 2, "op_messages": 1}
+    run = summary(called(installed, *spark, "reconcile", "--now", "2025-06-15T15:10:00Z", *at))
+    assert (run["status"], run["decisions"]["COMMIT"]) == (0, {"PRODUCER": 1})
+    assert list((installed / "warehouse/topics").iterdir())
+
+
+def test_it_brings_all_that_it_needs_along(installed: Path) -> None:
+    program = (
+        "import halfop.html.page, json; from halfop import command; from halfop.settings.load import load_settings\n"
+        "from halfop.settings.model import Settings; from halfop.warehouse.schema import table_names\n"
+        "assert load_settings(None) == Settings()\n"
+        "files = [command._LOCK, command._CONF / 'spark-defaults.conf', command._CONF / 'log4j2.properties',\n"
+        "         command._TOOLS / 'fetch_jars.py', command._TOOLS / 'build_jar.py',\n"
+        "         command._PACKAGE / 'lib/java/halfop/S3LogStore.java', command._PACKAGE / 'html/page.css']\n"
+        "print(json.dumps([halfop.__file__, table_names(), [str(f) for f in files if not f.is_file()]]))"
+    )
+    python = [str(installed / "env/bin/python"), "-c", program]
+    done = subprocess.run(python, cwd=installed, env={}, capture_output=True, text=True, check=True)
+    place, tables, missing = json.loads(done.stdout)
+    assert place.startswith(str(installed))
+    assert tables == sorted(path.stem for path in (ROOT / "schemas").glob("*.yaml"))
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("--help",), 0, "usage: halfop [spark-submit options] JOB"),
+        ((), 2, "  reconcile  Decide what becomes"),
+        (("nope",), 2, "usage: halfop"),
+        (("reconcile", "--help"), 0, "usage: halfop reconcile"),
+        (("reconcile", "--nwo", "1"), 2, "did you mean --now?"),
+    ],
+)
+def test_usage(installed: Path, arguments: tuple[str, ...], status: int, said: str) -> None:
+    done = called(installed, *arguments)
+    assert done.returncode == status
+    assert said in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["land", "files", "--half", "h"], ([], "land", ["files", "--half", "h"])),
+        (["--master", "m", "--conf=a=b", "-v", "land"], (["--master", "m", "--conf=a=b", "-v"], "land", [])),
+        (["--master", "land"], (["--master", "land"], "", [])),
+        ([], ([], "", [])),
+    ],
+)
+def test_options_of_spark_stand_before_the_job(argv: list[str], expected: tuple[list[str], str, list[str]]) -> None:
+    assert command.split(argv) == expected
+
+
+def test_executors_elsewhere_get_the_jars(tmp_path: Path) -> None:
+    (tmp_path / "a.jar").touch()
+    jars = ["--jars", str(tmp_path / "a.jar")]
+    assert "--jars" not in command.submit_arguments(tmp_path, ["--master", "local[4]"])
+    assert command.submit_arguments(tmp_path, ["--master", "yarn"])[2:4] == jars
+    assert command.submit_arguments(tmp_path, ["--master=spark://h:7077"])[2:4] == jars
+    assert "--properties-file" in command.submit_arguments(tmp_path, [])
+    mine = command.submit_arguments(tmp_path, ["--properties-file", "mine"])
+    assert mine.count("--properties-file") == 1
+
+
+def test_the_first_call_fetches_the_jars_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[str] = []
+
+    def tool(name: str, *arguments: str) -> None:
+        called.append(name)
+        Path(arguments[-1]).mkdir(exist_ok=True)
+        (Path(arguments[-1]) / f"{name}.jar").touch()
+
+    monkeypatch.setattr(command, "_tool", tool)
+    monkeypatch.setattr(command, "_LOCK", ROOT / "requirements/jars.lock")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = command._fetched("java")
+    assert folder == command._fetched("java")
+    assert called == ["fetch_jars.py", "build_jar.py"]
+    assert {path.name for path in folder.iterdir()} == {"fetch_jars.py.jar", "build_jar.py.jar"}
+    assert list((tmp_path / "halfop").iterdir()) == [folder], "nothing half made is left"
+
+
+def test_no_java_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = tmp_path / "java"
+    old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    for name in ("JAVA_HOME", "HALFOP_JAVA"):
+        monkeypatch.delenv(name, raising=False)
+    assert command._major(str(old)) == 11
+    with pytest.raises(UsageError, match="no Java 17 or newer"):
+        command._java()
+    old.write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\"' >&2\n")
+    monkeypatch.setenv("JAVA_HOME", "set by this test, put back after it")
+    assert command._java() == str(old)
