@@ -9,15 +9,17 @@ from pathlib import Path
 import pytest
 
 LIB = Path(__file__).parents[1] / "lib"
-BASE = "frame.errors frame.log frame.summary frame.output frame.terminal frame.prometheus"
+BASE = "frame.errors frame.log frame.summary frame.output frame.prometheus"
 
 # From top to bottom: the rooms that each room may import, besides itself and BASE. A room's name is the longest that
 # fits: `landing` means the modules of landing that are in none of its sources.
 LAYERS = {
+    "command": "*",
     "jobs": "*",
     "demo": "runs landing.store rocketmq.store settings warehouse",
     "notebook": "settings warehouse",
-    "frame.cli": "frame.metrics settings",
+    "frame.cli": "frame.metrics frame.arguments settings",
+    "frame.arguments": "settings",
     # readers
     "simulation": "html wording runs planning rules columns rocketmq settings warehouse",
     "audit": "landing planning rules columns rocketmq settings warehouse",
@@ -32,6 +34,7 @@ LAYERS = {
     "planning": "rules columns rocketmq settings warehouse",
     "rules": "columns rocketmq settings",
     # landing
+    "landing.data_source": "landing.store landing.broker rocketmq rocketmq.store",
     "landing.files": "landing columns rocketmq warehouse",
     "landing.store": "landing columns rocketmq rocketmq.store warehouse",
     "landing.broker": "landing columns rocketmq rocketmq.wire warehouse",
