@@ -10,6 +10,7 @@ from typing import Any
 
 import lived as t
 import pytest
+from build.messages import NOW, QUEUE, half
 from entry_points import job_of
 from halfop.frame.cli import main
 from halfop.planning.clocks import Clock
@@ -21,7 +22,6 @@ from halfop.warehouse.tables import Warehouse
 from pyspark.sql import Row, SparkSession
 from rows import instant, land
 from test_plots import Tags
-from test_runs import NOW, QUEUE, half
 
 LONE = "\ud800"  # half a character; no setting takes it
 AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
