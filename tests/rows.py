@@ -194,7 +194,7 @@ def decisions(warehouse: Warehouse, run_id: int) -> list[m.Decision]:
     return as_decisions(collected(warehouse.read("decisions").where(F.col("run_id") == run_id)), run_id)
 
 
-def as_decisions(rows: Iterable[Row], run_id: int) -> list[m.Decision]:
+def as_decisions(rows: Iterable[Row | dict[str, Any]], run_id: int) -> list[m.Decision]:
     """Returns decision rows as the model words them, in the order of their keys."""
     return sorted(
         (
@@ -261,7 +261,7 @@ def rejected(warehouse: Warehouse) -> Counter[Cells]:
     return Counter(tuple(row[name] for name in REJECTED) for row in collected(warehouse.read("rejected")))
 
 
-def _key(row: Row) -> m.Key:
+def _key(row: Row | dict[str, Any]) -> m.Key:
     return row["broker_name"], row["queue_id"], row["queue_offset"]
 
 

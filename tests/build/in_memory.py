@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import model as m
 import pyarrow as pa
+import pyarrow.compute as pc
 import rows as r
 from halfop.columns.keys import HALF_KEY
 from halfop.rules import cases as c
@@ -92,10 +93,10 @@ class InMemory:
         resumes = self._resumes(copies)
         both = copies.halves(resumes).join(o.by_half(copies.named), HALF_KEY, "full")
         cases = c.cases(both, resumes, self._clocks(), rules).localCheckpoint()
-        self._reject(cases, ops, resumes, rules)
         self._keep(c.decisions(cases, rules), copies.superseded)
+        self._reject(cases, ops, resumes, rules)
         self._seen = {name: len(rows) for name, rows in self._rows.items()}
-        return r.as_decisions(r.collected(self._decisions(self._decided[-1])), len(self._decided))
+        return r.as_decisions(_in_millis(self._decided[-1]), len(self._decided))
 
     def _halves(self, rules: RuleColumns) -> DataFrame:
         """All half messages, one row a key: what arrived, what is open, what has ended."""
@@ -134,13 +135,10 @@ class InMemory:
         found = [c.rejected_ops(rows, rules), c.faulty_ops(ops), c.reused_keys(rows)]
         found += [] if resumes is None else [c.refused_resumes(rows, resumes)]
         both = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), found)
-        bad = self._decided_rejects(cases, rules)
-        self.rejected.update(tuple(row) for row in both.select(r.REJECTED).unionByName(bad).collect())
-
-    def _decided_rejects(self, cases: DataFrame, rules: RuleColumns) -> DataFrame:
-        """Half messages whose decision is REJECT; a run's own writing puts them beside the others."""
-        rows = c.decisions(cases, rules).where("decision = 'REJECT'")
-        return rows.select(F.lit("HALF").alias("kind"), "reason", "broker_name", "queue_id", "queue_offset")
+        self.rejected.update(tuple(row) for row in both.select(r.REJECTED).collect())
+        # a run writes half messages that it rejects beside the others
+        bad = [row for row in self._decided[-1].to_pylist() if row["decision"] == "REJECT"]
+        self.rejected.update(tuple(({"kind": "HALF"} | row)[name] for name in r.REJECTED) for row in bad)
 
     # ---- frames ----
 
@@ -161,6 +159,15 @@ class InMemory:
     def _frame(self, name: str, rows: Rows) -> DataFrame:
         written = set(table(name).written)
         return frame(self._spark, StructType([f for f in table(name).struct if f.name in written]), rows)
+
+
+def _in_millis(decided: pa.Table) -> Rows:
+    """Returns the rows with their instants as epoch milliseconds."""
+    for number, field in enumerate(decided.schema):
+        if pa.types.is_timestamp(field.type):
+            millis = pc.divide(decided[number].cast(pa.int64()), 1000)
+            decided = decided.set_column(number, field.name, millis)
+    return list(decided.to_pylist())
 
 
 _INPUTS = ("half_messages", "op_messages", "final_messages", "broker_discards", "resumes")

@@ -11,6 +11,7 @@ from _pytest.terminal import TerminalReporter
 CI_HAS = ("flock", "systemd-analyze")
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
     found = _reasons(terminalreporter)
     if found:
