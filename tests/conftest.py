@@ -28,7 +28,7 @@ effort.choose()
 _WITH_PROCESSES = {"test_spark_submit", "test_terminal", "test_notebooks", "test_wheel", "test_cluster"}
 _OTHER_SUITES = ("slow", "broker", "s3", "lineage", "airflow", "notebooks", "browser")
 # Files that share something dear go to one worker.
-_TOGETHER = {"test_explain": "lived", "test_report": "lived", "test_hostile": "lived", "test_browser": "lived"}
+_TOGETHER = {"test_explain": "lived", "test_report": "lived", "test_browser": "lived"}
 # Two workers end at about the same time where the longest begin first.
 _LONGEST = [
     *("test_rules_written", "test_lineage", "test_runs", "test_land_files", "test_kills", "test_oracle"),

@@ -17,17 +17,22 @@ def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
     if found:
         each = "; ".join(f"{number} because: {reason}" for reason, number in sorted(found.items()))
         terminalreporter.write_line(f"skipped {found.total()} tests: {each}", yellow=True)
+    for reason in _not_in_ci(terminalreporter):
+        terminalreporter.write_line(f"failed: a test {reason}, which CI is meant to have", red=True)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if not os.environ.get("CI") or reporter is None:
-        return
-    lacking = [reason for reason in _reasons(reporter) if any(f"needs {tool}" in reason for tool in CI_HAS)]
-    if lacking:
+    if reporter is not None and _not_in_ci(reporter):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
-        reporter.write_line(f"failed: CI is meant to have what these tests need: {'; '.join(lacking)}", red=True)
+
+
+def _not_in_ci(reporter: TerminalReporter) -> list[str]:
+    """The reasons that must not be in CI; none elsewhere."""
+    if not os.environ.get("CI"):
+        return []
+    return [reason for reason in _reasons(reporter) if any(f"needs {tool}" in reason for tool in CI_HAS)]
 
 
 def _reasons(reporter: TerminalReporter) -> Counter[str]:
