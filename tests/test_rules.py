@@ -15,7 +15,8 @@ from build.cases_of_lines import OBSERVED, RULES, TIMES
 from build.one_look import ONE_LOOK
 from build.rule_case import Case, Outcome, by_the_model, check, in_memory, named
 from build.rule_words import NOW
-from build.stories import RUNS, STORIES, STORY_RULES, UNLIKE_THE_BROKER
+from build.stories import STORIES
+from build.unlike_the_broker import RUNS, STORY_RULES, UNLIKE_THE_BROKER
 from pyspark.sql import SparkSession
 
 WATCHING = replace(RULES, ask=False)

@@ -13,7 +13,8 @@ from build.cases_of_lines import OBSERVED, RULES
 from build.one_look import ONE_LOOK
 from build.rule_case import Case, Outcome, by_the_model, check, landed_abreast, named, outcome
 from build.rule_words import HOUR, MINUTE, NOW, SECOND, commit, half
-from build.stories import STORIES, STORY_RULES, UNLIKE_THE_BROKER
+from build.stories import STORIES
+from build.unlike_the_broker import STORY_RULES, UNLIKE_THE_BROKER
 from chispa import assert_df_equality
 from conftest import NewWarehouse
 from halfop.warehouse.tables import Warehouse
