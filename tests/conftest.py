@@ -1,30 +1,84 @@
-"""One Spark session for the whole suite; a warehouse of its own for each test."""
+"""One Spark session a worker, a warehouse of its own for each test, and which tests belong to which suite."""
 
 from __future__ import annotations
 
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from build import effort
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 
-pytest_plugins = ["real_broker"]
+pytest_plugins = ["real_broker", "build.missing_tools", "build.kills"]
+NewWarehouse = Callable[[str], Warehouse]
 
 # collected timestamps are naive and in the machine's time zone
 os.environ["TZ"] = "UTC"
 time.tzset()
+effort.choose()
+
+# ---- suites ----
+
+# They need no session of the suite's, but start Spark, a server or a notebook of their own.
+_WITH_PROCESSES = {"test_spark_submit", "test_terminal", "test_notebooks", "test_wheel", "test_cluster"}
+_OTHER_SUITES = ("slow", "broker", "s3", "lineage", "airflow", "notebooks", "browser")
+# Files that share something dear go to one worker.
+_TOGETHER = {"test_explain": "lived", "test_report": "lived", "test_browser": "lived"}
+# Two workers end at about the same time where the longest begin first.
+_LONGEST = [
+    *("test_rules_written", "test_lineage", "test_runs", "test_land_files", "test_kills", "test_oracle"),
+    *("test_land_store", "test_explain", "test_report", "test_audit", "test_model", "test_simulate"),
+]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks what is quick: everything that needs neither Delta nor a process of its own. Orders the files."""
+    for item in items:
+        file = item.path.stem
+        if _is_quick(item):
+            item.add_marker(pytest.mark.quick)
+        item.add_marker(pytest.mark.xdist_group(_TOGETHER.get(file, file)))
+    items.sort(key=_place)
+
+
+def _is_quick(item: pytest.Item) -> bool:
+    if item.path.stem in _WITH_PROCESSES or any(item.get_closest_marker(name) for name in _OTHER_SUITES):
+        return False
+    return not _needs_delta(item)
+
+
+def _needs_delta(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ())
+
+
+def _place(item: pytest.Item) -> int:
+    """The files' places; their own order is kept otherwise."""
+    file = item.path.stem
+    return _LONGEST.index(file) if file in _LONGEST else len(_LONGEST)
+
+
+# ---- Spark ----
 
 # Tests have a handful of rows: compiling a query costs far more than interpreting it, and so do tasks and plan texts.
 _TINY = {
+    "spark.master": "local[2]",
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "2g",
+    # The JVM's second compiler earns its seconds only in a process that lives for long.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.log.level": "ERROR",
+    "spark.ui.showConsoleProgress": "false",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.ui.explainMode": "simple",
+    "spark.databricks.delta.snapshotPartitions": "1",
     "spark.databricks.delta.stats.skipping": "false",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # VACUUM has a task each
 }
@@ -32,19 +86,18 @@ _TINY = {
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = spark_session(
-        "tests",
-        **{
-            "spark.master": "local[2]",
-            "spark.ui.enabled": "false",
-            "spark.driver.memory": "3g",
-            "spark.sql.shuffle.partitions": "1",
-            "spark.databricks.delta.snapshotPartitions": "1",
-            "spark.log.level": "ERROR",
-            "spark.ui.showConsoleProgress": "false",
-        }
-        | _TINY,
-    )
+    session = spark_session("tests", **_TINY)
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def frames(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
+    """A session for frames in memory: the suite's own, or one that starts without Delta where no test needs it."""
+    if any(_needs_delta(item) for item in request.session.items):
+        yield request.getfixturevalue("spark")
+        return
+    session = spark_session("tests", **_TINY, **{"spark.sql.extensions": ""})
     yield session
     session.stop()
 
@@ -52,6 +105,12 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture
 def warehouse(spark: SparkSession, tmp_path: Path) -> Warehouse:
     return Warehouse(spark, str(tmp_path / "warehouse"))
+
+
+@pytest.fixture(scope="session")
+def new_warehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> NewWarehouse:
+    """Makes warehouses that a module's tests share."""
+    return lambda name: Warehouse(spark, str(tmp_path_factory.mktemp(name) / "warehouse"))
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import model as m
 import rows as r
+from build.messages import NOW, QUEUE, half, ops
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from strategies import op_rows
-from test_runs import NOW, QUEUE, half, ops
 
 RULES = m.Settings(check_max=2)
 AN_HOUR = 3_600_000

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Literal
 
 import model as m
+from build.warehouses import LANDED, with_tables
 from halfop.frame.summary import Summary
 from halfop.landing.progress import TABLE as PROGRESS
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
@@ -19,7 +20,6 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 from strategies import op_columns, properties
 
-LANDED = ("half_messages", "op_messages", PROGRESS, "resumes")
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 Cells = tuple[Any, ...]
 Layout = Literal["per_topic", "single"]
@@ -48,11 +48,11 @@ def land(
 ) -> None:
     """One landing, as the land jobs leave it. A queue that is not in `known_until` gets no landing_progress row."""
     halves, ops, known = list(halves), list(ops), known_until or {}
-    warehouse.make(*LANDED)
-    _append_new(warehouse, "final_messages", [_final_cells(final) | {"landed_at": at} for final in finals])
-    _append_new(warehouse, "broker_discards", [_discard_cells(discard) | {"landed_at": at} for discard in discards])
+    with_tables(warehouse, *LANDED)
+    _append_new(warehouse, "final_messages", [final_cells(final, at) for final in finals])
+    _append_new(warehouse, "broker_discards", [discard_cells(discard, at) for discard in discards])
     append(warehouse, "half_messages", [half_cells(half, at) for half in halves])
-    append(warehouse, "op_messages", [op_columns(op) | {"source": op.source, "landed_at": at} for op in ops])
+    append(warehouse, "op_messages", [op_cells(op, at) for op in ops])
     progress = [
         (broker, topic, queue, *_span(halves, (broker, queue), topic), until, at)
         for (broker, queue), until in known.items()
@@ -62,7 +62,11 @@ def land(
     append(warehouse, PROGRESS, [dict(zip(names, cells, strict=True)) for cells in progress])
 
 
-def _final_cells(final: m.Final) -> dict[str, Any]:
+def op_cells(op: m.Op, landed_at: int) -> dict[str, Any]:
+    return op_columns(op) | {"source": op.source, "landed_at": landed_at}
+
+
+def final_cells(final: m.Final, landed_at: int) -> dict[str, Any]:
     return {
         "broker_name": final.broker,
         "prepared_transaction_offset": final.prepared_transaction_offset,
@@ -71,10 +75,11 @@ def _final_cells(final: m.Final) -> dict[str, Any]:
         "queue_offset": final.offset,
         "uniq_key": final.uniq_key,
         "store_timestamp": final.store,
+        "landed_at": landed_at,
     }
 
 
-def _discard_cells(discard: m.BrokerDiscard) -> dict[str, Any]:
+def discard_cells(discard: m.BrokerDiscard, landed_at: int) -> dict[str, Any]:
     return {
         "broker_name": discard.broker,
         "queue_id": discard.queue,
@@ -84,21 +89,25 @@ def _discard_cells(discard: m.BrokerDiscard) -> dict[str, Any]:
         "born_timestamp": discard.born,
         "check_times": discard.check_times,
         "store_timestamp": discard.store,
+        "landed_at": landed_at,
     }
 
 
 def _append_new(warehouse: Warehouse, name: str, rows: list[dict[str, Any]]) -> None:
     """To a table that only real brokers fill."""
     if rows:
-        warehouse.make(name)
+        with_tables(warehouse, name)
         append(warehouse, name, rows)
 
 
 def resume(warehouse: Warehouse, keys: Iterable[m.Key], at: int) -> None:
-    warehouse.make(*LANDED)
+    with_tables(warehouse, *LANDED)
+    append(warehouse, "resumes", [resume_cells(key, at) for key in keys])
+
+
+def resume_cells(key: m.Key, at: int) -> dict[str, Any]:
     names = ["broker_name", "queue_id", "queue_offset"]
-    rows = [dict(zip(names, key, strict=True)) | {"resumed_at": at, "owner": "tests"} for key in keys]
-    append(warehouse, "resumes", rows)
+    return dict(zip(names, key, strict=True)) | {"resumed_at": at, "owner": "tests"}
 
 
 def append(warehouse: Warehouse, name: str, rows: list[dict[str, Any]]) -> None:
@@ -182,7 +191,11 @@ def run(
 
 def decisions(warehouse: Warehouse, run_id: int) -> list[m.Decision]:
     """The rows of one run, EARLY_OP as the model words it."""
-    rows = warehouse.read("decisions").where(F.col("run_id") == run_id)
+    return as_decisions(collected(warehouse.read("decisions").where(F.col("run_id") == run_id)), run_id)
+
+
+def as_decisions(rows: Iterable[Row | dict[str, Any]], run_id: int) -> list[m.Decision]:
+    """Returns decision rows as the model words them, in the order of their keys."""
     return sorted(
         (
             m.Decision(
@@ -195,7 +208,7 @@ def decisions(warehouse: Warehouse, run_id: int) -> list[m.Decision]:
                 row["op_queue_offset"],
                 row["superseded_by"],
             )
-            for row in _collected(rows)
+            for row in rows
         ),
         key=lambda decision: (decision.key, decision.op_offset or 0),
     )
@@ -215,12 +228,12 @@ def delivered(warehouse: Warehouse) -> Counter[m.Delivered]:
             row["store_timestamp"],
             row["op_queue_offset"],
         )
-        for row in _collected(warehouse.read("real_topics"))
+        for row in collected(warehouse.read("real_topics"))
     )
 
 
 def discards(warehouse: Warehouse) -> Counter[m.Discarded]:
-    rows = _collected(warehouse.read("trans_check_max_time"))
+    rows = collected(warehouse.read("trans_check_max_time"))
     return Counter(m.Discarded(row["run_id"], _key(row), row["reason"], row["check_times"]) for row in rows)
 
 
@@ -236,7 +249,7 @@ def requests(warehouse: Warehouse) -> Counter[m.CheckRequest]:
             row["commit_log_offset"],
             row["check_times"],
         )
-        for row in _collected(warehouse.read("check_requests"))
+        for row in collected(warehouse.read("check_requests"))
     )
 
 
@@ -245,14 +258,14 @@ REJECTED = ["kind", "reason", "broker_name", "queue_id", "queue_offset"]
 
 def rejected(warehouse: Warehouse) -> Counter[Cells]:
     """(kind, reason, broker, queue, offset), and how many rows say so."""
-    return Counter(tuple(row[name] for name in REJECTED) for row in _collected(warehouse.read("rejected")))
+    return Counter(tuple(row[name] for name in REJECTED) for row in collected(warehouse.read("rejected")))
 
 
-def _key(row: Row) -> m.Key:
+def _key(row: Row | dict[str, Any]) -> m.Key:
     return row["broker_name"], row["queue_id"], row["queue_offset"]
 
 
-def _collected(rows: DataFrame) -> list[Row]:
-    """The rows with their instants as epoch milliseconds."""
+def collected(rows: DataFrame) -> list[Row]:
+    """Returns the rows with their instants as epoch milliseconds."""
     instants = [f.name for f in rows.schema if f.dataType.typeName() == "timestamp"]
     return rows.withColumns({name: F.unix_millis(name) for name in instants}).collect()

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from build.json_lines import half, lines, op
 from crash import SPARK
 from halfop.demo import store_upto
 from local_airflow import Airflow, local_airflow, python
-from test_land_files import half, lines, op
 
 ROOT = Path(__file__).parents[1]
 CONNECTION = {"AIRFLOW_CONN_HALFOP": '{"conn_type": "spark", "host": "local[2]"}'}

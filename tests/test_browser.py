@@ -10,10 +10,10 @@ from pathlib import Path
 import lived
 import pytest
 from browser import Tab, chromium
+from build.pages import everything
 from halfop.report.figures import Figures, figures
 from halfop.report.report import render
 from halfop.settings.model import Settings
-from test_report import everything
 
 pytestmark = pytest.mark.browser
 

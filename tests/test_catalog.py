@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import rows as r
+from build.messages import NOW
 from crash import ended, job, script_of
 from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
@@ -18,7 +19,6 @@ from halfop.warehouse.catalog import Catalog, topic_names
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.topics import comment
-from test_runs import NOW
 
 SCHEMA = "halfop_by_name"
 

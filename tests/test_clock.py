@@ -7,10 +7,10 @@ from datetime import datetime, timedelta
 import model as m
 import pytest
 import rows as r
+from build.messages import NOW, QUEUE, RULES, half, ops
 from halfop.runs import reconcile as job
 from halfop.runs.reconcile import Request, reconcile
 from halfop.warehouse.tables import Warehouse
-from test_runs import NOW, QUEUE, RULES, half, ops
 
 YEAR_1, YEAR_9999 = -62_135_596_800_000, 253_402_300_799_000
 DAY = 86_400_000

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 import store_writer as w
+from build.kills import content
+from build.stores import transactions
 from crash import ended, job, script_of
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
-from test_kills import content
-from test_land_store import transactions
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 HALVES = 3_000

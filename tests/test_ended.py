@@ -10,15 +10,15 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pyarrow as pa
 import pytest
+from build.op_bodies import BODIES, NUMBERS
 from halfop.landing.outcomes.within_stretch import NEEDED, StretchOutcomes, split
 from halfop.rocketmq.store import commitlog
 from halfop.rocketmq.store import layout as store_module
 from halfop.rocketmq.store.layout import layout
 from halfop.rocketmq.store.stretch import Stretch, read
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from store_writer import Record, Store, final, half, op
-from test_op_bodies import BODIES, NUMBERS
 
 Items = list[tuple[int, int, str | None]]  # op's queue offset, half offset, outcome
 
@@ -89,7 +89,6 @@ def ended(stretch: Stretch, far: set[int], gap: bool = False) -> tuple[set[int],
     return set(found.reaching_back.tolist()), [row for items in found.items() for row in items.to_pylist()]
 
 
-@settings(deadline=None, max_examples=80)
 @given(
     steps=STEPS,
     size=st.sampled_from([1, 700, 2000, 1 << 20]),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import rows as r
+from build.messages import NOW, RULES, one_of_each
 from halfop.frame.errors import HalfopError, InputRefused, LostRows, TransientError, UsageError, is_transient
 from halfop.rocketmq.wire.remoting import Lost, TlsFailed, Unreachable
 from halfop.runs.reconcile import Request, reconcile
@@ -25,7 +26,6 @@ from halfop.warehouse.spark_errors import (
 from halfop.warehouse.tables import Warehouse
 from py4j.protocol import Py4JNetworkError
 from pyspark.errors import AnalysisException, PySparkException
-from test_runs import NOW, RULES, one_of_each
 
 WORKER = """Job aborted due to stage failure: Task 0 in stage 1.0 failed
 Traceback (most recent call last):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import lived as t
 import pytest
+from build.messages import QUEUE
 from entry_points import job_of
 from halfop.columns.keys import Key, as_key
 from halfop.explain.explain import explain
@@ -21,7 +22,6 @@ from halfop.warehouse.tables import Warehouse
 from halfop.wording import commands as c
 from halfop.wording import meanings as m
 from pyspark.sql import SparkSession
-from test_runs import QUEUE
 
 KEYS = {Key(*QUEUE, offset) for offset in (*range(13), t.NOT_LANDED, t.UNKNOWN)}
 

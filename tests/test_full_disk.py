@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 import rows as r
+from build.kills import LATER, SETTINGS, content, finished, prepare
+from build.messages import QUEUE, half, ops
 from halfop.runs.reconcile import Request, reconcile
 from halfop.warehouse.delta_log import DeltaLog
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
-from test_kills import LATER, SETTINGS, content, finished, prepare
-from test_runs import QUEUE, half, ops
 
 BODY = 100_000
 KIB = 1_024

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 import rows as r
+from build.dying import Killed, dying
+from build.messages import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops
 from halfop.frame.errors import LostRows
 from halfop.planning.plan import Plan
 from halfop.planning.removed import InputGone
@@ -14,7 +16,6 @@ from halfop.runs.reconcile import Request, reconcile
 from halfop.runs.verify import verify
 from halfop.warehouse.tables import Warehouse
 from pyspark.errors import PySparkException
-from test_runs import KNOWN, NOW, QUEUE, RULES, Killed, dying, half, one_of_each, ops
 
 LATER = NOW + 100_000
 

@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from build.json_lines import T0
+from build.json_lines import half as half_row
+from build.json_lines import op as op_row
+from build.pages import AT, Tags, everything
 from crash import ended, job
 from halfop.report.report import render
 from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from scripted import answering, serving
-from test_land_files import T0
-from test_land_files import half as half_row
-from test_land_files import op as op_row
-from test_plots import Tags
-from test_report import AT, everything
 
 NUMBER = 20_000  # each with seven hostile values
 LEGAL = ["_delta_log", "_staging", "-rf", "%2e%2e%2f", "||", "CON", "%RETRY%_x", "part-0", "_", "a" * 127, "%DLQ%%DLQ%"]

@@ -6,72 +6,20 @@ from __future__ import annotations
 import random
 import shutil
 from collections import Counter
-from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
 import rows as r
+from build.kills import LATER, MAINTAIN, RESUME, SETTINGS, UNLIKE_EACH_TIME, command, content, finished
+from build.messages import QUEUE, half, ops
 from crash import KILLED, commits, dying, ended, job, killed_after
 from halfop.runs.reconcile import Request, reconcile
-from halfop.settings.model import RuleSettings, Settings
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
-from test_runs import NOW, QUEUE, RULES, half, one_of_each, ops
 
-LATER = NOW + 100_000
 AT_RANDOM = 8
 MOST = 10  # kills of a job with many commits
-# who did it, when, how fast, and where his warehouse was
-UNLIKE_EACH_TIME = ("at", "owner", "seconds", "settings")
-TABLES = ("runs", "decisions", "topics_index", "trans_check_max_time", "check_requests", "rejected")
-SETTINGS = Settings(rules=RuleSettings(transaction_check_max=1))
 pytestmark = pytest.mark.timeout(3600)
-
-
-def command(warehouse: Path) -> list[str]:
-    now = datetime.fromtimestamp(LATER / 1000, timezone.utc).isoformat()
-    options = ["--warehouse", str(warehouse), "--now", now, "--set", "rules.transaction_check_max=1"]
-    return ["reconcile", *options]
-
-
-@pytest.fixture(scope="module")
-def before(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse with one run behind it, and a second one to come: with all that a run may write."""
-    folder = tmp_path_factory.mktemp("kills") / "before"
-    prepare(Warehouse(spark, str(folder)))
-    return folder
-
-
-def prepare(warehouse: Warehouse) -> None:
-    one_of_each(warehouse)
-    r.run(warehouse, RULES, NOW, layout="per_topic")
-    late = [half(20), half(21, "V"), half(22, "no topic"), half(23, store=NOW), half(24, check_times="1")]
-    both = [*ops("COMMIT", 6, 20, 21), *ops("ROLLBACK", 2, 20), *ops("COMMIT", 99)]
-    r.land(warehouse, late, both, LATER, {QUEUE: LATER})
-
-
-@pytest.fixture(scope="module")
-def undisturbed(spark: SparkSession, before: Path) -> dict[str, Counter[str]]:
-    folder = before.with_name("undisturbed")
-    shutil.copytree(before, folder)
-    return content(finished(spark, folder))
-
-
-def finished(spark: SparkSession, folder: Path) -> Warehouse:
-    """The next start."""
-    warehouse = Warehouse(spark, str(folder))
-    assert reconcile(warehouse, Request(SETTINGS, r.instant(LATER))).status == 0
-    return warehouse
-
-
-def content(warehouse: Warehouse, runs: int = 2) -> dict[str, Counter[str]]:
-    """All rows of all that a run writes. A start that finds the run closed opens one more, which does not count."""
-    topics = [f"topics/{row['directory']}" for row in warehouse.rows("topics_index")]
-    found = {}
-    for name in (*TABLES, *topics):
-        rows = warehouse.read(name).where(f"run_id <= {runs}")
-        found[name] = Counter(str(row) for row in rows.drop(*UNLIKE_EACH_TIME).collect())
-    return found
 
 
 def killed_and_finished(spark: SparkSession, before: Path, when: str, number: int) -> Warehouse:
@@ -114,8 +62,6 @@ def test_killed_at_any_moment(spark: SparkSession, before: Path, undisturbed: di
 
 # ---- maintain and resume ----
 
-AT_ONCE = [part for key in ("verify", "files", "waits", "landed") for part in ("--set", f"retention.{key}=0s")]
-MAINTAIN, RESUME = ["maintain", *AT_ONCE], ["resume", "--where", "true"]
 # versions of tables, and the wall clock
 OF_ITS_OWN_TIME = {"runs": ("inputs", "inputs_before"), "decisions": ("resumed_at",), "rejected": ("detail",)}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
 import json
 import logging
@@ -16,6 +15,8 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import rows as r
+from build.json_lines import ABSENT, T0, half, lines, op
 from chispa import assert_df_equality
 from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
@@ -28,44 +29,7 @@ from pyspark.sql import functions as F
 
 LOG = logging.getLogger("halfop.test")
 LONG_MAX = 2**63 - 1
-T0 = 1_750_000_000_000
 TABLES = ("half_messages", "op_messages", "landing_progress", "rejected", "landed_files")
-ABSENT = object()
-
-
-def half(offset: int = 1, **changed: Any) -> dict[str, Any]:
-    row = {
-        "broker_name": "b",
-        "queue_id": 0,
-        "queue_offset": offset,
-        "commit_log_offset": offset * 512,
-        "born_timestamp": T0,
-        "store_timestamp": T0 + 1,
-        "body": base64.b64encode(b"body").decode(),
-        "properties": {"UNIQ_KEY": f"k{offset}", "PGROUP": "g", "REAL_TOPIC": "T", "REAL_QID": "3"},
-    }
-    return {name: value for name, value in (row | changed).items() if value is not ABSENT}
-
-
-def op(offset: int = 1, body: str | None = "1", **changed: Any) -> dict[str, Any]:
-    row = {
-        "broker_name": "b",
-        "queue_id": 0,
-        "queue_offset": offset,
-        "tag": "d",
-        "body": body,
-        "outcome": "COMMIT",
-        "born_timestamp": T0 + 5,
-        "store_timestamp": T0 + 5,
-    }
-    return {name: value for name, value in (row | changed).items() if value is not ABSENT}
-
-
-def lines(path: Path, *rows: Mapping[str, Any] | str) -> str:
-    text = "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return str(path)
 
 
 def land(warehouse: Warehouse, halves: Sequence[str] = (), ops: Sequence[str] = (), **more: Any) -> Summary:
@@ -80,10 +44,6 @@ def refusal(warehouse: Warehouse, halves: Sequence[str] = (), ops: Sequence[str]
     assert [warehouse.version(name) for name in TABLES] == before
     assert refused.value.exit_status == 3
     return refused.value
-
-
-def instant(millis: int) -> datetime:
-    return datetime.fromtimestamp(millis / 1000, timezone.utc)
 
 
 def known(warehouse: Warehouse) -> dict[tuple[str, str, int], int | None]:
@@ -469,7 +429,7 @@ def test_progress_never_goes_back(warehouse: Warehouse, tmp_path: Path) -> None:
     land(warehouse, [lines(tmp_path / "h1.jsonl", half(5))], [lines(tmp_path / "o1.jsonl", op(5))])
     land(warehouse, [lines(tmp_path / "h2.jsonl", half(2))], [lines(tmp_path / "o2.jsonl", op(2, store_timestamp=T0))])
     land(warehouse, [lines(tmp_path / "h3.jsonl", half(3))])
-    land(warehouse, [lines(tmp_path / "h4.jsonl", half(4))], known_until=instant(T0))
+    land(warehouse, [lines(tmp_path / "h4.jsonl", half(4))], known_until=r.instant(T0))
     expected = [("b", 0, 6, 2, 6, 2, T0 + 5)]
     assert_df_equality(
         queues(warehouse), warehouse.spark.createDataFrame(expected, QUEUES), ignore_nullable=True, ignore_metadata=True
@@ -479,13 +439,13 @@ def test_progress_never_goes_back(warehouse: Warehouse, tmp_path: Path) -> None:
 def test_known_until_given_holds_for_this_landings_queues(warehouse: Warehouse, tmp_path: Path) -> None:
     first = lines(tmp_path / "h1.jsonl", half(broker_name="a"))
     land(warehouse, [first])
-    land(warehouse, [lines(tmp_path / "h2.jsonl", half(broker_name="b"))], known_until=instant(T0))
+    land(warehouse, [lines(tmp_path / "h2.jsonl", half(broker_name="b"))], known_until=r.instant(T0))
     assert known(warehouse) == {
         (broker, topic, 0): value for broker, value in (("a", None), ("b", T0)) for topic in (HALF_TOPIC, OP_TOPIC)
     }
-    land(warehouse, [first], known_until=instant(T0 + 1))  # its rows have landed; the queues it has are these
+    land(warehouse, [first], known_until=r.instant(T0 + 1))  # its rows have landed; the queues it has are these
     assert set(known(warehouse).items()) >= {(("a", OP_TOPIC, 0), T0 + 1), (("b", OP_TOPIC, 0), T0)}
-    land(warehouse, [lines(tmp_path / "empty.jsonl")], known_until=instant(T0 + 2))
+    land(warehouse, [lines(tmp_path / "empty.jsonl")], known_until=r.instant(T0 + 2))
     assert set(known(warehouse).values()) == {T0 + 2}
 
 

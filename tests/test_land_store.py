@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import store_writer as w
+from build.stores import transactions
 from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
 from halfop.landing import progress
@@ -44,16 +45,6 @@ def store(tmp_path: Path) -> w.Store:
 
 def land(warehouse: Warehouse, store: w.Store, skip_corrupt: bool = False, name: str = BROKER) -> Summary:
     return land_store(warehouse, StoreRequest(str(store.root), name, timedelta(0), None, skip_corrupt), LOG)
-
-
-def transactions(store: w.Store, numbers: range, commit: int = 2) -> None:
-    """Half messages, of which every second is committed, then one op message for all of them."""
-    first = store.next_offsets.get(w.HALF_QUEUE, 0)
-    places = [store.append(w.half(n)) for n in numbers]
-    for n, place in zip(numbers, places, strict=True):
-        if n % commit == 0:
-            store.append(w.final(n, place))
-    store.append(w.op("".join(f"{first + i}," for i in range(len(numbers)))))
 
 
 def rows(warehouse: Warehouse, name: str) -> DataFrame:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import store_writer as w
+from build.stores import transactions
 from crash import KILLED, commits, dying, ended, killed_after
 from halfop.landing.broker.land import BrokerRequest, land_broker
 from halfop.landing.data_source import register
@@ -21,7 +22,6 @@ from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from real_broker import Plan, broker
-from test_land_store import transactions
 
 TABLES = ("half_messages", "final_messages", "broker_discards", "op_messages")
 AT_RANDOM = 6

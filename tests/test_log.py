@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import rows as r
+from build.messages import NOW, RULES, one_of_each
 from halfop.frame.cli import Context, Job, main
 from halfop.frame.errors import HalfopError
 from halfop.frame.log import configure, logged_with
 from halfop.frame.summary import Summary
 from halfop.warehouse.tables import Warehouse
-from test_runs import NOW, RULES, one_of_each
 
 pytestmark = pytest.mark.usefixtures("logging_as_before")
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import rows as r
+from build.dying import Killed, dying
+from build.messages import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops
 from halfop.frame.errors import UsageError, WarehouseBusy
 from halfop.landing.identity import newest_half
 from halfop.landing.progress import ProgressRow
@@ -21,7 +23,6 @@ from halfop.warehouse.spark_errors import overtaken
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.upkeep import Upkeep
 from pyspark.sql import functions as F
-from test_runs import KNOWN, NOW, QUEUE, RULES, Killed, dying, half, one_of_each, ops
 
 AT_ONCE = timedelta(0)
 LATER = NOW + 100_000

@@ -10,8 +10,7 @@ from typing import Any
 
 import oracle
 import pytest
-from hypothesis import HealthCheck, given
-from hypothesis import settings as hypothesis_settings
+from hypothesis import given
 from model import (
     LONG_MAX,
     BrokerDiscard,
@@ -47,8 +46,6 @@ from strategies import (
 
 HOUR = 3_600_000
 Q = ("b", 0)
-
-thorough = hypothesis_settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 # RocketMQ's own decisions
@@ -752,7 +749,6 @@ def test_a_resume_is_refused_by_what_became_of_the_transaction() -> None:
 # What must always be true
 
 
-@thorough
 @given(histories())
 def test_a_transaction_ends_once_and_is_delivered_once(history: History) -> None:
     model = play(history).model
@@ -763,7 +759,6 @@ def test_a_transaction_ends_once_and_is_delivered_once(history: History) -> None
     assert set(delivered) == {key for key, known in model.transactions.items() if known.status == "COMMIT"}
 
 
-@thorough
 @given(histories())
 def test_every_half_message_gets_one_decision_a_run_until_it_is_closed(history: History) -> None:
     model = play(history).model
@@ -776,7 +771,6 @@ def test_every_half_message_gets_one_decision_a_run_until_it_is_closed(history: 
         closed[decision.key] = decision.decision
 
 
-@thorough
 @given(histories())
 def test_every_op_row_is_accounted_for(history: History) -> None:
     played = play(history)
@@ -790,7 +784,6 @@ def test_every_op_row_is_accounted_for(history: History) -> None:
                 assert (queue, row.offset) in used or (queue, row.offset, row.item) in rejected
 
 
-@thorough
 @given(histories())
 def test_nobody_is_asked_or_discarded_before_the_rules_allow_it(history: History) -> None:
     model = play(history).model
@@ -817,7 +810,6 @@ def may_be_asked(known: Half, now: int, rules: Settings) -> bool:
     return bool(known.group) and undeliverable(known) is None and (age < 0 or age > left_alone)
 
 
-@thorough
 @given(histories())
 def test_landing_everything_again_changes_nothing(history: History) -> None:
     played = play(history)
@@ -847,7 +839,6 @@ def ends_of(history: History) -> tuple[dict[object, str], set[object], set[objec
     return ends, delivered, rejected
 
 
-@thorough
 @given(reorderings())
 def test_the_same_transactions_end_the_same_way_whatever_the_order_and_the_slicing(reordered: Reordered) -> None:
     assert ends_of(reordered.first) == ends_of(reordered.second)
@@ -881,7 +872,6 @@ def last_rows(model: Model) -> dict[Key, Decision]:
     return {d.key: d for d in model.decisions if d.decision != "EARLY_OP"}
 
 
-@thorough
 @given(copied_histories())
 def test_a_transaction_with_copies_ends_once_and_is_delivered_once(history: History) -> None:
     model = play(history).model
@@ -891,7 +881,6 @@ def test_a_transaction_with_copies_ends_once_and_is_delivered_once(history: Hist
     assert delivered == {id(known): 1 for known in transactions_of(model) if known.status == "COMMIT"}
 
 
-@thorough
 @given(copied_histories())
 def test_every_copy_is_told_of_and_of_each_open_transaction_one_is_live(history: History) -> None:
     model = play(history).model
@@ -906,7 +895,6 @@ def test_every_copy_is_told_of_and_of_each_open_transaction_one_is_live(history:
             assert last_rows(model)[known.half.key].run == len([s for s in history.steps if isinstance(s, Run)])
 
 
-@thorough
 @given(copied_histories())
 def test_what_is_superseded_stays_so_by_a_copy_of_its_own_transaction(history: History) -> None:
     model = play(history).model
@@ -917,7 +905,6 @@ def test_what_is_superseded_stays_so_by_a_copy_of_its_own_transaction(history: H
             assert model.transactions[broker, queue, by] is model.transactions[decision.key]
 
 
-@thorough
 @given(copied_histories(conflicts=False))
 def test_transactions_with_copies_end_the_same_way_whatever_the_order(history: History) -> None:
     ends: list[dict[Key, str]] = []
@@ -928,7 +915,6 @@ def test_transactions_with_copies_end_the_same_way_whatever_the_order(history: H
     assert ends[0] == ends[1]
 
 
-@thorough
 @given(copied_histories())
 def test_landing_all_copies_again_changes_nothing(history: History) -> None:
     model = play(history).model

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from collections.abc import Callable, Sequence
-from html.parser import HTMLParser
 
 import pytest
+from build.pages import Tags
 from halfop.html import page as p
 from halfop.html import plots as g
 from halfop.html.markup import Markup, element, text
@@ -36,26 +36,6 @@ PLOTS: dict[str, Callable[[Rows], Markup]] = {
     "stacked": lambda rows: g.stacked("t", TWO, [g.Column(label, [n, 1], label) for label, n, _ in rows]),
     "lines": lambda rows: g.lines("t", TWO, [g.Column(label, [t, None]) for label, _, t in rows]),
 }
-
-
-class Tags(HTMLParser):
-    """The elements and attributes' names that a browser would see, and the text between."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.found: set[str] = set()
-        self.said: list[str] = []
-        self.feed(html)
-        self.close()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.found |= {tag, *(f"{tag} {name}" for name, _ in attrs)}
-
-    def handle_data(self, data: str) -> None:
-        self.said.append(data)
-
-    def handle_comment(self, data: str) -> None:
-        self.found.add("a comment")
 
 
 def svg(markup: Markup) -> ET.Element:

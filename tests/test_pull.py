@@ -12,11 +12,12 @@ from random import Random
 from typing import Any
 
 import pytest
+from build.effort import part
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.pull import Hole, QueueEnded, QueueRange, Records, pull
 from halfop.rocketmq.wire.remoting import Corrupt, Refused, RemotingSettings, Unreachable
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from real_broker import Plan, RealBroker, broker
 from scripted import Asked, Peer, Script, answering, frame, serving
@@ -110,7 +111,7 @@ def unreliable(queue: Queue, random: Random) -> Script:
     return script
 
 
-@settings(max_examples=50, deadline=None)
+@part(0.5)
 @given(data=st.data())
 def test_every_offset_comes_once(data: st.DataObject) -> None:
     first = data.draw(st.integers(0, 100))

@@ -15,16 +15,15 @@ import pyspark
 import pytest
 import rows as r
 from appending import TABLE
+from build.kills import LATER, MAINTAIN, RESUME, SETTINGS, command, content, finished
+from build.messages import KNOWN, NOW, RULES, half, ops
 from crash import ended, job, script_of, stopped, woken
 from halfop.runs.reconcile import Request, reconcile
 from halfop.warehouse.tables import Warehouse
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from real_broker import compiled
-from test_kills import LATER, MAINTAIN, RESUME, SETTINGS, before, command, content, finished, undisturbed
-from test_runs import KNOWN, NOW, RULES, half, ops
 
-__all__ = ["before", "undisturbed"]  # fixtures
 Content = dict[str, Counter[str]]
 pytestmark = pytest.mark.timeout(3600)
 

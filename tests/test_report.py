@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import lived as t
 import pytest
+from build.messages import NOW, QUEUE, half
+from build.pages import AT, Tags, everything
 from entry_points import job_of
 from halfop.frame.cli import main
-from halfop.planning.clocks import Clock
 from halfop.report.figures import Figures, RunFigures, figures, of_columns
 from halfop.report.report import open_messages, render
 from halfop.runs.record import last_run
@@ -20,11 +20,8 @@ from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import Row, SparkSession
 from rows import instant, land
-from test_plots import Tags
-from test_runs import NOW, QUEUE, half
 
 LONE = "\ud800"  # half a character; no setting takes it
-AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
 @pytest.fixture(scope="module")
@@ -133,56 +130,6 @@ def test_a_warehouse_without_runs() -> None:
     assert "start reconcile" in said
     assert said.count("No run has decided anything yet.") == 2
     assert "Nothing is given up in these runs." in said
-
-
-def everything(name: str, number: int = 3, runs: int = 2) -> Figures:
-    """Figures of everything there can be, with one text for every name."""
-    told = {
-        f"{what}.{name}": number for what in ("COMMIT", "ROLLBACK", "CHECK", "WAIT", "DISCARD", "REJECT", "SUPERSEDED")
-    }
-    made = [RunFigures(n + 1, AT, AT, AT, told) for n in range(runs)]
-    made[-1] = made[-1]._replace(closed=None)
-    key = {"broker_name": name, "queue_id": 0, "queue_offset": number, "uniq_key": name}
-    about = {**key, "producer_group": name, "real_topic": name, "reason": name, "check_times": 3}
-    about |= {"born_timestamp": 2**62, "decided_at": NOW, "age": number, "decision": "CHECK", "resumed": None}
-    reject = {
-        **key,
-        "kind": "OP",
-        "reason": name,
-        "nth": 1,
-        "run_id": None,
-        "rejected_at": NOW,
-        "detail": name,
-        "half_offset": 1,
-    }
-    place = {"n": number, "percentiles": [number] * 3, "most": number}
-    group = {"producer_group": name, "open": number, "silent": 1, "given_up": 1, "oldest": 2**62, "most_asked": 2}
-    ages = [
-        {"age": n, "decision": "WAIT", "reason": name, "n": number, "asked": 1, "oldest": 2**62} for n in range(-1, 8)
-    ]
-    rows: dict[str, list[dict[str, Any]]] = {
-        "open_by_age": [*ages, {**ages[0], "decision": "EARLY_OP"}],
-        "oldest_open": [about],
-        "open_groups": [group] * 12,
-        "silent_groups": [group] * 12,
-        "latency": [{"place": None, **place}, {"place": 0, **place}],
-        "topics": [{"real_topic": name, "n": number}, {"real_topic": None, "n": 1}],
-        "asked": [{"decision": "COMMIT", "reason": "CHECK", "n": number}],
-        "discard_reasons": [{"reason": name, "n": number}],
-        "discards": [about, {**about, "resumed": True}],
-        "reject_reasons": [{"kind": "OP", "reason": name, "n": number}, {"kind": "OP", "reason": "CONFLICT", "n": 1}],
-        "rejects": [reject, {**reject, "reason": "CONFLICT"}],
-    }
-    late = [Clock(name, 0, None, None, None)] * 10
-    return Figures(
-        last=runs,
-        planned=runs,
-        closed=False,
-        runs=made,
-        late=late,
-        tables={"half_messages": number, "op_messages": number},
-        found={what: [Row(**row) for row in each] for what, each in rows.items()},
-    )
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import rows as r
+from build.messages import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops
 from entry_points import job_of
 from halfop.columns.keys import Key
 from halfop.frame.cli import main
@@ -16,7 +17,6 @@ from halfop.runs.reconcile import Request as Run
 from halfop.runs.reconcile import reconcile
 from halfop.upkeep.resume import Request, resume
 from halfop.warehouse.tables import Warehouse
-from test_runs import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops
 
 THREE, FOUR = Key("b", 0, 3), Key("b", 0, 30)
 LATER = NOW + 100_000

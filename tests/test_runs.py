@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import model as m
 import pytest
 import rows as r
+from build.dying import Killed, dying
+from build.messages import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops
 from chispa import assert_df_equality
 from entry_points import job_of
 from halfop.frame.cli import main
@@ -29,30 +27,6 @@ from halfop.warehouse.tables import Warehouse
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from strategies import op_rows
-
-NOW = 1_750_000_000_000
-RULES = m.Settings(check_max=1)
-QUEUE = ("b", 0)
-KNOWN = {QUEUE: NOW}
-
-
-def half(offset: int, topic: str = "T", **columns: Any) -> m.Half:
-    given: dict[str, Any] = {"commit_log_offset": offset * 100, "uniq_key": f"k{offset}", "group": "g", "real_qid": "1"}
-    given |= {"real_topic": topic, "born": NOW - 10_000, "store": NOW - 10_000}
-    return m.Half(*QUEUE, offset, **(given | columns))
-
-
-def ops(outcome: str, *offsets: int) -> list[m.Op]:
-    text = ",".join(map(str, offsets))
-    return op_rows(QUEUE, offsets[0], text, [outcome] * len(offsets), NOW - 1_000)
-
-
-def one_of_each(warehouse: Warehouse) -> None:
-    """A message to commit, to roll back, to ask about, to discard, to refuse, and two answers to one."""
-    halves = [half(0), half(1, "U"), half(2), half(3, check_times="1", store=NOW - 3_600_000), half(4, "a b"), half(5)]
-    both = [*ops("COMMIT", 0, 1, 5), *ops("ROLLBACK", 2), *op_rows(QUEUE, 9, "5", ["ROLLBACK"], NOW - 500)]
-    r.land(warehouse, [*halves, half(6)], both, NOW, KNOWN)
-
 
 # ---- topics and their folders ----
 
@@ -110,29 +84,6 @@ def test_a_folder_is_one_harmless_name(name: str) -> None:
 
 
 # ---- an interrupted run ----
-
-
-class Killed(BaseException):
-    """No handler of ours may catch it: it stands for a driver that is gone."""
-
-
-@contextmanager
-def dying(patch: pytest.MonkeyPatch, owner: object, name: str, after: bool, at_call: int = 1) -> Iterator[None]:
-    """Dies in the nth call of a function, before it does anything or after it has done all."""
-    real: Callable[..., Any] = getattr(owner, name)
-    calls = itertools.count(1)
-
-    def fatal(*args: Any, **options: Any) -> Any:
-        dies = next(calls) == at_call
-        if after or not dies:
-            result = real(*args, **options)
-        if dies:
-            raise Killed
-        return result
-
-    with patch.context() as p:
-        p.setattr(owner, name, fatal)
-        yield
 
 
 STEPS: list[tuple[str, Any, str, bool] | tuple[str, Any, str, bool, int]] = [

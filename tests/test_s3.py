@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import rows as r
+from build.json_lines import T0, half, lines, op
+from build.kills import command as local_command
+from build.kills import content
 from crash import KILLED, dying, ended, job, script_of
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.runs.reconcile import Request, reconcile
@@ -14,12 +19,9 @@ from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
 from local_s3 import S3, jars, local_s3
 from pyspark.sql import SparkSession
-from test_kills import before, content, undisturbed
-from test_kills import command as local_command
-from test_land_files import LOG, T0, half, instant, lines, op
 
-__all__ = ["before", "undisturbed"]  # fixtures
 Content = dict[str, Counter[str]]
+LOG = logging.getLogger("halfop.test")
 LANDED = ("half_messages", "op_messages", "landing_progress", "decisions")
 ANY_COMMIT = r".*/_delta_log/\d+\.json$"
 ONE_IN_EACH_TABLE = r".*/_delta_log/(?=0*[1-9]\d*\.json$)"  # not the first
@@ -72,7 +74,7 @@ def test_landed_and_reconciled_twice(
     monkeypatch.delenv("SPARK_DIST_CLASSPATH")
     local, uri = Warehouse(spark, str(tmp_path / "local")), s3.uri("twice")
     for n in (0, 10):
-        now, both = instant(T0 + 100_000 + n), [op(n + 1, f"{n},{n + 1}"), op(n + 2, f"{n + 2}", outcome="ROLLBACK")]
+        now, both = r.instant(T0 + 100_000 + n), [op(n + 1, f"{n},{n + 1}"), op(n + 2, f"{n + 2}", outcome="ROLLBACK")]
         halves = lines(tmp_path / f"in-{n}" / "h.jsonl", *(half(n + each) for each in range(10)))
         ops = lines(tmp_path / f"in-{n}" / "o.jsonl", *both)
         land_files(local, FilesRequest([halves], [ops]), LOG)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from build.effort import part
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.store import commitlog
 from hypothesis import given, settings
@@ -122,7 +123,7 @@ def read_harmed(store: Store, harms: list[Harm], skip: bool, size: int) -> Read 
             return None
 
 
-@settings(max_examples=120, deadline=timedelta(seconds=20))
+@settings(deadline=timedelta(seconds=20))
 @given(st.lists(HARM, min_size=1, max_size=3), st.booleans(), st.sampled_from([3000, 1 << 20]))
 def test_whatever_happens_to_a_store(store: Store, harms: list[Harm], skip: bool, size: int) -> None:
     found = read_harmed(store, harms, skip, size)
@@ -132,7 +133,7 @@ def test_whatever_happens_to_a_store(store: Store, harms: list[Harm], skip: bool
             losses_are_told(store, found)
 
 
-@settings(max_examples=8, deadline=timedelta(seconds=20))
+@settings(part(0.08), deadline=timedelta(seconds=20))
 @given(st.lists(HARM, min_size=1, max_size=3))
 def test_memory_is_bounded(store: Store, harms: list[Harm]) -> None:
     tracemalloc.start()

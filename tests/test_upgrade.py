@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import rows as r
 import yaml
+from build.kills import content, finished, prepare
+from build.messages import NOW, one_of_each
 from halfop.runs.verify import verify
 from halfop.warehouse import schema
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType
-from test_kills import content, finished, prepare
-from test_runs import NOW, one_of_each
 
 OLD = Path(__file__).parent / "data" / "warehouse-0.1.tar.gz"
 NEW = {"name": "came_later", "type": "STRING", "comment": "A column of tomorrow's version; it's \\ quoted"}

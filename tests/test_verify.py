@@ -7,12 +7,12 @@ from runpy import run_path
 
 import pytest
 import rows as r
+from build.messages import NOW, QUEUE, RULES, half, one_of_each, ops
 from halfop.frame.cli import main
 from halfop.frame.errors import UsageError
 from halfop.runs.verify import MISSING, UNEXPECTED, UNLIKE, Difference, verify
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
-from test_runs import NOW, QUEUE, RULES, half, one_of_each, ops
 
 LATER = NOW + 100_000
 

@@ -12,9 +12,9 @@ from shutil import copy, copytree, ignore_patterns
 from typing import Any
 
 import pytest
+from build.json_lines import half, lines, op
 from halfop import command
 from halfop.frame.errors import UsageError
-from test_land_files import half, lines, op
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("lib", "schemas", "conf", "tools", "pyproject.toml", "setup.py", "README.md", "LICENSE")

@@ -1,0 +1,145 @@
+"""The decision table, line by line in its order: one look at one half message."""
+
+from __future__ import annotations
+
+import model as m
+from strategies import BAD_TOPICS, ODD_TOPICS, SYSTEM_TOPICS
+
+from build.rule_case import Case
+from build.rule_words import HOUR, MINUTE, NOW, SECOND, asked, commit, half, rollback
+
+RULES = m.Settings(
+    groups={"quick": m.Override(transaction_timeout=1 * SECOND), "twice": m.Override(check_max=2)},
+    topics={"Slow": m.Override(transaction_timeout=20 * SECOND), "Once": m.Override(check_max=1)},
+)
+
+UNDELIVERABLE = [
+    *[
+        Case(
+            f"1 topic {n}",
+            [half(real_topic=topic), commit()],
+            "REJECT BAD_REAL_TOPIC",
+            ["HALF BAD_REAL_TOPIC", "OP HALF_REJECTED"],
+        )
+        for n, topic in enumerate(BAD_TOPICS)
+    ],
+    *[
+        Case(f"1 deliverable topic {topic[:20]}", [half(real_topic=topic), commit()], "COMMIT PRODUCER")
+        for topic in ODD_TOPICS
+    ],
+    *[
+        Case(f"1 queue {text}", [half(real_qid=text)], "REJECT BAD_REAL_QUEUE", ["HALF BAD_REAL_QUEUE"])
+        for text in (None, "x")
+    ],
+    *[
+        Case(f"1 system {topic}", [half(real_topic=topic)], "REJECT SYSTEM_TOPIC", ["HALF SYSTEM_TOPIC"])
+        for topic in SYSTEM_TOPICS
+    ],
+]
+
+ENDED = [
+    Case("2 commit", [half(), commit()], "COMMIT PRODUCER"),
+    Case("2 commit from a check", [half(), commit(from_check=True)], "COMMIT CHECK"),
+    Case("2 commit not from a check", [half(), commit(from_check=False)], "COMMIT PRODUCER"),
+    Case("3 rollback", [half(), rollback()], "ROLLBACK PRODUCER"),
+    Case("3 rollback from a check", [half(), rollback(from_check=True)], "ROLLBACK CHECK"),
+    Case("2 without a group", [half(group=None), commit()], "COMMIT PRODUCER"),
+    Case("4 no group", [half(group=None)], "REJECT NO_PRODUCER_GROUP", ["HALF NO_PRODUCER_GROUP"]),
+    Case("4 empty group", [half(group="")], "REJECT NO_PRODUCER_GROUP", ["HALF NO_PRODUCER_GROUP"]),
+    Case("1 before 4", [half(group=None, real_topic="")], "REJECT BAD_REAL_TOPIC", ["HALF BAD_REAL_TOPIC"]),
+]
+
+GIVEN_UP = [
+    Case("5 asked too often", [asked(15, MINUTE)], "DISCARD CHECKED_TOO_OFTEN"),
+    Case("5 asked once less", [asked(14, MINUTE)], "CHECK TIMEOUT"),
+    Case("5 not yet answered", [asked(15, MINUTE - 1)], "WAIT CHECKED_RECENTLY"),
+    Case("5 before 6", [asked(15, MINUTE, age=80 * HOUR)], "DISCARD CHECKED_TOO_OFTEN"),
+    Case("5 a group's own maximum", [asked(2, MINUTE, group="twice")], "DISCARD CHECKED_TOO_OFTEN"),
+    Case("5 a topic's own maximum", [asked(1, MINUTE, real_topic="Once")], "DISCARD CHECKED_TOO_OFTEN"),
+    Case("5 a topic wins", [asked(1, MINUTE, real_topic="Once", group="twice")], "DISCARD CHECKED_TOO_OFTEN"),
+    Case("5 before 8", [asked(15, MINUTE, immunity="3000")], "DISCARD CHECKED_TOO_OFTEN"),
+    Case("6 expired", [half(age=72 * HOUR + 1)], "DISCARD EXPIRED"),
+    Case("6 not yet", [half(age=72 * HOUR)], "CHECK TIMEOUT"),
+    Case("6 not yet answered", [asked(1, MINUTE - 1, age=80 * HOUR)], "WAIT CHECKED_RECENTLY"),
+    Case("6 answer overdue", [asked(1, MINUTE, age=80 * HOUR)], "DISCARD EXPIRED"),
+    Case("6 before 7", [half(age=80 * HOUR, store=NOW)], "DISCARD EXPIRED"),
+    Case("6 before 8", [half(age=80 * HOUR, immunity="9223372036854776")], "DISCARD EXPIRED"),
+]
+
+WAITING = [
+    Case("7 fresh", [half(store=NOW)], "WAIT FRESH"),
+    Case("7 stored later", [half(store=NOW + 1)], "WAIT FRESH"),
+    Case("7 not fresh", [half(store=NOW - 1)], "CHECK TIMEOUT"),
+    Case("8 immune", [half(age=30 * SECOND, immunity="30")], "WAIT IMMUNE"),
+    Case("8 immune no more", [half(age=30 * SECOND + 1, immunity="30")], "CHECK TIMEOUT"),
+    Case("8 shorter than the timeout", [half(age=1001, immunity="1")], "CHECK TIMEOUT"),
+    Case("8 born in the future", [half(age=-1, store=NOW - 1, immunity="0")], "WAIT IMMUNE"),
+    Case("9 within the timeout", [half(age=6 * SECOND)], "WAIT IMMUNE"),
+    Case("9 past the timeout", [half(age=6 * SECOND + 1)], "CHECK TIMEOUT"),
+    Case("9 age 0", [half(age=0, store=NOW - 1)], "WAIT IMMUNE"),
+    Case("9 a group's timeout", [half(age=1001, group="quick")], "CHECK TIMEOUT"),
+    Case("9 a topic's timeout", [half(age=20 * SECOND, real_topic="Slow")], "WAIT IMMUNE"),
+    Case("9 a topic wins", [half(age=20 * SECOND, real_topic="Slow", group="quick")], "WAIT IMMUNE"),
+    Case("10 checked recently", [asked(1, MINUTE - 1)], "WAIT CHECKED_RECENTLY"),
+    Case("10 checked long ago", [asked(1, MINUTE)], "CHECK TIMEOUT"),
+    Case("11 skewed clock", [half(age=-1, store=NOW - 1)], "CHECK CLOCK_SKEW"),
+    Case("11 timeout", [half()], "CHECK TIMEOUT"),
+]
+
+# Within the timeout of 6 s, at 7 s, and after 30 s
+IMMUNITIES = [
+    Case(f"immunity {text!r} at {age}", [half(age=age, immunity=text)], wanted)
+    for text, age, wanted in [
+        *[
+            (text, 6000, "WAIT IMMUNE")
+            for text in ("-1", "abc", " 30", "30 ", "1.5", "1e3", "\u0663", "9223372036854775808")
+        ],
+        *[(text, 6001, "CHECK TIMEOUT") for text in ("-1", "abc", " 30", "1.5", "9223372036854775808", "")],
+        ("", 6000, "WAIT IMMUNE"),
+        ("0", 1, "CHECK TIMEOUT"),
+        ("-7", 1, "CHECK TIMEOUT"),
+        ("+30", 30_000, "WAIT IMMUNE"),
+        ("030", 30_001, "CHECK TIMEOUT"),
+        ("9223372036854775", 72 * HOUR, "WAIT IMMUNE"),
+        ("9223372036854776", 72 * HOUR, "WAIT IMMUNE"),
+        ("9223372036854775807", 72 * HOUR, "WAIT IMMUNE"),
+        ("-9223372036854775808", 1, "CHECK TIMEOUT"),
+    ]
+]
+IMMUNITIES.append(Case("immunity of a topic", [half(age=20_000, real_topic="Slow", immunity="x")], "WAIT IMMUNE"))
+
+# text → what the first look makes of a message that was stored 5 s ago, a recent check; and its check times after it
+CHECK_TIMES: list[tuple[str | None, str, int]] = [
+    (None, "CHECK TIMEOUT", 1),
+    ("", "CHECK TIMEOUT", 1),
+    ("x", "CHECK TIMEOUT", 1),
+    ("1.0", "CHECK TIMEOUT", 1),
+    (" 1", "CHECK TIMEOUT", 1),
+    ("99999999999", "CHECK TIMEOUT", 1),
+    ("0", "CHECK TIMEOUT", 1),
+    ("-3", "CHECK TIMEOUT", -2),
+    ("+2", "WAIT CHECKED_RECENTLY", 2),
+    ("15", "WAIT CHECKED_RECENTLY", 15),
+]
+TIMES = [(Case(f"check times {text!r}", [asked(text, 5000)], wanted), times) for text, wanted, times in CHECK_TIMES]
+
+CLOCK = [
+    Case("clock stands before the first landing", [half(age=80 * HOUR)], "WAIT FRESH", known={0: None}),
+    Case("clock stands at known_until", [half(age=HOUR)], "WAIT IMMUNE", known={0: NOW - HOUR + 6000}),
+    Case("clock one on", [half(age=HOUR, store=NOW - HOUR)], "CHECK TIMEOUT", known={0: NOW - HOUR + 6001}),
+    Case("clock never beyond now", [half(age=6000)], "WAIT IMMUNE", known={0: NOW + HOUR}),
+    Case("clock of a queue without progress", [half(age=6001)], "CHECK TIMEOUT", listed=False),
+    Case("clock and landed check", [asked(15, -1, age=HOUR)], "WAIT FRESH"),
+]
+
+OBSERVED = [
+    Case("observed: line 5", [asked(15, MINUTE)], "WAIT BROKER_ASKS"),
+    Case("observed: line 6", [half(age=80 * HOUR)], "WAIT BROKER_ASKS"),
+    Case("observed: line 11", [half()], "WAIT BROKER_ASKS"),
+    Case("observed: line 11, skewed", [half(age=-1, store=NOW - 1)], "WAIT BROKER_ASKS"),
+    Case("observed: line 1", [half(real_topic="")], "REJECT BAD_REAL_TOPIC", ["HALF BAD_REAL_TOPIC"]),
+    Case("observed: line 2", [half(), commit()], "COMMIT PRODUCER"),
+    Case("observed: line 7", [half(store=NOW)], "WAIT FRESH"),
+    Case("observed: line 9", [half(age=6000)], "WAIT IMMUNE"),
+    Case("observed: line 10", [asked(1, MINUTE - 1)], "WAIT CHECKED_RECENTLY"),
+]

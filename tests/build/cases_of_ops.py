@@ -1,0 +1,139 @@
+"""Op messages: their items, headers and order, and keys that are used again: one look at one half message."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from strategies import op_rows
+
+from build.rule_case import Case, Landed
+from build.rule_words import ANOTHER_MESSAGE, LONG_MAX, NOW, SECOND, batch, commit, half, headed, op, rollback
+
+ITEMS = [
+    *[
+        Case(f"item {text!r}", [half(), *batch(text)], "COMMIT PRODUCER")
+        for text in ("0", "+0", "00", "-0", "0,", ",0", ",,0,,")
+    ],
+    *[
+        Case(f"garbage {text!r}", [half(), *batch(f"{text},0")], "COMMIT PRODUCER", ["OP GARBAGE_OFFSET"])
+        for text in (" 0", "0 ", "0.0", "x", "-1", "9223372036854775808", "\u0660")
+    ],
+    Case("garbage alone", [half(), *batch(" 0")], "CHECK TIMEOUT", ["OP GARBAGE_OFFSET"]),
+    Case("several of garbage", [half(), *batch("x,0,y")], "COMMIT PRODUCER", ["OP GARBAGE_OFFSET"] * 2),
+    Case("empty items", [half(), replace(commit(), body=",", half_offset=None)], "CHECK TIMEOUT"),
+    Case(
+        "a batch of commits and rollbacks",
+        [half(), half(1), *op_rows(("", 0), 0, "1,0,", ["COMMIT", "ROLLBACK"], NOW)],
+        "ROLLBACK PRODUCER",
+    ),
+    Case(
+        "no double on the way", [half(), half(LONG_MAX - 1), commit(LONG_MAX), commit(LONG_MAX - 1, 1)], "CHECK TIMEOUT"
+    ),
+    *[Case(f"tag {tag}", [half(), commit(tag=tag)], "CHECK TIMEOUT", ["OP ILLEGAL_TAG"]) for tag in (None, "D", "dd")],
+    Case("no body", [half(), commit(body=None, half_offset=None)], "CHECK TIMEOUT", ["OP NULL_BODY"]),
+    Case("empty body", [half(), commit(body="", half_offset=None)], "CHECK TIMEOUT", ["OP NULL_BODY"]),
+    *[
+        Case(f"outcome {text}", [half(), op(text)], "CHECK TIMEOUT", ["OP NO_OUTCOME"])
+        for text in (None, "UNKNOWN", "commit")
+    ],
+]
+
+HEADERS = [
+    Case("header that is right", [half(), headed()], "COMMIT PRODUCER"),
+    Case("header of another group", [half(), headed(group="other")], "CHECK TIMEOUT", ["OP WRONG_PRODUCER_GROUP"]),
+    Case(
+        "header of another offset",
+        [half(), headed(tran_state_table_offset=1)],
+        "CHECK TIMEOUT",
+        ["OP WRONG_STATE_TABLE_OFFSET"],
+    ),
+    Case(
+        "header of another place",
+        [half(), headed(commit_log_offset=1)],
+        "CHECK TIMEOUT",
+        ["OP WRONG_COMMIT_LOG_OFFSET"],
+    ),
+    Case(
+        "group before offset",
+        [half(), headed(group="x", tran_state_table_offset=9, commit_log_offset=9)],
+        "CHECK TIMEOUT",
+        ["OP WRONG_PRODUCER_GROUP"],
+    ),
+    Case(
+        "offset before place",
+        [half(), headed(tran_state_table_offset=9, commit_log_offset=9)],
+        "CHECK TIMEOUT",
+        ["OP WRONG_STATE_TABLE_OFFSET"],
+    ),
+    Case("header in parts", [half(), headed(group=None, commit_log_offset=None)], "COMMIT PRODUCER"),
+    Case("no header is trusted", [half(), commit()], "COMMIT PRODUCER"),
+    Case(
+        "a wrong one leaves the way to a right one",
+        [half(), headed(group="x"), rollback(offset=1)],
+        "ROLLBACK PRODUCER",
+        ["OP WRONG_PRODUCER_GROUP"],
+    ),
+    *[
+        Case(
+            f"header of no group {group!r}",
+            [half(group=group), headed(group="g")],
+            "REJECT NO_PRODUCER_GROUP",
+            ["HALF NO_PRODUCER_GROUP", "OP WRONG_PRODUCER_GROUP"],
+        )
+        for group in (None, "")
+    ],
+]
+
+
+def late(took: int, immunity: str | None, **columns: Any) -> list[Landed]:
+    return [half(age=100 * SECOND, immunity=immunity), headed(born=NOW - 100 * SECOND + took, **columns)]
+
+
+TOO_LATE = [
+    Case("late", late(30_001, "30"), "CHECK TIMEOUT", ["OP TOO_LATE"]),
+    Case("just in time", late(30_000, "30"), "COMMIT PRODUCER"),
+    Case("the timeout where it is longer", late(6_000, "1"), "COMMIT PRODUCER"),
+    Case("late after the timeout", late(6_001, "1"), "CHECK TIMEOUT", ["OP TOO_LATE"]),
+    Case("late with garbage for an immunity", late(6_001, "x"), "CHECK TIMEOUT", ["OP TOO_LATE"]),
+    Case("never late for ever", late(99_000, "9223372036854776"), "COMMIT PRODUCER"),
+    Case("never late without own immunity", late(99_000, None), "COMMIT PRODUCER"),
+    Case("never late with an empty immunity", late(99_000, ""), "COMMIT PRODUCER"),
+    Case("never late from a check", late(99_000, "1", from_check=True), "COMMIT CHECK"),
+    Case("never late where nobody knows", late(99_000, "1", from_check=None), "COMMIT PRODUCER"),
+    Case(
+        "never late without a header",
+        [half(age=100 * SECOND, immunity="1"), commit(from_check=False)],
+        "COMMIT PRODUCER",
+    ),
+]
+
+SEVERAL = [
+    Case("lowest offset", [half(), commit(offset=7), rollback(offset=5)], "ROLLBACK PRODUCER", ["OP CONFLICT"]),
+    Case(
+        "lowest item",
+        [half(), *op_rows(("", 0), 0, "0,0", ["ROLLBACK", "COMMIT"], NOW)],
+        "ROLLBACK PRODUCER",
+        ["OP CONFLICT"],
+    ),
+    Case(
+        "lowest offset before lowest item",
+        [half(), half(1), *op_rows(("", 0), 3, "1,0", ["COMMIT"], NOW), rollback(offset=4)],
+        "COMMIT PRODUCER",
+        ["OP CONFLICT"],
+    ),
+    Case("the same twice", [half(), commit(offset=7), commit(offset=5)], "COMMIT PRODUCER", ["OP REDUNDANT"]),
+    Case("lowest valid one", [half(), op(None, offset=1), rollback(offset=2)], "ROLLBACK PRODUCER", ["OP NO_OUTCOME"]),
+    Case("offsets are numbers", [half(), commit(offset=10), rollback(offset=9)], "ROLLBACK PRODUCER", ["OP CONFLICT"]),
+    Case("rows that landed twice", [half(), half(), commit(), commit()], "COMMIT PRODUCER"),
+    Case("one key, two outcomes", [half(), commit(), rollback()], "COMMIT PRODUCER", ["OP CONFLICT"]),
+]
+
+REUSED = [
+    *[
+        Case(f"reused {[*other]}", [half(), half(**other)], "CHECK TIMEOUT", ["HALF KEY_REUSED"])
+        for other in ANOTHER_MESSAGE
+    ],
+    Case("reused op", [half(), half(1), commit(), commit(store=NOW)], "COMMIT PRODUCER", ["OP KEY_REUSED"]),
+    Case("garbled, then corrected", [half(real_qid="x"), half()], "CHECK TIMEOUT"),
+]

@@ -1,0 +1,173 @@
+"""The rules tried on frames in memory: no landing, no Delta, no planning.
+
+All that ever landed and was decided is at hand in each run, so nothing has to be looked up. Many cases are decided side
+by side in one run, each under a broker name of its own; so hundreds of them cost a few Spark jobs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import reduce
+from typing import Any, cast
+
+import model as m
+import pyarrow as pa
+import pyarrow.compute as pc
+import rows as r
+from halfop.columns.keys import HALF_KEY
+from halfop.rules import cases as c
+from halfop.rules import halves as h
+from halfop.rules import ops as o
+from halfop.rules.words import RuleColumns
+from halfop.warehouse.schema import table
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType, TimestampType
+
+from build.copies import Copies
+
+Rows = list[dict[str, Any]]
+_QUEUES = "broker_name STRING, queue_id INT, known_until TIMESTAMP, next_offset BIGINT, first_offset BIGINT"
+
+
+def frame(spark: SparkSession, struct: StructType, rows: Rows) -> DataFrame:
+    """Returns a frame of rows given as dicts: absent columns are null, instants are epoch milliseconds."""
+    instants = [f.name for f in struct if isinstance(f.dataType, TimestampType)]
+    cells = [row | {name: row[name] * 1000 for name in instants if row.get(name) is not None} for row in rows]
+    return spark.createDataFrame(pa.Table.from_pylist(cells, schema=to_arrow_schema(struct, timezone="UTC")))
+
+
+class InMemory:
+    """Tables as lists of rows: `land` and `resume`, then `run`; again and again."""
+
+    def __init__(self, spark: SparkSession, rules: m.Settings) -> None:
+        self._spark, self._settings = spark, r.settings(rules).rules
+        self._rows: dict[str, Rows] = {name: [] for name in _INPUTS}
+        self._seen = dict.fromkeys(_INPUTS, 0)  # how many rows of each earlier runs have seen
+        self._queues: dict[m.Queue, dict[str, Any]] = {}
+        self._decided: list[pa.Table] = []
+        self.rejected: Counter[r.Cells] = Counter()
+
+    # ---- what lands ----
+
+    def land(
+        self,
+        halves: Iterable[m.Half],
+        ops: Iterable[m.Op],
+        at: int,
+        known_until: Mapping[m.Queue, int | None],
+        *,
+        finals: Iterable[m.Final] = (),
+        discards: Iterable[m.BrokerDiscard] = (),
+    ) -> None:
+        """Adds one landing; a queue that is not in `known_until` has no clock of its own."""
+        landed = list(halves)
+        self._rows["half_messages"] += [r.half_cells(half, at) for half in landed]
+        self._rows["op_messages"] += [r.op_cells(op, at) for op in ops]
+        self._rows["final_messages"] += [r.final_cells(final, at) for final in finals]
+        self._rows["broker_discards"] += [r.discard_cells(discard, at) for discard in discards]
+        for queue, until in known_until.items():
+            self._know(queue, until, [half.offset for half in landed if (half.broker, half.queue) == queue])
+
+    def _know(self, queue: m.Queue, until: int | None, offsets: list[int]) -> None:
+        clock = self._queues.setdefault(queue, {"broker_name": queue[0], "queue_id": queue[1]})
+        untils = [at for at in (clock.get("known_until"), until) if at is not None]
+        clock["known_until"] = max(untils, default=None)
+        if offsets:
+            clock["next_offset"] = max(clock.get("next_offset", 0), min(max(offsets) + 1, m.LONG_MAX))
+            clock["first_offset"] = min(clock.get("first_offset", m.LONG_MAX), *offsets)
+
+    def resume(self, keys: Iterable[m.Key], at: int) -> None:
+        self._rows["resumes"] += [r.resume_cells(key, at) for key in keys]
+
+    # ---- a run ----
+
+    def run(self, now: int) -> list[m.Decision]:
+        """Decides all that is open, and returns the run's decisions as the model words them."""
+        rules = RuleColumns(self._settings, r.instant(now))
+        ops = self._ops()
+        rows = self._halves(rules)
+        copies = self._copies(rows, o.as_named(ops).unionByName(o.waiting(self._open())), rules)
+        resumes = self._resumes(copies)
+        both = copies.halves(resumes).join(o.by_half(copies.named), HALF_KEY, "full")
+        cases = c.cases(both, resumes, self._clocks(), rules).localCheckpoint()
+        self._keep(c.decisions(cases, rules), copies.superseded)
+        self._reject(cases, ops, resumes, rules)
+        self._seen = {name: len(rows) for name, rows in self._rows.items()}
+        return r.as_decisions(_in_millis(self._decided[-1]), len(self._decided))
+
+    def _halves(self, rules: RuleColumns) -> DataFrame:
+        """All half messages, one row a key: what arrived, what is open, what has ended."""
+        arrived = h.landed(self._arrived("half_messages"), rules)
+        closed = self._decisions(*self._decided).where(~F.col("open"))
+        return h.one_per_key(arrived.unionByName(h.carried(self._open())).unionByName(h.ended(closed)))
+
+    def _ops(self) -> DataFrame:
+        arrived, before = (o.landed(rows) for rows in (self._arrived("op_messages"), self._before("op_messages")))
+        return o.once_per_row(arrived, before)
+
+    def _copies(self, rows: DataFrame, named: DataFrame, rules: RuleColumns) -> Copies:
+        arrived, before = self._arrived("broker_discards"), self._before("broker_discards")
+        closed = self._decisions(*self._decided)
+        finals = self._frame("final_messages", self._rows["final_messages"])
+        return Copies(rows.localCheckpoint(), named, arrived, before, closed, finals, rules)
+
+    def _resumes(self, copies: Copies) -> DataFrame | None:
+        if len(self._rows["resumes"]) == self._seen["resumes"]:
+            return None
+        rows = copies.standing_at(self._arrived("resumes").withColumn("asked_offset", F.col("queue_offset")))
+        nth = F.row_number().over(Window.partitionBy(HALF_KEY).orderBy("resumed_at", "owner"))
+        return rows.withColumn("nth", nth)
+
+    def _clocks(self) -> DataFrame:
+        struct = cast(StructType, StructType.fromDDL(_QUEUES))
+        return frame(self._spark, struct, list(self._queues.values())).withColumn("listed", F.lit(True))
+
+    def _keep(self, decided: DataFrame, superseded: DataFrame | None) -> None:
+        rows = decided if superseded is None else decided.unionByName(superseded, allowMissingColumns=True)
+        run_id = F.lit(len(self._decided) + 1).cast("bigint")
+        self._decided.append(rows.withColumn("run_id", run_id).select(table("decisions").names).toArrow())
+
+    def _reject(self, cases: DataFrame, ops: DataFrame, resumes: DataFrame | None, rules: RuleColumns) -> None:
+        rows = c.remarkable(cases)
+        found = [c.rejected_ops(rows, rules), c.faulty_ops(ops), c.reused_keys(rows)]
+        found += [] if resumes is None else [c.refused_resumes(rows, resumes)]
+        both = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), found)
+        self.rejected.update(tuple(row) for row in both.select(r.REJECTED).collect())
+        # a run writes half messages that it rejects beside the others
+        bad = [row for row in self._decided[-1].to_pylist() if row["decision"] == "REJECT"]
+        self.rejected.update(tuple(({"kind": "HALF"} | row)[name] for name in r.REJECTED) for row in bad)
+
+    # ---- frames ----
+
+    def _open(self) -> DataFrame:
+        return self._decisions(*self._decided[-1:]).where("open")
+
+    def _decisions(self, *runs: pa.Table) -> DataFrame:
+        if not runs:
+            return frame(self._spark, table("decisions").struct, [])
+        return self._spark.createDataFrame(pa.concat_tables(runs))
+
+    def _arrived(self, name: str) -> DataFrame:
+        return self._frame(name, self._rows[name][self._seen[name] :])
+
+    def _before(self, name: str) -> DataFrame:
+        return self._frame(name, self._rows[name][: self._seen[name]])
+
+    def _frame(self, name: str, rows: Rows) -> DataFrame:
+        written = set(table(name).written)
+        return frame(self._spark, StructType([f for f in table(name).struct if f.name in written]), rows)
+
+
+def _in_millis(decided: pa.Table) -> Rows:
+    """Returns the rows with their instants as epoch milliseconds."""
+    for number, field in enumerate(decided.schema):
+        if pa.types.is_timestamp(field.type):
+            millis = pc.divide(decided[number].cast(pa.int64()), 1000)
+            decided = decided.set_column(number, field.name, millis)
+    return list(decided.to_pylist())
+
+
+_INPUTS = ("half_messages", "op_messages", "final_messages", "broker_discards", "resumes")
