@@ -322,7 +322,9 @@ def test_from_a_zip_the_packaged_file_is_read_and_no_warehouse_is_guessed(tmp_pa
 
 def test_shipped_configuration_is_the_defaults() -> None:
     assert loaded(HOME / "conf/halfop.yaml") == Settings()
-    assert (HOME / "conf/halfop.yaml").read_text() == default_config(), "make it: python -m halfop.settings.reference yaml"
+    assert (HOME / "conf/halfop.yaml").read_text() == default_config(), (
+        "make it: python -m halfop.settings.reference yaml"
+    )
 
 
 def test_reference_page_is_the_models() -> None:
