@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +10,11 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import QUEUE
-from halfop.landing.lost import FOUND, LOST, Range
+from halfop.landing.lost import FOUND, LOST, Range, recorded
 from halfop.landing.progress import COMMIT_LOG, micros
 from halfop.planning.clocks import clocks
 from halfop.rules.words import FOREVER, NO_TIME
+from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.tables import Warehouse
 
 Pins = Mapping[str, int]
@@ -79,9 +79,7 @@ def _gaps(warehouse: Warehouse, pins: Pins) -> list[Gap]:
 
 
 def _ranges(warehouse: Warehouse, version: int, reason: str) -> set[Gap]:
-    rows = warehouse.read("rejected", version).where((F.col("kind") == "RANGE") & (F.col("reason") == reason))
-    found = [(row["broker_name"], json.loads(row["detail"])) for row in rows.select("broker_name", "detail").collect()]
-    return {_as_gap(broker_name, Range(*[about[name] for name in Range._fields])) for broker_name, about in found}
+    return {_as_gap(broker_name, lost) for broker_name, lost in recorded(read_rejected(warehouse, version), reason)}
 
 
 def _as_gap(broker_name: str, lost: Range) -> Gap:

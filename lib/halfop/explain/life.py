@@ -17,6 +17,7 @@ from halfop.columns.keys import HALF_KEY, QUEUE, Key, as_key
 from halfop.frame.errors import InputRefused
 from halfop.report.queries import Rows, millis
 from halfop.rocketmq.names import HALF_TOPIC
+from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.tables import Warehouse
 from halfop.wording.units import exact
 
@@ -204,8 +205,9 @@ def _rejects(warehouse: Warehouse, keys: Collection[Key], ops: Rows) -> Rows:
     of_half = F.col("kind").isin("HALF", "RESUME") & _among(keys)
     places = {Key(row["broker_name"], row["queue_id"], row["op_offset"]) for row in ops}
     wanted = of_half | ((F.col("kind") == "OP") & _among(places)) if places else of_half
-    rows = warehouse.read("rejected").where(wanted)
-    return rows.select("kind", "reason", *HALF_KEY, "detail", "run_id", millis("rejected_at")).collect()
+    rows = read_rejected(warehouse).where(wanted)
+    place = [*HALF_KEY, "item", "half_offset"]
+    return rows.select("kind", "reason", *place, "detail", "run_id", millis("rejected_at")).collect()
 
 
 def _rejects_about(row: Row, life: Life) -> bool:
@@ -215,11 +217,10 @@ def _rejects_about(row: Row, life: Life) -> bool:
 
 
 def _is_op(row: Row, op: Row) -> bool:
-    """A reject tells the item of an op that names many."""
-    if (row["broker_name"], row["queue_id"], row["queue_offset"]) != (*(op[c] for c in QUEUE), op["op_offset"]):
-        return False
-    named = f"item {op['item']} names half offset {op['queue_offset']},"
-    return (row["detail"] or "").startswith((named, f"item {op['item']}, "))
+    """Whether a reject is about this item of an op message, which may name many half messages."""
+    place = (*(op[c] for c in QUEUE), op["op_offset"], op["item"])
+    same_item = tuple(row[c] for c in (*QUEUE, "queue_offset", "item")) == place
+    return same_item and row["half_offset"] in (None, op["queue_offset"])
 
 
 def _finals(warehouse: Warehouse, life: Life) -> Rows:

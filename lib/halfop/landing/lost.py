@@ -1,12 +1,12 @@
-"""What a broker no longer has, or has no sound copy of: rows of `rejected`, and read again where that can be mended."""
+"""Ranges of a log or a queue that could not be read: rows of `rejected`. A repaired range is read later."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.landing.progress import COMMIT_LOG
@@ -14,10 +14,12 @@ from halfop.rocketmq.store.commitlog import log_files
 from halfop.rocketmq.store.layout import Plan
 from halfop.rocketmq.store.stretch import Stretch
 from halfop.warehouse.lock import hold_rejected
+from halfop.warehouse.rejected import TABLE, in_form, read_rejected
 from halfop.warehouse.tables import Warehouse
 
-TABLE = "rejected"
 LOST, FOUND = "LOST_RANGE", "FOUND_RANGE"
+_ROW = """kind STRING, reason STRING, broker_name STRING, queue_id INT, range_from BIGINT, range_to BIGINT,
+    range_topic STRING, range_until BIGINT, detail STRING, rejected_at BIGINT"""
 
 
 class Range(NamedTuple):
@@ -32,7 +34,7 @@ class Range(NamedTuple):
 
 @dataclass
 class Ranges:
-    """What of a broker is lost, and what is still to be written about it."""
+    """The lost ranges of a broker, and the `news` of them that are still to be written."""
 
     broker_name: str
     all: list[Range] = field(default_factory=list)
@@ -57,37 +59,38 @@ class Ranges:
 
 
 def known(warehouse: Warehouse, broker_name: str) -> Ranges:
-    """What earlier landings lost and none has found since; few, for each is a fault of its own."""
-    rows = warehouse.read(TABLE).where((F.col("kind") == "RANGE") & (F.col("broker_name") == broker_name))
-    spans: dict[str, list[Range]] = {LOST: [], FOUND: []}
-    for row in rows.select("reason", "detail").collect():
-        about = json.loads(row["detail"])
-        spans[row["reason"]].append(Range(*[about[name] for name in Range._fields]))
-    return Ranges(broker_name, sorted(set(spans[LOST]) - set(spans[FOUND])))
+    """Returns what earlier landings lost and none has found since; few, because each is a fault of its own."""
+    rows = read_rejected(warehouse).where(F.col("broker_name") == broker_name)
+    lost, found = ({each for _, each in recorded(rows, reason)} for reason in (LOST, FOUND))
+    return Ranges(broker_name, sorted(lost - found))
+
+
+def recorded(rejected: DataFrame, reason: str) -> set[tuple[str, Range]]:
+    """Returns the ranges of one reason among rows of `rejected`, each with its broker."""
+    rows = rejected.where((F.col("kind") == "RANGE") & (F.col("reason") == reason))
+    until = F.unix_micros("range_until").alias("until")
+    found = rows.select("broker_name", "range_from", "range_to", "range_topic", "queue_id", until).collect()
+    return {(broker_name, Range(*place)) for broker_name, *place in found}
 
 
 def record(warehouse: Warehouse, ranges: Ranges, landed_at: int) -> None:
+    """Writes the news of the ranges to `rejected`."""
     if not ranges.news:
         return
     rows = [
-        ("RANGE", reason, ranges.broker_name, each.queue, _detail(each, code, text), landed_at)
-        for reason, each, code, text in ranges.news
+        ("RANGE", reason, ranges.broker_name, lost.queue, *lost[:3], lost.until, f"{code}: {text}", landed_at)
+        for reason, lost, code, text in ranges.news
     ]
-    columns = "kind STRING, reason STRING, broker_name STRING, queue_id INT, detail STRING, rejected_at BIGINT"
-    nulls = {name: F.lit(None).cast("bigint") for name in ("queue_offset", "run_id")}
-    frame = warehouse.frame(rows, columns).withColumns(nulls)
+    frame = warehouse.frame(rows, _ROW)
     with hold_rejected(warehouse):
         warehouse.make(TABLE)
-        warehouse.append(TABLE, frame.withColumn("rejected_at", F.timestamp_micros("rejected_at")))
+        instants = {name: F.timestamp_micros(name) for name in ("range_until", "rejected_at")}
+        warehouse.append(TABLE, in_form(frame.withColumns(instants)))
     ranges.news.clear()
 
 
-def _detail(each: Range, code: str, text: str) -> str:
-    return json.dumps(each._asdict() | {"code": code, "text": text})
-
-
 def repaired(root: str, ranges: Ranges, before: int) -> Iterator[Stretch]:
-    """Lost ranges `before` an offset of the log that lie in one of its files, as it is now."""
+    """Yields the lost ranges `before` an offset of the log that lie in one of its files, as it is now."""
     files = log_files(root)
     for since, upto in ranges.of_log:
         file = next((file for file in files if file.first <= since and upto <= file.end), None)
@@ -96,8 +99,10 @@ def repaired(root: str, ranges: Ranges, before: int) -> Iterator[Stretch]:
 
 
 def without(plan: Plan, ranges: Sequence[tuple[int, int]]) -> Plan:
-    """A killed landing passed over ranges that may be sound by now, and some tables have its commit: so do the others
-    pass over them, and they land by themselves when that is done.
+    """Returns the plan without these ranges, even if they are sound by now.
+
+    A killed landing may have passed over them, and some tables have its commit. So the other tables pass over them,
+    too, and the ranges land by themselves after that.
     """
     return replace(plan, stretches=tuple(piece for each in plan.stretches for piece in _outside(each, ranges)))
 
@@ -114,7 +119,7 @@ def _outside(stretch: Stretch, ranges: Sequence[tuple[int, int]]) -> Iterator[St
 
 
 def _back(stretch: Stretch, at: int, ranges: Sequence[tuple[int, int]]) -> Stretch | None:
-    """What comes right before the stretch, if it still begins `at` the same place and nothing in between is lost."""
+    """The stretch right before this one, if this one still begins `at` its place and nothing in between is lost."""
     back = stretch.back
     if back is None or at != stretch.start or any(since < back.end and upto > back.start for since, upto in ranges):
         return None

@@ -41,7 +41,7 @@ class Plan:
     def rejects(self) -> Iterator[DataFrame]:
         """Ops, halves and resumes that no decision shows."""
         i = self._inputs
-        rows = c.remarkable(self._cases(i.halves_and_ops)).persist()
+        rows = c.may_have_rejects(self._cases(i.halves_and_ops)).persist()
         try:
             found = [c.rejected_ops(rows, self._rules), c.faulty_ops(i.ops_of_slice), c.reused_keys(rows)]
             if i.any_resumes:

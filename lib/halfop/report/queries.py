@@ -15,6 +15,7 @@ from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, QUEUE
+from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.tables import Warehouse
 
 TOP = 12
@@ -206,18 +207,17 @@ class Queries:
     @property
     def _rejected(self) -> DataFrame:
         """Of the window's runs, and what landings have rejected since the first of them opened."""
-        rows = self._warehouse.read("rejected")
+        rows = read_rejected(self._warehouse)
         if self._span.since is None:
             return rows
         at_landing = F.col("run_id").isNull() & (F.col("rejected_at") >= F.lit(self._span.since))
         return rows.where((F.col("run_id") >= self._span.first) | at_landing)
 
     def refused(self) -> Found:
-        """The newest of each reason, with the half offset where the detail tells it; and how many there are."""
+        """Returns the newest rows of each reason, and how many there are."""
         rows = self._rejected
         newest_first = Window.partitionBy("kind", "reason").orderBy(F.desc("rejected_at"), *HALF_KEY, "detail")
-        named = F.regexp_extract("detail", r"^item \d+ names half offset (\d+)", 1).try_cast("bigint")
-        half = F.when(F.col("kind") == "OP", named).when(F.col("kind").isin("HALF", "RESUME"), F.col("queue_offset"))
+        half = F.when(F.col("kind") != "INPUT", F.col("half_offset"))  # nothing has landed of a row of an input file
         newest = rows.withColumn("nth", F.row_number().over(newest_first)).where(F.col("nth") <= MOST_REJECTS)
         place = ["kind", "reason", *QUEUE, "queue_offset", "nth", "run_id"]
         found = newest.select(*place, millis("rejected_at"), _short("detail"), half.alias("half_offset"))
