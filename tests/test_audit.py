@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import rows as r
 from halfop.audit.audit import audit
-from halfop.audit.verdicts import MEANINGS
+from halfop.audit.examine import MEANINGS
 from halfop.frame.cli import main
 from halfop.frame.summary import Summary
 from halfop.landing.lost import FOUND, LOST
