@@ -90,7 +90,7 @@ def record(warehouse: Warehouse, ranges: Ranges, landed_at: int) -> None:
 
 
 def repaired(root: str, ranges: Ranges, before: int) -> Iterator[Stretch]:
-    """Yields the lost ranges `before` an offset of the log that lie in one of its files, as it is now."""
+    """Lost ranges `before` an offset of the log that lie in one of its files, as it is now."""
     files = log_files(root)
     for since, upto in ranges.of_log:
         file = next((file for file in files if file.first <= since and upto <= file.end), None)
@@ -99,10 +99,8 @@ def repaired(root: str, ranges: Ranges, before: int) -> Iterator[Stretch]:
 
 
 def without(plan: Plan, ranges: Sequence[tuple[int, int]]) -> Plan:
-    """Returns the plan without these ranges, even if they are sound by now.
-
-    A killed landing may have passed over them, and some tables have its commit. So the other tables pass over them,
-    too, and the ranges land by themselves after that.
+    """A killed landing passed over ranges that may be sound by now, and some tables have its commit: so do the others
+    pass over them, and they land by themselves when that is done.
     """
     return replace(plan, stretches=tuple(piece for each in plan.stretches for piece in _outside(each, ranges)))
 
@@ -119,7 +117,7 @@ def _outside(stretch: Stretch, ranges: Sequence[tuple[int, int]]) -> Iterator[St
 
 
 def _back(stretch: Stretch, at: int, ranges: Sequence[tuple[int, int]]) -> Stretch | None:
-    """The stretch right before this one, if this one still begins `at` its place and nothing in between is lost."""
+    """What comes right before the stretch, if it still begins `at` the same place and nothing in between is lost."""
     back = stretch.back
     if back is None or at != stretch.start or any(since < back.end and upto > back.start for since, upto in ranges):
         return None
