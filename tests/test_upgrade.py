@@ -88,7 +88,7 @@ def test_ranges_that_the_first_version_lost_are_known_and_found_again(before_col
     assert lost.known(before_columns, "y").all == [of_queue, lost.Range(30, 40, "T", 3, NOW * 1000)]
     [row] = read_rejected(before_columns).where(f"reason = '{lost.FOUND}'").collect()
     assert (row["range_from"], row["range_to"], row["range_topic"]) == (10, 20, COMMIT_LOG)
-    assert row["detail"] == "repaired: it can be read now"
+    assert row["detail"] == "commitlog from 10 to 20: it can be read now (repaired)"
 
 
 @pytest.fixture

@@ -78,7 +78,7 @@ def record(warehouse: Warehouse, ranges: Ranges, landed_at: int) -> None:
     if not ranges.news:
         return
     rows = [
-        ("RANGE", reason, ranges.broker_name, lost.queue, *lost[:3], lost.until, f"{code}: {text}", landed_at)
+        ("RANGE", reason, ranges.broker_name, lost.queue, *lost[:3], lost.until, _detail(lost, code, text), landed_at)
         for reason, lost, code, text in ranges.news
     ]
     frame = warehouse.frame(rows, _ROW)
@@ -87,6 +87,10 @@ def record(warehouse: Warehouse, ranges: Ranges, landed_at: int) -> None:
         instants = {name: F.timestamp_micros(name) for name in ("range_until", "rejected_at")}
         warehouse.append(TABLE, in_form(frame.withColumns(instants)))
     ranges.news.clear()
+
+
+def _detail(lost: Range, code: str, text: str) -> str:
+    return f"{lost.topic} from {lost.since} to {lost.upto}: {text} ({code})"
 
 
 def repaired(root: str, ranges: Ranges, before: int) -> Iterator[Stretch]:
