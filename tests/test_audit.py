@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import rows as r
 from halfop.audit.audit import audit
-from halfop.audit.verdicts import MEANINGS
+from halfop.audit.examine import MEANINGS
 from halfop.frame.cli import main
 from halfop.frame.summary import Summary
-from halfop.landing.lost import FOUND, LOST, Range
+from halfop.landing.lost import FOUND, LOST
 from halfop.landing.progress import COMMIT_LOG
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.settings.model import LandingSettings, Settings
@@ -417,7 +417,11 @@ def _ranges(case: Case) -> list[Cells]:
             "kind": "RANGE",
             "reason": reason,
             "broker_name": case.name,
-            "detail": json.dumps(Range(place(begin), place(end))._asdict() | {"code": "crc", "text": ""}),
+            "queue_id": 0,
+            "range_from": place(begin),
+            "range_to": place(end),
+            "range_topic": COMMIT_LOG,
+            "detail": "crc: does not agree",
             "rejected_at": instant(NOW),
         }
         for reason, (begin, end) in given

@@ -11,7 +11,7 @@ import lived
 import pytest
 from browser import Tab, chromium
 from build.pages import everything
-from halfop.report.figures import Figures, figures
+from halfop.report.figures import Figures, read_figures
 from halfop.report.report import render
 from halfop.settings.model import Settings
 
@@ -43,7 +43,7 @@ def page(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 def _figures(request: pytest.FixtureRequest) -> Figures:
     if request.param == "lived":
-        return figures(lived.lived(request.getfixturevalue("spark")), 200)
+        return read_figures(lived.lived(request.getfixturevalue("spark")), 200)
     return Figures(tables=TABLES) if request.param == "empty" else everything(LONG, 2**62, 950)
 
 

@@ -1,4 +1,4 @@
-"""The life of one message: what is told of it, where it is now, and what a key that nobody knows is answered."""
+"""The life of one message: its timeline, its state now, and the refusal of a key that nobody knows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from build.messages import QUEUE
 from entry_points import job_of
 from halfop.columns.keys import Key, as_key
 from halfop.explain.explain import explain
-from halfop.explain.life import Life, lives, told
+from halfop.explain.life import Life, find, look_up
 from halfop.explain.outlook import outlook
 from halfop.explain.timeline import timeline
 from halfop.frame.cli import main
@@ -34,7 +34,7 @@ def warehouse(spark: SparkSession) -> Warehouse:
 @pytest.fixture(scope="module")
 def each(warehouse: Warehouse) -> dict[int, Life]:
     """Every life by the offsets that it has."""
-    return {key.queue_offset: life for life in told(warehouse, KEYS) for key in life.keys}
+    return {key.queue_offset: life for life in look_up(warehouse, KEYS) for key in life.keys}
 
 
 def shown(life: Life) -> list[str]:
@@ -45,7 +45,7 @@ def shown(life: Life) -> list[str]:
     ]
 
 
-def test_what_is_told_of_a_message_that_was_asked_about_and_answered(each: dict[int, Life]) -> None:
+def test_the_timeline_of_a_message_that_was_asked_about_and_answered(each: dict[int, Life]) -> None:
     stored, checked, waited, op, committed = shown(each[t.ASKED])
     assert stored.startswith(f"stored at offset {t.ASKED} (log {t.ASKED * 100}); landed ")
     assert re.fullmatch(
@@ -73,16 +73,16 @@ def test_what_is_told_of_a_message_that_was_asked_about_and_answered(each: dict[
             t.ORIGINAL,
             f"SUPERSEDED - a later put-back copy stands for the transaction: offset {t.COPY} for {t.ORIGINAL}",
         ),
-        (t.NOT_LANDED, "EARLY_OP - an op whose half message has not landed"),
+        (t.NOT_LANDED, "EARLY_OP - an op that waits, because its half message has not landed"),
     ],
 )
-def test_what_is_told_of_others(each: dict[int, Life], offset: int, wanted: str) -> None:
+def test_the_timelines_of_others(each: dict[int, Life], offset: int, wanted: str) -> None:
     assert any(wanted in line for line in shown(each[offset])), shown(each[offset])
 
 
-def test_a_conflict_is_told_of_the_message_that_it_is_about_alone(each: dict[int, Life]) -> None:
-    told_of = {offset for offset, life in each.items() if any(row["reason"] == "CONFLICT" for row in life.rejects)}
-    assert told_of == {t.COMMITTED, t.CONFLICTING}
+def test_a_conflict_is_shown_for_the_message_that_it_is_about_alone(each: dict[int, Life]) -> None:
+    shown_for = {offset for offset, life in each.items() if any(row["reason"] == "CONFLICT" for row in life.rejects)}
+    assert shown_for == {t.COMMITTED, t.CONFLICTING}
 
 
 def test_copies_are_one_life_and_twins_two(each: dict[int, Life]) -> None:
@@ -105,7 +105,7 @@ def test_copies_are_one_life_and_twins_two(each: dict[int, Life]) -> None:
         (t.ROLLED_BACK, "ROLLED_BACK", "nothing was delivered"),
         (t.GIVEN_UP, "DISCARDED", f"./spark-submit.sh resume --key b/0/{t.GIVEN_UP} --warehouse "),
         (t.UNDELIVERABLE, "REJECTED", "no or illegal REAL_TOPIC; a corrected row"),
-        (t.TWIN, "OPEN", "asked 2 times so far\nnext: given up (line 5), not before 2025-06-15 15:08:41 UTC"),
+        (t.TWIN, "OPEN", "asked 2 times so far\nnext: it is discarded (line 5), not before 2025-06-15 15:08:41 UTC"),
         (t.RESUMED, "OPEN", "check 2 of 2 (line 11), not before 2025-06-15 15:08:41 UTC"),
         (t.NOT_LANDED, "EARLY_OP", "an op waits"),
     ],
@@ -129,11 +129,11 @@ def test_a_resume_that_no_run_has_seen(warehouse: Warehouse, each: dict[int, Lif
 
 
 @pytest.mark.slow
-def test_a_uniq_key_tells_all_that_share_it(warehouse: Warehouse) -> None:
+def test_a_uniq_key_shows_all_that_share_it(warehouse: Warehouse) -> None:
     summary, text = explain(warehouse, Settings(), "twins")
     assert summary.extra["messages"] == {"b/0/10": "OPEN", "b/0/11": "OPEN"}
     assert text.count("Half message b/0/1") == 2
-    (life,), more = lives(warehouse, "copied")
+    (life,), more = find(warehouse, "copied")
     assert (len(life.keys), more) == (2, False)
 
 
@@ -147,7 +147,7 @@ def test_hostile_values_are_escaped(warehouse: Warehouse) -> None:
 @pytest.mark.usefixtures("logging_as_before")
 def test_what_nobody_knows_is_refused(warehouse: Warehouse, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with pytest.raises(InputRefused, match=r"nothing is known of b/0/50\n.*half messages have landed from b/0/0 to 12"):
-        lives(warehouse, f"b/0/{t.UNKNOWN}")
+        find(warehouse, f"b/0/{t.UNKNOWN}")
     assert main(job_of("explain"), ["b/0/1", "--warehouse", str(tmp_path / "none")]) == 3
     assert "no table of halfop is there" in capsys.readouterr().out
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections import Counter
@@ -182,8 +181,7 @@ def test_skipping_loses_a_range_and_repair_finds_it(warehouse: Warehouse, store:
     assert any("skipped" in note for note in summary.notes)
     lost = rows(warehouse, "rejected").collect()
     assert [(row["kind"], row["reason"]) for row in lost] == [("RANGE", "LOST_RANGE")]
-    detail = json.loads(lost[0]["detail"])
-    assert (detail["since"], detail["upto"]) == (bad, bad + store.size(bad))
+    assert (lost[0]["range_from"], lost[0]["range_to"]) == (bad, bad + store.size(bad))
     found = outcomes(warehouse)
     assert (found[1], found[22]) == (["ROLLBACK"], ["COMMIT"]), "what is known stays known"
     assert (found[21], found[20]) == ([None], [None]), "whose final message may have been in the lost range"

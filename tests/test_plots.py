@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from build.pages import Tags
+from halfop.frame import units as u
 from halfop.html import page as p
 from halfop.html import plots as g
 from halfop.html.markup import Markup, element, text
-from halfop.wording import units as u
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,7 +68,7 @@ def test_a_page_has_no_tag_but_its_own(values: list[str]) -> None:
 def _page(values: Sequence[str]) -> str:
     title, name, value, note, line = values
     glance = [p.tiles([p.Tile(name, value, f"{note} ")]), p.notice("warn", value)]
-    rows = p.table(["name", "number"], [[name, 1], [p.whole(value), 2]], ["row-1", "row-2"])
+    rows = p.table(["name", "number"], [[name, 1], [p.unbroken(value), 2]], ["row-1", "row-2"])
     content = [
         rows,
         p.more(2, 3, "rows", [line]),

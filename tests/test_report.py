@@ -13,7 +13,7 @@ from build.messages import NOW, QUEUE, half
 from build.pages import AT, Tags, everything
 from entry_points import job_of
 from halfop.frame.cli import main
-from halfop.report.figures import Figures, RunFigures, figures, of_columns
+from halfop.report.figures import Figures, RunFigures, of_columns, read_figures
 from halfop.report.report import open_messages, render
 from halfop.runs.record import last_run
 from halfop.settings.model import Settings
@@ -26,7 +26,7 @@ LONE = "\ud800"  # half a character; no setting takes it
 
 @pytest.fixture(scope="module")
 def found(spark: SparkSession) -> Figures:
-    return figures(t.lived(spark), 200)
+    return read_figures(t.lived(spark), 200)
 
 
 def by(rows: list[Row], *names: str) -> dict[Any, Any]:
@@ -73,16 +73,16 @@ def test_answers_to_checks(found: Figures) -> None:
         ("COMMIT", "CHECK"): 1,
         ("DISCARD", "CHECKED_TOO_OFTEN"): 1,
     }
-    silent = {row["producer_group"]: (row["silent"], row["given_up"]) for row in found["silent_groups"]}
+    silent = {row["producer_group"]: (row["silent"], row["discarded"]) for row in found["silent_groups"]}
     assert silent["silent"] == (1, 1), "the resumed one counts as open alone"
 
 
-def test_what_is_resumed_is_no_longer_given_up(found: Figures) -> None:
+def test_a_resumed_message_is_no_longer_listed_as_discarded(found: Figures) -> None:
     assert [(row["queue_offset"], row["resumed"]) for row in found["discards"]] == [(t.GIVEN_UP, None)]
     assert by(found["discard_reasons"], "reason", "n") == {("CHECKED_TOO_OFTEN",): 1}
 
 
-def test_rejects_tell_the_half_message(found: Figures) -> None:
+def test_rejects_name_the_half_message(found: Figures) -> None:
     assert by(found["reject_reasons"], "kind", "reason", "n") == {("HALF", "BAD_REAL_TOPIC"): 1, ("OP", "CONFLICT"): 2}
     conflicts = [row["half_offset"] for row in found["rejects"] if row["reason"] == "CONFLICT"]
     assert sorted(conflicts) == [t.COMMITTED, t.CONFLICTING]
@@ -90,7 +90,7 @@ def test_rejects_tell_the_half_message(found: Figures) -> None:
 
 @pytest.mark.slow
 def test_a_window_of_the_newest_runs(spark: SparkSession) -> None:
-    found = figures(t.lived(spark), 1)
+    found = read_figures(t.lived(spark), 1)
     assert (found.first, len(found.runs), found.total("COMMIT")) == (4, 1, 1)
     assert {row["place"] for row in found["latency"]} == {None, 0}
     assert found["discards"] == []
@@ -126,10 +126,10 @@ def test_links_lead_somewhere(found: Figures) -> None:
 
 def test_a_warehouse_without_runs() -> None:
     tables = {"half_messages": 0, "op_messages": 0}
-    said = " ".join(Tags(render(Figures(tables=tables), Settings(), AT)).said)
-    assert "start reconcile" in said
-    assert said.count("No run has decided anything yet.") == 2
-    assert "Nothing is given up in these runs." in said
+    text = " ".join(Tags(render(Figures(tables=tables), Settings(), AT)).said)
+    assert "start reconcile" in text
+    assert text.count("No run has decided anything yet.") == 2
+    assert "These runs left nothing to resume." in text
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_a_run_that_opens_meanwhile_is_left_to_the_next_report(
     assert found is not None
     third = replace(found[0], run_id=3), True
     monkeypatch.setattr("halfop.report.figures.last_run", lambda warehouse: third)
-    assert [run.run_id for run in figures(t.lived(spark), 200).runs] == [1, 2, 3]
+    assert [run.run_id for run in read_figures(t.lived(spark), 200).runs] == [1, 2, 3]
 
 
 def test_runs_share_columns() -> None:
@@ -173,7 +173,7 @@ def test_the_job(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixt
     land(warehouse, [half(0)], [], NOW, {QUEUE: NOW})
     before = sorted(tmp_path.rglob("*"))
     assert main(job_of("report"), [*at, "--out", str(out)]) == 0
-    told = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert (told["path"], told["rows_read"]["half_messages"], told["open_messages"]) == (str(out), 1, 0)
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (summary["path"], summary["rows_read"]["half_messages"], summary["open_messages"]) == (str(out), 1, 0)
     assert sorted(tmp_path.rglob("*")) == sorted([*before, out]), "tables are only read"
     assert main(job_of("report"), [*at, "--out", str(tmp_path / "no" / "out.html")]) == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,11 @@ import rows as r
 import yaml
 from build.kills import content, finished, prepare
 from build.messages import NOW, one_of_each
+from halfop.landing import lost
+from halfop.landing.progress import COMMIT_LOG
 from halfop.runs.verify import verify
 from halfop.warehouse import schema
+from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType
@@ -32,6 +36,59 @@ def test_a_warehouse_of_the_first_version_goes_on(spark: SparkSession, tmp_path:
     prepare(Warehouse(spark, str(new)))
     assert content(finished(spark, old)) == content(finished(spark, new))
     assert verify(Warehouse(spark, str(old)), 1)[0].status == 0
+
+
+# kind, reason, queue offset and detail as version 0.1 wrote them: the item and half offset that they are read as
+BEFORE_COLUMNS = {
+    ("OP", "CONFLICT", 9, "item 1 names half offset 5, outcome ROLLBACK"): (1, 5),
+    ("OP", "NO_OUTCOME", 9, "item 2, text +07, outcome none, stored 2025-06-15 15:06:40"): (2, 7),
+    ("OP", "GARBAGE_OFFSET", 9, "item 3, text -7, outcome COMMIT, stored none"): (3, None),
+    ("OP", "ILLEGAL_TAG", 9, "item 0, text 7, outcome COMMIT, stored none"): (0, None),
+    ("OP", "NULL_BODY", 9, "item none, text none, outcome none, stored none"): (None, None),
+    ("HALF", "BAD_REAL_TOPIC", 4, "uniq_key k4, group g, real topic a b"): (None, 4),
+    ("RESUME", "OPEN", 3, "resumed by item 1 names half offset 5,  at 2025"): (None, 3),
+    ("INPUT", "BAD_VALUE", 3, "file.json:3: item 1 names half offset 5, "): (None, None),
+}
+
+
+def range_of(since: int, upto: int, topic: str, queue: int, until: int | None) -> str:
+    where = {"since": since, "upto": upto, "topic": topic, "queue": queue, "until": until}
+    return json.dumps(where | {"code": "crc", "text": "record of 5 bytes"})
+
+
+@pytest.fixture
+def before_columns(spark: SparkSession, tmp_path: Path) -> Warehouse:
+    """The warehouse of the first version, with more rejects of the kinds that it wrote."""
+    with tarfile.open(OLD) as archive:
+        archive.extractall(tmp_path, filter="data")
+    warehouse = Warehouse(spark, str(tmp_path / "warehouse"))
+    rows: list[tuple[object, ...]] = [(*row[:2], "x", 0, *row[2:]) for row in BEFORE_COLUMNS]
+    ranges = [range_of(10, 20, COMMIT_LOG, 0, None), range_of(10, 20, "T", 3, NOW * 1000)]
+    rows += [("RANGE", lost.LOST, "y", queue, None, text) for queue, text in zip((0, 3), ranges, strict=True)]
+    columns = "kind STRING, reason STRING, broker_name STRING, queue_id INT, queue_offset BIGINT, detail STRING"
+    warehouse.frame(rows, columns).write.format("delta").mode("append").save(warehouse.path("rejected"))
+    return warehouse
+
+
+def test_rejects_of_the_first_version_have_the_later_columns(before_columns: Warehouse) -> None:
+    rows = read_rejected(before_columns).where("broker_name = 'x'").collect()
+    found = {tuple(row[c] for c in ("kind", "reason", "queue_offset", "detail")): row for row in rows}
+    assert {key: (row["item"], row["half_offset"]) for key, row in found.items()} == BEFORE_COLUMNS
+    [conflict] = read_rejected(before_columns).where("broker_name = 'b' AND kind = 'OP'").collect()
+    assert (conflict["item"], conflict["half_offset"]) == (0, 5), "as the first version itself wrote it"
+
+
+def test_ranges_that_the_first_version_lost_are_known_and_found_again(before_columns: Warehouse) -> None:
+    known = lost.known(before_columns, "y")
+    of_log, of_queue = lost.Range(10, 20), lost.Range(10, 20, "T", 3, NOW * 1000)
+    assert known.all == [of_queue, of_log], "in the order of their topics"
+    known.found(of_log, "it can be read now")
+    known.add(lost.Range(30, 40, "T", 3, NOW * 1000), "hole", "deleted")
+    lost.record(before_columns, known, NOW * 1000)
+    assert lost.known(before_columns, "y").all == [of_queue, lost.Range(30, 40, "T", 3, NOW * 1000)]
+    [row] = read_rejected(before_columns).where(f"reason = '{lost.FOUND}'").collect()
+    assert (row["range_from"], row["range_to"], row["range_topic"]) == (10, 20, COMMIT_LOG)
+    assert row["detail"] == "commitlog from 10 to 20: it can be read now (repaired)"
 
 
 @pytest.fixture

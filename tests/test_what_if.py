@@ -117,7 +117,7 @@ def test_the_table_has_a_line_a_variant(capsys: pytest.CaptureFixture[str]) -> N
 def test_the_page_tells_what_changes_and_escapes_names() -> None:
     other = outcome("topics.<script>.transaction_timeout=30s", checks=5, wrong_discards=1)
     found = html([outcome("now", checks=12, needless_checks=7, commit_p50=1.0), other], [("warehouse", "<b>")])
-    assert "12 questions as configured, 7 of them needless; 5, 0 needless" in found
-    assert "&lt;script&gt;" in found
+    assert "12 questions as configured, 7 of them needless. With topics.&lt;script&gt;" in found
+    assert "5 questions, 0 of them needless, and 1 wrong discard instead of 0." in found
     assert "<script" not in found
     assert "<b>" not in found

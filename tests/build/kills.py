@@ -11,6 +11,7 @@ import pytest
 import rows as r
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import RuleSettings, Settings
+from halfop.warehouse.rejected import TABLE, read_rejected
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 
@@ -66,6 +67,6 @@ def content(warehouse: Warehouse, runs: int = 2) -> dict[str, Counter[str]]:
     topics = [f"topics/{row['directory']}" for row in warehouse.rows("topics_index")]
     found = {}
     for name in (*TABLES, *topics):
-        rows = warehouse.read(name).where(f"run_id <= {runs}")
+        rows = (read_rejected(warehouse) if name == TABLE else warehouse.read(name)).where(f"run_id <= {runs}")
         found[name] = Counter(str(row) for row in rows.drop(*UNLIKE_EACH_TIME).collect())
     return found

@@ -37,10 +37,10 @@ class Tags(HTMLParser):
 
 def everything(name: str, number: int = 3, runs: int = 2) -> Figures:
     """Figures of everything there can be, with one text for every name."""
-    told = {
+    counts = {
         f"{what}.{name}": number for what in ("COMMIT", "ROLLBACK", "CHECK", "WAIT", "DISCARD", "REJECT", "SUPERSEDED")
     }
-    made = [RunFigures(n + 1, AT, AT, AT, told) for n in range(runs)]
+    made = [RunFigures(n + 1, AT, AT, AT, counts) for n in range(runs)]
     made[-1] = made[-1]._replace(closed=None)
     key = {"broker_name": name, "queue_id": 0, "queue_offset": number, "uniq_key": name}
     about = {**key, "producer_group": name, "real_topic": name, "reason": name, "check_times": 3}
@@ -56,7 +56,7 @@ def everything(name: str, number: int = 3, runs: int = 2) -> Figures:
         "half_offset": 1,
     }
     place = {"n": number, "percentiles": [number] * 3, "most": number}
-    group = {"producer_group": name, "open": number, "silent": 1, "given_up": 1, "oldest": 2**62, "most_asked": 2}
+    group = {"producer_group": name, "open": number, "silent": 1, "discarded": 1, "oldest": 2**62, "most_asked": 2}
     ages = [
         {"age": n, "decision": "WAIT", "reason": name, "n": number, "asked": 1, "oldest": 2**62} for n in range(-1, 8)
     ]

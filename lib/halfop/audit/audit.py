@@ -15,10 +15,10 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from halfop.audit import plain
 from halfop.audit import transactions as t
-from halfop.audit import verdicts as v
-from halfop.audit.coverage import LOST_AT_FIRST, Ground, ground
+from halfop.audit.coverage import LOST_AT_FIRST, coverage
+from halfop.audit.examine import FATES, MEANINGS, examine, twins
+from halfop.audit.overview import of_others, overview
 from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import in_micros
 from halfop.frame.output import Table
@@ -43,7 +43,7 @@ class Topics(NamedTuple):
 
 @dataclass(frozen=True)
 class Audit:
-    """What one audit reads."""
+    """An audit's inputs: versions of tables, and the settings that it goes by."""
 
     warehouse: Warehouse
     settings: Settings
@@ -70,30 +70,30 @@ class Audit:
 
 
 def audit(warehouse: Warehouse, settings: Settings) -> Summary:
-    """Compares, writes the findings to table `audit`, and tells the counts."""
+    """Compares the topics, writes the findings to table `audit`, and returns the counts."""
     summary = Summary("audit")
     now = datetime.now(timezone.utc)
     made = Audit(warehouse, settings, _pinned(warehouse), RuleColumns(settings.rules, now))
     with summary.phase("read"):
-        known = ground(warehouse, made.pins)
+        read = coverage(warehouse, made.pins)
     rows = made.topics
-    sieved = plain.sieved(*rows).persist()
+    counted = overview(*rows).persist()
     finals, op_lag = made.read("final_messages"), settings.landing.op_lag
-    judged = v.judged(_closer(rows, sieved), known.frame, finals, op_lag).persist()
-    found = judged.select(F.inline("found")).unionByName(v.twins(rows.halves, sieved)).persist()
+    examined = examine(_other_transactions(rows, counted), read.queues, finals, op_lag).persist()
+    found = examined.select(F.inline("found")).unionByName(twins(rows.halves, counted)).persist()
     try:
         with summary.phase("compare"):
-            _count(made, [sieved, judged, found], known, summary)
+            _count(made, [counted, examined, found], len(read.gaps), summary)
         with summary.phase("write"), hold(warehouse, TABLE, settings.lock.wait):
             _write(made, found, now, summary)
     finally:
-        for kept in (found, judged, sieved):
+        for kept in (found, examined, counted):
             kept.unpersist()
     return summary
 
 
 def _pinned(warehouse: Warehouse) -> dict[str, int]:
-    """In the order opposite to landing's commits, so that all that a row refers to is there."""
+    """The tables' versions, in the order opposite to landing's commits: all that a row refers to is there."""
     order = ("rejected", "landing_progress", "op_messages", "broker_discards", "final_messages", "half_messages")
     pins = {name: warehouse.version(name) for name in order}
     return {**pins, LOST_AT_FIRST: pins["rejected"], "rejected": warehouse.version("rejected")}
@@ -102,28 +102,28 @@ def _pinned(warehouse: Warehouse) -> dict[str, int]:
 # ---- the comparison ----
 
 
-def _closer(rows: Topics, sieved: DataFrame) -> DataFrame:
-    """The transactions that need a closer look."""
-    places = sieved.withColumnsRenamed({"broker_name": "final_broker", "place": "half_place"})
+def _other_transactions(rows: Topics, counted: DataFrame) -> DataFrame:
+    """The transactions that are not simple."""
+    places = counted.withColumnsRenamed({"broker_name": "final_broker", "place": "half_place"})
     return t.transactions(
-        plain.closer(rows.halves, sieved, "half", HALF_KEY),
-        plain.closer(rows.ops, sieved, "op_items", HALF_KEY),
-        plain.closer(rows.finals, places, "final_rows", ["final_broker", "half_place"]),
+        of_others(rows.halves, counted, "half", HALF_KEY),
+        of_others(rows.ops, counted, "op_items", HALF_KEY),
+        of_others(rows.finals, places, "final_rows", ["final_broker", "half_place"]),
         rows.discards,
     )
 
 
-# ---- what it tells and writes ----
+# ---- counts and findings ----
 
 
-def _count(audit: Audit, frames: list[DataFrame], known: Ground, summary: Summary) -> None:
-    sieved, judged, found = frames
-    plain = _sums(sieved.where(F.col("fate").isNotNull()), [])
-    closer = _sums(judged, ["discards", "copies", "bytes", "checks", "late_checks"])
-    fates = [*plain, *closer]
+def _count(audit: Audit, frames: list[DataFrame], lost_ranges: int, summary: Summary) -> None:
+    counted, examined, found = frames
+    simple = _sums(counted.where(F.col("fate").isNotNull()), [])
+    others = _sums(examined, ["discards", "copies", "bytes", "checks", "late_checks"])
+    fates = [*simple, *others]
     kinds = found.groupBy("broker_name", "finding").agg(F.count("*").alias("n")).collect()
-    total = {c: sum(row[c] for row in closer) for c in ("discards", "copies", "bytes", "checks", "late_checks")}
-    read = sieved.agg(*[F.sum(c).alias(c) for c in ("half", "op_items", "final_rows")]).collect()[0]
+    total = {c: sum(row[c] for row in others) for c in ("discards", "copies", "bytes", "checks", "late_checks")}
+    read = counted.agg(*[F.sum(c).alias(c) for c in ("half", "op_items", "final_rows")]).collect()[0]
     summary.rows_read = {
         "half_messages": read["half"] or 0,
         "op_messages": read["op_items"] or 0,
@@ -133,9 +133,9 @@ def _count(audit: Audit, frames: list[DataFrame], known: Ground, summary: Summar
     summary.extra = {
         "audit_id": audit.audit_id,
         "inputs": dict(audit.pins),
-        "lost_ranges": len(known.gaps),
-        "findings": {name: sum(row["n"] for row in kinds if row["finding"] == name) for name in v.MEANINGS},
-        "transactions": {name: sum(row["n"] for row in fates if row["fate"] == name) for name in v.FATES},
+        "lost_ranges": lost_ranges,
+        "findings": {name: sum(row["n"] for row in kinds if row["finding"] == name) for name in MEANINGS},
+        "transactions": {name: sum(row["n"] for row in fates if row["fate"] == name) for name in FATES},
         "put_back": {
             "copies": total["copies"],
             "bytes": total["bytes"],
@@ -154,7 +154,7 @@ def _count(audit: Audit, frames: list[DataFrame], known: Ground, summary: Summar
 
 
 def _sums(rows: DataFrame, columns: list[str]) -> list[Row]:
-    """A few rows a broker."""
+    """Sums by broker and fate: a few rows a broker."""
     sums = [F.sum(c).alias(c) for c in columns]
     return rows.groupBy("broker_name", "fate").agg(F.count("*").alias("n"), *sums).collect()
 
@@ -182,11 +182,11 @@ def _write(audit: Audit, found: DataFrame, now: datetime, summary: Summary) -> N
 def tables(summary: Summary) -> list[Table]:
     """Returns the counts as tables."""
     extra = summary.extra
-    fates = [(name, n, v.FATES[name]) for name, n in extra["transactions"].items() if n]
+    fates = [(name, n, FATES[name]) for name, n in extra["transactions"].items() if n]
     put_back = [(name.replace("_", " "), n) for name, n in extra["put_back"].items()]
-    found = [(name, n, v.MEANINGS[name]) for name, n in extra["findings"].items()]
+    found = [(name, n, MEANINGS[name]) for name, n in extra["findings"].items()]
     return [
-        Table(["transactions", "number", "what there is"], fates),
+        Table(["transactions", "number", "what has landed"], fates),
         Table(["put back", "number"], put_back),
         Table(["finding", "number", "what it is"], found),
     ]

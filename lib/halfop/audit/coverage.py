@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,17 +10,19 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import QUEUE
-from halfop.landing.lost import FOUND, LOST, Range
+from halfop.landing.lost import FOUND, LOST, Range, recorded
 from halfop.landing.progress import COMMIT_LOG, micros
 from halfop.planning.clocks import clocks
 from halfop.rules.words import FOREVER, NO_TIME
+from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.tables import Warehouse
 
 Pins = Mapping[str, int]
-# `rejected` is looked at twice: before all other tables, and after them.
+# `rejected` is read twice: before all other tables, and after them.
 LOST_AT_FIRST = "rejected, at first"
 
-# Offsets in the half queue, places in the commit log, microseconds; `since`: of the last half message before a gap.
+# Offsets in the half queue, places in the commit log, microseconds; `since` is when the last half message before a gap
+# was stored.
 _COLUMNS = """broker_name STRING, queue_id INT, first_offset BIGINT, last_offset BIGINT, first_place BIGINT,
     last_place BIGINT, log_from BIGINT, known BIGINT, gaps ARRAY<STRUCT<begin:BIGINT,end:BIGINT,since:BIGINT>>,
     offset_gaps ARRAY<STRUCT<below:BIGINT,above:BIGINT>>"""
@@ -37,14 +38,15 @@ class Gap:
 
 
 @dataclass(frozen=True)
-class Ground:
-    """`frame` has one row a half queue."""
+class Coverage:
+    """How much has been read: `queues` has one row a half queue."""
 
-    frame: DataFrame
+    queues: DataFrame
     gaps: list[Gap]
 
 
-def ground(warehouse: Warehouse, pins: Pins) -> Ground:
+def coverage(warehouse: Warehouse, pins: Pins) -> Coverage:
+    """Returns how much of each queue and log the pinned tables have."""
     gaps = _gaps(warehouse, pins)
     progress = warehouse.rows("landing_progress", pins["landing_progress"])
     known = {(clock.broker_name, clock.queue_id): _micros(clock.known_until) for clock in clocks(_queues(progress))}
@@ -61,7 +63,7 @@ def ground(warehouse: Warehouse, pins: Pins) -> Ground:
         )
         for row in spans.collect()  # one a queue
     ]
-    return Ground(F.broadcast(warehouse.frame(rows, _COLUMNS)), gaps)
+    return Coverage(F.broadcast(warehouse.frame(rows, _COLUMNS)), gaps)
 
 
 def _queues(progress: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -73,19 +75,20 @@ def _micros(known_until: Any) -> int:
 
 
 def _gaps(warehouse: Warehouse, pins: Pins) -> list[Gap]:
-    """Lost by the last look at `rejected`, found again by the first: what was found between may not be in the pins."""
+    """Ranges that the last look at `rejected` shows as lost and the first does not show as found again.
+
+    The rows of a range that was found between the two looks may not be in the pinned tables.
+    """
     lost = _ranges(warehouse, pins["rejected"], LOST)
     return sorted(lost - _ranges(warehouse, pins[LOST_AT_FIRST], FOUND), key=lambda gap: (gap.broker_name, gap.begin))
 
 
 def _ranges(warehouse: Warehouse, version: int, reason: str) -> set[Gap]:
-    rows = warehouse.read("rejected", version).where((F.col("kind") == "RANGE") & (F.col("reason") == reason))
-    found = [(row["broker_name"], json.loads(row["detail"])) for row in rows.select("broker_name", "detail").collect()]
-    return {_as_gap(broker_name, Range(*[about[name] for name in Range._fields])) for broker_name, about in found}
+    return {_as_gap(broker_name, lost) for broker_name, lost in recorded(read_rejected(warehouse, version), reason)}
 
 
 def _as_gap(broker_name: str, lost: Range) -> Gap:
-    """Where in the log a hole of a queue lies is not known: it may be anywhere."""
+    """A hole of a queue may be anywhere in the log, because its place there is not known."""
     of_log = lost.topic == COMMIT_LOG
     return Gap(broker_name, lost.since, lost.upto) if of_log else Gap(broker_name, 0, FOREVER)
 
@@ -97,13 +100,13 @@ def _spans() -> list[Column]:
 
 
 def _around(i: int, gap: Gap) -> list[Column]:
-    """Of a queue, its last half message before a gap and its first one behind."""
+    """A queue's last half message before a gap and its first one after it."""
     mine = F.col("broker_name") == gap.broker_name
-    before, behind = mine & (F.col("commit_log_offset") < gap.begin), mine & (F.col("commit_log_offset") >= gap.end)
+    before, after = mine & (F.col("commit_log_offset") < gap.begin), mine & (F.col("commit_log_offset") >= gap.end)
     return [
         F.max(F.when(before, F.unix_micros("store_timestamp"))).alias(f"since_{i}"),
         F.max(F.when(before, F.col("queue_offset"))).alias(f"below_{i}"),
-        F.min(F.when(behind, F.col("queue_offset"))).alias(f"above_{i}"),
+        F.min(F.when(after, F.col("queue_offset"))).alias(f"above_{i}"),
     ]
 
 

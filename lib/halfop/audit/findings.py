@@ -1,7 +1,7 @@
-"""What an audit finds in a transaction: a rule a finding, each a Column that holds the finding's detail, or null.
+"""The findings of an audit, a rule each: a Column that holds the finding's detail, or null.
 
-A row has `members` (its half messages), `gone` (its discards), `ops` and `finals` of all members, and the columns of
-`ground`. Where the log has not been read, or is not known yet, that something is not there proves nothing.
+A row has `members` (its half messages), `discards`, `ops` and `finals` of all members, and the columns of `Coverage`.
+If a part of the log has not been read, or is not known yet, that something is not there proves nothing.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ def landed() -> Column:
 
 
 def later(one: Column, other: Column) -> Column:
-    """By the places in the commit log, or where one is not known by store time."""
+    """Whether one was written after the other, by their places in the commit log; by store time if one is not known."""
     return F.coalesce(one["place"] > other["place"], one["store"] > other["store"], F.lit(False))
 
 
 def late_checks() -> Column:
-    """Copies that were put back to ask about a message that an op or final message had ended."""
+    """The copies that were put back to ask about a message that an op or final message had ended."""
     asked = F.filter("members", lambda m: m["asked"] & F.exists(_ends(), lambda end: later(m, end)))
     return F.when(F.size("members") > 1, asked)
 
 
 def given_up() -> Column:
-    """Discarded, and not resumed since."""
-    return F.exists("gone", lambda d: ~_resumed_after(d))
+    """Whether it was discarded, and not resumed since."""
+    return F.exists("discards", lambda d: ~_resumed_after(d))
 
 
 def _resumed_after(d: Column) -> Column:
@@ -53,7 +53,7 @@ def _ends() -> Column:
     return F.concat(F.transform("finals", instant), F.transform("ops", instant))
 
 
-def _op_says(outcome: str) -> Column:
+def _ops_with(outcome: str) -> Column:
     return F.filter("ops", lambda o: o["outcome"] == outcome)
 
 
@@ -66,14 +66,14 @@ def _sure(condition: Column) -> Column:
 
 
 def _lost_between(one: Column, other: Column) -> Column:
-    """Whether a part of the log between the two was lost; where a place is not known, any loss may be there."""
+    """Whether a part of the log between the two was lost; if a place is not known, any loss may be there."""
     low, high = F.least(one["place"], other["place"]), F.greatest(one["place"], other["place"])
     unknown = one["place"].isNull() | other["place"].isNull()
     return F.exists("gaps", lambda gap: unknown | ((gap["begin"] < high) & (gap["end"] > low)))
 
 
-def _lost_behind(one: Column, until: Column) -> Column:
-    """Whether a part of the log behind a record was lost that may hold what was stored by `until`, in microseconds."""
+def _lost_after(one: Column, until: Column) -> Column:
+    """Whether a part of the log after a record was lost that may hold what was stored by `until`, in microseconds."""
     return F.exists("gaps", lambda gap: F.coalesce(gap["end"] > one["place"], F.lit(True)) & (gap["since"] <= until))
 
 
@@ -84,7 +84,7 @@ def _text(*parts: Column | str) -> Column:
     return F.concat(*[F.lit(part) if isinstance(part, str) else part.cast("string") for part in parts])
 
 
-def _listed(rows: Column | str, one: Callable[[Column], Column]) -> Column:
+def _joined(rows: Column | str, one: Callable[[Column], Column]) -> Column:
     return F.array_join(F.transform(rows, one), ", ")
 
 
@@ -98,7 +98,7 @@ def _op(o: Column) -> Column:
 
 
 def _if_some(rows: Column | str, *text: Column | str) -> Column:
-    """A text that goes with rows; empty without any."""
+    """A text if there are rows, else an empty one."""
     return F.when(_some(rows), _text(*text)).otherwise("")
 
 
@@ -106,31 +106,31 @@ def _if_some(rows: Column | str, *text: Column | str) -> Column:
 
 
 def _delivered_twice() -> Column:
-    return F.when(F.size("finals") > 1, _listed("finals", _final))
+    return F.when(F.size("finals") > 1, _joined("finals", _final))
 
 
 def _conflicting_ends() -> Column:
-    back, commits = _op_says("ROLLBACK"), _op_says("COMMIT")
+    back, commits = _ops_with("ROLLBACK"), _ops_with("COMMIT")
     text = _text(
         "rolled back by ",
-        _listed(back, _op),
-        _if_some(commits, ", committed by ", _listed(commits, _op)),
-        _if_some("finals", ", delivered by ", _listed("finals", _final)),
+        _joined(back, _op),
+        _if_some(commits, ", committed by ", _joined(commits, _op)),
+        _if_some("finals", ", delivered by ", _joined("finals", _final)),
     )
     return F.when(_some(back) & (_some(commits) | _some("finals")), text)
 
 
 def _committed_but_missing() -> Column:
-    """The log, or else the real queue, has been read from before the half message to beyond the op."""
+    """If the log, or else the real queue, has been read from before the half message to beyond the op."""
 
     def read(o: Column) -> Column:
         until = micros(o["store"])
-        log = (F.col("log_from") <= first()["place"]) & (until <= F.col("known")) & ~_lost_behind(first(), until)
+        log = (F.col("log_from") <= first()["place"]) & (until <= F.col("known")) & ~_lost_after(first(), until)
         queue = (F.col("topic_since") <= first()["store"]) & (F.col("topic_until") >= o["store"]) & ~_some("gaps")
         return _sure(log) | _sure(queue)
 
-    commits = F.filter(_op_says("COMMIT"), read)
-    text = _text("committed by ", _listed(commits, _op), ", and there is no final message")
+    commits = F.filter(_ops_with("COMMIT"), read)
+    text = _text("committed by ", _joined(commits, _op), ", and there is no final message")
     return F.when(landed() & ~_some("finals") & _some(commits), text)
 
 
@@ -141,8 +141,8 @@ def _delivered_and_discarded() -> Column:
         resumed = F.exists("members", lambda m: m["resumes"] & later(m, d) & later(f, m))
         return later(d, f) | ~(resumed | _lost_between(d, f))
 
-    found = F.filter("gone", lambda d: F.exists("finals", lambda f: both(d, f)))
-    text = _text("discarded at ", _listed(found, _stored), ", delivered by ", _listed("finals", _final))
+    found = F.filter("discards", lambda d: F.exists("finals", lambda f: both(d, f)))
+    text = _text("discarded at ", _joined(found, _stored), ", delivered by ", _joined("finals", _final))
     return F.when(_some(found), text)
 
 
@@ -151,7 +151,7 @@ def _stored(d: Column) -> Column:
 
 
 def _discarded_without_check() -> Column:
-    """The copy that was discarded is none, or was stored while the message was immune: before it nobody was asked."""
+    """The discarded message is no copy, or a copy stored while the message was immune: nobody was asked before it."""
 
     def last(d: Column) -> Column:
         return F.try_element_at(F.filter("members", lambda m: m["landed"] & later(d, m)), F.lit(-1))
@@ -166,43 +166,45 @@ def _discarded_without_check() -> Column:
         why = F.when(last(d)["times"] > 0, _text(immune, first()["check_immunity"], " s"))
         return _text("discarded at ", _stored(d), F.coalesce(why, F.lit(", never put back with a check")))
 
-    found = F.filter("gone", unasked)
-    return F.when(_some(found), _listed(found, text))
+    found = F.filter("discards", unasked)
+    return F.when(_some(found), _joined(found, text))
 
 
 def _ended_without_half() -> Column:
-    """At an offset, or place in the log, between half messages that have landed."""
+    """The end is of an offset, or place in the log, between half messages that have landed."""
     offset, place = first()["queue_offset"], first()["place"]
     in_queue = offset.between(F.col("first_offset"), F.col("last_offset"))
     in_queue &= ~F.exists("offset_gaps", lambda gap: (gap["below"] < offset) & (offset < gap["above"]))
     in_log = place.between(F.col("first_place"), F.col("last_place"))
     in_log &= ~F.exists("gaps", lambda gap: (gap["begin"] <= place) & (place < gap["end"]))
-    by_op = F.when(_some("ops") & in_queue, _text(_listed("ops", _op), ", which is not there"))
+    by_op = F.when(_some("ops") & in_queue, _text(_joined("ops", _op), ", which is not there"))
     at = _text(" of a half message at ", place, " in the commit log, which is not there")
-    by_final = F.when(_some("finals") & in_log, _text(_listed("finals", _final), at))
+    by_final = F.when(_some("finals") & in_log, _text(_joined("finals", _final), at))
     return F.when(~landed(), F.coalesce(by_op, by_final))
 
 
 def _delivered_without_op() -> Column:
-    """None names the half message that was delivered, though it should have landed by now."""
+    """No op names the half message that was delivered, though it should have landed by now."""
 
     def lost(f: Column) -> Column:
         until = micros(f["store"]) + F.col("op_lag")
-        return ~f["op"] & _sure(until <= F.col("known")) & ~_lost_behind(f, until)
+        return ~f["op"] & _sure(until <= F.col("known")) & ~_lost_after(f, until)
 
     found = F.filter("finals", lost)
-    text = _text(_listed(found, _final), ", which no op message names")
+    text = _text(_joined(found, _final), ", which no op message names")
     return F.when(landed() & _some(found), text)
 
 
 def _checked_after_end() -> Column:
-    copies = _listed(late_checks(), lambda m: _text(m["queue_offset"]))
+    copies = _joined(late_checks(), lambda m: _text(m["queue_offset"]))
     text = _text("ended at ", F.array_min(_ends())["store"], ", put back to be checked as half message ", copies)
     return F.when(_some(late_checks()), text)
 
 
 @dataclass(frozen=True)
 class Finding:
+    """A kind of finding; `rule` gives its detail, null if the transaction has none."""
+
     name: str
     meaning: str
     rule: Callable[[], Column]
@@ -214,8 +216,8 @@ FINDINGS = (
     Finding("CONFLICTING_ENDS", "rolled back, and committed or delivered", _conflicting_ends),
     Finding("COMMITTED_BUT_MISSING", "committed, but not in the real topic", _committed_but_missing),
     Finding("DELIVERED_AND_DISCARDED", "in the real topic and in the discard topic", _delivered_and_discarded),
-    Finding("DISCARDED_WITHOUT_CHECK", "given up, and nobody was ever asked", _discarded_without_check),
+    Finding("DISCARDED_WITHOUT_CHECK", "discarded, though nobody was ever asked", _discarded_without_check),
     Finding("ENDED_WITHOUT_HALF", "an end of a half message that is not there", _ended_without_half),
     Finding("DELIVERED_WITHOUT_OP", "in the real topic, but still open in the half topic", _delivered_without_op),
-    Finding("CHECKED_AFTER_END", "producer asked again after the end", _checked_after_end),
+    Finding("CHECKED_AFTER_END", "the producer was asked again after the end", _checked_after_end),
 )

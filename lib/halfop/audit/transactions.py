@@ -6,13 +6,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY
-from halfop.columns.values import micros, present, whole_number
+from halfop.columns.values import present, whole_number
 from halfop.rocketmq import names
-from halfop.rules.halves import carries_a_mark
-from halfop.rules.words import RuleColumns, own_immunity
+from halfop.rules.halves import carries_a_mark, is_resumed_copy, landed_check_times, landed_marks
+from halfop.rules.transactions import KIN, kin
+from halfop.rules.words import RuleColumns
 
-# What a transaction's copies agree in.
-_AGREEING = ["broker_name", "name", "producer_group", "born_timestamp"]
 _MEMBER = [
     "queue_id",
     "queue_offset",
@@ -39,34 +38,31 @@ _FINALS = "array<struct<topic:string,queue_id:int,queue_offset:bigint,store:time
 
 
 def halves(rows: DataFrame, rules: RuleColumns) -> DataFrame:
-    """Half messages as landed. `asked`: a copy that was put back because its producer was asked."""
-    times = whole_number(_property(rows, "landed_check_times", names.CHECK_TIMES))
+    """Returns the half messages as landed. `asked`: a copy that was put back because its producer was asked."""
     narrow = rows.select(
         *HALF_KEY,
-        F.col("commit_log_offset").alias("place"),
+        "commit_log_offset",
         *[present(F.col(c)).alias(c) for c in ("uniq_key", "producer_group", "real_topic")],
-        "real_queue_id",
-        "born_timestamp",
-        F.col("store_timestamp").alias("store"),
-        _property(rows, "check_immunity", names.CHECK_IMMUNITY).alias("check_immunity"),
+        *("real_queue_id", "born_timestamp", "store_timestamp"),
+        *[column.alias(name) for name, column in landed_marks(rows).items()],
         carries_a_mark(rows).alias("marked"),
-        F.coalesce(times, F.lit(0)).alias("times"),
-        (carries_a_mark(rows) & F.coalesce(times == 0, F.lit(False))).alias("resumes"),
         (F.col("record_size") if "record_size" in rows.columns else F.lit(None)).cast("int").alias("record_size"),
-        F.lit(True).alias("landed"),
     )
-    held_back = micros(F.col("store")) - micros(F.col("born_timestamp")) <= own_immunity(rules.timeout)
-    asked = F.col("marked") & (F.col("times") > 0) & ~F.coalesce(held_back, F.lit(False))
-    return narrow.withColumn("asked", asked)
-
-
-def _property(rows: DataFrame, column: str, name: str) -> Column:
-    """A property's own column; a table that a user's pipeline made may lack it."""
-    return present(F.col(column) if column in rows.columns else F.col("properties")[name])
+    made = {
+        "times": F.coalesce(whole_number(F.col("landed_check_times")), F.lit(0)),
+        "resumes": is_resumed_copy(),
+        "asked": F.col("marked") & (landed_check_times(rules) > 0),
+        "landed": F.lit(True),
+    }
+    renamed = {"commit_log_offset": "place", "store_timestamp": "store"}
+    return narrow.withColumns(made).drop("landed_check_times").withColumnsRenamed(renamed)
 
 
 def ops(rows: DataFrame) -> DataFrame:
-    """The items of op messages, under the half keys that they name. What was ended by hand is in no broker's topic."""
+    """Returns the items of op messages, under the half keys that they name.
+
+    An op that was given by hand is left out, because it is in no broker's topic.
+    """
     named = rows.where((F.col("tag") == names.END_TAG) & (F.col("half_offset") >= 0))
     return named.where(~F.col("source").eqNullSafe("RESOLVE")).select(
         F.col("half_offset").alias("queue_offset"),
@@ -81,7 +77,7 @@ def ops(rows: DataFrame) -> DataFrame:
 
 
 def finals(rows: DataFrame) -> DataFrame:
-    """Final messages; `half_place` is where the half message was that was committed."""
+    """Returns the final messages; `half_place` is where in the log the half message was that was committed."""
     return rows.select(
         F.col("broker_name").alias("final_broker"),
         F.col("prepared_transaction_offset").alias("half_place"),
@@ -95,14 +91,14 @@ def finals(rows: DataFrame) -> DataFrame:
 
 
 def discards(rows: DataFrame) -> DataFrame:
-    """The broker's discard records."""
-    gone = F.struct(F.col("store_timestamp").alias("store"), F.col("physical_offset").alias("place"), "check_times")
+    """Returns the broker's discard records."""
+    record = F.struct(F.col("store_timestamp").alias("store"), F.col("physical_offset").alias("place"), "check_times")
     return rows.dropDuplicates(["broker_name", "queue_id", "queue_offset"]).select(
         "broker_name",
         present(F.col("uniq_key")).alias("uniq_key"),
         present(F.col("producer_group")).alias("producer_group"),
         "born_timestamp",
-        gone.alias("gone"),
+        record.alias("discard"),
         F.concat_ws("/", F.lit("\0discard"), "queue_id", "queue_offset").alias("own_name"),
     )
 
@@ -111,25 +107,28 @@ def discards(rows: DataFrame) -> DataFrame:
 
 
 def transactions(halves: DataFrame, ops: DataFrame, finals: DataFrame, discards: DataFrame) -> DataFrame:
-    """One row a transaction: `members` are its copies in the order of their offsets, `gone` the discards of it.
+    """Returns a row a transaction: `members` are its copies in the order of their offsets, `discards` its discards.
 
-    An op or final message whose half message has not landed, or a discard, is a row of its own.
+    An op or final message whose half message has not landed, or a discard, is a row by itself.
     """
     own_name = F.concat_ws("/", F.lit("\0half"), "queue_id", F.coalesce("queue_offset", "place"))
-    rows = _ended(halves, ops, finals).withColumn("own_name", own_name)
+    rows = _with_ends(halves, ops, finals).withColumn("own_name", own_name)
     rows = rows.unionByName(discards, allowMissingColumns=True)
-    rows = rows.withColumn("name", F.coalesce("uniq_key", "own_name")).repartition("name")
-    member = F.when(F.col("gone").isNull(), F.struct(_MEMBER))
-    grouped = rows.groupBy(_AGREEING).agg(
-        F.sort_array(F.collect_list(member)).alias("members"), F.sort_array(F.collect_list("gone")).alias("all_gone")
+    rows = rows.withColumn("member", F.when(F.col("discard").isNull(), F.struct(_MEMBER)))
+    # a message without a UNIQ_KEY has no kin
+    rows = rows.withColumn("uniq_key", F.coalesce("uniq_key", "own_name")).withColumn(KIN, kin()).repartition(KIN)
+    grouped = rows.groupBy(KIN).agg(
+        F.sort_array(F.collect_list("member")).alias("members"),
+        F.sort_array(F.collect_list("discard")).alias("of_all"),
     )
-    split = grouped.select(*_AGREEING, "all_gone", F.posexplode(_parts()).alias("nth", "members"), _twins())
-    gone = F.when(F.col("twins"), F.slice("all_gone", F.col("nth") + 1, F.lit(1))).otherwise(F.col("all_gone"))
-    return split.withColumn("gone", gone).drop("all_gone", "nth", "twins", "name")
+    each = grouped.select(KIN, "of_all", F.posexplode(_parts()).alias("nth", "members"), _are_twins())
+    own = F.when(F.col("twins"), F.slice("of_all", F.col("nth") + 1, F.lit(1))).otherwise(F.col("of_all"))
+    about = [F.col(KIN)[name].alias(name) for name in ("broker_name", "producer_group", "born_timestamp")]
+    return each.select(*about, "members", own.alias("discards"))
 
 
-def _ended(halves: DataFrame, ops: DataFrame, finals: DataFrame) -> DataFrame:
-    """Half messages with the ops that name them and their final messages, and those without a half message."""
+def _with_ends(halves: DataFrame, ops: DataFrame, finals: DataFrame) -> DataFrame:
+    """Half messages with the ops that name them and their final messages, and ends without a half message."""
     named = halves.dropDuplicates(HALF_KEY).join(_by_half(ops), HALF_KEY, "full")
     same_place = (F.col("final_broker") == F.col("broker_name")) & (F.col("half_place") == F.col("place"))
     same_key = F.coalesce(F.col("final_key") == F.col("uniq_key"), F.lit(True))
@@ -146,11 +145,11 @@ def _ended(halves: DataFrame, ops: DataFrame, finals: DataFrame) -> DataFrame:
 
 
 def _by_half(ops: DataFrame) -> DataFrame:
-    """An item that landed twice counts once, with the outcome that one of the two tells."""
+    """An item that landed twice counts once, with the outcome that one of the two rows has."""
     each = ops.groupBy(*HALF_KEY, "op_offset", "item")
     once = each.agg(*[F.max(c).alias(c) for c in ("outcome", "store", "place")])
-    listed = F.sort_array(F.collect_list(F.struct("op_offset", "item", "outcome", "store", "place")))
-    return once.groupBy(HALF_KEY).agg(listed.alias("ops"))
+    found = F.sort_array(F.collect_list(F.struct("op_offset", "item", "outcome", "store", "place")))
+    return once.groupBy(HALF_KEY).agg(found.alias("ops"))
 
 
 def _by_place(finals: DataFrame) -> DataFrame:
@@ -158,24 +157,24 @@ def _by_place(finals: DataFrame) -> DataFrame:
     once = finals.groupBy(*half, "topic", "queue_id", "queue_offset").agg(
         F.min("store").alias("store"), F.max("place").alias("place")
     )
-    listed = F.sort_array(F.collect_list(F.struct("topic", "queue_id", "queue_offset", "store", "place")))
-    return once.groupBy(half).agg(listed.alias("finals"))
+    found = F.sort_array(F.collect_list(F.struct("topic", "queue_id", "queue_offset", "store", "place")))
+    return once.groupBy(half).agg(found.alias("finals"))
 
 
 def _starts() -> Column:
-    """Where in `members` the messages are that are no copies."""
+    """The places in `members` of messages that are no copies."""
     at = F.transform("members", lambda m, i: F.when(~m["marked"], i))
     return F.filter(at, lambda i: i.isNotNull())
 
 
-def _twins() -> Column:
+def _are_twins() -> Column:
     return (F.size(_starts()) > 1).alias("twins")
 
 
 def _parts() -> Column:
-    """The members of each transaction: usually all; of twins, a message that is no copy and the copies behind it.
+    """The members of each transaction: usually all; of twins, a message that is no copy and the copies after it.
 
-    Those that have not ended come first: a discard record is rather about one of them.
+    Those that have not ended come first, because a discard record is rather about one of them.
     """
     cuts = F.concat(F.array(F.lit(0)), F.slice(_starts(), F.lit(2), F.greatest(F.size(_starts()), F.lit(1))))
     following = F.concat(F.slice(cuts, F.lit(2), F.size(cuts)), F.array(F.size("members")))

@@ -45,3 +45,8 @@ def micros(time: Column) -> Column:
 def in_micros(length: timedelta) -> int:
     """A duration in microseconds."""
     return length // timedelta(microseconds=1)
+
+
+def millis(column: str) -> Column:
+    """The column as milliseconds since 1970, under its own name: a collected timestamp has no zone."""
+    return F.unix_millis(column).alias(column)

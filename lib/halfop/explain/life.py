@@ -1,7 +1,7 @@
-"""The life of one transaction, looked up in every table by its half keys: what `explain` tells.
+"""The life of one transaction, looked up in every table by its half keys.
 
 All look-ups carry literal keys in columns whose bounds Delta keeps, so that files which cannot hold them are skipped.
-What is the same run after run comes back folded into one row.
+Rows that are the same run after run come back as one row.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, QUEUE, Key, as_key
+from halfop.columns.values import millis
 from halfop.frame.errors import InputRefused
-from halfop.report.queries import Rows, millis
+from halfop.frame.units import exact
 from halfop.rocketmq.names import HALF_TOPIC
+from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.tables import Warehouse
-from halfop.wording.units import exact
 
+Rows = list[Row]
 MOST = 100  # half messages under one UNIQ_KEY
 _ROUNDS = 5  # from copy to copy; one or two are usual
 _SHOWN_QUEUES = 8
+# decisions that agree in these are one row
 _FOLDED = ["decision", "reason", "check_times", "op_queue_offset", "superseded_by", "copy_offset", "resumed_at"]
 
 
@@ -42,9 +45,9 @@ class Life:
 
     @property
     def last(self) -> Row | None:
-        """The last word on it."""
-        told = [row for row in self.decisions if row["decision"] not in ("SUPERSEDED", "EARLY_OP")] or self.decisions
-        return max(told, key=lambda row: row["run_upto"], default=None)
+        """The decision that stands."""
+        own = [row for row in self.decisions if row["decision"] not in ("SUPERSEDED", "EARLY_OP")] or self.decisions
+        return max(own, key=lambda row: row["run_upto"], default=None)
 
     @property
     def half(self) -> Row | None:
@@ -52,21 +55,21 @@ class Life:
         return max(self.halves, key=lambda row: row["queue_offset"], default=None)
 
 
-def lives(warehouse: Warehouse, wanted: str) -> tuple[list[Life], bool]:
-    """All transactions that a half key or UNIQ_KEY names, and whether there are more than are told."""
+def find(warehouse: Warehouse, wanted: str) -> tuple[list[Life], bool]:
+    """Returns the transactions that a half key or UNIQ_KEY names, and whether there are more than `MOST`."""
     key = as_key(wanted)
-    found = told(warehouse, {key}) if key else []
+    found = look_up(warehouse, {key}) if key else []
     if found:
         return found, False
     half_messages = warehouse.read("half_messages").where(F.col("uniq_key") == wanted)
     rows = half_messages.select(HALF_KEY).distinct().limit(MOST + 1).collect()
     if not rows:
         raise _unknown(warehouse, wanted)
-    return told(warehouse, {_key(row) for row in rows[:MOST]}), len(rows) > MOST
+    return look_up(warehouse, {_key(row) for row in rows[:MOST]}), len(rows) > MOST
 
 
 def _unknown(warehouse: Warehouse, wanted: str) -> InputRefused:
-    """What has landed, so that a typing error shows."""
+    """The refusal; it names the half keys that have landed, so that a typing error shows."""
     progress = [row for row in warehouse.rows("landing_progress") if row["topic"] == HALF_TOPIC]
     spans = [
         f"{row['broker_name']}/{row['queue_id']}/{row['first_offset']} to {(row['next_offset'] or 1) - 1}"
@@ -80,7 +83,8 @@ def _unknown(warehouse: Warehouse, wanted: str) -> InputRefused:
 # ---- looking up ----
 
 
-def told(warehouse: Warehouse, keys: Collection[Key]) -> list[Life]:
+def look_up(warehouse: Warehouse, keys: Collection[Key]) -> list[Life]:
+    """Returns the transactions that these half messages and their copies belong to; none of an unknown key."""
     decisions, groups = _decided(warehouse, set(keys))
     everything = {key for group in groups for key in group}
     halves = _halves(warehouse, everything)
@@ -105,7 +109,7 @@ def _of(life: Life, rows: Rows) -> Rows:
 
 
 def _among(keys: Iterable[Key], offset: str = "queue_offset", queue: str = "queue_id") -> Column:
-    """Rows under these keys, by literals."""
+    """Whether a row is under one of these keys, given as literals."""
     offsets: dict[tuple[str, int], list[int]] = {}
     for key in sorted(keys):
         offsets.setdefault((key.broker_name, key.queue_id), []).append(key.queue_offset)
@@ -117,7 +121,7 @@ def _among(keys: Iterable[Key], offset: str = "queue_offset", queue: str = "queu
 
 
 def _decided(warehouse: Warehouse, keys: set[Key]) -> tuple[Rows, list[list[Key]]]:
-    """Decisions on these and on their copies, and which of them are one transaction."""
+    """Decisions on these half messages and their copies, and the keys of each transaction."""
     rows: Rows = []
     for _ in range(_ROUNDS):
         rows = _decisions(warehouse, keys)
@@ -143,7 +147,7 @@ def _grouped(keys: Iterable[Key], rows: Rows) -> list[list[Key]]:
 
 
 def _decisions(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
-    """Folded: one row for what was decided run after run."""
+    """One row for a decision that was the same run after run."""
     rows = warehouse.read("decisions").where(_among(keys))
     about = [F.any_value(c).alias(c) for c in ("uniq_key", "producer_group", "real_topic", "check_immunity")]
     copies = F.array_distinct(F.flatten(F.collect_list("copies.queue_offset")))
@@ -161,7 +165,7 @@ def _decisions(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
 
 
 def _halves(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
-    """Of equal rows one, with how often it landed."""
+    """Equal rows once, with how often they landed."""
     texts = ["uniq_key", "producer_group", "real_topic", "real_queue_id", "born_host", "check_immunity"]
     rows = warehouse.read("half_messages").where(_among(keys))
     same = [*HALF_KEY, "commit_log_offset", *texts, "born_timestamp", "store_timestamp"]
@@ -179,7 +183,7 @@ def _with_millis(rows: DataFrame, *columns: str) -> DataFrame:
 
 
 def _ops(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
-    """Under the half keys that they name."""
+    """Ops, under the half keys that they name."""
     rows = warehouse.read("op_messages").where(_among(keys, "half_offset"))
     same = [*QUEUE, "half_offset", "queue_offset", "item", "source", "tag", "outcome", "from_check"]
     equal = rows.groupBy(*same, "producer_group", "born_timestamp", "store_timestamp")
@@ -200,12 +204,13 @@ def _resumes(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
 
 
 def _rejects(warehouse: Warehouse, keys: Collection[Key], ops: Rows) -> Rows:
-    """Of halves and resumes under their keys, of ops under the ops' own offsets."""
+    """Rejected halves and resumes under their keys, rejected ops under the ops' own offsets."""
     of_half = F.col("kind").isin("HALF", "RESUME") & _among(keys)
     places = {Key(row["broker_name"], row["queue_id"], row["op_offset"]) for row in ops}
     wanted = of_half | ((F.col("kind") == "OP") & _among(places)) if places else of_half
-    rows = warehouse.read("rejected").where(wanted)
-    return rows.select("kind", "reason", *HALF_KEY, "detail", "run_id", millis("rejected_at")).collect()
+    rows = read_rejected(warehouse).where(wanted)
+    place = [*HALF_KEY, "item", "half_offset"]
+    return rows.select("kind", "reason", *place, "detail", "run_id", millis("rejected_at")).collect()
 
 
 def _rejects_about(row: Row, life: Life) -> bool:
@@ -215,15 +220,14 @@ def _rejects_about(row: Row, life: Life) -> bool:
 
 
 def _is_op(row: Row, op: Row) -> bool:
-    """A reject tells the item of an op that names many."""
-    if (row["broker_name"], row["queue_id"], row["queue_offset"]) != (*(op[c] for c in QUEUE), op["op_offset"]):
-        return False
-    named = f"item {op['item']} names half offset {op['queue_offset']},"
-    return (row["detail"] or "").startswith((named, f"item {op['item']}, "))
+    """Whether a reject is about this item of an op message, which may name many half messages."""
+    place = (*(op[c] for c in QUEUE), op["op_offset"], op["item"])
+    same_item = tuple(row[c] for c in (*QUEUE, "queue_offset", "item")) == place
+    return same_item and row["half_offset"] in (None, op["queue_offset"])
 
 
 def _finals(warehouse: Warehouse, life: Life) -> Rows:
-    """A broker's own copies in the real topic, by the places of the half messages in its log."""
+    """The broker's final messages, by the places of the half messages in its log."""
     places = sorted({row["commit_log_offset"] for row in life.halves if row["commit_log_offset"] is not None})
     if not places:
         return []
@@ -239,7 +243,7 @@ def _finals(warehouse: Warehouse, life: Life) -> Rows:
 
 
 def _broker_discards(warehouse: Warehouse, life: Life) -> Rows:
-    """A broker's discard records, by what the copies of a message agree in."""
+    """The broker's discard records: they name no half message, so they are found by its UNIQ_KEY and born time."""
     half = life.half
     if half is None or half["uniq_key"] is None or half["born_timestamp"] is None:
         return []
@@ -251,7 +255,7 @@ def _broker_discards(warehouse: Warehouse, life: Life) -> Rows:
 
 
 def about(life: Life) -> Mapping[str, str]:
-    """Who and where it is, as far as that is known."""
+    """Returns what is known of the message itself, by name."""
     row = life.half or life.last
     known = {} if row is None else row.asDict()
     found = {

@@ -1,4 +1,4 @@
-"""Where a message is now: what comes next and when at the earliest, or where it has gone and what can be done."""
+"""The state of a message now: what comes next and when at the earliest, or how it ended and what can be done."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pyspark.sql import Row
 
 from halfop.columns.keys import HALF_KEY, Key
 from halfop.explain.life import Life
+from halfop.frame.units import instant, moment, plural
 from halfop.planning.clocks import clocks
 from halfop.planning.run import Run
 from halfop.rules.words import RuleColumns, own_immunity
@@ -17,17 +18,17 @@ from halfop.warehouse.sql import literal
 from halfop.warehouse.tables import Warehouse
 from halfop.wording import commands as c
 from halfop.wording import meanings as m
-from halfop.wording.units import instant, moment, plural
 
 
 class Outlook(NamedTuple):
-    """`state` in a word, and lines that say it in full."""
+    """The state of a message in a word, and in full as lines."""
 
     state: str
     lines: list[str]
 
 
 def outlook(warehouse: Warehouse, settings: Settings, life: Life) -> Outlook:
+    """Returns the state of a message after the last run, by that run's settings."""
     last = life.last
     if last is None:
         return _undecided(life)
@@ -40,17 +41,17 @@ def outlook(warehouse: Warehouse, settings: Settings, life: Life) -> Outlook:
 
 def _undecided(life: Life) -> Outlook:
     if life.halves:
-        return Outlook("LANDED", ["landed, and no run has looked at it yet: the next reconcile decides"])
+        return Outlook("LANDED", ["it has landed, and no run has seen it yet: the next reconcile decides about it"])
     if life.rejects:
-        return Outlook("REJECTED", ["its half message has not landed, and what names it was rejected"])
-    return Outlook("UNKNOWN", ["its half message has not landed; ops that name it are decided with it"])
+        return Outlook("REJECTED", ["its half message has not landed, and the op or resume that names it was rejected"])
+    return Outlook("UNKNOWN", ["its half message has not landed; the ops that name it wait for it"])
 
 
 # ---- open ----
 
 
 class Limits(NamedTuple):
-    """What the rules say of one message, in milliseconds; `immunity` is null where it has none of its own."""
+    """The settings that apply to one message, in milliseconds; `immunity` is null if it has none of its own."""
 
     timeout: int
     immunity: int | None
@@ -69,17 +70,19 @@ def _open(warehouse: Warehouse, life: Life, last: Row) -> Outlook:
     if run.settings.rules.ask:
         lines += _next(life.half, last, _limits(warehouse, run, life.half), run)
     else:
-        lines.append("rules.ask is false: halfop only watches; an op, a final message or the broker's discard ends it")
+        lines.append(
+            "rules.ask is false: halfop only watches, and waits for an op, a final message or the broker's discard"
+        )
     return Outlook("OPEN", [*lines, *_clock(warehouse, life.keys[-1], run)])
 
 
 def _stands_open(row: Row, last: Row) -> bool:
-    """Open ever since: what was resumed or corrected was not before."""
+    """Whether a decision is of the time since it was last opened, by landing or by a resume."""
     return row["decision"] in ("CHECK", "WAIT") and row["resumed_at"] == last["resumed_at"]
 
 
 def _limits(warehouse: Warehouse, run: Run, half: Row) -> Limits:
-    """By the rules' own Columns, so that there is one place where overrides and immunities are read."""
+    """The limits of a message, worked out by the rules' own Columns: overrides and immunities are read in one place."""
     names = ["producer_group", "real_topic", "check_immunity"]
     row = warehouse.frame([[half[name] or None for name in names]], ", ".join(f"{name} STRING" for name in names))
     rules = RuleColumns(run.settings.rules, run.now)
@@ -91,20 +94,21 @@ def _limits(warehouse: Warehouse, run: Run, half: Row) -> Limits:
 
 
 def _next(half: Row, last: Row, limits: Limits, run: Run) -> list[str]:
-    """Lines 5 to 11 of the rules, read forward."""
+    """The next decision by lines 5 to 11 of the rules, and its earliest time."""
     born, stored = half["born_timestamp"] or 0, half["store_timestamp"] or 0
     checked, times, now = last["last_checked_at"], last["check_times"] or 0, last["until"]
     answered = None if checked is None else checked + limits.interval
     expires = max((last["resumed_at"] or born) + limits.reserved, answered or 0)
-    said = f"by the settings of run {run.run_id}, unless an op comes first"
+    unless = f"unless an op lands first; by the settings of run {run.run_id}"
     if times >= limits.check_max:
-        return [f"next: given up (line 5), {_from(answered, now)}; {said}"]
+        return [f"next: it is discarded (line 5), {_from(answered, now)}, {unless}"]
     asked = max(stored, _immune_until(born, now, limits), answered or 0)
     if expires < asked:
-        return [f"next: given up (line 6), {_from(expires, now)}; {said}"]
+        return [f"next: it is discarded (line 6), {_from(expires, now)}, {unless}"]
+    check = f"check {times + 1} of {limits.check_max}"
     return [
-        f"next: its producer is asked, check {times + 1} of {limits.check_max} (line 11), {_from(asked, now)}; {said}",
-        f"given up at the earliest {_from(expires, now)} (line 6), or {_last_check(limits)} (line 5)",
+        f"next: its producer is asked, {check} (line 11), {_from(asked, now)}, {unless}",
+        f"after that: it is discarded, {_from(expires, now)} (line 6), or {_last_check(limits)} (line 5)",
     ]
 
 
@@ -113,7 +117,7 @@ def _last_check(limits: Limits) -> str:
 
 
 def _immune_until(born: int, now: int, limits: Limits) -> int:
-    """Lines 8 and 9. Born in the future and without an immunity of its own it is asked at once."""
+    """The end of its immunity, lines 8 and 9; 0 if it is born in the future and has no immunity of its own."""
     if limits.immunity is not None:
         return born + limits.immunity
     return born + limits.timeout if now >= born else 0
@@ -124,11 +128,13 @@ def _from(millis: int | None, now: int) -> str:
 
 
 def _clock(warehouse: Warehouse, key: Key, run: Run) -> list[str]:
-    """A queue whose op log has not landed has a clock of its own."""
+    """A line if the queue clock is before the run's instant, because ops have not landed up to it."""
     mine = [each for each in clocks(warehouse.rows("landing_progress")) if each[:2] == key[:2]]
     if not mine or (mine[0].known_until is not None and mine[0].known_until >= run.now):
         return []
-    return [f"its queue's clock stands at {instant(mine[0].known_until)} UTC: so far its op log has landed"]
+    if mine[0].known_until is None:
+        return ["no time passes for its queue: no op of the queue is known to have landed"]
+    return [f"its queue clock stands at {instant(mine[0].known_until)} UTC: later ops of the queue have not landed yet"]
 
 
 # ---- ended ----
@@ -143,24 +149,24 @@ def _committed(warehouse: Warehouse, settings: Settings, last: Row) -> Outlook:
     offset = last["queue_offset"] if last["copy_offset"] is None else last["copy_offset"]
     key = f"broker_name = {literal(last['broker_name'])} AND half_queue_id = {last['queue_id']}"
     where = f"WHERE {key} AND half_queue_offset = {offset} AND run_id = {run_id}"
-    told = f"committed: in {warehouse.path(table)}{_whether_written(warehouse, run_id, table, closed)}"
-    return Outlook("COMMITTED", [told, " ".join(c.select(settings.warehouse_root, table, where))])
+    place = f"committed: in {warehouse.path(table)}{_whether_written(warehouse, run_id, table, closed)}"
+    return Outlook("COMMITTED", [place, " ".join(c.select(settings.warehouse_root, table, where))])
 
 
 def _whether_written(warehouse: Warehouse, run_id: int, table: str, closed: bool) -> str:
     found = last_run(warehouse)
     if found and any((debt.run_id, debt.sink) == (run_id, table) for debt in found[0].owed):
-        return ", as soon as that is paid: the table was parked when the run closed (--park-sink)"
-    return "" if closed else f", as soon as run {run_id} has closed: start reconcile"
+        return " once that table is written: it is owed, because the run was closed with --park-sink"
+    return "" if closed else f" once run {run_id} has closed: start reconcile"
 
 
 def _ended(settings: Settings, life: Life, last: Row) -> Outlook:
     key = str(Key(*(last[name] for name in reversed(HALF_KEY))))
     if last["decision"] == "DISCARD" and _resume_waits(life):
-        return Outlook("RESUMED", ["given up, and resumed since: the next reconcile opens it again"])
+        return Outlook("RESUMED", ["discarded, and resumed since: the next reconcile makes it open again"])
     if last["decision"] == "DISCARD":
-        told = "given up: whole in trans_check_max_time; to have it asked about anew:"
-        return Outlook("DISCARDED", [told, c.on_message("resume", key, settings, "--key")])
+        text = "discarded: table trans_check_max_time has the whole message; this makes it open again:"
+        return Outlook("DISCARDED", [text, c.on_message("resume", key, settings, "--key")])
     if last["decision"] == "ROLLBACK":
         return Outlook("ROLLED_BACK", ["rolled back: nothing was delivered"])
     if last["decision"] == "REJECT":
@@ -174,7 +180,7 @@ def _ended(settings: Settings, life: Life, last: Row) -> Outlook:
 
 
 def _resume_waits(life: Life) -> bool:
-    """Each resume is taken by a decision or rejected, once a run has seen it."""
+    """Whether a resume waits for the next run: a run that has seen one takes it into a decision or rejects it."""
     taken = {row["resumed_at"] for row in life.decisions} - {None}
     refused = [row for row in life.rejects if row["kind"] == "RESUME"]
     return len(life.resumes) > len(taken) + len(refused)

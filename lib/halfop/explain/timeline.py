@@ -1,4 +1,4 @@
-"""The life of a transaction as lines of text, in the order in which it happened at the broker and in the runs."""
+"""The life of a transaction as lines of text, in the order of its events at the broker and in the runs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 from pyspark.sql import Row
 
 from halfop.explain.life import Life, about
+from halfop.frame.units import duration, exact, moment, plural
 from halfop.wording import meanings as m
-from halfop.wording.units import duration, exact, moment, plural
 
 _ORDER = ("stored", "op", "final", "discard", "superseded", "decision", "reject", "resume")
 
 
 class Event(NamedTuple):
-    """`rank` orders what happened at one instant."""
+    """A line of the timeline; `rank` orders events of one instant."""
 
     at: int
     rank: int
@@ -23,7 +23,7 @@ class Event(NamedTuple):
 
 
 def timeline(life: Life) -> list[str]:
-    """A heading, who it is, and a line an event with the time since it was born."""
+    """Returns a heading, the message's own data, and a line an event with the time since it was born."""
     born = life.half["born_timestamp"] if life.half else None
     events = sorted(_events(life))
     facts = [f"  {name:<9} {value}" for name, value in about(life).items()]
@@ -41,7 +41,7 @@ def _events(life: Life) -> list[Event]:
     made = [_stored(row, life) for row in life.halves]
     made += [_op(row) for row in life.ops]
     made += [_event(row["store_timestamp"], row["landed_at"], "final", _final(row)) for row in life.finals]
-    made += [_event(row["store_timestamp"], row["landed_at"], "discard", _gone(row)) for row in life.discards]
+    made += [_event(row["store_timestamp"], row["landed_at"], "discard", _discarded(row)) for row in life.discards]
     made += [_event(row["at"], 0, "decision", _decision(row, life)) for row in life.decisions if not _superseded(row)]
     made += _superseding(life)
     made += [_event(row["rejected_at"], 0, "reject", _reject(row)) for row in life.rejects]
@@ -59,7 +59,7 @@ def _landed(row: Row) -> str:
 
 
 def _stored(row: Row, life: Life) -> Event:
-    """Of copies it is told which are the broker's own."""
+    """A half message; the later ones of several are copies that the broker put back."""
     first = min(each["queue_offset"] for each in life.halves)
     times = f", check times {row['landed_check_times']}" if row["landed_check_times"] else ""
     what = "stored" if row["queue_offset"] == first else "put back by the broker"
@@ -80,8 +80,8 @@ def _final(row: Row) -> str:
     return f"the broker delivered it: final message {place}; landed {moment(row['landed_at'])}"
 
 
-def _gone(row: Row) -> str:
-    return f"the broker gave it up (check times {row['check_times']}); landed {moment(row['landed_at'])}"
+def _discarded(row: Row) -> str:
+    return f"the broker discarded it (check times {row['check_times']}); landed {moment(row['landed_at'])}"
 
 
 def _reject(row: Row) -> str:
@@ -102,15 +102,15 @@ def _superseded(row: Row) -> bool:
 
 
 def _superseding(life: Life) -> list[Event]:
-    """A line for all copies that another one came to stand for in one run."""
+    """One line for all copies that the same copy superseded in one run."""
 
     def which(row: Row) -> tuple[int, int, str]:
         return row["at"], row["superseded_by"], f"{_runs(row)}: {_what(row)}{_why(row)}"
 
     rows = sorted(filter(_superseded, life.decisions), key=lambda row: (which(row), row["queue_offset"]))
     return [
-        _event(at, 0, "superseded", f"{said}: offset {by} for {', '.join(str(row['queue_offset']) for row in each)}")
-        for (at, by, said), each in groupby(rows, which)
+        _event(at, 0, "superseded", f"{text}: offset {by} for {', '.join(str(row['queue_offset']) for row in each)}")
+        for (at, by, text), each in groupby(rows, which)
     ]
 
 

@@ -17,7 +17,7 @@ class Markup(str):
 
 
 def element(name: str, attributes: Mapping[str, object], *children: str) -> Markup:
-    """One element; `name` and the attributes' names are the caller's own, whatever else is escaped."""
+    """Returns one element; everything but `name` and the attributes' names, which are the caller's own, is escaped."""
     given = "".join(f' {key}="{text(str(value))}"' for key, value in attributes.items())
     return Markup(f"<{name}{given}>" if name in _VOID else f"<{name}{given}>{join(children)}</{name}>")
 
@@ -27,5 +27,5 @@ def join(parts: Iterable[str]) -> Markup:
 
 
 def text(value: str) -> Markup:
-    """Markup as it stands; else control, bidi and other invisible characters shown as escapes, and nothing a tag."""
+    """Returns markup as it is; of other text, tags and control, bidi and invisible characters are escaped."""
     return value if isinstance(value, Markup) else Markup(html.escape(escaped(value)))

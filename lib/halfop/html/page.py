@@ -1,6 +1,6 @@
-"""The frame of an HTML page that needs nothing beside itself: sections, tables, tiles, notices, commands.
+"""The elements of a self-contained HTML page: sections, tables, tiles, notices, commands.
 
-What goes in as plain text is escaped by `markup`; only what these functions and `plots` return is not.
+Plain text is escaped by `markup`; only what these functions and `plots` return goes in as it is.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from halfop.frame.errors import UsageError
+from halfop.frame.units import count
 from halfop.html.markup import Markup, element, join
-from halfop.wording.units import count
 
 # No script, no frame, no network, whatever slipped in.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
@@ -22,7 +22,7 @@ Cells = list[str | int]
 
 
 class Section(NamedTuple):
-    """`anchor` is the target of links to it; `lead` says in a sentence how to read it."""
+    """A section; `anchor` is the target of links to it, `lead` says in a sentence how to read it."""
 
     anchor: str
     title: str
@@ -40,7 +40,7 @@ class Tile(NamedTuple):
 
 
 def page(title: str, about: Sequence[tuple[str, str]], glance: Sequence[str], sections: Sequence[Section]) -> str:
-    """A whole page: what it is about (name, value), what is seen at once, and the sections with links to them."""
+    """Returns a whole page: facts about it (name, value), what is seen at once, and the sections with links to them."""
     facts = [element("div", {}, element("dt", {}, name), element("dd", {}, value)) for name, value in about]
     links = [element("a", {"href": f"#{each.anchor}"}, each.title) for each in sections]
     body = [
@@ -81,17 +81,17 @@ def _tile(tile: Tile) -> Markup:
 
 
 def notice(tone: str, *content: str) -> Markup:
-    """A sentence that asks for attention; `tone` as of a tile."""
+    """Returns a sentence that asks for attention; `tone` as of a tile."""
     return element("p", {"class": f"notice {tone}"}, *content)
 
 
 def part(title: str, *content: str) -> Markup:
-    """A piece of a section with a heading of its own; pieces stand side by side where there is room."""
+    """Returns a piece of a section with its heading; pieces stand side by side if there is room."""
     return element("div", {"class": "part"}, element("h3", {}, title), *content)
 
 
 def anchored(anchor: str, title: str, *content: str) -> Markup:
-    """A part that links may point to."""
+    """Returns a part that links may point to."""
     return element("div", {"class": "part", "id": anchor}, element("h3", {}, title), *content)
 
 
@@ -103,32 +103,32 @@ def paragraph(*content: str) -> Markup:
     return element("p", {}, *content)
 
 
-def nothing(said: str) -> Markup:
-    """In the place of a plot or table without data."""
-    return element("p", {"class": "nothing"}, said)
+def nothing(why: str) -> Markup:
+    """Returns a sentence in the place of a plot or table without data."""
+    return element("p", {"class": "nothing"}, why)
 
 
-def link(anchor: str, said: str) -> Markup:
-    return element("a", {"href": f"#{anchor}"}, said)
+def link(anchor: str, text: str) -> Markup:
+    return element("a", {"href": f"#{anchor}"}, text)
 
 
-def code(said: str) -> Markup:
-    return element("code", {}, said)
+def code(text: str) -> Markup:
+    return element("code", {}, text)
 
 
-def whole(said: str) -> Markup:
-    """Not broken over lines, as an instant."""
-    return element("span", {"class": "whole"}, said)
+def unbroken(text: str) -> Markup:
+    """Returns a text that is never broken over two lines, such as an instant."""
+    return element("span", {"class": "whole"}, text)
 
 
 def command(*lines: str) -> Markup:
-    """Lines to copy; a tap selects all of them. Where one wraps, it does so between its words: `--key` stays whole."""
+    """Returns lines to copy; a tap selects all of them. A line wraps only between its words, so `--key` stays whole."""
     shown = [" ".join(element("span", {}, word) for word in line.split(" ")) for line in lines]
     return element("pre", {"class": "command"}, Markup("\n".join(shown)))
 
 
 def table(header: Sequence[str], rows: Sequence[Cells], anchors: Sequence[str] = ()) -> Markup:
-    """A table that turns into one block a row where there is little room.
+    """Returns a table that turns into one block a row if there is little room.
 
     Numbers stand to the right. `anchors` are the targets of links to the rows.
     """
@@ -156,18 +156,20 @@ def _aligned(number: bool) -> dict[str, object]:
 
 
 def more(shown: int, of: int, noun: str, query: Sequence[str]) -> Markup:
-    """How many rows are not shown, and the SQL that shows all."""
-    said = f"All {count(of)} {noun}." if shown >= of else f"{count(shown)} of {count(of)} {noun}; all of them:"
-    return join([element("p", {"class": "more"}, said), command(*query)]) if shown < of else _all(said, query)
+    """Returns how many rows there are and how many are shown, and the SQL that shows all."""
+    if shown >= of:
+        return _all(f"All {count(of)} {noun}.", query)
+    text = f"{count(shown)} of {count(of)} {noun}; all of them:"
+    return join([element("p", {"class": "more"}, text), command(*query)])
 
 
-def _all(said: str, query: Sequence[str]) -> Markup:
-    summary = element("summary", {}, f"{said} As SQL")
+def _all(text: str, query: Sequence[str]) -> Markup:
+    summary = element("summary", {}, f"{text} As SQL")
     return element("details", {"class": "more"}, summary, command(*query))
 
 
 def write(out: Path, html: str) -> None:
-    """Whoever has the old page open, or serves it, never sees half of the new one."""
+    """Writes the page in one step, so that nobody who has the old one open, or serves it, sees half of the new one."""
     part = out.with_name(f"{out.name}.part")
     try:
         part.write_text(html, encoding="utf-8")
@@ -177,6 +179,6 @@ def write(out: Path, html: str) -> None:
 
 
 def refuse_no_folder(out: Path) -> None:
-    """Before long work for it."""
+    """Raises UsageError if there is no folder for the page, before long work for it."""
     if not out.parent.is_dir():
         raise UsageError(f"--out {out}: there is no folder {out.parent}")

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from halfop.frame.log import escaped
+from halfop.frame.units import compact, count, cut, duration
 from halfop.html.markup import Markup, element, join
-from halfop.wording.units import compact, count, cut, duration
 
 HEIGHT = 180
 _X_LABELS = 26
@@ -41,9 +41,9 @@ class Series(NamedTuple):
 
 
 class Column(NamedTuple):
-    """One place on the x axis, with a value for each series, None where there is none.
+    """One place on the x axis, with a value for each series, None if there is none.
 
-    `label` is short, for the axis; `about` is what its tooltip says instead.
+    `label` is short, for the axis; `about` stands in its tooltip instead.
     """
 
     label: str
@@ -52,13 +52,13 @@ class Column(NamedTuple):
 
 
 def legend(series: Sequence[Series]) -> Markup:
-    """The names of the series with their colours; HTML, so that it wraps."""
+    """Returns the names of the series with their colours; HTML, so that it wraps."""
     keys = [element("li", {}, element("i", {"class": f"key {each.tone}"}), each.name) for each in series]
     return element("ul", {"class": "legend"}, *keys)
 
 
 def bars(title: str, rows: Sequence[Bar]) -> Markup:
-    """A line a row: its label, its value as text, and a bar below."""
+    """Returns a plot with a line a row: its label, its value as text, and a bar below."""
     most = max((row.value for row in rows), default=0)
     drawn = [_bar(row, n * _ROW, _percent(row.value, most)) for n, row in enumerate(rows)]
     return _svg(title, "bars", max(len(rows) * _ROW, 1), *drawn)
@@ -79,7 +79,7 @@ def _bar(row: Bar, top: int, width: str) -> Markup:
 
 
 def split(title: str, parts: Sequence[Bar]) -> Markup:
-    """One bar cut into its parts. Its legend has their numbers."""
+    """Returns one bar cut into its parts; its legend has their numbers."""
     whole = sum(part.value for part in parts)
     at, drawn = 0.0, []
     for part in parts:
@@ -93,7 +93,7 @@ def split(title: str, parts: Sequence[Bar]) -> Markup:
 
 
 def stacked(title: str, series: Sequence[Series], columns: Sequence[Column]) -> Markup:
-    """Columns of counts, stacked in the order of the series, from the bottom."""
+    """Returns columns of counts, stacked in the order of the series, from the bottom."""
     totals = [sum(value or 0 for value in column.values) for column in columns]
     ticks = linear_ticks(max(totals, default=0))
     drawn = [_stack(series, column, n, len(columns), ticks[-1]) for n, column in enumerate(columns)]
@@ -117,7 +117,7 @@ def _stack(series: Sequence[Series], column: Column, n: int, of: int, most: floa
 
 
 def lines(title: str, series: Sequence[Series], columns: Sequence[Column]) -> Markup:
-    """Durations in milliseconds on a logarithmic axis; a line breaks where a column has no value."""
+    """Returns lines of durations in milliseconds on a logarithmic axis; a column without a value breaks its line."""
     given = [value for column in columns for value in column.values if value is not None]
     ticks = log_ticks(given)
     places = [[_on_log(value, ticks) for value in column.values] for column in columns]
@@ -131,7 +131,7 @@ def lines(title: str, series: Sequence[Series], columns: Sequence[Column]) -> Ma
 
 
 def _line(tone: str, places: Sequence[float | None], of: int) -> list[Markup]:
-    """Its stretches, and a dot for a point that stands alone (or for each of a few)."""
+    """A line's unbroken pieces, and a dot for a point that stands alone (or for each of a few)."""
     at = {n: ((n + 0.5) * 100 / of, 100 * y) for n, y in enumerate(places) if y is not None}
     moves = " ".join(f"{'L' if n - 1 in at else 'M'}{x:.3f} {y:.3f}" for n, (x, y) in at.items())
     path = element("path", {"class": f"line {tone}", "d": moves, "vector-effect": "non-scaling-stroke"})
@@ -150,7 +150,7 @@ def _point_tip(series: Sequence[Series], column: Column, n: int, of: int) -> Mar
 
 
 def linear_ticks(most: float) -> list[float]:
-    """From 0 to `most` or a little above it, three to six round numbers."""
+    """Returns three to six round numbers, from 0 to `most` or a little above it."""
     rough = max(most, 1) / 4
     size = 10.0 ** math.floor(math.log10(rough))
     step = max(next(size * m for m in (1, 2, 2.5, 5, 10) if size * m >= rough), 1)
@@ -158,7 +158,7 @@ def linear_ticks(most: float) -> list[float]:
 
 
 def log_ticks(values: Sequence[float]) -> list[float]:
-    """Round durations from below the least value to above the greatest."""
+    """Returns round durations from below the least value to above the greatest."""
     low, high = max(min(values, default=1), 1), max(*values, 1) if values else 1
     below = max(i for i, tick in enumerate(_LOG_TICKS[:-1]) if tick <= low)
     above = next((i for i, tick in enumerate(_LOG_TICKS) if tick >= high), len(_LOG_TICKS) - 1)
@@ -166,7 +166,7 @@ def log_ticks(values: Sequence[float]) -> list[float]:
 
 
 def _on_log(value: float | None, ticks: Sequence[float]) -> float | None:
-    """How far from the top, 0 to 1."""
+    """The distance from the top, 0 to 1."""
     if value is None:
         return None
     share = math.log(max(value, 1) / ticks[0]) / math.log(ticks[-1] / ticks[0])
@@ -181,7 +181,7 @@ def _grid_line(label: str, share: float) -> Markup:
 
 
 def _x_labels(columns: Sequence[Column]) -> list[Markup]:
-    """Of a few columns each, of more the first, the middle and the last."""
+    """The labels of all columns if they are few, else of the first, the middle and the last."""
     last = len(columns) - 1
     if last < 3:
         chosen = {n: ("middle", (n + 0.5) * 100 / len(columns)) for n in range(last + 1)}
@@ -199,13 +199,13 @@ def _tip(label: str, values: Sequence[tuple[str, str]]) -> Markup:
 
 
 def _target(n: int, of: int) -> Markup:
-    """What a pointer hits: the whole height of the column."""
+    """The area that a pointer hits: the whole height of the column."""
     place = {"x": f"{n * 100 / of:.3f}%", "y": 0, "width": f"{100 / of:.3f}%", "height": HEIGHT}
     return element("rect", {"class": "target", **place})
 
 
 def _percent(value: float, most: float) -> str:
-    """Nothing is not drawn, and little still shows."""
+    """The width of a bar: none for nothing, and enough to be seen for little."""
     return f"{max(0.4, 100 * value / most):.3f}%" if value > 0 and most > 0 else "0%"
 
 

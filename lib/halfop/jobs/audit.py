@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from halfop.audit.audit import audit, tables
-from halfop.audit.verdicts import MEANINGS
+from halfop.audit.examine import MEANINGS
 from halfop.frame.cli import Context, Job
 from halfop.frame.summary import Summary
 from halfop.warehouse.catalog import Catalog

@@ -8,7 +8,7 @@ from halfop.columns.keys import Key, as_key
 from halfop.frame.cli import Context, Job
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
-from halfop.upkeep.resume import Request, resume
+from halfop.upkeep.resume import Selection, resume
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
 
@@ -41,7 +41,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _run(context: Context, args: argparse.Namespace) -> Summary:
     settings = context.settings
     warehouse = Warehouse(spark_session("resume"), settings.warehouse_root)
-    summary, rows = resume(warehouse, Request(args.key, args.where, settings.lock.wait, args.dry_run))
+    summary, rows = resume(warehouse, Selection(args.key, args.where, settings.lock.wait, args.dry_run))
     context.output.tables(Table(["broker_name", "queue_id", "queue_offset", "was"], rows))
     return summary
 

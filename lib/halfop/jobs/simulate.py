@@ -8,15 +8,15 @@ from pathlib import Path
 from halfop.frame.arguments import duration, instant, positive_int
 from halfop.frame.cli import Context, Job
 from halfop.frame.summary import Summary
+from halfop.frame.units import instant as instant_text
 from halfop.html import page
 from halfop.settings.model import duration_text
-from halfop.simulation.comparison import compared, figures, html
+from halfop.simulation.comparison import compared, html, in_summary
 from halfop.simulation.schedule import Schedule
 from halfop.simulation.simulate import MOST_STEPS, Period, scheduled, simulate
 from halfop.simulation.variants import variants
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
-from halfop.wording.units import instant as instant_text
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,7 +62,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
         return summary
     with summary.phase("simulate"):
         outcomes = simulate(warehouse, tried, period, schedule)
-    summary.extra = {"runs": len(schedule.instants), "every": schedule.every, "outcomes": figures(outcomes)}
+    summary.extra = {"runs": len(schedule.instants), "every": schedule.every, "outcomes": in_summary(outcomes)}
     if schedule.every and schedule.every > period.wanted(settings.rules):
         summary.notes.append(
             f"runs are {duration_text(schedule.every)} apart, so that there are no more than {args.max_steps}, and "

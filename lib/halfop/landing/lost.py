@@ -1,19 +1,21 @@
-"""What a broker no longer has, or has no sound copy of: rows of `rejected`, and read again where that can be mended."""
+"""Ranges of a log or a queue that could not be read: rows of `rejected`. A repaired range is read later."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.landing.progress import COMMIT_LOG
 from halfop.warehouse.lock import hold_rejected
+from halfop.warehouse.rejected import TABLE, in_form, read_rejected
 from halfop.warehouse.tables import Warehouse
 
-TABLE = "rejected"
 LOST, FOUND = "LOST_RANGE", "FOUND_RANGE"
+_ROW = """kind STRING, reason STRING, broker_name STRING, queue_id INT, range_from BIGINT, range_to BIGINT,
+    range_topic STRING, range_until BIGINT, detail STRING, rejected_at BIGINT"""
 
 
 class Range(NamedTuple):
@@ -28,7 +30,7 @@ class Range(NamedTuple):
 
 @dataclass
 class Ranges:
-    """What of a broker is lost, and what is still to be written about it."""
+    """The lost ranges of a broker, and the `news` of them that are still to be written."""
 
     broker_name: str
     all: list[Range] = field(default_factory=list)
@@ -53,30 +55,35 @@ class Ranges:
 
 
 def known(warehouse: Warehouse, broker_name: str) -> Ranges:
-    """What earlier landings lost and none has found since; few, for each is a fault of its own."""
-    rows = warehouse.read(TABLE).where((F.col("kind") == "RANGE") & (F.col("broker_name") == broker_name))
-    spans: dict[str, list[Range]] = {LOST: [], FOUND: []}
-    for row in rows.select("reason", "detail").collect():
-        about = json.loads(row["detail"])
-        spans[row["reason"]].append(Range(*[about[name] for name in Range._fields]))
-    return Ranges(broker_name, sorted(set(spans[LOST]) - set(spans[FOUND])))
+    """Returns what earlier landings lost and none has found since; few, because each is a fault of its own."""
+    rows = read_rejected(warehouse).where(F.col("broker_name") == broker_name)
+    lost, found = ({each for _, each in recorded(rows, reason)} for reason in (LOST, FOUND))
+    return Ranges(broker_name, sorted(lost - found))
+
+
+def recorded(rejected: DataFrame, reason: str) -> set[tuple[str, Range]]:
+    """Returns the ranges of one reason among rows of `rejected`, each with its broker."""
+    rows = rejected.where((F.col("kind") == "RANGE") & (F.col("reason") == reason))
+    until = F.unix_micros("range_until").alias("until")
+    found = rows.select("broker_name", "range_from", "range_to", "range_topic", "queue_id", until).collect()
+    return {(broker_name, Range(*place)) for broker_name, *place in found}
 
 
 def record(warehouse: Warehouse, ranges: Ranges, landed_at: int) -> None:
+    """Writes the news of the ranges to `rejected`."""
     if not ranges.news:
         return
     rows = [
-        ("RANGE", reason, ranges.broker_name, each.queue, _detail(each, code, text), landed_at)
-        for reason, each, code, text in ranges.news
+        ("RANGE", reason, ranges.broker_name, lost.queue, *lost[:3], lost.until, _detail(lost, code, text), landed_at)
+        for reason, lost, code, text in ranges.news
     ]
-    columns = "kind STRING, reason STRING, broker_name STRING, queue_id INT, detail STRING, rejected_at BIGINT"
-    nulls = {name: F.lit(None).cast("bigint") for name in ("queue_offset", "run_id")}
-    frame = warehouse.frame(rows, columns).withColumns(nulls)
+    frame = warehouse.frame(rows, _ROW)
     with hold_rejected(warehouse):
         warehouse.make(TABLE)
-        warehouse.append(TABLE, frame.withColumn("rejected_at", F.timestamp_micros("rejected_at")))
+        instants = {name: F.timestamp_micros(name) for name in ("range_until", "rejected_at")}
+        warehouse.append(TABLE, in_form(frame.withColumns(instants)))
     ranges.news.clear()
 
 
-def _detail(each: Range, code: str, text: str) -> str:
-    return json.dumps(each._asdict() | {"code": code, "text": text})
+def _detail(lost: Range, code: str, text: str) -> str:
+    return f"{lost.topic} from {lost.since} to {lost.upto}: {text} ({code})"

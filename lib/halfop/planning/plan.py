@@ -42,7 +42,7 @@ class Plan:
     def rejects(self) -> Iterator[DataFrame]:
         """Ops, halves and resumes that no decision shows."""
         rules, resumes = self.arrivals.rules, self.joined.transactions.resumes
-        rows = c.remarkable(_cases(self.joined, self.joined.with_every_op)).persist()
+        rows = c.may_have_rejects(_cases(self.joined, self.joined.with_every_op)).persist()
         try:
             found = [c.rejected_ops(rows, rules), c.faulty_ops(self.arrivals.ops), c.reused_keys(rows)]
             if resumes is not None:

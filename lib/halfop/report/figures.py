@@ -1,4 +1,4 @@
-"""The figures of a report: which runs it looks at, what is said of each, and the results of the queries."""
+"""The figures of a report: the runs that it looks at, each with its counts, and the results of the queries."""
 
 from __future__ import annotations
 
@@ -11,26 +11,19 @@ from typing import NamedTuple
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from halfop.frame.errors import InputRefused
+from halfop.columns.values import millis
 from halfop.planning.clocks import Clock, behind, clocks
 from halfop.planning.plan import PLAN_APP
 from halfop.planning.run import Run
-from halfop.report.queries import Queries, Rows, Span, at, millis
+from halfop.report.queries import Queries, Rows, RunWindow, at
 from halfop.runs.record import last_run
+from halfop.warehouse.empty import refuse_empty
 from halfop.warehouse.session import FOR_FEW_ROWS, session_settings
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 
-MOST_COLUMNS = 100  # of a plot over runs; where there are more runs, they share columns
-_NEEDED = ("half_messages", "op_messages", "landing_progress", "decisions", "runs", "rejected")
+MOST_COLUMNS = 100  # of a plot over runs; more runs share columns
 _COUNTED = ("half_messages", "op_messages")
 _FEW = 500_000  # decisions in the window
-
-
-def refuse_empty(warehouse: Warehouse) -> None:
-    """A place without any table is most likely a wrong --warehouse."""
-    if all(warehouse.version(name) == NO_TABLE for name in _NEEDED):
-        hint = "name another with --warehouse, or land messages first (./spark-submit.sh land --help)"
-        raise InputRefused(warehouse.root, None, "no table of halfop is there", hint)
 
 
 class RunFigures(NamedTuple):
@@ -45,7 +38,7 @@ class RunFigures(NamedTuple):
 
 @dataclass
 class Figures:
-    """What a report shows. `first` to `last` are the runs that it looks at, `planned` is the last that has decided."""
+    """The data of a report, on the runs `first` to `last`; `planned` is the last of them that has decided."""
 
     first: int = 1
     last: int = 0
@@ -67,7 +60,7 @@ class Figures:
         return per_column(self.first, self.last)
 
     def total(self, decision: str, reason: str | None = None) -> int:
-        """Rows so decided in all closed runs of the window."""
+        """Returns how many rows of all closed runs have this decision."""
         wanted = f"{decision}.{reason}" if reason else f"{decision}."
         return sum(n for run in self.runs for name, n in run.counts.items() if name.startswith(wanted))
 
@@ -76,13 +69,13 @@ def per_column(first: int, last: int) -> int:
     return max(1, -(-(last - first + 1) // MOST_COLUMNS))
 
 
-def figures(warehouse: Warehouse, newest: int) -> Figures:
-    """Of the `newest` runs, in a few Spark jobs side by side."""
+def read_figures(warehouse: Warehouse, newest: int) -> Figures:
+    """Returns the figures of the `newest` runs, worked out by a few Spark jobs side by side."""
     refuse_empty(warehouse)
     made = _window(warehouse, newest)
     since = made.runs[0].opened if made.first > 1 and made.runs else None
     resumes = made.run.inputs["resumes"] if made.run else NO_TABLE
-    queries = Queries(warehouse, Span(made.first, made.planned, made.per_column, since, resumes))
+    queries = Queries(warehouse, RunWindow(made.first, made.planned, made.per_column, since, resumes))
     few = sum(n for run in made.runs for n in run.counts.values()) < _FEW
     quick = FOR_FEW_ROWS if few else {}
     with session_settings(warehouse.spark, quick), ThreadPoolExecutor(4) as pool:  # each waits more than it works
@@ -122,7 +115,7 @@ def _run(run_id: int, events: Mapping[str, Row]) -> RunFigures:
 
 
 def of_columns(runs: Sequence[RunFigures], first: int, last: int) -> list[list[RunFigures]]:
-    """Runs by the column of a plot that they share."""
+    """Returns the runs by the column of a plot that they share."""
     size = per_column(first, last)
     columns: list[list[RunFigures]] = [[] for _ in range(first, last + 1, size)]
     for run in runs:

@@ -1,4 +1,4 @@
-"""The sections of a report that list rows: what was given up and how to resume it, what was refused and why."""
+"""The sections of a report that list rows: discards and how to resume them, rejects and why."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from itertools import groupby
 
 from pyspark.sql import Row
 
+from halfop.frame import units as u
 from halfop.html import page as p
 from halfop.html.markup import Markup
 from halfop.report.figures import Figures
@@ -14,7 +15,6 @@ from halfop.settings.model import Settings
 from halfop.warehouse.sql import literal
 from halfop.wording import commands as c
 from halfop.wording import meanings as m
-from halfop.wording import units as u
 
 _NONE = "(none)"
 
@@ -28,35 +28,35 @@ def group(row: Row) -> str:
 
 
 def instant(millis: int | None) -> Markup:
-    return p.whole(u.moment(millis))
+    return p.unbroken(u.moment(millis))
 
 
-# ---- given up ----
+# ---- discards ----
 
 
 def discards(found: Figures, settings: Settings) -> p.Section:
     lead = (
-        "Messages given up in these runs that no op, resume or broker has brought back since. Resumed, a message is "
-        "open again with check times 0, and its producer is asked anew. An op that comes by itself still ends it."
+        "Messages discarded in these runs that no op, resume or broker has brought back since. A resumed message is "
+        "open again with check times 0, and its producer is asked again. An op that lands later still ends it."
     )
     rows, of = found["discards"], sum(row["n"] for row in found["discard_reasons"])
     where = f"WHERE run_id >= {found.first}"
     query = c.select(settings.warehouse_root, "trans_check_max_time", where, "ORDER BY run_id DESC, born_timestamp")
     if not rows:
-        return p.Section("discards", "Given up, to resume", lead, [p.nothing("Nothing is given up in these runs.")])
+        return p.Section("discards", "Discarded, to resume", lead, [p.nothing("These runs left nothing to resume.")])
     reasons: list[p.Cells] = [
         [p.code(row["reason"]), row["n"], m.meaning("DISCARD", row["reason"])]
         for row in sorted(found["discard_reasons"], key=lambda row: -row["n"])
     ]
     counts = p.table(["reason", "messages", "rule"], reasons)
-    header = ["half key", "group", "topic", "given up (UTC)", "asked", "reason", "to resume it"]
-    listed = p.table(header, [_discard(row, settings) for row in rows])
-    more = p.more(len(rows), of, "messages given up (with those that are back since)", query)
-    return p.Section("discards", "Given up, to resume", lead, [counts, listed, more])
+    header = ["half key", "group", "topic", "discarded (UTC)", "asked", "reason", "to resume it"]
+    messages = p.table(header, [_discard(row, settings) for row in rows])
+    more = p.more(len(rows), of, "discarded messages (with those brought back since)", query)
+    return p.Section("discards", "Discarded, to resume", lead, [counts, messages, more])
 
 
 def _discard(row: Row, settings: Settings) -> p.Cells:
-    again = "resumed, waits for the next run" if row["resumed"] else None
+    again = "resumed: the next run makes it open" if row["resumed"] else None
     return [
         p.code(key(row)),
         group(row),
@@ -68,23 +68,23 @@ def _discard(row: Row, settings: Settings) -> p.Cells:
     ]
 
 
-# ---- refused ----
+# ---- rejects ----
 
 
 def anchors(found: Figures) -> dict[tuple[str, str], str]:
-    """Where the rows of a kind and reason are listed; what matters most comes first."""
-    reasons = sorted(found["reject_reasons"], key=lambda row: (m.loudness(row["reason"]), -row["n"]))
+    """Returns the place on the page of each kind and reason; what matters most comes first."""
+    reasons = sorted(found["reject_reasons"], key=lambda row: (m.urgency(row["reason"]), -row["n"]))
     return {(row["kind"], row["reason"]): f"rejects-{n}" for n, row in enumerate(reasons)}
 
 
 def rejects(found: Figures, settings: Settings) -> p.Section:
     lead = (
-        "What no rule could use: never dropped, but set aside in table rejected. CONFLICT and KEY_REUSED need "
-        "somebody's eyes, REDUNDANT is harmless."
+        "Rows that no rule could use. None is dropped: table rejected has them all. Somebody should look at CONFLICT "
+        "and KEY_REUSED; REDUNDANT is harmless."
     )
     places, of = anchors(found), {(row["kind"], row["reason"]): row["n"] for row in found["reject_reasons"]}
     if not places:
-        return p.Section("rejects", "Conflicts and rejects", lead, [p.nothing("Nothing was refused in these runs.")])
+        return p.Section("rejects", "Conflicts and rejects", lead, [p.nothing("Nothing was rejected in these runs.")])
     cells: list[p.Cells] = [
         [kind, p.link(place, reason), of[kind, reason], _meaning(reason)] for (kind, reason), place in places.items()
     ]
@@ -97,11 +97,11 @@ def rejects(found: Figures, settings: Settings) -> p.Section:
 
 
 def _meaning(reason: str) -> str:
-    return m.REJECTS.get(reason, "a row of an input file that is not as it should be")
+    return m.REJECTS.get(reason, "a row of an input file with a fault of its own")
 
 
 def _query(root: str, first: int, kind: str, reason: str) -> list[str]:
-    """What landings refused has no run."""
+    """The SQL that shows all rows of a reason; rejects of a landing have no run."""
     since = f"AND (run_id >= {first} OR run_id IS NULL)"
     where = f"WHERE kind = {literal(kind)} AND reason = {literal(reason)}"
     return c.select(root, "rejected", where, since, "ORDER BY rejected_at DESC")

@@ -15,6 +15,8 @@ from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, QUEUE
+from halfop.columns.values import millis
+from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.tables import Warehouse
 
 TOP = 12
@@ -38,18 +40,13 @@ Found = dict[str, Rows]
 
 
 def at(number: int) -> datetime:
-    """An instant from `millis`."""
+    """Returns the instant of a number of `millis`."""
     return _EPOCH + timedelta(milliseconds=number)
 
 
-def millis(column: str) -> Column:
-    """Instants are collected as numbers, for a collected timestamp has no zone."""
-    return F.unix_millis(column).alias(column)
-
-
 @dataclass(frozen=True)
-class Span:
-    """The runs that are looked at: `first` to `planned`, the last that has decided; `per_column` share a column.
+class RunWindow:
+    """The runs that a report looks at: `first` to `planned`, the last that has decided; `per_column` share a column.
 
     `since`: when the first of them opened, None for all of time; `resumes`: the version that the last one pinned.
     """
@@ -78,7 +75,7 @@ def _asked() -> Column:
 
 
 def _age_place() -> Column:
-    """Its place in AGES; one beyond for the oldest, -1 where the born time is not known."""
+    """A row's place in AGES; one beyond for the oldest, -1 if the born time is not known."""
     place = F.when(_age().isNull(), -1)
     for n, (below, _) in enumerate(AGES):
         place = place.when(_age() < below, n)
@@ -86,14 +83,14 @@ def _age_place() -> Column:
 
 
 class Queries:
-    """The queries of a report, each of a bounded result; what reads the same rows goes together."""
+    """The queries of a report, each with a bounded result; one query gives all results that come from the same rows."""
 
-    def __init__(self, warehouse: Warehouse, span: Span) -> None:
-        self._warehouse, self._span = warehouse, span
+    def __init__(self, warehouse: Warehouse, window: RunWindow) -> None:
+        self._warehouse, self._window = warehouse, window
 
     @property
     def all(self) -> list[Callable[[], Found]]:
-        return [self.states, self.oldest, self.groups, self.latency, self.topics, self.given_up, self.refused]
+        return [self.states, self.oldest, self.groups, self.latency, self.topics, self.discards, self.rejects]
 
     @cached_property
     def _decisions(self) -> DataFrame:
@@ -101,21 +98,21 @@ class Queries:
 
     @property
     def _open(self) -> DataFrame:
-        """The open set: what the last run that decided will hand to the next."""
-        return self._decisions.where(F.col("open") & (F.col("run_id") == self._span.planned))
+        """The open set that the last run with a plan carries to the next."""
+        return self._decisions.where(F.col("open") & (F.col("run_id") == self._window.planned))
 
     @property
     def _open_messages(self) -> DataFrame:
         return self._open.where(F.col("decision") != "EARLY_OP")
 
     def _ended(self, *decisions: str) -> DataFrame:
-        in_window = F.col("run_id").between(self._span.first, self._span.planned)
+        in_window = F.col("run_id").between(self._window.first, self._window.planned)
         return self._decisions.where(~F.col("open") & in_window & F.col("decision").isin(*decisions))
 
     # ---- open ----
 
     def states(self) -> Found:
-        """Open rows by age and reason; and what became of messages that somebody was asked about."""
+        """Returns open rows by age and reason, and the ends of messages whose producer was asked."""
         was_asked = _asked() | F.col("reason").eqNullSafe(F.lit("CHECK"))
         ended = self._ended("COMMIT", "ROLLBACK").unionByName(self._standing_discards)
         rows = self._open.unionByName(ended.where(was_asked))
@@ -136,7 +133,7 @@ class Queries:
 
     @property
     def _groups(self) -> DataFrame:
-        """Producer groups with what is open of theirs, and what was given up in the window."""
+        """Producer groups with their open messages, and those discarded in the window."""
         columns: list[Column | str] = ["producer_group", "open", "check_times"]
         columns += [_asked().alias("asked"), _age().alias("age")]
         rows = self._open_messages.select(columns).unionByName(self._standing_discards.select(columns))
@@ -144,13 +141,13 @@ class Queries:
         return rows.groupBy("producer_group").agg(
             F.count_if("open").alias("open"),
             F.count_if(silent).alias("silent"),
-            F.count_if(~F.col("open")).alias("given_up"),
+            F.count_if(~F.col("open")).alias("discarded"),
             F.max(F.when(F.col("open"), F.col("age"))).alias("oldest"),
             F.max("check_times").alias("most_asked"),
         )
 
     def groups(self) -> Found:
-        groups, silence = self._groups, F.col("silent") + F.col("given_up")
+        groups, silence = self._groups, F.col("silent") + F.col("discarded")
         by_open = _top(groups.where(F.col("open") > 0), "producer_group", F.col("open"))
         by_silence = _top(groups.where(silence > 0), "producer_group", silence)
         return _together(open_groups=by_open, silent_groups=by_silence)
@@ -158,8 +155,8 @@ class Queries:
     # ---- ended ----
 
     def latency(self) -> Found:
-        """Percentiles of each column of the plot, and of all (where `place` is null)."""
-        place = F.floor((F.col("run_id") - self._span.first) / self._span.per_column).cast("int")
+        """Returns percentiles of each column of the plot, and of all (`place` is null)."""
+        place = F.floor((F.col("run_id") - self._window.first) / self._window.per_column).cast("int")
         percentiles = F.percentile_approx(_age(), [0.5, 0.9, 0.99], 1000).alias("percentiles")
         found = [F.count("*").alias("n"), percentiles, F.max(_age()).alias("most")]
         return {"latency": self._ended("COMMIT").rollup(place.alias("place")).agg(*found).collect()}
@@ -168,11 +165,11 @@ class Queries:
         topics = self._ended("COMMIT").groupBy("real_topic").agg(F.count("*").alias("n"))
         return {"topics": _top(topics, "real_topic", F.col("n")).collect()}
 
-    # ---- given up ----
+    # ---- discarded ----
 
     @property
-    def _given_up(self) -> DataFrame:
-        """Discards of the window that no op, resume or broker's copy has undone since."""
+    def _discarded(self) -> DataFrame:
+        """Discards of the window that stand: no op, resume or broker's copy has undone them since."""
         reopened = self._open.where(F.col("resumed_at").isNotNull())
         ended = self._ended("DISCARD", "SUPERSEDED", "COMMIT", "ROLLBACK")
         undone = F.col("reason").eqNullSafe(F.lit("AFTER_DISCARD")) | F.col("resumed_at").isNotNull()
@@ -186,49 +183,48 @@ class Queries:
 
     @property
     def _standing_discards(self) -> DataFrame:
-        """Their decisions."""
+        """The decisions of the discards that stand."""
         key = [*HALF_KEY, "run_id"]
-        return self._ended("DISCARD").join(self._given_up.select(key), key, "left_semi")
+        return self._ended("DISCARD").join(self._discarded.select(key), key, "left_semi")
 
     @property
     def _resumed_since(self) -> DataFrame:
-        """Half keys that were resumed after the last run had opened."""
-        rows = self._warehouse.landed_between("resumes", self._span.resumes, self._warehouse.version("resumes"))
+        """Half keys of resumes that landed after the last run had opened."""
+        rows = self._warehouse.landed_between("resumes", self._window.resumes, self._warehouse.version("resumes"))
         return rows.select(HALF_KEY).distinct().withColumn("resumed", F.lit(True))
 
-    def given_up(self) -> Found:
-        rows = self._given_up
+    def discards(self) -> Found:
+        rows = self._discarded
         newest = rows.orderBy(F.desc("run_id"), F.asc_nulls_last("born_timestamp"), *HALF_KEY).limit(MOST_DISCARDS)
         return _together(discards=newest, discard_reasons=rows.groupBy("reason").agg(F.count("*").alias("n")))
 
-    # ---- refused ----
+    # ---- rejected ----
 
     @property
     def _rejected(self) -> DataFrame:
-        """Of the window's runs, and what landings have rejected since the first of them opened."""
-        rows = self._warehouse.read("rejected")
-        if self._span.since is None:
+        """Rejects of the window's runs, and of landings since the first of them opened."""
+        rows = read_rejected(self._warehouse)
+        if self._window.since is None:
             return rows
-        at_landing = F.col("run_id").isNull() & (F.col("rejected_at") >= F.lit(self._span.since))
-        return rows.where((F.col("run_id") >= self._span.first) | at_landing)
+        at_landing = F.col("run_id").isNull() & (F.col("rejected_at") >= F.lit(self._window.since))
+        return rows.where((F.col("run_id") >= self._window.first) | at_landing)
 
-    def refused(self) -> Found:
-        """The newest of each reason, with the half offset where the detail tells it; and how many there are."""
+    def rejects(self) -> Found:
+        """Returns the newest rows of each reason, and how many there are."""
         rows = self._rejected
         newest_first = Window.partitionBy("kind", "reason").orderBy(F.desc("rejected_at"), *HALF_KEY, "detail")
-        named = F.regexp_extract("detail", r"^item \d+ names half offset (\d+)", 1).try_cast("bigint")
-        half = F.when(F.col("kind") == "OP", named).when(F.col("kind").isin("HALF", "RESUME"), F.col("queue_offset"))
+        half = F.when(F.col("kind") != "INPUT", F.col("half_offset"))  # nothing has landed of a row of an input file
         newest = rows.withColumn("nth", F.row_number().over(newest_first)).where(F.col("nth") <= MOST_REJECTS)
         place = ["kind", "reason", *QUEUE, "queue_offset", "nth", "run_id"]
         found = newest.select(*place, millis("rejected_at"), _short("detail"), half.alias("half_offset"))
         counts = rows.groupBy("kind", "reason").agg(F.count("*").alias("n"))
-        told = _together(rejects=found, reject_reasons=counts)
-        told["rejects"].sort(key=lambda row: (row["kind"], row["reason"], row["nth"]))
-        return told
+        both = _together(rejects=found, reject_reasons=counts)
+        both["rejects"].sort(key=lambda row: (row["kind"], row["reason"], row["nth"]))
+        return both
 
 
 def _together(**parts: DataFrame) -> Found:
-    """Several results of one job: what they share is worked out once."""
+    """Several results of one Spark job, which works out only once what they share."""
     named = [rows.withColumn("part", F.lit(name)) for name, rows in parts.items()]
     rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), named).collect()
     return {name: [row for row in rows if row["part"] == name] for name in parts}

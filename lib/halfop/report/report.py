@@ -6,30 +6,30 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 
+from halfop.frame import units as u
 from halfop.frame.summary import Summary
 from halfop.html import page as p
 from halfop.planning.clocks import Clock
-from halfop.report.figures import Figures, figures
+from halfop.report.figures import Figures, read_figures
 from halfop.report.lists import anchors
 from halfop.report.sections import sections
 from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
-from halfop.wording import units as u
 
 _MOST_NAMED = 8
 _LONGEST = 60  # of a name in a sentence
 _ALARMS = {
-    "CONFLICT": "Some transactions were ended both ways; the first end stands. Ask their producers which one is true: ",
-    "KEY_REUSED": "A broker was rebuilt under its old name; its landings are refused until it gets a new one: ",
+    "CONFLICT": "Some transactions were ended both ways. The first end stands; ask their producers which end is true: ",
+    "KEY_REUSED": "A broker was rebuilt under its old name. Its landings are refused until it has a new name: ",
 }
 
 
 def report(warehouse: Warehouse, settings: Settings, out: Path, newest: int) -> Summary:
-    """Writes the page to `out`; nothing else is written."""
+    """Writes the page to `out`, and nothing else; returns the summary."""
     summary = Summary("report")
     now = datetime.now(timezone.utc)
     with summary.phase("read"):
-        found = figures(warehouse, newest)
+        found = read_figures(warehouse, newest)
     with summary.phase("write"):
         p.write(out, render(found, settings, now))
     summary.run_id = found.last or None
@@ -39,7 +39,7 @@ def report(warehouse: Warehouse, settings: Settings, out: Path, newest: int) -> 
 
 
 def render(found: Figures, settings: Settings, now: datetime) -> str:
-    """The page."""
+    """Returns the page."""
     return p.page("halfop report", _about(found, settings, now), _glance(found, now), sections(found, settings))
 
 
@@ -66,8 +66,8 @@ def _state(found: Figures, now: datetime) -> list[p.Tile]:
     owed, late = len(found.run.owed) if found.run else 0, len(found.late)
     return [
         _last_run(found, now),
-        p.Tile("Queues behind", u.count(late), "their clocks stand still" if late else "", _tone(late, "warn")),
-        p.Tile("Owed sinks", u.count(owed), "parked, still to be written" if owed else "", _tone(owed, "warn")),
+        p.Tile("Late queues", u.count(late), "their clocks stand still" if late else "", _tone(late, "warn")),
+        p.Tile("Owed sinks", u.count(owed), "parked, and still to be written" if owed else "", _tone(owed, "warn")),
         _open_tile(found),
     ]
 
@@ -99,49 +99,46 @@ def _open_tile(found: Figures) -> p.Tile:
 def _counts(found: Figures) -> list[p.Tile]:
     rejects = {(row["kind"], row["reason"]): row["n"] for row in found["reject_reasons"]}
     conflicts = sum(n for (_, reason), n in rejects.items() if reason == "CONFLICT")
-    given_up = sum(row["n"] for row in found["discard_reasons"])
+    discarded = sum(row["n"] for row in found["discard_reasons"])
     landed, ops = found.tables["half_messages"], found.tables["op_messages"]
     commits, rollbacks = found.total("COMMIT"), found.total("ROLLBACK")
     return [
         p.Tile("Landed", u.count(landed), f"half messages, and {u.count(ops)} ops"),
         p.Tile("Committed", u.count(commits), f"and {u.count(rollbacks)} rolled back, in these runs"),
-        p.Tile("Given up", u.count(given_up), "in these runs, not back since", _tone(given_up, "warn")),
+        p.Tile("Discarded", u.count(discarded), "in these runs, not brought back since", _tone(discarded, "warn")),
         p.Tile("Conflicts", u.count(conflicts), "in these runs, ended both ways", _tone(conflicts, "bad")),
     ]
 
 
 def _notices(found: Figures) -> list[str]:
-    return [*_open_run(found), *_behind(found), *_owed(found), *_alarms(found)]
+    return [*_open_run(found), *_late(found), *_owed(found), *_alarms(found)]
 
 
 def _open_run(found: Figures) -> list[str]:
     if found.closed:
         return []
-    state = (
-        "it has decided, and not everything is written yet" if found.planned >= found.last else "it has not decided yet"
-    )
-    return [
-        p.notice(
-            "warn", f"Run {found.last:,} is open: {state}. Where it is not at work, the next reconcile finishes it."
-        )
-    ]
+    decided = found.planned >= found.last
+    state = "it has decided, and some sinks are not written yet" if decided else "it has not decided yet"
+    hint = "If no process is at work on it, the next reconcile finishes it."
+    return [p.notice("warn", f"Run {found.last:,} is open: {state}. {hint}")]
 
 
-def _behind(found: Figures) -> list[str]:
+def _late(found: Figures) -> list[str]:
     if not found.late:
         return []
     named = [
         f"{u.cut(clock.broker_name, _LONGEST)}/{clock.queue_id} ({_known(clock)})" for clock in found.late[:_MOST_NAMED]
     ]
-    said = "Their op log has not landed far enough, so nobody is asked and nothing given up there. Land again: "
-    return [p.notice("warn", f"{u.plural(len(found.late), 'queue')} behind. ", said, _listed(named, len(found.late)))]
+    what = f"{u.plural(len(found.late), 'late queue')}: their ops have not landed far enough, so nobody is asked there "
+    hint = "and nothing is discarded. Land again: "
+    return [p.notice("warn", what, hint, _joined(named, len(found.late)))]
 
 
 def _known(clock: Clock) -> str:
-    return "nothing known" if clock.known_until is None else f"known until {u.instant(clock.known_until)}"
+    return "nothing is known" if clock.known_until is None else f"known until {u.instant(clock.known_until)}"
 
 
-def _listed(names: Sequence[str], of: int) -> str:
+def _joined(names: Sequence[str], of: int) -> str:
     return ", ".join(names) + (f" and {of - len(names):,} more" if of > len(names) else "")
 
 
@@ -150,13 +147,13 @@ def _owed(found: Figures) -> list[str]:
     if not owed:
         return []
     named = [f"{u.cut(debt.sink, _LONGEST)} of run {debt.run_id:,}" for debt in owed[:_MOST_NAMED]]
-    return [p.notice("warn", "Owed: ", _listed(named, len(owed)), ". A reconcile without --park-sink writes it.")]
+    return [p.notice("warn", "Owed: ", _joined(named, len(owed)), ". A reconcile without --park-sink writes it.")]
 
 
 def _alarms(found: Figures) -> list[str]:
     links = {reason: anchor for (_, reason), anchor in anchors(found).items()}
     return [
-        p.notice("bad", said, p.link(links[reason], "the rows"), ".")
-        for reason, said in _ALARMS.items()
+        p.notice("bad", text, p.link(links[reason], "the rows"), ".")
+        for reason, text in _ALARMS.items()
         if reason in links
     ]

@@ -1,4 +1,4 @@
-"""The sections of a report, each from its figures."""
+"""The sections of a report, each made from the figures."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql import Row
 
+from halfop.frame import units as u
 from halfop.html import page as p
 from halfop.html import plots as g
 from halfop.html.markup import Markup
@@ -16,7 +17,6 @@ from halfop.report.lists import discards, group, instant, key, rejects
 from halfop.settings.model import Settings
 from halfop.wording import commands as c
 from halfop.wording import meanings as m
-from halfop.wording import units as u
 
 _TONES = {
     "COMMIT": "commit",
@@ -50,14 +50,14 @@ def sections(found: Figures, settings: Settings) -> list[p.Section]:
 def _open(found: Figures, settings: Settings) -> p.Section:
     rows = [row for row in found["open_by_age"] if row["decision"] != "EARLY_OP"]
     lead = (
-        "What the last run left open, by the time from the message's born time to that run's instant. “Asked” counts "
-        "messages whose producer has been asked at least once."
+        "Messages that the last run left open, by age: the time from their born time to that run's instant. “Asked” "
+        "counts messages whose producer has been asked at least once."
     )
     early = sum(row["n"] for row in found["open_by_age"] if row["decision"] == "EARLY_OP")
     waiting = [p.paragraph(f"{u.plural(early, 'op')} wait for half messages that have not landed.")] if early else []
     if not rows:
-        said = "Nothing is open." if found.runs else _NO_RUN
-        return p.Section("open", "Open messages", lead, [p.nothing(said), *waiting])
+        why = "Nothing is open." if found.runs else _NO_RUN
+        return p.Section("open", "Open messages", lead, [p.nothing(why), *waiting])
     plots = p.parts(
         p.part("By age", g.bars("Open messages by age", _by_age(rows))),
         p.part("By producer group", g.bars("Open messages by producer group", _by_group(found))),
@@ -108,7 +108,7 @@ def _oldest(rows: list[Row]) -> Markup:
                 group(row),
                 row["real_topic"] or "(none)",
                 instant(row["born_timestamp"]),
-                p.whole("" if row["age"] is None else u.duration(row["age"])),
+                p.unbroken("" if row["age"] is None else u.duration(row["age"])),
                 row["check_times"] or 0,
                 _named(row["decision"], row["reason"]),
             ]
@@ -126,8 +126,8 @@ def _explaining(rows: list[Row], settings: Settings) -> list[str]:
 
 def _decisions(found: Figures) -> p.Section:
     lead = (
-        "What each run decided. A message that stays open is looked at by every run, so it counts in each of them as "
-        "WAIT or CHECK; all other decisions are an end."
+        "The decisions of each run. Every run decides about every open message, so a message counts as WAIT or CHECK "
+        "in each run in which it stays open. After any other decision it is not open."
     )
     closed = [run for run in found.runs if run.closed]
     if not any(run.counts for run in closed):
@@ -176,9 +176,9 @@ def _named(decision: str, reason: str | None) -> Markup:
 
 def _latency(found: Figures) -> p.Section:
     lead = (
-        "From the born time of a committed message to the instant of the run that committed it: the producer's local "
-        "transaction, the landing, and the wait for the next run. How often land and reconcile start bounds it from "
-        "below; it is not the broker's own latency."
+        "The time from a committed message's born time to the instant of the run that committed it: the producer's "
+        "local transaction, the landing, and the wait for the next run. How often land and reconcile start sets a "
+        "lower bound. It is not the broker's own latency."
     )
     whole = next((row for row in found["latency"] if row["place"] is None and row["n"]), None)
     if whole is None:
@@ -202,7 +202,7 @@ def _topics(found: Figures) -> p.Section:
     plot = (
         g.bars("Committed messages by topic", bars) if bars else p.nothing("Nothing has been committed in these runs.")
     )
-    lead = f"Committed messages by real topic, the first {q.TOP}."
+    lead = f"Committed messages by real topic; the {q.TOP} topics with the most are shown."
     return p.Section("topics", "Topics", lead, [plot])
 
 
@@ -211,15 +211,15 @@ def _topics(found: Figures) -> p.Section:
 
 def _checks(found: Figures) -> p.Section:
     lead = (
-        "What became of messages that somebody was asked about, by halfop or, before they landed, by their broker. An "
-        "op from a broker's store does not tell whether it answered a check: it is an “other op”."
+        "Messages whose producer was asked, by halfop or, before they landed, by their broker, and how they ended. An "
+        "op from a broker's store does not show whether it answered a check, so it counts as “another op”."
     )
     parts = [bar for bar in _answers(found) if bar.value]
     asked = found.total("CHECK")
-    said = p.paragraph(f"{u.plural(asked, 'check request')} in these runs.")
+    number = p.paragraph(f"{u.plural(asked, 'check request')} in these runs.")
     if not parts:
-        return p.Section("checks", "Checks and their answers", lead, [p.nothing("Nobody has been asked."), said])
-    return p.Section("checks", "Checks and their answers", lead, [g.split("Answers to checks", parts), said])
+        return p.Section("checks", "Checks and their answers", lead, [p.nothing("Nobody has been asked."), number])
+    return p.Section("checks", "Checks and their answers", lead, [g.split("Answers to checks", parts), number])
 
 
 def _answers(found: Figures) -> list[g.Bar]:
@@ -228,32 +228,32 @@ def _answers(found: Figures) -> list[g.Bar]:
         answer = (row["decision"], row["reason"] == "CHECK")
         n[answer] = n.get(answer, 0) + row["n"]
     still = sum(row["asked"] for row in found["open_by_age"] if row["decision"] != "EARLY_OP")
-    told = [
+    answers = [
         ("committed by the answer", n.get(("COMMIT", True), 0), "commit"),
         ("rolled back by the answer", n.get(("ROLLBACK", True), 0), "rollback"),
         ("ended by another op, or late", n.get(("COMMIT", False), 0) + n.get(("ROLLBACK", False), 0), "early"),
-        ("unanswered, given up", n.get(("DISCARD", False), 0), "discard"),
+        ("unanswered, discarded", n.get(("DISCARD", False), 0), "discard"),
         ("unanswered so far", still, "wait"),
     ]
-    return [g.Bar(name, number, u.count(number), tone) for name, number, tone in told]
+    return [g.Bar(name, number, u.count(number), tone) for name, number, tone in answers]
 
 
 def _silence(found: Figures) -> p.Section:
     lead = (
-        f"Producer groups that do not answer, the first {q.TOP}: messages of theirs that are open though they have "
-        "been asked, and those given up in these runs. Look whether their producers run, and what their check "
+        f"Producer groups that do not answer: the {q.TOP} with the most messages that are open though the group has "
+        "been asked, or that were discarded in these runs. See whether their producers run, and what their check "
         "listener does."
     )
     rows = [
         [
             group(row),
             row["silent"],
-            row["given_up"],
+            row["discarded"],
             row["most_asked"] or 0,
-            p.whole("" if row["oldest"] is None else u.duration(row["oldest"])),
+            p.unbroken("" if row["oldest"] is None else u.duration(row["oldest"])),
         ]
         for row in found["silent_groups"]
     ]
-    header = ["producer group", "asked, open", "given up", "asked at most", "oldest open"]
+    header = ["producer group", "asked, open", "discarded", "asked at most", "oldest open"]
     content = p.table(header, rows) if rows else p.nothing("No group is silent.")
     return p.Section("silence", "Silent producer groups", lead, [content])

@@ -13,6 +13,7 @@ from halfop.rules.table import decide
 from halfop.rules.words import NO_TIME, RuleColumns, own_immunity
 
 _CARRIED = ("CHECK", "WAIT", "EARLY_OP")
+_REJECT = ["kind", "reason", *QUEUE, "queue_offset", "item", "half_offset", "detail"]
 
 
 def cases(halves: DataFrame, resumes: DataFrame | None, queues: DataFrame, rules: RuleColumns) -> DataFrame:
@@ -153,56 +154,66 @@ def _same_op(one: Column, other: Column) -> Column:
     return F.struct(*[one[k] for k in keys]).eqNullSafe(F.struct(*[other[k] for k in keys]))
 
 
-def remarkable(rows: DataFrame) -> DataFrame:
-    """The few cases that may bring rejects: with more ops than were used, other rows under their key, or a resume."""
+def may_have_rejects(rows: DataFrame) -> DataFrame:
+    """Returns the few cases with more ops than were used, with other rows under their key, or with a resume."""
     used = F.col("verdict")["decision"].isin("COMMIT", "ROLLBACK").cast("int")
     unused = F.coalesce(F.size("ops"), F.lit(0)) > F.coalesce(used, F.lit(0))
     return _all_ops(rows).where(unused | (F.size("extras") > 0) | F.col("asked_for").isNotNull())
 
 
 def rejected_ops(rows: DataFrame, rules: RuleColumns) -> DataFrame:
-    """Ops that end nothing, once however often they land."""
+    """Returns the ops that end nothing, once however often they land."""
     named = rows.withColumn("op", F.explode(F.filter("ops", lambda op: _unless_carried(op) & ~o.is_final(op))))
     why = F.when(F.col("state").isNull(), o.why_given_up(rules)).otherwise(o.why_not_used(F.col("op"), rules))
-    unused = named.withColumn("why", why).where(F.col("why").isNotNull() & (~F.col("op")["again"] | _news()))
-    names = F.coalesce(F.col("op")["copy_offset"], F.col("queue_offset"))
-    found = [F.lit("item "), F.col("op")["item"], F.lit(" names half offset "), names]
-    detail = F.concat(*found, F.lit(", outcome "), F.col("op")["outcome"])
-    key = [F.lit("OP").alias("kind"), F.col("why").alias("reason"), *map(F.col, QUEUE)]
-    return unused.select(*key, F.col("op")["op_queue_offset"].alias("queue_offset"), detail.alias("detail")).distinct()
+    unused = named.withColumn("why", why).where(F.col("why").isNotNull() & (~F.col("op")["again"] | _is_news()))
+    op = F.col("op")
+    half_offset = F.coalesce(op["copy_offset"], F.col("queue_offset"))
+    names = [F.lit("item "), op["item"], F.lit(" names half offset "), half_offset]
+    detail = F.concat(*names, F.lit(", outcome "), op["outcome"])
+    place = {"queue_offset": op["op_queue_offset"], "item": op["item"], "half_offset": half_offset}
+    return unused.select(_reject("OP", reason=F.col("why"), **place, detail=detail)).distinct()
 
 
-def _news() -> Column:
-    """Of an op that an earlier run has seen: whether that run told something else, its half message being unknown then,
-    rejected or open.
+def _reject(kind: str, **cells: Column) -> list[Column]:
+    """The columns that all rejects of a run have, in one order."""
+    given = {name: F.col(name) for name in QUEUE} | {"kind": F.lit(kind), "item": F.lit(None).cast("int")} | cells
+    return [given[name].alias(name) for name in _REJECT]
+
+
+def _is_news() -> Column:
+    """Whether an op that an earlier run has seen is rejected for another reason now.
+
+    Then its half message was unknown to that run, rejected or open.
     """
     end = F.col("why").isin("REDUNDANT", "CONFLICT") & (F.col("state") != h.ENDED)
     return end | ((F.col("state") == h.NEW) & (F.col("why") != "HALF_REJECTED"))
 
 
 def faulty_ops(ops: DataFrame) -> DataFrame:
-    """Op rows with a fault of their own; a body of empty items names nothing and is no fault."""
+    """Returns the op rows with a fault of their own; a body of empty items names nothing and is no fault."""
     faulty = ops.where(F.col("fault").isNotNull() & (F.col("fault") != "NO_ITEMS") & ~F.col("again"))
     found = [("item ", "item"), (", text ", "text"), (", outcome ", "outcome"), (", stored ", "store_timestamp")]
     detail = F.concat(
         *[F.concat(F.lit(label), F.coalesce(F.col(c).cast("string"), F.lit("none"))) for label, c in found]
     )
-    key = [F.lit("OP").alias("kind"), F.col("fault").alias("reason"), *map(F.col, QUEUE)]
-    return faulty.select(*key, F.col("op_queue_offset").alias("queue_offset"), detail.alias("detail"))
+    fault, place = F.col("fault"), {"queue_offset": F.col("op_queue_offset"), "item": F.col("item")}
+    # an op with another fault names no half message
+    half_offset = F.when(fault.isin("NO_OUTCOME", "KEY_REUSED"), F.col("half_offset"))
+    return faulty.select(_reject("OP", reason=fault, **place, half_offset=half_offset, detail=detail))
 
 
 def reused_keys(rows: DataFrame) -> DataFrame:
-    """Half rows of another identity under a key that stands: a broker rebuilt under its old name."""
+    """Returns half rows of another identity under a key that stands: a broker was rebuilt under its old name."""
     extra = rows.where(F.size("extras") > 0).withColumn("extra", F.explode("extras"))
     other = F.struct(*[F.col("extra")[c].alias(c) for c in h.IDENTITY])
     detail = F.concat(F.lit("another message has this key: "), F.to_json(other))
-    key = [F.lit("HALF").alias("kind"), F.lit("KEY_REUSED").alias("reason")]
-    offset = F.col("extra")["queue_offset"].alias("queue_offset")
-    return extra.select(*key, *QUEUE, offset, detail.alias("detail")).distinct()
+    offset = F.col("extra")["queue_offset"]
+    place = {"queue_offset": offset, "half_offset": offset}
+    return extra.select(_reject("HALF", reason=F.lit("KEY_REUSED"), **place, detail=detail)).distinct()
 
 
 def refused_resumes(rows: DataFrame, resumes: DataFrame) -> DataFrame:
-    """Resumes of what is not discarded once the ops have been applied, and the second of two."""
+    """Returns the resumes of what is not discarded once the ops have been applied, and the second of two."""
     ended = F.col("state").isin(h.ENDED, h.DISCARDED) | F.col("verdict")["decision"].isin("COMMIT", "ROLLBACK")
     rejected = (F.col("state") == h.REJECTED) | (F.col("verdict")["decision"] == "REJECT")
     state = (
@@ -219,5 +230,5 @@ def refused_resumes(rows: DataFrame, resumes: DataFrame) -> DataFrame:
     detail = F.concat(
         F.lit("resumed by "), F.coalesce("owner", F.lit("unknown")), F.lit(" at "), F.col("resumed_at").cast("string")
     )
-    asked = F.col("asked_offset").alias("queue_offset")
-    return refused.select(F.lit("RESUME").alias("kind"), "reason", *QUEUE, asked, detail.alias("detail"))
+    place = {"queue_offset": F.col("asked_offset"), "half_offset": F.col("asked_offset")}
+    return refused.select(_reject("RESUME", reason=F.col("reason"), **place, detail=detail))

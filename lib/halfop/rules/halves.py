@@ -54,20 +54,18 @@ def landed(half_messages: DataFrame, rules: RuleColumns) -> DataFrame:
         "real_queue_id",
         "born_timestamp",
         "store_timestamp",
-        present(_marked(half_messages, "check_immunity", names.CHECK_IMMUNITY)).alias("check_immunity"),
-        present(_marked(half_messages, "landed_check_times", names.CHECK_TIMES)).alias("landed_check_times"),
+        *[column.alias(name) for name, column in landed_marks(half_messages).items()],
         carries_a_mark(half_messages).alias("marked"),
         F.col("landed_at").alias("half_landed_at"),
     )
-    resumed = F.coalesce(whole_number(F.col("landed_check_times")) == 0, F.lit(False))
     return (
-        rows.withColumn("check_times", _landed_check_times(rules))
+        rows.withColumn("check_times", landed_check_times(rules))
         .withColumn("last_checked_at", F.when(F.col("check_times") > 0, F.col("store_timestamp")))
         .withColumn("resumed_at", F.lit(None).cast("timestamp"))
         .withColumn("repeated", F.lit(False))
         .withColumn("state", F.lit(NEW))
         .withColumns({"decision": _no_text(), "reason": _no_text(), "copies": _no_copies()})
-        .withColumn("resume_mark", F.col("marked") & resumed)
+        .withColumn("resume_mark", is_resumed_copy())
         .select(COLUMNS)
     )
 
@@ -79,12 +77,23 @@ def carries_a_mark(half_messages: DataFrame) -> Column:
     return (times.isNotNull() | offset.isNotNull()) & present(F.col("uniq_key")).isNotNull()
 
 
+def landed_marks(half_messages: DataFrame) -> dict[str, Column]:
+    """Returns a row's own immunity and check times, as landed."""
+    of = {"check_immunity": names.CHECK_IMMUNITY, "landed_check_times": names.CHECK_TIMES}
+    return {column: present(_marked(half_messages, column, name)) for column, name in of.items()}
+
+
+def is_resumed_copy() -> Column:
+    """Whether a row is the copy with which a broker resumed the message that it had given up."""
+    return F.col("marked") & F.coalesce(whole_number(F.col("landed_check_times")) == 0, F.lit(False))
+
+
 def _marked(half_messages: DataFrame, column: str, name: str) -> Column:
     """A property's own column; a table that a user's pipeline made may lack it."""
     return F.col(column) if column in half_messages.columns else F.col("properties")[name]
 
 
-def _landed_check_times(rules: RuleColumns) -> Column:
+def landed_check_times(rules: RuleColumns) -> Column:
     """≠ broker: a copy stored within its own immunity was raised without asking, so it counts as never checked."""
     times = whole_number(F.col("landed_check_times")).try_cast("int")
     held_back = micros(F.col("store_timestamp")) - micros(F.col("born_timestamp"))

@@ -21,6 +21,7 @@ from halfop.rules import VERSION
 from halfop.runs.record import found_run, last_run, refuse_old_slice
 from halfop.sinks.sinks import REJECTED, WHOLE_TABLES, Sinks
 from halfop.sinks.staging import TARGET, Target
+from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.trimmed import first_whole_run
@@ -67,7 +68,8 @@ def verify(warehouse: Warehouse, run_id: int) -> tuple[Summary, list[Difference]
                 shown += _compared(summary, names, sinks.messages(targets) if targets else found.limit(0), found)
         with summary.phase(REJECTED), sinks.refused() as refused:
             if REJECTED not in owed:
-                shown += _compared(summary, {0: REJECTED}, refused, _of_run(warehouse, REJECTED, run_id))
+                recorded = read_rejected(warehouse).where(F.col("run_id") == run_id)
+                shown += _compared(summary, {0: REJECTED}, refused, recorded)
     if owed:
         summary.notes.append(f"not verified, for it is still owed: {', '.join(sorted(owed))}")
     summary.extra["differences"] = sum(summary.extra.get("differs", {}).values())

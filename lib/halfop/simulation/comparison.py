@@ -1,4 +1,4 @@
-"""What came out of a simulation's variants, side by side: a text table, and a page with plots."""
+"""The outcomes of a simulation's variants side by side: a text table, and a page with plots."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 
 from halfop.frame.output import Table
+from halfop.frame.units import count, duration, plural
 from halfop.html import plots
 from halfop.html.markup import Markup
 from halfop.html.page import Section, nothing, page, part, parts, table
 from halfop.simulation.outcome import Outcome
-from halfop.wording.units import count, duration, plural
 
 _COUNTS = {
     "checks": "checks",
@@ -24,16 +24,19 @@ _COUNTS = {
 _LATENCY = {"commit_p50": "p50", "commit_p90": "p90", "commit_p99": "p99"}
 _PLOTS = {
     "checks": ("Questions to producers", "check"),
-    "needless_checks": ("Needless: the producer ended the message by itself", "accent"),
-    "discards": ("Messages given up", "discard"),
-    "wrong_discards": ("Wrongly: an op ends the message after all", "reject"),
+    "needless_checks": ("Needless questions: the producer ended the message by itself", "accent"),
+    "discards": ("Messages discarded", "discard"),
+    "wrong_discards": ("Discarded wrongly: an op ends the message after all", "reject"),
 }
-_LEAD = "The first line is what the configured settings do over the same history."
-_LATENCY_LEAD = "To the run that commits. An ended message waits for the next run whatever the settings are."
+_LEAD = "The first row is what the configured settings do over the same history."
+_LATENCY_LEAD = (
+    "The time from a message's born time to the run that commits it. Whatever the settings are, an ended message waits "
+    "for the next run."
+)
 
 
-def figures(outcomes: Sequence[Outcome]) -> list[Mapping[str, object]]:
-    """Each outcome's figures, for a summary."""
+def in_summary(outcomes: Sequence[Outcome]) -> list[Mapping[str, object]]:
+    """Returns each outcome's figures, for a summary."""
     left_out = ("rules", "points")
     return [{name: value for name, value in asdict(each).items() if name not in left_out} for each in outcomes]
 
@@ -44,9 +47,12 @@ def compared(outcomes: Sequence[Outcome]) -> Table:
 
 
 def html(outcomes: Sequence[Outcome], about: Sequence[tuple[str, str]]) -> str:
-    """A page of its own."""
+    """Returns a whole page with plots."""
     asked = Section(
-        "asked", "Questions and discards", _finding(outcomes), [parts(*[_bars(name, outcomes) for name in _PLOTS])]
+        "asked",
+        "Questions and discards",
+        _in_a_sentence(outcomes),
+        [parts(*[_bars(name, outcomes) for name in _PLOTS])],
     )
     latency = Section("latency", "From born to committed", _LATENCY_LEAD, [_latency(outcomes)])
     every = Section("figures", "All figures", _LEAD, [table(_header(), [_row(each) for each in outcomes])])
@@ -63,15 +69,16 @@ def _row(each: Outcome) -> list[str | int]:
     return [each.name, *[getattr(each, name) for name in _COUNTS], *took]
 
 
-def _finding(outcomes: Sequence[Outcome]) -> str:
-    """In a sentence what the variant with the fewest needless checks changes."""
+def _in_a_sentence(outcomes: Sequence[Outcome]) -> str:
+    """The change that the variant with the fewest needless checks makes."""
     now, *others = outcomes
     best = min(others, key=lambda each: (each.wrong_discards, each.needless_checks, each.checks), default=None)
     asked = f"{plural(now.checks, 'question')} as configured, {count(now.needless_checks)} of them needless"
     if best is None:
         return f"{asked}."
-    changed = f"{count(best.checks)}, {count(best.needless_checks)} needless, with {best.name}"
-    return f"{asked}; {changed}, and {plural(best.wrong_discards, 'wrong discard')} instead of {now.wrong_discards}."
+    then = f"{plural(best.checks, 'question')}, {count(best.needless_checks)} of them needless"
+    wrong = f"{plural(best.wrong_discards, 'wrong discard')} instead of {now.wrong_discards}"
+    return f"{asked}. With {best.name}: {then}, and {wrong}."
 
 
 def _bars(name: str, outcomes: Sequence[Outcome]) -> Markup:

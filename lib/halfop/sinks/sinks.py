@@ -18,6 +18,7 @@ from halfop.sinks.bodies import with_bodies
 from halfop.sinks.projections import PAYLOAD, merged, projections
 from halfop.sinks.staging import TARGET, Target, write_staged
 from halfop.warehouse.lock import hold_rejected
+from halfop.warehouse.rejected import in_form
 from halfop.warehouse.schema import table
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
 from halfop.warehouse.tables import Warehouse
@@ -162,10 +163,13 @@ class Sinks:
         parts = [F.concat(F.lit(label), F.coalesce(F.substring(c, 1, 300), F.lit("none"))) for label, c in found]
         decided = (F.col("run_id") == self._run.run_id) & (F.col("decision") == "REJECT")
         refused = self._warehouse.read("decisions").where(decided)
-        halves = refused.select(F.lit("HALF").alias("kind"), "reason", *HALF_KEY, F.concat(*parts).alias("detail"))
+        half_offset = F.col("queue_offset").alias("half_offset")
+        halves = refused.select(
+            F.lit("HALF").alias("kind"), "reason", *HALF_KEY, half_offset, F.concat(*parts).alias("detail")
+        )
         run = {"run_id": F.lit(self._run.run_id).cast("bigint"), "rejected_at": F.lit(self._run.now)}
         if self._plan is None:
-            yield halves.withColumns(run)
+            yield in_form(halves.withColumns(run))
             return
         with self._plan.rejects() as others:
-            yield halves.unionByName(others).withColumns(run)
+            yield in_form(halves.unionByName(others, allowMissingColumns=True).withColumns(run))

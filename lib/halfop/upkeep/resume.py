@@ -1,4 +1,4 @@
-"""Discarded messages put back to open: rows of `resumes`, which the next run takes in (RocketMQ's resumeCheckHalf)."""
+"""Discarded messages made open again: rows of `resumes`, which the next run reads (RocketMQ's resumeCheckHalf)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _SHOWN = 20
 
 
 @dataclass(frozen=True)
-class Request:
-    """Which discarded messages: some by their keys, or all that a condition over trans_check_max_time holds for."""
+class Selection:
+    """Discarded messages: some by their keys, or all that a condition over trans_check_max_time holds for."""
 
     keys: Collection[Key] = ()
     where: str | None = None
@@ -36,60 +36,64 @@ class Request:
     dry_run: bool = False
 
 
-def resume(warehouse: Warehouse, request: Request) -> tuple[Summary, list[list[object]]]:
-    """Returns what was done, and some of the messages with what became of each.
+def resume(warehouse: Warehouse, selection: Selection) -> tuple[Summary, list[list[object]]]:
+    """Returns the summary, and some of the messages with the state of each before.
 
-    Messages that are open again, or have ended since, are told and left alone. One that ends before the next run stays
-    ended: that run applies ops first, and puts the resume into `rejected`.
+    Messages that are open again, or have ended since, are counted and left alone. A message that ends before the next
+    run stays ended: that run applies ops first, and puts the resume into `rejected`.
     """
     summary = Summary("resume")
-    with hold(warehouse, "landing", request.wait):
-        found = _found(warehouse, request).persist()
+    with hold(warehouse, "landing", selection.wait):
+        found = _found(warehouse, selection).persist()
         try:
             counts = {row["now"]: row["count"] for row in found.groupBy("now").count().collect()}
-            _refuse_unknown(warehouse, request, found)
+            _refuse_unknown(warehouse, selection, found)
             discarded = found.where("now = 'DISCARD'")
-            if counts.get("DISCARD") and not request.dry_run:
+            if counts.get("DISCARD") and not selection.dry_run:
                 _land(warehouse, discarded)
                 summary.rows_written = {RESUMES: counts["DISCARD"]}
             shown = found.orderBy(F.col("now") != "DISCARD", *HALF_KEY).limit(_SHOWN).collect()
         finally:
             found.unpersist()
-    summary.extra["resumed"] = 0 if request.dry_run else counts.pop("DISCARD", 0)
+    summary.extra["resumed"] = 0 if selection.dry_run else counts.pop("DISCARD", 0)
     summary.extra["left_alone"] = {now: n for now, n in counts.items() if now != "DISCARD"}
-    if request.dry_run:
+    if selection.dry_run:
         summary.extra["would_resume"] = counts.get("DISCARD", 0)
         summary.notes.append("dry run: nothing was written")
     return summary, [[row[c] for c in ("broker_name", "queue_id", "queue_offset", "now")] for row in shown]
 
 
-def _found(warehouse: Warehouse, request: Request) -> DataFrame:
-    """A condition may be wrong in its form, and by what it meets in a row."""
+def _found(warehouse: Warehouse, selection: Selection) -> DataFrame:
+    """The selected messages with their states; UsageError if the condition is wrong, or fails on a row."""
     if warehouse.version(DISCARDS) == NO_TABLE:
-        raise InputRefused(warehouse.path(DISCARDS), None, "no run has discarded anything here yet")
+        raise InputRefused(warehouse.path(DISCARDS), None, "no run has discarded anything yet")
     try:
-        return _standing(warehouse, _asked_for(warehouse, request))
+        return _with_state(warehouse, _asked_for(warehouse, selection))
     except PySparkException as error:
-        if request.where is None:
+        if selection.where is None:
             raise
-        raise UsageError(f"--where {request.where}: {str(error).splitlines()[0]}") from error
+        raise UsageError(f"--where {selection.where}: {str(error).splitlines()[0]}") from error
 
 
-def _asked_for(warehouse: Warehouse, request: Request) -> DataFrame:
+def _asked_for(warehouse: Warehouse, selection: Selection) -> DataFrame:
     """The half keys among the discards, each once."""
     rows = warehouse.read(DISCARDS)
-    asked = rows.where(request.where) if request.where is not None else rows.join(_frame(warehouse, request), HALF_KEY)
+    asked = (
+        rows.where(selection.where)
+        if selection.where is not None
+        else rows.join(_frame(warehouse, selection), HALF_KEY)
+    )
     return asked.select(HALF_KEY).distinct()
 
 
-def _frame(warehouse: Warehouse, request: Request) -> DataFrame:
+def _frame(warehouse: Warehouse, selection: Selection) -> DataFrame:
     return F.broadcast(
-        warehouse.frame(sorted(set(request.keys)), "broker_name STRING, queue_id INT, queue_offset BIGINT")
+        warehouse.frame(sorted(set(selection.keys)), "broker_name STRING, queue_id INT, queue_offset BIGINT")
     )
 
 
-def _standing(warehouse: Warehouse, asked: DataFrame) -> DataFrame:
-    """With what is `now` of each: its last decision, or RESUMED where a resume waits for the next run."""
+def _with_state(warehouse: Warehouse, asked: DataFrame) -> DataFrame:
+    """The half keys with their state `now`: the last decision, or RESUMED if a resume waits for the next run."""
     near = covers(ranges_of(asked, "queue_offset"), "queue_offset")
     decided = warehouse.read("decisions").where(near & (F.col("decision") != "EARLY_OP")).join(asked, HALF_KEY)
     last = decided.groupBy(HALF_KEY).agg(F.max_by("decision", "run_id").alias("decided"))
@@ -99,7 +103,7 @@ def _standing(warehouse: Warehouse, asked: DataFrame) -> DataFrame:
 
 
 def _waiting(warehouse: Warehouse) -> DataFrame:
-    """Resumes that no run has taken in; a run that is open, or has slices to come, may still do."""
+    """Resumes that no run has read; a run that is open, or has slices to come, may still read them."""
     found = last_run(warehouse)
     before = NO_TABLE
     if found:
@@ -109,18 +113,18 @@ def _waiting(warehouse: Warehouse) -> DataFrame:
     return warehouse.landed_between(RESUMES, before, warehouse.version(RESUMES))
 
 
-def _refuse_unknown(warehouse: Warehouse, request: Request, found: DataFrame) -> None:
-    """A key is meant: where it names no discarded message, nothing is resumed."""
-    if not request.keys:
+def _refuse_unknown(warehouse: Warehouse, selection: Selection, found: DataFrame) -> None:
+    """Raises InputRefused if a key names no discarded message: then nothing is resumed."""
+    if not selection.keys:
         return
     known = {Key(row["broker_name"], row["queue_id"], row["queue_offset"]) for row in found.select(HALF_KEY).collect()}
-    if unknown := sorted(set(request.keys) - known):
+    if unknown := sorted(set(selection.keys) - known):
         names = ", ".join(map(str, unknown[:_SHOWN]))
         raise InputRefused(
             warehouse.path(DISCARDS),
             None,
             f"no discarded message {names}",
-            "nothing was resumed; explain KEY tells more",
+            "nothing was resumed; `explain KEY` shows what became of a message",
         )
 
 

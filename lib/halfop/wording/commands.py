@@ -1,4 +1,4 @@
-"""Commands and SQL to copy: whatever a name holds, it stays one word of a shell or one name of a statement."""
+"""Commands and SQL to copy: any name stays one word of a shell, or one name of a statement."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from halfop.warehouse.sql import delta_table
 
 
 def half_key(broker_name: str | None, queue_id: int | None, queue_offset: int | None) -> str:
-    """`BROKER/QUEUE/OFFSET`, as `explain` and `resume` take it."""
+    """Returns `BROKER/QUEUE/OFFSET`, as `explain` and `resume` take it."""
     return f"{broker_name}/{queue_id}/{queue_offset}"
 
 
 def word(text: str) -> str:
-    """One word of bash; what no terminal should get is spelled as an escape."""
+    """Returns one word of bash; characters that no terminal should get are escapes."""
     if text.isprintable():
         return shlex.quote(text)
     return "$'" + "".join(_spelled(character) for character in text) + "'"
@@ -30,7 +30,7 @@ def _spelled(character: str) -> str:
 
 
 def on_message(job: str, key: str, settings: Settings, option: str = "") -> str:
-    """`./spark-submit.sh JOB [OPTION] KEY`, on this warehouse. A key may look like an option."""
+    """Returns `./spark-submit.sh JOB [OPTION] KEY` for this warehouse; a key may look like an option."""
     dashed = key.startswith("-")
     if option:
         given = [f"{option}={word(key)}" if dashed else f"{option} {word(key)}", *_warehouse(settings)]
@@ -44,6 +44,6 @@ def _warehouse(settings: Settings) -> Sequence[str]:
 
 
 def select(root: str, table: str, *clauses: str) -> list[str]:
-    """The lines of a statement over a table of the warehouse, a clause a line."""
+    """Returns a statement over a table of the warehouse, a clause a line."""
     name = delta_table(f"{root.rstrip('/')}/{table}")
     return [f"SELECT * FROM {name}", *clauses]  # noqa: S608 - shown, not run

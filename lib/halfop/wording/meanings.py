@@ -1,4 +1,4 @@
-"""What decisions and reasons mean, in the words of docs/rules.md: its table is here once, for all views."""
+"""The meaning of decisions and reasons, in the words of docs/rules.md: here once, for all readers."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ LINES = {
     ("CHECK", "TIMEOUT"): OTHERWISE,
     ("CHECK", "CLOCK_SKEW"): OTHERWISE,
 }
-# What has no line of its own in that table.
-BEYOND = {
-    ("WAIT", "BROKER_ASKS"): "line 5, 6 or 11 would ask or give up; rules.ask is false, so the broker does",
-    ("COMMIT", "AFTER_DISCARD"): "a valid op came after the message had been given up, outcome commit",
-    ("ROLLBACK", "AFTER_DISCARD"): "a valid op came after the message had been given up, outcome rollback",
+# Decisions without a line of their own in that table.
+OTHERS = {
+    ("WAIT", "BROKER_ASKS"): "line 5, 6 or 11 would ask or discard; rules.ask is false, so the broker does that",
+    ("COMMIT", "AFTER_DISCARD"): "a valid op landed after the message had been discarded, outcome commit",
+    ("ROLLBACK", "AFTER_DISCARD"): "a valid op landed after the message had been discarded, outcome rollback",
     ("SUPERSEDED", "ALREADY_ENDED"): "a put-back copy that landed after its transaction had ended",
     ("SUPERSEDED", "NONE"): "a later put-back copy stands for the transaction",
-    ("EARLY_OP", "NONE"): "an op whose half message has not landed; it waits for it",
+    ("EARLY_OP", "NONE"): "an op that waits, because its half message has not landed",
 }
-# What the reason says beside the line.
+# The reason beside the line.
 WHY = {
     "PRODUCER": "the producer ended its transaction",
     "CHECK": "the producer answered a check",
-    "FINAL": "a broker's final message is the proof, its op was lost",
+    "FINAL": "a broker's final message is the proof; its op was lost",
     "BAD_REAL_TOPIC": "no or illegal REAL_TOPIC",
     "BAD_REAL_QUEUE": "no or non-numeric REAL_QID",
     "SYSTEM_TOPIC": "a real topic that RocketMQ never lets a client send to",
@@ -94,26 +94,26 @@ REJECTS = {
     "LOST_RANGE": "a part of a broker's log that could not be read",
     "FOUND_RANGE": "a lost part of a broker's log that was read later",
 }
-# In the order in which they matter to a reader; reasons that are not here come between.
-_LOUD, _HARMLESS = ("CONFLICT", "KEY_REUSED"), ("REDUNDANT", "FOUND_RANGE")
+# Reasons that are in neither come between.
+_URGENT, _HARMLESS = ("CONFLICT", "KEY_REUSED"), ("REDUNDANT", "FOUND_RANGE")
 
 
 def line(decision: str, reason: str | None, own_immunity: bool = False) -> Line | None:
-    """The line of the table that held."""
+    """Returns the line of the table that held."""
     if reason == "IMMUNE" and own_immunity:
         return OWN_IMMUNITY
     return LINES.get((decision, reason or "NONE"))
 
 
 def meaning(decision: str, reason: str | None) -> str:
-    """A reason in a few words."""
+    """Returns a reason in a few words."""
     key = (decision, reason or "NONE")
     if key == ("WAIT", "IMMUNE"):
-        return "age ≤ its own immunity, or transaction_timeout where it has none"
-    found = WHY.get(key[1]) or BEYOND.get(key)
+        return "age ≤ its own immunity, or transaction_timeout if it has none"
+    found = WHY.get(key[1]) or OTHERS.get(key)
     return found or (LINES[key].holds if key in LINES else "")
 
 
-def loudness(reason: str) -> int:
-    """Sorts reasons of rejects: what tells of a double delivery or a rebuilt broker first."""
-    return -1 if reason in _LOUD else int(reason in _HARMLESS)
+def urgency(reason: str) -> int:
+    """Returns what sorts reasons of rejects: the marks of a double delivery or a rebuilt broker come first."""
+    return -1 if reason in _URGENT else int(reason in _HARMLESS)

@@ -25,6 +25,7 @@ from halfop.landing.identity import reused_queues
 from halfop.landing.queues import Queue
 from halfop.landing.tables import TABLES
 from halfop.warehouse.lock import hold, hold_rejected
+from halfop.warehouse.rejected import in_form
 from halfop.warehouse.tables import Warehouse
 
 
@@ -196,11 +197,12 @@ def _table_rows(part: _Part, landed_at: int) -> DataFrame:
 def _rejected(rows: Rows, landed_at: int) -> DataFrame:
     path = F.url_decode(F.replace(F.regexp_replace("file", r"\Afile:/+", "/"), F.lit("+"), F.lit("%2B")))
     where = F.concat_ws(":", path, F.col("line").cast("string"))
-    return rows.bad().select(
+    bad = rows.bad().select(
         F.lit("INPUT").alias("kind"),
         F.col("problem.reason").alias("reason"),
         *("broker_name", "queue_id", "queue_offset"),
+        *(["item", "half_offset"] if rows.kind == "op" else [F.col("queue_offset").alias("half_offset")]),
         F.concat_ws(": ", where, "problem.detail").alias("detail"),
-        F.lit(None).cast("bigint").alias("run_id"),
         F.timestamp_micros(F.lit(landed_at)).alias("rejected_at"),
     )
+    return in_form(bad)

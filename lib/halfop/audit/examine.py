@@ -1,4 +1,4 @@
-"""What has become of transactions, and what is wrong with them: a row each, and a row a finding."""
+"""Every transaction examined: what has become of it, and a row for each thing that is wrong with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from halfop.columns.values import in_micros
 
 TWINS = "TWINS"
 MEANINGS = {each.name: each.meaning for each in f.FINDINGS} | {
-    TWINS: "UNIQ_KEY used again by messages that are no copies"
+    TWINS: "half messages that share a UNIQ_KEY and are no copies"
 }
 FATES = {
     "COMMITTED_AND_DELIVERED": "a final message, and an op",
@@ -21,7 +21,7 @@ FATES = {
     "COMMITTED": "an op that says commit, no final message",
     "ROLLED_BACK": "an op that says rollback",
     "ENDED": "an op, outcome not known",
-    "DISCARDED": "given up by the broker",
+    "DISCARDED": "discarded by the broker",
     "OPEN": "none of these",
     "HALF_NOT_LANDED": "an op, final message or discard whose half message has not landed",
 }
@@ -29,15 +29,15 @@ _FOUND = ["finding", "broker_name", "queue_id", "queue_offset", "half_offsets", 
 _FOUND += ["real_topic", "born_timestamp", "detail"]
 
 
-def judged(transactions: DataFrame, ground: DataFrame, finals: DataFrame, op_lag: timedelta) -> DataFrame:
-    """What has become of each transaction, its copies, and what is wrong with it."""
-    rows = _with_ground(transactions, ground, finals, op_lag)
+def examine(transactions: DataFrame, coverage: DataFrame, finals: DataFrame, op_lag: timedelta) -> DataFrame:
+    """Returns what has become of each transaction, counts of its copies, and what is wrong with it."""
+    rows = _with_coverage(transactions, coverage, finals, op_lag)
     copies = F.filter("members", lambda m: m["marked"] & ~m["resumes"])
     size = F.aggregate(copies, F.lit(0).cast("bigint"), lambda n, m: n + F.coalesce(m["record_size"], F.lit(0)))
     return rows.select(
         "broker_name",
         _fate().alias("fate"),
-        F.size("gone").alias("discards"),
+        F.size("discards").alias("discards"),
         F.size(copies).alias("copies"),
         F.coalesce(size, F.lit(0)).alias("bytes"),
         F.size(F.filter(copies, lambda m: m["asked"])).alias("checks"),
@@ -46,7 +46,7 @@ def judged(transactions: DataFrame, ground: DataFrame, finals: DataFrame, op_lag
     )
 
 
-def _with_ground(rows: DataFrame, ground: DataFrame, finals: DataFrame, op_lag: timedelta) -> DataFrame:
+def _with_coverage(rows: DataFrame, coverage: DataFrame, finals: DataFrame, op_lag: timedelta) -> DataFrame:
     rows = rows.withColumns(
         {
             "queue_id": F.coalesce(f.first()["queue_id"], F.lit(0)),
@@ -58,11 +58,11 @@ def _with_ground(rows: DataFrame, ground: DataFrame, finals: DataFrame, op_lag: 
         }
     )
     rows = rows.join(_real_queues(finals), ["broker_name", "real_topic", "real_queue_id"], "left")
-    return rows.join(ground, QUEUE, "left")
+    return rows.join(coverage, QUEUE, "left")
 
 
 def _real_queues(finals: DataFrame) -> DataFrame:
-    """From when to when each real queue has been read."""
+    """The first and last instant of each real queue that has been read."""
     queues = finals.groupBy("broker_name", F.col("topic").alias("real_topic"), F.col("queue_id").alias("real_queue_id"))
     return queues.agg(F.min("store_timestamp").alias("topic_since"), F.max("store_timestamp").alias("topic_until"))
 
@@ -114,9 +114,9 @@ def _found() -> Column:
     return F.array_compact(F.array(*[row(each) for each in f.FINDINGS]))
 
 
-def twins(halves: DataFrame, sieved: DataFrame) -> DataFrame:
-    """Half messages that are no copies and share a UNIQ_KEY, whatever broker has them."""
-    keys = sieved.where(F.col("key").isNotNull()).groupBy("key").agg(F.count("*").alias("n")).where("n > 1")
+def twins(halves: DataFrame, overview: DataFrame) -> DataFrame:
+    """Returns the half messages that are no copies and share a UNIQ_KEY, on whatever broker."""
+    keys = overview.where(F.col("key").isNotNull()).groupBy("key").agg(F.count("*").alias("n")).where("n > 1")
     rows = halves.where(~F.col("marked")).withColumn("key", F.xxhash64("uniq_key"))
     rows = rows.join(keys, "key", "left_semi").where(F.col("uniq_key").isNotNull()).dropDuplicates(HALF_KEY)
     one = F.struct("broker_name", "queue_id", "queue_offset", "producer_group", "real_topic", "born_timestamp")

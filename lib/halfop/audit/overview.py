@@ -1,6 +1,6 @@
-"""Most transactions are plain: one half message, and its op and final message agree. Those are only counted.
+"""Most transactions are simple: one half message whose op and final message agree. Those are only counted.
 
-All that needs a closer look is sieved out by numbers and hashes alone, without the texts of any message.
+All others are found by numbers and hashes alone, without the texts of any message.
 """
 
 from __future__ import annotations
@@ -9,43 +9,43 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY
+from halfop.rules.transactions import KIN, kin
 
 PLACE = ["broker_name", "place"]
 
 
-def sieved(halves: DataFrame, ops: DataFrame, finals: DataFrame, discards: DataFrame) -> DataFrame:
-    """A row a half message, and one for each op or final message whose half message is not there.
+def overview(halves: DataFrame, ops: DataFrame, finals: DataFrame, discards: DataFrame) -> DataFrame:
+    """Returns a row a half message, and one for each op or final message whose half message is not there.
 
-    `fate` is null where the transaction needs a closer look; `half`, `op_items` and `final_rows` tell what there is.
+    `fate` is null if the transaction is not simple; `half`, `op_items` and `final_rows` count its rows.
     """
     one = _one_a_half_key(halves)
     rows = one.join(_by_half(ops), HALF_KEY, "full").join(_by_place(finals), PLACE, "full")
-    touched = one.where("marked").select("kin").unionByName(discards.select(_kin().alias("kin"))).distinct()
-    rows = rows.join(touched.withColumn("touched", F.lit(True)), "kin", "left")
+    related = one.where("marked").select(KIN).unionByName(discards.select(_kin().alias(KIN))).distinct()
+    rows = rows.join(related.withColumn("related", F.lit(True)), KIN, "left")
     return rows.select(
         *HALF_KEY,
         "place",
-        F.when(_is_plain(), _fate()).alias("fate"),
+        F.when(_is_simple(), _fate()).alias("fate"),
         *[F.coalesce(c, F.lit(0)).alias(c) for c in ("half", "op_items", "final_rows")],
         F.when(~F.col("marked"), F.col("key")).alias("key"),
     )
 
 
-def closer(rows: DataFrame, sieved: DataFrame, what: str, keys: list[str]) -> DataFrame:
-    """Of half, op or final rows those that need a closer look; `what` is the column that tells that there are some."""
-    wanted = sieved.where(F.col("fate").isNull() & (F.col(what) > 0)).select(keys).distinct()
+def of_others(rows: DataFrame, overview: DataFrame, count: str, keys: list[str]) -> DataFrame:
+    """Returns the half, op or final rows of transactions that are not simple; `count` is their column of `overview`."""
+    wanted = overview.where(F.col("fate").isNull() & (F.col(count) > 0)).select(keys).distinct()
     return rows.join(wanted, keys, "left_semi")
 
 
 def _kin() -> Column:
-    """What the copies of a message agree in."""
-    return F.xxhash64("broker_name", "uniq_key", "producer_group", "born_timestamp")
+    return F.xxhash64(kin())
 
 
 def _one_a_half_key(halves: DataFrame) -> DataFrame:
     key = F.when(F.col("uniq_key").isNotNull(), F.xxhash64("uniq_key"))
-    rows = halves.select(*HALF_KEY, "place", "marked", key.alias("key"), F.when(key.isNotNull(), _kin()).alias("kin"))
-    each = [F.min(c).alias(c) for c in ("place", "key", "kin")]
+    rows = halves.select(*HALF_KEY, "place", "marked", key.alias("key"), F.when(key.isNotNull(), _kin()).alias(KIN))
+    each = [F.min(c).alias(c) for c in ("place", "key", KIN)]
     return rows.groupBy(HALF_KEY).agg(*each, F.max("marked").alias("marked"), F.lit(1).alias("half"))
 
 
@@ -68,9 +68,9 @@ def _by_place(finals: DataFrame) -> DataFrame:
     )
 
 
-def _is_plain() -> Column:
+def _is_simple() -> Column:
     delivered = F.col("final_rows").isNotNull()
-    alone = F.col("half").isNotNull() & F.col("touched").isNull() & ~F.col("marked")
+    alone = F.col("half").isNotNull() & F.col("related").isNull() & ~F.col("marked")
     same_key = [F.coalesce(F.col(c) == F.col("key"), F.lit(True)) for c in ("least_key", "most_key")]
     one_final = ~delivered | ((F.col("least_which") == F.col("most_which")) & same_key[0] & same_key[1])
     commit, rollback = [F.coalesce(c, F.lit(False)) for c in ("commit", "rollback")]
@@ -78,6 +78,6 @@ def _is_plain() -> Column:
 
 
 def _fate() -> Column:
-    """Of a plain one."""
+    """What has become of a simple transaction."""
     committed = F.when(F.col("commit"), "COMMITTED_AND_DELIVERED").when(F.col("rollback"), "ROLLED_BACK")
     return committed.when(F.col("op_items") > 0, "ENDED").otherwise("OPEN")

@@ -17,12 +17,12 @@ def count(number: int) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """`1 run`, `2 runs`."""
+    """Returns a number with its noun: `1 run`, `2 runs`."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
 
 
 def compact(number: float) -> str:
-    """At most four characters, for an axis."""
+    """Returns a number in at most four characters, for an axis."""
     for size, letter in _SCALES:
         if abs(number) >= size:
             return f"{number / size:.3g}{letter}"
@@ -30,7 +30,7 @@ def compact(number: float) -> str:
 
 
 def duration(millis: float) -> str:
-    """Two units at most: `2 d 3 h`, `4 min 10 s`, `3.2 s`, `120 ms`."""
+    """Returns a duration in two units at most: `2 d 3 h`, `4 min 10 s`, `3.2 s`, `120 ms`."""
     if millis < 0:
         return f"-{duration(-millis)}"
     if millis < 1000:
@@ -48,12 +48,12 @@ def length(span: timedelta) -> str:
 
 
 def instant(at: datetime | None) -> str:
-    """In UTC, to the second."""
+    """Returns an instant in UTC, to the second."""
     return "never" if at is None else f"{at.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}"
 
 
 def moment(millis: int | None) -> str:
-    """An instant given in milliseconds, to the second; producers may have clocks that no calendar knows."""
+    """Returns an instant given in milliseconds, to the second; a producer's clock may be outside of any calendar."""
     if millis is None:
         return ""
     try:
@@ -63,13 +63,13 @@ def moment(millis: int | None) -> str:
 
 
 def exact(millis: int) -> str:
-    """As `moment`, to the millisecond."""
-    told = moment(millis)
-    return told if told.endswith("1970") else f"{told}.{millis % 1000:03}"
+    """Returns an instant as `moment` does, but to the millisecond."""
+    text = moment(millis)
+    return text if text.endswith("1970") else f"{text}.{millis % 1000:03}"
 
 
 def cut(text: str, width: int) -> str:
-    """So much of a text as takes that many columns, `…` included; wide characters take two."""
+    """Returns the text cut to that many columns, `…` included; wide characters take two."""
     ends = list(accumulate(2 if unicodedata.east_asian_width(c) in _WIDE else 1 for c in text))
     if not ends or ends[-1] <= width:
         return text
