@@ -15,7 +15,7 @@ import pytest
 from build.effort import part
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.wire.client import Broker
-from halfop.rocketmq.wire.pull import Hole, QueueEnded, QueueRange, Records, pull
+from halfop.rocketmq.wire.pull import Chunk, Hole, QueueEnded, QueueRange, pull
 from halfop.rocketmq.wire.remoting import Corrupt, Refused, RemotingSettings, Unreachable
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,7 +29,7 @@ def record(offset: int, body: int = 20) -> bytes:
     return struct.pack(">i16xq", 28 + body, offset) + bytes([offset % 251]) * body
 
 
-def split(pulled: Records) -> list[tuple[int, bytes]]:
+def split(pulled: Chunk) -> list[tuple[int, bytes]]:
     """Each record with its queue offset, found without the code under test."""
     found, rest = [], pulled.data
     while rest:
@@ -39,18 +39,18 @@ def split(pulled: Records) -> list[tuple[int, bytes]]:
     return found
 
 
-def unfolded(pulled: Sequence[Records | Hole]) -> dict[int, bytes | None]:
+def unfolded(pulled: Sequence[Chunk | Hole]) -> dict[int, bytes | None]:
     """Every offset, in order and once, with its record or None."""
     told: list[tuple[int, bytes | None]] = []
     for each in pulled:
-        part = split(each) if isinstance(each, Records) else [(offset, None) for offset in range(each.first, each.next)]
+        part = split(each) if isinstance(each, Chunk) else [(offset, None) for offset in range(each.first, each.next)]
         assert [offset for offset, _ in part] == list(range(each.first, each.next))
         told += part
     assert [offset for offset, _ in told] == list(range(told[0][0], told[0][0] + len(told)))
     return dict(told)
 
 
-def pulled_from(address: str, asked: QueueRange, chunk: int = 1 << 20, **options: Any) -> list[Records | Hole]:
+def pulled_from(address: str, asked: QueueRange, chunk: int = 1 << 20, **options: Any) -> list[Chunk | Hole]:
     with closing(Broker(address, RemotingSettings(**{"give_up_after": 10.0, **options}))) as asked_broker:
         return list(pull(asked_broker, asked, chunk))
 
@@ -127,7 +127,7 @@ def test_every_offset_comes_once(data: st.DataObject) -> None:
     with serving(unreliable(queue, random)) as address:
         told = pulled_from(address, QueueRange("t", 0, start, end), chunk, in_flight=in_flight)
     assert unfolded(told) == {offset: records.get(offset) for offset in range(start, end)}
-    full = [each for each, after in pairwise(told) if isinstance(each, Records) and isinstance(after, Records)]
+    full = [each for each, after in pairwise(told) if isinstance(each, Chunk) and isinstance(after, Chunk)]
     assert all(len(each.data) >= chunk for each in full)
 
 
@@ -158,7 +158,7 @@ def test_below_the_first_and_beyond_the_last_nothing_is_asked_for() -> None:
 
     with serving(answering(answer)) as address, closing(Broker(address, TRUSTING)) as asked_broker:
         told = pull(asked_broker, QueueRange("t", 3, 5, 25))
-        assert (next(told), next(told)) == (Hole(5, 10, 21), Records(10, 20, b"".join(map(record, range(10, 20)))))
+        assert (next(told), next(told)) == (Hole(5, 10, 21), Chunk(10, 20, b"".join(map(record, range(10, 20)))))
         with pytest.raises(QueueEnded, match="queue 3 of t ends at offset 20, expected 25"):
             next(told)
         assert list(pull(asked_broker, QueueRange("t", 3, 5, 9))) == [Hole(5, 9, 21)]
@@ -176,7 +176,7 @@ def test_what_came_before_an_error_is_handed_out() -> None:
     queue = Ending({offset: record(offset) for offset in range(50)}, 0, 50)
     with serving(answering(queue.answer)) as address, closing(Broker(address, TRUSTING)) as asked_broker:
         told = pull(asked_broker, QueueRange("t", 0, 0, 100))
-        assert next(told) == Records(0, 50, b"".join(map(record, range(50))))
+        assert next(told) == Chunk(0, 50, b"".join(map(record, range(50))))
         with pytest.raises(QueueEnded, match="ends at offset 50, expected 100"):
             next(told)
 
@@ -298,6 +298,6 @@ def test_files_that_a_real_broker_lacks(version: int, tmp_path: Path) -> None:
             file.unlink()
         real.restart()
         told = list(pull(asked, wanted, 1 << 30))
-        assert [type(each) for each in told] == [Hole, Records, Hole, Records]
+        assert [type(each) for each in told] == [Hole, Chunk, Hole, Chunk]
         assert unfolded(told) == {offset: None if offset in missing else data for offset, data in before.items()}
         assert asked.max_offset("OFFSET_MOVED_EVENT", 0) == 0

@@ -32,7 +32,7 @@ from halfop.rocketmq.batches import FINAL, HALF, OP
 from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
 from halfop.rocketmq.record import chain
 from halfop.rocketmq.wire.client import Broker, BrokerAddress, NameServers
-from halfop.rocketmq.wire.pull import QueueRange, Records, pull
+from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.warehouse.lock import hold
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, as_ours, log_failure
@@ -180,7 +180,7 @@ class BrokerLanding:
             return True  # the sample refuses a queue that ends too early
         newest, known = found
         asked = QueueRange(row.topic, row.queue_id, newest, newest + 1)
-        there = [chain(each.data).records for each in pull(broker, asked) if isinstance(each, Records)]
+        there = [chain(each.data).records for each in pull(broker, asked) if isinstance(each, Chunk)]
         return all(int(records.longs("physical_offset")[0]) in known for records in there)
 
     # ---- the commits, in their order ----

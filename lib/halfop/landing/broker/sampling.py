@@ -13,7 +13,7 @@ from halfop.rocketmq.batches import DISCARD, FINAL, HALF, KINDS, OP
 from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPICS, NOT_ALLOWED_SEND, OP_TOPICS, SYSTEM_PREFIX
 from halfop.rocketmq.record import chain
 from halfop.rocketmq.wire.client import Broker
-from halfop.rocketmq.wire.pull import QueueRange, Records, pull
+from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
 
 Progress = Mapping[tuple[str, int], ProgressRow]
 
@@ -80,7 +80,7 @@ class Sampling:
     def _stored(self, asked: QueueRange) -> int:
         """The store time of the range's first message; now if there is none."""
         first = asked._replace(end=min(asked.start + 1, asked.end))
-        pulled = [each for each in pull(self._broker, first) if isinstance(each, Records)]
+        pulled = [each for each in pull(self._broker, first) if isinstance(each, Chunk)]
         return int(chain(pulled[0].data).records.store_ms[0]) * 1000 if pulled else self._now
 
 

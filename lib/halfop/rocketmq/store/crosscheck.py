@@ -55,7 +55,7 @@ class CrossCheck:
         if not self._queues.exist or not len(records):
             return []
         offsets, places = records.longs("queue_offset"), records.longs("physical_offset")
-        piece = _Piece(self._queues, records, offsets, places, self._at)
+        piece = _PieceCheck(self._queues, records, offsets, places, self._at)
         found: dict[int, Mismatch] = {}
         groups = list(_groups(records, topics, wanted))
         for mismatch in self._mismatches(piece, groups):
@@ -63,7 +63,7 @@ class CrossCheck:
         self._at = piece.end
         return [found[row] for row in sorted(found)]
 
-    def _mismatches(self, piece: _Piece, groups: list[Group]) -> Iterator[Mismatch]:
+    def _mismatches(self, piece: _PieceCheck, groups: list[Group]) -> Iterator[Mismatch]:
         lost: list[int] = []
         for group in groups:
             queue = self._queues.get(group.topic, group.queue_id)
@@ -75,7 +75,7 @@ class CrossCheck:
         yield from piece.named_elsewhere(self._queues, np.array(sorted(lost), np.int64))
         yield from self._units_without_record(piece, groups)
 
-    def _units_without_record(self, piece: _Piece, groups: list[Group]) -> Iterator[Mismatch]:
+    def _units_without_record(self, piece: _PieceCheck, groups: list[Group]) -> Iterator[Mismatch]:
         rows = {(group.topic, group.queue_id): group.rows for group in groups}
         for topic in _READ_WHOLE:
             for queue in self._queues.of(topic):
@@ -92,7 +92,7 @@ class CrossCheck:
 
 
 @dataclass(frozen=True)
-class _Piece:
+class _PieceCheck:
     queues: ConsumeQueues
     records: Records
     offsets: Longs

@@ -7,11 +7,11 @@ import pyarrow as pa
 
 from halfop.rocketmq.batches import BATCH, kinds_of
 from halfop.rocketmq.record import chain
-from halfop.rocketmq.wire.pull import QueueRange, Records
+from halfop.rocketmq.wire.pull import Chunk, QueueRange
 from halfop.rocketmq.wire.remoting import Corrupt
 
 
-def decoded(address: str, asked: QueueRange, pulled: Records, kind: str) -> pa.RecordBatch | None:
+def decoded(address: str, asked: QueueRange, pulled: Chunk, kind: str) -> pa.RecordBatch | None:
     """The pulled messages of a kind; None if there are none. Raises Corrupt if a check fails."""
     found = chain(pulled.data)
     records, where = found.records, f"queue {asked.queue} of {asked.topic} from offset {pulled.first}"

@@ -44,7 +44,7 @@ class QueueEnded(RemotingError):
         super().__init__(f"{address}: queue {asked.queue} of {asked.topic} ends at offset {at}, expected {asked.end}")
 
 
-class Records(NamedTuple):
+class Chunk(NamedTuple):
     """Whole commitlog records back to back in the order of their queue offsets, one for each of first..next - 1."""
 
     first: int
@@ -60,7 +60,7 @@ class Hole(NamedTuple):
     code: int
 
 
-class _Piece(NamedTuple):
+class _Fetched(NamedTuple):
     """Records as they come, still in their answer's memory."""
 
     first: int
@@ -68,23 +68,23 @@ class _Piece(NamedTuple):
     data: memoryview
 
 
-def pull(broker: Broker, asked: QueueRange, chunk: int = CHUNK) -> Iterator[Records | Hole]:
-    """Pulls the range: each offset is in exactly one Records (of about `chunk` bytes) or Hole, in order.
+def pull(broker: Broker, asked: QueueRange, size: int = CHUNK) -> Iterator[Chunk | Hole]:
+    """Pulls the range: each offset is in exactly one Chunk (of about `size` bytes) or Hole, in order.
 
-    Where that cannot go on it raises a RemotingError after all that came before: QueueEnded where the queue ends too
-    early. In memory it holds one chunk and `in_flight` answers, each of 256 KiB or one message (more of them only until
+    If it cannot go on, it raises a RemotingError after all that came before: QueueEnded if the queue ends too early. In
+    memory it holds one chunk and `in_flight` answers, each of 256 KiB or one message (more of them only until
     it has learnt how many messages fit into an answer).
     """
-    return _chunks(_pieces(broker, asked), chunk)
+    return _chunks(_pieces(broker, asked), size)
 
 
-def _chunks(pieces: Iterator[_Piece | Hole], size: int) -> Iterator[Records | Hole]:
+def _chunks(pieces: Iterator[_Fetched | Hole], size: int) -> Iterator[Chunk | Hole]:
     joined = partial(_joined, size=size)
     for is_hole, group in groupby(pieces, lambda piece: isinstance(piece, Hole)):
         yield from (_merged if is_hole else joined)(group)
 
 
-def _merged(holes: Iterator[_Piece | Hole]) -> Iterator[Hole]:
+def _merged(holes: Iterator[_Fetched | Hole]) -> Iterator[Hole]:
     hole = cast(Hole, next(holes))
     try:
         for each in holes:
@@ -93,11 +93,11 @@ def _merged(holes: Iterator[_Piece | Hole]) -> Iterator[Hole]:
         yield hole
 
 
-def _joined(pieces: Iterator[_Piece | Hole], size: int) -> Iterator[Records]:
-    held: list[_Piece] = []
+def _joined(pieces: Iterator[_Fetched | Hole], size: int) -> Iterator[Chunk]:
+    held: list[_Fetched] = []
     try:
         held_size = 0
-        for piece in cast(Iterator[_Piece], pieces):
+        for piece in cast(Iterator[_Fetched], pieces):
             held.append(piece)
             held_size += len(piece.data)
             if held_size >= size:
@@ -108,11 +108,11 @@ def _joined(pieces: Iterator[_Piece | Hole], size: int) -> Iterator[Records]:
             yield _records(held)
 
 
-def _records(pieces: list[_Piece]) -> Records:
-    return Records(pieces[0].first, pieces[-1].next, b"".join(piece.data for piece in pieces))
+def _records(pieces: list[_Fetched]) -> Chunk:
+    return Chunk(pieces[0].first, pieces[-1].next, b"".join(piece.data for piece in pieces))
 
 
-def _pieces(broker: Broker, asked: QueueRange) -> Iterator[_Piece | Hole]:
+def _pieces(broker: Broker, asked: QueueRange) -> Iterator[_Fetched | Hole]:
     # Below the first offset and beyond the last nothing is asked for: a 4.x broker would write a message about that.
     first, last = (offset(asked.topic, asked.queue) for offset in (broker.min_offset, broker.max_offset))
     if asked.start < min(first, asked.end):
@@ -139,7 +139,7 @@ class _Pulling:
             return False
         return self._remote.answer(self._request(self._done, 1)).code == AnswerCode.TOPIC_NOT_EXIST
 
-    def pulled(self, end: int) -> Iterator[_Piece | Hole]:
+    def pulled(self, end: int) -> Iterator[_Fetched | Hole]:
         for request, answer in self._remote.stream(self._requests(end), _is_busy):
             first, count = int(request.fields["queueOffset"]), int(request.fields["maxMsgNums"])
             if first == self._done:  # and not within a hole
@@ -147,7 +147,7 @@ class _Pulling:
             if self._done < first + count:
                 yield from self.pulled(first + count)
 
-    def looked_up(self) -> Iterator[_Piece | Hole]:
+    def looked_up(self) -> Iterator[_Fetched | Hole]:
         """The messages by way of the queue's index, one a request."""
         while self._done < self._asked.end:
             index = self._index(min(_LOOK_UP, self._asked.end - self._done))
@@ -185,7 +185,7 @@ class _Pulling:
         elif self._run == _GROW_AFTER:
             self._stride, self._run = min(self._stride * 2, _MOST), 0
 
-    def _taken(self, request: RemotingRequest, answer: Answer, end: int) -> Iterator[_Piece | Hole]:
+    def _taken(self, request: RemotingRequest, answer: Answer, end: int) -> Iterator[_Fetched | Hole]:
         """Always at least one offset of request's, none from `end` on but in a hole."""
         if answer.code == AnswerCode.SUCCESS:
             yield from self._found(answer, end)
@@ -196,7 +196,7 @@ class _Pulling:
         else:
             yield self._hole(min(next_offset, self._asked.end), answer.code)
 
-    def _found(self, answer: Answer, end: int) -> Iterator[_Piece | Hole]:
+    def _found(self, answer: Answer, end: int) -> Iterator[_Fetched | Hole]:
         starts, offsets = self._layout(answer.body)
         if offsets and offsets[0] == self._done and offsets[-1] == self._done + len(offsets) - 1 < end:
             self._learn(end - self._done, len(offsets))
@@ -230,9 +230,9 @@ class _Pulling:
             )
         return starts, offsets
 
-    def _piece(self, count: int, data: memoryview) -> _Piece:
+    def _piece(self, count: int, data: memoryview) -> _Fetched:
         self._done += count
-        return _Piece(self._done - count, self._done, data)
+        return _Fetched(self._done - count, self._done, data)
 
     def _hole(self, next_offset: int, code: int) -> Hole:
         hole = Hole(self._done, next_offset, code)
@@ -257,7 +257,7 @@ class _Pulling:
             raise QueueEnded(self._remote.address, self._asked, self._done)
         return offsets
 
-    def _seen(self, request: RemotingRequest, answer: Answer) -> _Piece | Hole:
+    def _seen(self, request: RemotingRequest, answer: Answer) -> _Fetched | Hole:
         if answer.code == AnswerCode.SYSTEM_ERROR and answer.remark.startswith(_NO_SUCH_MESSAGE):
             return self._hole(self._done + 1, answer.code)
         if answer.code != AnswerCode.SUCCESS:
