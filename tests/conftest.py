@@ -36,6 +36,7 @@ _LONGEST = [
 ]
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what is quick: everything that needs neither Delta nor a process of its own. Orders the files."""
     for item in items:
