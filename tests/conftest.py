@@ -31,11 +31,13 @@ _OTHER_SUITES = ("slow", "broker", "s3", "lineage", "airflow", "notebooks", "bro
 _TOGETHER = {"test_explain": "lived", "test_report": "lived", "test_browser": "lived"}
 # Two workers end at about the same time where the longest begin first.
 _LONGEST = [
+    *("test_rules", "test_copies_in_memory"),
     *("test_rules_written", "test_lineage", "test_runs", "test_land_files", "test_kills", "test_oracle"),
     *("test_land_store", "test_explain", "test_report", "test_audit", "test_model", "test_simulate"),
 ]
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what is quick: everything that needs neither Delta nor a process of its own. Orders the files."""
     for item in items:
