@@ -27,8 +27,6 @@ effort.choose()
 # They need no session of the suite's, but start Spark, a server or a notebook of their own.
 _WITH_PROCESSES = {"test_spark_submit", "test_terminal", "test_notebooks", "test_wheel", "test_cluster"}
 _OTHER_SUITES = ("slow", "broker", "s3", "lineage", "airflow", "notebooks", "browser")
-# Files that share something dear go to one worker.
-_TOGETHER = {"test_explain": "lived", "test_report": "lived", "test_browser": "lived"}
 # Two workers end at about the same time where the longest begin first.
 _LONGEST = [
     *("test_rules", "test_copies_in_memory"),
@@ -37,14 +35,11 @@ _LONGEST = [
 ]
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Marks what is quick: everything that needs neither Delta nor a process of its own. Orders the files."""
     for item in items:
-        file = item.path.stem
         if _is_quick(item):
             item.add_marker(pytest.mark.quick)
-        item.add_marker(pytest.mark.xdist_group(_TOGETHER.get(file, file)))
     items.sort(key=_place)
 
 
