@@ -18,7 +18,7 @@ from halfop.planning.run import Run
 from halfop.runs import finish
 from halfop.runs.reconcile import Request, preview, reconcile
 from halfop.runs.record import last_run
-from halfop.sinks import sinks, staging
+from halfop.sinks import staging, write
 from halfop.sinks.projections import projections
 from halfop.warehouse import topics
 from halfop.warehouse.delta_log import DeltaLog
@@ -89,12 +89,12 @@ def test_a_folder_is_one_harmless_name(name: str) -> None:
 STEPS: list[tuple[str, Any, str, bool] | tuple[str, Any, str, bool, int]] = [
     ("before the plan", Plan, "commit", False),
     ("after the plan", Plan, "commit", True),
-    ("before any sink", sinks.Sinks, "write", False),
+    ("before any sink", write.Sinks, "write", False),
     ("between staging and the first table", staging, "_by_target", False),
     ("before the first table", staging, "side_by_side", False),
     ("between two tables", DeltaLog, "commit_files", False, 4),  # after the run's opening, topics_index and one table
-    ("after the messages", sinks, "write_staged", True),
-    ("before the rejects", sinks.Sinks, "_rejects", False),
+    ("after the messages", write, "write_staged", True),
+    ("before the rejects", write.Sinks, "_write_rejects", False),
     ("before the close", finish, "write_closed", False),
     ("after the close", finish, "write_closed", True),
 ]
@@ -241,7 +241,7 @@ def test_each_tables_columns_are_all_written(warehouse: Warehouse) -> None:
 
 def test_a_body_that_is_gone_fails_the_run(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     one_of_each(warehouse)
-    with dying(monkeypatch, sinks.Sinks, "write", False), pytest.raises(Killed):
+    with dying(monkeypatch, write.Sinks, "write", False), pytest.raises(Killed):
         r.run(warehouse, RULES, NOW)
     real = Warehouse.read
 

@@ -11,7 +11,7 @@ from halfop.frame.output import Table
 from halfop.frame.summary import Summary
 from halfop.runs.reconcile import Request, preview, reconcile
 from halfop.runs.verify import Difference, verify
-from halfop.sinks.sinks import SINK_NAMES
+from halfop.sinks.targets import SINK_NAMES
 from halfop.warehouse.catalog import Catalog
 from halfop.warehouse.lock import hold
 from halfop.warehouse.session import spark_session

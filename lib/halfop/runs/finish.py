@@ -18,7 +18,8 @@ from halfop.planning.plan import PLAN_APP, Plan
 from halfop.planning.run import Debt, Run
 from halfop.planning.stages import arrived, plan_of
 from halfop.runs.record import write_closed
-from halfop.sinks.sinks import REJECTED, SINK_TABLES, Sinks
+from halfop.sinks.targets import REJECTED, SINK_TABLES
+from halfop.sinks.write import Sinks
 from halfop.warehouse.spark_errors import log_failure
 from halfop.warehouse.tables import Warehouse
 

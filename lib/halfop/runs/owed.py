@@ -12,7 +12,8 @@ from halfop.planning.run import Debt
 from halfop.planning.stages import arrived, plan_of
 from halfop.runs.finish import report_failed, report_rejects
 from halfop.runs.record import recorded
-from halfop.sinks.sinks import REJECTED, Applied, Sinks
+from halfop.sinks.targets import REJECTED
+from halfop.sinks.write import Applied, Sinks
 from halfop.warehouse.tables import Warehouse
 
 

@@ -26,7 +26,7 @@ from halfop.runs.finish import finish
 from halfop.runs.owed import pay
 from halfop.runs.record import last_run, refuse_old_slice, wall_clock, write_opened
 from halfop.settings.model import Settings
-from halfop.sinks.sinks import make_sinks
+from halfop.sinks.targets import make_sinks
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 log = logging.getLogger("halfop.reconcile")

@@ -19,8 +19,10 @@ from halfop.planning.run import Run
 from halfop.planning.stages import arrived, plan_of
 from halfop.rules import VERSION
 from halfop.runs.record import found_run, last_run, refuse_old_slice
-from halfop.sinks.sinks import REJECTED, WHOLE_TABLES, Sinks
-from halfop.sinks.staging import TARGET, Target
+from halfop.sinks.messages import messages
+from halfop.sinks.rejects import rejects
+from halfop.sinks.staging import TARGET
+from halfop.sinks.targets import REJECTED, WHOLE_TABLES, Target, targets
 from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import NO_TABLE, Warehouse
@@ -54,19 +56,19 @@ def verify(warehouse: Warehouse, run_id: int) -> tuple[Summary, list[Difference]
     shown: list[Difference] = []
     with logged_with(run_id=run_id), arrived(warehouse, run) as arrivals:
         plan, digest = plan_of(arrivals), Digest.of(warehouse, run_id)
-        sinks = Sinks(warehouse, run, digest, plan)
-        every = sinks.targets()
-        targets = dict(enumerate(target for target in every if target.name not in owed))
-        others = dict(enumerate(_others(warehouse, run_id, every), len(targets)))
-        names = {number: target.name for number, target in (targets | others).items()}
+        every = targets(warehouse, run, digest)
+        due = dict(enumerate(target for target in every if target.name not in owed))
+        others = dict(enumerate(_others(warehouse, run_id, every), len(due)))
+        names = {number: target.name for number, target in (due | others).items()}
         with summary.phase("decisions"):
             decided = _of_run(warehouse, "decisions", run_id)
             shown += _compared(summary, {0: "decisions"}, plan.decisions, decided)
         with summary.phase("messages"):
             if names:
-                found = _messages(warehouse, targets | others, run_id)
-                shown += _compared(summary, names, sinks.messages(targets) if targets else found.limit(0), found)
-        with summary.phase(REJECTED), sinks.refused() as refused:
+                found = _messages(warehouse, due | others, run_id)
+                expected = messages(warehouse, run, digest, due) if due else found.limit(0)
+                shown += _compared(summary, names, expected, found)
+        with summary.phase(REJECTED), rejects(warehouse, run, plan) as refused:
             if REJECTED not in owed:
                 recorded = read_rejected(warehouse).where(F.col("run_id") == run_id)
                 shown += _compared(summary, {0: REJECTED}, refused, recorded)

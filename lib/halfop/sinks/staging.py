@@ -12,13 +12,13 @@ import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote
 
 from pyspark.sql import DataFrame
 
 from halfop.frame.errors import HalfopError
+from halfop.sinks.targets import Target
 from halfop.warehouse.delta_log import AlreadyWrittenError, DataFile
 from halfop.warehouse.schema import TableSpec
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
@@ -26,23 +26,6 @@ from halfop.warehouse.tables import Warehouse
 
 TARGET = "target"
 _STAGING = "_staging"
-
-
-@dataclass(frozen=True)
-class Target:
-    """A table that gets the `rows` messages decided so; of committed ones those of one topic, if each has its own."""
-
-    decision: str
-    path: str
-    spec: TableSpec
-    app: str
-    rows: int
-    topic: str = ""
-
-    @property
-    def name(self) -> str:
-        """As the summary tells it, and --park-sink takes it."""
-        return f"topics/{self.topic}" if self.topic else self.path
 
 
 def write_staged(

@@ -1,0 +1,78 @@
+"""The tables that a run writes to beside `decisions`, and those that get whole messages of one run."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from halfop.planning.digest import Digest
+from halfop.planning.run import Run
+from halfop.warehouse.lock import hold_rejected
+from halfop.warehouse.schema import TableSpec, table
+from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
+from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.topics import comment, directories
+
+SINK_APP = "halfop.sink"
+SINK_TABLES = {"COMMIT": "topics", "DISCARD": "trans_check_max_time", "CHECK": "check_requests"}
+REJECTED = "rejected"
+WHOLE_TABLES = ("real_topics", "trans_check_max_time", "check_requests")
+SINK_NAMES = ("topics/TOPIC", *WHOLE_TABLES, REJECTED)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table that gets the `rows` messages decided so; of committed ones those of one topic, if each has its own."""
+
+    decision: str
+    path: str
+    spec: TableSpec
+    app: str
+    rows: int
+    topic: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name that the summary shows and --park-sink takes."""
+        return f"topics/{self.topic}" if self.topic else self.path
+
+
+def make_sinks(warehouse: Warehouse) -> None:
+    """Makes empty tables for readers. If one can't be made, only a run that has rows for it fails."""
+    for name in ("trans_check_max_time", "check_requests"):
+        with suppress(*OPERATIONAL_ERRORS):
+            warehouse.make(name)
+    with suppress(*OPERATIONAL_ERRORS), hold_rejected(warehouse):
+        warehouse.make(REJECTED)
+
+
+def targets(warehouse: Warehouse, run: Run, digest: Digest) -> list[Target]:
+    """The tables that get messages of the run; new topics get their directories first."""
+    found = _topics(warehouse, run, digest) if "COMMIT" in digest.counts else []
+    others = [decision for decision in ("DISCARD", "CHECK") if decision in digest.counts]
+    return found + [_whole_table(digest, decision, SINK_TABLES[decision]) for decision in others]
+
+
+def _whole_table(digest: Digest, decision: str, name: str) -> Target:
+    return Target(decision, name, table(name), f"{SINK_APP}.{name}", digest.totals[decision])
+
+
+def _topics(warehouse: Warehouse, run: Run, digest: Digest) -> list[Target]:
+    if run.settings.topics.layout == "single":
+        return [_whole_table(digest, "COMMIT", "real_topics")]
+    spec, app, rows = table("real_topic"), f"{SINK_APP}.topic", digest.topics
+    return [
+        Target("COMMIT", f"topics/{directory}", replace(spec, comment=comment(topic)), app, rows[topic], topic)
+        for topic, directory in _directories(warehouse, run, digest).items()
+    ]
+
+
+def _directories(warehouse: Warehouse, run: Run, digest: Digest) -> dict[str, str]:
+    """The run's topics and their directories; new ones are written to topics_index."""
+    known = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")}
+    new = directories(digest.topics, known)
+    if new:
+        about = {"run_id": run.run_id, "created_at": run.now}
+        rows = [{"topic": topic, "directory": directory} | about for topic, directory in sorted(new.items())]
+        warehouse.append_rows_once("topics_index", rows, f"{SINK_APP}.topics_index", run.run_id)
+    return {topic: (known | new)[topic] for topic in digest.topics}

@@ -1,0 +1,84 @@
+"""Writes what follows from a plan: each sink an idempotent projection of it, and none waits for another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from halfop.planning.digest import Digest
+from halfop.planning.plan import Plan
+from halfop.planning.removed import naming_removed_files
+from halfop.planning.run import Run
+from halfop.sinks.messages import messages
+from halfop.sinks.rejects import rejects
+from halfop.sinks.staging import write_staged
+from halfop.sinks.targets import REJECTED, SINK_APP, Target, targets
+from halfop.warehouse.lock import hold_rejected
+from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
+from halfop.warehouse.tables import Warehouse
+
+_REJECTED_APP = f"{SINK_APP}.rejected"
+
+
+@dataclass
+class Applied:
+    """The sinks that failed, and those that the caller did not want and that still have to be written."""
+
+    failed: dict[str, Exception] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
+
+
+class Sinks:
+    """Writes what one planned run decided; `plan` is needed if there may be rejects that no decision shows."""
+
+    def __init__(self, warehouse: Warehouse, run: Run, digest: Digest, plan: Plan | None) -> None:
+        self._warehouse, self._run, self._digest, self._plan = warehouse, run, digest, plan
+
+    def write(self, wanted: Callable[[str], bool]) -> Applied:
+        """Writes every wanted sink that has something to write; one that fails stops no other."""
+        result = Applied()
+        self._messages(wanted, result)
+        if self._plan or "REJECT" in self._digest.counts:
+            self._rejected(wanted, result)
+        return result
+
+    def _messages(self, wanted: Callable[[str], bool], result: Applied) -> None:
+        """One pass over the bodies serves every table that gets whole messages."""
+        try:
+            every = targets(self._warehouse, self._run, self._digest)
+            due = dict(enumerate(t for t in every if self._due(t.name, t.path, t.app, wanted, result)))
+            if due:
+                with naming_removed_files(self._run):
+                    result.failed.update(self._write_staged(due))
+        except OPERATIONAL_ERRORS as error:
+            result.failed["messages"] = error
+
+    def _write_staged(self, due: Mapping[int, Target]) -> dict[str, Exception]:
+        rows = messages(self._warehouse, self._run, self._digest, due)
+        return write_staged(self._warehouse, self._run.run_id, rows, due, self._run.settings.topics.threads)
+
+    def _rejected(self, wanted: Callable[[str], bool], result: Applied) -> None:
+        if not self._due(REJECTED, REJECTED, _REJECTED_APP, wanted, result):
+            return
+        try:
+            self._write_rejects()
+        except OPERATIONAL_ERRORS as error:
+            result.failed[REJECTED] = error
+
+    def _write_rejects(self) -> None:
+        with rejects(self._warehouse, self._run, self._plan) as rows, hold_rejected(self._warehouse):
+            self._warehouse.append_once(REJECTED, rows, _REJECTED_APP, self._run.run_id)
+
+    def _due(self, name: str, path: str, app: str, wanted: Callable[[str], bool], result: Applied) -> bool:
+        """Whether to write it now; one that is not wanted is left out unless it has been written before."""
+        try:
+            due = (marker := self._warehouse.marker(path, app)) < self._run.run_id
+            if not due and path != REJECTED:  # its rejects may have been none
+                self._warehouse.refuse_lost(path, marker)
+        except OPERATIONAL_ERRORS as error:
+            due = not wanted(name)
+            if wanted(name):
+                result.failed[name] = error
+        if due and not wanted(name):
+            result.left_out.append(name)
+        return due and wanted(name)
