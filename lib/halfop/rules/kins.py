@@ -32,7 +32,7 @@ class Found(NamedTuple):
     place_of: Mapping[int, int]
 
 
-def resolved(queue_ids: pa.ListArray, *columns: pa.ListArray) -> pa.ListArray:
+def resolved(queue_ids: pa.Array, *columns: pa.Array) -> pa.Array:
     """Returns the transactions of each kin, from the queues of its members, `MEMBER`, and its discards' instants."""
     *fields, copies, gone = columns
     read = zip(*map(_flat, fields), _copies(copies.flatten()), strict=True)
@@ -48,7 +48,7 @@ def _transactions(queue_ids: Sequence[int], members: Sequence[Member], gone: Seq
             yield Found(transaction, place_of)
 
 
-def with_given_up(*columns: pa.Array) -> pa.ListArray:
+def with_given_up(*columns: pa.Array) -> pa.Array:
     """Returns for each transaction of each kin whether the broker has given it up.
 
     From lists of the fields of `Twin`, the instants of the kin's discards, and how many of them were seen before.

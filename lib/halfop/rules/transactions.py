@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+from pyspark.sql.pandas.functions import arrow_udf
 
 from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.rules import halves as h
@@ -58,7 +58,9 @@ def transactions(rows: DataFrame, discards: DataFrame) -> DataFrame:
 
 def _in_worker(function: Callable[..., pa.Array], gives: str, *columns: Column | str) -> Column:
     """The function's answer over Arrow columns, in Python workers."""
-    return arrow_udf(function, gives, ArrowUDFType.SCALAR)(*columns)
+    udf = arrow_udf(function, gives)  # type: ignore[call-overload]
+    column: Column = udf(*columns)
+    return column
 
 
 def _at(places: Column) -> Column:
