@@ -115,11 +115,13 @@ class History:
         rows = h.one_per_key(halves.join(kins, KIN, "left_semi").drop(KIN))
         never = F.lit(None).cast("timestamp").alias("gone_at")
         nothing_gone = kins.select(KIN, never, F.lit(False).alias("seen")).limit(0)
-        grouped = transactions.transactions(rows, nothing_gone).withColumn("original", F.element_at("members", 1))
-        copy = F.explode(F.slice("members", F.lit(2), F.size("members"))).alias("copy")
+        found = transactions.transactions(rows, nothing_gone)
+        members = F.explode(F.array_append("superseded", F.col("standing"))).alias("copy")
+        found = found.select(F.element_at("known.copies", 1).alias("original"), members)
         columns = [*_of("copy", *HALF_KEY, "commit_log_offset", asked_at="last_checked_at")]
         columns += _of("original", offset="queue_offset", log_offset="commit_log_offset")
-        return grouped.select("original", copy).select(columns).localCheckpoint()
+        is_copy = F.col("copy.queue_offset") != F.col("original.queue_offset")
+        return found.where(is_copy).select(columns).localCheckpoint()
 
     @cached_property
     def _ops(self) -> DataFrame:

@@ -1,0 +1,125 @@
+"""Kins in Arrow columns, resolved: what Spark's Python workers run for half messages that may have put-back copies.
+
+A row is a kin. Columns of its members are lists with a value for each, in the order of queue and offset; the answer
+names a member by its place in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, chain, groupby
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from halfop.rules.resolve import Copy, Member, Transaction, Twin, given_up, resolve
+
+# The fields of `Member` as columns of half messages; what remains of the row does not leave the JVM.
+MEMBER = ["queue_offset", "state", "marked", "resume_mark", "store_timestamp"]
+MEMBER += ["check_times", "last_checked_at", "resumed_at", "copies"]
+_COPY = "queue_offset BIGINT, commit_log_offset BIGINT, landed_at TIMESTAMP"
+TRANSACTIONS = (
+    "ARRAY<STRUCT<standing INT, superseded ARRAY<INT>, members ARRAY<INT>, alive BOOLEAN, marked BOOLEAN, "
+    f"check_times INT, last_checked_at TIMESTAMP, resumed_at TIMESTAMP, copies ARRAY<STRUCT<{_COPY}>>>>"
+)
+_INSTANT = pa.timestamp("us", tz="UTC")
+
+
+class Found(NamedTuple):
+    """A transaction, and the places of its kin's members by their offsets."""
+
+    transaction: Transaction
+    place_of: Mapping[int, int]
+
+
+def resolved(queue_ids: pa.Array, *columns: pa.Array) -> pa.Array:
+    """Returns the transactions of each kin, from the queues of its members, `MEMBER`, and its discards' instants."""
+    *fields, copies, gone = columns
+    read = zip(*map(_flat, fields), _copies(copies.flatten()), strict=True)
+    members = _lists(queue_ids, [Member(*values) for values in read])
+    kins = zip(_lists(queue_ids, _flat(queue_ids)), members, _lists(gone, _flat(gone)), strict=True)
+    return _answer([list(_transactions(*kin)) for kin in kins])
+
+
+def _transactions(queue_ids: Sequence[int], members: Sequence[Member], gone: Sequence[int]) -> Iterator[Found]:
+    for _, places in groupby(range(len(members)), queue_ids.__getitem__):
+        place_of = {members[place].offset: place for place in places}
+        for transaction in resolve([members[place] for place in place_of.values()], gone):
+            yield Found(transaction, place_of)
+
+
+def with_given_up(*columns: pa.Array) -> pa.Array:
+    """Returns for each transaction of each kin whether the broker has given it up.
+
+    From lists of the fields of `Twin`, the instants of the kin's discards, and how many of them were seen before.
+    """
+    *fields, gone, seen = columns
+    read = zip(*map(_flat, fields), strict=True)
+    twins = _lists(fields[0], [Twin(*values) for values in read])
+    kins = zip(twins, _lists(gone, _flat(gone)), _values(seen), strict=True)
+    return pa.array([given_up(*kin) for kin in kins], pa.list_(pa.bool_()))
+
+
+# ---- from Arrow ----
+
+
+def _values(column: pa.Array) -> list[Any]:
+    """Python values, of instants the microseconds: a datetime is slow and ends with the year 9999."""
+    return list((column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist())
+
+
+def _flat(column: pa.ListArray) -> list[Any]:
+    return _values(column.flatten())
+
+
+def _lists(column: pa.ListArray, values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """The values in lists as long as the column's."""
+    ends = list(accumulate(column.value_lengths().to_pylist()))
+    return (values[start:end] for start, end in zip([0, *ends], ends, strict=False))
+
+
+def _copies(column: pa.ListArray) -> Iterator[Sequence[Copy]]:
+    columns = [_values(field) for field in column.flatten().flatten()]
+    return map(tuple, _lists(column, [Copy(*values) for values in zip(*columns, strict=True)]))
+
+
+# ---- to Arrow ----
+
+
+def _answer(kins: Sequence[Sequence[Found]]) -> pa.ListArray:
+    found = list(chain.from_iterable(kins))
+    standing = [transaction.standing for transaction, _ in found]
+    columns = {
+        "standing": pa.array([p[t.standing.offset] for t, p in found], pa.int32()),
+        "superseded": _places([[p[m.offset] for m in t.superseded] for t, p in found]),
+        "members": _places([[p[m.offset] for m in t.members] for t, p in found]),
+        "alive": pa.array([transaction.alive for transaction, _ in found], pa.bool_()),
+        "marked": pa.array([row.marked for row in standing], pa.bool_()),
+        "check_times": pa.array([row.check_times for row in standing], pa.int32()),
+        "last_checked_at": _instants([row.last_checked_at for row in standing]),
+        "resumed_at": _instants([row.resumed_at for row in standing]),
+        "copies": _nested([row.copies for row in standing]),
+    }
+    structs = pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+    return _list_array([len(kin) for kin in kins], structs)
+
+
+def _places(of_rows: Sequence[Sequence[int]]) -> pa.ListArray:
+    return pa.array(of_rows, pa.list_(pa.int32()))
+
+
+def _instants(values: Sequence[int | None]) -> pa.Array:
+    return pa.array(values, pa.int64()).cast(_INSTANT)
+
+
+def _nested(of_rows: Sequence[Sequence[Copy]]) -> pa.ListArray:
+    flat = list(chain.from_iterable(of_rows))
+    offsets, log_offsets = (pa.array([copy[n] for copy in flat], pa.int64()) for n in (0, 1))
+    columns = {"queue_offset": offsets, "commit_log_offset": log_offsets}
+    columns["landed_at"] = _instants([copy.landed_at for copy in flat])
+    structs = pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
+    return _list_array([len(copies) for copies in of_rows], structs)
+
+
+def _list_array(lengths: Sequence[int], values: pa.Array) -> pa.ListArray:
+    return pa.ListArray.from_arrays(pa.array([0, *accumulate(lengths)], pa.int32()), values)
