@@ -120,8 +120,8 @@ def _java() -> str:
 def _major(java: str) -> int:
     """The version's first number; 0 where this is no Java."""
     with suppress(OSError, IndexError, ValueError):
-        told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-        return int(told.split('"')[1].removeprefix("1.").split(".")[0])
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+        return int(answer.split('"')[1].removeprefix("1.").split(".")[0])
     return 0
 
 

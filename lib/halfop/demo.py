@@ -41,7 +41,7 @@ _MARK = ".halfop-demo"
 
 @dataclass(frozen=True)
 class Pass:
-    """What the clock said when the log had grown so far; None: all of it."""
+    """An instant of the demo's clock, and how far the log had grown by then; None: all of it."""
 
     now: datetime
     log_to: int | None
@@ -151,7 +151,7 @@ def _short(steps: Iterator[str]) -> list[str]:
 
 
 def refused(warehouse: Warehouse) -> Table:
-    """What no rule could use."""
+    """The rows that no rule could use, counted."""
     rows = warehouse.read("rejected").orderBy("rejected_at", "kind", "queue_offset", "reason").collect()
     found = [[r["kind"], r["queue_offset"], r["reason"], r["detail"]] for r in rows]
     return Table(["kind", "offset", "why", "detail"], found, "What was refused")

@@ -28,7 +28,7 @@ def open_warehouse(root: str | None = None) -> Warehouse:
 
 
 def _make_views(warehouse: Warehouse) -> None:
-    """Of what no run has written yet, too: nobody may have been given up."""
+    """Makes a view of each table, also of those that no run has written yet."""
     for name in table_names():
         if name != OF_A_TOPIC:
             warehouse.read(name).createOrReplaceTempView(name)

@@ -37,12 +37,12 @@ class Copies:
         arrived = self.arrived_discards.withColumn("seen", F.lit(False))
         rows = arrived.unionByName(self.older_discards.withColumn("seen", F.lit(True)))
         each = rows.groupBy(t.kin().alias(t.KIN), "queue_id", "queue_offset")
-        return each.agg(F.min("store_timestamp").alias("gone_at"), F.max("seen").alias("seen"))
+        return each.agg(F.min("store_timestamp").alias("discarded_at"), F.max("seen").alias("seen"))
 
     @cached_property
     def _found(self) -> DataFrame:
         members = self._by_kin("left_semi")
-        return t.transactions(members, self._discards.select(t.KIN, "gone_at", "seen")).localCheckpoint()
+        return t.transactions(members, self._discards.select(t.KIN, "discarded_at", "seen")).localCheckpoint()
 
     def _by_kin(self, how: str) -> DataFrame:
         return self.rows.withColumn(t.KIN, t.kin()).join(self._kins, t.KIN, how).drop(t.KIN)
@@ -63,7 +63,7 @@ class Copies:
         return self._with_others(t.given_up(standing, self._ending, self._spent))
 
     def _with_others(self, standing: DataFrame) -> DataFrame:
-        rows = standing.drop(t.KIN, "starter", "gone", "seen")
+        rows = standing.drop(t.KIN, "starter", "discard_times", "seen")
         return rows.unionByName(self._by_kin("left_anti"), allowMissingColumns=True)
 
     @property

@@ -1,4 +1,4 @@
-"""How much of each half queue and of its broker's log has been read, so that what was not read proves nothing."""
+"""The part of each half queue and of its broker's log has been read, so that what was not read proves nothing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Gap:
 
 @dataclass(frozen=True)
 class Coverage:
-    """How much has been read: `queues` has one row a half queue."""
+    """The parts that have been read: `queues` has one row a half queue."""
 
     queues: DataFrame
     gaps: list[Gap]

@@ -78,6 +78,6 @@ def _is_simple() -> Column:
 
 
 def _fate() -> Column:
-    """What has become of a simple transaction."""
+    """The fate of a simple transaction."""
     committed = F.when(F.col("commit"), "COMMITTED_AND_DELIVERED").when(F.col("rollback"), "ROLLED_BACK")
     return committed.when(F.col("op_items") > 0, "ENDED").otherwise("OPEN")

@@ -46,7 +46,7 @@ def _not_measured(args: argparse.Namespace) -> str | None:
 class Job:
     """A command: `run` does the work, `add_arguments` names options and subcommands, `examples` are argument lines.
 
-    `pages` of docs/ tell more. `measured` is the name that a call's metrics go by; None: it has none.
+    `pages` of docs/ have more. `measured` is the name that a call's metrics go by; None: it has none.
     """
 
     name: str
@@ -68,7 +68,7 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(**{"allow_abbrev": False, "formatter_class": argparse.RawDescriptionHelpFormatter, **options})
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}\n{self.prog} --help tells what it takes")
+        raise UsageError(f"{message}\n{self.prog} --help shows its options")
 
     def options(self) -> set[str]:
         return {o for parser in _with_subcommands(self) for action in parser._actions for o in action.option_strings}
@@ -200,13 +200,13 @@ def _report(job: Job, failure: _Failure, args: argparse.Namespace) -> None:
 
 
 def _error_line(job: Job, failure: _Failure) -> str:
-    told = {"job": job.name, "error": failure.message, "transient": failure.transient, "status": failure.status}
-    return json_line(told)
+    result = {"job": job.name, "error": failure.message, "transient": failure.transient, "status": failure.status}
+    return json_line(result)
 
 
 @dataclass
 class _Ended:
-    """How a call has ended."""
+    """The end of a call."""
 
     status: int
     line: str

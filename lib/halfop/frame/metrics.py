@@ -1,4 +1,4 @@
-"""What each call of a job tells Prometheus when it has ended, however it has."""
+"""The metrics that each call of a job leaves for Prometheus when it ends, whatever its status."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ class Call:
     @property
     def _only_names_are_missing(self) -> bool:
         """A catalog that failed costs no run."""
-        told = self.summary.extra if self.summary else {}
-        return "failed_catalog" in told and not any(told.get(what) for what in _UNDONE)
+        extra = self.summary.extra if self.summary else {}
+        return "failed_catalog" in extra and not any(extra.get(what) for what in _UNDONE)
 
 
 def report(settings: MetricsSettings, call: Call) -> None:
     """Writes and pushes what the settings ask for. What fails is a warning: no work is lost by it.
 
-    A call that is done replaces all that the one before told. One that is not replaces what it knows: when the last
-    success was, and what that found, stays.
+    A call that is done replaces all samples of the one before. A call that is not replaces those that it
+    knows: the last success and its figures stay.
     """
     labels = {"name": settings.name, "command": call.command}
     found = exposed(families(call, time.time()), labels)
@@ -74,7 +74,7 @@ def _targets(settings: MetricsSettings, command: str) -> dict[str, Callable[[Exp
     return targets
 
 
-# ---- what is told ----
+# ---- the samples ----
 
 
 def families(call: Call, ended: float) -> list[Family]:
@@ -136,7 +136,7 @@ def _behind(queues: Mapping[str, str], now: datetime | None) -> Iterator[Family]
         Sample(_seconds_behind(until, now), dict(zip(("broker_name", "queue_id"), queue.rsplit("/", 1), strict=True)))
         for queue, until in queues.items()
     ]
-    help_text = "How far a queue behind is known before the last run's instant; +Inf: its op log has never landed."
+    help_text = "How far a late queue is known before the last run's instant; +Inf: its op log has never landed."
     yield Family("halfop_queue_behind_seconds", help_text, tuple(samples))
 
 

@@ -1,4 +1,4 @@
-"""Where metrics go: a file for node_exporter's textfile collector, and a push gateway; by Prometheus' own client."""
+"""Sends metrics by Prometheus' own client: to a file for node_exporter's textfile collector, and to a push gateway."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a job returns and prints as its last line."""
+"""The result of a job, which it prints as its last line."""
 
 from __future__ import annotations
 

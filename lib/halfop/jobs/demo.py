@@ -33,8 +33,8 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     context.output.text("\n")
     context.output.tables(fates(warehouse), refused(warehouse), places(warehouse))
     out = Path("report.html").absolute()
-    told = report(warehouse, context.settings.model_copy(update={"warehouse": root}), out, newest=200)
-    summary.extra["path"] = told.extra["path"]
+    page = report(warehouse, context.settings.model_copy(update={"warehouse": root}), out, newest=200)
+    summary.extra["path"] = page.extra["path"]
     context.output.text(f"\nThe tables are Delta, below {root}\nThe report on them is {out}\n\n")
     return summary
 

@@ -117,7 +117,7 @@ def _land_broker(context: Context, args: argparse.Namespace) -> Summary:
 
 
 def _remoting(settings: Settings) -> RemotingSettings:
-    """How live brokers are talked to; credentials come from the environment."""
+    """Settings of connections to brokers; credentials come from the environment."""
     landing = settings.landing
     tls = Tls(**settings.tls.model_dump(exclude={"enabled"})) if settings.tls.enabled else None
     return RemotingSettings(

@@ -14,7 +14,7 @@ _LANDED_FILES = "landed_files"
 
 
 def next_instant(warehouse: Warehouse) -> int:
-    """The wall clock in epoch microseconds, or just above the last landing where the clock has gone back."""
+    """The wall clock in epoch microseconds, or just above the last landing if the clock was set back."""
     rows = warehouse.rows(PROGRESS)
     known = [micros(row[at]) for row in rows for at in ("landed_at", "planned_at") if row[at] is not None]
     if warehouse.version(_LANDED_FILES) != NO_TABLE:

@@ -62,18 +62,18 @@ class Arrivals:
 
     @property
     def queues(self) -> DataFrame:
-        """The clocks as rows; `listed` tells a queue that has one from a queue that has none."""
+        """The clocks as rows; `listed` marks queues that have one."""
         return self.warehouse.frame(self.clocks, _CLOCK_COLUMNS).withColumn("listed", F.lit(True))
 
     @property
     def open_messages(self) -> int:
-        """How many half messages the run before left open, in all slices."""
+        """The number of half messages that the run before left open, in all slices."""
         elsewhere = 0 if self.open is None else self.open.halves_elsewhere
         return self.counts.halves.rows - self.counts.halves.arrived + elsewhere
 
     @property
     def waiting_ops(self) -> int:
-        """How many ops wait for their half messages, in all slices."""
+        """The number of ops that wait for their half messages, in all slices."""
         elsewhere = 0 if self.open is None else self.open.ops_elsewhere
         return self.counts.ops.rows - self.counts.ops.arrived + elsewhere
 
@@ -132,7 +132,7 @@ def _keys(halves: DataFrame) -> DataFrame:
 
 
 def _with_earlier(arrived: DataFrame, earlier: DataFrame | None) -> DataFrame:
-    """Arrived rows and those of earlier runs; `arrived` tells them apart."""
+    """Arrived rows and those of earlier runs; `arrived` marks the former."""
     rows = arrived.withColumn("arrived", F.lit(True))
     return rows if earlier is None else rows.unionByName(earlier.withColumn("arrived", F.lit(False)))
 
@@ -199,7 +199,7 @@ def _landed_before(warehouse: Warehouse, run: Run, arrived: DataFrame, count: Ke
 
 
 def _files(warehouse: Warehouse, name: str, version: int, condition: Column) -> int | None:
-    """How many files of an earlier version may hold such rows, by their bounds; None where its log has been removed."""
+    """Counts the files of an earlier version that may hold such rows by their bounds; None if its log was removed."""
     try:
         return len(warehouse.read(name, version).where(condition).inputFiles())
     except PySparkException:

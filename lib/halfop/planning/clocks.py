@@ -1,4 +1,4 @@
-"""How far each queue's landing has come: the clock that its messages age by."""
+"""The clock of each queue, by which its messages age: how far its landing has come."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def clocks(progress: Iterable[Mapping[str, Any]]) -> list[Clock]:
     return [_clock(*queue, list(rows)) for queue, rows in groupby(ordered, key=_queue)]
 
 
-def behind(known: Iterable[Clock], now: datetime, check_interval: timedelta) -> list[Clock]:
-    """Queues whose clock is behind `now` by more than the check interval: their op log has not landed."""
+def late_clocks(known: Iterable[Clock], now: datetime, check_interval: timedelta) -> list[Clock]:
+    """Clocks that are more than the check interval before `now`: the op logs of their queues have not landed."""
     due = now - check_interval
     return [clock for clock in known if clock.known_until is None or clock.known_until < due]
 

@@ -119,7 +119,7 @@ def _taken_over(rows: DataFrame, closed: Closed, kept: Kept) -> DataFrame | None
 
 
 def _earlier_members(members: DataFrame, orphans: DataFrame | None, closed: Closed) -> DataFrame | None:
-    """What earlier runs decided about transactions of which neither an original nor an open copy is at hand."""
+    """Decisions of earlier runs on transactions of which neither an original nor an open copy is at hand."""
     state, marked = F.col("state"), F.col("marked")
     original = F.bool_or((state == h.NEW) & ~marked) & ~F.bool_or(state == h.SUPERSEDED)
     here = members.groupBy(KIN)
@@ -144,20 +144,20 @@ def _discards(arrivals: Arrivals, late: bool) -> DataFrame | None:
     rows = rows if earlier is None else rows.unionByName(earlier.withColumn("seen", F.lit(True)))
     rows = rows.withColumns({c: present(F.col(c)) for c in ("uniq_key", "producer_group")})
     named = rows.where(F.col("uniq_key").isNotNull()).groupBy(kin().alias(KIN), "queue_id", "queue_offset")
-    found = named.agg(F.min("store_timestamp").alias("gone_at"), F.max("seen").alias("seen"))
-    records = arrivals.kept.computed(found.select(KIN, "gone_at", "seen"))
+    found = named.agg(F.min("store_timestamp").alias("discarded_at"), F.max("seen").alias("seen"))
+    records = arrivals.kept.computed(found.select(KIN, "discarded_at", "seen"))
     return None if records.isEmpty() else records
 
 
 def _no_discards(arrivals: Arrivals) -> DataFrame:
     rows = arrivals.halves.select(
-        kin().alias(KIN), F.col("store_timestamp").alias("gone_at"), F.lit(False).alias("seen")
+        kin().alias(KIN), F.col("store_timestamp").alias("discarded_at"), F.lit(False).alias("seen")
     )
     return rows.limit(0)
 
 
 def _spent(discards: DataFrame, closed: Closed) -> DataFrame | None:
-    """What earlier runs have given up for discard records of a message, or of its twins."""
+    """Half keys that earlier runs have given up for discard records of a message, or of its twins."""
     by_record = (F.col("decision") == "DISCARD") & (F.col("reason") == "BROKER_DISCARDED")
     found = closed.among(by_record, discards.select(f"{KIN}.born_timestamp"))
     return None if found is None else found.groupBy(KIN).agg(F.collect_list(F.struct(*HALF_KEY)).alias("spent"))

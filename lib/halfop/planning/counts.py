@@ -25,7 +25,7 @@ class KeyCount(NamedTuple):
 def count_keys(rows: DataFrame, offset: str, place: Column, group: Sequence[Column]) -> KeyCount:
     """KeyCounts rows in one small job. A key is queue, `group` and `place`.
 
-    Keys are told apart by bits, 64 places a group, so that next to nothing is shuffled.
+    Keys are distinguished by bits, 64 places a group, so that next to nothing is shuffled.
     """
     rows = rows.withColumns({"place": place, "mine": F.lit(True)})
     blocks = rows.groupBy(*QUEUE, *group, block("place")).agg(*_of_block("", F.col("mine"), offset, "place"))

@@ -62,7 +62,7 @@ class Digest:
         return any(row["by_copy"] for row in self.rows if row["decision"] in decisions)
 
     def ranges(self, decisions: Collection[str]) -> list[OffsetRange]:
-        """Where the half messages lie that were decided so."""
+        """Ranges of offsets in which the half messages lie that were decided so."""
         found: dict[tuple[str, int, str], list[Row]] = {}
         for row in self.rows:
             if row["decision"] in decisions:

@@ -59,7 +59,7 @@ def _one_per_key(arrivals: Arrivals, ended: DataFrame | None) -> DataFrame:
 
 
 def _ended(arrivals: Arrivals, strays: DataFrame | None) -> tuple[DataFrame | None, int]:
-    """What was decided about arrivals that match no open row, and the number of files that may hold it.
+    """Decisions on arrivals that match no open row, and the number of files that may hold them.
 
     These are late ops, halves that landed again, and resumes. None where no file can hold a decision on them.
     """

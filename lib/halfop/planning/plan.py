@@ -20,7 +20,7 @@ PLAN_APP = "halfop.plan"
 
 @dataclass(frozen=True)
 class Plan:
-    """What follows from a run's pinned inputs. Evaluating it twice gives the same rows."""
+    """All that follows from a run's pinned inputs. Evaluating it twice gives the same rows."""
 
     joined: Joined
     decisions: DataFrame
@@ -31,7 +31,7 @@ class Plan:
 
     @property
     def files(self) -> dict[str, int]:
-        """How many files of a table the run looked back into."""
+        """The number of files of each table that the run looked back into."""
         return self.joined.transactions.history.files
 
     def __str__(self) -> str:

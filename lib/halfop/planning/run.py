@@ -61,7 +61,7 @@ class Debt:
 
 @dataclass(frozen=True)
 class Run:
-    """What determines everything that a run decides and writes."""
+    """The facts that determine everything a run decides and writes."""
 
     run_id: int
     now: datetime

@@ -59,7 +59,7 @@ def _resolved(history: History, copies: Copies, ops: DataFrame, resumes: DataFra
 
 def _with_others(standing: DataFrame, copies: Copies) -> DataFrame:
     """And the half messages that are transactions by themselves."""
-    return standing.drop(t.KIN, "starter", "gone", "seen").unionByName(copies.others, allowMissingColumns=True)
+    return standing.drop(t.KIN, "starter", "discard_times", "seen").unionByName(copies.others, allowMissingColumns=True)
 
 
 def _given_up(

@@ -12,7 +12,7 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 
 from halfop.columns.values import millis
-from halfop.planning.clocks import Clock, behind, clocks
+from halfop.planning.clocks import Clock, clocks, late_clocks
 from halfop.planning.plan import PLAN_APP
 from halfop.planning.run import Run
 from halfop.report.queries import Queries, Rows, RunWindow, at
@@ -94,7 +94,7 @@ def _window(warehouse: Warehouse, newest: int) -> Figures:
     first = max(1, run.run_id - newest + 1)
     planned, runs = warehouse.marker("decisions", PLAN_APP), _runs(warehouse, first, run.run_id)
     known = clocks(warehouse.rows("landing_progress"))
-    late = behind(known, run.now, run.settings.rules.transaction_check_interval)
+    late = late_clocks(known, run.now, run.settings.rules.transaction_check_interval)
     return Figures(first, run.run_id, planned, run, closed, runs, late)
 
 

@@ -110,7 +110,7 @@ def decisions(rows: DataFrame, rules: RuleColumns) -> DataFrame:
 
 
 def _ended_by(op: Column) -> dict[str, Column]:
-    """What an op tells of the copy that it names; a final message has no op offset."""
+    """Columns that an op gives of the copy that it names; a final message has no op offset."""
     return {
         "op_queue_offset": F.when(~o.is_final(op), F.col("op_queue_offset")),
         "half_landed_at": F.coalesce(op["copy_landed_at"], F.col("half_landed_at")),

@@ -34,17 +34,17 @@ class Found(NamedTuple):
 
 def resolved(queue_ids: pa.Array, *columns: pa.Array) -> pa.Array:
     """Returns the transactions of each kin, from the queues of its members, `MEMBER`, and its discards' instants."""
-    *fields, copies, gone = columns
+    *fields, copies, discards = columns
     read = zip(*map(_flat, fields), _copies(copies.flatten()), strict=True)
     members = _lists(queue_ids, [Member(*values) for values in read])
-    kins = zip(_lists(queue_ids, _flat(queue_ids)), members, _lists(gone, _flat(gone)), strict=True)
+    kins = zip(_lists(queue_ids, _flat(queue_ids)), members, _lists(discards, _flat(discards)), strict=True)
     return _answer([list(_transactions(*kin)) for kin in kins])
 
 
-def _transactions(queue_ids: Sequence[int], members: Sequence[Member], gone: Sequence[int]) -> Iterator[Found]:
+def _transactions(queue_ids: Sequence[int], members: Sequence[Member], discards: Sequence[int]) -> Iterator[Found]:
     for _, places in groupby(range(len(members)), queue_ids.__getitem__):
         place_of = {members[place].offset: place for place in places}
-        for transaction in resolve([members[place] for place in place_of.values()], gone):
+        for transaction in resolve([members[place] for place in place_of.values()], discards):
             yield Found(transaction, place_of)
 
 
@@ -53,10 +53,10 @@ def with_given_up(*columns: pa.Array) -> pa.Array:
 
     From lists of the fields of `Twin`, the instants of the kin's discards, and how many of them were seen before.
     """
-    *fields, gone, seen = columns
+    *fields, discards, seen = columns
     read = zip(*map(_flat, fields), strict=True)
     twins = _lists(fields[0], [Twin(*values) for values in read])
-    kins = zip(twins, _lists(gone, _flat(gone)), _values(seen), strict=True)
+    kins = zip(twins, _lists(discards, _flat(discards)), _values(seen), strict=True)
     return pa.array([given_up(*kin) for kin in kins], pa.list_(pa.bool_()))
 
 

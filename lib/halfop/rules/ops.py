@@ -72,11 +72,13 @@ def once_per_row(ops: DataFrame, before: DataFrame) -> DataFrame:
     """
     both = ops.withColumn("seen", F.lit(False)).unionByName(before.withColumn("seen", F.lit(True)))
     firsts = [F.min(c).alias(c) for c in ("landed_at", "text")]
-    rows = both.groupBy([*_SAME_ROW, "header"]).agg(*firsts, F.max("seen").alias("again"), F.min("seen").alias("gone"))
+    rows = both.groupBy([*_SAME_ROW, "header"]).agg(
+        *firsts, F.max("seen").alias("again"), F.min("seen").alias("only_seen")
+    )
     sound = F.struct((~F.col("again")).alias("late"), "landed_at", "store_timestamp")
     first = F.min(F.when(F.col("fault").isNull(), sound)).over(Window.partitionBy(OP_KEY))
     reused = F.col("fault").isNull() & ~first["store_timestamp"].eqNullSafe(F.col("store_timestamp"))
-    return rows.withColumn("fault", F.when(reused, "KEY_REUSED").otherwise(F.col("fault"))).where(~F.col("gone"))
+    return rows.withColumn("fault", F.when(reused, "KEY_REUSED").otherwise(F.col("fault"))).where(~F.col("only_seen"))
 
 
 def as_named(ops: DataFrame) -> DataFrame:
@@ -173,7 +175,7 @@ def _differs(known: Column, actual: Column) -> Column:
 
 
 def winner(rules: RuleColumns) -> Column:
-    """Of the ops in `ops`, sorted by (op offset, item), the first that is valid for the half message."""
+    """The first of the ops in `ops`, sorted by (op offset, item), that is valid for the half message."""
     return F.try_element_at(F.filter("ops", lambda op: fault_against_half(op, rules).isNull()), F.lit(1))
 
 

@@ -18,7 +18,7 @@ State = Literal["NEW", "OPEN", "ENDED", "DISCARDED", "REJECTED", "SUPERSEDED"]
 
 
 class Copy(NamedTuple):
-    """Where a copy lies, as the row that stands for it remembers it."""
+    """The place of a copy, as the row that stands for it remembers it."""
 
     offset: int
     commit_log_offset: int | None
@@ -68,8 +68,8 @@ def resolve(members: Iterable[Member], discards: Iterable[int]) -> list[Transact
 
     `discards` are the instants at which the broker moved a message of this kin to its discard topic.
     """
-    gone = tuple(discards)
-    return [_transaction(each, gone) for each in _by_start(tuple(members))]
+    discard_times = tuple(discards)
+    return [_transaction(each, discard_times) for each in _by_start(tuple(members))]
 
 
 def _by_start(members: Sequence[Member]) -> Iterator[tuple[Member, ...]]:
@@ -188,7 +188,7 @@ def given_up(twins: Sequence[Twin], discards: Sequence[int], seen: int) -> list[
 
 
 def _records_about(twin: Twin, discards: Sequence[int], seen: int) -> int:
-    """How many records may be about a transaction: those not spent on others, and later than its last resume."""
+    """The number of records that may be about a transaction: not spent on others, and later than its last resume."""
     if not twin.is_open:
         return 0
     unspent = discards[min(twin.spent_on_others, seen) :]

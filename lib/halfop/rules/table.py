@@ -58,7 +58,7 @@ def _lines(rules: RuleColumns, finals: bool, given_up: bool) -> list[Line]:
 
 
 def _if_asking(ask: bool, line: Line) -> Line:
-    """Where a real broker asks and discards by itself, we only watch."""
+    """The line, or WAIT if a real broker asks and discards by itself."""
     return line if ask else Line(line.holds, "WAIT", "BROKER_ASKS")
 
 

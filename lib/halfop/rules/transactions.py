@@ -22,16 +22,16 @@ _AGREEING = ["broker_name", "producer_group", "uniq_key", "born_timestamp"]
 
 
 def kin() -> Column:
-    """What the copies of one message agree in; nulls are equal here."""
+    """The columns in which the copies of one message agree; nulls are equal here."""
     return F.struct(*_AGREEING)
 
 
 def transactions(rows: DataFrame, discards: DataFrame) -> DataFrame:
     """Half messages, one a key, by transaction: see `resolve`.
 
-    `discards` are the broker's, one row each: KIN, `gone_at`, and whether an earlier run has `seen` it. A transaction
-    has `known`, what all its copies know; `standing`, the row that stands for it; `superseded`, the rows of its other
-    open copies; and its kin's discards, `gone` and `seen`.
+    `discards` are the broker's, one row each: KIN, `discarded_at`, and whether an earlier run has `seen` it. The
+    transaction has `known`, what all its copies know; `standing`, the row that stands for it; `superseded`, the rows
+    of its other open copies; and its kin's discards, `discard_times` and `seen`.
     """
     members = rows.withColumn("copies", h.own_copies())
     member = F.struct(
@@ -40,18 +40,20 @@ def transactions(rows: DataFrame, discards: DataFrame) -> DataFrame:
     both = members.select(kin().alias(KIN), member.alias("member")).unionByName(discards, allowMissingColumns=True)
     grouped = both.groupBy(KIN).agg(
         F.sort_array(F.collect_list("member")).alias("members"),
-        F.sort_array(F.collect_list("gone_at")).alias("gone"),
+        F.sort_array(F.collect_list("discarded_at")).alias("discard_times"),
         F.count_if("seen").alias("seen"),
     )
     fields = [F.col("members")[c] for c in ("queue_id", *kins.MEMBER)]
-    found = grouped.withColumn("known", F.explode(_in_worker(kins.resolved, kins.TRANSACTIONS, *fields, "gone")))
+    found = grouped.withColumn(
+        "known", F.explode(_in_worker(kins.resolved, kins.TRANSACTIONS, *fields, "discard_times"))
+    )
     return found.select(
         KIN,
         "known",
         F.get("members", F.col("known.standing")).alias("standing"),
         _at(F.col("known.superseded")).alias("superseded"),
         _extras().alias("extras"),
-        "gone",
+        "discard_times",
         "seen",
     )
 
@@ -80,13 +82,13 @@ def takes_over(newer: Column, copies: Column, offset: Column) -> Column:
 
 
 def standing(found: DataFrame) -> DataFrame:
-    """One row a transaction in the form of a half message; `gone`: when the broker discarded it, or a twin of it."""
+    """One row a transaction in the form of a half message; `discard_times`: when it, or a twin of it, was discarded."""
     known, row = F.col("known"), F.col("standing")
     made = {c: known[c] for c in ("check_times", "last_checked_at", "resumed_at", "marked")}
     made["copies"] = F.when(F.size(known["copies"]) > 1, known["copies"])
     columns = [made.get(c, row[c]).alias(c) for c in h.COLUMNS]
     starter = F.element_at(known["copies"], 1)["queue_offset"].alias("starter")
-    return found.select(*columns, "extras", KIN, starter, "gone", "seen")
+    return found.select(*columns, "extras", KIN, starter, "discard_times", "seen")
 
 
 def given_up(rows: DataFrame, ending: DataFrame, spent: DataFrame | None) -> DataFrame:
@@ -105,10 +107,12 @@ def given_up(rows: DataFrame, ending: DataFrame, spent: DataFrame | None) -> Dat
     row = F.struct(
         *h.COLUMNS, "extras", "starter", others.alias("others"), revived.alias("revived"), open_still.alias("open")
     )
-    grouped = rows.groupBy(KIN).agg(F.collect_list(row).alias("rows"), *[F.first(c).alias(c) for c in ("gone", "seen")])
+    grouped = rows.groupBy(KIN).agg(
+        F.collect_list(row).alias("rows"), *[F.first(c).alias(c) for c in ("discard_times", "seen")]
+    )
     twins = [F.col("rows")[c] for c in ("starter", "queue_id", "open", "revived", "others")]
     both = F.arrays_zip(
-        "rows", _in_worker(kins.with_given_up, "ARRAY<BOOLEAN>", *twins, "gone", "seen").alias("given_up")
+        "rows", _in_worker(kins.with_given_up, "ARRAY<BOOLEAN>", *twins, "discard_times", "seen").alias("given_up")
     )
     found = grouped.select(F.explode(both).alias("each"))
     return found.select(*[F.col("each.rows")[c].alias(c) for c in (*h.COLUMNS, "extras")], F.col("each.given_up"))

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from halfop.frame.errors import is_transient
 from halfop.frame.summary import Summary, add_counts
 from halfop.planning.arrivals import Arrivals
-from halfop.planning.clocks import behind
+from halfop.planning.clocks import late_clocks
 from halfop.planning.digest import Counts, Digest
 from halfop.planning.plan import PLAN_APP, Plan
 from halfop.planning.run import Debt, Run
@@ -106,8 +106,8 @@ def _report(summary: Summary, arrivals: Arrivals, digest: Digest) -> None:
     summary.extra["open_messages"] = sum(totals.get(decision, 0) for decision in _OPEN)
     summary.extra["oldest_open_seconds"] = _age(arrivals.run.now, digest.oldest(_OPEN))
     summary.extra.pop("queues_behind", None)  # of a run that this call has finished before
-    if behind := _queues_behind(arrivals):
-        summary.extra["queues_behind"] = behind
+    if late := _late_queues(arrivals):
+        summary.extra["queues_behind"] = late
 
 
 def _age(now: datetime, born: int | None) -> float | None:
@@ -115,7 +115,7 @@ def _age(now: datetime, born: int | None) -> float | None:
 
 
 def report_rejects(warehouse: Warehouse, run_id: int, summary: Summary) -> None:
-    """Rejects by kind and reason; what tells of a double delivery or a rebuilt broker is said aloud."""
+    """Adds rejects by kind and reason, and warns of those that mean a double delivery or a rebuilt broker."""
     mine = warehouse.read(REJECTED).where(F.col("run_id") == run_id)
     found = {f"{r['kind']}.{r['reason']}": r["count"] for r in mine.groupBy("kind", "reason").count().collect()}
     add_counts(summary.extra.setdefault("rejected", {}), found)
@@ -125,8 +125,8 @@ def report_rejects(warehouse: Warehouse, run_id: int, summary: Summary) -> None:
             log.warning("run %d: %d %s, see table rejected", run_id, n, what)
 
 
-def _queues_behind(arrivals: Arrivals) -> Mapping[str, str]:
-    late = behind(arrivals.clocks, arrivals.run.now, arrivals.run.settings.rules.transaction_check_interval)
+def _late_queues(arrivals: Arrivals) -> Mapping[str, str]:
+    late = late_clocks(arrivals.clocks, arrivals.run.now, arrivals.run.settings.rules.transaction_check_interval)
     return {
         f"{clock.broker_name}/{clock.queue_id}": "never" if clock.known_until is None else clock.known_until.isoformat()
         for clock in late

@@ -1,4 +1,4 @@
-"""What runs were closed without (--park-sink) is written later, in the order of the runs."""
+"""Writes later, in the order of the runs, what they were closed without (--park-sink)."""
 
 from __future__ import annotations
 

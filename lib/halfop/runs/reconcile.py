@@ -38,7 +38,7 @@ _NEEDED = ("runs", "decisions", "topics_index")
 
 @dataclass(frozen=True)
 class Request:
-    """What the user asked for; `now` None means the wall clock."""
+    """The options of `reconcile`; `now` None means the wall clock."""
 
     settings: Settings
     now: datetime | None = None
@@ -70,7 +70,7 @@ def reconcile(warehouse: Warehouse, request: Request) -> Summary:
 
 
 def preview(warehouse: Warehouse, request: Request) -> tuple[Summary, list[Row]]:
-    """What a run would decide now, and some of its rows; nothing is written, an open run stays open."""
+    """Counts what a run would decide now, and shows some of its rows; nothing is written, an open run stays open."""
     summary = Summary("reconcile")
     _check_future(request)
     if all(warehouse.version(name) == NO_TABLE for name in _LANDED):

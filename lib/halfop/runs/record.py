@@ -67,7 +67,7 @@ def _run(row: Mapping[str, Any]) -> Run:
 
 
 def refuse_old_slice(run: Run) -> None:
-    """Refuses a slice of a backlog with copies, which version 0.1 made: here nothing can tell what it decides."""
+    """Refuses a slice of a backlog with copies, which version 0.1 made: this version cannot know what it decides."""
     if run.slice.copies:
         raise HalfopError(
             f"run {run.run_id} is slice {run.slice.number} of {run.slice.of} of a backlog with put-back copies: "
@@ -84,7 +84,7 @@ def write_closed(warehouse: Warehouse, run: Run, counts: Mapping[str, int], seco
     _write(warehouse, run, CLOSE_APP, {"event": "CLOSED", "counts": counts, "seconds": seconds})
 
 
-def _write(warehouse: Warehouse, run: Run, app: str, told: Mapping[str, object]) -> None:
+def _write(warehouse: Warehouse, run: Run, app: str, event: Mapping[str, object]) -> None:
     row = {
         "run_id": run.run_id,
         "at": wall_clock(),
@@ -96,6 +96,6 @@ def _write(warehouse: Warehouse, run: Run, app: str, told: Mapping[str, object])
         "settings": run.settings.as_json(),
         "rules_version": run.rules_version,
         "owed": [vars(debt) for debt in run.owed],
-        **told,
+        **event,
     }
     warehouse.append_rows_once("runs", [row], app, run.run_id)

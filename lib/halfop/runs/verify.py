@@ -1,4 +1,4 @@
-"""A run worked out anew from its pinned inputs, and compared with what is recorded of it, row for row."""
+"""Computes a run again from its pinned inputs, and compares it with what is recorded, row for row."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _of_run(warehouse: Warehouse, name: str, run_id: int) -> DataFrame:
 
 
 def _messages(warehouse: Warehouse, targets: Mapping[int, Target], run_id: int) -> DataFrame:
-    """What the tables have of the run, each row with its table's number."""
+    """Rows of the run in the tables, each with its table's number."""
     frames = [
         _of_run(warehouse, target.path, run_id).withColumn(TARGET, F.lit(number)) for number, target in targets.items()
     ]

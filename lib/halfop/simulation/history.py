@@ -113,7 +113,7 @@ class History:
         if kins.isEmpty():
             return None
         rows = h.one_per_key(halves.join(kins, KIN, "left_semi").drop(KIN))
-        never = F.lit(None).cast("timestamp").alias("gone_at")
+        never = F.lit(None).cast("timestamp").alias("discarded_at")
         nothing_gone = kins.select(KIN, never, F.lit(False).alias("seen")).limit(0)
         found = transactions.transactions(rows, nothing_gone)
         members = F.explode(F.array_append("superseded", F.col("standing"))).alias("copy")

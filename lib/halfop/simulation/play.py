@@ -17,7 +17,7 @@ from halfop.warehouse.tables import NO_TABLE
 
 log = logging.getLogger("halfop.simulate")
 
-_TELLS_AFTER = 10.0  # seconds
+_LOG_EVERY = 10.0  # seconds
 
 
 class Play:
@@ -32,7 +32,7 @@ class Play:
         self._points: list[Point] = []
 
     def outcome(self) -> Outcome:
-        """What came out of all runs."""
+        """The figures of all runs."""
         self.play()
         last_run = self._run_id
         if any(point.discards for point in self._points):
@@ -42,12 +42,12 @@ class Play:
     def play(self) -> None:
         """Every run of the schedule that may find something."""
         self._replay.make("decisions")
-        told = time.monotonic()
+        logged = time.monotonic()
         for step in self._schedule.steps:
             if self._replay.lands(step) or self._open:
                 self._step(step)
-            if time.monotonic() - told > _TELLS_AFTER:
-                told = time.monotonic()
+            if time.monotonic() - logged > _LOG_EVERY:
+                logged = time.monotonic()
                 log.info("%s: %d of %d runs", self._name, step, len(self._schedule.instants))
 
     @property
@@ -63,7 +63,7 @@ class Play:
             self._replay.release(self._replay.read("decisions").where(mine), now)
 
     def _hear_all(self) -> None:
-        """A run after the last one, to which all is told that history knows."""
+        """Makes a run after the last one, which knows all that history knows."""
         self._replay.release_all()
         self._run(self._schedule.beyond)
 

@@ -18,7 +18,7 @@ from halfop.rules.halves import IDENTITY
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.trimmed import trimmed_before
 
-# What tells a half message that landed more than once, and a copy that another stands for, from all others.
+# Columns that distinguish a half message that landed more than once, and a copy that another stands for, from others.
 _SAME = [*HALF_KEY, *IDENTITY, "real_topic", "real_queue_id", "producer_group"]
 _SAME_COPY = [*HALF_KEY, "commit_log_offset", "producer_group", "uniq_key", "born_timestamp"]
 

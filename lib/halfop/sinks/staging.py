@@ -55,7 +55,7 @@ def write_staged(
 
 
 def _clear(warehouse: Warehouse, run_id: int) -> None:
-    """What drivers that died left of earlier runs, all closed; another driver may be staging this one."""
+    """Removes what dead drivers left of earlier runs, all closed; another driver may be staging this one."""
     for folder in warehouse.files.folders(warehouse.path(_STAGING)):
         found = re.fullmatch(r"run-(\d+)-[0-9a-f]+", folder)
         if found and int(found[1]) < run_id:
@@ -63,7 +63,7 @@ def _clear(warehouse: Warehouse, run_id: int) -> None:
 
 
 def _lacking(targets: Mapping[int, Target], staged: Mapping[int, list[dict[str, Any]]]) -> dict[str, Exception]:
-    """Targets of which a decided message is not staged: a body that is gone must not end in a run that closes."""
+    """Targets of which a decided message is not staged: a run must not close if a body is missing."""
     lacking: dict[str, Exception] = {}
     for number, target in targets.items():
         found = sum(json.loads(add["stats"])["numRecords"] for add in staged.get(number, []))

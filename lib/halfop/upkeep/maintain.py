@@ -40,7 +40,7 @@ TRIM, COMPACT, VACUUM = "trim", "compact", "vacuum"
 
 @dataclass(frozen=True)
 class Step:
-    """What was done to a table, or would be."""
+    """A thing done to a table, or to be done."""
 
     table: str
     what: str
@@ -79,7 +79,7 @@ def maintain(warehouse: Warehouse, settings: Settings, dry_run: bool = False) ->
 
 
 def _held(found: tuple[Run, bool] | None) -> str:
-    """What still needs the versions that it has pinned."""
+    """Names of what still needs the versions that it has pinned."""
     if found is None:
         return ""
     run, closed = found
@@ -117,7 +117,7 @@ class Maintenance:
         return self._each(self._compact)
 
     def _compact(self, table: Upkeep, version: int) -> Step | None:
-        """Not again before the next run: files of the version that it pinned are gone."""
+        """Not again before the next run: files of the version that it pinned were removed."""
         path = self._warehouse.path(table.name)
         if self._warehouse.log.takes_files_away(path, version, self._warehouse.version(table.name)):
             return None
@@ -144,7 +144,7 @@ class Maintenance:
         return self._deleted("decisions", old, {trimmed.RUNS: str(first)})
 
     def _trim_landings(self) -> list[Step]:
-        """What landed before everything that a run of the retention time has looked at, so all of it had ended."""
+        """Trims what landed before all that runs of the retention time have looked at, so all of it had ended."""
         if self._retention.landed is None:
             return []
         since = self._least_landing(self._retention.landed)
@@ -173,7 +173,7 @@ class Maintenance:
         return least
 
     def _new(self, name: str) -> DataFrame:
-        """What has landed since the pins."""
+        """Files that have landed since the pins."""
         return self._warehouse.landed_between(name, self._run.inputs[name], self._warehouse.version(name))
 
     def _discarded_with_copies(self) -> DataFrame:
@@ -211,13 +211,13 @@ class Maintenance:
         return self._now - datetime.fromtimestamp(removed / 1000, timezone.utc) + _MARGIN
 
     def _each(self, step: Callable[[Upkeep, int], Step | None]) -> list[Step]:
-        """Of all tables, side by side."""
+        """Runs it for all tables, side by side."""
         with ThreadPoolExecutor(self._threads) as pool:
             done = list(pool.map(lambda each: step(*each), list(self._tables())))
         return [each for each in done if each]
 
     def _done(self, name: str, step: Callable[[], None]) -> bool:
-        """Where no lock keeps others out, one may come first: its commit stands, ours is for the next time."""
+        """Without a lock another process may come first: its commit stands, ours is for the next time."""
         try:
             step()
         except SPARK_ERRORS as error:

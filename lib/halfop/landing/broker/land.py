@@ -232,7 +232,7 @@ class BrokerLanding:
         app = f"halfop.land.broker/{self.name}"
         marker = self._warehouse.marker(table, app)
         if marker > at:
-            raise HalfopError(f"{table} has a landing of {self.name} of a later instant: the clock has gone back")
+            raise HalfopError(f"{table} has a landing of {self.name} of a later instant: the clock was set back")
         rows = frame.where(F.col("hole_from").isNull()).drop("hole_from", "hole_to")
         if marker == at or not (number := rows.count()):
             return

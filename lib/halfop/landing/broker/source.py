@@ -1,4 +1,4 @@
-"""How the workers of `land broker` pull queues of a running broker: the task that they get, and its reader."""
+"""The source by which workers of `land broker` pull queues of a running broker: their task, and its reader."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _OFFSETS_A_PART = 200_000
 
 @dataclass(frozen=True)
 class QueueTask:
-    """What to pull. Credentials are never in it: each worker takes them from its environment."""
+    """Queues to pull. Credentials are never in it: each worker takes them from its environment."""
 
     kind: str
     address: str

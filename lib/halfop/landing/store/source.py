@@ -1,4 +1,4 @@
-"""How the workers of `land store` read a store: the task that they get, and the reader of its stretches."""
+"""The source by which workers of `land store` read a store: their task, and the reader of its stretches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SCHEMAS |= {
 
 @dataclass(frozen=True)
 class StoreTask:
-    """What to read. `far`: half messages whose final messages stand in later stretches, as base64 of their longs."""
+    """Stretches to read. `far`: half messages whose final messages stand in later stretches, as base64 of longs."""
 
     kind: str
     layout: StoreLayout
