@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 from halfop.frame.errors import InputRefused
-from halfop.landing.broker.sampling import Sample, Sampling, choose_finals
+from halfop.landing.broker.sampling import QueueSample, Sampling, choose_finals
 from halfop.landing.lost import Range
 from halfop.landing.progress import ProgressRow
 from halfop.rocketmq.batches import FINAL, HALF
@@ -39,7 +39,7 @@ class Scripted:
         return 0
 
 
-def sample(ends: Mapping[tuple[str, int], int], *rows: tuple[tuple[str, int], ProgressRow]) -> Sample:
+def sample(ends: Mapping[tuple[str, int], int], *rows: tuple[tuple[str, int], ProgressRow]) -> QueueSample:
     return Sampling(cast(Broker, Scripted(ends)), dict(rows), 7, True).sample()
 
 
@@ -61,7 +61,7 @@ def test_a_broker_with_two_half_topics_is_refused() -> None:
 
 
 def test_only_queues_that_half_messages_name_and_word_of_those_that_are_not_there() -> None:
-    found = Sample()
+    found = QueueSample()
     found.ranges[FINAL] = [QueueRange("T", queue, 0, 9) for queue in range(4)] + [QueueRange("U", 0, 0, 9)]
     absent = choose_finals(
         found, dict([row("T", 1), row("gone", 0), row(HALF_TOPIC, 0), row("commitlog", 0)]), {("T", 5)}

@@ -17,7 +17,7 @@ from halfop.frame.cli import main
 from halfop.frame.errors import UsageError
 from halfop.rules.words import RuleColumns
 from halfop.settings.model import RuleSettings
-from halfop.simulation.history import History
+from halfop.simulation.history import UnaskedHistory
 from halfop.simulation.outcome import Outcome
 from halfop.simulation.play import Play
 from halfop.simulation.replay import Replay
@@ -182,7 +182,7 @@ def test_the_very_settings_and_instants_decide_what_the_runs_decided(warehouse: 
     f.sail(warehouse, Charter(PROPERTY, (), 0), ships)
     settings = r.settings(PROPERTY).rules
     schedule = Schedule([r.instant(now) for now in INSTANTS])
-    history = History(warehouse, RuleColumns(settings, schedule.instants[-1]))
+    history = UnaskedHistory(warehouse, RuleColumns(settings, schedule.instants[-1]))
     assert history.answers.count() > 10
     landed = stage(history, schedule, f"{tmp_path}/landed")
     replay = Replay(warehouse.spark, f"{tmp_path}/played", landed=landed)

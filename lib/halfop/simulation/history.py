@@ -28,7 +28,7 @@ _NOWHERE = -1
 
 
 @dataclass(frozen=True)
-class History:
+class UnaskedHistory:
     """A warehouse's landing tables as they are now; `rules` show which copies a broker made without asking.
 
     Rows stored before `since` are left out.

@@ -14,7 +14,7 @@ from pyspark.sql.types import IntegerType, StructType
 
 from halfop.columns.keys import QUEUE
 from halfop.rocketmq.names import HALF_TOPIC
-from halfop.simulation.history import History
+from halfop.simulation.history import UnaskedHistory
 from halfop.simulation.schedule import Schedule
 from halfop.warehouse.tables import NO_TABLE
 
@@ -75,7 +75,7 @@ class StagedHistory:
         return moved
 
 
-def stage(history: History, schedule: Schedule, root: str) -> StagedHistory:
+def stage(history: UnaskedHistory, schedule: Schedule, root: str) -> StagedHistory:
     """Writes a history's rows to a scratch folder, cut into steps."""
     frames = {
         name: _staged(getattr(history, rows), schedule, comes_at, f"{root}/{name}")

@@ -20,7 +20,7 @@ from halfop.frame.errors import UsageError
 from halfop.rules.words import RuleColumns
 from halfop.runs.record import wall_clock
 from halfop.settings.model import RuleSettings, duration_text
-from halfop.simulation.history import History
+from halfop.simulation.history import UnaskedHistory
 from halfop.simulation.outcome import Outcome
 from halfop.simulation.play import Play
 from halfop.simulation.replay import Replay
@@ -66,7 +66,7 @@ def simulate(
     schedule = schedule or scheduled(warehouse, period, baseline)
     if schedule is None:
         return []
-    history = History(warehouse, RuleColumns(baseline, wall_clock()), period.since)
+    history = UnaskedHistory(warehouse, RuleColumns(baseline, wall_clock()), period.since)
     log.info("%d runs up to %s for each variant", len(schedule.instants), schedule.instants[-1].isoformat())
     spark = warehouse.spark
     with _scratch(warehouse) as root:

@@ -5,22 +5,22 @@ from __future__ import annotations
 from typing import NamedTuple
 
 
-class Line(NamedTuple):
+class LineText(NamedTuple):
     """A line of the decision table: its number, and when it holds."""
 
     number: str
     holds: str
 
 
-NEVER_DELIVERED = Line(
+NEVER_DELIVERED = LineText(
     "1",
     "it cannot ever be delivered: no or illegal REAL_TOPIC, no or non-numeric REAL_QID, a real topic that RocketMQ "
     "never lets a client send to (its NOT_ALLOWED_SEND set, and rmq_sys_… in any case)",
 )
-COMMITTED = Line("2", "a valid op names it, outcome commit")
-ROLLED_BACK = Line("3", "a valid op names it, outcome rollback")
-OWN_IMMUNITY = Line("8", "it carries CHECK_IMMUNITY_TIME_IN_SECONDS and age ≤ that immunity")
-OTHERWISE = Line("11", "otherwise")
+COMMITTED = LineText("2", "a valid op names it, outcome commit")
+ROLLED_BACK = LineText("3", "a valid op names it, outcome rollback")
+OWN_IMMUNITY = LineText("8", "it carries CHECK_IMMUNITY_TIME_IN_SECONDS and age ≤ that immunity")
+OTHERWISE = LineText("11", "otherwise")
 
 # Lines 8 and 9 have one reason: see `line`.
 LINES = {
@@ -32,19 +32,19 @@ LINES = {
     ("COMMIT", "FINAL"): COMMITTED,
     ("ROLLBACK", "PRODUCER"): ROLLED_BACK,
     ("ROLLBACK", "CHECK"): ROLLED_BACK,
-    ("DISCARD", "BROKER_DISCARDED"): Line("3a", "the broker itself gave it up (see put-back copies)"),
-    ("REJECT", "NO_PRODUCER_GROUP"): Line("4", "no PGROUP: nobody can ever be asked"),
-    ("DISCARD", "CHECKED_TOO_OFTEN"): Line(
+    ("DISCARD", "BROKER_DISCARDED"): LineText("3a", "the broker itself gave it up (see put-back copies)"),
+    ("REJECT", "NO_PRODUCER_GROUP"): LineText("4", "no PGROUP: nobody can ever be asked"),
+    ("DISCARD", "CHECKED_TOO_OFTEN"): LineText(
         "5",
         "check times ≥ transaction_check_max, and never checked or last checked at least transaction_check_interval "
         "ago",
     ),
-    ("DISCARD", "EXPIRED"): Line(
+    ("DISCARD", "EXPIRED"): LineText(
         "6", "age > file_reserved_time, and never checked or last checked at least transaction_check_interval ago"
     ),
-    ("WAIT", "FRESH"): Line("7", "store_timestamp ≥ queue clock"),
-    ("WAIT", "IMMUNE"): Line("9", "it carries none, and 0 ≤ age ≤ transaction_timeout"),
-    ("WAIT", "CHECKED_RECENTLY"): Line("10", "it was checked less than transaction_check_interval ago"),
+    ("WAIT", "FRESH"): LineText("7", "store_timestamp ≥ queue clock"),
+    ("WAIT", "IMMUNE"): LineText("9", "it carries none, and 0 ≤ age ≤ transaction_timeout"),
+    ("WAIT", "CHECKED_RECENTLY"): LineText("10", "it was checked less than transaction_check_interval ago"),
     ("CHECK", "TIMEOUT"): OTHERWISE,
     ("CHECK", "CLOCK_SKEW"): OTHERWISE,
 }
@@ -98,7 +98,7 @@ REJECTS = {
 _URGENT, _HARMLESS = ("CONFLICT", "KEY_REUSED"), ("REDUNDANT", "FOUND_RANGE")
 
 
-def line(decision: str, reason: str | None, own_immunity: bool = False) -> Line | None:
+def line(decision: str, reason: str | None, own_immunity: bool = False) -> LineText | None:
     """Returns the line of the table that held."""
     if reason == "IMMUNE" and own_immunity:
         return OWN_IMMUNITY

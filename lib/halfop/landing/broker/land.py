@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from halfop.frame.errors import HalfopError, InputRefused, is_transient
 from halfop.frame.summary import Summary, add_counts
 from halfop.landing import lost, progress
-from halfop.landing.broker.sampling import Progress, Sample, Sampling, choose_finals, unfinished
+from halfop.landing.broker.sampling import Progress, QueueSample, Sampling, choose_finals, unfinished
 from halfop.landing.broker.seen import real_queues, with_seen
 from halfop.landing.broker.source import QueueTask, pull_task
 from halfop.landing.clock import next_instant
@@ -149,7 +149,7 @@ class BrokerLanding:
             self._plan(found.ranges, absent)
             self._write(self._at, found.ranges, kept, halves)
 
-    def _record_holes(self, found: Sample) -> None:
+    def _record_holes(self, found: QueueSample) -> None:
         """Records the sample's holes as lost; a real topic that was made again counts once it has come far enough."""
         for hole in found.holes:
             if hole.until is None:

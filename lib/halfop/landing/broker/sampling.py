@@ -22,7 +22,7 @@ _OWN = {*HALF_TOPICS, *OP_TOPICS, DISCARD_TOPIC, COMMIT_LOG}
 
 
 @dataclass
-class Sample:
+class QueueSample:
     """The ranges to pull, by kind; for final messages, ranges of every topic that clients may send to.
 
     Op queues are asked for their ends first, half queues last. So the final message of an op in a range is in a range
@@ -40,9 +40,9 @@ class Sampling:
     def __init__(self, broker: Broker, progress: Progress, now: int, master: bool) -> None:
         self._broker, self._progress, self._now, self._master = broker, progress, now, master
 
-    def sample(self) -> Sample:
+    def sample(self) -> QueueSample:
         queues = self._broker.topics()
-        found = Sample()
+        found = QueueSample()
         for kind, topics in (
             (OP, OP_TOPICS),
             (DISCARD, (DISCARD_TOPIC,)),
@@ -56,7 +56,7 @@ class Sampling:
         refuse_two_half_topics(self._broker.remote.address, in_use)
         return found
 
-    def _add(self, found: Sample, kind: str, asked: QueueRange) -> None:
+    def _add(self, found: QueueSample, kind: str, asked: QueueRange) -> None:
         row = self._progress.get((asked.topic, asked.queue))
         start = 0 if row is None or row.next_offset is None else row.next_offset
         end = self._broker.max_offset(asked.topic, asked.queue)
@@ -88,7 +88,9 @@ def _is_real(topic: str) -> bool:
     return topic not in NOT_ALLOWED_SEND and not topic.lower().startswith(SYSTEM_PREFIX)
 
 
-def choose_finals(found: Sample, progress: Progress, real_queues: Iterable[tuple[str, int]]) -> set[tuple[str, int]]:
+def choose_finals(
+    found: QueueSample, progress: Progress, real_queues: Iterable[tuple[str, int]]
+) -> set[tuple[str, int]]:
     """Keeps only real queues that half messages name, now or before; returns those that the sample lacks."""
     named = {*real_queues, *(row for row in progress if row[0] not in _OWN)}
     wanted = {*named, *progress}

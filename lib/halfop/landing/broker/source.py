@@ -66,7 +66,7 @@ class QueueSource(DataSource):
 
 
 @dataclass
-class Part(InputPartition):
+class QueuePart(InputPartition):
     """One worker's part, which it pulls through a connection of its own."""
 
     asked: QueueRange
@@ -77,10 +77,10 @@ class QueueReader(DataSourceReader):
         self._task = task
 
     def partitions(self) -> list[InputPartition]:
-        return [Part(part) for asked in self._task.queues for part in _parts(asked)]
+        return [QueuePart(part) for asked in self._task.queues for part in _parts(asked)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Part):  # Spark makes a task of nothing, too
+        if not isinstance(partition, QueuePart):  # Spark makes a task of nothing, too
             return
         task, asked = self._task, partition.asked
         broker = Broker(task.address, replace(task.settings, credentials=Credentials.from_environment()))

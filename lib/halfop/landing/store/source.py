@@ -78,7 +78,7 @@ class StoreSource(DataSource):
 
 
 @dataclass
-class Part(InputPartition):
+class StretchPart(InputPartition):
     """One worker's part of a plan."""
 
     stretch: Stretch
@@ -91,11 +91,11 @@ class StoreReader(DataSourceReader):
         self._kind, self._layout, self._skip, self._far = kind, layout, skip_corrupt, far
 
     def partitions(self) -> list[InputPartition]:
-        return [Part(stretch) for stretch in self._layout.stretches]
+        return [StretchPart(stretch) for stretch in self._layout.stretches]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if not isinstance(
-            partition, Part
+            partition, StretchPart
         ):  # a store without a record has no stretch, and Spark makes a task of its own
             return
         if self._kind == SURVEYED:
