@@ -9,7 +9,15 @@ import pyarrow as pa
 import pytest
 import rows as r
 from build.messages import NOW, RULES, one_of_each
-from halfop.frame.errors import HalfopError, InputRefused, LostRows, TransientError, UsageError, is_transient
+from halfop.frame.errors import (
+    HalfopError,
+    InputRefused,
+    LostRows,
+    TransientError,
+    UsageError,
+    is_mistake,
+    is_transient,
+)
 from halfop.rocketmq.wire.remoting import Lost, TlsFailed, Unreachable
 from halfop.runs.reconcile import Request, reconcile
 from halfop.sinks import staging
@@ -159,3 +167,29 @@ def test_one_task_that_fails_stops_no_other(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="ours"):
         staging.side_by_side({"a": mistaken, "b": done.touch}, 2)
     assert done.exists()
+
+
+MISTAKE = """An exception was thrown from the Python worker. Please see the stack trace below.
+Traceback (most recent call last):
+  File "resolve.py", line 3, in resolve
+    found[4]
+KeyError: 4
+"""
+
+
+def test_a_mistake_in_a_worker_is_no_failed_part() -> None:
+    mistake, theirs = PySparkException(MISTAKE), PySparkException(MISTAKE.replace("KeyError: 4", "OSError: full"))
+    assert (is_mistake(mistake), is_mistake(theirs), is_transient(mistake), is_transient(theirs)) == (
+        True,
+        False,
+        False,
+        True,
+    )
+    with pytest.raises(PySparkException):
+        as_ours(mistake, "a:1")
+    assert as_ours(theirs, "a:1").transient
+
+
+def test_a_workers_error_keeps_its_kind() -> None:
+    said = WORKER.replace("InputRefused", "UsageError")
+    assert not as_ours(PySparkException(said), "a:1").transient

@@ -102,7 +102,7 @@ class InMemory:
         """All half messages, one row a key: what arrived, what is open, what has ended."""
         arrived = h.landed(self._arrived("half_messages"), rules)
         closed = self._decisions(*self._decided).where(~F.col("open"))
-        return h.one_per_key(arrived.unionByName(h.carried(self._open())).unionByName(h.ended(closed)))
+        return h.one_per_key(arrived.unionByName(h.carried(self._open())).unionByName(h.closed(closed)))
 
     def _ops(self) -> DataFrame:
         arrived, before = (o.landed(rows) for rows in (self._arrived("op_messages"), self._before("op_messages")))

@@ -6,6 +6,8 @@ transient: whether the same call may succeed later though nobody has changed any
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import ClassVar
 
@@ -74,4 +76,25 @@ def is_transient(error: BaseException) -> bool:
 
     An error that is neither ours nor a mistake in the code comes from outside (Spark, a disk, a network) and may pass.
     """
-    return error.transient if isinstance(error, HalfopError) else not isinstance(error, _MISTAKES)
+    return error.transient if isinstance(error, HalfopError) else not is_mistake(error)
+
+
+def is_mistake(error: BaseException) -> bool:
+    """Returns whether Python raised a class that means a mistake in the code, here or in a worker of Spark's."""
+    if isinstance(error, HalfopError):
+        return False
+    return isinstance(error, _MISTAKES) or _in_worker(str(error)) in {kind.__name__ for kind in _every(_MISTAKES)}
+
+
+def _in_worker(text: str) -> str | None:
+    """The class at the end of a worker's traceback, which Spark's error has in its text; None if there is none."""
+    _, traceback, rest = text.rpartition("Traceback (most recent call last):\n")
+    match = re.search(r"^([A-Za-z]\w*)(:|$)", rest, re.MULTILINE) if traceback else None
+    return match[1] if match else None
+
+
+def _every(kinds: Iterable[type[BaseException]]) -> Iterator[type[BaseException]]:
+    """The classes and all that come of them."""
+    for kind in kinds:
+        yield kind
+        yield from _every(kind.__subclasses__())

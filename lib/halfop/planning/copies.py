@@ -126,7 +126,7 @@ def _earlier_members(members: DataFrame, orphans: DataFrame | None, closed: Clos
     alone = here.agg((original | F.bool_or(state == h.OPEN)).alias("at_hand")).where("NOT at_hand").select(KIN)
     alone = alone if orphans is None else alone.unionByName(orphans)
     found = closed.among(F.col("decision") != "REJECT", alone.select(f"{KIN}.born_timestamp"))
-    return None if found is None else h.nothing_else(h.ended(found.join(alone, KIN, "left_semi").drop(KIN)))
+    return None if found is None else h.nothing_else(h.closed(found.join(alone, KIN, "left_semi").drop(KIN)))
 
 
 # ---- the broker's own discards ----

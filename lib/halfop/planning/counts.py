@@ -23,7 +23,7 @@ class KeyCount(NamedTuple):
 
 
 def count_keys(rows: DataFrame, offset: str, place: Column, group: Sequence[Column]) -> KeyCount:
-    """KeyCounts rows in one small job. A key is queue, `group` and `place`.
+    """Counts rows in one small job. A key is queue, `group` and `place`.
 
     Keys are distinguished by bits, 64 places a group, so that next to nothing is shuffled.
     """
@@ -48,7 +48,7 @@ class KeyCounts(NamedTuple):
 
 
 def counted(halves: DataFrame, named: DataFrame) -> KeyCounts:
-    """KeyCounts both, under half keys, in one small job; half messages with `put_back`."""
+    """Counts both, under half keys, in one small job; half messages with `put_back`."""
     is_op = F.col("header").isNotNull()
     of_half = halves.withColumn("header", F.lit(None).cast("boolean"))
     of_op = named.withColumns({"header": F.col("op")["header"], "put_back": F.lit(False)}).drop("op")

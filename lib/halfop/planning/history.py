@@ -39,18 +39,18 @@ def history(arrivals: Arrivals) -> History:
     late = arrived_late(arrivals)
     finals = _finals(arrivals, late)
     strays = _strays(arrivals, finals)
-    ended, files = _ended(arrivals, strays)
-    halves = _one_per_key(arrivals, ended)
-    found, more = copies(arrivals, halves, late, ended is not None)
+    closed, files = _closed(arrivals, strays)
+    halves = _one_per_key(arrivals, closed)
+    found, more = copies(arrivals, halves, late, closed is not None)
     looked_back = {"op_messages": arrivals.files, "decisions": files + more}
     return History(arrivals, halves, finals, found, {name: n for name, n in looked_back.items() if n})
 
 
-def _one_per_key(arrivals: Arrivals, ended: DataFrame | None) -> DataFrame:
-    """Arrived, open and ended half messages, one row a key."""
-    parts = [arrivals.halves, arrivals.open_halves, ended]
+def _one_per_key(arrivals: Arrivals, closed: DataFrame | None) -> DataFrame:
+    """Arrived, open and closed half messages, one row a key."""
+    parts = [arrivals.halves, arrivals.open_halves, closed]
     rows = reduce(DataFrame.unionByName, [part for part in parts if part is not None])
-    if ended is None and not arrivals.counts.halves.repeated:
+    if closed is None and not arrivals.counts.halves.repeated:
         return h.nothing_else(rows)
     return h.one_per_key(rows)
 
@@ -58,7 +58,7 @@ def _one_per_key(arrivals: Arrivals, ended: DataFrame | None) -> DataFrame:
 # ---- decisions on messages that are not open ----
 
 
-def _ended(arrivals: Arrivals, strays: DataFrame | None) -> tuple[DataFrame | None, int]:
+def _closed(arrivals: Arrivals, strays: DataFrame | None) -> tuple[DataFrame | None, int]:
     """Decisions on arrivals that match no open row, and the number of files that may hold them.
 
     These are late ops, halves that landed again, and resumes. None where no file can hold a decision on them.
@@ -73,7 +73,7 @@ def _ended(arrivals: Arrivals, strays: DataFrame | None) -> tuple[DataFrame | No
         return None, 0
     keys = arrivals.halves.select(HALF_KEY)
     keys = keys if strays is None else keys.unionByName(strays)
-    return h.ended(rows.join(keys.distinct(), HALF_KEY, "left_semi")), files
+    return h.closed(rows.join(keys.distinct(), HALF_KEY, "left_semi")), files
 
 
 def _strays(arrivals: Arrivals, finals: DataFrame | None) -> DataFrame | None:

@@ -125,7 +125,7 @@ def carried(decisions: DataFrame) -> DataFrame:
     return _remembered(decisions.where(F.col("decision").isin("CHECK", "WAIT")), F.lit(OPEN))
 
 
-def ended(decisions: DataFrame) -> DataFrame:
+def closed(decisions: DataFrame) -> DataFrame:
     """The last word on messages that are not open."""
     last = (
         decisions.groupBy(HALF_KEY).agg(F.max_by(F.struct(decisions.columns), "run_id").alias("last")).select("last.*")

@@ -34,11 +34,14 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
     summary.run_id = run.run_id
     with arrived(warehouse, run) as arrivals:
         with summary.phase("plan"):
-            plan = None if warehouse.marker("decisions", PLAN_APP) >= run.run_id else _commit(arrivals, summary)
+            plan = None
+            if warehouse.marker("decisions", PLAN_APP) < run.run_id:
+                plan = planned(arrivals, summary)
+                plan.commit()
             digest = Digest.of(warehouse, run.run_id)
         with summary.phase("apply"):
             others = _other_rejects(digest, arrivals)
-            rejecting = (plan or plan_of(arrivals)) if others else None
+            rejecting = (lambda: plan or planned(arrivals, summary)) if others else None
             applied = Sinks(warehouse, run, digest, rejecting).write(lambda sink: sink not in parked)
         _report(summary, arrivals, digest)
     if applied.failed:
@@ -54,8 +57,8 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
     log.info("run %d closed: %s", run.run_id, what or "nothing to decide")
 
 
-def _commit(arrivals: Arrivals, summary: Summary) -> Plan:
-    """The run's plan, committed; says which way it took and why."""
+def planned(arrivals: Arrivals, summary: Summary) -> Plan:
+    """The run's plan; the log and the summary say which way it took and why, and where it looked back."""
     run_id = arrivals.run.run_id
     plan = plan_of(arrivals)
     log.info("run %d joins half messages and ops %s", run_id, plan.joined)
@@ -63,7 +66,6 @@ def _commit(arrivals: Arrivals, summary: Summary) -> Plan:
         log.debug("run %d: %s", run_id, line)
     summary.extra.setdefault("ways", {})[str(run_id)] = str(plan.joined)
     add_counts(summary.extra.setdefault("files_looked_back_into", {}), plan.files)
-    plan.commit()
     return plan
 
 

@@ -11,7 +11,7 @@ from halfop.planning.digest import Digest
 from halfop.planning.run import Debt
 from halfop.planning.stages import arrived, plan_of
 from halfop.runs.finish import report_failed, report_rejects
-from halfop.runs.record import recorded
+from halfop.runs.record import recorded, refuse_old_slice
 from halfop.sinks.targets import REJECTED
 from halfop.sinks.write import Applied, Sinks
 from halfop.warehouse.tables import Warehouse
@@ -41,5 +41,6 @@ def _write(warehouse: Warehouse, run_id: int, sinks: Collection[str]) -> Applied
     run, digest = recorded(warehouse, run_id), Digest.of(warehouse, run_id)
     if REJECTED not in sinks:
         return Sinks(warehouse, run, digest, None).write(lambda sink: sink in sinks)
+    refuse_old_slice(run)
     with arrived(warehouse, run) as arrivals:
-        return Sinks(warehouse, run, digest, plan_of(arrivals)).write(lambda sink: sink in sinks)
+        return Sinks(warehouse, run, digest, lambda: plan_of(arrivals)).write(lambda sink: sink in sinks)

@@ -20,9 +20,9 @@ from halfop.planning.copies import copies_arrived
 from halfop.planning.digest import by_reason
 from halfop.planning.plan import PLAN_APP
 from halfop.planning.run import INPUTS, Run, Slice
-from halfop.planning.stages import arrived, plan_of
+from halfop.planning.stages import arrived
 from halfop.rules import VERSION
-from halfop.runs.finish import finish
+from halfop.runs.finish import finish, planned
 from halfop.runs.owed import pay
 from halfop.runs.record import last_run, refuse_old_slice, wall_clock, write_opened
 from halfop.settings.model import Settings
@@ -81,7 +81,7 @@ def preview(warehouse: Warehouse, request: Request) -> tuple[Summary, list[Row]]
     _check_order(request, last)
     run = _to_preview(warehouse, request, last)
     with summary.phase("plan"), arrived(warehouse, run) as arrivals:
-        rows = plan_of(arrivals).decisions
+        rows = planned(arrivals, summary).decisions
         counted = rows.groupBy("decision", "reason").count().collect()
         summary.decisions = by_reason((row[0], row[1], row[2]) for row in counted)
         shown = rows.where(F.col("decision") != "WAIT").orderBy("decision", *QUEUE, "queue_offset").limit(_SHOWN)

@@ -16,8 +16,9 @@ from halfop.frame.log import logged_with
 from halfop.frame.summary import Summary
 from halfop.planning.digest import Digest
 from halfop.planning.run import Run
-from halfop.planning.stages import arrived, plan_of
+from halfop.planning.stages import arrived
 from halfop.rules import VERSION
+from halfop.runs.finish import planned
 from halfop.runs.record import found_run, last_run, refuse_old_slice
 from halfop.sinks.messages import messages
 from halfop.sinks.rejects import rejects
@@ -55,7 +56,7 @@ def verify(warehouse: Warehouse, run_id: int) -> tuple[Summary, list[Difference]
         summary.notes.append(f"run {run_id} was decided by rules version {run.rules_version}, verified by {VERSION}")
     shown: list[Difference] = []
     with logged_with(run_id=run_id), arrived(warehouse, run) as arrivals:
-        plan, digest = plan_of(arrivals), Digest.of(warehouse, run_id)
+        plan, digest = planned(arrivals, summary), Digest.of(warehouse, run_id)
         every = targets(warehouse, run, digest)
         due = dict(enumerate(target for target in every if target.name not in owed))
         others = dict(enumerate(_others(warehouse, run_id, every), len(due)))

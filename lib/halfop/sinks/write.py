@@ -14,7 +14,7 @@ from halfop.sinks.rejects import rejects
 from halfop.sinks.staging import write_staged
 from halfop.sinks.targets import REJECTED, SINK_APP, Target, targets
 from halfop.warehouse.lock import hold_rejected
-from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
+from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, raise_mistake
 from halfop.warehouse.tables import Warehouse
 
 _REJECTED_APP = f"{SINK_APP}.rejected"
@@ -29,9 +29,12 @@ class Applied:
 
 
 class Sinks:
-    """Writes what one planned run decided; `plan` is needed if there may be rejects that no decision shows."""
+    """Writes what one planned run decided.
 
-    def __init__(self, warehouse: Warehouse, run: Run, digest: Digest, plan: Plan | None) -> None:
+    `plan` makes the run's plan, only when rejects are written; None if decisions show all rejects.
+    """
+
+    def __init__(self, warehouse: Warehouse, run: Run, digest: Digest, plan: Callable[[], Plan] | None) -> None:
         self._warehouse, self._run, self._digest, self._plan = warehouse, run, digest, plan
 
     def write(self, wanted: Callable[[str], bool]) -> Applied:
@@ -51,6 +54,7 @@ class Sinks:
                 with naming_removed_files(self._run):
                     result.failed.update(self._write_staged(due))
         except OPERATIONAL_ERRORS as error:
+            raise_mistake(error)
             result.failed["messages"] = error
 
     def _write_staged(self, due: Mapping[int, Target]) -> dict[str, Exception]:
@@ -63,10 +67,12 @@ class Sinks:
         try:
             self._write_rejects()
         except OPERATIONAL_ERRORS as error:
+            raise_mistake(error)
             result.failed[REJECTED] = error
 
     def _write_rejects(self) -> None:
-        with rejects(self._warehouse, self._run, self._plan) as rows, hold_rejected(self._warehouse):
+        plan = None if self._plan is None else self._plan()
+        with rejects(self._warehouse, self._run, plan) as rows, hold_rejected(self._warehouse):
             self._warehouse.append_once(REJECTED, rows, _REJECTED_APP, self._run.run_id)
 
     def _due(self, name: str, path: str, app: str, wanted: Callable[[str], bool], result: Applied) -> bool:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Iterator
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from halfop.frame.errors import HalfopError, InputRefused, TransientError
+from halfop.frame.errors import HalfopError, InputRefused, TransientError, UsageError, is_mistake
 
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
 """A Spark job or a call into the JVM has failed."""
@@ -53,6 +54,12 @@ def removed_file(error: Exception) -> str | None:
     return next((line[:_LONGEST] for line in lines), None) if isinstance(error, SPARK_ERRORS) else None
 
 
+def raise_mistake(error: Exception) -> None:
+    """Raises the error again if it is a mistake in the code: no part of the work has failed then, but the program."""
+    if is_mistake(error):
+        raise error
+
+
 # ---- what is shown of it ----
 
 
@@ -74,11 +81,26 @@ def as_ours(error: Exception, where: str) -> HalfopError:
     """Returns a worker's own error as if it had been raised here, else one that names Spark's innermost cause."""
     if isinstance(error, HalfopError):
         return error
+    raise_mistake(error)
     name, text = [("", innermost(error)), *_OURS.findall(str(error))][-1]
-    refused = name == InputRefused.__name__
-    ours = InputRefused(where, None, text) if refused else TransientError(f"{where}: {text}")
+    ours = _raised_as(name, where, text)
     ours.__cause__ = error
     return ours
+
+
+def _raised_as(name: str, where: str, text: str) -> HalfopError:
+    """The error of the class that a worker named; of a class that takes other arguments, one of its kind."""
+    if name == InputRefused.__name__:
+        return InputRefused(where, None, text)
+    known = {kind.__name__: kind for kind in _kinds(HalfopError)}.get(name, TransientError)
+    like = TransientError if known.transient else UsageError if issubclass(known, UsageError) else HalfopError
+    return like(f"{where}: {text}")
+
+
+def _kinds(kind: type[HalfopError]) -> Iterator[type[HalfopError]]:
+    yield kind
+    for each in kind.__subclasses__():
+        yield from _kinds(each)
 
 
 def log_failure(log: logging.Logger, what: str, error: Exception, line: str | None = None) -> str:
