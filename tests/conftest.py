@@ -65,9 +65,8 @@ def _place(item: pytest.Item) -> int:
 _TINY = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
-    "spark.driver.memory": "2g",
-    # The JVM's second compiler earns its seconds only in a process that lives for long.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData -Xshare:auto",
+    "spark.driver.memory": "3g",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:-UsePerfData",
     "spark.sql.shuffle.partitions": "1",
     "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
@@ -79,6 +78,8 @@ _TINY = {
     "spark.databricks.delta.stats.skipping": "false",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # VACUUM has a task each
 }
+# Without the JVM's second compiler a process of a minute is quicker, and one of five minutes three times slower.
+_SHORT_LIVED = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"}
 
 
 @pytest.fixture(scope="session")
@@ -94,7 +95,7 @@ def frames(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     if any(_needs_delta(item) for item in request.session.items):
         yield request.getfixturevalue("spark")
         return
-    session = spark_session("tests", **_TINY, **{"spark.sql.extensions": ""})
+    session = spark_session("tests", **_TINY | _SHORT_LIVED, **{"spark.sql.extensions": ""})
     yield session
     session.stop()
 
