@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import present
 from halfop.planning.arrivals import Arrivals
-from halfop.planning.late import older
+from halfop.planning.late import LookedBack, older
 from halfop.planning.ranges import between_values
 from halfop.planning.run import Run
 from halfop.rules import halves as h
@@ -36,22 +36,20 @@ class Copies:
     spent: DataFrame | None  # by kin, the half keys that earlier runs gave up for a discard record
 
 
-class Closed:
-    """Looks up closed decisions by the time their messages were born, and counts the files that may hold them."""
+@dataclass(frozen=True)
+class ClosedDecisions:
+    """Looks up closed decisions by the time when their messages were born."""
 
-    def __init__(self, arrivals: Arrivals) -> None:
-        self._arrivals = arrivals
-        self.files = 0
+    arrivals: Arrivals
+    looked_back: LookedBack
 
     def among(self, wanted: Column, born: DataFrame) -> DataFrame | None:
-        """Closed decisions with their kin on messages that were born when those were; None where there can be none."""
-        near = None if self._arrivals.run.first else between_values(born, "born_timestamp")
+        """Closed decisions with their kin on messages that were born when those were; None if there can be none."""
+        near = None if self.arrivals.run.first else between_values(born, "born_timestamp")
         if near is None:
             return None
-        rows = self._arrivals.decisions.where(~F.col("open") & wanted & near)
-        files = len(rows.inputFiles())
-        self.files += files
-        return rows.withColumn(KIN, kin()) if files else None
+        rows = self.looked_back.read("decisions", self.arrivals.decisions.where(~F.col("open") & wanted & near))
+        return None if rows is None else rows.withColumn(KIN, kin())
 
 
 def copies_arrived(warehouse: Warehouse, run: Run) -> bool:
@@ -65,39 +63,48 @@ def copies_arrived(warehouse: Warehouse, run: Run) -> bool:
     return not (discards.isEmpty() and opened.isEmpty())
 
 
-def copies(arrivals: Arrivals, halves: DataFrame, late: bool, looked_up: bool) -> tuple[Copies | None, int]:
-    """The run's transactions of several half messages, None where there are none; and the files looked into.
+def copies(
+    arrivals: Arrivals, halves: DataFrame, late: bool, looked_up: bool, looked_back: LookedBack
+) -> Copies | None:
+    """The run's transactions of several half messages; None if there are none.
 
     `late`: half messages arrived out of their order; `looked_up`: `halves` hold decisions of earlier runs.
     """
-    kept, closed = arrivals.kept, Closed(arrivals)
-    discards = _discards(arrivals, late)
+    kept, closed = arrivals.kept, ClosedDecisions(arrivals, looked_back)
+    discards = _discards(arrivals, late, looked_back)
     orphans = _orphans(arrivals, closed) if late else None
-    rows = kept.computed(halves.withColumn(KIN, kin())) if looked_up else None
-    taken_over = None if rows is None else _taken_over(rows, closed, kept)
-    if not (
-        arrivals.counts.copies
-        or discards is not None
-        or orphans is not None
-        or taken_over is not None
-        or (rows is not None and not rows.where(F.col("state") == h.SUPERSEDED).isEmpty())
-    ):
-        return None, closed.files
-    rows = kept.computed(halves.withColumn(KIN, kin())) if rows is None else rows
-    records = _no_discards(arrivals) if discards is None else discards
-    found = [rows.where(h.put_back()).select(KIN), records.select(KIN), orphans, taken_over]
-    kins = kept.computed(reduce(DataFrame.unionByName, [each for each in found if each is not None]).distinct())
-    members = rows.join(kins, KIN, "left_semi")
-    earlier = _earlier_members(members, orphans, closed)
-    members = members.drop(KIN)
-    if earlier is not None:
-        members = members.unionByName(earlier.join(members, HALF_KEY, "left_anti"))
-    spent = _spent(records, closed) if late and discards is not None else None
-    others = rows.join(kins, KIN, "left_anti").drop(KIN)
-    return Copies(members, others, records, discards is not None, spent), closed.files
+    rows = halves.withColumn(KIN, kin())
+    rows = kept.computed(rows) if looked_up else rows
+    taken_over = _taken_over(rows, closed, kept) if looked_up else None
+    others = [each for each in (discards, orphans, taken_over) if each is not None]
+    if not (arrivals.counts.copies or others or (looked_up and _any_superseded(rows))):
+        return None
+    rows = rows if looked_up else kept.computed(rows)
+    found = [rows.where(h.put_back()).select(KIN), *[each.select(KIN) for each in others]]
+    kins = kept.computed(reduce(DataFrame.unionByName, found).distinct())
+    spent = _spent(discards, closed) if late and discards is not None else None
+    return Copies(
+        members=_members(rows, kins, orphans, closed),
+        others=rows.join(kins, KIN, "left_anti").drop(KIN),
+        discards=_no_discards(arrivals) if discards is None else discards,
+        any_discards=discards is not None,
+        spent=spent,
+    )
 
 
-def _orphans(arrivals: Arrivals, closed: Closed) -> DataFrame | None:
+def _any_superseded(rows: DataFrame) -> bool:
+    return not rows.where(F.col("state") == h.SUPERSEDED).isEmpty()
+
+
+def _members(rows: DataFrame, kins: DataFrame, orphans: DataFrame | None, closed: ClosedDecisions) -> DataFrame:
+    """The half messages of these kins, at hand and looked up."""
+    here = rows.join(kins, KIN, "left_semi")
+    earlier = _earlier_members(here, orphans, closed)
+    here = here.drop(KIN)
+    return here if earlier is None else here.unionByName(earlier.join(here, HALF_KEY, "left_anti"))
+
+
+def _orphans(arrivals: Arrivals, closed: ClosedDecisions) -> DataFrame | None:
     """The kin of ended copies whose original may land only now."""
     found = closed.among(F.col("orphan").isNotNull(), arrivals.halves.select("born_timestamp"))
     if found is None:
@@ -105,7 +112,7 @@ def _orphans(arrivals: Arrivals, closed: Closed) -> DataFrame | None:
     return found.select(KIN).join(arrivals.halves.select(kin().alias(KIN)), KIN, "left_semi")
 
 
-def _taken_over(rows: DataFrame, closed: Closed, kept: Kept) -> DataFrame | None:
+def _taken_over(rows: DataFrame, closed: ClosedDecisions, kept: Kept) -> DataFrame | None:
     """The kin of discarded messages whose transactions the broker has resumed, and that have ended since."""
     given_up = rows.where(F.col("state") == h.DISCARDED)
     ended = closed.among(F.col("copies").isNotNull(), given_up.select("born_timestamp"))
@@ -118,7 +125,7 @@ def _taken_over(rows: DataFrame, closed: Closed, kept: Kept) -> DataFrame | None
     return None if found.isEmpty() else found
 
 
-def _earlier_members(members: DataFrame, orphans: DataFrame | None, closed: Closed) -> DataFrame | None:
+def _earlier_members(members: DataFrame, orphans: DataFrame | None, closed: ClosedDecisions) -> DataFrame | None:
     """Decisions of earlier runs on transactions of which neither an original nor an open copy is at hand."""
     state, marked = F.col("state"), F.col("marked")
     original = F.bool_or((state == h.NEW) & ~marked) & ~F.bool_or(state == h.SUPERSEDED)
@@ -132,14 +139,14 @@ def _earlier_members(members: DataFrame, orphans: DataFrame | None, closed: Clos
 # ---- the broker's own discards ----
 
 
-def _discards(arrivals: Arrivals, late: bool) -> DataFrame | None:
+def _discards(arrivals: Arrivals, late: bool, looked_back: LookedBack) -> DataFrame | None:
     """Discard records that this run is the first to see, and older ones that may be of what arrives late, by kin."""
     name, run = "broker_discards", arrivals.run
     if run.inputs[name] == NO_TABLE:  # only real brokers fill this table
         return None
     arrived = arrivals.warehouse.landed_between(name, run.inputs_before[name], run.inputs[name])
     born = arrived.select("born_timestamp").unionByName(arrivals.halves.select("born_timestamp"))
-    earlier = older(arrivals, name, born) if late else None
+    earlier = older(arrivals, name, born, looked_back) if late else None
     rows = arrived.withColumn("seen", F.lit(False))
     rows = rows if earlier is None else rows.unionByName(earlier.withColumn("seen", F.lit(True)))
     rows = rows.withColumns({c: present(F.col(c)) for c in ("uniq_key", "producer_group")})
@@ -156,7 +163,7 @@ def _no_discards(arrivals: Arrivals) -> DataFrame:
     return rows.limit(0)
 
 
-def _spent(discards: DataFrame, closed: Closed) -> DataFrame | None:
+def _spent(discards: DataFrame, closed: ClosedDecisions) -> DataFrame | None:
     """Half keys that earlier runs have given up for discard records of a message, or of its twins."""
     by_record = (F.col("decision") == "DISCARD") & (F.col("reason") == "BROKER_DISCARDED")
     found = closed.among(by_record, discards.select(f"{KIN}.born_timestamp"))

@@ -12,7 +12,7 @@ from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.columns.values import present
 from halfop.planning.arrivals import Arrivals
 from halfop.planning.copies import Copies, copies
-from halfop.planning.late import arrived_late, older
+from halfop.planning.late import LookedBack, arrived_late, older
 from halfop.planning.ranges import between_values, covers, ranges_of
 from halfop.rules import halves as h
 from halfop.rules import ops as o
@@ -36,13 +36,12 @@ class History:
 
 def history(arrivals: Arrivals) -> History:
     """Looks up what arrivals need from further back, and nothing where they need nothing."""
-    late = arrived_late(arrivals)
-    finals = _finals(arrivals, late)
-    strays = _strays(arrivals, finals)
-    closed, files = _closed(arrivals, strays)
+    late, looked_back = arrived_late(arrivals), LookedBack(op_messages=arrivals.files)
+    finals = _finals(arrivals, late, looked_back)
+    strays = _strays(arrivals, finals, looked_back)
+    closed = _closed(arrivals, strays, looked_back)
     halves = _one_per_key(arrivals, closed)
-    found, more = copies(arrivals, halves, late, closed is not None)
-    looked_back = {"op_messages": arrivals.files, "decisions": files + more}
+    found = copies(arrivals, halves, late, closed is not None, looked_back)
     return History(arrivals, halves, finals, found, {name: n for name, n in looked_back.items() if n})
 
 
@@ -58,30 +57,29 @@ def _one_per_key(arrivals: Arrivals, closed: DataFrame | None) -> DataFrame:
 # ---- decisions on messages that are not open ----
 
 
-def _closed(arrivals: Arrivals, strays: DataFrame | None) -> tuple[DataFrame | None, int]:
-    """Decisions on arrivals that match no open row, and the number of files that may hold them.
+def _closed(arrivals: Arrivals, strays: DataFrame | None, looked_back: LookedBack) -> DataFrame | None:
+    """Decisions on arrivals that match no open row: late ops, halves that landed again, and resumes.
 
-    These are late ops, halves that landed again, and resumes. None where no file can hold a decision on them.
+    None if no file can hold such a decision.
     """
     if arrivals.run.first:
-        return None, 0
+        return None
     stray_ranges = [] if strays is None else ranges_of(strays, "queue_offset")
     wanted = covers(arrivals.counts.halves.ranges, "queue_offset") | covers(stray_ranges, "queue_offset")
-    rows = arrivals.decisions.where(~F.col("open") & wanted)
-    files = len(rows.inputFiles())
-    if not files:
-        return None, 0
+    rows = looked_back.read("decisions", arrivals.decisions.where(~F.col("open") & wanted))
+    if rows is None:
+        return None
     keys = arrivals.halves.select(HALF_KEY)
     keys = keys if strays is None else keys.unionByName(strays)
-    return h.closed(rows.join(keys.distinct(), HALF_KEY, "left_semi")), files
+    return h.closed(rows.join(keys.distinct(), HALF_KEY, "left_semi"))
 
 
-def _strays(arrivals: Arrivals, finals: DataFrame | None) -> DataFrame | None:
+def _strays(arrivals: Arrivals, finals: DataFrame | None, looked_back: LookedBack) -> DataFrame | None:
     """Half keys that an op, a final message or a resume names and that are neither open nor arrived."""
     if arrivals.open_halves is None:
         return None
     found = [] if arrivals.counts.arrivals_met else [_named_by_ops(arrivals, arrivals.open_halves)]
-    by_finals = None if finals is None else _named_by_finals(arrivals, arrivals.open_halves, finals)
+    by_finals = None if finals is None else _named_by_finals(arrivals, arrivals.open_halves, finals, looked_back)
     found += [] if by_finals is None else [by_finals]
     found += [] if arrivals.resumes is None else [arrivals.resumes.select(HALF_KEY)]
     return reduce(DataFrame.unionByName, found) if found else None
@@ -94,7 +92,9 @@ def _named_by_ops(arrivals: Arrivals, open_halves: DataFrame) -> DataFrame:
     return o.as_named(arrivals.ops).select(HALF_KEY).join(known, HALF_KEY, "left_anti")
 
 
-def _named_by_finals(arrivals: Arrivals, open_halves: DataFrame, finals: DataFrame) -> DataFrame | None:
+def _named_by_finals(
+    arrivals: Arrivals, open_halves: DataFrame, finals: DataFrame, looked_back: LookedBack
+) -> DataFrame | None:
     """Half keys of discarded messages that a final message names; None where there is none."""
     rows = arrivals.halves.unionByName(open_halves).select("broker_name", F.explode(h.own_copies()).alias("c"))
     known = rows.select("broker_name", F.col("c")["commit_log_offset"].alias("pto"))
@@ -102,7 +102,10 @@ def _named_by_finals(arrivals: Arrivals, open_halves: DataFrame, finals: DataFra
     near = between_values(strays.select(F.col("pto").alias("commit_log_offset")), "commit_log_offset")
     if near is None:
         return None
-    discarded = arrivals.decisions.where(~F.col("open") & F.col("decision").isin("DISCARD", "SUPERSEDED") & near)
+    wanted = ~F.col("open") & F.col("decision").isin("DISCARD", "SUPERSEDED") & near
+    discarded = looked_back.read("decisions", arrivals.decisions.where(wanted))
+    if discarded is None:
+        return None
     named = strays.withColumnRenamed("pto", "commit_log_offset")
     return discarded.join(named, ["broker_name", "commit_log_offset"], "left_semi").select(HALF_KEY)
 
@@ -110,14 +113,14 @@ def _named_by_finals(arrivals: Arrivals, open_halves: DataFrame, finals: DataFra
 # ---- final messages ----
 
 
-def _finals(arrivals: Arrivals, late: bool) -> DataFrame | None:
+def _finals(arrivals: Arrivals, late: bool, looked_back: LookedBack) -> DataFrame | None:
     """Final messages that arrived, and older ones that half messages may name which arrived late."""
     name, run = "final_messages", arrivals.run
     if run.inputs[name] == NO_TABLE:  # only real brokers fill this table
         return None
     rows = arrivals.warehouse.landed_between(name, run.inputs_before[name], run.inputs[name])
     places = arrivals.halves.select(F.col("commit_log_offset").alias("prepared_transaction_offset"))
-    earlier = older(arrivals, name, places) if late else None
+    earlier = older(arrivals, name, places, looked_back) if late else None
     rows = rows if earlier is None else rows.unionByName(earlier)
     if rows.isEmpty():
         return None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
@@ -28,10 +30,21 @@ def arrived_late(arrivals: Arrivals) -> bool:
     return any(next_offset is not None and low < next_offset for next_offset, low in offsets)
 
 
-def older(arrivals: Arrivals, name: str, values: DataFrame) -> DataFrame | None:
-    """Rows of earlier landings whose column of that name lies among these values; None where there are none."""
+class LookedBack(Counter[str]):
+    """How many files of each table a run had to look back into."""
+
+    def read(self, name: str, rows: DataFrame) -> DataFrame | None:
+        """The rows, whose files are counted; None if no file can hold one."""
+        files = len(rows.inputFiles())
+        self[name] += files
+        return rows if files else None
+
+
+def older(arrivals: Arrivals, name: str, values: DataFrame, looked_back: LookedBack) -> DataFrame | None:
+    """Rows of earlier landings whose column of that name lies among these values; None if there are none."""
     before, upto = arrivals.run.inputs_before[name], arrivals.run.inputs[name]
     near = None if before == NO_TABLE else between_values(values, *values.columns)
     if near is None:
         return None
-    return arrivals.warehouse.read(name, upto).where(near & (F.col("_metadata.row_commit_version") <= before))
+    rows = arrivals.warehouse.read(name, upto).where(near & (F.col("_metadata.row_commit_version") <= before))
+    return looked_back.read(name, rows)
