@@ -87,9 +87,9 @@ def test_a_stores_task_is_json_and_comes_back_as_it_was() -> None:
     got = source.StoreSource(spark.options)
     assert got._task == task
     reader: Any = got.reader(got.schema())
-    assert (reader._layout, reader._skip, reader._far.tolist()) == (PLAN, True, far.tolist())
+    assert (reader._layout, reader._skip, reader._committed_later.tolist()) == (PLAN, True, far.tolist())
     source.read_task(spark, source.StoreTask(source.SURVEYED, PLAN, False))  # type: ignore[arg-type]
-    assert source.StoreSource(spark.options)._task.far is None
+    assert source.StoreSource(spark.options)._task.committed_later is None
 
 
 def test_a_brokers_task_is_json_without_credentials() -> None:

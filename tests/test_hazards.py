@@ -11,7 +11,7 @@ from build.dying import Killed, dying
 from build.messages import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops
 from halfop.frame.errors import LostRows
 from halfop.planning.plan import Plan
-from halfop.planning.removed import InputGone
+from halfop.planning.removed import InputRemoved
 from halfop.runs.reconcile import Request, reconcile
 from halfop.runs.verify import verify
 from halfop.warehouse.tables import Warehouse
@@ -43,7 +43,7 @@ def test_pinned_files_that_vacuum_removed(warehouse: Warehouse, monkeypatch: pyt
     kept = Path(warehouse.root, "kept")
     shutil.copytree(warehouse.path("half_messages"), kept)
     maintained(warehouse, "half_messages")
-    with pytest.raises(InputGone, match=r"run 1 reads.*delta\.deletedFileRetentionDuration"):
+    with pytest.raises(InputRemoved, match=r"run 1 reads.*delta\.deletedFileRetentionDuration"):
         reconcile(warehouse, Request(r.settings(RULES), r.instant(NOW)))
     assert warehouse.rows("decisions") == []
     for file in removed:

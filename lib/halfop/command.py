@@ -45,6 +45,8 @@ def run(argv: Sequence[str] | None = None) -> NoReturn:
     spark, name, options = split(sys.argv[1:] if argv is None else argv)
     if name in job_names():
         sys.exit(main(job_of(name), options, "halfop", lambda: prepare(spark)))
+    if name:
+        sys.stderr.write(f"halfop: no job {name!r}; there are those below\n")
     sys.stderr.write(_USAGE + "".join(f"  {each:10} {_about(each)}\n" for each in job_names()))
     sys.exit(0 if spark in (["--help"], ["-h"]) else UsageError.exit_status)
 

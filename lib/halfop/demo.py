@@ -104,11 +104,11 @@ def play(warehouse: Warehouse, settings: Settings, sample: Path, output: Output)
             raise HalfopError(f"run {run.run_id} failed: {run.to_json()}")
         total.run_id = run.run_id
         total.add(run)
-        output.text(f"{each.now:%H:%M:%S}  landed {_told(landed.rows_written)}\n          {_decided(run)}\n")
+        output.text(f"{each.now:%H:%M:%S}  landed {_counted(landed.rows_written)}\n          {_decided(run)}\n")
     return total
 
 
-def _told(rows: dict[str, int]) -> str:
+def _counted(rows: dict[str, int]) -> str:
     return ", ".join(f"{n} {name}" for name, n in rows.items() if n) or "nothing"
 
 

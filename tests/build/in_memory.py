@@ -123,7 +123,7 @@ class InMemory:
 
     def _clocks(self) -> DataFrame:
         struct = cast(StructType, StructType.fromDDL(_QUEUES))
-        return frame(self._spark, struct, list(self._queues.values())).withColumn("listed", F.lit(True))
+        return frame(self._spark, struct, list(self._queues.values())).withColumn("has_clock", F.lit(True))
 
     def _keep(self, decided: DataFrame, superseded: DataFrame | None) -> None:
         rows = decided if superseded is None else decided.unionByName(superseded, allowMissingColumns=True)

@@ -112,7 +112,7 @@ def _of_reconcile(summary: Summary) -> Iterator[Family]:
         "checks_sent", "Questions to producers that the last call wrote.", sum(decisions.get("CHECK", {}).values())
     )
     yield from _open(extra.get("open_messages"), extra.get("oldest_open_seconds"))
-    yield from _behind(extra.get("queues_behind", {}), extra.get("now"))
+    yield from _late_queues(extra.get("queues_behind", {}), extra.get("now"))
     rejected: Mapping[str, int] = extra.get("rejected", {})
     kinds = [Sample(n, dict(zip(("kind", "reason"), name.split(".", 1), strict=True))) for name, n in rejected.items()]
     yield Family("halfop_rejected", "What the last call rejected.", tuple(kinds))
@@ -129,18 +129,18 @@ def _open(messages: int | None, oldest: float | None) -> Iterator[Family]:
         yield _one("oldest_open_message_age_seconds", help_text, oldest or 0)
 
 
-def _behind(queues: Mapping[str, str], now: datetime | None) -> Iterator[Family]:
+def _late_queues(queues: Mapping[str, str], now: datetime | None) -> Iterator[Family]:
     help_text = "Queues whose op log has not landed up to the last run's instant, so that their clock stands still."
     yield _one("queues_behind", help_text, len(queues))
     samples = [
-        Sample(_seconds_behind(until, now), dict(zip(("broker_name", "queue_id"), queue.rsplit("/", 1), strict=True)))
+        Sample(_seconds_late(until, now), dict(zip(("broker_name", "queue_id"), queue.rsplit("/", 1), strict=True)))
         for queue, until in queues.items()
     ]
     help_text = "How far a late queue is known before the last run's instant; +Inf: its op log has never landed."
     yield Family("halfop_queue_behind_seconds", help_text, tuple(samples))
 
 
-def _seconds_behind(until: str, now: datetime | None) -> float:
+def _seconds_late(until: str, now: datetime | None) -> float:
     return math.inf if until == "never" or now is None else (now - datetime.fromisoformat(until)).total_seconds()
 
 

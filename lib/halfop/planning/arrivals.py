@@ -62,8 +62,8 @@ class Arrivals:
 
     @property
     def queues(self) -> DataFrame:
-        """The clocks as rows; `listed` marks queues that have one."""
-        return self.warehouse.frame(self.clocks, _CLOCK_COLUMNS).withColumn("listed", F.lit(True))
+        """The clocks as rows; `has_clock` is true in each."""
+        return self.warehouse.frame(self.clocks, _CLOCK_COLUMNS).withColumn("has_clock", F.lit(True))
 
     @property
     def open_messages(self) -> int:

@@ -10,7 +10,7 @@ from halfop.planning.run import Run
 from halfop.warehouse.spark_errors import SPARK_ERRORS, removed_file
 
 
-class InputGone(HalfopError):
+class InputRemoved(HalfopError):
     """Files of a pinned version have been removed."""
 
 
@@ -24,7 +24,7 @@ def naming_removed_files(run: Run) -> Iterator[None]:
         if file is None:
             raise
         pins = ", ".join(f"{name} {version}" for name, version in sorted(run.inputs.items()) if version >= 0)
-        raise InputGone(
+        raise InputRemoved(
             f"VACUUM or log clean-up removed a file that run {run.run_id} reads: keep versions as long as a run may "
             "be open or is to be verified, by delta.deletedFileRetentionDuration and delta.logRetentionDuration\n"
             f"it reads tables as they were when it opened ({pins}): {file}\n"

@@ -53,7 +53,7 @@ def _all_ops(rows: DataFrame) -> DataFrame:
 def _clock(rules: RuleColumns) -> Column:
     """≠ broker: time stands still for a queue whose op log has not landed."""
     known = F.least(micros(F.lit(rules.now)), micros(F.col("known_until")))
-    unknown = F.when(F.col("listed").isNull(), micros(F.lit(rules.now))).otherwise(F.lit(NO_TIME))
+    unknown = F.when(F.col("has_clock").isNull(), micros(F.lit(rules.now))).otherwise(F.lit(NO_TIME))
     return F.when(F.col("known_until").isNotNull(), known).otherwise(unknown)
 
 

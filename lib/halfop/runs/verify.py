@@ -139,7 +139,7 @@ def _compared(summary: Summary, names: Mapping[int, str], expected: DataFrame, r
         differing = rows.where(F.col(_SIDE) != 0).orderBy(TARGET, *_key_of(columns)).limit(2 * _SHOWN).collect()
     finally:
         rows.unpersist()
-    return _told(names, differing)
+    return _differences(names, differing)
 
 
 def _side(rows: DataFrame, side: int) -> DataFrame:
@@ -160,7 +160,7 @@ def _key_of(columns: Sequence[str]) -> list[str]:
     return [half if (half := _HALF_KEY.get(name, name)) in columns else name for name in _KEY]
 
 
-def _told(names: Mapping[int, str], rows: Sequence[Row]) -> list[Difference]:
+def _differences(names: Mapping[int, str], rows: Sequence[Row]) -> list[Difference]:
     """Rows of one key on both sides are one difference, in the columns that are unlike."""
     by_key: dict[tuple[str, tuple[Any, Any, Any]], list[Row]] = {}
     for row in rows:

@@ -114,8 +114,8 @@ class UnaskedHistory:
             return None
         rows = h.one_per_key(halves.join(kins, KIN, "left_semi").drop(KIN))
         never = F.lit(None).cast("timestamp").alias("discarded_at")
-        nothing_gone = kins.select(KIN, never, F.lit(False).alias("seen")).limit(0)
-        found = transactions.transactions(rows, nothing_gone)
+        no_discards = kins.select(KIN, never, F.lit(False).alias("seen")).limit(0)
+        found = transactions.transactions(rows, no_discards)
         members = F.explode(F.array_append("superseded", F.col("standing"))).alias("copy")
         found = found.select(F.element_at("known.copies", 1).alias("original"), members)
         columns = [*_of("copy", *HALF_KEY, "commit_log_offset", asked_at="last_checked_at")]

@@ -156,14 +156,16 @@ class BrokerLanding:
                 made_again = f"queue {hole.queue} of {hole.topic} was deleted and made again"
                 text = f"{made_again}: it no longer shows what was committed"
                 self._summary.notes.append(f"broker {self.name}: {text}; `land store` can show it")
-                self._lost.add(hole, "anew", text)
+                self._lost.add(hole, "made_again", text)
             else:
                 self._lost.add(hole, "deleted", f"queue {hole.queue} of {hole.topic}: deleted before it landed")
         pulled = {(q.topic, q.queue) for q in found.ranges[FINAL]}
         for hole in [h for h in self._lost.of_queues if h.until is None and (h.topic, h.queue) in pulled]:
             self._lost.found(hole, "the queue has come as far as it had landed")
             self._lost.add(
-                hole._replace(until=self._at), "anew", f"queue {hole.queue} of {hole.topic} was deleted and made again"
+                hole._replace(until=self._at),
+                "made_again",
+                f"queue {hole.queue} of {hole.topic} was deleted and made again",
             )
 
     def _refuse_rebuilt(self, broker: Broker, rows: Progress) -> None:

@@ -34,12 +34,12 @@ SCHEMAS |= {
 
 @dataclass(frozen=True)
 class StoreTask:
-    """Stretches to read. `far`: half messages whose final messages stand in later stretches, as base64 of longs."""
+    """Stretches to read. `committed_later`: half messages whose final messages are in later stretches, as base64."""
 
     kind: str
     layout: StoreLayout
     skip_corrupt: bool
-    far: str | None = None
+    committed_later: str | None = None
 
 
 _JSON = TypeAdapter(StoreTask)
@@ -70,7 +70,7 @@ class StoreSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         task = self._task
-        return StoreReader(task.kind, task.layout, task.skip_corrupt, _longs(task.far))
+        return StoreReader(task.kind, task.layout, task.skip_corrupt, _longs(task.committed_later))
 
     @property
     def _task(self) -> StoreTask:
@@ -87,8 +87,10 @@ class StretchPart(InputPartition):
 class StoreReader(DataSourceReader):
     """Reads one kind of a store's records. A corrupt place is an error, unless it is the survey that finds it."""
 
-    def __init__(self, kind: str, layout: StoreLayout, skip_corrupt: bool, far: Longs | None = None) -> None:
-        self._kind, self._layout, self._skip, self._far = kind, layout, skip_corrupt, far
+    def __init__(
+        self, kind: str, layout: StoreLayout, skip_corrupt: bool, committed_later: Longs | None = None
+    ) -> None:
+        self._kind, self._layout, self._skip, self._committed_later = kind, layout, skip_corrupt, committed_later
 
     def partitions(self) -> list[InputPartition]:
         return [StretchPart(stretch) for stretch in self._layout.stretches]
@@ -107,7 +109,7 @@ class StoreReader(DataSourceReader):
                 yield from piece.batches.values()
 
     def _ended(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
-        ended = StretchOutcomes(stretch.start, self._far)
+        ended = StretchOutcomes(stretch.start, self._committed_later)
         ended.look_back(stretch)
         for piece in self._pieces(stretch, NEEDED):
             ended.see(piece.batches, bool(piece.faults))

@@ -41,6 +41,8 @@ class StoreLanding:
     def broker(self) -> str:
         return self.request.broker_name
 
-    def read(self, layout: StoreLayout, kind: str, skip_corrupt: bool, far: Longs | None = None) -> DataFrame:
+    def read(
+        self, layout: StoreLayout, kind: str, skip_corrupt: bool, committed_later: Longs | None = None
+    ) -> DataFrame:
         """Rows of one kind from the layout's stretches, read by Spark's workers."""
-        return read_task(self.warehouse.spark, StoreTask(kind, layout, skip_corrupt, longs_text(far)))
+        return read_task(self.warehouse.spark, StoreTask(kind, layout, skip_corrupt, longs_text(committed_later)))
