@@ -56,4 +56,4 @@ def by_the_rules(spark: SparkSession, halves: list[Half], ops: list[Op], given: 
 def _queues(spark: SparkSession) -> DataFrame:
     """No queue has a clock of its own, so each is known until the run's instant."""
     columns = "broker_name STRING, queue_id INT, known_until TIMESTAMP, next_offset BIGINT, first_offset BIGINT"
-    return spark.createDataFrame([], f"{columns}, listed BOOLEAN")
+    return spark.createDataFrame([], f"{columns}, has_clock BOOLEAN")
