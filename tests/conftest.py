@@ -9,6 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
+pytest.register_assert_rewrite("build", "rows", "oracle")  # a failing assertion there shows its values, too
+
 from build import effort
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse

@@ -1,3 +1,3 @@
 """Transactional (half) messages of RocketMQ, reconciled as sets on Spark and Delta."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
