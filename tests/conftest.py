@@ -13,6 +13,7 @@ import pytest
 pytest.register_assert_rewrite("build", "rows", "oracle")  # a failing assertion there shows its values, too
 
 from build import effort
+from halfop.frame import log
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
@@ -116,7 +117,8 @@ def new_warehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory)
 
 @pytest.fixture
 def logging_as_before() -> Iterator[None]:
-    """What a job changes in logging, undone."""
+    """What a job changes in logging, undone; and no field that a test left whose run failed."""
+    log._fields.clear()
     root = logging.getLogger()
     handlers, level = list(root.handlers), logging.getLogger("halfop").level
     yield

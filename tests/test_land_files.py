@@ -23,6 +23,7 @@ from halfop.frame.summary import Summary
 from halfop.landing.files import landed_files
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+from halfop.warehouse.rejected import in_form
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -363,8 +364,8 @@ def test_unknown_columns_are_a_warning(warehouse: Warehouse, tmp_path: Path) -> 
 
 def test_a_queue_of_a_rebuilt_broker_is_refused(warehouse: Warehouse, tmp_path: Path) -> None:
     warehouse.make("rejected")
-    found = [("HALF", "KEY_REUSED", "b", 0, 1, "", 1, None)]
-    warehouse.append("rejected", warehouse.spark.createDataFrame(found, warehouse.empty("rejected").schema))
+    columns = "kind STRING, reason STRING, broker_name STRING, queue_id INT, queue_offset BIGINT, run_id BIGINT"
+    warehouse.append("rejected", in_form(warehouse.frame([("HALF", "KEY_REUSED", "b", 0, 1, 1)], columns)))
     refused = refusal(warehouse, [lines(tmp_path / "h.jsonl", half())])
     assert refused.path == "b/0"
     assert "new broker name" in refused.hint

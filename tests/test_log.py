@@ -72,5 +72,9 @@ def test_a_real_run(warehouse: Warehouse, capsys: pytest.CaptureFixture[str]) ->
     summary = r.run(warehouse, RULES, NOW)
     assert (summary.extra["open_messages"], summary.extra["oldest_open_seconds"]) == (1, 10)
     lines = [line for line in lines_of(capsys) if line["logger"] == "halfop.reconcile"]
-    assert [line["message"].split(":")[0] for line in lines] == ["run 1", "run 1 closed"]
+    assert [line["message"].split(":")[0] for line in lines] == [
+        "run 1 joins half messages and ops grouped",
+        "run 1",
+        "run 1 closed",
+    ]
     assert {line["run_id"] for line in lines} == {1}

@@ -26,7 +26,7 @@ from strategies import op_columns
 CONF = Path(__file__).parents[1] / "conf" / "spark-defaults.conf"
 FOLDER = max(folders(), key=lambda folder: len(expected(folder)))
 # What a session cannot change, and what the suite has otherwise: how many cores, and how much memory.
-OF_THE_MACHINE = {"spark.master", "spark.driver.memory"}
+OF_THE_MACHINE = {"spark.master", "spark.driver.memory", "spark.driver.extraJavaOptions"}
 COPIES = 3  # of every case, each in a queue of its own
 FILES = 4  # of each landed table, at each landing
 Row = tuple[Any, ...]
