@@ -118,7 +118,7 @@ class InMemory:
         if len(self._rows["resumes"]) == self._seen["resumes"]:
             return None
         rows = copies.standing_at(self._arrived("resumes").withColumn("asked_offset", F.col("queue_offset")))
-        nth = F.row_number().over(Window.partitionBy(HALF_KEY).orderBy("resumed_at", "owner"))
+        nth = F.row_number().over(Window.partitionBy(HALF_KEY).orderBy("resumed_at", "owner", "asked_offset"))
         return rows.withColumn("nth", nth)
 
     def _clocks(self) -> DataFrame:

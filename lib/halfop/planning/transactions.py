@@ -81,7 +81,7 @@ def _numbered(resumes: DataFrame | None, stands_at: DataFrame | None = None) -> 
     if stands_at is not None:
         rows = rows.join(stands_at, HALF_KEY, "left")
         rows = rows.withColumn("queue_offset", F.coalesce("stands_at", "queue_offset"))
-    nth = F.row_number().over(Window.partitionBy(HALF_KEY).orderBy("resumed_at", "owner"))
+    nth = F.row_number().over(Window.partitionBy(HALF_KEY).orderBy("resumed_at", "owner", "asked_offset"))
     return rows.withColumn("nth", nth)
 
 
