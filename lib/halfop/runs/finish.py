@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 
@@ -32,9 +33,9 @@ _OPEN = ("CHECK", "WAIT")
 def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[str] = ()) -> None:
     """Plan, apply and close an opened run, and add what it did to the summary. It will owe what `parked` names."""
     summary.run_id = run.run_id
-    with arrived(warehouse, run) as arrivals:
+    with ExitStack() as stages:
         with summary.phase("plan"):
-            plan = None
+            arrivals, plan = stages.enter_context(arrived(warehouse, run)), None
             if warehouse.marker("decisions", PLAN_APP) < run.run_id:
                 plan = planned(arrivals, summary)
                 plan.commit()
