@@ -184,7 +184,7 @@ def _count_ops(ops: DataFrame) -> KeyCount:
 
 
 def _landed_before(warehouse: Warehouse, run: Run, arrived: DataFrame, count: KeyCount) -> tuple[DataFrame | None, int]:
-    """Op rows of earlier landings under keys of arrived ones, None where there are none; and the files to look into."""
+    """Op rows of earlier landings under keys of arrived ones, None if there are none; and the files to look into."""
     name, before = "op_messages", run.inputs_before["op_messages"]
     if run.first or before == NO_TABLE or not count.rows:
         return None, 0

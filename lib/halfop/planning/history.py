@@ -25,8 +25,8 @@ class History:
 
     arrivals: Arrivals
     halves: DataFrame
-    finals: DataFrame | None  # a real broker's final messages that may prove a commit; None where there is none
-    copies: Copies | None  # transactions of several half messages; None where there is none
+    finals: DataFrame | None  # a real broker's final messages that may prove a commit; None if there is none
+    copies: Copies | None  # transactions of several half messages; None if there is none
     files: dict[str, int]
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ class History:
 
 
 def history(arrivals: Arrivals) -> History:
-    """Looks up what arrivals need from further back, and nothing where they need nothing."""
+    """Looks up what arrivals need from further back, and nothing if they need nothing."""
     late, looked_back = arrived_late(arrivals), LookedBack(op_messages=arrivals.files)
     finals = _finals(arrivals, late, looked_back)
     strays = _strays(arrivals, finals, looked_back)
@@ -95,7 +95,7 @@ def _named_by_ops(arrivals: Arrivals, open_halves: DataFrame) -> DataFrame:
 def _named_by_finals(
     arrivals: Arrivals, open_halves: DataFrame, finals: DataFrame, looked_back: LookedBack
 ) -> DataFrame | None:
-    """Half keys of discarded messages that a final message names; None where there is none."""
+    """Half keys of discarded messages that a final message names; None if there is none."""
     rows = arrivals.halves.unionByName(open_halves).select("broker_name", F.explode(h.own_copies()).alias("c"))
     known = rows.select("broker_name", F.col("c")["commit_log_offset"].alias("pto"))
     strays = finals.select("broker_name", "pto").join(known, ["broker_name", "pto"], "left_anti")

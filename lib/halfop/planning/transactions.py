@@ -38,7 +38,7 @@ class Transactions:
 
 
 def transactions(history: History) -> Transactions:
-    """Resolves copies where there are any; without copies and final messages everything stays as it is."""
+    """Resolves copies if there are any; without copies and final messages everything stays as it is."""
     ops, resumes = history.arrivals.named.drop("arrived"), history.arrivals.resumes
     if history.copies is not None:
         return _resolved(history, history.copies, ops, resumes)

@@ -37,7 +37,7 @@ def recorded(warehouse: Warehouse, run_id: int) -> Run:
 
 
 def found_run(warehouse: Warehouse, run_id: int) -> tuple[Run, bool] | None:
-    """Any run as it opened, and whether it has closed; None where there is none of that id."""
+    """Any run as it opened, and whether it has closed; None if there is none of that id."""
     if not 0 < run_id <= warehouse.marker("runs", OPEN_APP):
         return None
     events = _events(warehouse, run_id)
