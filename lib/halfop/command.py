@@ -120,7 +120,7 @@ def _java() -> str:
 
 
 def _major(java: str) -> int:
-    """The version's first number; 0 where this is no Java."""
+    """The version's first number; 0 if this is no Java."""
     with suppress(OSError, IndexError, ValueError):
         answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
         return int(answer.split('"')[1].removeprefix("1.").split(".")[0])

@@ -83,7 +83,7 @@ def _cut_queues(folder: Path, log_to: int) -> None:
 
 
 def fresh_folder(folder: Path) -> None:
-    """An empty warehouse; only what an earlier demo made is cleared away."""
+    """Makes an empty folder for a warehouse; removes only what an earlier demo made."""
     if folder.exists() and any(folder.iterdir()) and not (folder / _MARK).exists():
         raise UsageError(f"{folder} holds something that is not a demo's; give another --warehouse")
     shutil.rmtree(folder, ignore_errors=True)
@@ -92,7 +92,7 @@ def fresh_folder(folder: Path) -> None:
 
 
 def play(warehouse: Warehouse, settings: Settings, sample: Path, output: Output) -> Summary:
-    """Land and reconcile every pass; each shows a line."""
+    """Lands and reconciles every pass, and shows a line for each."""
     total = Summary("demo")
     for each in passes(sample):
         with total.phase("land"), tempfile.TemporaryDirectory(prefix="halfop-demo-") as folder:

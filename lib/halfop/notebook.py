@@ -1,4 +1,4 @@
-"""For notebooks: a session, a warehouse, and its tables as views for SQL."""
+"""Opens a warehouse in a notebook: a session, and the tables as views for SQL."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SHOWN = {"spark.sql.repl.eagerEval.enabled": "true", "spark.sql.repl.eagerEval.
 
 
 def open_warehouse(root: str | None = None) -> Warehouse:
-    """The named warehouse, else the configured one, or the demo's below it while it is empty; tables become views."""
+    """Returns the named warehouse, else the configured one, or the demo's while that is empty; tables become views."""
     settings = load_settings(None, [] if root is None else [f"warehouse={root}"])
     spark = spark_session("notebook", **_SHOWN)
     places = [settings.warehouse_root] + ([f"{settings.warehouse_root}/demo"] if root is None else [])

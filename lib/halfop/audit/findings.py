@@ -22,12 +22,12 @@ def first() -> Column:
 
 
 def landed() -> Column:
-    """Whether there is a half message, and not only what refers to one."""
+    """Returns whether there is a half message, and not only what refers to one."""
     return F.coalesce(first()["landed"], F.lit(False))
 
 
 def later(one: Column, other: Column) -> Column:
-    """Whether one was written after the other, by their places in the commit log; by store time if one is not known."""
+    """Returns whether one was written after the other, by their places in the log; by store time if one has none."""
     return F.coalesce(one["place"] > other["place"], one["store"] > other["store"], F.lit(False))
 
 
@@ -38,7 +38,7 @@ def late_checks() -> Column:
 
 
 def given_up() -> Column:
-    """Whether it was discarded, and not resumed since."""
+    """Returns whether it was discarded, and not resumed since."""
     return F.exists("discards", lambda d: ~_resumed_after(d))
 
 
@@ -66,14 +66,14 @@ def _sure(condition: Column) -> Column:
 
 
 def _lost_between(one: Column, other: Column) -> Column:
-    """Whether a part of the log between the two was lost; if a place is not known, any loss may be there."""
+    """Returns whether a part of the log between the two was lost; if a place is not known, any loss may be there."""
     low, high = F.least(one["place"], other["place"]), F.greatest(one["place"], other["place"])
     unknown = one["place"].isNull() | other["place"].isNull()
     return F.exists("gaps", lambda gap: unknown | ((gap["begin"] < high) & (gap["end"] > low)))
 
 
 def _lost_after(one: Column, until: Column) -> Column:
-    """Whether a part of the log after a record was lost that may hold what was stored by `until`, in microseconds."""
+    """Returns whether a lost part of the log after a record may hold what was stored by `until` (microseconds)."""
     return F.exists("gaps", lambda gap: F.coalesce(gap["end"] > one["place"], F.lit(True)) & (gap["since"] <= until))
 
 
@@ -121,7 +121,7 @@ def _conflicting_ends() -> Column:
 
 
 def _committed_but_missing() -> Column:
-    """If the log, or else the real queue, has been read from before the half message to beyond the op."""
+    """A commit whose final message is not there, though the log or the real queue has been read around its place."""
 
     def read(o: Column) -> Column:
         until = micros(o["store"])
@@ -135,7 +135,7 @@ def _committed_but_missing() -> Column:
 
 
 def _delivered_and_discarded() -> Column:
-    """Unless it was resumed between."""
+    """A final message of a discarded transaction that was not resumed between."""
 
     def both(d: Column, f: Column) -> Column:
         resumed = F.exists("members", lambda m: m["resumes"] & later(m, d) & later(f, m))

@@ -109,7 +109,7 @@ def _of(life: Life, rows: Rows) -> Rows:
 
 
 def _among(keys: Iterable[Key], offset: str = "queue_offset", queue: str = "queue_id") -> Column:
-    """Whether a row is under one of these keys, given as literals."""
+    """Returns whether a row is under one of these keys, given as literals."""
     offsets: dict[tuple[str, int], list[int]] = {}
     for key in sorted(keys):
         offsets.setdefault((key.broker_name, key.queue_id), []).append(key.queue_offset)
@@ -220,7 +220,7 @@ def _rejects_about(row: Row, life: Life) -> bool:
 
 
 def _is_op(row: Row, op: Row) -> bool:
-    """Whether a reject is about this item of an op message, which may name many half messages."""
+    """Returns whether a reject is about this item of an op message, which may name many half messages."""
     place = (*(op[c] for c in QUEUE), op["op_offset"], op["item"])
     same_item = tuple(row[c] for c in (*QUEUE, "queue_offset", "item")) == place
     return same_item and row["half_offset"] in (None, op["queue_offset"])

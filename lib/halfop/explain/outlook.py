@@ -77,7 +77,7 @@ def _open(warehouse: Warehouse, life: Life, last: Row) -> Outlook:
 
 
 def _stands_open(row: Row, last: Row) -> bool:
-    """Whether a decision is of the time since it was last opened, by landing or by a resume."""
+    """Returns whether a decision is of the time since it was last opened, by landing or by a resume."""
     return row["decision"] in ("CHECK", "WAIT") and row["resumed_at"] == last["resumed_at"]
 
 
@@ -180,7 +180,7 @@ def _ended(settings: Settings, life: Life, last: Row) -> Outlook:
 
 
 def _resume_waits(life: Life) -> bool:
-    """Whether a resume waits for the next run: a run that has seen one takes it into a decision or rejects it."""
+    """Returns whether a resume waits for the next run: a run that has seen one decides on it or rejects it."""
     taken = {row["resumed_at"] for row in life.decisions} - {None}
     refused = [row for row in life.rejects if row["kind"] == "RESUME"]
     return len(life.resumes) > len(taken) + len(refused)

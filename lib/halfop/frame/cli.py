@@ -129,7 +129,7 @@ def _add_common(parser: _Parser, depth: int) -> None:
         )
     setting_option(common, "--warehouse", "warehouse", "URI")
     setting_option(common, "--wait", "lock.wait", "DURATION")
-    add("-v", "--verbose", action="store_true", help="log more, and show a traceback where something fails")
+    add("-v", "--verbose", action="store_true", help="log more, and show a traceback if something fails")
     add("--log", choices=("text", "json"), help="form of the log on stderr and of the result on stdout; default text")
 
 

@@ -17,9 +17,9 @@ _fields: dict[str, object] = {}
 
 @contextmanager
 def logged_with(**fields: object) -> Iterator[None]:
-    """Every record of the block, whatever thread logs it, carries these fields too, where it has none of that name.
+    """Adds these fields to every record of the block, whatever thread logs it, unless the record has one of that name.
 
-    They stay where the block fails: the error that ends a job is logged outside, and needs them most.
+    They stay if the block fails: the error that ends a job is logged outside, and needs them most.
     """
     before = dict(_fields)
     _fields.update(fields)
@@ -68,7 +68,7 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
         self.watched = not json_lines and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
 
     def format(self, record: logging.LogRecord) -> str:
-        """On a terminal a record begins with a cleared row: Spark's progress bar may stand there."""
+        """Formats a record; on a terminal it clears the row first, because Spark's progress bar may stand there."""
         return ("\r\x1b[K" if self.watched else "") + super().format(record)
 
 
@@ -78,7 +78,7 @@ def watched() -> bool:
 
 
 def configure(verbose: bool, json_lines: bool) -> None:
-    """Log halfop from INFO (verbose: DEBUG) and everything else from WARNING, Python's own warnings too."""
+    """Logs halfop from INFO (verbose: DEBUG) and everything else from WARNING, Python's own warnings too."""
     handler = _Handler(json_lines)
     handler.addFilter(_add_fields)
     root = logging.getLogger()

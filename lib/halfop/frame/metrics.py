@@ -25,7 +25,7 @@ _UNDONE = ("failed_sinks", "failed_brokers")
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a job that has ended; `summary` is None where it ended by an error."""
+    """A call of a job that has ended; `summary` is None if it ended by an error."""
 
     command: str
     seconds: float
@@ -125,7 +125,7 @@ def _of_reconcile(summary: Summary) -> Iterator[Family]:
 def _open(messages: int | None, oldest: float | None) -> Iterator[Family]:
     if messages is not None:
         yield _one("open_messages", "Half messages that are open after the last run.", messages)
-        help_text = "How long ago the oldest open half message was born, as of the last run; 0 where none is open."
+        help_text = "How long ago the oldest open half message was born, as of the last run; 0 if none is open."
         yield _one("oldest_open_message_age_seconds", help_text, oldest or 0)
 
 

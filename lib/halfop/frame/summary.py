@@ -62,7 +62,7 @@ class Summary:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Adds what the block took to `seconds[name]`, also where it fails."""
+        """Adds what the block took to `seconds[name]`, also if it fails."""
         start = time.perf_counter()
         try:
             yield

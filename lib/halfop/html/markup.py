@@ -11,7 +11,7 @@ _VOID = frozenset({"meta"})
 
 
 class Markup(str):
-    """Text that is markup already. All other text is escaped where it enters an element."""
+    """Text that is markup already. All other text is escaped when it enters an element."""
 
     __slots__ = ()
 

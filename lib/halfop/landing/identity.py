@@ -1,4 +1,4 @@
-"""Whether a source is still the broker whose messages have landed under its name.
+"""Checks that a source is still the broker whose messages have landed under its name.
 
 Queue offsets are keys. A broker that was rebuilt under its old name, or another store, gives them to other messages.
 """
@@ -17,10 +17,10 @@ from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 
 def newest_half(warehouse: Warehouse, row: ProgressRow) -> tuple[int, set[int]] | None:
-    """The queue offset of the newest half message that has landed of a queue, and its physical offsets in the log.
+    """Returns the queue offset of the newest half message that has landed of a queue, and its physical offsets.
 
-    Two physical offsets where two messages have landed under one queue offset. A killed first landing has moved no
-    progress: then all half messages are looked at.
+    There are two physical offsets if two messages have landed under one queue offset. A killed first landing has moved
+    no progress: then all half messages are looked at.
     """
     halves = warehouse.read("half_messages")
     halves = halves.where((F.col("broker_name") == row.broker_name) & (F.col("queue_id") == row.queue_id))
@@ -39,7 +39,7 @@ def _decided(warehouse: Warehouse, row: ProgressRow, offset: int) -> DataFrame:
 
 
 def refuse_two_half_topics(where: str, topics: Collection[str]) -> None:
-    """Raises InputRefused where a broker has two half topics: their half messages would have the same keys."""
+    """Raises InputRefused if a broker has two half topics: their half messages would have the same keys."""
     if len(topics) > 1:
         problem = f"half messages in two topics, {' and '.join(topics)}: their queue offsets are the same"
         hint = "a broker that changed its transaction store (5.4+, RocksDB) can be landed up to the change only"

@@ -84,7 +84,7 @@ class Survey:
     """Everything that the stretches hold, up to the first fault: only that is a consistent beginning of the log.
 
     If faults are skipped, `faults` are all of them, else the first one. `committed_later`: half messages whose final
-    messages stand in a later stretch, None where these are too many. `items`: number of op items; `unsettled`: those
+    messages stand in a later stretch, None if these are too many. `items`: number of op items; `unsettled`: those
     whose outcome neither their own stretch nor the log right before it settles.
     """
 
@@ -100,7 +100,7 @@ class Survey:
 
     @property
     def settled(self) -> bool:
-        """Whether each item's outcome follows from its own stretch.
+        """Returns whether each item's outcome follows from its own stretch.
 
         An op that comes stretches before its final message, which no broker writes, lands without an outcome then, and
         again with it.

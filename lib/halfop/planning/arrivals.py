@@ -44,7 +44,7 @@ class Arrivals:
     ops: DataFrame  # with the fault that a row has in itself, each row once
     op_rows: int
     named: DataFrame  # sound ops, arrived ones and those that wait, under the half key that they name
-    resumes: DataFrame | None  # None where none arrived
+    resumes: DataFrame | None  # None if none arrived
     open: OpenRows | None  # None for the first run
     clocks: list[Clock]
     counts: KeyCounts
@@ -114,7 +114,7 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept) -> Arrivals:
 
 
 def ops_repeat(warehouse: Warehouse, run: Run) -> bool:
-    """Whether two arrived op rows share a key, whatever half messages they name."""
+    """Returns whether two arrived op rows share a key, whatever half messages they name."""
     return _count_ops(arrived_ops(warehouse, run)).repeated
 
 

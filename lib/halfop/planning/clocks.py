@@ -11,7 +11,7 @@ from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 
 
 class Clock(NamedTuple):
-    """Until when the op log of a queue is known, and the half offsets that have landed."""
+    """The instant up to which the ops of a queue have landed, and the half offsets that have."""
 
     broker_name: str
     queue_id: int
@@ -21,7 +21,7 @@ class Clock(NamedTuple):
 
 
 def clocks(progress: Iterable[Mapping[str, Any]]) -> list[Clock]:
-    """From rows of landing_progress; a queue without a row for its op topic goes by the rows that it has."""
+    """Returns the clocks by landing_progress; a queue without a row for its op topic goes by the rows that it has."""
     ordered = sorted(progress, key=_queue)
     return [_clock(*queue, list(rows)) for queue, rows in groupby(ordered, key=_queue)]
 

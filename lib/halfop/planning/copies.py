@@ -53,7 +53,7 @@ class ClosedDecisions:
 
 
 def copies_arrived(warehouse: Warehouse, run: Run) -> bool:
-    """Whether half messages of a backlog may be copies of others, which lie anywhere among the others."""
+    """Returns whether half messages of a backlog may be copies of others, which lie anywhere among the others."""
     before, upto = run.inputs_before, run.inputs
     halves = warehouse.landed_between("half_messages", before["half_messages"], upto["half_messages"])
     if not halves.where(h.carries_a_mark(halves)).isEmpty():

@@ -14,7 +14,7 @@ from halfop.planning.ranges import OffsetRange
 
 
 class KeyCount(NamedTuple):
-    """Rows counted: all, those that arrived with this run and where these lie; whether two rows share a key."""
+    """The number of all rows and of arrived ones, the places of the arrived ones, and whether two rows share a key."""
 
     rows: int
     arrived: int
@@ -33,7 +33,7 @@ def count_keys(rows: DataFrame, offset: str, place: Column, group: Sequence[Colu
 
 
 class KeyCounts(NamedTuple):
-    """Half messages and the ops that name them: `all_met` where every op has its half message here.
+    """Half messages and the ops that name them: `all_met` if every op has its half message here.
 
     `arrivals_met` says so of arrived ops, the others have waited before; `headers`: whether an op has one;
     `copies`: whether a half message is a copy of another, or has one.

@@ -49,7 +49,7 @@ class Digest:
         return {decision: sum(reasons.values()) for decision, reasons in self.counts.items()}
 
     def repeated(self, decisions: Collection[str]) -> bool:
-        """Whether one of the messages landed more than once."""
+        """Returns whether one of the messages landed more than once."""
         return any(row["repeated"] for row in self.rows if row["decision"] in decisions)
 
     @property
@@ -58,7 +58,7 @@ class Digest:
         return sum(row["ops"] for row in self.rows)
 
     def by_copy(self, decisions: Collection[str]) -> bool:
-        """Whether a copy is delivered that another row stands for."""
+        """Returns whether a copy is delivered that another row stands for."""
         return any(row["by_copy"] for row in self.rows if row["decision"] in decisions)
 
     def ranges(self, decisions: Collection[str]) -> list[OffsetRange]:
@@ -73,7 +73,7 @@ class Digest:
         ]
 
     def oldest(self, decisions: Collection[str]) -> int | None:
-        """When the oldest message that was decided so was born, in epoch milliseconds."""
+        """Returns when the oldest message that was decided so was born, in epoch milliseconds."""
         born = [row["born"] for row in self.rows if row["decision"] in decisions and row["born"] is not None]
         return min(born, default=None)
 

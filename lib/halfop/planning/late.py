@@ -16,7 +16,7 @@ from halfop.warehouse.tables import NO_TABLE
 
 
 def arrived_late(arrivals: Arrivals) -> bool:
-    """Whether half messages arrived below what had landed before; true also where nobody knows."""
+    """Returns whether half messages arrived below what had landed before; true also if nobody knows."""
     before = arrivals.run.inputs_before
     if arrivals.run.first or before["half_messages"] == NO_TABLE:
         return False
@@ -31,7 +31,7 @@ def arrived_late(arrivals: Arrivals) -> bool:
 
 
 class LookedBack(Counter[str]):
-    """How many files of each table a run had to look back into."""
+    """Counts the files of each table that a run had to look back into."""
 
     def read(self, name: str, rows: DataFrame) -> DataFrame | None:
         """The rows, whose files are counted; None if no file can hold one."""

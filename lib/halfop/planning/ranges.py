@@ -18,7 +18,7 @@ _MOST = 500
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """The lowest and highest offset of some rows of a queue; of one landing, where `landed_at` (as text) is known."""
+    """The lowest and highest offset of some rows of a queue; of one landing only, if `landed_at` (as text) is known."""
 
     broker_name: str
     queue_id: int
@@ -42,21 +42,21 @@ def ranges_of(rows: DataFrame, column: str) -> list[OffsetRange]:
 
 
 def covers(ranges: Sequence[OffsetRange], column: str) -> Column:
-    """Whether a row of the table to be read may lie in one of the ranges."""
+    """Returns whether a row of the table to be read may lie in one of the ranges."""
     if len(ranges) > _MOST:
         return F.col(column).between(min(each.low for each in ranges), max(each.high for each in ranges))
     return reduce(lambda a, b: a | b, [each.covers(column) for each in ranges], F.lit(False))
 
 
 def in_slice(part: Slice, column: str = "queue_offset") -> Column:
-    """Whether a row's half offset lies in the slice; rows that name no offset belong to the first slice."""
+    """Returns whether a row's half offset lies in the slice; rows that name no offset belong to the first slice."""
     low = F.lit(True) if part.from_offset is None else F.col(column) >= part.from_offset
     high = F.lit(True) if part.to_offset is None else F.col(column) < part.to_offset
     return F.coalesce(low & high, F.lit(part.from_offset is None))
 
 
 def between_values(rows: DataFrame, column: str) -> Column | None:
-    """Whether a column lies between the least and greatest value of these rows, as literals; None of no rows."""
+    """Returns whether a column lies within the bounds of these rows, given as literals; None if there are no rows."""
     low, high = (fun(column).cast("string").alias(name) for fun, name in ((F.min, "low"), (F.max, "high")))
     found = rows.agg(low, high).collect()[0]
     if found["low"] is None:

@@ -1,4 +1,4 @@
-"""Says what to do where files have been removed that belong to a version which a run has pinned."""
+"""Says what to do if files have been removed that belong to a version which a run has pinned."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class InputRemoved(HalfopError):
 
 @contextmanager
 def naming_removed_files(run: Run) -> Iterator[None]:
-    """Nothing wrong can come of a file that is not there, for the job fails; this says what to do."""
+    """Makes the error of a removed file say what to do; nothing wrong is written, because the job fails."""
     try:
         yield
     except SPARK_ERRORS as error:
@@ -28,5 +28,5 @@ def naming_removed_files(run: Run) -> Iterator[None]:
             f"VACUUM or log clean-up removed a file that run {run.run_id} reads: keep versions as long as a run may "
             "be open or is to be verified, by delta.deletedFileRetentionDuration and delta.logRetentionDuration\n"
             f"it reads tables as they were when it opened ({pins}): {file}\n"
-            "where the file can be brought back (a backup, a bucket's versions) the next start finishes the run"
+            "if you can bring the file back (from a backup or a bucket's versions), the next start finishes the run"
         ) from error

@@ -75,5 +75,5 @@ class Run:
 
     @property
     def first(self) -> bool:
-        """Whether no run has decided anything yet, so that there is nothing to look up."""
+        """Returns whether no run has decided anything yet, so that there is nothing to look up."""
         return self.run_id == 1 or self.inputs["decisions"] == NO_TABLE

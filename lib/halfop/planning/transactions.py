@@ -58,7 +58,7 @@ def _resolved(history: History, copies: Copies, ops: DataFrame, resumes: DataFra
 
 
 def _with_others(standing: DataFrame, copies: Copies) -> DataFrame:
-    """And the half messages that are transactions by themselves."""
+    """Adds the half messages that are transactions by themselves."""
     return standing.drop(t.KIN, "starter", "discard_times", "seen").unionByName(copies.others, allowMissingColumns=True)
 
 
@@ -89,7 +89,7 @@ def _numbered(resumes: DataFrame | None, stands_at: DataFrame | None = None) -> 
 
 
 def _all_named(history: History) -> bool:
-    """Whether every half message is named by exactly one op, so that no final message can say more."""
+    """Returns whether every half message is named by exactly one op, so that no final message can say more."""
     counts = history.arrivals.counts
     return counts.all_met and not counts.ops.repeated and counts.halves.rows == counts.ops.rows
 

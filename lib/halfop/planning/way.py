@@ -1,8 +1,8 @@
 """The fourth stage of a run: which join brings half messages and ops together, chosen by the counts.
 
-A way gives back the half messages of a run, one row a transaction, each with the ops that name it: `op`, a struct or
-null, where no half message has two, else `ops`, an array in (op offset, item) order. Ops whose half message has not
-landed are rows without a `state`. Every way gives the same decisions.
+A way gives back the half messages of a run, one row a transaction, each with the ops that name it. If no half message
+has two, that is `op`, a struct or null; else it is `ops`, an array in (op offset, item) order. Ops whose half message
+has not landed are rows without a `state`. Every way gives the same decisions.
 """
 
 from __future__ import annotations

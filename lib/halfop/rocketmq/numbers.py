@@ -11,12 +11,12 @@ _SIGN_AND_DIGITS = re.compile(r"([+-]?)0*([0-9]{1,19})")
 
 
 def parse_int(text: str | None) -> int | None:
-    """The number that Integer.parseInt gives; None where it throws."""
+    """Returns the number that Integer.parseInt gives; None if it throws."""
     return _parsed(text, 31)
 
 
 def parse_long(text: str | None) -> int | None:
-    """The number that Long.parseLong gives; None where it throws."""
+    """Returns the number that Long.parseLong gives; None if it throws."""
     return _parsed(text, 63)
 
 

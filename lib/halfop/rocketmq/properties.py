@@ -65,7 +65,7 @@ class Properties:
 
 
 def decoded(text: bytes) -> str:
-    """UTF-8 as Java decodes it: one replacement character for an encoded surrogate, where Python has three."""
+    """UTF-8 as Java decodes it: one replacement character for an encoded surrogate; Python has three."""
     return _SURROGATE.sub("\ufffd".encode(), text).decode(errors="replace")
 
 

@@ -97,7 +97,7 @@ class Records:
 
     @cached_property
     def bodies(self) -> pa.BinaryArray:
-        """The bodies as stored: compressed where sysFlag says so."""
+        """The bodies as stored: compressed if sysFlag says so."""
         return cut(self.buffer, self.body_at, self.body_length)
 
     def topics(self) -> pa.DictionaryArray:
@@ -165,9 +165,9 @@ class Chain:
 
 
 def chain(buffer: Readable, base: int | None = None) -> Chain:
-    """The records from the buffer's beginning on, up to the first thing that is no sound record.
+    """Returns the records from the buffer's beginning on, up to the first thing that is no sound record.
 
-    Sound: magic, size and all inner lengths agree and, where the buffer is the commit log from physical offset `base`
+    Sound: magic, size and all inner lengths agree and, if the buffer is the commit log from physical offset `base`
     on, the record's own physical offset too. Without `base` (a pull's answer) physical offsets may be any. CRCs are
     not looked at. A stop is `zeros`, `blank`, `cut` (goes on after the buffer), `magic`, `size`, `offset`, `lengths`.
     """

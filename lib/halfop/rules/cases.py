@@ -17,9 +17,9 @@ _REJECT = ["kind", "reason", *QUEUE, "queue_offset", "item", "half_offset", "det
 
 
 def cases(halves: DataFrame, resumes: DataFrame | None, queues: DataFrame, rules: RuleColumns) -> DataFrame:
-    """Join resumes and queue clocks to halves (one a key) with the ops that name them.
+    """Joins resumes and queue clocks to halves (one a key) with the ops that name them.
 
-    These are an array `ops`, or `op` where every key has but one; without lambdas Spark compiles the whole plan. A row
+    The ops are an array `ops`, or `op` if every key has but one: without lambdas Spark compiles the whole plan. A row
     without `state` holds ops whose half message has not landed.
     """
     rows = halves.withColumnsRenamed({"decision": "before", "reason": "before_reason"})
@@ -34,7 +34,7 @@ def cases(halves: DataFrame, resumes: DataFrame | None, queues: DataFrame, rules
 
 
 def with_resumes(rows: DataFrame, resumes: DataFrame | None) -> DataFrame:
-    """With `asked_for`, the first resume that arrived for the row."""
+    """Returns rows with `asked_for`, the first resume that arrived for the row."""
     if resumes is None:
         return rows.withColumn("asked_for", F.lit(None).cast("timestamp"))
     asked_for = resumes.groupBy(HALF_KEY).agg(F.min("resumed_at").alias("asked_for"))
@@ -46,12 +46,12 @@ def _has_many(rows: DataFrame) -> bool:
 
 
 def _all_ops(rows: DataFrame) -> DataFrame:
-    """With `ops` as an array in every case."""
+    """Returns rows with `ops` as an array in every case."""
     return rows if _has_many(rows) else rows.withColumn("ops", F.when(F.col("op").isNotNull(), F.array("op")))
 
 
 def _clock(rules: RuleColumns) -> Column:
-    """≠ broker: time stands still for a queue whose op log has not landed."""
+    """The queue clock. ≠ broker: time stands still for a queue whose op log has not landed."""
     known = F.least(micros(F.lit(rules.now)), micros(F.col("known_until")))
     unknown = F.when(F.col("has_clock").isNull(), micros(F.lit(rules.now))).otherwise(F.lit(NO_TIME))
     return F.when(F.col("known_until").isNotNull(), known).otherwise(unknown)
@@ -181,7 +181,7 @@ def _reject(kind: str, **cells: Column) -> list[Column]:
 
 
 def _is_news() -> Column:
-    """Whether an op that an earlier run has seen is rejected for another reason now.
+    """Returns whether an op that an earlier run has seen is rejected for another reason now.
 
     Then its half message was unknown to that run, rejected or open.
     """

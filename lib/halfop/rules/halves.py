@@ -35,10 +35,10 @@ _CARRIED = [
     "repeated",
     "copies",
 ]
-# All copies of a message, the row's own among them; null where there is but one.
+# All copies of a message, the row's own among them; null if there is but one.
 COPIES = "array<struct<queue_offset:bigint,commit_log_offset:bigint,landed_at:timestamp>>"
 COLUMNS = [*_CARRIED, "state", "decision", "reason", "marked", "resume_mark"]
-# Rows of one key that agree in these are one message; where they don't, a broker was rebuilt under its old name.
+# Rows of one key that agree in these are one message; if they don't, a broker was rebuilt under its old name.
 IDENTITY = ["commit_log_offset", "store_timestamp", "uniq_key"]
 _CONTENT = [*IDENTITY, "producer_group", "real_topic", "real_queue_id"]
 
@@ -71,7 +71,7 @@ def landed(half_messages: DataFrame, rules: RuleColumns) -> DataFrame:
 
 
 def carries_a_mark(half_messages: DataFrame) -> Column:
-    """Whether a row, as landed, says that it is a broker's copy of another."""
+    """Returns whether a row, as landed, says that it is a broker's copy of another."""
     times = present(_marked(half_messages, "landed_check_times", names.CHECK_TIMES))
     offset = present(_marked(half_messages, "landed_prepared_offset", names.PREPARED_QUEUE_OFFSET))
     return (times.isNotNull() | offset.isNotNull()) & present(F.col("uniq_key")).isNotNull()
@@ -84,7 +84,7 @@ def landed_marks(half_messages: DataFrame) -> dict[str, Column]:
 
 
 def is_resumed_copy() -> Column:
-    """Whether a row is the copy with which a broker resumed the message that it had given up."""
+    """Returns whether a row is the copy with which a broker resumed the message that it had given up."""
     return F.col("marked") & F.coalesce(whole_number(F.col("landed_check_times")) == 0, F.lit(False))
 
 
@@ -94,7 +94,10 @@ def _marked(half_messages: DataFrame, column: str, name: str) -> Column:
 
 
 def landed_check_times(rules: RuleColumns) -> Column:
-    """≠ broker: a copy stored within its own immunity was raised without asking, so it counts as never checked."""
+    """Returns the check times that a row brings.
+
+    ≠ broker: a copy stored within its own immunity was raised without asking, so it counts as never checked.
+    """
     times = whole_number(F.col("landed_check_times")).try_cast("int")
     held_back = micros(F.col("store_timestamp")) - micros(F.col("born_timestamp"))
     unasked = held_back <= own_immunity(rules.timeout)
@@ -110,7 +113,7 @@ def _no_copies() -> Column:
 
 
 def put_back() -> Column:
-    """Whether a row is a copy of another, has copies, or stands for one that was superseded."""
+    """Returns whether a row is a copy of another, has copies, or stands for one that was superseded."""
     return F.col("marked") | F.col("copies").isNotNull() | (F.col("state") == SUPERSEDED)
 
 
@@ -141,7 +144,7 @@ def _remembered(decisions: DataFrame, state: Column) -> DataFrame:
 
 
 def undeliverable() -> Column:
-    """Line 1: why the message can never be delivered; null where it can."""
+    """Line 1: why the message can never be delivered; null if it can."""
     topic = F.col("real_topic")
     retry = topic.startswith(names.RETRY_PREFIX) | topic.startswith(names.DLQ_PREFIX)
     longest = F.when(retry, names.RETRY_OR_DLQ_MAX_LENGTH).otherwise(names.TOPIC_MAX_LENGTH)

@@ -31,7 +31,7 @@ _FIELDS = {
     "tran_state_table_offset": "bigint",
     "commit_log_offset": "bigint",
     "again": "boolean",
-    # of a transaction with copies: the one that the op names, where another row stands for it
+    # of a transaction with copies: the one that the op names, if another row stands for it
     "copy_offset": "bigint",
     "copy_log_offset": "bigint",
     "copy_landed_at": "timestamp",
@@ -121,7 +121,7 @@ def is_final(op: Column) -> Column:
 
 
 def packed(named: DataFrame, number: int) -> DataFrame:
-    """Ops without a header, one a half key, in few bytes: enough to decide by, where each meets its half message."""
+    """Ops without a header, one a half key, in few bytes: enough to decide by, if each meets its half message."""
     commits = (F.col("op")["outcome"] == "COMMIT").alias("commits")
     rows = named.select(*HALF_KEY, F.col("op")["op_queue_offset"].alias("op_queue_offset"), commits, "op.from_check")
     return blocks.packed(rows, number, _PACKED)
@@ -156,7 +156,7 @@ def _each(op: Column, time: Callable[[Column], Column]) -> list[Column]:
 
 
 def fault_against_half(op: Column, rules: RuleColumns) -> Column:
-    """The broker's checkPrepareMessage and rejectCommitOrRollback; null where the op is valid for the half message."""
+    """The broker's checkPrepareMessage and rejectCommitOrRollback; null if the op is valid for the half message."""
     own = F.col("immunity")
     took = micros(op["born_timestamp"]) - micros(F.col("born_timestamp"))
     unasked = op["header"] & op["from_check"].eqNullSafe(F.lit(False))
@@ -180,7 +180,7 @@ def winner(rules: RuleColumns) -> Column:
 
 
 def only_winner(rules: RuleColumns) -> Column:
-    """`op`, where it is valid for the half message."""
+    """`op`, if it is valid for the half message."""
     return F.when(fault_against_half(F.col("op"), rules).isNull(), F.col("op"))
 
 

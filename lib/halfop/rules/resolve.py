@@ -157,7 +157,7 @@ def _all_copies(members: Sequence[Member]) -> tuple[Copy, ...]:
 
 
 def _lacks_start(members: Sequence[Member]) -> bool:
-    """Whether the original of all these copies may still land."""
+    """Returns whether the original of all these copies may still land."""
     return all(member.marked or member.state == "SUPERSEDED" for member in members)
 
 

@@ -77,7 +77,7 @@ def _extras() -> Column:
 
 
 def takes_over(newer: Column, copies: Column, offset: Column) -> Column:
-    """Whether the row of a copy at `newer` knows of an older one at `offset`."""
+    """Returns whether the row of a copy at `newer` knows of an older one at `offset`."""
     return (newer > offset) & F.exists(copies, lambda c: c["queue_offset"] == offset)
 
 
@@ -92,7 +92,7 @@ def standing(found: DataFrame) -> DataFrame:
 
 
 def given_up(rows: DataFrame, ending: DataFrame, spent: DataFrame | None) -> DataFrame:
-    """With `given_up` where the broker has discarded a transaction that is not among those `ending` by this run.
+    """Returns rows with `given_up`: whether the broker has discarded a transaction that is not `ending` by this run.
 
     `spent`: the half keys of what earlier runs have given up, by kin.
     """

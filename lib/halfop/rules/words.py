@@ -55,7 +55,7 @@ def _looked_up(
 
 
 def own_immunity(timeout: Column) -> Column:
-    """CHECK_IMMUNITY_TIME_IN_SECONDS in microseconds; null where the message carries none."""
+    """CHECK_IMMUNITY_TIME_IN_SECONDS in microseconds; null if the message carries none."""
     seconds = whole_number(F.col("check_immunity"))
     bounded = F.greatest(F.lit(-FOREVER // 10**6), F.least(F.lit(FOREVER // 10**6), seconds))
     unreadable = seconds.isNull() | (seconds == -1)

@@ -1,4 +1,4 @@
-"""From an opened run to a closed one: whatever steps it still lacks."""
+"""Takes an opened run through the steps that it still lacks, until it is closed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OPEN = ("CHECK", "WAIT")
 
 
 def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[str] = ()) -> None:
-    """Plan, apply and close an opened run, and add what it did to the summary. It will owe what `parked` names."""
+    """Plans, applies and closes an opened run, and adds what it did to the summary. It will owe what `parked` names."""
     summary.run_id = run.run_id
     with ExitStack() as stages:
         with summary.phase("plan"):
@@ -59,7 +59,7 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
 
 
 def planned(arrivals: Arrivals, summary: Summary) -> Plan:
-    """The run's plan; the log and the summary say which way it took and why, and where it looked back."""
+    """Returns the run's plan; the log and the summary say which way it took and why, and where it looked back."""
     run_id = arrivals.run.run_id
     plan = plan_of(arrivals)
     log.info("run %d joins half messages and ops %s", run_id, plan.joined)
@@ -71,7 +71,7 @@ def planned(arrivals: Arrivals, summary: Summary) -> Plan:
 
 
 def _other_rejects(digest: Digest, arrivals: Arrivals) -> bool:
-    """Whether there may be rejects that no decision shows: more rows came in than decisions account for."""
+    """Returns whether there may be rejects that no decision shows: more rows came in than decisions account for."""
     totals = digest.totals
     totals.pop("EARLY_OP", 0)
     after_discard = sum(reasons.get("AFTER_DISCARD", 0) for reasons in digest.counts.values())

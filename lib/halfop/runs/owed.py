@@ -18,10 +18,10 @@ from halfop.warehouse.tables import Warehouse
 
 
 def pay(warehouse: Warehouse, owed: Sequence[Debt], parked: Collection[str], summary: Summary) -> tuple[Debt, ...]:
-    """Write what earlier runs owe, but for what is parked still; returns what is owed then.
+    """Writes what earlier runs owe, except to sinks that are still parked; returns what is owed then.
 
-    A sink holds runs in their order, so it must have this before a later run may write to it. Where that fails the
-    summary says so and has status 1.
+    A sink holds runs in their order, so it must have this before a later run may write to it. If that fails, the
+    summary shows it and has status 1.
     """
     due = [debt for debt in owed if debt.sink not in parked]
     for run_id, debts in groupby(due, key=lambda debt: debt.run_id):

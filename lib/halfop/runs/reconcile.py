@@ -48,7 +48,7 @@ class Request:
 
 
 def reconcile(warehouse: Warehouse, request: Request) -> Summary:
-    """Finish an interrupted run, then run the rules over what has landed. The caller holds the run lock."""
+    """Finishes an interrupted run, then runs the rules over what has landed. The caller holds the run lock."""
     summary = Summary("reconcile")
     _check_future(request)
     if all(warehouse.version(name) == NO_TABLE for name in _LANDED):
@@ -125,7 +125,7 @@ def _refuse_lost(warehouse: Warehouse, last: Run | None) -> None:
 
 
 def _finish_open(warehouse: Warehouse, request: Request, summary: Summary) -> Run | None:
-    """Pay what earlier runs owe and finish the run that an earlier start left open."""
+    """Pays what earlier runs owe and finishes the run that an earlier start left open."""
     found = last_run(warehouse)
     if found is None:
         return None

@@ -38,7 +38,7 @@ MISSING, UNEXPECTED, UNLIKE = "missing", "unexpected", "unlike"
 
 @dataclass(frozen=True)
 class Difference:
-    """A row that is recorded otherwise than it follows from the inputs. `columns`: in what, where both have the row."""
+    """A row that is not recorded as it follows from the inputs. `columns`: those that differ, if both sides have it."""
 
     table: str
     what: str
@@ -49,7 +49,7 @@ class Difference:
 
 
 def verify(warehouse: Warehouse, run_id: int) -> tuple[Summary, list[Difference]]:
-    """Status 5 where something differs; nothing is written."""
+    """Compares the run with what is recorded, and writes nothing; status 5 if something differs."""
     summary = Summary("reconcile", run_id=run_id)
     run, owed = _closed(warehouse, run_id)
     if run.rules_version != VERSION:
@@ -143,7 +143,7 @@ def _compared(summary: Summary, names: Mapping[int, str], expected: DataFrame, r
 
 
 def _side(rows: DataFrame, side: int) -> DataFrame:
-    """As rows that can be grouped: bodies by their digest, maps as sorted entries."""
+    """Returns one side as rows that can be grouped: bodies by their digest, maps as sorted entries."""
     given = [_comparable(rows, name) for name in rows.columns]
     target = [] if TARGET in rows.columns else [F.lit(0).alias(TARGET)]
     return rows.select(*given, *target, F.lit(side).cast("bigint").alias(_SIDE))

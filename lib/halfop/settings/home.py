@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def checkout(environ: Mapping[str, str]) -> Path | None:
-    """HALFOP_HOME, else the checkout this file lies in; None where halfop runs from a zip or an installed package."""
+    """HALFOP_HOME, else the checkout this file lies in; None if halfop runs from a zip or an installed package."""
     if environ.get("HALFOP_HOME"):
         return Path(environ["HALFOP_HOME"])
     lib = Path(__file__).absolute().parents[2]

@@ -141,7 +141,7 @@ def _shown(value: object) -> str:
 
 
 def _scalar(text: str, field: FieldInfo) -> object:
-    """A text as YAML reads it; as it is where text is wanted or YAML sees more than a scalar."""
+    """A text as YAML reads it; as it is if text is wanted or YAML sees more than a scalar."""
     try:
         value = yaml.safe_load(text)
     except yaml.YAMLError:
@@ -192,7 +192,7 @@ def load_settings(
 
 
 def check_override(key: str, text: str) -> None:
-    """A UsageError where `text` is no value for the setting `key`."""
+    """Raises UsageError if `text` is no value for the setting `key`."""
     layers = _Layers()
     layers.text(tuple(key.split(".")), text, "command line")
     layers.settings()

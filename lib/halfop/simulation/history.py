@@ -49,7 +49,7 @@ class UnaskedHistory:
 
     @cached_property
     def _pins(self) -> dict[str, int]:
-        """In the order in which a run pins them."""
+        """Versions of the tables, in the order in which a run pins them."""
         return {name: self.warehouse.version(name) for name in INPUTS}
 
     def _read(self, name: str) -> DataFrame:

@@ -42,8 +42,8 @@ class Outcome:
     """Figures of all runs of one variant.
 
     needless_checks: of messages that their producers then ended by themselves. wrong_discards: of messages that an op
-    ends nevertheless, in the replay or, where the replay did not ask any more, in history. commit_…: seconds from born
-    to the run that commits, percentiles; None where nothing was committed.
+    ends nevertheless, in the replay or, if the replay did not ask any more, in history. commit_…: seconds from born
+    to the run that commits, percentiles; None if nothing was committed.
     """
 
     name: str

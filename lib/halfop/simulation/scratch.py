@@ -44,7 +44,7 @@ class StagedHistory:
     any_answers: bool
 
     def lands(self, step: int) -> bool:
-        """Whether any rows come with the step."""
+        """Returns whether any rows come with the step."""
         return any(step in counts for counts in self.counts.values())
 
     @property

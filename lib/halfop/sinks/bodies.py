@@ -55,14 +55,14 @@ def _halves(warehouse: Warehouse, run: Run, ranges: Sequence[OffsetRange]) -> Da
 
 
 def _copies(halves: DataFrame, decided: DataFrame, payload: list[str]) -> DataFrame:
-    """The copies that were named, where other copies stand for their transactions."""
+    """The copies that were named, if other copies stand for their transactions."""
     named = decided.withColumn("copy", F.explode("copies")).where("copy.queue_offset = copy_offset")
     of_copy = {c: F.col("copy")[c] for c in ("queue_offset", "commit_log_offset")}
     return _picked(halves, named.withColumns(of_copy), payload, _SAME_COPY)
 
 
 def _picked(halves: DataFrame, decided: DataFrame, payload: list[str], same: list[str]) -> DataFrame:
-    """The very half messages that were decided, by all columns of `same`, and of equal rows one."""
+    """Exactly the half messages that were decided, by all columns of `same`; of equal rows, one."""
     picked = decided.select(*[F.col(c).alias(f"decided_{c}") for c in same], *payload)
     equal = [_comparable(c).eqNullSafe(F.col(f"decided_{c}")) for c in same]
     return halves.join(picked, equal).dropDuplicates(HALF_KEY).select(*halves.columns, *payload)

@@ -80,8 +80,9 @@ def _same(*columns: str) -> dict[str, str | Column]:
 
 
 def _decompressed() -> Column:
-    """The body without its compression, null where it has none or it cannot be undone. Only where the user wants it,
-    for each row passes through Python.
+    """The body without its compression; null if it has none, or if it cannot be undone.
+
+    Only if the user wants it, because each row passes through Python.
     """
     undo = arrow_udf(_undone, BinaryType())  # type: ignore[call-overload]
     column: Column = undo("body", F.coalesce("sys_flag", F.lit(0)))

@@ -31,7 +31,7 @@ _STAGING = "_staging"
 def write_staged(
     warehouse: Warehouse, run_id: int, rows: DataFrame, targets: Mapping[int, Target], threads: int
 ) -> dict[str, Exception]:
-    """Append `rows` (with their target's number) to the targets, at most once for the run.
+    """Appends `rows` (with their target's number) to the targets, at most once for the run.
 
     Returns the targets that failed; the others are written. A target's files may have columns that it has not: all
     null, and unseen by its readers.
@@ -85,7 +85,7 @@ def _by_target(commit: bytes) -> dict[int, list[dict[str, Any]]]:
 
 
 def side_by_side(tasks: Mapping[str, Callable[[], None]], threads: int) -> dict[str, Exception]:
-    """Run all tasks, of which none stops another; returns those that failed. A mistake in the code ends the run."""
+    """Runs all tasks, of which none stops another; returns those that failed. A mistake in the code ends the run."""
     with ThreadPoolExecutor(threads) as pool:
         running = {name: pool.submit(task) for name, task in tasks.items()}
     failed: dict[str, Exception] = {}
@@ -115,7 +115,7 @@ def _commit(
 
 
 def _move(warehouse: Warehouse, staging: str, target: Target, add: dict[str, Any]) -> DataFile:
-    """Into a table's folder, where the file is invisible until committed."""
+    """Moves a file into a table's folder; nobody sees it there before it is committed."""
     moved = warehouse.files.move(f"{staging}/{unquote(add['path'])}", warehouse.path(target.path))
     return DataFile(moved, add["size"], add["modificationTime"], _stats(add, target.spec))
 

@@ -76,7 +76,7 @@ class Sinks:
             self._warehouse.append_once(REJECTED, rows, _REJECTED_APP, self._run.run_id)
 
     def _due(self, name: str, path: str, app: str, wanted: Callable[[str], bool], result: Applied) -> bool:
-        """Whether to write it now; one that is not wanted is left out unless it has been written before."""
+        """Returns whether to write it now; one that is not wanted is left out unless it has been written before."""
         try:
             due = (marker := self._warehouse.marker(path, app)) < self._run.run_id
             if not due and path != REJECTED:  # its rejects may have been none

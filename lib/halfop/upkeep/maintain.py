@@ -54,7 +54,7 @@ class Step:
 
 
 def maintain(warehouse: Warehouse, settings: Settings, dry_run: bool = False) -> tuple[Summary, list[Step]]:
-    """Compact, trim and vacuum. Killed anywhere, the next call goes on: each step is one commit."""
+    """Compacts, trims and vacuums. Killed anywhere, the next call goes on: each step is one commit."""
     summary, steps = Summary("maintain"), []
     with ExitStack() as locks:
         locks.enter_context(session_settings(warehouse.spark, UPKEEP))
@@ -117,7 +117,7 @@ class Maintenance:
         return self._each(self._compact)
 
     def _compact(self, table: Upkeep, version: int) -> Step | None:
-        """Not again before the next run: files of the version that it pinned were removed."""
+        """Compacts a table, but not again before the next run: files of the version that it pinned were removed."""
         path = self._warehouse.path(table.name)
         if self._warehouse.log.takes_files_away(path, version, self._warehouse.version(table.name)):
             return None

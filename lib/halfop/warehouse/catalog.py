@@ -92,7 +92,7 @@ class Catalog:
         return {name: location[1] if location else "nowhere" for name, location in found.items()}
 
     def _create(self, name: str, wanted: _Table, summary: Summary) -> Exception | None:
-        """The error that there was. Delta would make a table where none is."""
+        """Gives a table its name; returns the error, if any. Without a table it does nothing: Delta would make one."""
         if self._warehouse.version(wanted.directory) == NO_TABLE:
             return None
         path = self._warehouse.path(wanted.directory)
@@ -108,7 +108,7 @@ class Catalog:
 def topic_names(index: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """The rows of topics_index by an identifier for each: metastores know letters, digits and _, and no case.
 
-    In the order that topics came in, so that none changes later; where others have it, a number is added.
+    The order is that in which the topics came, so that no name changes later. A name that another has gets a number.
     """
     names: dict[str, Mapping[str, Any]] = {}
     for row in sorted(index, key=lambda row: (row["run_id"], row["topic"])):

@@ -121,7 +121,7 @@ class DeltaLog:
             log.warning("%s: upkeep of its log failed: %s", path, error.java_exception.getMessage())
 
     def only_appends(self, path: str, after: int, upto: int) -> bool:
-        """Whether the commits after version `after`, up to version `upto`, only added files, with a change feed.
+        """Returns whether the commits after version `after`, up to `upto`, only added files, with a change feed.
 
         Other commits replace files, as OPTIMIZE does, or switch the feed off and on.
         """
@@ -130,7 +130,7 @@ class DeltaLog:
         return not self._holds(path, after, upto, REMOVE="remove", METADATA="metaData")
 
     def takes_files_away(self, path: str, after: int, upto: int) -> bool:
-        """Whether a commit after version `after`, up to version `upto`, replaced or deleted files."""
+        """Returns whether a commit after version `after`, up to version `upto`, replaced or deleted files."""
         return upto > after and self._holds(path, after, upto, REMOVE="remove")
 
     def first_removal(self, path: str, after: int, upto: int) -> int | None:
@@ -139,7 +139,7 @@ class DeltaLog:
         return min((at for batch in removed for at in batch), default=None)
 
     def _holds(self, path: str, after: int, upto: int, **wanted: str) -> bool:
-        """Whether one of the commits has an action of these kinds, each with its column."""
+        """Returns whether one of the commits has an action of these kinds, each with its column."""
         actions = self._actions(path, after, upto, *wanted)
         return any(_has(batch, column) for batch in actions for column in wanted.values())
 

@@ -1,4 +1,4 @@
-"""The lock of a warehouse on a local disk, where Delta's commit is not atomic: one writer at a time.
+"""The lock of a warehouse on a local disk: Delta's commit is not atomic there, so only one may write at a time.
 
 The lock is the JVM's, because the JVM commits: a lock of Python's is free before its JVM has stopped committing.
 If the commit is atomic (HDFS, object stores, S3 by lib/java's log store) there is nothing to hold.

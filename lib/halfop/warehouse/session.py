@@ -52,7 +52,7 @@ def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterat
 
 
 def spark_session(app_name: str, **extra: str) -> SparkSession:
-    """Returns the running session, or a new one, which shows Spark's progress bar where somebody watches."""
+    """Returns the running session, or a new one, which shows Spark's progress bar if somebody watches."""
     builder = SparkSession.builder.appName(f"halfop {app_name}")
     progress = {"spark.ui.showConsoleProgress": "true"} if watched() else {}
     for key, value in (_NEEDED | progress | extra).items():

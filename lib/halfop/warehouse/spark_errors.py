@@ -1,7 +1,7 @@
 """The one place that knows what the errors of Spark, Delta and the JVM mean.
 
-What Java raises arrives as PySpark's class for it where there is one, else as Py4JJavaError. Both have the Java classes
-and their messages in their text, and that is what can be looked at.
+An exception of Java's arrives as PySpark's class for it if there is one, else as Py4JJavaError. Both have the Java
+classes and their messages in their text, and only this text can be looked at.
 """
 
 from __future__ import annotations

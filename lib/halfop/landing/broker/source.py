@@ -45,7 +45,7 @@ def pull_task(spark: SparkSession, task: QueueTask) -> DataFrame:
 
 
 class QueueSource(DataSource):
-    """For landings alone. Option: `task`, a QueueTask as JSON."""
+    """Spark's data source of landings from a broker. Option: `task`, a QueueTask as JSON."""
 
     @classmethod
     def name(cls) -> str:

@@ -63,6 +63,6 @@ def known_names(kind: str) -> list[str]:
 
 
 def nearest(name: str, names: Iterable[str]) -> str | None:
-    """The one of `names` that a misspelling most likely means; None if none is close."""
+    """Returns the name among `names` that a misspelling most likely means; None if none is close."""
     close = difflib.get_close_matches(name.lower(), list(names), n=1, cutoff=0.75)
     return close[0] if close else None

@@ -19,14 +19,14 @@ def items(rows: DataFrame) -> DataFrame:
 
 
 def item_texts() -> Column:
-    """The texts of a row's items, in their order; at least one, null where there is no body."""
+    """The texts of a row's items, in their order; at least one, null if there is no body."""
     texts = F.array_remove(F.split("body", ","), "")
     whole = F.col("item").isNull() & (F.col("tag") == END_TAG) & (F.size(texts) > 0)
     return F.when(whole, texts).otherwise(F.array("body"))
 
 
 def half_offset(text: str) -> Column:
-    """The half queue offset that the text in a column names; null where it names none."""
+    """The half queue offset that the text in a column names; null if it names none."""
     return F.expr(at_least_zero(whole_number_sql(text, "BIGINT")))
 
 

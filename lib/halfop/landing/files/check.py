@@ -78,7 +78,7 @@ def _where(good: Column, name: str) -> Column:
 
 
 def refuse_bad(rows: Rows, checked: Checked) -> None:
-    """Raises InputRefused, naming the first bad rows, where there are any."""
+    """Raises InputRefused, naming the first bad rows, if there are any."""
     total = checked.bad.total()
     if total:
         examples = [_example(row) for row in _worded(rows, _EXAMPLES)]

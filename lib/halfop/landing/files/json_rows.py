@@ -34,7 +34,7 @@ def read_lines(spark: SparkSession, paths: list[str]) -> DataFrame:
 
 
 def typed_rows(lines: DataFrame, kind: str) -> DataFrame:
-    """The columns of `kind`, `problem` where the line is not good, `unknown` names, and the place."""
+    """The columns of `kind`, `problem` if the line is not good, `unknown` names, and the place."""
     of_kind = fields(kind)
     scalars = [f for f in of_kind if f.type != STRINGS]
     names = [f.name for f in of_kind]
@@ -75,7 +75,7 @@ def _string_or_whole_number(field: Field) -> str:
 
 
 def _value(field: Field) -> str:
-    """The typed value; null where there is none or it does not fit."""
+    """The typed value; null if there is none or it does not fit."""
     text, is_string = _text(field), f"{_type(field)} = 'STRING'"
     if field.type == "STRING":
         return f"CASE WHEN {is_string} THEN {text} END"

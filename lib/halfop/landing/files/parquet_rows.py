@@ -63,7 +63,7 @@ def _fitting(field: Field) -> tuple[str, ...]:
 
 
 def read_rows(spark: SparkSession, paths: Sequence[str], schema: StructType, kind: str) -> DataFrame:
-    """Rows of files of one schema: the columns of `kind`, `problem` where the row is not good, and the place."""
+    """Rows of files of one schema: the columns of `kind`, `problem` if the row is not good, and the place."""
     rows = _reader(spark).schema(schema).parquet(*paths)
     found = problems.first([_problem(f, schema) for f in fields(kind) if f.name in schema.names])
     return rows.selectExpr(

@@ -39,7 +39,7 @@ def null_value(field: Field) -> str:
 
 
 def unfit(reason: str, field: Field, text: str) -> str:
-    """`reason` is an expression."""
+    """A problem of a value that is not as it should be; `reason` is an expression."""
     return found(reason, text, f"{field.name}: found ", f", expected {field.expected}")
 
 

@@ -70,7 +70,7 @@ class Rows:
         return bad.join(self._blocks(), ["file", "block"], "left").withColumn("line", F.coalesce(ahead, "place"))
 
     def _blocks(self) -> DataFrame:
-        """The number of lines before each block of the text files; only needed where there are bad rows."""
+        """The number of lines before each block of the text files; only needed if there are bad rows."""
         blocks = self._lines.groupBy("file", "block").agg(F.count("*").alias("n"), F.min("place").alias("first_place"))
         before = Window.partitionBy("file").orderBy("block").rowsBetween(Window.unboundedPreceding, -1)
         counted = blocks.withColumn("lines_before", F.coalesce(F.sum("n").over(before), F.lit(0)))

@@ -16,9 +16,9 @@ _VALUES = [_HALF_AT, "seen", "final"]
 
 
 def with_outcomes(items: DataFrame, halves: DataFrame, finals: DataFrame, known: Column, number: int) -> DataFrame:
-    """Items of op messages with `outcome`: COMMIT, ROLLBACK, or null where it cannot be known.
+    """Returns items of op messages with `outcome`: COMMIT, ROLLBACK, or null if it cannot be known.
 
-    A rollback is known where all of the log has been read that could hold the final message. `halves` may say so in
+    A rollback is known if all of the log has been read that could hold the final message. `halves` may say so in
     `seen`, and `known` by an item and its `half_log_offset`. `number`: how many half rows there may be.
     """
     keyed = items.withColumnsRenamed({"queue_offset": "op_offset", "half_offset": "queue_offset"})
@@ -50,7 +50,7 @@ def _ends(halves: DataFrame, finals: DataFrame) -> DataFrame:
 
 
 def read_between(first: int, lost: Sequence[tuple[int, int]]) -> Column:
-    """Whether the log between a half message and its op has been read: all from `first` on, except lost ranges."""
+    """Returns whether the log between a half message and its op was read: all from `first` on, except lost ranges."""
     half, op = F.col(_HALF_AT), F.col("physical_offset")
     touched = [(half < upto) & (op >= since) for since, upto in lost]
     return reduce(lambda known, touches: known & ~touches, touched, half >= first)

@@ -79,7 +79,7 @@ class StretchOutcomes:
             yield rows.append_column("outcome", words)
 
     def _ends(self) -> tuple[Mask, Mask]:
-        """Whether each half message was committed, and whether it was rolled back; the last entry stands for none."""
+        """Marks half messages that were committed, and those that were rolled back; the last entry stands for none."""
         places = self._longs(HALF, "physical_offset")
         committed, rolled_back = (np.zeros(len(places) + 1, np.bool_) for _ in range(2))
         prepared = self._longs(FINAL, "prepared_transaction_offset")
@@ -138,7 +138,7 @@ def _texts(ops: pa.RecordBatch) -> tuple[Longs, pa.StringArray]:
 
 
 def _offsets(texts: pa.StringArray) -> pa.Int64Array:
-    """The half queue offsets that the texts are; null where a text is none."""
+    """The half queue offsets that the texts are; null if a text is none."""
     plain = pc.match_substring_regex(texts, _SHORT_DIGITS).fill_null(False)
     numbers = pc.if_else(plain, texts, pa.scalar("0")).cast(pa.int64())
     if pc.all(plain).as_py() in (True, None):

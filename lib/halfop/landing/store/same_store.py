@@ -1,4 +1,4 @@
-"""Whether a store is the one that has landed under its broker's name: another one would reuse its keys."""
+"""Checks that a store is the one that has landed under its broker's name: another one would reuse its keys."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def another_store(landing: StoreLanding) -> InputRefused:
 
 
 def is_same_store(landing: StoreLanding, offset: int | None) -> bool:
-    """Whether the newest half messages that have landed are where the store's queues say.
+    """Returns whether the newest half messages that have landed are where the store's queues say.
 
-    `offset` is the end of what has landed of the log; anything is the same store where nothing has landed.
+    `offset` is the end of what has landed of the log; if nothing has landed, any store is the same.
     """
     if reused_queues(landing.warehouse, {Queue(landing.broker, 0)}):
         return False
@@ -49,7 +49,7 @@ def is_same_store(landing: StoreLanding, offset: int | None) -> bool:
 
 
 def _agrees(queues: ConsumeQueues, queue_id: int, queue_offset: int, places: Collection[int]) -> bool:
-    """Whether the unit names one of the places, or is not there: an older copy lacks it yet, an aged one lost it."""
+    """Returns whether the unit names one of the places, or is missing: an old copy lacks it, an aged one lost it."""
     found = [queue for topic in HALF_TOPICS if (queue := queues.get(topic, queue_id))]
     units = [queue.at(np.array([queue_offset], np.int64)) for queue in found if queue.last.offset >= queue_offset]
     return all(int(unit["physical"][0]) in places for unit in units if present(unit)[0])
@@ -66,13 +66,13 @@ def next_offsets(landing: StoreLanding) -> NextOffsets:
 
 
 def lacks_landed(landed: NextOffsets, queues: ConsumeQueues) -> bool:
-    """Whether a half queue ends before what has landed of it, though the queues name records that are new."""
+    """Returns whether a half queue ends before what has landed of it, though the queues name records that are new."""
     ends = {(topic, queue.queue_id): queue.last.offset + 1 for topic in HALF_TOPICS for queue in queues.of(topic)}
     return any(queue in ends and ends[queue] < landed[queue] for queue in landed)
 
 
 def refuse_gap(path: str, landed: NextOffsets, survey: Survey) -> None:
-    """Raises InputRefused where a queue of a log of which nothing is lost does not go on where it has landed."""
+    """Raises InputRefused if a queue does not go on where its landing stopped, though no part of the log is lost."""
     for kind, topics in ((HALF, HALF_TOPICS), (OP, OP_TOPICS)):
         for queue, span in survey.spans[kind].items():
             due = max((landed.get((topic, queue.queue_id), 0) for topic in topics), default=0)

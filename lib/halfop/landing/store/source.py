@@ -59,7 +59,7 @@ def read_task(spark: SparkSession, task: StoreTask) -> DataFrame:
 
 
 class StoreSource(DataSource):
-    """For landings alone. Option: `task`, a StoreTask as JSON."""
+    """Spark's data source of landings from a store. Option: `task`, a StoreTask as JSON."""
 
     @classmethod
     def name(cls) -> str:

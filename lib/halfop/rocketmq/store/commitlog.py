@@ -31,7 +31,7 @@ class StoreFile:
         return self.first + self.size
 
     def read(self, at: int, length: int) -> Bytes:
-        """Up to `length` bytes from a position on; fewer where the file ends."""
+        """Up to `length` bytes from a position on; fewer if the file ends."""
         wanted = max(min(length, self.end - at), 0)
         try:
             handle = os.open(self.path, os.O_RDONLY)
@@ -46,7 +46,7 @@ class StoreFile:
         return as_bytes(found)
 
     def zeros(self, at: int, length: int = QUIET) -> bool:
-        """Whether there is nothing but zeros, or the file's end."""
+        """Returns whether there is nothing but zeros, or the file's end."""
         return not self.read(at, length).any()
 
 
@@ -106,5 +106,5 @@ def windows(file: StoreFile, at: int, end: int) -> Iterator[tuple[int, Chain]]:
 
 
 def closes(stop: Stop, at: int, file: StoreFile) -> bool:
-    """Whether the stop at physical offset `at` is the blank that fills the file's end."""
+    """Returns whether the stop at physical offset `at` is the blank that fills the file's end."""
     return stop.code == "blank" and at + stop.size == file.end

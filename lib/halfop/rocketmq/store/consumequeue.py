@@ -169,7 +169,7 @@ class ConsumeQueues:
 
 
 def _is_name(topic: str) -> bool:
-    """Whether a topic can be part of a path: it is read from bytes that may be anything."""
+    """Returns whether a topic can be part of a path: it is read from bytes that may be anything."""
     return not (set("/\0") & set(topic) or topic in ("", ".", "..") or "\ufffd" in topic or len(topic) > 255)
 
 

@@ -39,7 +39,7 @@ class StoreLayout:
 def layout(root: str | Path, start: int | None = None, size: int = STRETCH) -> StoreLayout:
     """Cuts the log from physical offset `start` (a former layout's end; else the log's beginning) into stretches.
 
-    Each begins where a file does or where a consume queue names a record and a sound one stands; about `size` long.
+    Each begins with a file, or at a place that a consume queue names and that has a sound record; about `size` long.
     """
     known = ConsumeQueues(root)
     queues = [queue for queue in known.all() if queue.last.offset >= 0]  # before the log: what they name is in it
@@ -89,7 +89,7 @@ def _begins(
 
 
 def _cut(file: StoreFile, at: int, size: int, guides: Sequence[ConsumeQueue], dispatched: int) -> int | None:
-    """The first place at least `size` after `at` that a unit names and where there is a sound record."""
+    """The first place at least `size` after `at` that a unit names and that has a sound record."""
     while (at := at + size) < min(file.end, dispatched):
         if (place := _sound_place(file, at, guides)) is not None:
             return place
@@ -97,7 +97,7 @@ def _cut(file: StoreFile, at: int, size: int, guides: Sequence[ConsumeQueue], di
 
 
 def _sound_place(file: StoreFile, target: int, guides: Sequence[ConsumeQueue]) -> int | None:
-    """The first place from `target` on that a unit names and with a sound record there; None after some tries."""
+    """The first place from `target` on that a unit names and that has a sound record; None after some tries."""
     for _ in range(_TRIES):
         units = [unit for queue in guides for unit in queue.upto(queue.first_from(target), 1)]
         nearest = min(units, key=lambda unit: int(unit["physical"]), default=None)

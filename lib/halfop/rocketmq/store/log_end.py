@@ -55,7 +55,7 @@ class LogEnd:
             at = sound
 
     def _is_end(self, place: int) -> bool:
-        """Whether zeros go on here, or a record came just now because a broker is writing.
+        """Returns whether zeros go on here, or a record came just now because a broker is writing.
 
         A long read may see zeros and, after them, records written meanwhile: then it looks again.
         """
@@ -90,7 +90,7 @@ class LogEnd:
         return None
 
     def _is_torn(self, last: Records) -> bool:
-        """Whether the last record is half written: no unit names it, and its body or its properties are not whole."""
+        """Returns whether the last record is half written: no unit names it, and some of it is missing."""
         cut = last.properties_length[0] > 0 and last.buffer[last.ends[0] - 1] == 0
         return int(last.head["physical_offset"][0]) >= self.dispatched and bool(cut or last.wrong_body_crc()[0])
 

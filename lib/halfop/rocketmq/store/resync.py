@@ -15,7 +15,7 @@ _AHEAD = 4096  # units of a queue looked at in one go
 
 
 def is_sound(file: StoreFile, physical: int, size: int) -> bool:
-    """Whether a record of just that size stands there."""
+    """Returns whether a record of just that size stands there."""
     if not MIN_SIZE <= size <= MAX_SIZE or physical + size > file.end:
         return False
     head = gather(file.read(physical, HEAD.itemsize), np.zeros(1, np.int64), HEAD)[0]
@@ -25,7 +25,7 @@ def is_sound(file: StoreFile, physical: int, size: int) -> bool:
 
 
 def next_sound(queues: Iterable[ConsumeQueue], file: StoreFile, after: int, end: int) -> int | None:
-    """The first place after `after` and before `end` where a unit names a record and a sound one stands."""
+    """Returns the first place after `after` and before `end` that a unit names and that has a sound record."""
     searched = list(queues)
     while after + 1 < end:
         units, horizon = _named(searched, after + 1, end)

@@ -89,7 +89,7 @@ def _merged(holes: Iterator[_Fetched | Hole]) -> Iterator[Hole]:
     try:
         for each in holes:
             hole = hole._replace(next=each.next)
-    finally:  # where the next one cannot be had, this one is handed out before the error
+    finally:  # if the next one cannot be had, this one is handed out before the error
         yield hole
 
 
@@ -134,7 +134,7 @@ class _Pulling:
         self._stride, self._run = _MOST, 0
 
     def is_unknown(self) -> bool:
-        """Whether the broker does not know the topic: 4.x lacks the op topic, and does not let it be pulled then."""
+        """Returns whether the broker does not know the topic: 4.x lacks the op topic, and does not let it be pulled."""
         if self._asked.topic != OP_TOPIC:
             return False
         return self._remote.answer(self._request(self._done, 1)).code == AnswerCode.TOPIC_NOT_EXIST
@@ -186,7 +186,7 @@ class _Pulling:
             self._stride, self._run = min(self._stride * 2, _MOST), 0
 
     def _taken(self, request: RemotingRequest, answer: Answer, end: int) -> Iterator[_Fetched | Hole]:
-        """Always at least one offset of request's, none from `end` on but in a hole."""
+        """Returns what an answer brings: at least one offset, and none from `end` on except in a hole."""
         if answer.code == AnswerCode.SUCCESS:
             yield from self._found(answer, end)
         elif answer.code not in _MOVED:

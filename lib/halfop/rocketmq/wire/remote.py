@@ -45,7 +45,7 @@ class Patience:
 
 
 def is_busy(_: RemotingRequest, answer: Answer) -> bool:
-    """Whether the same request may get another answer soon."""
+    """Returns whether the same request may get another answer soon."""
     return answer.code in _BUSY or (answer.code == AnswerCode.SYSTEM_ERROR and answer.remark == _STORE_CLOSED)
 
 
@@ -121,7 +121,7 @@ class Remote:
             patience.pause(str(self.refusal(window[0].request, answer)))
 
     def _attempt(self, window: deque[_Pending]) -> Answer:
-        """Send what this connection has not seen yet, and wait for the first's answer."""
+        """Sends what this connection has not seen yet, and waits for the first's answer."""
         timeout = self._settings.answer_timeout
         try:
             connection = self._connected()

@@ -175,7 +175,7 @@ class Connection:
 
     def _receive_answer(self, deadline: float) -> None:
         length, header_length = _LENGTHS.unpack(self._received(_LENGTHS.size, deadline))
-        if not 4 + header_length <= length <= _MAX_FRAME:  # also where the header's format is not JSON
+        if not 4 + header_length <= length <= _MAX_FRAME:  # also if the header's format is not JSON
             raise Corrupt(self._address, f"sent a frame of {length} bytes with a header of {header_length}")
         frame = self._received(length - 4, deadline)
         header = self._header(frame[:header_length])
