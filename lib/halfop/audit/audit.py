@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import NamedTuple
@@ -29,6 +29,7 @@ from halfop.warehouse.lock import hold
 from halfop.warehouse.tables import Warehouse
 
 TABLE = "audit"
+_OF_COPIES = ("discards", "copies", "bytes", "checks", "late_checks")
 _RULES_VERSION = 1  # part of an audit's id: other rules are another audit
 
 
@@ -119,41 +120,42 @@ def _other_transactions(rows: Topics, counted: DataFrame) -> DataFrame:
 def _count(audit: Audit, frames: list[DataFrame], lost_ranges: int, summary: Summary) -> None:
     counted, examined, found = frames
     simple = _sums(counted.where(F.col("fate").isNotNull()), [])
-    others = _sums(examined, ["discards", "copies", "bytes", "checks", "late_checks"])
+    others = _sums(examined, _OF_COPIES)
     fates = [*simple, *others]
     kinds = found.groupBy("broker_name", "finding").agg(F.count("*").alias("n")).collect()
-    total = {c: sum(row[c] for row in others) for c in ("discards", "copies", "bytes", "checks", "late_checks")}
-    read = counted.agg(*[F.sum(c).alias(c) for c in ("half", "op_items", "final_rows")]).collect()[0]
-    summary.rows_read = {
-        "half_messages": read["half"] or 0,
-        "op_messages": read["op_items"] or 0,
-        "final_messages": read["final_rows"] or 0,
-        "broker_discards": total["discards"],
-    }
+    total = {c: sum(row[c] for row in others) for c in _OF_COPIES}
+    summary.rows_read = _rows_read(counted) | {"broker_discards": total["discards"]}
     summary.extra = {
         "audit_id": audit.audit_id,
         "inputs": dict(audit.pins),
         "lost_ranges": lost_ranges,
         "findings": {name: sum(row["n"] for row in kinds if row["finding"] == name) for name in MEANINGS},
         "transactions": {name: sum(row["n"] for row in fates if row["fate"] == name) for name in FATES},
-        "put_back": {
-            "copies": total["copies"],
-            "bytes": total["bytes"],
-            "checks": total["checks"],
-            "without_check": total["copies"] - total["checks"],
-            "checks_after_end": total["late_checks"],
-        },
+        "put_back": _put_back(total),
         "brokers": {
-            broker: {
-                "transactions": _by(fates, broker, "fate"),
-                "findings": _by(kinds, broker, "finding"),
-            }
+            broker: {"transactions": _by(fates, broker, "fate"), "findings": _by(kinds, broker, "finding")}
             for broker in sorted({row["broker_name"] for row in fates})
         },
     }
 
 
-def _sums(rows: DataFrame, columns: list[str]) -> list[Row]:
+def _rows_read(counted: DataFrame) -> dict[str, int]:
+    names = {"half": "half_messages", "op_items": "op_messages", "final_rows": "final_messages"}
+    sums = counted.agg(*[F.sum(c).alias(c) for c in names]).collect()[0]
+    return {name: sums[column] or 0 for column, name in names.items()}
+
+
+def _put_back(total: Mapping[str, int]) -> dict[str, int]:
+    return {
+        "copies": total["copies"],
+        "bytes": total["bytes"],
+        "checks": total["checks"],
+        "without_check": total["copies"] - total["checks"],
+        "checks_after_end": total["late_checks"],
+    }
+
+
+def _sums(rows: DataFrame, columns: Sequence[str]) -> list[Row]:
     """Sums by broker and fate: a few rows a broker."""
     sums = [F.sum(c).alias(c) for c in columns]
     return rows.groupBy("broker_name", "fate").agg(F.count("*").alias("n"), *sums).collect()
