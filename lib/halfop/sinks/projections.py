@@ -26,37 +26,42 @@ _AS_LANDED = ["born_timestamp", "born_host", "store_timestamp", "store_host", "r
 
 def projections(run: Run) -> dict[str, Projection]:
     """Columns by decision."""
+    return {"COMMIT": _committed(run), "DISCARD": _discarded(run), "CHECK": _requested(run)}
+
+
+def _committed(run: Run) -> Projection:
     undone = _decompressed() if run.settings.topics.decompress else None
-    run_id, now = F.lit(run.run_id).cast("bigint"), F.lit(run.now)
-    request = F.sha2(F.concat_ws("/", F.lit(run.run_id), "broker_name", "queue_id", "queue_offset"), 256)
-    return {
-        "COMMIT": _same("broker_name", *_AS_LANDED)
-        | {
-            "body": "body" if undone is None else F.coalesce(undone, "body"),
-            "topic": "real_topic",
-            "queue_id": "real_queue_id",
-            "sys_flag": _committed_flag(undone),
-            "prepared_transaction_offset": "commit_log_offset",
-            "transaction_id": "uniq_key",
-            "properties": _delivered_properties(),
-            "half_queue_id": "queue_id",
-            "half_queue_offset": "queue_offset",
-            "op_queue_offset": "op_queue_offset",
-            "run_id": run_id,
-            "committed_at": now,
-        },
-        "DISCARD": _same(*_SHARED, *_AS_LANDED, "queue_id", "queue_offset", "real_queue_id", "sys_flag", "properties")
-        | _same("landed_at", "reason", "check_times")
-        | {"run_id": run_id, "discarded_at": now},
-        "CHECK": _same(*_SHARED, "real_queue_id", "properties", "check_times")
-        | {
-            "request_id": request,
-            "half_queue_id": "queue_id",
-            "tran_state_table_offset": "queue_offset",
-            "run_id": run_id,
-            "requested_at": now,
-        },
+    return _same("broker_name", *_AS_LANDED) | {
+        "body": "body" if undone is None else F.coalesce(undone, "body"),
+        "topic": "real_topic",
+        "queue_id": "real_queue_id",
+        "sys_flag": _committed_flag(undone),
+        "prepared_transaction_offset": "commit_log_offset",
+        "transaction_id": "uniq_key",
+        "properties": _delivered_properties(),
+        "half_queue_id": "queue_id",
+        "half_queue_offset": "queue_offset",
+        "op_queue_offset": "op_queue_offset",
+        **_by_run(run, "committed_at"),
     }
+
+
+def _discarded(run: Run) -> Projection:
+    place = ("queue_id", "queue_offset", "real_queue_id", "sys_flag", "properties")
+    return _same(*_SHARED, *_AS_LANDED, *place, "landed_at", "reason", "check_times") | _by_run(run, "discarded_at")
+
+
+def _requested(run: Run) -> Projection:
+    return _same(*_SHARED, "real_queue_id", "properties", "check_times") | {
+        "request_id": F.sha2(F.concat_ws("/", F.lit(run.run_id), "broker_name", "queue_id", "queue_offset"), 256),
+        "half_queue_id": "queue_id",
+        "tran_state_table_offset": "queue_offset",
+        **_by_run(run, "requested_at"),
+    }
+
+
+def _by_run(run: Run, at: str) -> dict[str, str | Column]:
+    return {"run_id": F.lit(run.run_id).cast("bigint"), at: F.lit(run.now)}
 
 
 def merged(parts: Mapping[str, Projection]) -> list[Column]:
