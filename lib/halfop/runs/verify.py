@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -57,18 +57,11 @@ def verify(warehouse: Warehouse, run_id: int) -> tuple[Summary, list[Difference]
     shown: list[Difference] = []
     with logged_with(run_id=run_id), arrived(warehouse, run) as arrivals:
         plan, digest = planned(arrivals, summary), Digest.of(warehouse, run_id)
-        every = targets(warehouse, run, digest)
-        due = dict(enumerate(target for target in every if target.name not in owed))
-        others = dict(enumerate(_others(warehouse, run_id, every), len(due)))
-        names = {number: target.name for number, target in (due | others).items()}
         with summary.phase("decisions"):
             decided = _of_run(warehouse, "decisions", run_id)
             shown += _compared(summary, {0: "decisions"}, plan.decisions, decided)
         with summary.phase("messages"):
-            if names:
-                found = _messages(warehouse, due | others, run_id)
-                expected = messages(warehouse, run, digest, due) if due else found.limit(0)
-                shown += _compared(summary, names, expected, found)
+            shown += _compared_messages(warehouse, run, digest, owed, summary)
         with summary.phase(REJECTED), rejects(warehouse, run, plan) as refused:
             if REJECTED not in owed:
                 recorded = read_rejected(warehouse).where(F.col("run_id") == run_id)
@@ -96,6 +89,20 @@ def _closed(warehouse: Warehouse, run_id: int) -> tuple[Run, set[str]]:
         )
     refuse_old_slice(run)
     return run, {debt.sink for debt in last[0].owed if debt.run_id == run_id}
+
+
+def _compared_messages(
+    warehouse: Warehouse, run: Run, digest: Digest, owed: Collection[str], summary: Summary
+) -> list[Difference]:
+    """Compares the messages in all tables that got some of the run, or that may have some though they should not."""
+    every = targets(warehouse, run, digest)
+    due = dict(enumerate(target for target in every if target.name not in owed))
+    tables = due | dict(enumerate(_others(warehouse, run.run_id, every), len(due)))
+    if not tables:
+        return []
+    found = _messages(warehouse, tables, run.run_id)
+    expected = messages(warehouse, run, digest, due) if due else found.limit(0)
+    return _compared(summary, {number: target.name for number, target in tables.items()}, expected, found)
 
 
 def _others(warehouse: Warehouse, run_id: int, targets: Sequence[Target]) -> list[Target]:
