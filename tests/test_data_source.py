@@ -76,19 +76,19 @@ def test_no_other_options(options: dict[str, str], said: str) -> None:
 
 
 STRETCH = Stretch("s", StoreFile("s/0", 0, 2**40), 1, 2, 3, Fault("crc", "s/0", 1, 2, 3, "é"), True)
-PLAN = StoreLayout((STRETCH, Stretch("s", STRETCH.file, 2, 2**62, 3, back=STRETCH)), 0, 2**62, True, 1, 2)
+LAYOUT = StoreLayout((STRETCH, Stretch("s", STRETCH.file, 2, 2**62, 3, back=STRETCH)), 0, 2**62, True, 1, 2)
 
 
 def test_a_stores_task_is_json_and_comes_back_as_it_was() -> None:
     spark, far = Spark(), np.array([-1, 2**63 - 1], np.int64)
-    task = source.StoreTask(source.ENDED, PLAN, True, source.longs_text(far))
+    task = source.StoreTask(source.ITEMS, LAYOUT, True, source.longs_text(far))
     source.read_task(spark, task)  # type: ignore[arg-type]
     assert json.loads(spark.options["task"])["layout"]["end"] == 2**62
     got = source.StoreSource(spark.options)
     assert got._task == task
     reader: Any = got.reader(got.schema())
-    assert (reader._layout, reader._skip, reader._committed_later.tolist()) == (PLAN, True, far.tolist())
-    source.read_task(spark, source.StoreTask(source.SURVEYED, PLAN, False))  # type: ignore[arg-type]
+    assert (reader._layout, reader._skip, reader._committed_later.tolist()) == (LAYOUT, True, far.tolist())
+    source.read_task(spark, source.StoreTask(source.SURVEYED, LAYOUT, False))  # type: ignore[arg-type]
     assert source.StoreSource(spark.options)._task.committed_later is None
 
 

@@ -21,9 +21,9 @@ from halfop.landing import lost, progress
 from halfop.landing.broker.sampling import Progress, QueueSample, Sampling, choose_finals, unfinished
 from halfop.landing.broker.seen import real_queues, with_seen
 from halfop.landing.broker.source import QueueTask, pull_task
-from halfop.landing.clock import next_instant
 from halfop.landing.columns.halves import completed
 from halfop.landing.identity import newest_half, reused_queues
+from halfop.landing.instant import next_instant
 from halfop.landing.outcomes.op_rows import Reach, land_again, op_rows
 from halfop.landing.progress import ProgressRow
 from halfop.landing.queues import Queue
@@ -146,7 +146,7 @@ class BrokerLanding:
             self._record_holes(found)
             with self._lock:
                 lost.record(self._warehouse, self._lost, self._at)
-            self._plan(found.ranges, absent)
+            self._record_ranges(found.ranges, absent)
             self._write(self._at, found.ranges, kept, halves)
 
     def _record_holes(self, found: QueueSample) -> None:
@@ -194,7 +194,7 @@ class BrokerLanding:
         mine = F.col("broker_name") == self.name
         return real_queues(self._warehouse.read(TABLES[HALF]).where(mine))
 
-    def _plan(self, ranges: RangesByKind, absent: Collection[tuple[str, int]]) -> None:
+    def _record_ranges(self, ranges: RangesByKind, absent: Collection[tuple[str, int]]) -> None:
         """Records the ranges to pull. `absent` queues get a row without one: they are pulled once they exist."""
         rows = [
             ProgressRow(self.name, q.topic, q.queue, q.start, None, None, q.start if q.end else None, q.end, self._at)

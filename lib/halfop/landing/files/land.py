@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
 from halfop.landing import progress
-from halfop.landing.clock import next_instant
 from halfop.landing.columns.fields import known_names, nearest
 from halfop.landing.columns.halves import completed
 from halfop.landing.columns.op_items import items
@@ -22,6 +21,7 @@ from halfop.landing.files.check import Checked, check, refuse_bad
 from halfop.landing.files.rows import Rows
 from halfop.landing.files.sources import InputFile, InputFiles
 from halfop.landing.identity import reused_queues
+from halfop.landing.instant import next_instant
 from halfop.landing.queues import Queue
 from halfop.landing.tables import TABLES
 from halfop.warehouse.lock import hold, hold_rejected

@@ -37,7 +37,7 @@ class Reach:
 def op_rows(warehouse: Warehouse, rows: DataFrame, reach: Reach, first_landing: bool) -> DataFrame:
     """Whole op messages as rows of op_messages, without landed_at."""
     split = items(_given(rows, reach)).drop("outcome")
-    return _ended(warehouse, split, reach, bounded=not first_landing)
+    return _with_outcomes(warehouse, split, reach, bounded=not first_landing)
 
 
 def item_rows(warehouse: Warehouse, items: DataFrame, reach: Reach, settled: bool) -> DataFrame:
@@ -47,7 +47,7 @@ def item_rows(warehouse: Warehouse, items: DataFrame, reach: Reach, settled: boo
         return rows.select(_columns())
     others = rows.where(F.col("outcome").isNull()).drop("outcome").localCheckpoint()
     known = rows.where(F.col("outcome").isNotNull()).select(_columns())
-    return known.unionByName(_ended(warehouse, others, reach, bounded=True))
+    return known.unionByName(_with_outcomes(warehouse, others, reach, bounded=True))
 
 
 def _columns() -> list[str]:
@@ -71,17 +71,17 @@ def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:
     near = F.col("queue_offset").between(places["low"], places["high"])
     settled = rows.where(mine & near & F.col("outcome").isNotNull()).select(_KEY)
     waiting = unknown.dropDuplicates(_KEY).join(settled, _KEY, "left_anti").drop("outcome")
-    ended = _ended(warehouse, waiting, reach, bounded=True).where(F.col("outcome").isNotNull()).persist()
+    known = _with_outcomes(warehouse, waiting, reach, bounded=True).where(F.col("outcome").isNotNull()).persist()
     try:
-        number = ended.count()
+        number = known.count()
         if number:
-            warehouse.append("op_messages", ended.withColumn("landed_at", F.timestamp_micros(F.lit(landed_at))))
+            warehouse.append("op_messages", known.withColumn("landed_at", F.timestamp_micros(F.lit(landed_at))))
         return number
     finally:
-        ended.unpersist()
+        known.unpersist()
 
 
-def _ended(warehouse: Warehouse, split: DataFrame, reach: Reach, bounded: bool) -> DataFrame:
+def _with_outcomes(warehouse: Warehouse, split: DataFrame, reach: Reach, bounded: bool) -> DataFrame:
     """The items with outcomes; `bounded`: earlier rows are read only as far as the items reach."""
     mine = F.col("broker_name") == reach.broker_name
     halves, finals = (warehouse.read(name).where(mine) for name in ("half_messages", "final_messages"))

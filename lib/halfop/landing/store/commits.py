@@ -13,7 +13,7 @@ from halfop.landing.outcomes.by_join import read_between
 from halfop.landing.outcomes.op_rows import Reach, item_rows, land_again
 from halfop.landing.queues import Queue
 from halfop.landing.store.new_part import NewPart
-from halfop.landing.store.source import ENDED
+from halfop.landing.store.source import ITEMS
 from halfop.landing.store.state import StoreLanding
 from halfop.landing.survey import Survey
 from halfop.landing.tables import TABLES
@@ -80,7 +80,7 @@ def _append(landing: StoreLanding, part: NewPart, kind: str, table: str, first: 
 def _rows(landing: StoreLanding, part: NewPart, kind: str) -> DataFrame:
     skip_corrupt = landing.request.skip_corrupt
     if kind == OP:
-        return landing.read(part.layout, ENDED, skip_corrupt, part.survey.committed_later)
+        return landing.read(part.layout, ITEMS, skip_corrupt, part.survey.committed_later)
     return landing.read(part.layout, kind, skip_corrupt)
 
 

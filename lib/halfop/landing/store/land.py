@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
 from halfop.landing import lost, progress
-from halfop.landing.clock import next_instant
+from halfop.landing.instant import next_instant
 from halfop.landing.store.commits import commit, commit_messages, queues
 from halfop.landing.store.fetch import local_store
 from halfop.landing.store.new_part import NewPart, new_part, parts_found_again

@@ -24,11 +24,11 @@ from halfop.rocketmq.store.layout import StoreLayout
 from halfop.rocketmq.store.stretch import Piece, Stretch, read
 
 # A stretch in one row, and ops as items with their outcomes.
-SURVEYED, ENDED = "survey", "ended"
+SURVEYED, ITEMS = "survey", "items"
 SCHEMAS = {kind: batch(chain(b"").records).schema for kind, batch in BATCH.items()}
 SCHEMAS |= {
     SURVEYED: SURVEY,
-    ENDED: split(BATCH[OP](chain(b"").records)).schema.append(pa.field("outcome", pa.string())),
+    ITEMS: split(BATCH[OP](chain(b"").records)).schema.append(pa.field("outcome", pa.string())),
 }
 
 
@@ -79,7 +79,7 @@ class StoreSource(DataSource):
 
 @dataclass
 class StretchPart(InputPartition):
-    """One worker's part of a plan."""
+    """The stretch that one worker reads."""
 
     stretch: Stretch
 
@@ -102,18 +102,18 @@ class StoreReader(DataSourceReader):
             return
         if self._kind == SURVEYED:
             yield surveyed(partition.stretch, self._skip)
-        elif self._kind == ENDED:
-            yield from self._ended(partition.stretch)
+        elif self._kind == ITEMS:
+            yield from self._items(partition.stretch)
         else:
             for piece in self._pieces(partition.stretch, {self._kind: BATCH[self._kind]}):
                 yield from piece.batches.values()
 
-    def _ended(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
-        ended = StretchOutcomes(stretch.start, self._committed_later)
-        ended.look_back(stretch)
+    def _items(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+        found = StretchOutcomes(stretch.start, self._committed_later)
+        found.look_back(stretch)
         for piece in self._pieces(stretch, NEEDED):
-            ended.see(piece.batches, bool(piece.faults))
-        yield from ended.items()
+            found.see(piece.batches, bool(piece.faults))
+        yield from found.items()
 
     def _pieces(self, stretch: Stretch, build: Mapping[str, Build]) -> Iterator[Piece]:
         for piece in read(stretch, build, self._skip):

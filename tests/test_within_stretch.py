@@ -1,4 +1,4 @@
-"""Outcomes that a stretch of the log tells by itself: never another one than the whole log tells."""
+"""Outcomes that follow from a stretch of the log alone: never another one than the whole log gives."""
 
 from __future__ import annotations
 
