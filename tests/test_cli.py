@@ -15,11 +15,14 @@ from typing import Any
 
 import pytest
 from halfop.frame.arguments import duration, instant, positive_int
-from halfop.frame.cli import Context, Job, main, setting_option
+from halfop.frame.cli import Context, Job, _parser, main, setting_option
 from halfop.frame.errors import HalfopError, InputRefused, TransientError, UsageError, WarehouseBusy
 from halfop.frame.log import JsonFormatter, TextFormatter, configure
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
+from halfop.settings import home
+from halfop.settings.model import Settings
+from halfop.wording.commands import on_message
 
 Run = Callable[[Context, argparse.Namespace], Summary]
 
@@ -135,6 +138,15 @@ def test_help(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert "--set KEY=VALUE" in out
     assert "examples:\n  ./spark-submit.sh land files --half h.jsonl\n" in out
     assert "exit status" in out
+
+
+def test_a_wheel_is_called_by_its_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert home.launcher() == "./spark-submit.sh"
+    lock = tmp_path / "jars.lock"
+    lock.touch()
+    monkeypatch.setattr(home, "JARS_LOCK", lock)
+    assert on_message("explain", "b/0/1", Settings()) == "halfop explain b/0/1"
+    assert _parser(job()).prog == "halfop land"
 
 
 @pytest.mark.parametrize(

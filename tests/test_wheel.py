@@ -87,7 +87,7 @@ def test_it_brings_all_that_it_needs_along(installed: Path) -> None:
         "import halfop.html.page, json; from halfop import command; from halfop.settings.load import load_settings\n"
         "from halfop.settings.model import Settings; from halfop.warehouse.schema import table_names\n"
         "assert load_settings(None) == Settings()\n"
-        "files = [command._LOCK, command._CONF / 'spark-defaults.conf', command._CONF / 'log4j2.properties',\n"
+        "files = [command.JARS_LOCK, command._CONF / 'spark-defaults.conf', command._CONF / 'log4j2.properties',\n"
         "         command._TOOLS / 'fetch_jars.py', command._TOOLS / 'build_jar.py',\n"
         "         command._PACKAGE / 'lib/java/halfop/S3LogStore.java', command._PACKAGE / 'html/page.css']\n"
         "print(json.dumps([halfop.__file__, table_names(), [str(f) for f in files if not f.is_file()]]))"
@@ -107,6 +107,7 @@ def test_it_brings_all_that_it_needs_along(installed: Path) -> None:
         ((), 2, "  reconcile  Decide what becomes"),
         (("nope",), 2, "usage: halfop"),
         (("reconcile", "--help"), 0, "usage: halfop reconcile"),
+        (("demo", "--warehouse", "w"), 2, "the demo needs a checkout"),
         (("reconcile", "--nwo", "1"), 2, "did you mean --now?"),
     ],
 )
@@ -149,7 +150,7 @@ def test_the_first_call_fetches_the_jars_and_no_other(tmp_path: Path, monkeypatc
         (Path(arguments[-1]) / f"{name}.jar").touch()
 
     monkeypatch.setattr(command, "_tool", tool)
-    monkeypatch.setattr(command, "_LOCK", ROOT / "requirements/jars.lock")
+    monkeypatch.setattr(command, "JARS_LOCK", ROOT / "requirements/jars.lock")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     folder = command._fetched("java")
     assert folder == command._fetched("java")

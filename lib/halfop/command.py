@@ -26,9 +26,10 @@ from typing import NoReturn
 from halfop import jobs
 from halfop.frame.cli import Job, main
 from halfop.frame.errors import HalfopError, TransientError, UsageError
+from halfop.settings.home import JARS_LOCK
 
 _PACKAGE = Path(__file__).parent
-_TOOLS, _CONF, _LOCK = _PACKAGE / "tools", _PACKAGE / "conf", _PACKAGE / "jars.lock"
+_TOOLS, _CONF = _PACKAGE / "tools", _PACKAGE / "conf"
 _FLAGS = ("--verbose", "-v", "--supervise", "--load-spark-defaults")
 _USAGE = """\
 usage: halfop [spark-submit options] JOB [job options]    run a job; JOB --help shows its options
@@ -44,7 +45,7 @@ def run(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs a job and ends the process with its exit status; the console script."""
     spark, name, options = split(sys.argv[1:] if argv is None else argv)
     if name in job_names():
-        sys.exit(main(job_of(name), options, "halfop", lambda: prepare(spark)))
+        sys.exit(main(job_of(name), options, lambda: prepare(spark)))
     if name:
         sys.stderr.write(f"halfop: no job {name!r}; there are those below\n")
     sys.stderr.write(_USAGE + "".join(f"  {each:10} {_about(each)}\n" for each in job_names()))
@@ -130,13 +131,13 @@ def _major(java: str) -> int:
 def _fetched(java: str) -> Path:
     """The folder of the jars, filled at the first call; it is whole as soon as it has its name."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "halfop"
-    sources = [_LOCK, *sorted((_PACKAGE / "lib" / "java").rglob("*.java"))]
+    sources = [JARS_LOCK, *sorted((_PACKAGE / "lib" / "java").rglob("*.java"))]
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
     folder = cache / f"jars-{digest[:16]}"
     if not folder.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as fresh:
-            _tool("fetch_jars.py", java, str(_LOCK), f"{fresh}/jars")
+            _tool("fetch_jars.py", java, str(JARS_LOCK), f"{fresh}/jars")
             _tool("build_jar.py", java, f"{fresh}/jars")
             with suppress(OSError):  # another first call was quicker
                 Path(fresh, "jars").rename(folder)

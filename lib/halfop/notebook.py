@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
 from halfop.frame.errors import HalfopError
+from halfop.settings.home import checkout, launcher
 from halfop.settings.load import load_settings
 from halfop.warehouse.schema import OF_A_TOPIC, table_names
 from halfop.warehouse.session import spark_session
@@ -22,9 +25,15 @@ def open_warehouse(root: str | None = None) -> Warehouse:
             _make_views(warehouse)
             return warehouse
     raise HalfopError(
-        f"no run has decided anything in {places[0]} yet: ./spark-submit.sh demo makes a warehouse to look at, "
+        f"no run has decided anything in {places[0]} yet: {_first_steps()}, "
         "open_warehouse('/path/or/uri') opens another"
     )
+
+
+def _first_steps() -> str:
+    if checkout(os.environ) is None:  # the demo's sample is only there
+        return f"{launcher()} land --help shows how to begin"
+    return f"{launcher()} demo makes a warehouse to look at"
 
 
 def _make_views(warehouse: Warehouse) -> None:

@@ -20,6 +20,7 @@ from halfop.frame.errors import HalfopError, UsageError, is_transient
 from halfop.frame.log import configure, escaped, logged_with
 from halfop.frame.output import JsonOutput, Output, TextOutput
 from halfop.frame.summary import Summary, json_line
+from halfop.settings.home import launcher
 from halfop.settings.keys import KEYS
 from halfop.settings.load import check_override, load_settings
 from halfop.settings.model import Settings
@@ -133,17 +134,17 @@ def _add_common(parser: _Parser, depth: int) -> None:
     add("--log", choices=("text", "json"), help="form of the log on stderr and of the result on stdout; default text")
 
 
-def _parser(job: Job, program: str) -> _Parser:
-    parser = _Parser(prog=f"{program} {job.name}", description=job.description)
+def _parser(job: Job) -> _Parser:
+    parser = _Parser(prog=f"{launcher()} {job.name}", description=job.description)
     job.add_arguments(parser)
     for depth, each in enumerate(_with_subcommands(parser)):
         _add_common(each, depth)
-        each.epilog = _epilog(job, program, each.prog)
+        each.epilog = _epilog(job, each.prog)
     return parser
 
 
-def _epilog(job: Job, program: str, prog: str) -> str:
-    lines = [f"{program} {job.name} {line}".rstrip() for line in job.examples]
+def _epilog(job: Job, prog: str) -> str:
+    lines = [f"{launcher()} {job.name} {line}".rstrip() for line in job.examples]
     shown = [f"  {line}" for line in lines if line.startswith(prog)]
     pages = ["", "more: " + ", ".join(f"docs/{page}" for page in job.pages)] if job.pages else []
     return "\n".join([*(["examples:", *shown, ""] if shown else []), _STATUSES, *pages])
@@ -213,20 +214,15 @@ class _Ended:
     summary: Summary | None = None
 
 
-def main(
-    job: Job,
-    argv: Sequence[str] | None = None,
-    program: str = "./spark-submit.sh",
-    prepare: Callable[[], None] | None = None,
-) -> int:
+def main(job: Job, argv: Sequence[str] | None = None, prepare: Callable[[], None] | None = None) -> int:
     """Runs the job, prints its summary or error as stdout's last line, and returns the exit status.
 
-    `program` is what the user has called; `prepare` makes Spark ready, once the command line is known to be right.
+    `prepare` makes Spark ready, once the command line is known to be right.
     """
     args, settings, began = argparse.Namespace(verbose=False, log="text"), None, time.perf_counter()
     with logged_with(job=job.name):
         try:
-            args = _parse(_parser(job, program), argv)
+            args = _parse(_parser(job), argv)
             configure(args.verbose, args.log == "json")
             settings = load_settings(args.config, _overrides(args))
             if prepare is not None:

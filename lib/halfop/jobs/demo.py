@@ -12,15 +12,17 @@ from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
 from halfop.landing.data_source import register
 from halfop.report.report import report
+from halfop.settings.home import checkout
 from halfop.settings.load import load_settings
 from halfop.warehouse.lock import local_folder
 from halfop.warehouse.session import FOR_FEW_ROWS, spark_session
 from halfop.warehouse.tables import Warehouse
 
-_HOME = Path(os.environ.get("HALFOP_HOME", Path(__file__).parents[3]))
-
 
 def _run(context: Context, args: argparse.Namespace) -> Summary:
+    home = checkout(os.environ)
+    if home is None:
+        raise UsageError("the demo needs a checkout of halfop, which has its sample: call ./spark-submit.sh demo there")
     root = local_folder(f"{context.settings.warehouse_root}/demo")
     if root is None:
         raise UsageError("the demo runs on a local folder; give --warehouse a path")
@@ -29,7 +31,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     register(spark)
     warehouse = Warehouse(spark, root)
     context.output.text("the clock    what happened\n")
-    summary = play(warehouse, load_settings(None, OVERRIDES, {}), _HOME / "demo", context.output)
+    summary = play(warehouse, load_settings(None, OVERRIDES, {}), home / "demo", context.output)
     context.output.text("\n")
     context.output.tables(fates(warehouse), refused(warehouse), places(warehouse))
     out = Path("report.html").absolute()

@@ -1,14 +1,25 @@
-"""The checkout that holds the default configuration and the default warehouse."""
+"""The place that halfop runs from: a checkout, or a package that was installed from its wheel."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 
+# The lock of Delta's jars. It lies in the package only in a wheel, which starts Spark without the checkout's launcher.
+JARS_LOCK = Path(__file__).absolute().parents[1] / "jars.lock"
+
 
 def checkout(environ: Mapping[str, str]) -> Path | None:
-    """HALFOP_HOME, else the checkout this file lies in; None if halfop runs from a zip or an installed package."""
+    """Returns the checkout, which has the default configuration and warehouse; None in a zip or installed package.
+
+    It is HALFOP_HOME, else the checkout that this file lies in.
+    """
     if environ.get("HALFOP_HOME"):
         return Path(environ["HALFOP_HOME"])
     lib = Path(__file__).absolute().parents[2]
     return lib.parent if lib.name == "lib" and lib.parent.joinpath("conf").is_dir() else None
+
+
+def launcher() -> str:
+    """Returns the command that users start jobs with."""
+    return "halfop" if JARS_LOCK.is_file() else "./spark-submit.sh"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from halfop.settings.home import launcher
 from halfop.settings.model import Settings
 from halfop.warehouse.sql import delta_table
 
@@ -30,13 +31,13 @@ def _spelled(character: str) -> str:
 
 
 def on_message(job: str, key: str, settings: Settings, option: str = "") -> str:
-    """Returns `./spark-submit.sh JOB [OPTION] KEY` for this warehouse; a key may look like an option."""
+    """Returns the command of a job on one message of this warehouse; a key may look like an option."""
     dashed = key.startswith("-")
     if option:
         given = [f"{option}={word(key)}" if dashed else f"{option} {word(key)}", *_warehouse(settings)]
     else:
         given = [*_warehouse(settings), "--", word(key)] if dashed else [word(key), *_warehouse(settings)]
-    return " ".join(["./spark-submit.sh", job, *given])
+    return " ".join([launcher(), job, *given])
 
 
 def _warehouse(settings: Settings) -> Sequence[str]:
