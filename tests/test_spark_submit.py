@@ -35,7 +35,9 @@ def test_help_names_every_job(link: Path, tmp_path: Path) -> None:
     ("arguments", "why"),
     [
         ([], "which job?"),
-        (["nosuch"], "no job 'nosuch'"),
+        (["nosuch"], "no job 'nosuch'\njobs:\n  audit "),
+        (["reconcil"], "no job 'reconcil'; did you mean reconcile?\n"),
+        (["stup", "--dev"], "no job 'stup'; did you mean setup?\n"),
         (["../jobs/land"], "no job '../jobs/land'"),
         (["--nosuch", "x", "reconcile"], "no option --nosuch"),
         (["--conf"], "--conf needs a value"),

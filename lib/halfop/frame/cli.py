@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import logging
 import re
 import sys
@@ -18,6 +17,7 @@ from typing import Any, NoReturn
 from halfop.frame import metrics
 from halfop.frame.errors import HalfopError, UsageError, is_transient
 from halfop.frame.log import configure, escaped, logged_with
+from halfop.frame.nearest import did_you_mean
 from halfop.frame.output import JsonOutput, Output, TextOutput
 from halfop.frame.summary import Summary, json_line
 from halfop.settings.keys import KEYS
@@ -153,8 +153,7 @@ def _parse(parser: _Parser, argv: Sequence[str] | None) -> argparse.Namespace:
     args, unknown = parser.parse_known_args(argv, argparse.Namespace(config=None, verbose=False, log="text"))
     if unknown:
         name = unknown[0].partition("=")[0]
-        close = difflib.get_close_matches(name, sorted(parser.options()), n=1)
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}" + (f"; did you mean {close[0]}?" if close else ""))
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{did_you_mean(name, parser.options())}")
     return args
 
 
