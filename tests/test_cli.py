@@ -137,6 +137,25 @@ def test_help(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert "exit status" in out
 
 
+def test_an_option_of_a_setting_has_help_as_the_others_have(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit):
+        main(job(), ["files", "--help"])
+    out = capsys.readouterr().out
+    for option, default in [
+        ("--warehouse URI", "default: warehouse/ in the checkout (setting warehouse)"),
+        ("--wait DURATION", "default: 0s (setting lock.wait)"),
+        ("--max-rows N", "default: no limit (setting run.max_rows)"),
+    ]:
+        (line,) = [line for line in out.splitlines() if line.startswith(f"  {option} ")]
+        text = line.removeprefix(f"  {option}").lstrip()
+        assert text[0].islower()
+        assert text.endswith(default)
+    assert "null" not in out
+
+
 @pytest.mark.parametrize(
     ("error", "status", "transient", "said"),
     [

@@ -20,7 +20,7 @@ from halfop.frame.log import configure, escaped, logged_with
 from halfop.frame.nearest import did_you_mean
 from halfop.frame.output import JsonOutput, Output, TextOutput
 from halfop.frame.summary import Summary, json_line
-from halfop.settings.keys import KEYS
+from halfop.settings.keys import KEYS, default_text
 from halfop.settings.load import check_override, load_settings
 from halfop.settings.model import Settings
 
@@ -91,15 +91,22 @@ def _setting_text(key: str, text: str) -> str:
 
 def setting_option(parser: argparse._ActionsContainer, option: str, key: str, metavar: str) -> None:
     """An option that stands for `--set key=…`: it arrives in the job's settings, its help is the setting's doc."""
-    doc = f"{KEYS[tuple(key.split('.'))].description} Setting {key}."
     parser.add_argument(
         option,
         dest=f"set {key}",
         metavar=metavar,
         type=partial(_setting_text, key),
         default=argparse.SUPPRESS,
-        help=doc.replace("%", "%%"),
+        help=_as_help(key).replace("%", "%%"),
     )
+
+
+def _as_help(key: str) -> str:
+    """A setting's doc as the other options' help is written: no capital, no full stop, the default at the end."""
+    field = KEYS[tuple(key.split("."))]
+    doc, _, if_null = (field.description or "").rstrip(".").partition(". null: ")
+    default = if_null or default_text(field)
+    return f"{doc[:1].lower()}{doc[1:]}; default: {default} (setting {key})".replace("`", "")
 
 
 _STATUSES = """\
@@ -118,7 +125,7 @@ def _add_common(parser: _Parser, depth: int) -> None:
     # No defaults here: a subcommand's would overwrite what was given before its name.
     common = parser.add_argument_group("common options")
     add = partial(common.add_argument, default=argparse.SUPPRESS)
-    add("--config", type=Path, metavar="FILE", help="settings in YAML; default conf/halfop.yaml")
+    add("--config", type=Path, metavar="FILE", help="settings in YAML; default: conf/halfop.yaml")
     if "--set" not in parser.options():  # a job may have a meaning of its own for it
         add(
             "--set",
@@ -130,7 +137,7 @@ def _add_common(parser: _Parser, depth: int) -> None:
     setting_option(common, "--warehouse", "warehouse", "URI")
     setting_option(common, "--wait", "lock.wait", "DURATION")
     add("-v", "--verbose", action="store_true", help="log more, and show a traceback where something fails")
-    add("--log", choices=("text", "json"), help="form of the log on stderr and of the result on stdout; default text")
+    add("--log", choices=("text", "json"), help="form of the log on stderr and of the result on stdout; default: text")
 
 
 def _parser(job: Job, program: str) -> _Parser:
