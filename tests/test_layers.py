@@ -16,7 +16,7 @@ BASE = "frame.errors frame.log frame.nearest frame.summary frame.output frame.pr
 LAYERS = {
     "command": "*",
     "jobs": "*",
-    "demo": "runs landing.store rocketmq.store settings warehouse",
+    "demo": "wording runs landing.store rocketmq.store settings warehouse",
     "notebook": "settings warehouse",
     "frame.cli": "frame.metrics frame.arguments settings",
     "frame.arguments": "settings",
