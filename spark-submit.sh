@@ -27,6 +27,14 @@ jobs() {
     done
 }
 
+did_you_mean() { # no hint where there is no Python yet
+    local python known
+    python=$(find_python 2>/dev/null) || return 0
+    known=$(jobs | awk '{ print $1 }')
+    # shellcheck disable=SC2086 # names, each a word
+    "$python" -I "$home/lib/halfop/frame/nearest.py" "$1" $known lab setup exec pack || true
+}
+
 usage() {
     cat <<'TEXT'
 usage: ./spark-submit.sh [spark-submit options] JOB [job options]   run a job; JOB --help lists its options
@@ -223,7 +231,7 @@ main() {
     [ $# -gt 0 ] || { say "which job?"; jobs >&2; exit 2; }
     job=$home/jobs/$1.py
     case $1 in */* | _*) job= ;; esac
-    [ -f "$job" ] || { say "no job '$1'; there are:"; jobs >&2; exit 2; }
+    [ -f "$job" ] || { say "no job '$1'$(did_you_mean "$1")"; echo "jobs:" >&2; jobs >&2; exit 2; }
     # A dozen rows in many small queries: compiling them well costs more than it gives.
     case $1 in demo | explain) export SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 ${SPARK_SUBMIT_OPTS:-}" ;; esac
     shift

@@ -149,6 +149,25 @@ def test_a_wheel_is_called_by_its_command(tmp_path: Path, monkeypatch: pytest.Mo
     assert _parser(job()).prog == "halfop land"
 
 
+def test_an_option_of_a_setting_has_help_as_the_others_have(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit):
+        main(job(), ["files", "--help"])
+    out = capsys.readouterr().out
+    for option, default in [
+        ("--warehouse URI", "default: warehouse/ in the checkout (setting warehouse)"),
+        ("--wait DURATION", "default: 0s (setting lock.wait)"),
+        ("--max-rows N", "default: no limit (setting run.max_rows)"),
+    ]:
+        (line,) = [line for line in out.splitlines() if line.startswith(f"  {option} ")]
+        text = line.removeprefix(f"  {option}").lstrip()
+        assert text[0].islower()
+        assert text.endswith(default)
+    assert "null" not in out
+
+
 @pytest.mark.parametrize(
     ("error", "status", "transient", "said"),
     [
@@ -274,7 +293,8 @@ def test_output_for_machines_is_json_alone(capsys: pytest.CaptureFixture[str]) -
 
 def test_nothing_but_output_writes_to_stdout() -> None:
     lib = Path(__file__).parents[1] / "lib" / "halfop"
-    own = {lib / "frame" / "output.py", lib / "settings" / "reference.py"}
+    programs = {lib / "settings" / "reference.py", lib / "frame" / "nearest.py"}
+    own = {lib / "frame" / "output.py"} | programs
     for file in set(lib.rglob("*.py")) - own:
         for node in ast.walk(ast.parse(file.read_text())):
             assert ast.unparse(node) not in ("print", "sys.stdout"), f"{file} writes to stdout by itself"

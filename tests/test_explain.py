@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 
 import lived as t
+import model
 import pytest
-from build.messages import QUEUE
+import rows as r
+from build.messages import NOW, QUEUE, half
 from entry_points import job_of
 from halfop.columns.keys import Key, as_key
 from halfop.explain.explain import explain
 from halfop.explain.life import Life, find, look_up
 from halfop.explain.outlook import outlook
+from halfop.explain.queue_clocks import QueueClocks, queue_clock
 from halfop.explain.timeline import timeline
 from halfop.frame.cli import main
 from halfop.frame.errors import InputRefused
+from halfop.planning.clocks import Clock
 from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
 from halfop.wording import commands as c
 from halfop.wording import meanings as m
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 KEYS = {Key(*QUEUE, offset) for offset in (*range(13), t.NOT_LANDED, t.UNKNOWN)}
 
@@ -41,7 +47,8 @@ def shown(life: Life) -> list[str]:
     """The timeline's events, without their times."""
     lines = timeline(life)
     return [
-        re.sub(r"^ +[0-9-]+ [0-9:.]+ +[^ ]+ [a-z]+( [0-9]+ [a-z]+)?  ", "", x) for x in lines[lines.index("") + 1 :]
+        re.sub(r"^ +[0-9-]+ [0-9:.]+ +[a-z]+ +[^ ]+ [a-z]+( [0-9]+ [a-z]+)?  ", "", x)
+        for x in lines[lines.index("") + 1 :]
     ]
 
 
@@ -49,7 +56,9 @@ def test_the_timeline_of_a_message_that_was_asked_about_and_answered(each: dict[
     stored, checked, waited, op, committed = shown(each[t.ASKED])
     assert stored.startswith(f"stored at offset {t.ASKED} (log {t.ASKED * 100}); landed ")
     assert re.fullmatch(
-        r"run 1: CHECK TIMEOUT - line 11: otherwise; old enough to ask; check 1, request \w{16} to g", checked
+        r"run 1: CHECK TIMEOUT - line 11: otherwise; old enough to ask; queue clock 2025-06-15 15:06:40.000, age 10 s; "
+        r"check 1, request \w{16} to g",
+        checked,
     )
     assert waited.startswith("runs 2 to 3 (x2, until ")
     assert "WAIT CHECKED_RECENTLY - line 10: it was checked less than transaction_check_interval ago" in waited
@@ -102,11 +111,16 @@ def test_copies_are_one_life_and_twins_two(each: dict[int, Life]) -> None:
             f"WHERE broker_name = 'b' AND half_queue_id = 0 AND half_queue_offset = {t.COMMITTED}",
         ),
         (t.RESUMED, "OPEN", "open since run 4, "),
+        (t.RESUMED, "OPEN", "its queue clock is at 2025-06-15 15:07:41, the now of run 4"),
         (t.ROLLED_BACK, "ROLLED_BACK", "nothing was delivered"),
         (t.GIVEN_UP, "DISCARDED", f"./spark-submit.sh resume --key b/0/{t.GIVEN_UP} --warehouse "),
         (t.UNDELIVERABLE, "REJECTED", "no or illegal REAL_TOPIC; a corrected row"),
-        (t.TWIN, "OPEN", "asked 2 times so far\nnext: it is discarded (line 5), not before 2025-06-15 15:08:41 UTC"),
-        (t.RESUMED, "OPEN", "check 2 of 2 (line 11), not before 2025-06-15 15:08:41 UTC"),
+        (
+            t.TWIN,
+            "OPEN",
+            "asked 2 times so far\nnext: it is discarded (line 5), not before 2025-06-15 15:08:41 by its queue clock",
+        ),
+        (t.RESUMED, "OPEN", "check 2 of 2 (line 11), not before 2025-06-15 15:08:41 by its queue clock"),
         (t.NOT_LANDED, "EARLY_OP", "an op waits"),
     ],
 )
@@ -114,6 +128,75 @@ def test_where_it_is_now(warehouse: Warehouse, each: dict[int, Life], offset: in
     found = outlook(warehouse, Settings(warehouse=warehouse.root), each[offset])
     assert found.state == state
     assert wanted in "\n".join(found.lines), found.lines
+
+
+# ---- clocks ----
+
+
+def test_each_time_names_its_clock(each: dict[int, Life]) -> None:
+    """The broker stored the half message and the op, a run decided, and a machine resumed."""
+    clocks = [line.split()[2] for line in timeline(each[t.ASKED]) if line.startswith("  2025-")]
+    assert clocks == ["broker", "run", "run", "broker", "run"]
+    assert any(
+        re.match(r"  2025-06-15 15:07:35.000  halfop  .* resumed by", line) for line in timeline(each[t.RESUMED])
+    )
+
+
+def test_the_clock_is_the_one_that_the_run_saw(warehouse_of_one: Warehouse) -> None:
+    """The queue is known further today, because ops have landed since."""
+    clocks = QueueClocks(warehouse_of_one)
+    assert clocks.text(1, Key(*QUEUE, 0), NOW - 10_000) == "2025-06-15 15:06:38.000, age 8 s"
+    for file in Path(warehouse_of_one.root, "landing_progress").glob("*.parquet"):
+        file.unlink()
+    assert QueueClocks(warehouse_of_one).text(1, Key(*QUEUE, 0), None) == "not kept any more"
+
+
+@pytest.fixture
+def warehouse_of_one(new_warehouse: Callable[[str], Warehouse]) -> Warehouse:
+    """Its only run knew the queue until 2 s before."""
+    made = new_warehouse("clocks")
+    r.land(made, [half(0)], [], NOW, {QUEUE: NOW - 2_000})
+    r.run(made, model.Settings(), NOW)
+    r.land(made, [], [], NOW + 1, {QUEUE: NOW + 60_000})
+    return made
+
+
+@pytest.mark.parametrize(
+    ("known_until", "expected"), [({}, 5), ({QUEUE: 3}, 3), ({QUEUE: 7}, 5), ({QUEUE: None}, None), ({("b", 1): 3}, 5)]
+)
+def test_the_queue_clock_is_the_earlier_of_now_and_known_until(
+    known_until: dict[tuple[str, int], int | None], expected: int | None
+) -> None:
+    def at(seconds: int | None) -> datetime | None:
+        return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc)
+
+    known = [Clock(*queue, at(seconds), None, None) for queue, seconds in known_until.items()]
+    now = at(5)
+    assert now is not None
+    assert queue_clock(known, Key(*QUEUE, 0), now) == at(expected)
+
+
+def decision(decision: str, reason: str, runs: tuple[int, int], at: int) -> Row:
+    names = ["op_queue_offset", "superseded_by", "copy_offset", "resumed_at", "last_checked_at", "check_immunity"]
+    about = dict.fromkeys(names) | {"check_times": 0, "copies": [], "queue_offset": 7}
+    first, last = runs
+    times = {"run_from": first, "run_upto": last, "times": last - first + 1, "at": at, "until": at + 1000}
+    return Row(decision=decision, reason=reason, **about, **times)
+
+
+def test_a_decision_that_time_made_shows_the_queue_clock() -> None:
+    rows = [
+        decision("WAIT", "FRESH", (1, 1), NOW),
+        decision("WAIT", "IMMUNE", (2, 4), NOW + 1),
+        decision("DISCARD", "BROKER_DISCARDED", (5, 5), NOW + 2),
+        decision("ROLLBACK", "AFTER_DISCARD", (6, 6), NOW + 3),
+    ]
+    life = Life([Key(*QUEUE, 7)], decisions=rows, clocks={1: "ONE", 2: "TWO", 4: "FOUR"})
+    fresh, immune, *others = [line for line in timeline(life) if re.search(r"  run  .*: [A-Z]", line)]
+    assert fresh.endswith("WAIT FRESH - line 7: store_timestamp ≥ queue clock; queue clock ONE")
+    assert immune.endswith("; queue clock TWO, in the last of these runs FOUR")
+    assert len(others) == 2
+    assert "queue clock" not in "".join(others)
 
 
 def test_keys() -> None:

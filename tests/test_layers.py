@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 LIB = Path(__file__).parents[1] / "lib"
-BASE = "frame.errors frame.log frame.summary frame.output frame.prometheus frame.units"
+BASE = "frame.errors frame.log frame.nearest frame.summary frame.output frame.prometheus frame.units"
 
 # From top to bottom: the rooms that each room may import, besides itself and BASE. A room's name is the longest that
 # fits: `landing` means the modules of landing that are in none of its sources.
 LAYERS = {
     "command": "*",
     "jobs": "*",
-    "demo": "runs landing.store rocketmq.store settings warehouse",
+    "demo": "wording runs landing.store rocketmq.store settings warehouse",
     "notebook": "settings warehouse",
     "frame.cli": "frame.metrics frame.arguments settings",
     "frame.arguments": "settings",

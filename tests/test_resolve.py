@@ -40,12 +40,12 @@ RESUMED = {"resumed_at": 50}
 CASES: dict[str, tuple[list[Member], list[int], list[tuple[int, bool, list[int]]]]] = {
     "the highest copy is the live one": ([at(0), at(5, times=1), at(9, times=2)], [], [(9, True, [0, 5])]),
     "twins are never merged": ([at(0), at(5)], [], [(0, True, []), (5, True, [])]),
-    "a copy belongs to the nearest start below it": (
+    "a copy belongs to the nearest head below it": (
         [at(0), at(3, times=1), at(5), at(7, times=1)],
         [],
         [(3, True, [0]), (7, True, [5])],
     ),
-    "copies whose start has not landed are one transaction": (
+    "copies whose head has not landed are one transaction": (
         [at(3, times=1), at(5, times=2), at(7)],
         [],
         [(5, True, [3]), (7, True, [])],
@@ -55,7 +55,7 @@ CASES: dict[str, tuple[list[Member], list[int], list[tuple[int, bool, list[int]]
         [],
         [(9, True, []), (5, True, [])],
     ),
-    "a pointer starts no transaction": (
+    "a pointer is no head of a transaction": (
         [at(0, "SUPERSEDED"), at(5, "OPEN", copies=known(0, 5)), at(7, times=2)],
         [],
         [(7, True, [5])],

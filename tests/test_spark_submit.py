@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -35,7 +36,9 @@ def test_help_names_every_job(link: Path, tmp_path: Path) -> None:
     ("arguments", "why"),
     [
         ([], "which job?"),
-        (["nosuch"], "no job 'nosuch'"),
+        (["nosuch"], "no job 'nosuch'\njobs:\n  audit "),
+        (["reconcil"], "no job 'reconcil'; did you mean reconcile?\n"),
+        (["stup", "--dev"], "no job 'stup'; did you mean setup?\n"),
         (["../jobs/land"], "no job '../jobs/land'"),
         (["--nosuch", "x", "reconcile"], "no option --nosuch"),
         (["--conf"], "--conf needs a value"),
@@ -66,3 +69,12 @@ def test_a_jobs_error_is_its_exit_status(tmp_path: Path) -> None:
     assert told.returncode == 2
     assert "expected an instant" in told.stderr
     assert json.loads(told.stdout.splitlines()[-1])["status"] == 2
+
+
+@pytest.mark.parametrize(("only", "status"), [("test_numbers.py", 0), ("test_nosuch.py", 4)])
+def test_the_quick_tests_say_how_long_they_took(only: str, status: int) -> None:
+    """However quiet pytest is, and with pytest's own exit status."""
+    command = [str(SCRIPT.parent / "tests" / "quick"), "-n", "0", "-q", "-q", f"tests/{only}"]
+    told = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert told.returncode == status, told.stdout + told.stderr
+    assert re.fullmatch(rf"tests/quick: \d+ s, status {status}", told.stderr.splitlines()[-1])

@@ -105,7 +105,8 @@ def test_it_brings_all_that_it_needs_along(installed: Path) -> None:
     [
         (("--help",), 0, "usage: halfop [spark-submit options] JOB"),
         ((), 2, "  reconcile  Decide what becomes"),
-        (("nope",), 2, "usage: halfop"),
+        (("nosuch",), 2, "no job 'nosuch'\nusage: halfop"),
+        (("reconcil",), 2, "no job 'reconcil'; did you mean reconcile?\nusage: halfop"),
         (("reconcile", "--help"), 0, "usage: halfop reconcile"),
         (("demo", "--warehouse", "w"), 2, "the demo needs a checkout"),
         (("reconcile", "--nwo", "1"), 2, "did you mean --now?"),

@@ -26,6 +26,7 @@ from typing import NoReturn
 from halfop import jobs
 from halfop.frame.cli import Job, main
 from halfop.frame.errors import HalfopError, TransientError, UsageError
+from halfop.frame.nearest import did_you_mean
 from halfop.settings.home import JARS_LOCK
 
 _PACKAGE = Path(__file__).parent
@@ -47,7 +48,7 @@ def run(argv: Sequence[str] | None = None) -> NoReturn:
     if name in job_names():
         sys.exit(main(job_of(name), options, lambda: prepare(spark)))
     if name:
-        sys.stderr.write(f"halfop: no job {name!r}; there are those below\n")
+        sys.stderr.write(f"halfop: no job {name!r}{did_you_mean(name, job_names())}\n")
     sys.stderr.write(_USAGE + "".join(f"  {each:10} {_about(each)}\n" for each in job_names()))
     sys.exit(0 if spark in (["--help"], ["-h"]) else UsageError.exit_status)
 

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from halfop.frame.errors import HalfopError, UsageError
 from halfop.frame.output import Output, Table
 from halfop.frame.summary import Summary
+from halfop.frame.units import instant
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
 from halfop.rocketmq.store.consumequeue import UNIT
@@ -26,6 +27,7 @@ from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import Settings
 from halfop.warehouse.lock import hold
 from halfop.warehouse.tables import Warehouse
+from halfop.wording.commands import on_message, word
 
 log = logging.getLogger("halfop.demo")
 
@@ -36,6 +38,7 @@ OVERRIDES = (
     "rules.transaction_check_interval=3s",
     "landing.op_lag=500ms",
 )
+EXAMPLE = "broker-a/0/14"  # asked about, put back, answered and committed
 _MARK = ".halfop-demo"
 
 
@@ -92,12 +95,15 @@ def fresh_folder(folder: Path) -> None:
 
 
 def play(warehouse: Warehouse, settings: Settings, sample: Path, output: Output) -> Summary:
-    """Lands and reconciles every pass, and shows a line for each."""
-    total = Summary("demo")
-    for each in passes(sample):
+    """Lands and reconciles every pass; the log says what it is at, and each pass shows a line with what it did."""
+    total, all_passes = Summary("demo"), passes(sample)
+    for number, each in enumerate(all_passes, 1):
+        at = f"pass {number} of {len(all_passes)}"
+        log.info("%s: landing the broker's store %s", at, _how_far(each))
         with total.phase("land"), tempfile.TemporaryDirectory(prefix="halfop-demo-") as folder:
             store = store_upto(sample, Path(folder), each.log_to)
             landed = land_store(warehouse, StoreRequest(str(store), "broker-a", settings.landing.op_lag), log)
+        log.info("%s: reconciling, as of %s UTC", at, instant(each.now))
         with total.phase("reconcile"), hold(warehouse, "run"):
             run = reconcile(warehouse, Request(settings, each.now))
         if run.status:
@@ -106,6 +112,10 @@ def play(warehouse: Warehouse, settings: Settings, sample: Path, output: Output)
         total.add(run)
         output.text(f"{each.now:%H:%M:%S}  landed {_counted(landed.rows_written)}\n          {_decided(run)}\n")
     return total
+
+
+def _how_far(each: Pass) -> str:
+    return "as it was in the end" if each.log_to is None else f"as it was when its log had {each.log_to:,} bytes"
 
 
 def _counted(rows: dict[str, int]) -> str:
@@ -164,3 +174,19 @@ def places(warehouse: Warehouse) -> Table:
     names += ["trans_check_max_time", "check_requests", "rejected", "decisions", "runs"]
     rows = [[name, warehouse.spark.read.format("delta").load(warehouse.path(name)).count()] for name in names]
     return Table(["table", "rows"], rows, "Where it is now")
+
+
+# ---- what to do next ----
+
+
+def next_commands(settings: Settings) -> list[tuple[str, str]]:
+    """Returns what one can do with the demo's tables, and the command for it, ready to copy."""
+    root = settings.warehouse_root
+    opened = f"from halfop.notebook import open_warehouse; open_warehouse({json.dumps(root)})"
+    sql = "SELECT decision, reason, count(*) FROM decisions GROUP BY ALL"
+    query = f'{opened}.spark.sql("{sql}").show()'
+    return [
+        ("the life of one message", on_message("explain", EXAMPLE, settings)),
+        ("a query", f"./spark-submit.sh exec python -c {word(query)}"),
+        ("the report again", f"./spark-submit.sh report --warehouse {word(root)}"),
+    ]

@@ -30,4 +30,4 @@ def explain(warehouse: Warehouse, settings: Settings, wanted: str) -> tuple[Summ
 
 def _lines(life: Life, look: Outlook) -> list[str]:
     first, *others = look.lines
-    return [*timeline(life), "", f"  now: {first}", *[f"       {line}" for line in others]]
+    return [*timeline(life), "", f"  state: {first}", *[f"         {line}" for line in others]]

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, QUEUE, Key, as_key
 from halfop.columns.values import millis
+from halfop.explain.queue_clocks import QueueClocks
 from halfop.frame.errors import InputRefused
 from halfop.frame.units import exact
 from halfop.rocketmq.names import HALF_TOPIC
@@ -42,6 +43,7 @@ class Life:
     resumes: Rows = field(default_factory=list)
     finals: Rows = field(default_factory=list)
     discards: Rows = field(default_factory=list)
+    clocks: dict[int, str] = field(default_factory=dict)  # its queue's clock in runs that left it open or discarded it
 
     @property
     def last(self) -> Row | None:
@@ -91,13 +93,26 @@ def look_up(warehouse: Warehouse, keys: Collection[Key]) -> list[Life]:
     ops = _ops(warehouse, everything)
     requests, resumes = _requests(warehouse, everything), _resumes(warehouse, everything)
     rejects = _rejects(warehouse, everything, ops)
-    made = [Life(group) for group in groups]
+    made, queue_clocks = [Life(group) for group in groups], QueueClocks(warehouse)
     for life in made:
         life.decisions, life.halves, life.ops = (_of(life, rows) for rows in (decisions, halves, ops))
         life.requests, life.resumes = (_of(life, rows) for rows in (requests, resumes))
         life.rejects = [row for row in rejects if _rejects_about(row, life)]
         life.finals, life.discards = _finals(warehouse, life), _broker_discards(warehouse, life)
+        life.clocks = _clocks(queue_clocks, life)
     return [life for life in made if any((life.decisions, life.halves, life.ops, life.rejects, life.resumes))]
+
+
+def _clocks(queue_clocks: QueueClocks, life: Life) -> dict[int, str]:
+    """The clock by which lines 5 to 11 of the rules decided, in the first and the last run of each row."""
+    born = life.half["born_timestamp"] if life.half else None
+    runs = {row[name] for row in filter(by_clock, life.decisions) for name in ("run_from", "run_upto")}
+    return {run_id: queue_clocks.text(run_id, life.keys[-1], born) for run_id in sorted(runs)}
+
+
+def by_clock(row: Row) -> bool:
+    """Returns whether one of the lines 5 to 11 made this decision: those look at the queue clock."""
+    return row["decision"] in ("CHECK", "WAIT", "DISCARD") and row["reason"] != "BROKER_DISCARDED"
 
 
 def _key(row: Row) -> Key:
@@ -258,11 +273,12 @@ def about(life: Life) -> Mapping[str, str]:
     """Returns what is known of the message itself, by name."""
     row = life.half or life.last
     known = {} if row is None else row.asDict()
+    born = known.get("born_timestamp")
     found = {
         "UNIQ_KEY": known.get("uniq_key"),
         "group": known.get("producer_group"),
         "topic": known.get("real_topic"),
-        "born": None if known.get("born_timestamp") is None else f"{exact(known['born_timestamp'])} UTC",
+        "born": None if born is None else f"{exact(born)} by the producer's clock",
         "from": known.get("born_host"),
         "bytes": None if known.get("bytes") is None else f"{known['bytes']:,}",
         "copies": ", ".join(str(key.queue_offset) for key in life.keys) if len(life.keys) > 1 else None,

@@ -8,6 +8,7 @@ from pyspark.sql import Row
 
 from halfop.columns.keys import HALF_KEY, Key
 from halfop.explain.life import Life
+from halfop.explain.queue_clocks import NO_TIME, queue_clock
 from halfop.frame.units import instant, moment, plural
 from halfop.planning.clocks import clocks
 from halfop.planning.run import Run
@@ -73,7 +74,7 @@ def _open(warehouse: Warehouse, life: Life, last: Row) -> Outlook:
         lines.append(
             "rules.ask is false: halfop only watches, and waits for an op, a final message or the broker's discard"
         )
-    return Outlook("OPEN", [*lines, *_clock(warehouse, life.keys[-1], run)])
+    return Outlook("OPEN", [*lines, _clock(warehouse, life.keys[-1], run)])
 
 
 def _stands_open(row: Row, last: Row) -> bool:
@@ -124,17 +125,17 @@ def _immune_until(born: int, now: int, limits: Limits) -> int:
 
 
 def _from(millis: int | None, now: int) -> str:
-    return "in the next run" if millis is None or millis <= now else f"not before {moment(millis)} UTC"
+    return "in the next run" if millis is None or millis <= now else f"not before {moment(millis)} by its queue clock"
 
 
-def _clock(warehouse: Warehouse, key: Key, run: Run) -> list[str]:
-    """A line if the queue clock is before the run's instant, because ops have not landed up to it."""
-    mine = [each for each in clocks(warehouse.rows("landing_progress")) if each[:2] == key[:2]]
-    if not mine or (mine[0].known_until is not None and mine[0].known_until >= run.now):
-        return []
-    if mine[0].known_until is None:
-        return ["no time passes for its queue: no op of the queue is known to have landed"]
-    return [f"its queue clock stands at {instant(mine[0].known_until)} UTC: later ops of the queue have not landed yet"]
+def _clock(warehouse: Warehouse, key: Key, run: Run) -> str:
+    """The queue clock as far as has landed by today, which may be further than the last run saw."""
+    clock = queue_clock(clocks(warehouse.rows("landing_progress")), key, run.now)
+    if clock is None:
+        return f"{NO_TIME}: no op of the queue is known to have landed"
+    if clock < run.now:
+        return f"its queue clock stands at {instant(clock)}: later ops of the queue have not landed yet"
+    return f"its queue clock is at {instant(clock)}, the now of run {run.run_id}"
 
 
 # ---- ended ----

@@ -7,29 +7,38 @@ from typing import NamedTuple
 
 from pyspark.sql import Row
 
-from halfop.explain.life import Life, about
+from halfop.explain.life import Life, about, by_clock
 from halfop.frame.units import duration, exact, moment, plural
 from halfop.wording import meanings as m
 
+_BROKER, _RUN, _HALFOP = "broker", "run", "halfop"
+_CLOCKS = (
+    "UTC. Beside each stands its clock: broker (the store time), run (its now), halfop (the machine that landed or "
+    "resumed the row; each “landed”, too)"
+)
 _ORDER = ("stored", "op", "final", "discard", "superseded", "decision", "reject", "resume")
 
 
 class Event(NamedTuple):
-    """A line of the timeline; `rank` orders events of one instant."""
+    """A line of the timeline; `rank` orders events of one instant, `clock` is whose instant it is."""
 
     at: int
     rank: int
     text: str
+    clock: str
 
 
 def timeline(life: Life) -> list[str]:
-    """Returns a heading, the message's own data, and a line an event with the time since it was born."""
+    """Returns a heading, the message's own data, and a line an event with its clock and the time since the birth."""
     born = life.half["born_timestamp"] if life.half else None
     events = sorted(_events(life))
-    facts = [f"  {name:<9} {value}" for name, value in about(life).items()]
+    facts = [f"  {name:<9} {value}" for name, value in {**about(life), "times": _CLOCKS}.items()]
     since = ["" if born is None else _signed(event.at - born) for event in events]
     width = max(map(len, since), default=0)
-    lines = [f"  {exact(event.at)}  {gap:>{width}}  {event.text}" for gap, event in zip(since, events, strict=True)]
+    lines = [
+        f"  {exact(event.at)}  {event.clock:<6}  {gap:>{width}}  {event.text}"
+        for gap, event in zip(since, events, strict=True)
+    ]
     return [f"Half message {life.keys[-1]}", *facts, "", *lines]
 
 
@@ -40,17 +49,28 @@ def _signed(millis: int) -> str:
 def _events(life: Life) -> list[Event]:
     made = [_stored(row, life) for row in life.halves]
     made += [_op(row) for row in life.ops]
-    made += [_event(row["store_timestamp"], row["landed_at"], "final", _final(row)) for row in life.finals]
-    made += [_event(row["store_timestamp"], row["landed_at"], "discard", _discarded(row)) for row in life.discards]
-    made += [_event(row["at"], 0, "decision", _decision(row, life)) for row in life.decisions if not _superseded(row)]
+    made += [_at_broker(row["store_timestamp"], row, "final", _final(row)) for row in life.finals]
+    made += [_at_broker(row["store_timestamp"], row, "discard", _discarded(row)) for row in life.discards]
+    made += [
+        _event(row["at"], "decision", _decision(row, life), _RUN) for row in life.decisions if not _superseded(row)
+    ]
     made += _superseding(life)
-    made += [_event(row["rejected_at"], 0, "reject", _reject(row)) for row in life.rejects]
-    made += [_event(row["resumed_at"], 0, "resume", f"resumed by {row['owner'] or 'unknown'}") for row in life.resumes]
-    return made
+    made += [_event(row["rejected_at"], "reject", _reject(row), _rejected_by(row)) for row in life.rejects]
+    resumed = [(row["resumed_at"], f"resumed by {row['owner'] or 'unknown'}") for row in life.resumes]
+    return made + [_event(at, "resume", text, _HALFOP) for at, text in resumed]
 
 
-def _event(at: int | None, otherwise: int | None, kind: str, text: str) -> Event:
-    return Event((otherwise or 0) if at is None else at, _ORDER.index(kind), text)
+def _event(at: int | None, kind: str, text: str, clock: str) -> Event:
+    return Event(at or 0, _ORDER.index(kind), text, clock)
+
+
+def _at_broker(at: int | None, row: Row, kind: str, text: str) -> Event:
+    """An event at the broker; where it gave no time, at the time of its landing."""
+    return _event(row["landed_at"], kind, text, _HALFOP) if at is None else _event(at, kind, text, _BROKER)
+
+
+def _rejected_by(row: Row) -> str:
+    return _HALFOP if row["run_id"] is None else _RUN
 
 
 def _landed(row: Row) -> str:
@@ -64,7 +84,7 @@ def _stored(row: Row, life: Life) -> Event:
     times = f", check times {row['landed_check_times']}" if row["landed_check_times"] else ""
     what = "stored" if row["queue_offset"] == first else "put back by the broker"
     text = f"{what} at offset {row['queue_offset']} (log {row['commit_log_offset']}{times}); {_landed(row)}"
-    return _event(row["store_timestamp"], row["landed_at"], "stored", text)
+    return _at_broker(row["store_timestamp"], row, "stored", text)
 
 
 def _op(row: Row) -> Event:
@@ -72,7 +92,7 @@ def _op(row: Row) -> Event:
     outcome = row["outcome"] or "no outcome"
     text = f"op message {row['op_offset']}, item {row['item']}: {outcome}{answer}; {_landed(row)} from {row['source']}"
     at = row["born_timestamp"] if row["store_timestamp"] is None else row["store_timestamp"]
-    return _event(at, row["landed_at"], "op", text)
+    return _at_broker(at, row, "op", text)
 
 
 def _final(row: Row) -> str:
@@ -94,7 +114,7 @@ def _reject(row: Row) -> str:
 
 
 def _decision(row: Row, life: Life) -> str:
-    return f"{_runs(row)}: {_what(row)}{_of_copy(row, life)}{_why(row)}{_details(row, life)}"
+    return f"{_runs(row)}: {_what(row)}{_of_copy(row, life)}{_why(row)}{_clock(row, life)}{_details(row, life)}"
 
 
 def _superseded(row: Row) -> bool:
@@ -109,7 +129,7 @@ def _superseding(life: Life) -> list[Event]:
 
     rows = sorted(filter(_superseded, life.decisions), key=lambda row: (which(row), row["queue_offset"]))
     return [
-        _event(at, 0, "superseded", f"{text}: offset {by} for {', '.join(str(row['queue_offset']) for row in each)}")
+        _event(at, "superseded", f"{text}: offset {by} for {', '.join(str(row['queue_offset']) for row in each)}", _RUN)
         for (at, by, text), each in groupby(rows, which)
     ]
 
@@ -136,6 +156,14 @@ def _why(row: Row) -> str:
         return f" - {meaning}" if meaning else ""
     why = m.WHY.get(row["reason"] or "")
     return f" - line {line.number}: {line.holds}" + (f"; {why}" if why else "")
+
+
+def _clock(row: Row, life: Life) -> str:
+    """The queue clock by which a line about time held: in the first of several equal decisions, and in the last."""
+    if not by_clock(row):
+        return ""
+    first, last = (life.clocks[row[run]] for run in ("run_from", "run_upto"))
+    return f"; queue clock {first}" + (f", in the last of these runs {last}" if row["times"] > 1 else "")
 
 
 def _details(row: Row, life: Life) -> str:

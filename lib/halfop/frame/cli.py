@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import logging
 import re
 import sys
@@ -18,10 +17,11 @@ from typing import Any, NoReturn
 from halfop.frame import metrics
 from halfop.frame.errors import HalfopError, UsageError, is_transient
 from halfop.frame.log import configure, escaped, logged_with
+from halfop.frame.nearest import did_you_mean
 from halfop.frame.output import JsonOutput, Output, TextOutput
 from halfop.frame.summary import Summary, json_line
 from halfop.settings.home import launcher
-from halfop.settings.keys import KEYS
+from halfop.settings.keys import KEYS, default_text
 from halfop.settings.load import check_override, load_settings
 from halfop.settings.model import Settings
 
@@ -92,15 +92,22 @@ def _setting_text(key: str, text: str) -> str:
 
 def setting_option(parser: argparse._ActionsContainer, option: str, key: str, metavar: str) -> None:
     """An option that stands for `--set key=…`: it arrives in the job's settings, its help is the setting's doc."""
-    doc = f"{KEYS[tuple(key.split('.'))].description} Setting {key}."
     parser.add_argument(
         option,
         dest=f"set {key}",
         metavar=metavar,
         type=partial(_setting_text, key),
         default=argparse.SUPPRESS,
-        help=doc.replace("%", "%%"),
+        help=_as_help(key).replace("%", "%%"),
     )
+
+
+def _as_help(key: str) -> str:
+    """A setting's doc as the other options' help is written: no capital, no full stop, the default at the end."""
+    field = KEYS[tuple(key.split("."))]
+    doc, _, if_null = (field.description or "").rstrip(".").partition(". null: ")
+    default = if_null or default_text(field)
+    return f"{doc[:1].lower()}{doc[1:]}; default: {default} (setting {key})".replace("`", "")
 
 
 _STATUSES = """\
@@ -119,7 +126,7 @@ def _add_common(parser: _Parser, depth: int) -> None:
     # No defaults here: a subcommand's would overwrite what was given before its name.
     common = parser.add_argument_group("common options")
     add = partial(common.add_argument, default=argparse.SUPPRESS)
-    add("--config", type=Path, metavar="FILE", help="settings in YAML; default conf/halfop.yaml")
+    add("--config", type=Path, metavar="FILE", help="settings in YAML; default: conf/halfop.yaml")
     if "--set" not in parser.options():  # a job may have a meaning of its own for it
         add(
             "--set",
@@ -131,7 +138,7 @@ def _add_common(parser: _Parser, depth: int) -> None:
     setting_option(common, "--warehouse", "warehouse", "URI")
     setting_option(common, "--wait", "lock.wait", "DURATION")
     add("-v", "--verbose", action="store_true", help="log more, and show a traceback if something fails")
-    add("--log", choices=("text", "json"), help="form of the log on stderr and of the result on stdout; default text")
+    add("--log", choices=("text", "json"), help="form of the log on stderr and of the result on stdout; default: text")
 
 
 def _parser(job: Job) -> _Parser:
@@ -154,8 +161,7 @@ def _parse(parser: _Parser, argv: Sequence[str] | None) -> argparse.Namespace:
     args, unknown = parser.parse_known_args(argv, argparse.Namespace(config=None, verbose=False, log="text"))
     if unknown:
         name = unknown[0].partition("=")[0]
-        close = difflib.get_close_matches(name, sorted(parser.options()), n=1)
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}" + (f"; did you mean {close[0]}?" if close else ""))
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{did_you_mean(name, parser.options())}")
     return args
 
 

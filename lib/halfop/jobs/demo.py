@@ -6,7 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
-from halfop.demo import OVERRIDES, fates, fresh_folder, places, play, refused
+from halfop.demo import OVERRIDES, fates, fresh_folder, next_commands, places, play, refused
 from halfop.frame.cli import Context, Job
 from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
@@ -27,17 +27,22 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     if root is None:
         raise UsageError("the demo runs on a local folder; give --warehouse a path")
     fresh_folder(Path(root))
+    context.log.info("starting Spark; the demo takes about a minute")
     spark = spark_session("demo", **FOR_FEW_ROWS | {"spark.sql.shuffle.partitions": "1"})
     register(spark)
     warehouse = Warehouse(spark, root)
     context.output.text("the clock    what happened\n")
     summary = play(warehouse, load_settings(None, OVERRIDES, {}), home / "demo", context.output)
+    context.log.info("reading what became of the messages")
     context.output.text("\n")
     context.output.tables(fates(warehouse), refused(warehouse), places(warehouse))
-    out = Path("report.html").absolute()
-    page = report(warehouse, context.settings.model_copy(update={"warehouse": root}), out, newest=200)
+    context.log.info("writing the report")
+    out, settings = Path("report.html").absolute(), context.settings.model_copy(update={"warehouse": root})
+    page = report(warehouse, settings, out, newest=200)
     summary.extra["path"] = page.extra["path"]
-    context.output.text(f"\nThe tables are Delta, below {root}\nThe report on them is {out}\n\n")
+    context.output.text(f"\nThe tables are Delta, below {root}\nThe report on them is {out}\n")
+    context.output.text("\nWhat to look at next:\n\n")
+    context.output.text("".join(f"  {what}:\n    {command}\n\n" for what, command in next_commands(settings)))
     return summary
 
 

@@ -27,7 +27,7 @@ If a real broker's own check service runs: --set rules.ask=false."""
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--now", type=instant, metavar="T", help="the run's instant, for a backfill (default: the clock)"
+        "--now", type=instant, metavar="T", help="the run's instant, for a backfill; default: the clock"
     )
     parser.add_argument("--allow-future", action="store_true", help="let --now lie after the clock")
     instead = parser.add_mutually_exclusive_group()

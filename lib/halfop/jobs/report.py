@@ -19,14 +19,14 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         default=Path("report.html"),
         metavar="FILE",
-        help="where the page goes; a file that is there is replaced (default: report.html in this folder)",
+        help="where the page goes; a file that is there is replaced; default: report.html in this folder",
     )
     parser.add_argument(
         "--runs",
         type=positive_int,
         default=200,
         metavar="N",
-        help="how many of the newest runs to look at: more take longer to read (default: 200)",
+        help="how many of the newest runs to look at: more take longer to read; default: 200",
     )
 
 

@@ -1,7 +1,7 @@
 """Put-back copies: which half messages are one transaction, and which of its copies stands for it.
 
 A broker whose own check service runs writes an open half message to its queue again: a *copy*, marked as such. The half
-messages of a queue that may be copies of each other are a *kin*. A transaction begins with a *start*, which is no copy,
+messages of a queue that may be copies of each other are a *kin*. A transaction begins with a *head*, which is no copy,
 and has the copies above it. Its highest open copy is the *live* one. Copies that a live one has superseded are
 *pointers*: they only lead to their transaction. *Twins* are transactions of one kin, for a client may send a message
 object twice. What the broker *gave up* it may *resume*, with a copy of its own whose check times are 0.
@@ -30,7 +30,7 @@ class Member(NamedTuple):
 
     offset: int
     state: State
-    marked: bool  # it says that a broker's check service wrote it, or its transaction has no start yet
+    marked: bool  # it says that a broker's check service wrote it, or its transaction has no head yet
     says_resumed: bool  # marked with check times 0, which only a broker's resume writes
     stored_at: int | None
     check_times: int
@@ -69,16 +69,16 @@ def resolve(members: Iterable[Member], discards: Iterable[int]) -> list[Transact
     `discards` are the instants at which the broker moved a message of this kin to its discard topic.
     """
     discard_times = tuple(discards)
-    return [_transaction(each, discard_times) for each in _by_start(tuple(members))]
+    return [_transaction(each, discard_times) for each in _by_head(tuple(members))]
 
 
-def _by_start(members: Sequence[Member]) -> Iterator[tuple[Member, ...]]:
-    """Copies belong to the nearest start below them; copies below every start are one transaction without its start."""
+def _by_head(members: Sequence[Member]) -> Iterator[tuple[Member, ...]]:
+    """Copies belong to the nearest head below them; copies below every head are one transaction without its head."""
     pointers = {member.offset for member in members if _is_pointer(member, members)}
     group: list[Member] = []
     for member in sorted(members, key=lambda m: (m.lowest, m.offset in pointers, m.offset)):
-        is_start = not member.marked and member.offset not in pointers
-        if is_start and group:
+        is_head = not member.marked and member.offset not in pointers
+        if is_head and group:
             yield _by_offset(group)
             group = []
         group.append(member)
@@ -117,7 +117,7 @@ def _transaction(members: tuple[Member, ...], discards: Sequence[int]) -> Transa
     below = tuple(m for m in members if m.is_open and (live is None or m.offset < live.offset))
     if live:
         standing = _counted(live, alive, resume)
-    standing = standing._replace(copies=_all_copies(members), marked=_lacks_start(members))
+    standing = standing._replace(copies=_all_copies(members), marked=_lacks_head(members))
     return Transaction(standing, live is not None, below, members)
 
 
@@ -156,7 +156,7 @@ def _all_copies(members: Sequence[Member]) -> tuple[Copy, ...]:
     return tuple(sorted(known, key=lambda copy: copy.offset))
 
 
-def _lacks_start(members: Sequence[Member]) -> bool:
+def _lacks_head(members: Sequence[Member]) -> bool:
     """Returns whether the original of all these copies may still land."""
     return all(member.marked or member.state == "SUPERSEDED" for member in members)
 

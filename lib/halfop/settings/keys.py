@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from types import NoneType
 from typing import Annotated, Any, get_args, get_origin
 
+import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -46,6 +47,11 @@ def type_of(field: FieldInfo) -> Any:
     options: tuple[Any, ...] = get_args(field.annotation)
     base: Any = options[0] if NoneType in options else field.annotation
     return get_args(base)[0] if get_origin(base) is Annotated else base
+
+
+def default_text(field: FieldInfo) -> str:
+    """Returns a setting's default as YAML writes it."""
+    return str(field.examples[0]) if field.examples else yaml.safe_dump(field.default).splitlines()[0]
 
 
 def _covers(known: Key, path: Key) -> bool:

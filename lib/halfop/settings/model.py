@@ -159,8 +159,8 @@ class RunSettings(_Section):
     max_rows: int | None = Field(
         default=None,
         ge=1,
-        description="A larger backlog is decided in slices of this many half rows; one with put-back copies never is. "
-        "null: no slices.",
+        description="The most half rows that a run decides: a larger backlog is cut into slices; one with put-back "
+        "copies never is. null: no limit.",
     )
 
 

@@ -8,12 +8,11 @@ from datetime import timedelta
 from types import NoneType
 from typing import Literal, get_args, get_origin
 
-import yaml
 from annotated_types import Ge
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from halfop.settings.keys import KEYS, RESERVED_VARIABLES, type_of
+from halfop.settings.keys import KEYS, RESERVED_VARIABLES, default_text, type_of
 from halfop.settings.model import Settings
 
 _EXAMPLES = {"groups": "payment_group", "topics": "TopicPayment"}
@@ -55,16 +54,12 @@ def _type_text(field: FieldInfo) -> str:
     return text + "".join(least) + (" or `null`" if NoneType in get_args(field.annotation) else "")
 
 
-def _default_text(field: FieldInfo) -> str:
-    return str(field.examples[0]) if field.examples else yaml.safe_dump(field.default).splitlines()[0]
-
-
 def reference() -> str:
     """docs/settings.md."""
     lines = [_INTRO.replace("RESERVED", ", ".join(f"`{name}`" for name in sorted(RESERVED_VARIABLES)))]
     lines += ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
     lines += [
-        f"| `{'.'.join(path)}` | {_type_text(field)} | `{_default_text(field)}` | {field.description} |"
+        f"| `{'.'.join(path)}` | {_type_text(field)} | `{default_text(field)}` | {field.description} |"
         for path, field in KEYS.items()
     ]
     return "\n".join(lines) + "\n"
@@ -80,7 +75,7 @@ def _config_lines(model: type[BaseModel], indent: str = "") -> Iterator[str]:
             yield f"{indent}# {field.description} As {key}: {{{_EXAMPLES[key]}: {{transaction_timeout: 1m}}}}"
             yield f"{indent}{key}: {{}}"
         else:
-            yield from (f"{indent}# {field.description}", f"{indent}{key}: {_default_text(field)}")
+            yield from (f"{indent}# {field.description}", f"{indent}{key}: {default_text(field)}")
 
 
 def default_config() -> str:
