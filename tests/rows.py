@@ -8,16 +8,20 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Literal
 
 import model as m
+import pyarrow as pa
 from build.warehouses import LANDED, with_tables
 from halfop.frame.summary import Summary
-from halfop.landing.progress import TABLE as PROGRESS
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings import model as s
+from halfop.warehouse.progress import TABLE as PROGRESS
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
-from pyspark.sql import DataFrame, Row
+from halfop.warehouse.where import equal
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType, TimestampType
 from strategies import op_columns, properties
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -117,12 +121,16 @@ def append(warehouse: Warehouse, name: str, rows: list[dict[str, Any]]) -> None:
 
 def frame(warehouse: Warehouse, name: str, rows: list[dict[str, Any]]) -> DataFrame:
     """Rows of a table, given as dicts: absent columns are null, instants are epoch milliseconds."""
-    columns = [column for column in table(name).columns if column.generated is None]
-    raw = ", ".join(f"`{c.name}` {c.type.replace('TIMESTAMP', 'BIGINT')}" for c in columns)
-    cells = [tuple(row.get(c.name) for c in columns) for row in rows]
-    made = warehouse.spark.createDataFrame(cells, raw, verifySchema=False)
-    instants = [c.name for c in columns if c.type == "TIMESTAMP"]
-    return made.withColumns({name: F.timestamp_millis(name) for name in instants})
+    given = set(table(name).given)
+    struct = StructType([field for field in table(name).struct if field.name in given])
+    return in_memory(warehouse.spark, struct, rows)
+
+
+def in_memory(spark: SparkSession, struct: StructType, rows: list[dict[str, Any]]) -> DataFrame:
+    """The same with the columns of a schema; the rows are in memory."""
+    instants = [f.name for f in struct if isinstance(f.dataType, TimestampType)]
+    cells = [row | {name: row[name] * 1000 for name in instants if row.get(name) is not None} for row in rows]
+    return spark.createDataFrame(pa.Table.from_pylist(cells, schema=to_arrow_schema(struct, timezone="UTC")))
 
 
 def half_cells(half: m.Half, landed_at: int) -> dict[str, Any]:
@@ -191,7 +199,7 @@ def run(
 
 def decisions(warehouse: Warehouse, run_id: int) -> list[m.Decision]:
     """The rows of one run, EARLY_OP as the model words it."""
-    return as_decisions(collected(warehouse.read("decisions").where(F.col("run_id") == run_id)), run_id)
+    return as_decisions(collected(warehouse.read("decisions", where=equal("run_id", run_id))), run_id)
 
 
 def as_decisions(rows: Iterable[Row | dict[str, Any]], run_id: int) -> list[m.Decision]:

@@ -1,4 +1,4 @@
-"""Writes broker stores byte for byte as shared/spec lays records out, knowing nothing of the code that reads them."""
+"""Writes broker stores byte for byte as RocketMQ lays records out, knowing nothing of the code that reads them."""
 
 from __future__ import annotations
 

@@ -23,6 +23,7 @@ from halfop.frame.summary import Summary
 from halfop.landing.files import landed_files
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.rejected import in_form
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from pyspark.sql import DataFrame
@@ -48,8 +49,14 @@ def refusal(warehouse: Warehouse, halves: Sequence[str] = (), ops: Sequence[str]
 
 
 def known(warehouse: Warehouse) -> dict[tuple[str, str, int], int | None]:
-    rows = warehouse.read("landing_progress").withColumn("known", F.unix_millis("known_until")).collect()
-    return {(row.broker_name, row.topic, row.queue_id): row.known for row in rows}
+    return {(row["broker_name"], row["topic"], row["queue_id"]): row["known"] for row in progress(warehouse).collect()}
+
+
+def progress(warehouse: Warehouse) -> DataFrame:
+    """One row a queue of landing_progress, as readers take it."""
+    struct = warehouse.schema("landing_progress")
+    ordered = [[row[name] for name in struct.names] for row in progress_rows(warehouse)]
+    return warehouse.spark.createDataFrame(ordered, struct).withColumn("known", F.unix_millis("known_until"))
 
 
 # what lands
@@ -104,9 +111,8 @@ def test_offsets_are_exact_and_times_have_many_forms(warehouse: Warehouse, tmp_p
     expected = [(LONG_MAX - at, millis) for at, millis in enumerate(forms.values())]
     wanted = warehouse.spark.createDataFrame(expected, "queue_offset BIGINT, born BIGINT")
     assert_df_equality(found, wanted, ignore_row_order=True, ignore_nullable=True, ignore_metadata=True)
-    progress = warehouse.read("landing_progress").where(F.col("topic") == HALF_TOPIC).first()
-    assert progress is not None
-    assert (progress.first_offset, progress.next_offset) == (LONG_MAX - len(forms) + 1, LONG_MAX)
+    (row,) = [row for row in progress_rows(warehouse) if row["topic"] == HALF_TOPIC]
+    assert (row["first_offset"], row["next_offset"]) == (LONG_MAX - len(forms) + 1, LONG_MAX)
 
 
 def test_ops_land_as_items_with_their_header(warehouse: Warehouse, tmp_path: Path) -> None:
@@ -410,7 +416,7 @@ QUEUES = (
 
 def queues(warehouse: Warehouse) -> DataFrame:
     """One row a queue, from its rows of both topics, which know the same."""
-    rows = warehouse.read("landing_progress").withColumn("known", F.unix_millis("known_until"))
+    rows = progress(warehouse)
     half_row, op_row = F.col("topic") == HALF_TOPIC, F.col("topic") == OP_TOPIC
     made: DataFrame = (
         rows.groupBy("broker_name", "queue_id", "known")

@@ -10,6 +10,7 @@ from typing import cast
 import model as m
 import pytest
 import rows as r
+from build.ways import BY_SPARK
 from chispa import assert_df_equality
 from halfop.frame.errors import HalfopError
 from halfop.planning.arrivals import Arrivals
@@ -24,6 +25,7 @@ from halfop.planning.way import ROWS, Joined, Way, chosen
 from halfop.runs.reconcile import Request, _open, preview, reconcile
 from halfop.runs.record import write_closed, write_opened
 from halfop.runs.verify import verify
+from halfop.warehouse import few
 from halfop.warehouse.tables import Warehouse
 from oracle import NOW, folders, halves, ops, settings
 from pyspark.sql import DataFrame
@@ -97,7 +99,10 @@ def _persisted(warehouse: Warehouse) -> int:
     return sum("Delta" not in str(rdd.name()) for rdd in kept.values())
 
 
-def test_a_run_with_copies_keeps_nothing_and_can_be_printed(warehouse: Warehouse) -> None:
+def test_a_run_with_copies_keeps_nothing_and_can_be_printed(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(few, "FEW", BY_SPARK)
     half = m.Half("b", 0, 4, 400, "K", "g", "T", "0", NOW - 60_000, NOW - 60_000)
     copy = replace(half, offset=5, commit_log_offset=500, check_times="1")
     r.land(warehouse, [half, copy], [], NOW, {("b", 0): NOW})

@@ -24,6 +24,7 @@ from halfop.warehouse import topics
 from halfop.warehouse.delta_log import DeltaLog
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.where import Where
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from strategies import op_rows
@@ -245,8 +246,8 @@ def test_a_body_that_is_gone_fails_the_run(warehouse: Warehouse, monkeypatch: py
         r.run(warehouse, RULES, NOW)
     real = Warehouse.read
 
-    def without_one(self: Warehouse, name: str, version: int | None = None) -> DataFrame:
-        rows = real(self, name, version)
+    def without_one(self: Warehouse, name: str, version: int | None = None, where: Where | None = None) -> DataFrame:
+        rows = real(self, name, version, where)
         return rows.where("queue_offset != 1") if name == "half_messages" else rows
 
     monkeypatch.setattr(Warehouse, "read", without_one)

@@ -117,7 +117,7 @@ def test_new_columns(written: Warehouse, grown: None) -> None:
     """In a table that Spark writes and one that Delta Kernel writes; read also at a version from before."""
     later = Warehouse(written.spark, written.root)
     later.make("half_messages")
-    field = later.read("half_messages").schema["came_later"]
+    field = later.spark.read.format("delta").load(later.path("half_messages")).schema["came_later"]
     assert (field.dataType, field.metadata["comment"]) == (StringType(), NEW["comment"])
     assert {row["came_later"] for row in later.read("half_messages", 1).collect()} == {None}
     later.append_rows_once("topics_index", [ROW | {"came_later": "now", "run_id": 2}], "test", 2)

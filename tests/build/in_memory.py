@@ -23,20 +23,12 @@ from halfop.rules.words import RuleColumns
 from halfop.warehouse.schema import table
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType, TimestampType
+from pyspark.sql.types import StructType
 
 from build.copies import Copies
 
 Rows = list[dict[str, Any]]
 _QUEUES = "broker_name STRING, queue_id INT, known_until TIMESTAMP, next_offset BIGINT, first_offset BIGINT"
-
-
-def frame(spark: SparkSession, struct: StructType, rows: Rows) -> DataFrame:
-    """Returns a frame of rows given as dicts: absent columns are null, instants are epoch milliseconds."""
-    instants = [f.name for f in struct if isinstance(f.dataType, TimestampType)]
-    cells = [row | {name: row[name] * 1000 for name in instants if row.get(name) is not None} for row in rows]
-    return spark.createDataFrame(pa.Table.from_pylist(cells, schema=to_arrow_schema(struct, timezone="UTC")))
 
 
 class InMemory:
@@ -123,7 +115,7 @@ class InMemory:
 
     def _clocks(self) -> DataFrame:
         struct = cast(StructType, StructType.fromDDL(_QUEUES))
-        return frame(self._spark, struct, list(self._queues.values())).withColumn("has_clock", F.lit(True))
+        return r.in_memory(self._spark, struct, list(self._queues.values())).withColumn("has_clock", F.lit(True))
 
     def _keep(self, decided: DataFrame, superseded: DataFrame | None) -> None:
         rows = decided if superseded is None else decided.unionByName(superseded, allowMissingColumns=True)
@@ -147,7 +139,7 @@ class InMemory:
 
     def _decisions(self, *runs: pa.Table) -> DataFrame:
         if not runs:
-            return frame(self._spark, table("decisions").struct, [])
+            return r.in_memory(self._spark, table("decisions").struct, [])
         return self._spark.createDataFrame(pa.concat_tables(runs))
 
     def _arrived(self, name: str) -> DataFrame:
@@ -157,8 +149,8 @@ class InMemory:
         return self._frame(name, self._rows[name][: self._seen[name]])
 
     def _frame(self, name: str, rows: Rows) -> DataFrame:
-        written = set(table(name).written)
-        return frame(self._spark, StructType([f for f in table(name).struct if f.name in written]), rows)
+        written = set(table(name).given)
+        return r.in_memory(self._spark, StructType([f for f in table(name).struct if f.name in written]), rows)
 
 
 def _in_millis(decided: pa.Table) -> Rows:

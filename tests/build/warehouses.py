@@ -8,7 +8,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from halfop.landing.progress import TABLE as PROGRESS
+from halfop.warehouse.progress import TABLE as PROGRESS
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 

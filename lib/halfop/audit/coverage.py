@@ -14,6 +14,7 @@ from halfop.landing.lost import FOUND, LOST, Range, recorded
 from halfop.landing.progress import COMMIT_LOG, micros
 from halfop.planning.clocks import clocks
 from halfop.rules.words import FOREVER, NO_TIME
+from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.tables import Warehouse
 
@@ -48,7 +49,7 @@ class Coverage:
 def coverage(warehouse: Warehouse, pins: Pins) -> Coverage:
     """Returns how much of each queue and log the pinned tables have."""
     gaps = _gaps(warehouse, pins)
-    progress = warehouse.rows("landing_progress", pins["landing_progress"])
+    progress = progress_rows(warehouse, pins["landing_progress"])
     known = {(clock.broker_name, clock.queue_id): _micros(clock.known_until) for clock in clocks(_queues(progress))}
     log_from = {row["broker_name"]: row["first_offset"] for row in progress if row["topic"] == COMMIT_LOG}
     halves = warehouse.read("half_messages", pins["half_messages"])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
@@ -19,8 +18,10 @@ from halfop.explain.queue_clocks import QueueClocks
 from halfop.frame.errors import InputRefused
 from halfop.frame.units import exact
 from halfop.rocketmq.names import HALF_TOPIC
+from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.where import Where, all_of, any_of, equal
 
 Rows = list[Row]
 MOST = 100  # half messages under one UNIQ_KEY
@@ -63,7 +64,7 @@ def find(warehouse: Warehouse, wanted: str) -> tuple[list[Life], bool]:
     found = look_up(warehouse, {key}) if key else []
     if found:
         return found, False
-    half_messages = warehouse.read("half_messages").where(F.col("uniq_key") == wanted)
+    half_messages = warehouse.read("half_messages", where=equal("uniq_key", wanted))
     rows = half_messages.select(HALF_KEY).distinct().limit(MOST + 1).collect()
     if not rows:
         raise _unknown(warehouse, wanted)
@@ -72,7 +73,7 @@ def find(warehouse: Warehouse, wanted: str) -> tuple[list[Life], bool]:
 
 def _unknown(warehouse: Warehouse, wanted: str) -> InputRefused:
     """The refusal; it names the half keys that have landed, so that a typing error shows."""
-    progress = [row for row in warehouse.rows("landing_progress") if row["topic"] == HALF_TOPIC]
+    progress = [row for row in progress_rows(warehouse) if row["topic"] == HALF_TOPIC]
     spans = [
         f"{row['broker_name']}/{row['queue_id']}/{row['first_offset']} to {(row['next_offset'] or 1) - 1}"
         for row in sorted(progress, key=lambda row: (row["broker_name"], row["queue_id"]))[:_SHOWN_QUEUES]
@@ -123,16 +124,14 @@ def _of(life: Life, rows: Rows) -> Rows:
     return [row for row in rows if _key(row) in life.keys]
 
 
-def _among(keys: Iterable[Key], offset: str = "queue_offset", queue: str = "queue_id") -> Column:
-    """Returns whether a row is under one of these keys, given as literals."""
-    offsets: dict[tuple[str, int], list[int]] = {}
-    for key in sorted(keys):
-        offsets.setdefault((key.broker_name, key.queue_id), []).append(key.queue_offset)
-    each = [
-        (F.col("broker_name") == broker) & (F.col(queue) == number) & F.col(offset).isin(wanted)
-        for (broker, number), wanted in offsets.items()
-    ]
-    return reduce(lambda one, other: one | other, each)
+def _among(keys: Iterable[Key], offset: str = "queue_offset", queue: str = "queue_id") -> Where:
+    """The rows under one of these keys."""
+    return any_of(
+        [
+            all_of(equal("broker_name", key.broker_name), equal(queue, key.queue_id), equal(offset, key.queue_offset))
+            for key in sorted(keys)
+        ]
+    )
 
 
 def _decided(warehouse: Warehouse, keys: set[Key]) -> tuple[Rows, list[list[Key]]]:
@@ -163,7 +162,7 @@ def _grouped(keys: Iterable[Key], rows: Rows) -> list[list[Key]]:
 
 def _decisions(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
     """One row for a decision that was the same run after run."""
-    rows = warehouse.read("decisions").where(_among(keys))
+    rows = warehouse.read("decisions", where=_among(keys))
     about = [F.any_value(c).alias(c) for c in ("uniq_key", "producer_group", "real_topic", "check_immunity")]
     copies = F.array_distinct(F.flatten(F.collect_list("copies.queue_offset")))
     folded = rows.groupBy(*HALF_KEY, *_FOLDED).agg(
@@ -182,7 +181,7 @@ def _decisions(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
 def _halves(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
     """Equal rows once, with how often they landed."""
     texts = ["uniq_key", "producer_group", "real_topic", "real_queue_id", "born_host", "check_immunity"]
-    rows = warehouse.read("half_messages").where(_among(keys))
+    rows = warehouse.read("half_messages", where=_among(keys))
     same = [*HALF_KEY, "commit_log_offset", *texts, "born_timestamp", "store_timestamp"]
     folded = rows.groupBy(same).agg(
         F.count("*").alias("times"),
@@ -199,7 +198,7 @@ def _with_millis(rows: DataFrame, *columns: str) -> DataFrame:
 
 def _ops(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
     """Ops, under the half keys that they name."""
-    rows = warehouse.read("op_messages").where(_among(keys, "half_offset"))
+    rows = warehouse.read("op_messages", where=_among(keys, "half_offset"))
     same = [*QUEUE, "half_offset", "queue_offset", "item", "source", "tag", "outcome", "from_check"]
     equal = rows.groupBy(*same, "producer_group", "born_timestamp", "store_timestamp")
     folded = equal.agg(F.count("*").alias("times"), F.unix_millis(F.min("landed_at")).alias("landed_at"))
@@ -208,22 +207,22 @@ def _ops(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
 
 
 def _requests(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
-    rows = warehouse.read("check_requests").where(_among(keys, "tran_state_table_offset", "half_queue_id"))
+    rows = warehouse.read("check_requests", where=_among(keys, "tran_state_table_offset", "half_queue_id"))
     key = [F.col("half_queue_id").alias("queue_id"), F.col("tran_state_table_offset").alias("queue_offset")]
     return rows.select("broker_name", *key, "request_id", "run_id", "check_times", "producer_group").collect()
 
 
 def _resumes(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
-    rows = warehouse.read("resumes").where(_among(keys))
+    rows = warehouse.read("resumes", where=_among(keys))
     return rows.select(*HALF_KEY, "owner", millis("resumed_at")).orderBy("resumed_at").collect()
 
 
 def _rejects(warehouse: Warehouse, keys: Collection[Key], ops: Rows) -> Rows:
     """Rejected halves and resumes under their keys, rejected ops under the ops' own offsets."""
-    of_half = F.col("kind").isin("HALF", "RESUME") & _among(keys)
     places = {Key(row["broker_name"], row["queue_id"], row["op_offset"]) for row in ops}
-    wanted = of_half | ((F.col("kind") == "OP") & _among(places)) if places else of_half
-    rows = read_rejected(warehouse).where(wanted)
+    about = [(("HALF", "RESUME"), keys), (("OP",), places)]
+    wanted = [all_of(equal("kind", kind), _among(of_kind)) for kinds, of_kind in about if of_kind for kind in kinds]
+    rows = read_rejected(warehouse, where=any_of(wanted))
     place = [*HALF_KEY, "item", "half_offset"]
     return rows.select("kind", "reason", *place, "detail", "run_id", millis("rejected_at")).collect()
 
@@ -246,8 +245,9 @@ def _finals(warehouse: Warehouse, life: Life) -> Rows:
     places = sorted({row["commit_log_offset"] for row in life.halves if row["commit_log_offset"] is not None})
     if not places:
         return []
-    mine = (F.col("broker_name") == life.keys[0].broker_name) & F.col("prepared_transaction_offset").isin(places)
-    rows = warehouse.read("final_messages").where(mine)
+    mine = equal("broker_name", life.keys[0].broker_name)
+    named = any_of([equal("prepared_transaction_offset", place) for place in places])
+    rows = warehouse.read("final_messages", where=all_of(mine, named))
     place = ["topic", "queue_id", "queue_offset", "prepared_transaction_offset"]
     return (
         rows.select(*place, millis("store_timestamp"), millis("landed_at"))
@@ -262,9 +262,9 @@ def _broker_discards(warehouse: Warehouse, life: Life) -> Rows:
     half = life.half
     if half is None or half["uniq_key"] is None or half["born_timestamp"] is None:
         return []
-    mine = (F.col("broker_name") == half["broker_name"]) & (F.col("uniq_key") == half["uniq_key"])
-    mine &= F.col("born_timestamp") == F.timestamp_millis(F.lit(half["born_timestamp"]))
-    rows = warehouse.read("broker_discards").where(mine)
+    mine = (equal("broker_name", half["broker_name"]), equal("uniq_key", half["uniq_key"]))
+    born = equal("born_timestamp", half["born_timestamp"] * 1000)
+    rows = warehouse.read("broker_discards", where=all_of(*mine, born))
     columns: list[str | Column] = ["check_times", millis("store_timestamp"), millis("landed_at")]
     return rows.select(*columns).distinct().orderBy("store_timestamp").collect()
 

@@ -15,6 +15,7 @@ from halfop.planning.run import Run
 from halfop.rules.words import RuleColumns, own_immunity
 from halfop.runs.record import found_run, last_run
 from halfop.settings.model import Settings
+from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.sql import literal
 from halfop.warehouse.tables import Warehouse
 from halfop.wording import commands as c
@@ -130,7 +131,7 @@ def _from(millis: int | None, now: int) -> str:
 
 def _clock(warehouse: Warehouse, key: Key, run: Run) -> str:
     """The queue clock as far as has landed by today, which may be further than the last run saw."""
-    clock = queue_clock(clocks(warehouse.rows("landing_progress")), key, run.now)
+    clock = queue_clock(clocks(progress_rows(warehouse)), key, run.now)
     if clock is None:
         return f"{NO_TIME}: no op of the queue is known to have landed"
     if clock < run.now:

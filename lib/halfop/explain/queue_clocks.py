@@ -10,7 +10,8 @@ from halfop.frame.units import duration, exact
 from halfop.planning.clocks import Clock, clocks
 from halfop.planning.run import Run
 from halfop.runs.record import found_run
-from halfop.warehouse.spark_errors import SPARK_ERRORS, removed_file
+from halfop.warehouse.progress import progress_rows
+from halfop.warehouse.spark_errors import READ_ERRORS, removed_file
 from halfop.warehouse.tables import Warehouse
 
 NO_TIME = "no time has passed for the queue yet"
@@ -40,8 +41,8 @@ class QueueClocks:
             return None
         run, _ = found
         try:
-            return run, clocks(self.warehouse.rows("landing_progress", run.inputs["landing_progress"]))
-        except SPARK_ERRORS as error:
+            return run, clocks(progress_rows(self.warehouse, run.inputs["landing_progress"]))
+        except READ_ERRORS as error:
             if removed_file(error) is None:
                 raise
             return None

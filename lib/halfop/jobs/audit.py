@@ -30,7 +30,8 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     settings = context.settings
     warehouse = Warehouse(spark_session("audit"), settings.warehouse_root)
     catalog = Catalog.of(warehouse, settings)
-    summary = catalog.publish(audit(warehouse, settings))
+    with warehouse.for_few_rows():
+        summary = catalog.publish(audit(warehouse, settings))
     context.output.tables(*tables(summary))
     found = summary.extra["findings"]
     asked = {name for kind in args.fail_on for name in (MEANINGS if kind == _ALL else [kind])}

@@ -23,9 +23,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(context: Context, args: argparse.Namespace) -> Summary:
     settings = context.settings
-    summary, text = explain(
-        Warehouse(spark_session("explain", **FOR_FEW_ROWS), settings.warehouse_root), settings, args.key
-    )
+    warehouse = Warehouse(spark_session("explain", **FOR_FEW_ROWS), settings.warehouse_root)
+    with warehouse.for_few_rows():
+        summary, text = explain(warehouse, settings, args.key)
     context.output.text(text)
     return summary
 

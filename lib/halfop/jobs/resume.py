@@ -41,7 +41,8 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _run(context: Context, args: argparse.Namespace) -> Summary:
     settings = context.settings
     warehouse = Warehouse(spark_session("resume"), settings.warehouse_root)
-    summary, rows = resume(warehouse, Selection(args.key, args.where, settings.lock.wait, args.dry_run))
+    with warehouse.for_few_rows():
+        summary, rows = resume(warehouse, Selection(args.key, args.where, settings.lock.wait, args.dry_run))
     context.output.tables(Table(["broker_name", "queue_id", "queue_offset", "was"], rows))
     return summary
 

@@ -14,6 +14,7 @@ from halfop.frame.errors import InputRefused
 from halfop.landing.progress import ProgressRow
 from halfop.landing.queues import Queue
 from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.where import Compared, all_of, equal
 
 
 def newest_half(warehouse: Warehouse, row: ProgressRow) -> tuple[int, set[int]] | None:
@@ -22,8 +23,9 @@ def newest_half(warehouse: Warehouse, row: ProgressRow) -> tuple[int, set[int]] 
     There are two physical offsets if two messages have landed under one queue offset. A killed first landing has moved
     no progress: then all half messages are looked at.
     """
-    halves = warehouse.read("half_messages")
-    halves = halves.where((F.col("broker_name") == row.broker_name) & (F.col("queue_id") == row.queue_id))
+    since = () if row.next_offset is None else (Compared("queue_offset", ">=", row.next_offset - 1),)
+    mine = all_of(equal("broker_name", row.broker_name), equal("queue_id", row.queue_id), *since)
+    halves = warehouse.read("half_messages", where=mine)
     newest = halves.agg(F.max("queue_offset")).collect()[0][0] if row.next_offset is None else row.next_offset - 1
     found = halves.where(F.col("queue_offset") == F.lit(newest)).select("commit_log_offset")
     places = {row["commit_log_offset"] for row in found.collect()}
@@ -33,9 +35,9 @@ def newest_half(warehouse: Warehouse, row: ProgressRow) -> tuple[int, set[int]] 
 
 
 def _decided(warehouse: Warehouse, row: ProgressRow, offset: int) -> DataFrame:
-    mine = (F.col("broker_name") == row.broker_name) & (F.col("queue_id") == row.queue_id)
-    named = (F.col("queue_offset") == F.lit(offset)) & (F.col("decision") != "EARLY_OP")
-    return warehouse.read("decisions").where(mine & named).select("commit_log_offset").distinct()
+    queue = (equal("broker_name", row.broker_name), equal("queue_id", row.queue_id))
+    rows = warehouse.read("decisions", where=all_of(*queue, equal("queue_offset", offset)))
+    return rows.where(F.col("decision") != "EARLY_OP").select("commit_log_offset").distinct()
 
 
 def refuse_two_half_topics(where: str, topics: Collection[str]) -> None:
@@ -51,6 +53,6 @@ def reused_queues(warehouse: Warehouse, queues: Iterable[Queue]) -> list[Queue]:
     wanted = set(queues)
     if not wanted or warehouse.version("rejected") == NO_TABLE:
         return []
-    rejected = warehouse.read("rejected").where(F.col("reason") == "KEY_REUSED")
+    rejected = warehouse.read("rejected", where=equal("reason", "KEY_REUSED"))
     found = {Queue(r.broker_name, r.queue_id) for r in rejected.select("broker_name", "queue_id").distinct().collect()}
     return sorted(found & wanted)

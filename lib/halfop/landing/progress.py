@@ -7,34 +7,26 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
-from delta.tables import DeltaTable
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.landing.columns.fields import LONG_MAX
 from halfop.landing.queues import OffsetSpan, Queue
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+from halfop.warehouse.progress import TABLE, progress_rows
 from halfop.warehouse.schema import table
+from halfop.warehouse.spark_errors import SPARK_ERRORS, overtaken
 from halfop.warehouse.tables import Warehouse
 
-TABLE = "landing_progress"
 # No topic: the row of a broker's whole log, whose offsets are physical ones.
 COMMIT_LOG = "commitlog"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_SAME_ROW = "old.broker_name = new.broker_name AND old.topic = new.topic AND old.queue_id = new.queue_id"
 _RAW = (
     "broker_name STRING, topic STRING, queue_id INT, next_offset BIGINT, "
     "known_until BIGINT, landed_at BIGINT, first_offset BIGINT, planned_offset BIGINT, planned_at BIGINT"
 )
-# greatest and least pass over nulls
-_FORWARD: dict[str, str | Column] = {
-    "next_offset": "greatest(old.next_offset, new.next_offset)",
-    "known_until": "greatest(old.known_until, new.known_until)",
-    "landed_at": "greatest(old.landed_at, new.landed_at)",
-    "first_offset": "least(old.first_offset, new.first_offset)",
-    "planned_offset": "greatest(old.planned_offset, new.planned_offset)",
-    "planned_at": "greatest(old.planned_at, new.planned_at)",
-}
+# Landings add a few rows each; above so many files they are written afresh as one.
+_MOST_FILES = 50
 
 
 class ProgressRow(NamedTuple):
@@ -103,7 +95,7 @@ def log_row(broker_name: str, start: int, end: int, landed_at: int) -> ProgressR
 
 def of_broker(warehouse: Warehouse, broker_name: str) -> dict[tuple[str, int], ProgressRow]:
     """A broker's rows by topic and queue."""
-    rows = [row for row in warehouse.rows(TABLE) if row["broker_name"] == broker_name]
+    rows = [row for row in progress_rows(warehouse) if row["broker_name"] == broker_name]
     return {
         (row["topic"], row["queue_id"]): ProgressRow(**{c: _raw(row[c]) for c in ProgressRow._fields}) for row in rows
     }
@@ -124,18 +116,18 @@ def log_first(warehouse: Warehouse, broker_name: str) -> int | None:
 
 
 def _of_log(warehouse: Warehouse, broker_name: str, column: str) -> int | None:
-    rows = warehouse.rows(TABLE)
+    rows = progress_rows(warehouse)
     return next((r[column] for r in rows if (r["broker_name"], r["topic"]) == (broker_name, COMMIT_LOG)), None)
 
 
 def op_queues(warehouse: Warehouse) -> set[Queue]:
     """All queues that have a row for their op topic."""
-    return {Queue(row["broker_name"], row["queue_id"]) for row in warehouse.rows(TABLE) if row["topic"] == OP_TOPIC}
+    return {Queue(row["broker_name"], row["queue_id"]) for row in progress_rows(warehouse) if row["topic"] == OP_TOPIC}
 
 
 def queues(warehouse: Warehouse) -> set[tuple[str, str, int]]:
     """The keys of all rows: broker, topic and queue."""
-    return {(row["broker_name"], row["topic"], row["queue_id"]) for row in warehouse.rows(TABLE)}
+    return {(row["broker_name"], row["topic"], row["queue_id"]) for row in progress_rows(warehouse)}
 
 
 def add_missing(warehouse: Warehouse, rows: Iterable[ProgressRow]) -> None:
@@ -144,19 +136,31 @@ def add_missing(warehouse: Warehouse, rows: Iterable[ProgressRow]) -> None:
     present = queues(warehouse)
     missing = [row for row in rows if row[:3] not in present]
     if missing:
-        warehouse.append(TABLE, _frame(warehouse, missing))
+        warehouse.append_rows(TABLE, [_as_row(row) for row in missing])
 
 
 def move(warehouse: Warehouse, rows: Iterable[ProgressRow]) -> None:
-    """Moves the rows forward; a value that is further already stays."""
-    merge = _target(warehouse).merge(_frame(warehouse, rows).alias("new"), _SAME_ROW)
-    merge.whenMatchedUpdate(set=_FORWARD).whenNotMatchedInsertAll().execute()
+    """Moves the rows forward; a value that is further already stays, because readers take the furthest."""
+    warehouse.append_rows(TABLE, [_as_row(row) for row in rows])
+
+
+def tidy(warehouse: Warehouse) -> None:
+    """Writes the rows afresh, one a queue, if landings have left many files; another landing's commit goes first."""
+    files = warehouse.log.data_files(warehouse.path(TABLE), None, None)
+    if files is None or len(files) <= _MOST_FILES:
+        return
+    rows = [ProgressRow(**{c: _raw(row[c]) for c in ProgressRow._fields}) for row in progress_rows(warehouse)]
+    try:
+        _frame(warehouse, rows).write.format("delta").mode("overwrite").save(warehouse.path(TABLE))
+    except SPARK_ERRORS as error:
+        if not overtaken(error):
+            raise
 
 
 def known_until(warehouse: Warehouse, of: Iterable[Queue]) -> list[int | None]:
     """The known-until of these queues as the table has it now."""
     wanted = set(of)
-    rows = [row for row in warehouse.rows(TABLE) if row["topic"] == OP_TOPIC]
+    rows = [row for row in progress_rows(warehouse) if row["topic"] == OP_TOPIC]
     return [_raw(row["known_until"]) for row in rows if Queue(row["broker_name"], row["queue_id"]) in wanted]
 
 
@@ -167,16 +171,16 @@ def summary_of(known: Sequence[int | None]) -> dict[str, object]:
     return {"queues": len(known), "not_known": len(known) - len(some), "least": least, "greatest": greatest}
 
 
+def _as_row(row: ProgressRow) -> dict[str, object]:
+    return row._asdict() | {name: instant(getattr(row, name)) for name in ("known_until", "landed_at", "planned_at")}
+
+
 def micros(of: datetime) -> int:
     return (of - _EPOCH) // timedelta(microseconds=1)
 
 
 def instant(micros: int | None) -> datetime | None:
     return None if micros is None else _EPOCH + timedelta(microseconds=micros)
-
-
-def _target(warehouse: Warehouse) -> DeltaTable:
-    return DeltaTable.forPath(warehouse.spark, warehouse.path(TABLE)).alias("old")
 
 
 def _frame(warehouse: Warehouse, rows: Iterable[ProgressRow]) -> DataFrame:

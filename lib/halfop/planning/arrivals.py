@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY
@@ -16,8 +15,11 @@ from halfop.planning.run import Run
 from halfop.rules import halves as h
 from halfop.rules import ops as o
 from halfop.rules.words import RuleColumns
+from halfop.warehouse.in_memory import is_in_memory
 from halfop.warehouse.kept import Kept
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.progress import progress_rows
+from halfop.warehouse.tables import NO_TABLE, Selected, Warehouse
+from halfop.warehouse.where import Where, all_of, equal
 
 _CLOCK_COLUMNS = "broker_name STRING, queue_id INT, known_until TIMESTAMP, next_offset BIGINT, first_offset BIGINT"
 
@@ -50,10 +52,9 @@ class Arrivals:
     counts: KeyCounts
     files: int  # of op_messages that an earlier run had read and this one has to look into again
 
-    @property
-    def decisions(self) -> DataFrame:
-        """All decisions of earlier runs."""
-        return self.warehouse.read("decisions", self.run.inputs["decisions"])
+    def closed_decisions(self, where: Where) -> Selected:
+        """The decisions of earlier runs that ended messages and meet the condition."""
+        return self.warehouse.select("decisions", self.run.inputs["decisions"], all_of(equal("open", False), where))
 
     @property
     def open_halves(self) -> DataFrame | None:
@@ -90,9 +91,12 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept) -> Arrivals:
     rules = RuleColumns(run.settings.rules, run.now)
     halves = h.landed(_arrived(warehouse, run, "half_messages").where(in_slice(run.slice)), rules)
     op_rows = arrived_ops(warehouse, run).where(in_slice(run.slice, "half_offset"))
-    if not run.first:
-        halves, op_rows = kept.persisted(halves), kept.persisted(op_rows)
     open_rows = _open_rows(warehouse, run)
+    at_hand = [halves, op_rows] if open_rows is None else [halves, op_rows, open_rows.here]
+    if all(map(is_in_memory, at_hand)):
+        kept.enter_context(warehouse.for_few_rows())
+    elif not run.first:
+        halves, op_rows = kept.persisted(halves), kept.persisted(op_rows)
     ops, rows, files = _each_once(warehouse, run, op_rows)
     named = _with_earlier(o.as_named(ops), None if open_rows is None else o.waiting(open_rows.here))
     open_keys = None if open_rows is None else _keys(h.carried(open_rows.here))
@@ -107,7 +111,7 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept) -> Arrivals:
         named,
         _resumes(warehouse, run),
         open_rows,
-        clocks(warehouse.rows("landing_progress", run.inputs["landing_progress"])),
+        clocks(progress_rows(warehouse, run.inputs["landing_progress"])),
         counted(_with_earlier(_keys(halves), open_keys), named),
         files,
     )
@@ -150,8 +154,8 @@ def _resumes(warehouse: Warehouse, run: Run) -> DataFrame | None:
 def _open_rows(warehouse: Warehouse, run: Run) -> OpenRows | None:
     if run.first:
         return None
-    before = F.col("open") & (F.col("run_id") == F.lit(run.run_id - 1))
-    rows = warehouse.read("decisions", run.inputs["decisions"]).where(before)
+    before = all_of(equal("open", True), equal("run_id", run.run_id - 1))
+    rows = warehouse.read("decisions", run.inputs["decisions"], before)
     if run.slice.of == 1:
         return OpenRows(rows, None)
     elsewhere = rows.where(~in_slice(run.slice))
@@ -189,18 +193,8 @@ def _landed_before(warehouse: Warehouse, run: Run, arrived: DataFrame, count: Ke
     if run.first or before == NO_TABLE or not count.rows:
         return None, 0
     near = covers(count.ranges, "queue_offset")
-    files = _files(warehouse, name, before, near)
-    if files == 0:
+    older = None if near is None else warehouse.landed_until(name, before, run.inputs[name], near)
+    if older is None or not older.files:
         return None, 0
-    older = warehouse.read(name, run.inputs[name]).where(near & (F.col("_metadata.row_commit_version") <= before))
     keys = arrived.select(o.OP_KEY).distinct()
-    found = o.landed(older).join(keys, o.OP_KEY, "left_semi").select(arrived.columns)
-    return found, len(older.inputFiles()) if files is None else files
-
-
-def _files(warehouse: Warehouse, name: str, version: int, condition: Column) -> int | None:
-    """Counts the files of an earlier version that may hold such rows by their bounds; None if its log was removed."""
-    try:
-        return len(warehouse.read(name, version).where(condition).inputFiles())
-    except PySparkException:
-        return None
+    return o.landed(older.rows).join(keys, o.OP_KEY, "left_semi").select(arrived.columns), older.files

@@ -23,6 +23,7 @@ from halfop.rules import transactions as t
 from halfop.rules.transactions import KIN, kin
 from halfop.warehouse.kept import Kept
 from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.where import equal
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,8 @@ class ClosedDecisions:
         near = None if self.arrivals.run.first else between_values(born, "born_timestamp")
         if near is None:
             return None
-        rows = self.looked_back.read("decisions", self.arrivals.decisions.where(~F.col("open") & wanted & near))
-        return None if rows is None else rows.withColumn(KIN, kin())
+        rows = self.looked_back.read("decisions", self.arrivals.closed_decisions(near))
+        return None if rows is None else rows.where(wanted).withColumn(KIN, kin())
 
 
 def copies_arrived(warehouse: Warehouse, run: Run) -> bool:
@@ -59,7 +60,7 @@ def copies_arrived(warehouse: Warehouse, run: Run) -> bool:
     if not halves.where(h.carries_a_mark(halves)).isEmpty():
         return True
     discards = warehouse.landed_between("broker_discards", before["broker_discards"], upto["broker_discards"])
-    opened = warehouse.read("decisions", upto["decisions"]).where("open AND (copies IS NOT NULL OR orphan)")
+    opened = warehouse.read("decisions", upto["decisions"], equal("open", True)).where("copies IS NOT NULL OR orphan")
     return not (discards.isEmpty() and opened.isEmpty())
 
 

@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import QUEUE
 from halfop.planning.ranges import OffsetRange
 from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.where import equal
 
 Counts = dict[str, dict[str, int]]
 
@@ -23,9 +24,8 @@ class Digest:
 
     @staticmethod
     def of(warehouse: Warehouse, run_id: int) -> Digest:
-        mine = warehouse.read("decisions").where(F.col("run_id") == run_id)
-        # as text: a collected timestamp would be in the machine's own time zone
-        landing = F.col("half_landed_at").cast("string").alias("landing")
+        mine = warehouse.read("decisions", where=equal("run_id", run_id))
+        landing = F.unix_micros("half_landed_at").alias("landing")
         half = F.coalesce("copy_offset", "queue_offset")
         topic = F.when(F.col("decision") == "COMMIT", F.col("real_topic")).alias("topic")
         spans = mine.groupBy("decision", "reason", topic, *QUEUE, "half_landed_at").agg(
@@ -63,7 +63,7 @@ class Digest:
 
     def ranges(self, decisions: Collection[str]) -> list[OffsetRange]:
         """Ranges of offsets in which the half messages lie that were decided so."""
-        found: dict[tuple[str, int, str], list[Row]] = {}
+        found: dict[tuple[str, int, int], list[Row]] = {}
         for row in self.rows:
             if row["decision"] in decisions:
                 found.setdefault((row["broker_name"], row["queue_id"], row["landing"]), []).append(row)

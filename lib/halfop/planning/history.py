@@ -65,8 +65,8 @@ def _closed(arrivals: Arrivals, strays: DataFrame | None, looked_back: LookedBac
     if arrivals.run.first:
         return None
     stray_ranges = [] if strays is None else ranges_of(strays, "queue_offset")
-    wanted = covers(arrivals.counts.halves.ranges, "queue_offset") | covers(stray_ranges, "queue_offset")
-    rows = looked_back.read("decisions", arrivals.decisions.where(~F.col("open") & wanted))
+    near = covers([*arrivals.counts.halves.ranges, *stray_ranges], "queue_offset")
+    rows = None if near is None else looked_back.read("decisions", arrivals.closed_decisions(near))
     if rows is None:
         return None
     keys = arrivals.halves.select(HALF_KEY)
@@ -102,10 +102,10 @@ def _named_by_finals(
     near = between_values(strays.select(F.col("pto").alias("commit_log_offset")), "commit_log_offset")
     if near is None:
         return None
-    wanted = ~F.col("open") & F.col("decision").isin("DISCARD", "SUPERSEDED") & near
-    discarded = looked_back.read("decisions", arrivals.decisions.where(wanted))
-    if discarded is None:
+    closed = looked_back.read("decisions", arrivals.closed_decisions(near))
+    if closed is None:
         return None
+    discarded = closed.where(F.col("decision").isin("DISCARD", "SUPERSEDED"))
     named = strays.withColumnRenamed("pto", "commit_log_offset")
     return discarded.join(named, ["broker_name", "commit_log_offset"], "left_semi").select(HALF_KEY)
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from halfop.planning.arrivals import Arrivals
 from halfop.planning.clocks import clocks
 from halfop.planning.ranges import between_values
-from halfop.warehouse.tables import NO_TABLE
+from halfop.warehouse.progress import progress_rows
+from halfop.warehouse.spark_errors import READ_ERRORS
+from halfop.warehouse.tables import NO_TABLE, Selected
 
 
 def arrived_late(arrivals: Arrivals) -> bool:
@@ -21,8 +20,8 @@ def arrived_late(arrivals: Arrivals) -> bool:
     if arrivals.run.first or before["half_messages"] == NO_TABLE:
         return False
     try:
-        progress = clocks(arrivals.warehouse.rows("landing_progress", before["landing_progress"]))
-    except (Py4JJavaError, PySparkException):  # the run before was so long ago that its version has been removed
+        progress = clocks(progress_rows(arrivals.warehouse, before["landing_progress"]))
+    except READ_ERRORS:  # the run before was so long ago that its version has been removed
         return True
     landed = {(clock.broker_name, clock.queue_id): clock.next_offset for clock in progress}
     lows = {(each.broker_name, each.queue_id): each.low for each in arrivals.counts.halves.ranges}
@@ -33,11 +32,10 @@ def arrived_late(arrivals: Arrivals) -> bool:
 class LookedBack(Counter[str]):
     """Counts the files of each table that a run had to look back into."""
 
-    def read(self, name: str, rows: DataFrame) -> DataFrame | None:
+    def read(self, name: str, found: Selected) -> DataFrame | None:
         """The rows, whose files are counted; None if no file can hold one."""
-        files = len(rows.inputFiles())
-        self[name] += files
-        return rows if files else None
+        self[name] += found.files or 0
+        return found.rows if found.files else None
 
 
 def older(arrivals: Arrivals, name: str, values: DataFrame, looked_back: LookedBack) -> DataFrame | None:
@@ -46,5 +44,4 @@ def older(arrivals: Arrivals, name: str, values: DataFrame, looked_back: LookedB
     near = None if before == NO_TABLE else between_values(values, *values.columns)
     if near is None:
         return None
-    rows = arrivals.warehouse.read(name, upto).where(near & (F.col("_metadata.row_commit_version") <= before))
-    return looked_back.read(name, rows)
+    return looked_back.read(name, arrivals.warehouse.landed_until(name, before, upto, near))

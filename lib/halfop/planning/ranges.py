@@ -1,16 +1,17 @@
-"""Ranges of half offsets, queue by queue: literal filters by which Delta skips files that cannot hold a row."""
+"""Ranges of half offsets, queue by queue: conditions by which files are skipped that cannot hold a row."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import TimestampType
 
 from halfop.columns.keys import QUEUE
 from halfop.planning.run import Slice
+from halfop.warehouse.where import Where, all_of, any_of, between, equal
 
 # A filter of this many ranges still plans in an instant; beyond it one range over all queues must do.
 _MOST = 500
@@ -18,20 +19,21 @@ _MOST = 500
 
 @dataclass(frozen=True)
 class OffsetRange:
-    """The lowest and highest offset of some rows of a queue; of one landing only, if `landed_at` (as text) is known."""
+    """The lowest and highest offset of some rows of a queue; of one landing only, if its instant is known.
+
+    `landed_at` is that instant in epoch microseconds.
+    """
 
     broker_name: str
     queue_id: int
     low: int
     high: int
-    landed_at: str | None = None
+    landed_at: int | None = None
 
-    def covers(self, column: str) -> Column:
-        mine = (F.col("broker_name") == self.broker_name) & (F.col("queue_id") == self.queue_id)
-        mine = mine & F.col(column).between(self.low, self.high)
-        return (
-            mine if self.landed_at is None else mine & (F.col("landed_at") == F.lit(self.landed_at).cast("timestamp"))
-        )
+    def covers(self, column: str) -> Where:
+        mine = (equal("broker_name", self.broker_name), equal("queue_id", self.queue_id))
+        landed = () if self.landed_at is None else (equal("landed_at", self.landed_at),)
+        return all_of(*mine, between(column, self.low, self.high), *landed)
 
 
 def ranges_of(rows: DataFrame, column: str) -> list[OffsetRange]:
@@ -41,11 +43,11 @@ def ranges_of(rows: DataFrame, column: str) -> list[OffsetRange]:
     return [OffsetRange(row["broker_name"], row["queue_id"], row["low"], row["high"]) for row in found]
 
 
-def covers(ranges: Sequence[OffsetRange], column: str) -> Column:
-    """Returns whether a row of the table to be read may lie in one of the ranges."""
+def covers(ranges: Sequence[OffsetRange], column: str) -> Where | None:
+    """The rows of a table that lie in one of the ranges, or may do so if these are many; None of no ranges."""
     if len(ranges) > _MOST:
-        return F.col(column).between(min(each.low for each in ranges), max(each.high for each in ranges))
-    return reduce(lambda a, b: a | b, [each.covers(column) for each in ranges], F.lit(False))
+        return between(column, min(each.low for each in ranges), max(each.high for each in ranges))
+    return any_of([each.covers(column) for each in ranges]) if ranges else None
 
 
 def in_slice(part: Slice, column: str = "queue_offset") -> Column:
@@ -55,11 +57,8 @@ def in_slice(part: Slice, column: str = "queue_offset") -> Column:
     return F.coalesce(low & high, F.lit(part.from_offset is None))
 
 
-def between_values(rows: DataFrame, column: str) -> Column | None:
-    """Returns whether a column lies within the bounds of these rows, given as literals; None if there are no rows."""
-    low, high = (fun(column).cast("string").alias(name) for fun, name in ((F.min, "low"), (F.max, "high")))
-    found = rows.agg(low, high).collect()[0]
-    if found["low"] is None:
-        return None
-    kind = rows.schema[column].dataType
-    return F.col(column).between(F.lit(found["low"]).cast(kind), F.lit(found["high"]).cast(kind))
+def between_values(rows: DataFrame, column: str) -> Where | None:
+    """The rows whose column lies between the least and greatest value of these rows; None of no rows."""
+    value = F.unix_micros(column) if isinstance(rows.schema[column].dataType, TimestampType) else F.col(column)
+    found = rows.agg(F.min(value).alias("low"), F.max(value).alias("high")).collect()[0]
+    return None if found["low"] is None else between(column, found["low"], found["high"])

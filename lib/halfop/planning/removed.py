@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from halfop.frame.errors import HalfopError
 from halfop.planning.run import Run
-from halfop.warehouse.spark_errors import SPARK_ERRORS, removed_file
+from halfop.warehouse.spark_errors import READ_ERRORS, removed_file
 
 
 class InputRemoved(HalfopError):
@@ -19,7 +19,7 @@ def naming_removed_files(run: Run) -> Iterator[None]:
     """Makes the error of a removed file say what to do; nothing wrong is written, because the job fails."""
     try:
         yield
-    except SPARK_ERRORS as error:
+    except READ_ERRORS as error:
         file = removed_file(error)
         if file is None:
             raise

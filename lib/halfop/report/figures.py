@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import NamedTuple
 
 from pyspark.sql import Row
-from pyspark.sql import functions as F
 
 from halfop.columns.values import millis
 from halfop.planning.clocks import Clock, clocks, late_clocks
@@ -18,12 +17,12 @@ from halfop.planning.run import Run
 from halfop.report.queries import Queries, Rows, RunWindow, at
 from halfop.runs.record import last_run
 from halfop.warehouse.empty import refuse_empty
-from halfop.warehouse.session import FOR_FEW_ROWS, session_settings
+from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.where import between
 
 MOST_COLUMNS = 100  # of a plot over runs; more runs share columns
 _COUNTED = ("half_messages", "op_messages")
-_FEW = 500_000  # decisions in the window
 
 
 class RunFigures(NamedTuple):
@@ -76,9 +75,7 @@ def read_figures(warehouse: Warehouse, newest: int) -> Figures:
     since = made.runs[0].opened if made.first > 1 and made.runs else None
     resumes = made.run.inputs["resumes"] if made.run else NO_TABLE
     queries = Queries(warehouse, RunWindow(made.first, made.planned, made.per_column, since, resumes))
-    few = sum(n for run in made.runs for n in run.counts.values()) < _FEW
-    quick = FOR_FEW_ROWS if few else {}
-    with session_settings(warehouse.spark, quick), ThreadPoolExecutor(4) as pool:  # each waits more than it works
+    with warehouse.for_few_rows(), ThreadPoolExecutor(4) as pool:  # each waits more than it works
         counts = {name: pool.submit(warehouse.read(name).count) for name in _COUNTED}
         for rows in pool.map(lambda query: query(), queries.all):
             made.found |= rows
@@ -93,13 +90,13 @@ def _window(warehouse: Warehouse, newest: int) -> Figures:
     run, closed = opened
     first = max(1, run.run_id - newest + 1)
     planned, runs = warehouse.marker("decisions", PLAN_APP), _runs(warehouse, first, run.run_id)
-    known = clocks(warehouse.rows("landing_progress"))
+    known = clocks(progress_rows(warehouse))
     late = late_clocks(known, run.now, run.settings.rules.transaction_check_interval)
     return Figures(first, run.run_id, planned, run, closed, runs, late)
 
 
 def _runs(warehouse: Warehouse, first: int, last: int) -> list[RunFigures]:
-    rows = warehouse.read("runs").where(F.col("run_id").between(first, last))
+    rows = warehouse.read("runs", where=between("run_id", first, last))
     found: dict[int, dict[str, Row]] = {}
     for row in rows.select("run_id", "event", millis("at"), millis("now"), "counts").collect():  # two a run
         found.setdefault(row["run_id"], {})[row["event"]] = row

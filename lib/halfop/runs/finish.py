@@ -8,8 +8,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 
-from pyspark.sql import functions as F
-
 from halfop.frame.errors import is_transient
 from halfop.frame.summary import Summary, add_counts
 from halfop.planning.arrivals import Arrivals
@@ -23,6 +21,7 @@ from halfop.sinks.targets import REJECTED, SINK_TABLES
 from halfop.sinks.write import Sinks
 from halfop.warehouse.spark_errors import log_failure
 from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.where import equal
 
 log = logging.getLogger("halfop.reconcile")
 
@@ -119,7 +118,7 @@ def _age(now: datetime, born: int | None) -> float | None:
 
 def report_rejects(warehouse: Warehouse, run_id: int, summary: Summary) -> None:
     """Adds rejects by kind and reason, and warns of those that mean a double delivery or a rebuilt broker."""
-    mine = warehouse.read(REJECTED).where(F.col("run_id") == run_id)
+    mine = warehouse.read(REJECTED, where=equal("run_id", run_id))
     found = {f"{r['kind']}.{r['reason']}": r["count"] for r in mine.groupBy("kind", "reason").count().collect()}
     add_counts(summary.extra.setdefault("rejected", {}), found)
     add_counts(summary.rows_written, {"rejected": sum(found.values())})

@@ -28,6 +28,7 @@ from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.trimmed import first_whole_run
+from halfop.warehouse.where import equal
 
 _SHOWN = 20
 _SIDE = "side"
@@ -119,7 +120,7 @@ def _others(warehouse: Warehouse, run_id: int, targets: Sequence[Target]) -> lis
 
 
 def _of_run(warehouse: Warehouse, name: str, run_id: int) -> DataFrame:
-    return warehouse.read(name).where(F.col("run_id") == run_id)
+    return warehouse.read(name, where=equal("run_id", run_id))
 
 
 def _messages(warehouse: Warehouse, targets: Mapping[int, Target], run_id: int) -> DataFrame:

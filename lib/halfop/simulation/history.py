@@ -20,6 +20,7 @@ from halfop.rules import halves as h
 from halfop.rules import transactions
 from halfop.rules.transactions import KIN, kin
 from halfop.rules.words import RuleColumns
+from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
 
@@ -40,7 +41,7 @@ class UnaskedHistory:
 
     @cached_property
     def progress(self) -> list[dict[str, Any]]:
-        return self.warehouse.rows("landing_progress", self._pins["landing_progress"])
+        return progress_rows(self.warehouse, self._pins["landing_progress"])
 
     @cached_property
     def halves(self) -> DataFrame:

@@ -13,7 +13,8 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.planning.run import INPUTS
 from halfop.simulation.scratch import STEP, StagedHistory
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.tables import NO_TABLE, Selected, Warehouse
+from halfop.warehouse.where import Where
 
 _DECISIONS = "decisions"
 _PROGRESS = "landing_progress"
@@ -37,13 +38,17 @@ class Replay(Warehouse):
     def lands(self, step: int) -> bool:
         return self.landed.lands(step) or step in self._released
 
-    def read(self, name: str, version: int | None = None) -> DataFrame:
+    def select(self, name: str, version: int | None = None, where: Where | None = None) -> Selected:
         """The table at a version. Earlier ops are never looked up: an op that lands twice comes with one step."""
         if name == _DECISIONS:
-            return super().read(name, version)
+            return super().select(name, version, where)
         if name not in self.landed.frames or name == _OPS or version is None or version == NO_TABLE:
-            return self.empty(name)
-        return self.landed.rows(name, 0, version)
+            return Selected(self.empty(name), 0)
+        rows = self.landed.rows(name, 0, version)
+        return Selected(rows if where is None else rows.where(where.column(self.schema(name))), None)
+
+    def landed_until(self, name: str, before: int, upto: int, where: Where) -> Selected:
+        return self.select(name, before, where)
 
     def landed_between(self, name: str, before: int, upto: int) -> DataFrame:
         if before == upto or name not in self.landed.frames:

@@ -26,6 +26,7 @@ from halfop.simulation.play import Play
 from halfop.simulation.replay import Replay
 from halfop.simulation.schedule import EPOCH, Schedule, regular, widened
 from halfop.simulation.scratch import stage
+from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.session import FOR_FEW_ROWS, session_settings
 from halfop.warehouse.tables import Warehouse
 
@@ -105,7 +106,7 @@ def _bounds(warehouse: Warehouse) -> tuple[datetime, datetime] | None:
     halves, ops = (warehouse.read(name).agg(*stored).collect()[0] for name in ("half_messages", "op_messages"))
     if halves["low"] is None:
         return None
-    known = [row["known_until"] for row in warehouse.rows("landing_progress") if row["known_until"] is not None]
+    known = [row["known_until"] for row in progress_rows(warehouse) if row["known_until"] is not None]
     last = EPOCH + timedelta(microseconds=max(halves["high"], ops["high"] or 0))
     return EPOCH + timedelta(microseconds=halves["low"] - 1), max(known, default=last)
 

@@ -17,6 +17,7 @@ from halfop.planning.run import Run
 from halfop.rules.halves import IDENTITY
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.trimmed import trimmed_before
+from halfop.warehouse.where import equal
 
 # Columns that distinguish a half message that landed more than once, and a copy that another stands for, from others.
 _SAME = [*HALF_KEY, *IDENTITY, "real_topic", "real_queue_id", "producer_group"]
@@ -25,8 +26,8 @@ _SAME_COPY = [*HALF_KEY, "commit_log_offset", "producer_group", "uniq_key", "bor
 
 def with_bodies(warehouse: Warehouse, run: Run, digest: Digest, decisions: list[str], payload: list[str]) -> DataFrame:
     """The half messages that the run decided so, each once, with the columns `payload` of their decisions."""
-    mine = (F.col("run_id") == run.run_id) & F.col("decision").isin(decisions)
-    decided = warehouse.read("decisions").where(mine)
+    mine = warehouse.read("decisions", where=equal("run_id", run.run_id))
+    decided = mine.where(F.col("decision").isin(decisions))
     halves = _halves(warehouse, run, digest.ranges(decisions))
     rows = sum(digest.totals[decision] for decision in decisions)
     other = F.col("copy_offset").isNotNull()
@@ -42,13 +43,12 @@ def with_bodies(warehouse: Warehouse, run: Run, digest: Digest, decisions: list[
 def _halves(warehouse: Warehouse, run: Run, ranges: Sequence[OffsetRange]) -> DataFrame:
     """The half messages of these ranges; of discarded ones that `maintain` has trimmed what was set aside."""
     version, here = run.inputs["half_messages"], covers(ranges, "queue_offset")
-    halves = warehouse.read("half_messages", version).where(here)
+    halves = warehouse.read("half_messages", version, here)
     floor = trimmed_before(warehouse, version)
     if floor is None or all(each.landed_at is not None and each.landed_at >= floor for each in ranges):
         return halves
-    landed = F.lit(floor).cast("timestamp")
-    aside = warehouse.read("trans_check_max_time").where(here & (F.col("run_id") < run.run_id))
-    trimmed = aside.where(F.col("landed_at") < landed).dropDuplicates(HALF_KEY)
+    aside = warehouse.read("trans_check_max_time", where=here).where(F.col("run_id") < run.run_id)
+    trimmed = aside.where(F.col("landed_at") < F.timestamp_micros(F.lit(floor))).dropDuplicates(HALF_KEY)
     trimmed = trimmed.join(halves.select(HALF_KEY), HALF_KEY, "left_anti")
     kept = [c for c in halves.columns if c in trimmed.columns]
     return halves.unionByName(trimmed.select(kept), allowMissingColumns=True)

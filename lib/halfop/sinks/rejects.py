@@ -13,6 +13,7 @@ from halfop.planning.plan import Plan
 from halfop.planning.run import Run
 from halfop.warehouse.rejected import in_form
 from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.where import equal
 
 _NAMED = [("uniq_key ", "uniq_key"), (", group ", "producer_group"), (", real topic ", "real_topic")]
 
@@ -30,8 +31,7 @@ def rejects(warehouse: Warehouse, run: Run, plan: Plan | None) -> Iterator[DataF
 
 
 def _halves(warehouse: Warehouse, run: Run) -> DataFrame:
-    decided = (F.col("run_id") == run.run_id) & (F.col("decision") == "REJECT")
     parts = [F.concat(F.lit(label), F.coalesce(F.substring(c, 1, 300), F.lit("none"))) for label, c in _NAMED]
     half_offset, detail = F.col("queue_offset").alias("half_offset"), F.concat(*parts).alias("detail")
-    rows = warehouse.read("decisions").where(decided)
+    rows = warehouse.read("decisions", where=equal("run_id", run.run_id)).where(F.col("decision") == "REJECT")
     return rows.select(F.lit("HALF").alias("kind"), "reason", *HALF_KEY, half_offset, detail)

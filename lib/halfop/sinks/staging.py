@@ -15,11 +15,15 @@ from contextlib import suppress
 from typing import Any
 from urllib.parse import unquote
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from halfop.frame.errors import HalfopError
 from halfop.sinks.targets import Target
 from halfop.warehouse.delta_log import AlreadyWrittenError, DataFile
+from halfop.warehouse.in_memory import as_rows, is_in_memory
+from halfop.warehouse.parquet import write_files
 from halfop.warehouse.schema import TableSpec
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
 from halfop.warehouse.tables import Warehouse
@@ -31,27 +35,48 @@ _STAGING = "_staging"
 def write_staged(
     warehouse: Warehouse, run_id: int, rows: DataFrame, targets: Mapping[int, Target], threads: int
 ) -> dict[str, Exception]:
-    """Appends `rows` (with their target's number) to the targets, at most once for the run.
+    """Append `rows` (with their target's number) to the targets, at most once for the run.
 
     Returns the targets that failed; the others are written. A target's files may have columns that it has not: all
     null, and unseen by its readers.
     """
-    staging = warehouse.path(f"{_STAGING}/run-{run_id}-{uuid.uuid4().hex}")
     _clear(warehouse, run_id)
+    if is_in_memory(rows):
+        return _write_few(warehouse, run_id, as_rows(rows), targets, threads)
+    staging = warehouse.path(f"{_STAGING}/run-{run_id}-{uuid.uuid4().hex}")
     searched = sorted({column for target in targets.values() for column in target.spec.stats})
     try:
         staged_rows = rows.write.format("delta").option("delta.dataSkippingStatsColumns", ",".join(searched))
         staged_rows.partitionBy(TARGET).save(staging)
         staged = _by_target(warehouse.files.read(f"{staging}/_delta_log/{0:020d}.json"))
-        lacking = _lacking(targets, staged)
+        numbers = {n: sum(json.loads(add["stats"])["numRecords"] for add in adds) for n, adds in staged.items()}
+        lacking = _lacking(targets, numbers)
         tasks = {
-            targets[number].name: _commit(warehouse, run_id, staging, targets[number], found)
-            for number, found in staged.items()
+            targets[number].name: _committing(warehouse, run_id, targets[number], _moving(warehouse, staging, adds))
+            for number, adds in staged.items()
             if targets[number].name not in lacking
         }
         return lacking | side_by_side(tasks, threads)
     finally:
         warehouse.files.remove(staging)
+
+
+def _write_few(
+    warehouse: Warehouse, run_id: int, rows: pa.Table, targets: Mapping[int, Target], threads: int
+) -> dict[str, Exception]:
+    """The same for rows that are here: each target's go straight into its folder."""
+    parts = {number: rows.filter(pc.equal(rows[TARGET], number)) for number in targets}
+    lacking = _lacking(targets, {number: len(part) for number, part in parts.items()})
+
+    def writing(part: pa.Table) -> Callable[[Target], list[DataFile]]:
+        return lambda target: write_files(warehouse.files, warehouse.path(target.path), target.spec, part)
+
+    tasks = {
+        targets[number].name: _committing(warehouse, run_id, targets[number], writing(part))
+        for number, part in parts.items()
+        if targets[number].name not in lacking
+    }
+    return lacking | side_by_side(tasks, threads)
 
 
 def _clear(warehouse: Warehouse, run_id: int) -> None:
@@ -62,11 +87,11 @@ def _clear(warehouse: Warehouse, run_id: int) -> None:
             warehouse.files.remove(warehouse.path(f"{_STAGING}/{folder}"))
 
 
-def _lacking(targets: Mapping[int, Target], staged: Mapping[int, list[dict[str, Any]]]) -> dict[str, Exception]:
-    """Targets of which a decided message is not staged: a run must not close if a body is missing."""
+def _lacking(targets: Mapping[int, Target], numbers: Mapping[int, int]) -> dict[str, Exception]:
+    """Targets of which a decided message is not at hand: a run must not close if a body is missing."""
     lacking: dict[str, Exception] = {}
     for number, target in targets.items():
-        found = sum(json.loads(add["stats"])["numRecords"] for add in staged.get(number, []))
+        found = numbers.get(number, 0)
         if found != target.rows:
             lacking[target.name] = HalfopError(
                 f"{target.name} is due {target.rows} messages, but half_messages has {found} of them; has it been "
@@ -98,20 +123,25 @@ def side_by_side(tasks: Mapping[str, Callable[[], None]], threads: int) -> dict[
     return failed
 
 
-def _commit(
-    warehouse: Warehouse, run_id: int, staging: str, target: Target, staged: list[dict[str, Any]]
+def _committing(
+    warehouse: Warehouse, run_id: int, target: Target, files: Callable[[Target], list[DataFile]]
 ) -> Callable[[], None]:
+    """Commits the files that `files` puts into the target's folder, unless the run's rows are in the table."""
+
     def commit() -> None:
         path, marker = warehouse.path(target.path), warehouse.marker(target.path, target.app)
         if marker >= 0:
             warehouse.refuse_lost(target.path, marker)
         if marker >= run_id:
             return
-        moved = [_move(warehouse, staging, target, add) for add in staged]
         with suppress(AlreadyWrittenError):  # another driver finished this run; VACUUM removes our files
-            warehouse.log.commit_files(path, target.spec, target.app, run_id, moved)
+            warehouse.log.commit_files(path, target.spec, target.app, run_id, files(target))
 
     return commit
+
+
+def _moving(warehouse: Warehouse, staging: str, staged: list[dict[str, Any]]) -> Callable[[Target], list[DataFile]]:
+    return lambda target: [_move(warehouse, staging, target, add) for add in staged]
 
 
 def _move(warehouse: Warehouse, staging: str, target: Target, add: dict[str, Any]) -> DataFile:

@@ -95,7 +95,8 @@ def _frame(warehouse: Warehouse, selection: Selection) -> DataFrame:
 def _with_state(warehouse: Warehouse, asked: DataFrame) -> DataFrame:
     """The half keys with their state `now`: the last decision, or RESUMED if a resume waits for the next run."""
     near = covers(ranges_of(asked, "queue_offset"), "queue_offset")
-    decided = warehouse.read("decisions").where(near & (F.col("decision") != "EARLY_OP")).join(asked, HALF_KEY)
+    rows = warehouse.empty("decisions") if near is None else warehouse.read("decisions", where=near)
+    decided = rows.where(F.col("decision") != "EARLY_OP").join(asked, HALF_KEY)
     last = decided.groupBy(HALF_KEY).agg(F.max_by("decision", "run_id").alias("decided"))
     waiting = _waiting(warehouse).select(*HALF_KEY, F.lit(True).alias("waits")).distinct()
     now = F.when(F.col("waits"), "RESUMED").otherwise(F.col("decided")).alias("now")

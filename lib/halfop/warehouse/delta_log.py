@@ -6,8 +6,9 @@ Delta Kernel is the public API for this and one of the jars that Delta's Spark c
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
@@ -15,6 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from halfop.frame.errors import HalfopError
+from halfop.warehouse.java import Names
 from halfop.warehouse.schema import TableSpec
 from halfop.warehouse.spark_errors import is_java
 from halfop.warehouse.sql import delta_table, literal
@@ -34,6 +36,7 @@ class DataFile:
     size: int
     modified: int
     stats: str | None
+    partition: Mapping[str, Any] = field(default_factory=dict)
 
 
 class AlreadyWrittenError(Exception):
@@ -42,20 +45,20 @@ class AlreadyWrittenError(Exception):
 
 class DeltaLog:
     def __init__(self, spark: SparkSession) -> None:
-        jvm: Any = spark._jvm
+        jvm = Names(spark._jvm)
         jsc: Any = spark._jsc
-        self._spark, self._jvm = spark, jvm
-        self._kernel = jvm.io.delta.kernel
-        self._engine = self._kernel.defaults.engine.DefaultEngine.create(jsc.hadoopConfiguration())
+        self._spark, self.jvm = spark, jvm
+        self.kernel = jvm.io.delta.kernel
+        self.engine = self.kernel.defaults.engine.DefaultEngine.create(jsc.hadoopConfiguration())
 
     def version(self, path: str) -> int:
         """The table's newest version; -1 if there is no table."""
-        snapshot = self._snapshot(path)
+        snapshot = self.snapshot(path)
         return -1 if snapshot is None else int(snapshot.getVersion())
 
     def marker(self, path: str, app: str) -> int:
         """The last run that wrote under this app id; -1 if none did."""
-        snapshot = self._snapshot(path)
+        snapshot = self.snapshot(path)
         if snapshot is None:
             return -1
         if snapshot.getTableProperties().containsKey(_FORGETS):
@@ -63,12 +66,15 @@ class DeltaLog:
                 f"{path} has {_FORGETS} set: it would forget the runs that it holds, and get their rows twice. Repair: "
                 f"ALTER TABLE {delta_table(path)} UNSET TBLPROPERTIES ('{_FORGETS}')"
             )
-        found = snapshot.getLatestTransactionVersion(self._engine, app)
+        found = snapshot.getLatestTransactionVersion(self.engine, app)
         return int(found.get()) if found.isPresent() else -1
 
-    def _snapshot(self, path: str) -> Any | None:
+    def snapshot(self, path: str, version: int | None = None) -> Any | None:
+        """The table at a version, or the newest one; None if there is no table."""
+        if version is not None:
+            return self.kernel.Table.forPath(self.engine, path).getSnapshotAsOfVersion(self.engine, version)
         try:
-            return self._kernel.Table.forPath(self._engine, path).getLatestSnapshot(self._engine)
+            return self.kernel.Table.forPath(self.engine, path).getLatestSnapshot(self.engine)
         except Py4JJavaError as error:
             if is_java(error, "TableNotFoundException"):
                 return None
@@ -80,31 +86,41 @@ class DeltaLog:
         Raises AlreadyWrittenError if the table has this run's marker.
         """
         try:
-            self._commit(path, spec, app, run_id, files)
+            self._commit(path, spec, files, (app, run_id))
         except Py4JJavaError as error:
             if is_java(error, "ConcurrentTransactionException"):
                 raise AlreadyWrittenError(path) from None
             raise
 
-    def _commit(self, path: str, spec: TableSpec, app: str, run_id: int, files: Collection[DataFile]) -> None:
+    def append_files(self, path: str, spec: TableSpec, files: Collection[DataFile]) -> None:
+        """Appends files to a table, made if missing, in one commit; a second call appends them again."""
+        self._commit(path, spec, files, None)
+
+    def _commit(self, path: str, spec: TableSpec, files: Collection[DataFile], marker: tuple[str, int] | None) -> None:
         missing = self.complete(path, spec) is None
         try:
-            builder = self._builder(path, spec, missing).withTransactionId(self._engine, app, run_id)
-            transaction = builder.build(self._engine)
-            committed = transaction.commit(self._engine, self._appends(transaction, spec.struct, files))
+            builder = self._builder(path, spec, missing)
+            builder = builder if marker is None else builder.withTransactionId(self.engine, *marker)
+            transaction = builder.build(self.engine)
+            committed = transaction.commit(self.engine, self._appends(transaction, spec.struct, files))
         except Py4JJavaError as error:
             if not (missing and is_java(error, *_MADE_MEANWHILE)):
                 raise
-            self._commit(path, spec, app, run_id, files)
+            self._commit(path, spec, files, marker)
         else:
             self._maintain(path, committed)
 
+    def takes_files(self, path: str) -> bool:
+        """Returns whether Kernel can append to the table; version 0.1 made columns that only Spark can fill."""
+        snapshot = self.snapshot(path)
+        return snapshot is None or "generatedColumns" not in str(snapshot.getProtocol().getWriterFeatures())
+
     def complete(self, path: str, spec: TableSpec) -> Any | None:
         """The table's newest snapshot; None if there is no table. An older table gets the columns it lacks."""
-        snapshot = self._snapshot(path)
+        snapshot = self.snapshot(path)
         if snapshot is None:
             return None
-        known = self._jvm.java.lang.String.join("\n", snapshot.getSchema().fieldNames()).split("\n")
+        known = self.columns(snapshot)
         later = [column for column in spec.columns if column.name not in known]
         if later:
             added = ", ".join(f"`{c.name}` {c.type} COMMENT {literal(c.comment)}" for c in later)
@@ -112,11 +128,15 @@ class DeltaLog:
             self._spark.sql(f"ALTER TABLE {delta_table(path)} ADD COLUMNS ({added})")
         return snapshot
 
+    def columns(self, snapshot: Any) -> set[str]:
+        """The names of a table's columns."""
+        return set(self.jvm.java.lang.String.join("\n", snapshot.getSchema().fieldNames()).split("\n"))
+
     def _maintain(self, path: str, committed: Any) -> None:
         """Writes a checkpoint if one is due, for a log that is quick to read. A failure does not undo the commit."""
         try:
             for hook in committed.getPostCommitHooks():
-                hook.threadSafeInvoke(self._engine)
+                hook.threadSafeInvoke(self.engine)
         except Py4JJavaError as error:
             log.warning("%s: upkeep of its log failed: %s", path, error.java_exception.getMessage())
 
@@ -135,33 +155,31 @@ class DeltaLog:
 
     def first_removal(self, path: str, after: int, upto: int) -> int | None:
         """The time when those commits first removed a file, in epoch milliseconds; None if they removed none."""
-        removed = [_removed_at(batch) for batch in self._actions(path, after, upto, "REMOVE")] if upto > after else []
+        removed = [_removed_at(batch) for batch in self.actions(path, after, upto, "REMOVE")] if upto > after else []
         return min((at for batch in removed for at in batch), default=None)
 
     def _holds(self, path: str, after: int, upto: int, **wanted: str) -> bool:
         """Returns whether one of the commits has an action of these kinds, each with its column."""
-        actions = self._actions(path, after, upto, *wanted)
-        return any(_has(batch, column) for batch in actions for column in wanted.values())
+        actions = self.actions(path, after, upto, *wanted)
+        return any(has_any(batch, column) for batch in actions for column in wanted.values())
 
-    def _actions(self, path: str, after: int, upto: int, *wanted: str) -> Iterator[Any]:
-        kinds = self._jvm.java.util.HashSet()
+    def actions(self, path: str, after: int, upto: int, *wanted: str) -> Iterator[Any]:
+        """Batches of the actions of these kinds, in the commits after version `after`, up to version `upto`."""
+        kinds = self.jvm.java.util.HashSet()
         for kind in wanted:
-            kinds.add(getattr(self._kernel.internal.DeltaLogActionUtils.DeltaAction, kind))
-        table = self._kernel.Table.forPath(self._engine, path)
-        return _each(table.getChanges(self._engine, after + 1, upto, kinds))
+            kinds.add(getattr(self.kernel.internal.DeltaLogActionUtils.DeltaAction, kind))
+        table = self.kernel.Table.forPath(self.engine, path)
+        return each(table.getChanges(self.engine, after + 1, upto, kinds))
 
     def properties(self, path: str, version: int | None) -> dict[str, str]:
         """The table's properties at a version, or now; none if there is no table."""
-        snapshot = self._snapshot(path) if version is None else self._at(path, version)
+        snapshot = self.snapshot(path, version)
         return {} if snapshot is None else dict(snapshot.getTableProperties())
-
-    def _at(self, path: str, version: int) -> Any:
-        return self._kernel.Table.forPath(self._engine, path).getSnapshotAsOfVersion(self._engine, version)
 
     def data_files(self, path: str, version: int | None, run_id: int | None) -> list[str] | None:
         """The files of a table that may hold the run's rows; None if reading them takes more than Parquet."""
-        engine = self._engine
-        snapshot = self._snapshot(path) if version is None else self._at(path, version)
+        engine = self.engine
+        snapshot = self.snapshot(path, version)
         if snapshot is None:
             return []
         if snapshot.getProtocol().getMinReaderVersion() > 1:
@@ -170,27 +188,27 @@ class DeltaLog:
         if run_id is not None:
             scan = scan.withFilter(self._equals("run_id", run_id))
         found = scan.build().getScanFiles(engine)
-        add = self._kernel.internal.InternalScanFileUtils.getAddFileStatus
-        return [add(row).getPath() for batch in _each(found) for row in _each(batch.getRows())]
+        add = self.kernel.internal.InternalScanFileUtils.getAddFileStatus
+        return [add(row).getPath() for batch in each(found) for row in each(batch.getRows())]
 
     def _equals(self, column: str, value: int) -> Any:
-        expressions = self._kernel.expressions
-        operands = self._jvm.java.util.ArrayList()
+        expressions = self.kernel.expressions
+        operands = self.jvm.java.util.ArrayList()
         operands.add(expressions.Column(column))
         operands.add(expressions.Literal.ofLong(value))
         return expressions.Predicate("=", operands)
 
     def create(self, path: str, spec: TableSpec) -> None:
         """Creates an empty table, unless another process makes it at the same moment."""
-        none = self._kernel.utils.CloseableIterable.emptyIterable()
+        none = self.kernel.utils.CloseableIterable.emptyIterable()
         try:
-            self._builder(path, spec, True).build(self._engine).commit(self._engine, none)
+            self._builder(path, spec, True).build(self.engine).commit(self.engine, none)
         except Py4JJavaError as error:
             if not is_java(error, *_MADE_MEANWHILE):
                 raise
 
     def _builder(self, path: str, spec: TableSpec, missing: bool) -> Any:
-        kernel, engine = self._kernel, self._engine
+        kernel, engine = self.kernel, self.engine
         operation = kernel.Operation.CREATE_TABLE if missing else kernel.Operation.WRITE
         builder = kernel.Table.forPath(engine, path).createTransactionBuilder(engine, ENGINE_INFO, operation)
         if not missing:
@@ -201,25 +219,41 @@ class DeltaLog:
         return builder.withPartitionColumns(engine, list(spec.partitioned_by)) if spec.partitioned_by else builder
 
     def _struct(self, schema: StructType) -> Any:
-        return self._kernel.internal.types.DataTypeJsonSerDe.deserializeStructType(schema.json())
+        return self.kernel.internal.types.DataTypeJsonSerDe.deserializeStructType(schema.json())
 
     def _appends(self, transaction: Any, schema: StructType, files: Iterable[DataFile]) -> Any:
-        kernel, struct = self._kernel, self._struct(schema)
+        """The files as actions of a commit: Kernel wants those of each partition apart."""
+        state = transaction.getTransactionState(self.engine)
+        actions = self.jvm.java.util.ArrayList()
+        by_partition = groupby(files, key=lambda file: file.partition)
+        for partition, of_partition in by_partition:
+            for action in self._of_partition(state, schema, partition, of_partition):
+                actions.add(action)
+        to_closeable = self.kernel.internal.util.Utils.toCloseableIterator
+        return self.kernel.utils.CloseableIterable.inMemoryIterable(to_closeable(actions.iterator()))
+
+    def _of_partition(
+        self, state: Any, schema: StructType, partition: Mapping[str, Any], files: Iterable[DataFile]
+    ) -> Iterator[Any]:
+        kernel, struct = self.kernel, self._struct(schema)
         stats = kernel.statistics.DataFileStatistics
-        none = self._jvm.java.util.Optional.empty()
-        rows = self._jvm.java.util.ArrayList()
+        none = self.jvm.java.util.Optional.empty()
+        rows = self.jvm.java.util.ArrayList()
         for file in files:
             known = none if file.stats is None else stats.deserializeFromJson(file.stats, struct)
             rows.add(kernel.utils.DataFileStatus(file.path, file.size, file.modified, known))
-        state = transaction.getTransactionState(self._engine)
-        no_partitions = self._jvm.java.util.HashMap()
-        context = kernel.Transaction.getWriteContext(self._engine, state, no_partitions)
+        values = self.jvm.java.util.HashMap()
+        for name, value in partition.items():
+            values.put(name, kernel.expressions.Literal.ofBoolean(value))
+        context = kernel.Transaction.getWriteContext(self.engine, state, values)
         to_closeable = kernel.internal.util.Utils.toCloseableIterator
-        actions = kernel.Transaction.generateAppendActions(self._engine, state, to_closeable(rows.iterator()), context)
-        return kernel.utils.CloseableIterable.inMemoryIterable(actions)
+        return each(
+            kernel.Transaction.generateAppendActions(self.engine, state, to_closeable(rows.iterator()), context)
+        )
 
 
-def _each(closeable: Any) -> Iterator[Any]:
+def each(closeable: Any) -> Iterator[Any]:
+    """The elements of one of Kernel's iterators, which is closed at the end."""
     try:
         while closeable.hasNext():
             yield closeable.next()
@@ -227,7 +261,8 @@ def _each(closeable: Any) -> Iterator[Any]:
         closeable.close()
 
 
-def _has(batch: Any, column: str) -> bool:
+def has_any(batch: Any, column: str) -> bool:
+    """Returns whether a batch has an action in this column."""
     vector = batch.getColumnVector(batch.getSchema().indexOf(column))
     return any(not vector.isNullAt(row) for row in range(batch.getSize()))
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
+
+from halfop.warehouse.java import Names
 
 
 class Written(NamedTuple):
@@ -19,21 +23,31 @@ class Files:
     """The file system that holds `root`."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
-        jvm: Any = spark._jvm
+        jvm = Names(spark._jvm)
         jsc: Any = spark._jsc
         self._path = jvm.org.apache.hadoop.fs.Path
         self._bytes = jvm.org.apache.commons.io.IOUtils.toByteArray
         self._fs = self._path(root).getFileSystem(jsc.hadoopConfiguration())
+        self._is_local = self._fs.getScheme() == "file"
 
     def read(self, path: str) -> bytes:
+        if self._is_local:
+            with open(_local(path), "rb") as local:
+                return local.read()
         stream = self._fs.open(self._path(path))
         try:
             return bytes(self._bytes(stream))
         finally:
             stream.close()
 
+    def read_uri(self, uri: str) -> bytes:
+        """The same of a file that is named by a URI, with escapes."""
+        return self.read(unquote(uri))
+
     def write(self, path: str, content: bytes) -> Written:
         """Writes a new file; a file of that name is an error."""
+        if self._is_local:
+            return _write_local(_local(path), content)
         stream = self._fs.create(self._path(path), False)
         try:
             stream.write(bytearray(content))
@@ -63,3 +77,18 @@ class Files:
 
     def remove(self, path: str) -> None:
         self._fs.delete(self._path(path), True)
+
+
+def _local(path: str) -> str:
+    """The path as this machine's file system knows it; Hadoop's form has no escapes."""
+    if not path.startswith("file:"):
+        return os.path.abspath(path)
+    return "/" + path.removeprefix("file:").lstrip("/")
+
+
+def _write_local(path: str, content: bytes) -> Written:
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "xb") as local:
+        local.write(content)
+    status = os.stat(path)
+    return Written(f"file:{path}", status.st_size, status.st_mtime_ns // 1_000_000)

@@ -6,12 +6,16 @@ from contextlib import ExitStack
 
 from pyspark.sql import DataFrame
 
+from halfop.warehouse.in_memory import computed, is_in_memory
+
 
 class Kept(ExitStack):
     """Keeps frames until its block ends, whatever the block ends with."""
 
     def persisted(self, rows: DataFrame) -> DataFrame:
-        """The rows, kept when they are first read."""
+        """The rows, kept when they are first read; those in memory are there already."""
+        if is_in_memory(rows):
+            return rows
         self.callback(rows.unpersist)
         return rows.persist()
 
@@ -20,6 +24,8 @@ class Kept(ExitStack):
 
         Without that, Spark would analyse a plan that grows tenfold with every step that joins the steps before it.
         """
+        if is_in_memory(rows):
+            return computed(rows)
         found = rows.localCheckpoint()
         self.callback(_release, found)
         return found

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.where import Where
 
 TABLE = "rejected"
 _ADDED = ("item", "half_offset", "range_from", "range_to", "range_topic", "range_until")
@@ -21,11 +22,14 @@ def in_form(rows: DataFrame) -> DataFrame:
     return rows.withColumns(missing).select(table(TABLE).names)
 
 
-def read_rejected(warehouse: Warehouse, version: int | None = None) -> DataFrame:
-    """Returns the table, at a version; rows of version 0.1 have the columns that were added after it, too."""
+def read_rejected(warehouse: Warehouse, version: int | None = None, where: Where | None = None) -> DataFrame:
+    """Returns the table, at a version; rows of version 0.1 have the columns that were added after it, too.
+
+    `where` may name only columns that version 0.1 had.
+    """
     written = reduce(or_, [F.col(name).isNotNull() for name in _ADDED])
     added = {name: F.when(written, F.col(name)).otherwise(old) for name, old in _in_words_of_0_1().items()}
-    return in_form(warehouse.read(TABLE, version).withColumns(added))
+    return in_form(warehouse.read(TABLE, version, where).withColumns(added))
 
 
 def _in_words_of_0_1() -> dict[str, Column]:

@@ -17,7 +17,7 @@ class ColumnSpec:
     name: str
     type: str
     comment: str
-    generated: str | None = None
+    made: str | None = None  # of other columns, by this expression
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class TableSpec:
         return [c.name for c in self.columns]
 
     @property
-    def written(self) -> list[str]:
-        """The columns a writer gives; Delta makes the generated ones."""
-        return [c.name for c in self.columns if c.generated is None]
+    def given(self) -> list[str]:
+        """The columns that a writer gives; the others are made of them."""
+        return [c.name for c in self.columns if c.made is None]
 
     @property
     def properties(self) -> dict[str, str]:

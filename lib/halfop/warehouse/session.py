@@ -33,6 +33,14 @@ _NEEDED = {
 
 # Generated code earns its compilation only with more rows than a few hundred thousand.
 FOR_FEW_ROWS = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+# Rows in memory: one task does all of a query, so nothing is shuffled or broadcast, and each query is one job.
+FOR_ROWS_IN_MEMORY = FOR_FEW_ROWS | {
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.optimizer.disableHints": "true",
+}
 
 
 @contextmanager

@@ -19,6 +19,9 @@ from halfop.frame.errors import HalfopError, InputRefused, TransientError, Usage
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
 """A Spark job or a call into the JVM has failed."""
 
+READ_ERRORS = (*SPARK_ERRORS, FileNotFoundError)
+"""Rows cannot be read, by Spark or by this process."""
+
 OPERATIONAL_ERRORS = (HalfopError, *SPARK_ERRORS, Py4JNetworkError, OSError, pa.ArrowException)
 """All that a table, a broker or a catalog can meet. Any other error is a mistake in the code, and ends the job."""
 
@@ -50,6 +53,8 @@ def overtaken(error: Exception) -> bool:
 
 def removed_file(error: Exception) -> str | None:
     """Returns the line that names the file of a table, or of its log, that is not there; None for any other error."""
+    if isinstance(error, FileNotFoundError):
+        return str(error)[:_LONGEST]
     lines = (line.strip() for line in str(error).splitlines() if _REMOVED_FILE.search(line))
     return next((line[:_LONGEST] for line in lines), None) if isinstance(error, SPARK_ERRORS) else None
 

@@ -2,32 +2,39 @@
 
 from __future__ import annotations
 
-import json
 import math
-import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from halfop.frame.errors import LostRows
 from halfop.warehouse.delta_log import AlreadyWrittenError, DataFile, DeltaLog
+from halfop.warehouse.few import FewRows, goes_past_spark
 from halfop.warehouse.files import Files
+from halfop.warehouse.in_memory import as_arrow, frame_of, is_in_memory
+from halfop.warehouse.parquet import ParquetReader, arrow_schema, write_files
 from halfop.warehouse.schema import TableSpec, table
-from halfop.warehouse.spark_errors import SPARK_ERRORS, overtaken
+from halfop.warehouse.session import FOR_ROWS_IN_MEMORY, session_settings
+from halfop.warehouse.spark_errors import READ_ERRORS, SPARK_ERRORS, overtaken
+from halfop.warehouse.where import Where, equal
 
 NO_TABLE = -1
 _FEWEST_ROWS_A_TASK, _MOST_ROWS_A_TASK = 50_000, 1_000_000
+
+
+class Selected(NamedTuple):
+    """Rows of a table, and the number of files that may hold them; None if nobody asked for some rows only."""
+
+    rows: DataFrame
+    files: int | None
 
 
 @dataclass(frozen=True)
@@ -35,10 +42,19 @@ class Warehouse:
     spark: SparkSession
     root: str
     _made: set[str] = field(default_factory=set, repr=False)
+    _for_few: list[ExitStack] = field(default_factory=list, repr=False)
 
     @cached_property
     def log(self) -> DeltaLog:
         return DeltaLog(self.spark)
+
+    @cached_property
+    def _past_spark(self) -> bool:
+        return goes_past_spark(self.spark)
+
+    @cached_property
+    def _few_rows(self) -> FewRows:
+        return FewRows(self.log, ParquetReader(self.files))
 
     @cached_property
     def files(self) -> Files:
@@ -57,13 +73,37 @@ class Warehouse:
         """The table's properties as its schema declares them."""
         return _spec(name).properties
 
-    def read(self, name: str, version: int | None = None) -> DataFrame:
-        """The table, at a version; an empty frame if there is no table (NO_TABLE).
+    def read(self, name: str, version: int | None = None, where: Where | None = None) -> DataFrame:
+        """The table's rows, at a version, that meet the condition; none if there is no table (NO_TABLE).
 
-        Columns that the schema got later are null.
+        If the files that may hold them are few, the rows are read here and now, and are in memory; else Spark reads
+        them. Columns that the schema got later are null.
         """
+        return self.select(name, version, where).rows
+
+    def select(self, name: str, version: int | None = None, where: Where | None = None) -> Selected:
+        """The same, with the number of files that may hold such rows."""
         if version == NO_TABLE or (version is None and self.version(name) == NO_TABLE):
-            return self.empty(name)
+            return Selected(self.empty(name), 0)
+        spec = _spec(name)
+        found = self._few_rows.of(self.path(name), spec, version, where) if self._past_spark else None
+        if found is not None:
+            return Selected(frame_of(self.spark, found.rows), found.files)
+        rows = self._by_spark(name, version)
+        rows = rows if where is None else rows.where(where.column(spec.struct))
+        return Selected(rows, len(rows.inputFiles()) if where else None)
+
+    @contextmanager
+    def for_few_rows(self) -> Iterator[None]:
+        """Spark's settings for rows in memory while the block runs, or until a read of it meets more."""
+        with ExitStack() as stack:
+            stack.enter_context(session_settings(self.spark, FOR_ROWS_IN_MEMORY))
+            self._for_few.append(stack)
+            yield
+
+    def _by_spark(self, name: str, version: int | None) -> DataFrame:
+        while self._for_few:
+            self._for_few.pop().close()
         reader = self.spark.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
@@ -79,7 +119,7 @@ class Warehouse:
         """A small frame of given values (`columns` as DDL), made without a Python worker."""
         struct = cast(StructType, StructType.fromDDL(columns))
         named = [dict(zip(struct.names, row, strict=True)) for row in rows]
-        return self.spark.createDataFrame(pa.Table.from_pylist(named, schema=_arrow(struct)))
+        return self.spark.createDataFrame(pa.Table.from_pylist(named, schema=arrow_schema(struct)))
 
     def tasks(self, rows: int) -> int:
         """The number of tasks to write so many rows: few, for large files, but every core busy in each round."""
@@ -90,18 +130,35 @@ class Warehouse:
     def landed_between(self, name: str, before: int, upto: int) -> DataFrame:
         """The rows that landed after version `before`, up to and with version `upto`.
 
-        The change feed reads just these, from the files that they landed in. If a VACUUM has removed those files after
-        an OPTIMIZE wrote others, the rows are found by the version that each row carries.
+        Few files are read here. Of many, the change feed reads just these rows, from the files that they landed in. If
+        a VACUUM has removed those files after an OPTIMIZE wrote others, the rows are found by the version that each row
+        carries.
         """
         if before == upto:
             return self.empty(name)
         if before == NO_TABLE:
             return self.read(name, upto)
+        with suppress(*READ_ERRORS):  # of versions whose log has been cleaned up, or whose files
+            found = self._few_rows.added(self.path(name), _spec(name), before, upto) if self._past_spark else None
+            if found is not None:
+                return frame_of(self.spark, found.rows)
+        return self._landed_by_spark(name, before, upto)
+
+    def _landed_by_spark(self, name: str, before: int, upto: int) -> DataFrame:
         with suppress(*SPARK_ERRORS):  # of versions whose log has been cleaned up
             if self.log.only_appends(self.path(name), before, upto):
                 return self._feed(name, before, upto)
         versions = F.col("_metadata.row_commit_version")
-        return self.read(name, upto).where((versions > before) & (versions <= upto))
+        return self._by_spark(name, upto).where((versions > before) & (versions <= upto))
+
+    def landed_until(self, name: str, before: int, upto: int, where: Where) -> Selected:
+        """The rows up to version `before` that meet the condition, as version `upto` has them; and their files."""
+        with suppress(*READ_ERRORS):  # of versions whose log has been cleaned up, or whose files
+            if not self.log.takes_files_away(self.path(name), before, upto):
+                return self.select(name, before, where)
+        rows = self._by_spark(name, upto).where(where.column(_spec(name).struct))
+        rows = rows.where(F.col("_metadata.row_commit_version") <= before)
+        return Selected(rows, len(rows.inputFiles()))
 
     def _feed(self, name: str, before: int, upto: int) -> DataFrame:
         feed = self.spark.read.format("delta").option("readChangeFeed", "true")
@@ -110,10 +167,7 @@ class Warehouse:
         return rows.where(inserted).drop("_change_type", "_commit_version", "_commit_timestamp")
 
     def make(self, *names: str) -> None:
-        """Creates the tables that are missing, and adds columns that an older version of halfop did not know.
-
-        Landing tables need features that only Spark's connector switches on.
-        """
+        """Creates the tables that are missing, and adds columns that an older version of halfop did not know."""
         missing = [name for name in names if name not in self._made]
         with ThreadPoolExecutor(max(len(missing), 1)) as pool:  # they wait for the log's files more than they work
             list(pool.map(self._complete, missing))
@@ -121,60 +175,71 @@ class Warehouse:
 
     def _complete(self, name: str) -> None:
         if self.log.complete(self.path(name), table(name)) is None:
-            self._create(table(name))
-
-    def _create(self, spec: TableSpec) -> None:
-        if not spec.landing:
-            self.log.create(self.path(spec.name), spec)
-            return
-        builder = DeltaTable.createIfNotExists(self.spark).location(self.path(spec.name)).comment(spec.comment)
-        for column, kind in zip(spec.columns, spec.struct.fields, strict=True):
-            builder = builder.addColumn(
-                column.name, kind.dataType, comment=column.comment, generatedAlwaysAs=column.generated
-            )
-        for key, value in spec.properties.items():
-            builder = builder.property(key, value)
-        builder.execute()
+            self.log.create(self.path(name), table(name))
 
     def append(self, name: str, rows: DataFrame) -> None:
         """Appends rows plainly, for landing: a row that lands twice counts once by the rules, not by the write."""
-        rows.select(*table(name).written).write.format("delta").mode("append").save(self.path(name))
+        rows = self._written(name, rows)
+        if self._few(name, rows):
+            self.log.append_files(self.path(name), _spec(name), self.files_of(name, as_arrow(rows, self.schema(name))))
+        else:
+            rows.write.format("delta").mode("append").save(self.path(name))
 
     def append_once(self, name: str, rows: DataFrame, app: str, run_id: int) -> None:
         """Appends a run's rows. A second write under the same app and run, now or ever, changes nothing."""
-        spec = table(name)
-        writer = rows.select(*spec.written).write.format("delta").mode("append")
+        rows = self._written(name, rows)
+        if self._few(name, rows):
+            self.append_arrow_once(name, as_arrow(rows, self.schema(name)), app, run_id)
+            return
+        writer = rows.write.format("delta").mode("append")
         try:
             writer.option("txnAppId", app).option("txnVersion", run_id).save(self.path(name))
         except SPARK_ERRORS as error:
             if not overtaken(error) or self.marker(name, app) < run_id:
                 raise
 
+    def append_rows(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
+        """Appends a few rows plainly; columns that are not given are null."""
+        if rows:
+            found = pa.Table.from_pylist([dict(row) for row in rows], schema=arrow_schema(self.schema(name)))
+            self.log.append_files(self.path(name), _spec(name), self.files_of(name, found))
+
+    def append_arrow_once(self, name: str, rows: pa.Table, app: str, run_id: int) -> None:
+        """The same for rows that are here."""
+        if self.marker(name, app) >= run_id:
+            return
+        with suppress(AlreadyWrittenError):
+            self.log.commit_files(self.path(name), _spec(name), app, run_id, self.files_of(name, rows))
+
+    def files_of(self, name: str, rows: pa.Table) -> list[DataFile]:
+        """Writes the rows to files in the table's folder; a commit makes them part of it."""
+        return write_files(self.files, self.path(name), _spec(name), rows)
+
+    def _written(self, name: str, rows: DataFrame) -> DataFrame:
+        """The table's columns, with those that are made of others."""
+        made = {c.name: F.expr(c.made) for c in _spec(name).columns if c.made and c.name not in rows.columns}
+        return rows.withColumns(made).select(*_spec(name).names)
+
+    def _few(self, name: str, rows: DataFrame) -> bool:
+        return self._past_spark and is_in_memory(rows) and self.log.takes_files(self.path(name))
+
     # ---- tables of few rows, without a Spark job ----
 
     def rows(self, name: str, version: int | None = None, run_id: int | None = None) -> list[dict[str, Any]]:
         """All rows of a small table, or one run's; times with their zone, UTC."""
+        return list(self.arrow(name, version, run_id).to_pylist(maps_as_pydicts="strict"))
+
+    def arrow(self, name: str, version: int | None = None, run_id: int | None = None) -> pa.Table:
+        """The same as Arrow has them."""
+        spec, where = _spec(name), None if run_id is None else equal("run_id", run_id)
         if version == NO_TABLE or (version is None and self.version(name) == NO_TABLE):
-            return []
-        paths = self.log.data_files(self.path(name), version, run_id)
-        if paths is None:
-            parts = [self.read(name, version).toArrow()]
-        else:
-            schema = _arrow(table(name).struct)
-            parts = [_as_declared(_parquet(self.files.read(path)), schema) for path in paths]
-        found = [row for part in parts for row in part.to_pylist(maps_as_pydicts="strict")]
-        return [row for row in found if run_id is None or row["run_id"] == run_id]
+            return arrow_schema(spec.struct).empty_table()
+        found = self._few_rows.of(self.path(name), spec, version, where)
+        return self.read(name, version, where).toArrow() if found is None else found.rows
 
     def append_rows_once(self, name: str, rows: Sequence[Mapping[str, object]], app: str, run_id: int) -> None:
         """Appends a few rows of a table that has run_id, once as append_once does."""
-        spec = table(name)
-        content = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_pylist(rows, schema=_arrow(spec.struct)), content)
-        file = self.files.write(f"{self.path(name)}/part-{uuid.uuid4()}.parquet", content.getvalue().to_pybytes())
-        bounds = {"minValues": {"run_id": run_id}, "maxValues": {"run_id": run_id}, "nullCount": {"run_id": 0}}
-        stats = json.dumps({"numRecords": len(rows)} | bounds)
-        with suppress(AlreadyWrittenError):
-            self.log.commit_files(self.path(name), spec, app, run_id, [DataFile(*file, stats)])
+        self.append_arrow_once(name, pa.Table.from_pylist(rows, schema=arrow_schema(self.schema(name))), app, run_id)
 
     def marker(self, name: str, app: str) -> int:
         """The last run that appended to the table under this app id; -1 if none did."""
@@ -188,19 +253,3 @@ class Warehouse:
 
 def _spec(name: str) -> TableSpec:
     return table("real_topic" if name.startswith("topics/") else name)
-
-
-def _arrow(struct: StructType) -> pa.Schema:
-    return to_arrow_schema(struct, timezone="UTC")
-
-
-def _parquet(content: bytes) -> pa.Table:
-    # In this thread: with a pool's under way, Arrow may abort the process when it ends (apache/arrow#34314).
-    file = pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us")
-    return file.read(use_threads=False)
-
-
-def _as_declared(part: pa.Table, schema: pa.Schema) -> pa.Table:
-    """A file's columns as the schema has them; null if an older version did not know the column."""
-    known = [part[f.name].cast(f.type) if f.name in part.column_names else pa.nulls(len(part), f.type) for f in schema]
-    return pa.Table.from_arrays(known, schema=schema)

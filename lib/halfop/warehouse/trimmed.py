@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta, timezone
+
 from halfop.warehouse.tables import Warehouse
 
 # On landing tables: rows that landed before this instant had ended long ago, and are trimmed.
@@ -10,9 +12,14 @@ BEFORE = "halfop.trimmedBefore"
 RUNS = "halfop.trimmedRuns"
 
 
-def trimmed_before(warehouse: Warehouse, version: int) -> str | None:
-    """The instant up to which half messages are trimmed in a version, as text; None if none are."""
-    return warehouse.log.properties(warehouse.path("half_messages"), version).get(BEFORE)
+def trimmed_before(warehouse: Warehouse, version: int) -> int | None:
+    """The instant up to which half messages are trimmed in a version, in epoch microseconds; None if none are."""
+    text = warehouse.log.properties(warehouse.path("half_messages"), version).get(BEFORE)
+    if text is None:
+        return None
+    whole, _, fraction = text.partition(".")
+    since = datetime.fromisoformat(f"{whole}+00:00") - datetime.fromtimestamp(0, timezone.utc)
+    return since // timedelta(seconds=1) * 1_000_000 + int(fraction.ljust(6, "0"))
 
 
 def first_whole_run(warehouse: Warehouse) -> int:

@@ -35,6 +35,7 @@ from halfop.rocketmq.wire.client import Broker, BrokerAddress, NameServers
 from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.warehouse.lock import hold
+from halfop.warehouse.progress import TABLE as PROGRESS
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, as_ours, log_failure
 from halfop.warehouse.tables import Warehouse
 
@@ -59,7 +60,7 @@ def land_broker(warehouse: Warehouse, request: BrokerRequest, log: logging.Logge
     """Lands what is new in all brokers, at the same time. A broker that fails stops no other; the summary names it."""
     summary = Summary("land")
     with hold(warehouse, "landing", request.wait):
-        warehouse.make(progress.TABLE, *TABLES.values())
+        warehouse.make(PROGRESS, *TABLES.values())
         shared = Shared(warehouse, request, summary, next_instant(warehouse))
         landings = [BrokerLanding(shared, address) for address in _addresses(request)]
         with ThreadPoolExecutor(_THREADS) as pool:

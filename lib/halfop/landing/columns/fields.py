@@ -52,7 +52,7 @@ class Field:
 def fields(kind: str) -> tuple[Field, ...]:
     """The columns that are read from half or op rows."""
     spec = table(TABLES[kind])
-    columns = [c for c in spec.columns if c.generated is None and c.name not in _MADE_HERE]
+    columns = [c for c in spec.columns if c.made is None and c.name not in _MADE_HERE]
     own = [Field(c.name, c.type, c.name in _REQUIRED[kind]) for c in columns]
     return (*own, Field("outcomes", STRINGS)) if kind == "op" else tuple(own)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, Row
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
 from halfop.frame.errors import InputRefused
@@ -32,13 +33,14 @@ class Checked:
     unknown: set[str] = field(default_factory=set)
 
 
-def check(rows: Rows) -> Checked:
-    """Reads all rows once and counts them; nothing is written."""
-    checked = Checked(rows.kind)
-    for row in _totals(rows):
-        _add(checked, row)
-    checked.unknown |= rows.unknown
-    return checked
+def check(every: Sequence[Rows]) -> list[Checked]:
+    """Reads all rows once and counts them, kind by kind; nothing is written."""
+    found = {rows.kind: Checked(rows.kind) for rows in every}
+    for row in _totals(every) if every else ():
+        _add(found[row.row_kind], row)
+    for rows in every:
+        found[rows.kind].unknown |= rows.unknown
+    return list(found.values())
 
 
 def _add(checked: Checked, row: Row) -> None:
@@ -52,12 +54,21 @@ def _add(checked: Checked, row: Row) -> None:
         checked.spans[queue] = span.joined(checked.spans.get(queue, span))
 
 
-def _totals(rows: Rows) -> Sequence[Row]:
-    """One row for each file and queue, and one for each file's bad rows."""
+def _totals(every: Sequence[Rows]) -> Sequence[Row]:
+    """One row for each file and queue, and one for each file's bad rows; all in one query."""
+    totals = reduce(DataFrame.unionByName, map(_totals_of, every))
+    try:
+        return totals.collect()
+    except (PySparkException, Py4JJavaError) as error:
+        refused = refused_reading(error, [file for rows in every for file in rows.files])
+        raise error if refused is None else refused from error
+
+
+def _totals_of(rows: Rows) -> DataFrame:
     good = F.col("problem").isNull()
     landed = F.size(item_texts()) if rows.kind == "op" else F.lit(1)
     checked = rows.frame.withColumns({"good": good, "landed": F.when(good, landed).otherwise(0)})
-    totals = checked.groupBy("file", _where(good, "broker_name"), _where(good, "queue_id")).agg(
+    return checked.groupBy("file", _where(good, "broker_name"), _where(good, "queue_id")).agg(
         F.count("*").alias("rows"),
         F.count_if(~F.col("good")).alias("bad"),
         F.sum("landed").alias("good"),
@@ -65,12 +76,8 @@ def _totals(rows: Rows) -> Sequence[Row]:
         F.max("queue_offset").alias("highest"),
         F.unix_micros(F.max("store_timestamp")).alias("newest"),
         F.collect_set("unknown").alias("unknown"),
+        F.lit(rows.kind).alias("row_kind"),
     )
-    try:
-        return totals.collect()
-    except (PySparkException, Py4JJavaError) as error:
-        refused = refused_reading(error, rows.files)
-        raise error if refused is None else refused from error
 
 
 def _where(good: Column, name: str) -> Column:

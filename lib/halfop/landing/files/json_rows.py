@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import codecs
+from collections.abc import Mapping
+
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -20,6 +24,24 @@ _WHOLE = "is_valid_utf8(value) AND parsed._unreadable IS NULL AND parsed.end IS 
 _EACH_NAME_ONCE = "size(parsed.row) = size(array_distinct(map_keys(parsed.row)))"
 _BASE64 = r"r'\A[A-Za-z0-9+/]*={0,2}\z'"
 _PLACE = ("file", "block", "place")
+
+
+def lines_of(spark: SparkSession, contents: Mapping[str, bytes]) -> DataFrame:
+    """The same as `read_lines` of files whose bytes are here, by their URIs."""
+    parts = [(uri, _split(content)) for uri, content in contents.items()]
+    values = pa.array([line for _, lines in parts for line in lines], pa.binary())
+    # Arrow must not look into them: a line that is not UTF-8 is a bad row, not an error
+    values = pa.Array.from_buffers(pa.string(), len(values), values.buffers())
+    files = pa.array([uri for uri, lines in parts for _ in lines], pa.string())
+    places = pa.array([place for _, lines in parts for place in range(len(lines))], pa.int64())
+    blocks = pa.array([0] * len(values), pa.int64())
+    return spark.createDataFrame(pa.table({"value": values, "file": files, "block": blocks, "place": places}))
+
+
+def _split(content: bytes) -> list[bytes]:
+    """Lines as Spark's text reader cuts them."""
+    lines = content.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+    return lines if lines[-1] else lines[:-1]
 
 
 def read_lines(spark: SparkSession, paths: list[str]) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 
@@ -19,7 +20,7 @@ from halfop.landing.columns.op_items import items
 from halfop.landing.files import landed_files
 from halfop.landing.files.check import Checked, check, refuse_bad
 from halfop.landing.files.rows import Rows
-from halfop.landing.files.sources import InputFile, InputFiles
+from halfop.landing.files.sources import InputFile, InputFiles, are_few
 from halfop.landing.identity import reused_queues
 from halfop.landing.instant import next_instant
 from halfop.landing.queues import Queue
@@ -53,7 +54,8 @@ def land_files(warehouse: Warehouse, request: FilesRequest, log: logging.Logger)
     summary = Summary("land")
     with summary.phase("find"):
         files = _find(warehouse, request)
-    with hold(warehouse, "landing", request.wait):
+    small = warehouse.for_few_rows() if are_few(files) else nullcontext()
+    with hold(warehouse, "landing", request.wait), small:
         _Landing(warehouse, request, log, summary).land(files)
     return summary
 
@@ -92,7 +94,7 @@ class _Landing:
     def _parts(self, files: Iterable[InputFile]) -> list[_Part]:
         by_kind = {kind: [f for f in files if f.kind == kind] for kind in TABLES}
         rows = [Rows(self._warehouse.spark, kind, of_kind) for kind, of_kind in by_kind.items() if of_kind]
-        return [_Part(each, check(each)) for each in rows]
+        return [_Part(each, checked) for each, checked in zip(rows, check(rows), strict=True)]
 
     def _refuse(self, parts: Sequence[_Part]) -> None:
         for part in parts:

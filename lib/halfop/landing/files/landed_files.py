@@ -4,21 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pyspark.sql import functions as F
-
 from halfop.landing.files.check import Checked
 from halfop.landing.files.sources import InputFile
+from halfop.landing.progress import instant
 from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.where import any_of, between, equal
 
 TABLE = "landed_files"
 _KEY_TYPES = "path STRING, size BIGINT, sha256 STRING, kind STRING"
 _KEY = ("path", "size", "sha256", "kind")
+_FEW = 50
 
 
 def already_landed(warehouse: Warehouse, files: Sequence[InputFile]) -> set[InputFile]:
     """The files that landed before under the same path, with the same content."""
+    if not files:
+        return set()
+    paths = sorted(file.uri for file in files)
+    near = (
+        any_of([equal("path", path) for path in paths]) if len(paths) <= _FEW else between("path", paths[0], paths[-1])
+    )
     asked = warehouse.frame([_key(f) for f in files], _KEY_TYPES)
-    known = asked.join(warehouse.read(TABLE).select(*_KEY), list(_KEY), "left_semi")
+    known = warehouse.read(TABLE, where=near).select(*_KEY).join(asked, list(_KEY), "left_semi")
     landed = {tuple(row) for row in known.collect()}
     return {file for file in files if _key(file) in landed}
 
@@ -30,7 +37,10 @@ def _key(file: InputFile) -> tuple[str, int, str, str]:
 def record(warehouse: Warehouse, files: Iterable[InputFile], checked: Iterable[Checked], landed_at: int) -> None:
     """Appends the files with their numbers of good and bad rows."""
     by_kind = {each.kind: each for each in checked}
-    rows = [(*_key(f), by_kind[f.kind].good[f.uri], by_kind[f.kind].bad[f.uri], landed_at) for f in files]
-    frame = warehouse.frame(rows, f"{_KEY_TYPES}, rows BIGINT, bad_rows BIGINT, landed_at BIGINT")
+    rows = [
+        dict(zip(_KEY, _key(f), strict=True))
+        | {"rows": by_kind[f.kind].good[f.uri], "bad_rows": by_kind[f.kind].bad[f.uri], "landed_at": instant(landed_at)}
+        for f in files
+    ]
     warehouse.make(TABLE)
-    warehouse.append(TABLE, frame.withColumn("landed_at", F.timestamp_micros("landed_at")))
+    warehouse.append_rows(TABLE, rows)

@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from halfop.frame.errors import InputRefused
 from halfop.landing.files import json_rows, parquet_rows
-from halfop.landing.files.sources import InputFile
+from halfop.landing.files.sources import InputFile, contents
 from halfop.landing.paths import shown_path
 from halfop.warehouse.spark_errors import innermost
 
@@ -36,7 +36,10 @@ class Rows:
 
     @cached_property
     def _lines(self) -> DataFrame:
-        return json_rows.read_lines(self._spark, [f.path for f in self._json])
+        few = contents(self._spark, self._json)
+        if few is None:
+            return json_rows.read_lines(self._spark, [f.path for f in self._json])
+        return json_rows.lines_of(self._spark, few)
 
     @cached_property
     def frame(self) -> DataFrame:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import re
+import zlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -12,10 +15,13 @@ from pyspark.sql import SparkSession
 
 from halfop.frame.errors import InputRefused
 from halfop.landing.paths import one_form, refusing, shown_path
+from halfop.warehouse.files import Files
 
 _FORMATS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "parquet"}
 _EXPECTED = "expected a name that ends in .jsonl, .ndjson, .json (each also .gz) or .parquet"
 _THREADS = 4
+# Of lines. More is Spark's: its tasks parse them side by side.
+_FEW_BYTES = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -106,3 +112,29 @@ def _input_file(kind: str, status: Any) -> InputFile:
 def _escaped(path: str) -> str:
     """The path without a meaning as a glob, for which Spark's readers would take it."""
     return re.sub(r"([{}\[\]*?\\])", r"\\\1", path)
+
+
+def are_few(files: Iterable[InputFile]) -> bool:
+    """Returns whether files hold so few rows that this process reads them."""
+    known = list(files)
+    return all(file.format == "json" for file in known) and sum(file.size for file in known) <= _FEW_BYTES
+
+
+def contents(spark: SparkSession, files: Sequence[InputFile]) -> dict[str, bytes] | None:
+    """The files' bytes by URI, unpacked; None if they are too many to be read here."""
+    if not are_few(files):
+        return None
+    found: dict[str, bytes] = {}
+    for file in files:
+        with refusing(file.shown):
+            content = Files(spark, file.uri).read_uri(file.uri)
+        found[file.uri] = _unpacked(file, content) if file.uri.lower().endswith(".gz") else content
+    return found if sum(map(len, found.values())) <= _FEW_BYTES else None
+
+
+def _unpacked(file: InputFile, content: bytes) -> bytes:
+    """The content, or so much of it that it is known to be too long."""
+    try:
+        return gzip.GzipFile(fileobj=io.BytesIO(content)).read(_FEW_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputRefused(file.shown, None, f"cannot be read: {error}") from error

@@ -13,6 +13,7 @@ from halfop.landing.columns.op_items import items
 from halfop.landing.outcomes.by_join import with_outcomes
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.where import equal
 
 _KEY = ["broker_name", "queue_id", "queue_offset", "item", "source"]
 _FEW = 200_000
@@ -51,7 +52,7 @@ def item_rows(warehouse: Warehouse, items: DataFrame, reach: Reach, settled: boo
 
 
 def _columns() -> list[str]:
-    return [c for c in table("op_messages").written if c != "landed_at"]
+    return [c for c in table("op_messages").given if c != "landed_at"]
 
 
 def _given(rows: DataFrame, reach: Reach) -> DataFrame:
@@ -62,12 +63,12 @@ def _given(rows: DataFrame, reach: Reach) -> DataFrame:
 
 def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:
     """Lands items again that landed without an outcome which is known by now; returns their number."""
-    rows = warehouse.read("op_messages")
-    mine = (F.col("broker_name") == reach.broker_name) & (F.col("source") == reach.source)
+    rows = warehouse.read("op_messages", where=equal("broker_name", reach.broker_name))
+    mine = F.col("source") == reach.source
     unknown = rows.where(mine & F.col("outcome").isNull() & F.col("half_offset").isNotNull())
-    if not unknown.inputFiles():
-        return 0
     places = unknown.agg(F.min("queue_offset").alias("low"), F.max("queue_offset").alias("high")).collect()[0]
+    if places["low"] is None:
+        return 0
     near = F.col("queue_offset").between(places["low"], places["high"])
     settled = rows.where(mine & near & F.col("outcome").isNotNull()).select(_KEY)
     waiting = unknown.dropDuplicates(_KEY).join(settled, _KEY, "left_anti").drop("outcome")

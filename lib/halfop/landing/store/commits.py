@@ -18,6 +18,7 @@ from halfop.landing.store.state import StoreLanding
 from halfop.landing.survey import Survey
 from halfop.landing.tables import TABLES
 from halfop.rocketmq.batches import HALF, OP
+from halfop.warehouse.progress import TABLE as PROGRESS
 
 _SOURCE = "STORE"
 
@@ -29,7 +30,7 @@ def commit(landing: StoreLanding, part: NewPart, summary: Summary) -> None:
     made = progress.QueueProgress(spans[HALF], spans[OP], known)
     with summary.phase("progress"):
         # the log's row too: a landing that is killed before it moves has recorded which store it was
-        landing.warehouse.make(progress.TABLE, *(table for kind, table in TABLES.items() if part.survey.rows[kind]))
+        landing.warehouse.make(PROGRESS, *(table for kind, table in TABLES.items() if part.survey.rows[kind]))
         begun = progress.log_row(landing.broker, part.start, part.start, landing.landed_at)
         progress.add_missing(landing.warehouse, [*progress.rows_before(made, landing.landed_at), begun])
     _record_lost(landing, part)

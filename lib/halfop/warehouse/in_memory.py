@@ -1,0 +1,56 @@
+"""Frames whose rows are in memory: Spark plans what is done with them, and reads no file for it."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+
+_NESTED = (ArrayType, MapType, StructType)
+_IN_MEMORY = ("LocalRelation", "OneRowRelation")
+
+
+def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
+    """The rows as a frame; if they are few, Spark keeps them in the plan itself."""
+    return spark.createDataFrame(_with_a_batch(rows))
+
+
+def is_in_memory(rows: DataFrame) -> bool:
+    """Returns whether all that the frame is made of is in memory: then its rows are few, too."""
+    jdf: Any = rows._jdf
+    leaves = jdf.queryExecution().optimizedPlan().collectLeaves()
+    return all(leaves.apply(n).getClass().getSimpleName() in _IN_MEMORY for n in range(leaves.size()))
+
+
+def computed(rows: DataFrame) -> DataFrame:
+    """The rows of a frame in memory as a frame that no longer knows how they were made."""
+    struct = cast(StructType, _nullable(rows.schema))
+    return rows.sparkSession.createDataFrame(_with_a_batch(as_arrow(rows, struct)), schema=struct)
+
+
+def as_rows(rows: DataFrame) -> pa.Table:
+    """The rows of a frame, with its types."""
+    return as_arrow(rows, cast(StructType, _nullable(rows.schema)))
+
+
+def as_arrow(rows: DataFrame, struct: StructType) -> pa.Table:
+    """The rows, with the types of the schema."""
+    nested = {f.name: f.dataType for f in struct if isinstance(f.dataType, _NESTED)}
+    return rows.withColumns({name: F.col(name).cast(kind) for name, kind in nested.items()}).toArrow()
+
+
+def _nullable(kind: DataType) -> DataType:
+    """The type with nulls allowed everywhere: Arrow refuses a null struct whose fields may not be null."""
+    if isinstance(kind, StructType):
+        return StructType([StructField(f.name, _nullable(f.dataType)) for f in kind])
+    if isinstance(kind, ArrayType):
+        return ArrayType(_nullable(kind.elementType))
+    return MapType(kind.keyType, _nullable(kind.valueType)) if isinstance(kind, MapType) else kind
+
+
+def _with_a_batch(rows: pa.Table) -> pa.Table:
+    """The same rows; of none one batch, for PySpark cannot convert an array of no chunks."""
+    return rows if len(rows) else pa.Table.from_batches([pa.RecordBatch.from_pylist([], schema=rows.schema)])

@@ -1,0 +1,160 @@
+"""Parquet files of few rows, read and written in this process: no Spark job, no task.
+
+The bytes travel as `Files` moves them, so this works on every file system that Hadoop knows.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from threading import Lock
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from halfop.warehouse.delta_log import DataFile
+from halfop.warehouse.files import Files
+from halfop.warehouse.listing import Listed
+from halfop.warehouse.schema import TableSpec
+
+_CACHED_BYTES = 64 * 1024 * 1024
+# As Delta's own writer does: longer texts are cut in the bounds.
+_LONGEST_BOUND = 32
+_HIGHEST_CHARACTER = "\U0010ffff"
+_ALMOST_A_MILLISECOND = timedelta(microseconds=999)
+
+
+def arrow_schema(struct: StructType) -> pa.Schema:
+    return to_arrow_schema(struct, timezone="UTC")
+
+
+# ---- reading ----
+
+
+class ParquetReader:
+    """Reads files of a table, and keeps the last ones: a file of a table never changes."""
+
+    def __init__(self, files: Files) -> None:
+        self._files, self._lock = files, Lock()
+        self._kept: OrderedDict[str, pa.Table] = OrderedDict()
+        self._bytes = 0
+
+    def table(self, files: Iterable[Listed], schema: pa.Schema, most: int) -> pa.Table | None:
+        """The rows of these files, with the columns of the schema; None if they are more than `most`."""
+        parts, left = [], most
+        for file in files:
+            rows = self._rows(file.path, left)
+            if rows is None:
+                return None
+            left -= len(rows)
+            parts.append(_as_declared(_with_partition(rows, file, schema), schema))
+        return pa.concat_tables(parts) if parts else schema.empty_table()
+
+    def _rows(self, path: str, most: int) -> pa.Table | None:
+        with self._lock:
+            found = self._kept.get(path)
+            if found is not None:
+                self._kept.move_to_end(path)
+                return found if len(found) <= most else None
+        found = _parquet(self._files.read(path), most)
+        if found is not None:
+            self._keep(path, found)
+        return found
+
+    def _keep(self, path: str, rows: pa.Table) -> None:
+        with self._lock:
+            if path not in self._kept:
+                self._kept[path] = rows
+                self._bytes += rows.nbytes
+            while self._bytes > _CACHED_BYTES:
+                self._bytes -= self._kept.popitem(last=False)[1].nbytes
+
+
+def _parquet(content: bytes, most: int) -> pa.Table | None:
+    # In this thread: with a pool's under way, Arrow may abort the process when it ends (apache/arrow#34314).
+    file = pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us")
+    return file.read(use_threads=False) if file.metadata.num_rows <= most else None
+
+
+def _with_partition(rows: pa.Table, file: Listed, schema: pa.Schema) -> pa.Table:
+    for name, text in file.partition.items():
+        rows = rows.drop_columns([name]) if name in rows.column_names else rows  # Spark writes it there, too
+        rows = rows.append_column(name, pa.array([text] * len(rows), pa.string()).cast(schema.field(name).type))
+    return rows
+
+
+def _as_declared(part: pa.Table, schema: pa.Schema) -> pa.Table:
+    """A file's columns as the schema has them; null if an older version did not know the column."""
+    known = [part[f.name].cast(f.type) if f.name in part.column_names else pa.nulls(len(part), f.type) for f in schema]
+    return pa.Table.from_arrays(known, schema=schema)
+
+
+# ---- writing ----
+
+
+def write_files(files: Files, folder: str, spec: TableSpec, rows: pa.Table) -> list[DataFile]:
+    """Writes the rows to new files in a table's folder, one a partition; they are not part of the table yet."""
+    rows = _as_declared(rows, arrow_schema(spec.struct))
+    return [_write(files, folder, spec, *part) for part in _partitions(rows, spec.partitioned_by)]
+
+
+def _partitions(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[pa.Table, Mapping[str, Any]]]:
+    if not by:
+        if len(rows):
+            yield rows, {}
+        return
+    name, rest = by[0], by[1:]
+    for value in rows[name].unique().to_pylist():
+        same = rows.filter(pc.equal(rows[name], pa.scalar(value, rows.schema.field(name).type)))
+        for part, values in _partitions(same.drop_columns([name]), rest):
+            yield part, {name: value, **values}
+
+
+def _write(files: Files, folder: str, spec: TableSpec, rows: pa.Table, partition: Mapping[str, Any]) -> DataFile:
+    content = pa.BufferOutputStream()
+    pq.write_table(rows, content, compression="snappy", store_schema=False)
+    below = "".join(f"/{name}={str(value).lower()}" for name, value in partition.items())
+    path = f"{folder}{below}/part-{uuid.uuid4()}.parquet"
+    return DataFile(*files.write(path, content.getvalue().to_pybytes()), stats_of(rows, spec), partition)
+
+
+def stats_of(rows: pa.Table, spec: TableSpec) -> str:
+    """The numbers of rows and nulls and the bounds of the searched columns, as Delta's log has them."""
+    low: dict[str, Any] = {}
+    high: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for name in (name for name in spec.stats if name in rows.column_names):
+        column = rows[name]
+        nulls[name] = column.null_count
+        if column.null_count < len(column) and not pa.types.is_boolean(column.type):
+            with suppress(ValueError, OverflowError):  # an instant after the year 9999: such a file is never skipped
+                bounds = pc.min_max(column).as_py()
+                low[name], high[name] = _at_most(bounds["min"]), _at_least(bounds["max"])
+    return json.dumps({"numRecords": len(rows), "minValues": low, "maxValues": high, "nullCount": nulls})
+
+
+def _at_most(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return _millis(value)
+    return value[:_LONGEST_BOUND] if isinstance(value, str) else value
+
+
+def _at_least(value: Any) -> Any:
+    """The value rounded up to what a bound can say."""
+    if isinstance(value, datetime):
+        return _millis(value + _ALMOST_A_MILLISECOND)
+    if isinstance(value, str) and len(value) > _LONGEST_BOUND:
+        return value[:_LONGEST_BOUND] + _HIGHEST_CHARACTER
+    return value
+
+
+def _millis(instant: datetime) -> str:
+    return instant.isoformat(timespec="milliseconds").replace("+00:00", "Z")

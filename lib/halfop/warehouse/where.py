@@ -1,0 +1,127 @@
+"""Conditions on a table's rows in a form that Delta's log, a Parquet file and Spark understand alike.
+
+The log then leaves out files that cannot hold such a row, and a file its row groups, before any row is read.
+A null meets no condition.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, DataType, IntegerType, LongType, StringType, StructType, TimestampType
+
+Value = str | int | bool
+
+
+class Where(Protocol):
+    """A condition. Values of a TIMESTAMP column are epoch microseconds."""
+
+    def column(self, struct: StructType) -> Column:
+        """The condition as Spark's column."""
+
+    def expression(self, struct: StructType) -> pc.Expression:
+        """The condition as an expression of Arrow."""
+
+    def predicate(self, struct: StructType, build: PredicateBuilder) -> Any:
+        """The condition as a predicate of Delta Kernel."""
+
+
+class PredicateBuilder(Protocol):
+    """Makes predicates of Delta Kernel."""
+
+    def compared(self, sign: str, column: str, literal: str, value: Value) -> Any:
+        """A column compared with a literal; `literal` names Kernel's function that makes it."""
+
+    def joined(self, sign: str, left: Any, right: Any) -> Any:
+        """Two predicates joined by AND or OR."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A column compared with a value: `=`, `>=` or `<=`."""
+
+    name: str
+    sign: str
+    value: Value
+
+    def column(self, struct: StructType) -> Column:
+        found: Column = _SIGNS[self.sign](F.col(self.name), _spark_literal(struct[self.name].dataType, self.value))
+        return found
+
+    def expression(self, struct: StructType) -> pc.Expression:
+        kind = _LITERALS[type(struct[self.name].dataType)][1]
+        return _SIGNS[self.sign](pc.field(self.name), pc.scalar(pa.scalar(self.value, kind)))
+
+    def predicate(self, struct: StructType, build: PredicateBuilder) -> Any:
+        return build.compared(self.sign, self.name, _LITERALS[type(struct[self.name].dataType)][0], self.value)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Several conditions of which all (AND) or any (OR) must hold."""
+
+    sign: str
+    parts: tuple[Where, ...]
+
+    def column(self, struct: StructType) -> Column:
+        return reduce(_SIGNS[self.sign], [part.column(struct) for part in self.parts])
+
+    def expression(self, struct: StructType) -> pc.Expression:
+        return reduce(_SIGNS[self.sign], [part.expression(struct) for part in self.parts])
+
+    def predicate(self, struct: StructType, build: PredicateBuilder) -> Any:
+        return reduce(
+            lambda left, right: build.joined(self.sign, left, right),
+            [part.predicate(struct, build) for part in self.parts],
+        )
+
+
+def equal(name: str, value: Value) -> Where:
+    """Rows whose column has this value."""
+    return Compared(name, "=", value)
+
+
+def between(name: str, low: Value, high: Value) -> Where:
+    """Rows whose column lies between two values, both included."""
+    return all_of(Compared(name, ">=", low), Compared(name, "<=", high))
+
+
+def all_of(*parts: Where) -> Where:
+    """Rows that meet every condition."""
+    return parts[0] if len(parts) == 1 else Joined("AND", parts)
+
+
+def any_of(parts: Sequence[Where]) -> Where:
+    """Rows that meet one of the conditions; there must be one."""
+    return parts[0] if len(parts) == 1 else Joined("OR", tuple(parts))
+
+
+_SIGNS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    ">=": operator.ge,
+    "<=": operator.le,
+    "AND": operator.and_,
+    "OR": operator.or_,
+}
+# Kernel's function that makes a literal, and Arrow's type.
+_LITERALS: Mapping[type[DataType], tuple[str, pa.DataType]] = {
+    StringType: ("ofString", pa.string()),
+    IntegerType: ("ofInt", pa.int32()),
+    LongType: ("ofLong", pa.int64()),
+    BooleanType: ("ofBoolean", pa.bool_()),
+    TimestampType: ("ofTimestamp", pa.timestamp("us", "UTC")),
+}
+
+
+def _spark_literal(kind: DataType, value: Value) -> Column:
+    if isinstance(kind, TimestampType):
+        return F.timestamp_micros(F.lit(value))
+    return F.lit(value).cast(kind)

@@ -1,0 +1,182 @@
+"""Few rows go past Delta's connector: what that writes and decides is what the connector's way writes and decides."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from datetime import datetime, timezone
+from pathlib import Path
+
+import fleet as f
+import model as m
+import pyarrow as pa
+import pytest
+import rows as r
+from build.rule_words import NOW, commit, half
+from build.ways import BY_SPARK
+from halfop.warehouse import few
+from halfop.warehouse.listing import Limits
+from halfop.warehouse.parquet import arrow_schema, stats_of, write_files
+from halfop.warehouse.schema import table
+from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.where import Compared, Where, all_of, any_of, between, equal
+from pyspark.sql import SparkSession
+from strategies import START, Charter, Phase, copied_histories
+
+MINUTE = 60_000
+PHASES = [Phase(START + 7_000, (START + 2 * MINUTE,), (START + 2 * MINUTE,))]
+CHARTER = Charter(m.Settings(check_max=2, file_reserved_time=60 * MINUTE), tuple(PHASES), START + 10 * MINUTE)
+
+
+# ---- a history, played both ways ----
+
+
+def played(warehouse: Warehouse, ships: list[f.Ship]) -> dict[str, Counter[object]]:
+    """What the runs have written."""
+    runs = f.sail(warehouse, CHARTER, ships)
+    return {
+        "decisions": Counter(d for run in runs for d in r.decisions(warehouse, run)),
+        "rejected": Counter(r.rejected(warehouse)),
+        "delivered": Counter(r.delivered(warehouse)),
+        "discards": Counter(r.discards(warehouse)),
+        "requests": Counter(r.requests(warehouse)),
+    }
+
+
+def test_both_ways_write_the_same(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ships = f.fleet(f.generated(copied_histories(CHARTER), 12, 7))
+    here, by_spark = (Warehouse(spark, str(tmp_path / name)) for name in ("here", "by_spark"))
+    found = played(here, ships)
+    assert written_by(here, "decisions") == {"halfop"}
+    monkeypatch.setattr(few, "FEW", BY_SPARK)
+    assert played(by_spark, ships) == found
+    assert "halfop" not in written_by(by_spark, "decisions")
+    assert all(found.values())
+
+
+def written_by(warehouse: Warehouse, name: str) -> set[str]:
+    """The engines that have committed files to a table."""
+    engines = set()
+    for commit_file in Path(warehouse.path(name), "_delta_log").glob("*.json"):
+        actions = [json.loads(line) for line in commit_file.read_text().splitlines()]
+        if any("add" in action for action in actions):
+            engines |= {each["commitInfo"]["engineInfo"] for each in actions if "commitInfo" in each}
+    return {"halfop" if "halfop" in engine else engine for engine in engines}
+
+
+# ---- files ----
+
+
+def rows_of(warehouse: Warehouse) -> None:
+    r.land(warehouse, [replace(half(offset=n), broker=f"b{n % 2}") for n in range(10)], [commit(offset=3)], NOW)
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        equal("broker_name", "b1"),
+        between("queue_offset", 3, 5),
+        all_of(equal("broker_name", "b0"), Compared("queue_offset", ">=", 4)),
+        any_of([equal("queue_offset", 1), equal("queue_offset", 8)]),
+        between("born_timestamp", 0, NOW * 1000),
+        Compared("landed_at", ">=", (NOW + 1) * 1000),
+    ],
+    ids=["equal", "between", "all", "any", "an instant", "from an instant"],
+)
+def test_a_condition_means_the_same_in_every_reader(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, where: Where
+) -> None:
+    rows_of(warehouse)
+    here = Counter(warehouse.read("half_messages", where=where).select("broker_name", "queue_offset").collect())
+    monkeypatch.setattr(few, "FEW", BY_SPARK)
+    by_spark = warehouse.read("half_messages", where=where)
+    assert Counter(by_spark.select("broker_name", "queue_offset").collect()) == here
+
+
+def test_a_condition_leaves_out_files_that_cannot_hold_such_a_row(warehouse: Warehouse) -> None:
+    for first in (0, 100, 200):
+        r.land(warehouse, [half(offset=n) for n in range(first, first + 3)], [], NOW + first)
+    assert warehouse.select("half_messages", where=between("queue_offset", 101, 150)).files == 1
+    assert warehouse.select("half_messages", where=between("queue_offset", 50, 99)).files == 0
+    assert warehouse.select("half_messages", where=equal("landed_at", (NOW + 200) * 1000)).files == 1
+
+
+def test_more_rows_than_few_are_sparks(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows_of(warehouse)
+    monkeypatch.setattr(few, "FEW", Limits(files=10, bytes=10**9, rows=9))
+    assert warehouse.read("half_messages").count() == 10
+    assert "LocalRelation" not in warehouse.read("half_messages")._jdf.queryExecution().optimizedPlan().toString()
+
+
+def test_what_landed_between_two_versions(warehouse: Warehouse) -> None:
+    versions = [NO_TABLE]
+    for first in (0, 100):
+        r.land(warehouse, [half(offset=first)], [], NOW + first)
+        versions.append(warehouse.version("half_messages"))
+    for before, upto, wanted in [(0, 1, {0}), (1, 2, {100}), (0, 2, {0, 100}), (2, 2, set())]:
+        found = warehouse.landed_between("half_messages", versions[before], versions[upto]).collect()
+        assert {row["queue_offset"] for row in found} == wanted
+
+
+def test_spark_reads_the_versions_of_rows_written_here(warehouse: Warehouse) -> None:
+    """Row tracking and the change feed: the way by Spark relies on both."""
+    r.land(warehouse, [half(offset=0)], [], NOW)
+    first = warehouse.version("half_messages")
+    r.land(warehouse, [half(offset=1)], [], NOW)
+    rows = warehouse.spark.read.format("delta").load(warehouse.path("half_messages"))
+    found = {row[0]: row[1] for row in rows.select("queue_offset", "_metadata.row_commit_version").collect()}
+    assert found == {0: first, 1: warehouse.version("half_messages")}
+    assert [row["queue_offset"] for row in warehouse._landed_by_spark("half_messages", first, first + 1).collect()] == [
+        1
+    ]
+
+
+# ---- statistics ----
+
+AT = datetime(2025, 6, 15, 1, 2, 3, 4_001, tzinfo=timezone.utc)
+
+
+def stats(**cells: object) -> dict[str, object]:
+    spec = table("half_messages")
+    rows = pa.Table.from_pylist([cells], schema=arrow_schema(spec.struct))
+    found: dict[str, object] = json.loads(stats_of(rows, spec))
+    return found
+
+
+def test_bounds_are_rounded_outwards() -> None:
+    found = stats(uniq_key="k" * 40, queue_offset=7, born_timestamp=AT)
+    assert found["minValues"] == {"uniq_key": "k" * 32, "queue_offset": 7, "born_timestamp": "2025-06-15T01:02:03.004Z"}
+    assert found["maxValues"] == {
+        "uniq_key": "k" * 32 + "\U0010ffff",
+        "queue_offset": 7,
+        "born_timestamp": "2025-06-15T01:02:03.005Z",
+    }
+    assert found["numRecords"] == 1
+    assert isinstance(found["nullCount"], dict)
+    assert found["nullCount"]["real_topic"] == 1
+    assert found["nullCount"]["queue_offset"] == 0
+
+
+def test_an_instant_that_no_calendar_has_is_no_bound() -> None:
+    far = 20_000 * 365 * 86_400_000_000
+    found = stats(queue_offset=7, born_timestamp=far)
+    assert found["maxValues"] == {"queue_offset": 7}
+
+
+def test_a_file_is_written_once_and_for_its_partition(warehouse: Warehouse) -> None:
+    warehouse.make("decisions")
+    spec = table("decisions")
+    rows = pa.Table.from_pylist(
+        [{"open": n == 0, "queue_offset": n} for n in range(3)], schema=arrow_schema(spec.struct)
+    )
+    files = write_files(warehouse.files, warehouse.path("decisions"), spec, rows)
+    assert sorted((file.partition["open"], json.loads(file.stats or "")["numRecords"]) for file in files) == [
+        (False, 2),
+        (True, 1),
+    ]
+    warehouse.append_arrow_once("decisions", rows, "tests", 1)
+    warehouse.append_arrow_once("decisions", rows, "tests", 1)
+    found = warehouse.spark.read.format("delta").load(warehouse.path("decisions"))
+    assert {(row["open"], row["queue_offset"]) for row in found.collect()} == {(True, 0), (False, 1), (False, 2)}
+    assert found.count() == 3
