@@ -94,6 +94,15 @@ def test_a_final_message_alone_where_nothing_was_put_back(warehouse: Warehouse) 
     assert sorted((d.key[2], d.op_offset) for d in r.delivered(warehouse).elements()) == [(0, None), (1, 1)]
 
 
+def test_a_final_message_before_the_first_half_message_of_its_queue(warehouse: Warehouse) -> None:
+    """Lost ranges that are found again may bring them in this order."""
+    r.land(warehouse, [], [], RUNS[0] - SECOND, {("b", 0): RUNS[0]}, finals=[final(0)])
+    r.run(warehouse, RULES, RUNS[0])
+    r.land(warehouse, [half(0)], [], RUNS[1] - SECOND, {("b", 0): RUNS[1]})
+    r.run(warehouse, RULES, RUNS[1])
+    assert [(d.key[2], d.decision, d.reason) for d in r.decisions(warehouse, 2)] == [(0, "COMMIT", "FINAL")]
+
+
 def landed(warehouse: Warehouse, steps: Iterable[Step], now: int) -> None:
     halves, ops, discards = (only(kind, steps) for kind in (m.Half, m.Op, m.BrokerDiscard))
     brokers = {(half.broker, 0): now for half in halves}

@@ -100,6 +100,17 @@ CASES = [
         rejected=(("CONFLICT", 2), ("REDUNDANT", 1)),
     ),
     Case(
+        "a copy lands after the end, and with it a twin above it",
+        ((half(0), op(0, 0)), (half(5, "1"), half(9)), ()),
+        (
+            (1, 0, "COMMIT", "PRODUCER", None),
+            (2, 5, "SUPERSEDED", "ALREADY_ENDED", 0),
+            (2, 9, "CHECK", "TIMEOUT", None),
+            (3, 9, "CHECK", "TIMEOUT", None),
+        ),
+        delivered=((0, 0),),
+    ),
+    Case(
         "the original lands after its copy",
         ((half(5, "1"),), (half(0),), (op(0, 0),)),
         (

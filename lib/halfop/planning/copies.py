@@ -129,9 +129,12 @@ def _taken_over(rows: DataFrame, closed: ClosedDecisions, kept: Kept) -> DataFra
 def _earlier_members(members: DataFrame, orphans: DataFrame | None, closed: ClosedDecisions) -> DataFrame | None:
     """Decisions of earlier runs on transactions of which neither an original nor an open copy is at hand."""
     state, marked = F.col("state"), F.col("marked")
-    original = F.bool_or((state == h.NEW) & ~marked) & ~F.bool_or(state == h.SUPERSEDED)
-    here = members.groupBy(KIN)
-    alone = here.agg((original | F.bool_or(state == h.OPEN)).alias("at_hand")).where("NOT at_hand").select(KIN)
+    is_head, is_open = (state == h.NEW) & ~marked, state == h.OPEN
+    # a copy belongs to the nearest head below it, so the lowest of a queue must be one, or know of one
+    lowest = F.array_min(F.transform(h.own_copies(), lambda copy: copy["queue_offset"]))
+    head = F.min_by(is_head, lowest) & ~F.bool_or(state == h.SUPERSEDED)
+    at_hand = (head | F.min_by(is_open, lowest)).alias("at_hand")
+    alone = members.groupBy(KIN, "queue_id").agg(at_hand).where("NOT at_hand").select(KIN).distinct()
     alone = alone if orphans is None else alone.unionByName(orphans)
     found = closed.among(F.col("decision") != "REJECT", alone.select(f"{KIN}.born_timestamp"))
     return None if found is None else h.nothing_else(h.closed(found.join(alone, KIN, "left_semi").drop(KIN)))
