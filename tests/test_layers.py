@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 LIB = Path(__file__).parents[1] / "lib"
-BASE = "frame.errors frame.log frame.nearest frame.summary frame.output frame.prometheus frame.units"
+BASE = "frame.errors frame.failure frame.log frame.nearest frame.summary frame.output frame.prometheus frame.units"
 
 # From top to bottom: the rooms that each room may import, besides itself and BASE. A room's name is the longest that
 # fits: `landing` means the modules of landing that are in none of its sources.
@@ -19,6 +19,7 @@ LAYERS = {
     "demo": "wording runs landing.store rocketmq.store settings warehouse",
     "notebook": "settings warehouse",
     "frame.cli": "frame.metrics frame.arguments settings",
+    "follow": "runs planning settings warehouse",
     "frame.arguments": "settings",
     # readers
     "simulation": "html wording runs planning rules columns rocketmq settings warehouse",

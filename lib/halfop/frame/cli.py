@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import argparse
 import logging
-import re
 import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from halfop.frame import metrics
-from halfop.frame.errors import HalfopError, UsageError, is_transient
+from halfop.frame.errors import UsageError
+from halfop.frame.failure import Failure, failure_of
 from halfop.frame.log import configure, escaped, logged_with
 from halfop.frame.nearest import did_you_mean
 from halfop.frame.output import JsonOutput, Output, TextOutput
@@ -28,11 +28,12 @@ from halfop.settings.model import Settings
 
 @dataclass(frozen=True)
 class Context:
-    """A job gets this besides its own options."""
+    """A job gets this besides its own options. What it adds to `later` is called after its result is printed."""
 
     settings: Settings
     log: logging.Logger
     output: Output
+    later: list[Callable[[], None]] = field(default_factory=list)
 
 
 def _no_arguments(parser: argparse.ArgumentParser) -> None:
@@ -175,28 +176,7 @@ def _overrides(args: argparse.Namespace) -> list[str]:
 # ---- the frame ----
 
 
-@dataclass
-class _Failure:
-    status: int
-    message: str
-    transient: bool
-
-
-def _failure(error: BaseException, verbose: bool) -> _Failure:
-    if isinstance(error, HalfopError):
-        return _Failure(error.exit_status, str(error), error.transient)
-    if isinstance(error, KeyboardInterrupt):
-        return _Failure(130, "interrupted", True)
-    hint = "" if verbose else "\nrun again with -v for the traceback"
-    return _Failure(1, f"{type(error).__name__}: {_first_lines(str(error))}{hint}", is_transient(error))
-
-
-def _first_lines(message: str) -> str:
-    """A JVM's error carries its stack trace in its text: up to that."""
-    return re.split(r"\n\s*at |\n+JVM stacktrace:", message)[0].strip()
-
-
-def _report(job: Job, failure: _Failure, args: argparse.Namespace) -> None:
+def _report(job: Job, failure: Failure, args: argparse.Namespace) -> None:
     if args.log == "json":
         logging.getLogger(f"halfop.{job.name}").error(failure.message, exc_info=args.verbose)
         return
@@ -204,11 +184,6 @@ def _report(job: Job, failure: _Failure, args: argparse.Namespace) -> None:
         traceback.print_exc()
     lines = [escaped(line) for line in failure.message.splitlines()] or [""]
     sys.stderr.write(f"halfop {job.name}: " + "\n  ".join(lines) + "\n")
-
-
-def _error_line(job: Job, failure: _Failure) -> str:
-    result = {"job": job.name, "error": failure.message, "transient": failure.transient, "status": failure.status}
-    return json_line(result)
 
 
 @dataclass
@@ -226,6 +201,7 @@ def main(job: Job, argv: Sequence[str] | None = None, prepare: Callable[[], None
     `prepare` makes Spark ready, once the command line is known to be right.
     """
     args, settings, began = argparse.Namespace(verbose=False, log="text"), None, time.perf_counter()
+    later: list[Callable[[], None]] = []
     with logged_with(job=job.name):
         try:
             args = _parse(_parser(job), argv)
@@ -233,16 +209,18 @@ def main(job: Job, argv: Sequence[str] | None = None, prepare: Callable[[], None
             settings = load_settings(args.config, _overrides(args))
             if prepare is not None:
                 prepare()
-            ended = _run(job, settings, args)
+            ended = _run(job, settings, args, later)
         except (Exception, KeyboardInterrupt) as error:
-            failure = _failure(error, args.verbose)
+            failure = failure_of(error, args.verbose)
             _report(job, failure, args)
-            ended = _Ended(failure.status, _error_line(job, failure))
+            ended = _Ended(failure.status, json_line({"job": job.name, **failure.fields()}))
         sys.stderr.flush()
         _output(args).summary(ended.line)
         if settings is not None and (command := job.measured(args)) is not None:
             seconds = time.perf_counter() - began
             metrics.report(settings.metrics, metrics.Call(command, seconds, ended.status, ended.summary))
+        for work in later:
+            work()
     return ended.status
 
 
@@ -250,8 +228,8 @@ def _output(args: argparse.Namespace) -> Output:
     return JsonOutput() if args.log == "json" else TextOutput()
 
 
-def _run(job: Job, settings: Settings, args: argparse.Namespace) -> _Ended:
-    summary = job.run(Context(settings, logging.getLogger(f"halfop.{job.name}"), _output(args)), args)
+def _run(job: Job, settings: Settings, args: argparse.Namespace, later: list[Callable[[], None]]) -> _Ended:
+    summary = job.run(Context(settings, logging.getLogger(f"halfop.{job.name}"), _output(args), later), args)
     return _Ended(summary.status, summary.to_json(), summary)
 
 

@@ -9,8 +9,7 @@ from halfop.audit.examine import MEANINGS
 from halfop.frame.cli import Context, Job
 from halfop.frame.summary import Summary
 from halfop.warehouse.catalog import Catalog
-from halfop.warehouse.session import spark_session
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.opened import opened
 
 _ALL = "findings"
 
@@ -28,7 +27,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(context: Context, args: argparse.Namespace) -> Summary:
     settings = context.settings
-    warehouse = Warehouse(spark_session("audit"), settings.warehouse_root)
+    warehouse = opened("audit", settings, context.later)
     catalog = Catalog.of(warehouse, settings)
     with warehouse.for_few_rows():
         summary = catalog.publish(audit(warehouse, settings))

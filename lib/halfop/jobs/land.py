@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import logging
 from collections.abc import Callable
 
 from halfop.frame.arguments import instant
 from halfop.frame.cli import Context, Job
-from halfop.frame.errors import UsageError
+from halfop.frame.errors import UsageError, WarehouseBusy
 from halfop.frame.summary import Summary
 from halfop.landing.broker.land import BrokerRequest, land_broker
 from halfop.landing.data_source import register
 from halfop.landing.files.land import FilesRequest, land_files
+from halfop.landing.progress import tidy
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.rocketmq.wire.security import Credentials, Tls
 from halfop.settings.model import Settings
 from halfop.warehouse.catalog import Catalog
-from halfop.warehouse.session import spark_session
+from halfop.warehouse.lock import hold
+from halfop.warehouse.opened import opened
+from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, first_line, raise_mistake
 from halfop.warehouse.tables import Warehouse
 
 _STORE = """\
@@ -32,19 +36,29 @@ Land half and op rows from exported files: JSON lines or Parquet, with the colum
 Each file lands once; nothing is written before all files are checked."""
 
 
-def _add_arguments(parser: argparse.ArgumentParser) -> None:
+Landing = Callable[[Warehouse], Summary]
+
+
+def add_sources(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
+    """Adds a subcommand a source, with its options; `args.landing(context, args)` makes the Landing of its options."""
     sources = parser.add_subparsers(dest="source", required=True, metavar="SOURCE")
-    _add_store(sources.add_parser("store", help="a broker's store directory", description=_STORE))
-    _add_broker(
-        sources.add_parser("broker", help="running brokers, over RocketMQ's remoting protocol", description=_BROKER)
+    store = sources.add_parser("store", help="a broker's store directory", description=_STORE)
+    broker = sources.add_parser(
+        "broker", help="running brokers, over RocketMQ's remoting protocol", description=_BROKER
     )
-    _add_files(
-        sources.add_parser("files", help="half and op rows from JSON lines or Parquet files", description=_FILES)
-    )
+    files = sources.add_parser("files", help="half and op rows from JSON lines or Parquet files", description=_FILES)
+    _add_store(store)
+    _add_broker(broker)
+    _add_files(files)
+    return [store, broker, files]
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_sources(parser)
 
 
 def _add_files(files: argparse.ArgumentParser) -> None:
-    files.set_defaults(land=_land_files)
+    files.set_defaults(landing=_files_landing)
     for option in ("--half", "--op"):
         files.add_argument(
             option,
@@ -64,7 +78,7 @@ def _add_files(files: argparse.ArgumentParser) -> None:
 
 
 def _add_store(store: argparse.ArgumentParser) -> None:
-    store.set_defaults(land=_land_store)
+    store.set_defaults(landing=_store_landing)
     store.add_argument(
         "--path", required=True, metavar="DIR", help="the store directory: it holds the folder commitlog"
     )
@@ -83,16 +97,16 @@ def _add_store(store: argparse.ArgumentParser) -> None:
     )
 
 
-def _land_store(context: Context, args: argparse.Namespace) -> Summary:
+def _store_landing(context: Context, args: argparse.Namespace) -> Landing:
     settings = context.settings
     request = StoreRequest(
         args.path, args.broker_name, settings.landing.op_lag, args.known_until, args.skip_corrupt, settings.lock.wait
     )
-    return _landed(context, "store", lambda warehouse: land_store(warehouse, request, context.log))
+    return lambda warehouse: land_store(warehouse, request, context.log)
 
 
 def _add_broker(broker: argparse.ArgumentParser) -> None:
-    broker.set_defaults(land=_land_broker)
+    broker.set_defaults(landing=_broker_landing)
     where = broker.add_mutually_exclusive_group(required=True)
     where.add_argument(
         "--namesrv", metavar="H:P", help="name servers, host:port;host:port; all brokers that they know land"
@@ -103,7 +117,7 @@ def _add_broker(broker: argparse.ArgumentParser) -> None:
     )
 
 
-def _land_broker(context: Context, args: argparse.Namespace) -> Summary:
+def _broker_landing(context: Context, args: argparse.Namespace) -> Landing:
     settings = context.settings
     request = BrokerRequest(
         settings=_remoting(settings),
@@ -113,7 +127,7 @@ def _land_broker(context: Context, args: argparse.Namespace) -> Summary:
         broker_name=args.broker_name,
         wait=settings.lock.wait,
     )
-    return _landed(context, "broker", lambda warehouse: land_broker(warehouse, request, context.log))
+    return lambda warehouse: land_broker(warehouse, request, context.log)
 
 
 def _remoting(settings: Settings) -> RemotingSettings:
@@ -130,23 +144,37 @@ def _remoting(settings: Settings) -> RemotingSettings:
     )
 
 
-def _land_files(context: Context, args: argparse.Namespace) -> Summary:
+def _files_landing(context: Context, args: argparse.Namespace) -> Landing:
     if not args.half and not args.op:
         raise UsageError("land files needs at least one --half PATH or --op PATH")
     request = FilesRequest(args.half, args.op, args.known_until, args.skip_bad, context.settings.lock.wait)
-    return _landed(context, "files", lambda warehouse: land_files(warehouse, request, context.log))
-
-
-def _landed(context: Context, source: str, land: Callable[[Warehouse], Summary]) -> Summary:
-    warehouse = Warehouse(spark_session(f"land {source}"), context.settings.warehouse_root)
-    catalog = Catalog.of(warehouse, context.settings)
-    register(warehouse.spark)
-    return catalog.publish(land(warehouse))
+    return lambda warehouse: land_files(warehouse, request, context.log)
 
 
 def _run(context: Context, args: argparse.Namespace) -> Summary:
-    summary: Summary = args.land(context, args)
-    return summary
+    landing: Landing = args.landing(context, args)
+    warehouse = opened(f"land {args.source}", context.settings, context.later)
+    context.later.append(lambda: keep_tidy(warehouse, context.log))
+    catalog = Catalog.of(warehouse, context.settings)
+    register(warehouse.spark)
+    return catalog.publish(landing(warehouse))
+
+
+def command(source: str) -> str:
+    """The name that the metrics of a source's landings go by."""
+    return f"land_{source}"
+
+
+def keep_tidy(warehouse: Warehouse, log: logging.Logger) -> None:
+    """Does the upkeep that landings make due, unless another process works there now; a later call does it then."""
+    try:
+        with hold(warehouse, "landing"):
+            tidy(warehouse)
+    except WarehouseBusy:
+        log.debug("another process lands: upkeep of landing_progress is left to a later call")
+    except OPERATIONAL_ERRORS as error:
+        raise_mistake(error)
+        log.warning("upkeep of landing_progress failed: %s", first_line(error))
 
 
 JOB = Job(
@@ -161,5 +189,5 @@ JOB = Job(
         "files --half 'dump/half-*.parquet' --op dump/ops/ --known-until 2025-06-15T15:06:40Z",
     ),
     pages=("landing.md", "settings.md"),
-    measured=lambda args: f"land_{args.source}",
+    measured=lambda args: command(args.source),
 )

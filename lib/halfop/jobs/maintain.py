@@ -9,8 +9,7 @@ from halfop.frame.cli import Context, Job
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
 from halfop.upkeep.maintain import Step, maintain
-from halfop.warehouse.session import spark_session
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.opened import opened
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,8 +19,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _run(context: Context, args: argparse.Namespace) -> Summary:
     settings = context.settings
     # VACUUM lists folders with so many tasks; its 10,000 are for stores far larger than a table of ours
-    spark = spark_session("maintain", **{"spark.sql.sources.parallelPartitionDiscovery.parallelism": "16"})
-    summary, steps = maintain(Warehouse(spark, settings.warehouse_root), settings, args.dry_run)
+    few_tasks = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "16"}
+    warehouse = opened("maintain", settings, context.later, **few_tasks)
+    summary, steps = maintain(warehouse, settings, args.dry_run)
     context.output.tables(Table([field.name for field in fields(Step)], [step.cells for step in steps]))
     return summary
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Collection
 from dataclasses import astuple, fields
 
 from halfop.frame.arguments import instant, positive_int
@@ -14,8 +15,7 @@ from halfop.runs.verify import Difference, verify
 from halfop.sinks.targets import SINK_NAMES
 from halfop.warehouse.catalog import Catalog
 from halfop.warehouse.lock import hold
-from halfop.warehouse.session import spark_session
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.opened import opened
 
 _NOT_FINDINGS = "REDUNDANT"
 _DESCRIPTION = """\
@@ -26,10 +26,7 @@ If a real broker's own check service runs: --set rules.ask=false."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--now", type=instant, metavar="T", help="the run's instant, for a backfill; default: the clock"
-    )
-    parser.add_argument("--allow-future", action="store_true", help="let --now lie after the clock")
+    add_run_options(parser)
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--dry-run", action="store_true", help="print what would be decided and write nothing")
     instead.add_argument(
@@ -39,6 +36,14 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="compute that run again from what it read, compare the result with what is recorded, and write nothing; "
         "status 5 if they differ",
     )
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of a run; `request_of` and `failing_on` understand them."""
+    parser.add_argument(
+        "--now", type=instant, metavar="T", help="the run's instant, for a backfill; default: the clock"
+    )
+    parser.add_argument("--allow-future", action="store_true", help="let --now lie after the clock")
     setting_option(parser, "--max-rows", "run.max_rows", "N")
     parser.add_argument(
         "--park-sink",
@@ -58,12 +63,16 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def request_of(context: Context, args: argparse.Namespace) -> Request:
+    settings = context.settings
+    return Request(settings, args.now, settings.run.max_rows, args.allow_future, frozenset(args.park_sink))
+
+
 def _run(context: Context, args: argparse.Namespace) -> Summary:
     settings = context.settings
-    warehouse = Warehouse(spark_session("reconcile"), settings.warehouse_root)
+    warehouse = opened("reconcile", settings, context.later)
     catalog = Catalog.of(warehouse, settings)
-    parked = frozenset(args.park_sink)
-    request = Request(settings, args.now, settings.run.max_rows, args.allow_future, parked)
+    request = request_of(context, args)
     if args.verify is not None:
         summary, differences = verify(warehouse, args.verify)
         header = [field.name for field in fields(Difference)]
@@ -75,8 +84,12 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
         return summary
     with hold(warehouse, "run", settings.lock.wait):
         summary = reconcile(warehouse, request)
-    catalog.publish(summary)
-    if summary.status == 0 and any(_found(kind, summary) for kind in args.fail_on):
+    return failing_on(args.fail_on, catalog.publish(summary))
+
+
+def failing_on(kinds: Collection[str], summary: Summary) -> Summary:
+    """Gives a run that is done status 5 if it found one of these kinds."""
+    if summary.status == 0 and any(_found(kind, summary) for kind in kinds):
         summary.status = 5
     return summary
 

@@ -9,8 +9,7 @@ from halfop.frame.cli import Context, Job
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
 from halfop.upkeep.resume import Selection, resume
-from halfop.warehouse.session import spark_session
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.opened import opened
 
 
 def _key(text: str) -> Key:
@@ -40,7 +39,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(context: Context, args: argparse.Namespace) -> Summary:
     settings = context.settings
-    warehouse = Warehouse(spark_session("resume"), settings.warehouse_root)
+    warehouse = opened("resume", settings, context.later)
     with warehouse.for_few_rows():
         summary, rows = resume(warehouse, Selection(args.key, args.where, settings.lock.wait, args.dry_run))
     context.output.tables(Table(["broker_name", "queue_id", "queue_offset", "was"], rows))

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from halfop.frame.errors import HalfopError
 from halfop.warehouse.java import Names
 from halfop.warehouse.schema import TableSpec
-from halfop.warehouse.spark_errors import is_java
+from halfop.warehouse.spark_errors import first_line, is_java
 from halfop.warehouse.sql import delta_table, literal
 
 log = logging.getLogger("halfop.warehouse")
@@ -50,6 +50,7 @@ class DeltaLog:
         self._spark, self.jvm = spark, jvm
         self.kernel = jvm.io.delta.kernel
         self.engine = self.kernel.defaults.engine.DefaultEngine.create(jsc.hadoopConfiguration())
+        self._waiting: list[tuple[str, Any]] | None = None
 
     def version(self, path: str) -> int:
         """The table's newest version; -1 if there is no table."""
@@ -133,12 +134,32 @@ class DeltaLog:
         return set(self.jvm.java.lang.String.join("\n", snapshot.getSchema().fieldNames()).split("\n"))
 
     def _maintain(self, path: str, committed: Any) -> None:
-        """Writes a checkpoint if one is due, for a log that is quick to read. A failure does not undo the commit."""
+        """Writes a checkpoint if one is due, for a log that is quick to read; or notes that it is due."""
+        due = [(path, hook) for hook in committed.getPostCommitHooks()]
+        if self._waiting is None:
+            self._invoke(due)
+        else:
+            self._waiting += due
+
+    def defer_upkeep(self) -> None:
+        """Makes commits leave their upkeep to `upkeep`, so that a result need not wait for it."""
+        self._waiting = []
+
+    def upkeep(self) -> None:
+        """Does the upkeep that commits have left, for a log that is quick to read."""
+        due, self._waiting = self._waiting or [], []
+        self._invoke(due)
+
+    def _invoke(self, due: Iterable[tuple[str, Any]]) -> None:
+        for path, hook in due:
+            self._invoke_one(path, hook)
+
+    def _invoke_one(self, path: str, hook: Any) -> None:
+        """A failure does not undo the commit."""
         try:
-            for hook in committed.getPostCommitHooks():
-                hook.threadSafeInvoke(self.engine)
-        except Py4JJavaError as error:
-            log.warning("%s: upkeep of its log failed: %s", path, error.java_exception.getMessage())
+            hook.threadSafeInvoke(self.engine)
+        except Py4JError as error:
+            log.warning("%s: upkeep of its log failed: %s", path, first_line(error))
 
     def only_appends(self, path: str, after: int, upto: int) -> bool:
         """Returns whether the commits after version `after`, up to `upto`, only added files, with a change feed.

@@ -1,0 +1,17 @@
+"""The warehouse that a job works on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from halfop.settings.model import Settings
+from halfop.warehouse.session import spark_session
+from halfop.warehouse.tables import Warehouse
+
+
+def opened(app: str, settings: Settings, later: list[Callable[[], None]], **conf: str) -> Warehouse:
+    """Returns the warehouse that the settings name; `later` gets the upkeep of its logs, for after the job's result."""
+    warehouse = Warehouse(spark_session(app, **conf), settings.warehouse_root)
+    warehouse.log.defer_upkeep()
+    later.append(warehouse.log.upkeep)
+    return warehouse
