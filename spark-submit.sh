@@ -14,7 +14,7 @@ real_path() { # readlink -f, which not every system has
 home=$(dirname "$(real_path "${BASH_SOURCE[0]}")")
 state=$home/.halfop
 venv=$state/venv
-log_store=lib/java/halfop/S3LogStore.java
+java_sources=lib/java/halfop
 
 say() { printf 'halfop: %s\n' "$*" >&2; }
 refuse() { say "$@"; exit 2; }
@@ -57,7 +57,7 @@ TEXT
 # ---- set-up: each part keeps a copy of the lock it was made from, written last; without that copy it is made again ----
 
 made() { cmp -s "$home/requirements/$1.lock" "$state/$2"; }
-built() { cmp -s "$home/$log_store" "$state/jars/$(basename "$log_store")"; }
+built() { cat "$home/$java_sources"/*.java | cmp -s - "$state/jars/halfop.java"; }
 
 ready() {
     made runtime venv/runtime.lock && [ -x "$venv/bin/python" ] && made jars jars/jars.lock && built &&
@@ -129,7 +129,10 @@ trust_system() {
     [ "$java" != "$pypi_java" ] || [ ! -f "$state/java/cacerts" ] || export HALFOP_TRUST_STORE=$state/java/cacerts
 }
 install_jars() { "$venv/bin/python" "$home/tools/fetch_jars.py" "$java" "$home/requirements/jars.lock" "$state/jars"; }
-build_jar() { "$venv/bin/python" "$home/tools/build_jar.py" "$java" "$state/jars" && cp "$home/$log_store" "$state/jars/"; }
+build_jar() {
+    "$venv/bin/python" "$home/tools/build_jar.py" "$java" "$state/jars" &&
+        cat "$home/$java_sources"/*.java >"$state/jars/halfop.java"
+}
 
 setup() { # setup [dev|notebooks]
     find_java
@@ -153,7 +156,7 @@ setup() { # setup [dev|notebooks]
             step "no Java 17 or newer found: installing one" install_java
         trust_system
         made jars jars/jars.lock || step "fetching Delta's jars" install_jars
-        built || step "compiling the log store for S3" build_jar
+        built || step "compiling lib/java" build_jar
         case ${1:-} in
             dev) made dev venv/dev.lock || step "installing the development tools" install_dev ;;
             notebooks) made notebooks venv/notebooks.lock || step "installing JupyterLab" install_notebooks ;;

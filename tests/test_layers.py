@@ -19,7 +19,7 @@ LAYERS = {
     "demo": "wording runs landing.store rocketmq.store settings warehouse",
     "notebook": "settings warehouse",
     "frame.cli": "frame.metrics frame.arguments settings",
-    "follow": "runs planning settings warehouse",
+    "follow": "frame.metrics planning settings warehouse",
     "frame.arguments": "settings",
     # readers
     "simulation": "html wording runs planning rules columns rocketmq settings warehouse",

@@ -23,7 +23,7 @@ import yaml
 from halfop.frame.cli import Context, Job, main
 from halfop.frame.errors import HalfopError
 from halfop.frame.metrics import Call, families, report
-from halfop.frame.prometheus import Family, Sample, exposed
+from halfop.frame.prometheus import Family, Histogram, Sample, exposed
 from halfop.frame.summary import Summary
 from halfop.settings.model import MetricsSettings
 from prometheus_client import generate_latest
@@ -70,7 +70,7 @@ def parsed(text: str) -> Told:
     return told
 
 
-def text_of(found: Iterable[Family]) -> str:
+def text_of(found: Iterable[Family | Histogram]) -> str:
     return generate_latest(exposed(found, LABELS)).decode()
 
 

@@ -28,6 +28,15 @@ def logged_with(**fields: object) -> Iterator[None]:
     _fields.update(before)
 
 
+@contextmanager
+def logged_apart() -> Iterator[None]:
+    """Drops at its end the fields that a failure which the block has caught left: what follows is something else."""
+    before = dict(_fields)
+    yield
+    _fields.clear()
+    _fields.update(before)
+
+
 def _add_fields(record: logging.LogRecord) -> bool:
     vars(record).update({name: value for name, value in _fields.items() if name not in vars(record)})
     return True

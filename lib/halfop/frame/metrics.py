@@ -12,7 +12,7 @@ from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 
-from halfop.frame.prometheus import Exposed, Family, Sample, exposed, push, write_file
+from halfop.frame.prometheus import Exposed, Family, Histogram, Sample, exposed, push, write_file
 from halfop.frame.summary import Summary
 from halfop.settings.model import MetricsSettings
 
@@ -25,12 +25,16 @@ _UNDONE = ("failed_sinks", "failed_brokers")
 
 @dataclass(frozen=True)
 class Call:
-    """A call of a job that has ended; `summary` is None if it ended by an error."""
+    """A call of a job, or a step of one, that has ended; `summary` is None if it ended by an error.
+
+    `more` is what the process knows of all its calls.
+    """
 
     command: str
     seconds: float
     status: int
     summary: Summary | None
+    more: tuple[Family | Histogram, ...] = ()
 
     @property
     def done(self) -> bool:
@@ -77,14 +81,15 @@ def _targets(settings: MetricsSettings, command: str) -> dict[str, Callable[[Exp
 # ---- the samples ----
 
 
-def families(call: Call, ended: float) -> list[Family]:
+def families(call: Call, ended: float) -> list[Family | Histogram]:
     """The metrics of a call that ended at this instant (epoch seconds)."""
     end = "success" if call.done else "failure"
     meaning = "was done (exit status 0 or 5)" if call.done else "failed"
-    found = [
+    found: list[Family | Histogram] = [
         _one(f"last_{end}_timestamp_seconds", f"When the command last {meaning}.", round(ended, 3)),
         _one("exit_status", "Exit status of the last call; 0 and 5 are done.", call.status),
         _one("duration_seconds", "What the last call took, Java's start not included.", round(call.seconds, 3)),
+        *call.more,
     ]
     if call.summary is None:
         return found

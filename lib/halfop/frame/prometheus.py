@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from prometheus_client import Metric, push_to_gateway, pushadd_to_gateway, write_to_textfile
+from prometheus_client.core import HistogramMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
@@ -29,6 +30,16 @@ class Family(NamedTuple):
     samples: tuple[Sample, ...]
 
 
+class Histogram(NamedTuple):
+    """A histogram: how many values are at most each bound, how many there are, and their sum. It only grows."""
+
+    name: str
+    help: str
+    within: Mapping[float, int]
+    number: int
+    total: float
+
+
 @dataclass
 class Exposed(Collector):
     """Metrics as Prometheus' client takes them."""
@@ -39,9 +50,16 @@ class Exposed(Collector):
         return self.metrics
 
 
-def exposed(families: Iterable[Family], labels: Mapping[str, str]) -> Exposed:
+def exposed(families: Iterable[Family | Histogram], labels: Mapping[str, str]) -> Exposed:
     """Returns metrics of which every sample has `labels` too; of a family with too many samples the largest stay."""
-    return Exposed([_metric(family, labels) for family in families])
+    return Exposed([_metric(f, labels) if isinstance(f, Family) else _histogram(f, labels) for f in families])
+
+
+def _histogram(found: Histogram, labels: Mapping[str, str]) -> Metric:
+    metric = HistogramMetricFamily(found.name, found.help, labels=list(labels))
+    buckets = [(str(float(bound)), number) for bound, number in found.within.items()]
+    metric.add_metric(list(labels.values()), [*buckets, ("+Inf", found.number)], found.total)
+    return metric
 
 
 def _metric(family: Family, labels: Mapping[str, str]) -> Metric:

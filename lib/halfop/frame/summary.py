@@ -85,10 +85,14 @@ class Summary:
         self.extra[what] = dict(parts)
         self.extra["transient"] = transient and self.extra.get("transient", True)
 
-    def to_json(self) -> str:
-        """One line: the fields in their order, counts by name, phases as they came, then the extra fields by name."""
+    def fields(self) -> dict[str, Any]:
+        """The fields in their order, counts by name, phases as they came, then the extra fields by name."""
         own = {name: value for name, value in vars(self).items() if name != "extra"}
         if clash := own.keys() & self.extra.keys():
             raise ValueError(f"extra fields would hide the summary's own: {', '.join(sorted(clash))}")
         counts = {name: _sorted(own[name]) for name in ("decisions", "rows_read", "rows_written")}
-        return json_line(own | counts | _sorted(self.extra))
+        return own | counts | _sorted(self.extra)
+
+    def to_json(self) -> str:
+        """The fields in one line."""
+        return json_line(self.fields())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from datetime import datetime
+from functools import reduce
 
 from pyspark.sql import Row
 from pyspark.sql import functions as F
@@ -14,6 +16,21 @@ from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import equal
 
 Counts = dict[str, dict[str, int]]
+# Bounds of commit latency, in seconds.
+LATENCIES = (1, 2, 5, 10, 20, 30, 60, 120, 300, 900, 3_600, 86_400)
+
+
+@dataclass(frozen=True)
+class Latency:
+    """The time that messages took from their birth to their commit: how many at most each of LATENCIES, and in all."""
+
+    within: tuple[int, ...] = (0,) * len(LATENCIES)
+    messages: int = 0
+    seconds: float = 0.0
+
+    def plus(self, other: Latency) -> Latency:
+        within = tuple(map(sum, zip(self.within, other.within, strict=True)))
+        return Latency(within, self.messages + other.messages, round(self.seconds + other.seconds, 3))
 
 
 @dataclass(frozen=True)
@@ -23,10 +40,13 @@ class Digest:
     rows: list[Row]
 
     @staticmethod
-    def of(warehouse: Warehouse, run_id: int) -> Digest:
+    def of(warehouse: Warehouse, run_id: int, at: datetime | None = None) -> Digest:
+        """Reads a run's decisions; `at` is when its messages are committed, if that counts for their latency."""
         mine = warehouse.read("decisions", where=equal("run_id", run_id))
         landing = F.unix_micros("half_landed_at").alias("landing")
         half = F.coalesce("copy_offset", "queue_offset")
+        now = F.lit(None if at is None else int(at.timestamp() * 1_000)).cast("long")
+        took = F.when(F.col("decision") == "COMMIT", F.greatest(now - F.unix_millis("born_timestamp"), F.lit(0)))
         topic = F.when(F.col("decision") == "COMMIT", F.col("real_topic")).alias("topic")
         spans = mine.groupBy("decision", "reason", topic, *QUEUE, "half_landed_at").agg(
             F.count("*").alias("rows"),
@@ -36,8 +56,11 @@ class Digest:
             F.bool_or(F.col("copy_offset").isNotNull()).alias("by_copy"),
             F.count("op_queue_offset").alias("ops"),
             F.min(F.unix_millis("born_timestamp")).alias("born"),
+            F.array(*[F.count_if(took <= bound * 1_000) for bound in LATENCIES]).alias("within"),
+            F.count(took).alias("timed"),
+            F.sum(took).alias("took"),
         )
-        found = ["rows", "low", "high", "repeated", "by_copy", "ops", "born"]
+        found = ["rows", "low", "high", "repeated", "by_copy", "ops", "born", "within", "timed", "took"]
         return Digest(spans.select("decision", "reason", "topic", *QUEUE, landing, *found).collect())
 
     @property
@@ -76,6 +99,12 @@ class Digest:
         """Returns when the oldest message that was decided so was born, in epoch milliseconds."""
         born = [row["born"] for row in self.rows if row["decision"] in decisions and row["born"] is not None]
         return min(born, default=None)
+
+    @property
+    def latency(self) -> Latency:
+        """Returns how long the committed messages took."""
+        timed = [Latency(tuple(r["within"]), r["timed"], r["took"] / 1_000) for r in self.rows if r["timed"]]
+        return reduce(Latency.plus, timed, Latency())
 
     @property
     def topics(self) -> dict[str, int]:

@@ -72,6 +72,7 @@ class Run:
     rules_version: str = VERSION
     owed: tuple[Debt, ...] = ()
     decided: int = 0  # rows of `decisions`, known when it has closed
+    left_open: int = 0  # CHECK, WAIT and EARLY_OP among them
 
     @property
     def first(self) -> bool:

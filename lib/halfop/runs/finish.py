@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
@@ -11,12 +11,12 @@ from datetime import datetime
 from halfop.frame.errors import is_transient
 from halfop.frame.summary import Summary, add_counts
 from halfop.planning.arrivals import Arrivals
-from halfop.planning.clocks import late_clocks
-from halfop.planning.digest import Counts, Digest
+from halfop.planning.clocks import Clock, late_clocks
+from halfop.planning.digest import Counts, Digest, Latency
 from halfop.planning.plan import PLAN_APP, Plan
 from halfop.planning.run import Debt, Run
 from halfop.planning.stages import arrived, plan_of
-from halfop.runs.record import write_closed
+from halfop.runs.record import wall_clock, write_closed
 from halfop.sinks.targets import REJECTED, SINK_TABLES
 from halfop.sinks.write import Sinks
 from halfop.warehouse.spark_errors import log_failure
@@ -38,7 +38,7 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
             if warehouse.marker("decisions", PLAN_APP) < run.run_id:
                 plan = planned(arrivals, summary)
                 plan.commit()
-            digest = Digest.of(warehouse, run.run_id)
+            digest = Digest.of(warehouse, run.run_id, wall_clock())
         with summary.phase("apply"):
             others = _other_rejects(digest, arrivals)
             rejecting = (lambda: plan or planned(arrivals, summary)) if others else None
@@ -53,6 +53,7 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
         run = replace(run, owed=(*run.owed, *[Debt(run.run_id, sink) for sink in applied.left_out]))
         write_closed(warehouse, run, _flat(digest.counts), summary.seconds)
     _report_owed(summary, run.owed)
+    _report_latency(summary, digest.latency)
     what = ", ".join(f"{n} {decision}" for decision, n in sorted(digest.totals.items()))
     log.info("run %d closed: %s", run.run_id, what or "nothing to decide")
 
@@ -90,6 +91,11 @@ def _report_owed(summary: Summary, owed: Collection[Debt]) -> None:
         summary.extra["owed"] = [f"{debt.sink} of run {debt.run_id}" for debt in owed]
 
 
+def _report_latency(summary: Summary, latency: Latency) -> None:
+    """Adds how long the run's committed messages took, to those of other runs of this call."""
+    summary.extra["commit_latency"] = vars(latency.plus(Latency(**summary.extra.get("commit_latency", {}))))
+
+
 def _flat(counts: Counts) -> dict[str, int]:
     return {f"{decision}.{reason}": n for decision, reasons in counts.items() for reason, n in reasons.items()}
 
@@ -108,7 +114,7 @@ def _report(summary: Summary, arrivals: Arrivals, digest: Digest) -> None:
     summary.extra["open_messages"] = sum(totals.get(decision, 0) for decision in _OPEN)
     summary.extra["oldest_open_seconds"] = _age(arrivals.run.now, digest.oldest(_OPEN))
     summary.extra.pop("queues_behind", None)  # of a run that this call has finished before
-    if late := _late_queues(arrivals):
+    if late := late_queues(arrivals.clocks, arrivals.run):
         summary.extra["queues_behind"] = late
 
 
@@ -127,8 +133,9 @@ def report_rejects(warehouse: Warehouse, run_id: int, summary: Summary) -> None:
             log.warning("run %d: %d %s, see table rejected", run_id, n, what)
 
 
-def _late_queues(arrivals: Arrivals) -> Mapping[str, str]:
-    late = late_clocks(arrivals.clocks, arrivals.run.now, arrivals.run.settings.rules.transaction_check_interval)
+def late_queues(known: Iterable[Clock], run: Run) -> Mapping[str, str]:
+    """The queues whose ops have not landed up to the run's now, and until when they have."""
+    late = late_clocks(known, run.now, run.settings.rules.transaction_check_interval)
     return {
         f"{clock.broker_name}/{clock.queue_id}": "never" if clock.known_until is None else clock.known_until.isoformat()
         for clock in late

@@ -15,6 +15,7 @@ from halfop.warehouse.tables import Warehouse
 
 OPEN_APP = "halfop.runs.open"
 CLOSE_APP = "halfop.runs.close"
+_OPEN = ("CHECK.", "WAIT.", "EARLY_OP.")
 
 
 def wall_clock() -> datetime:
@@ -63,6 +64,7 @@ def _run(row: Mapping[str, Any]) -> Run:
         rules_version=row["rules_version"],
         owed=tuple(Debt(**debt) for debt in row["owed"]),
         decided=sum(row["counts"].values()),
+        left_open=sum(n for name, n in row["counts"].items() if name.startswith(_OPEN)),
     )
 
 

@@ -1,0 +1,43 @@
+"""The metrics of a cycle: those of its landing and its run as their own jobs leave them, and the process's own."""
+
+from __future__ import annotations
+
+from halfop.follow.cycle import Cycle, Outcome
+from halfop.frame import metrics
+from halfop.frame.prometheus import Family, Histogram, Sample
+from halfop.frame.summary import Summary
+from halfop.planning.digest import LATENCIES, Latency
+from halfop.settings.model import MetricsSettings
+
+
+class Measures:
+    """`landing` is the name that the source's landings go by. Latencies are counted as long as the process lives."""
+
+    def __init__(self, settings: MetricsSettings, landing: str) -> None:
+        self._settings, self._landing, self._latency = settings, landing, Latency()
+
+    def report(self, cycle: Cycle, summary: Summary) -> None:
+        self._report(self._landing, cycle.landing)
+        if cycle.run is not None:
+            self._report("reconcile", cycle.run)
+            self._latency = self._latency.plus(_latency(cycle.run))
+        seconds = sum(summary.seconds.values())
+        metrics.report(self._settings, metrics.Call("follow", seconds, cycle.status, summary, self._own(cycle)))
+
+    def _report(self, command: str, step: Outcome) -> None:
+        metrics.report(self._settings, metrics.Call(command, step.seconds, step.status, step.summary))
+
+    def _own(self, cycle: Cycle) -> tuple[Family | Histogram, ...]:
+        help_text = "Time from a half message's birth to its commit, of all messages that this process committed."
+        within: dict[float, int] = dict(zip(LATENCIES, self._latency.within, strict=True))
+        return (
+            Family("halfop_cycles", "Cycles since the process started.", (Sample(cycle.number),)),
+            Histogram(
+                "halfop_commit_latency_seconds", help_text, within, self._latency.messages, self._latency.seconds
+            ),
+        )
+
+
+def _latency(run: Outcome) -> Latency:
+    found = run.summary.extra.get("commit_latency") if run.summary else None
+    return Latency(**found) if found else Latency()

@@ -1,0 +1,124 @@
+"""Land what is new and reconcile, again and again, in one process."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+
+from halfop.follow.cycle import Cycle, cycle
+from halfop.follow.loop import follow
+from halfop.follow.measures import Measures
+from halfop.follow.stop import Stop, pass_on
+from halfop.frame.arguments import duration
+from halfop.frame.cli import Context, Job
+from halfop.frame.errors import UsageError
+from halfop.frame.summary import Summary
+from halfop.jobs.land import Landing, add_sources, command, keep_tidy
+from halfop.jobs.reconcile import add_run_options, failing_on, request_of
+from halfop.landing.data_source import register
+from halfop.runs.idle import idle
+from halfop.runs.reconcile import Request, reconcile
+from halfop.warehouse.catalog import Catalog
+from halfop.warehouse.lock import hold
+from halfop.warehouse.opened import opened
+from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
+from halfop.warehouse.tables import Warehouse
+
+_DESCRIPTION = """\
+Land what is new from files, a broker's store or running brokers, then reconcile, and again, until SIGTERM or SIGINT,
+which lets the step at work finish (status 0). A landing or a run that fails is tried again; --once does one cycle,
+for a schedule. Each cycle prints one JSON object."""
+_EVERY = timedelta(seconds=10)
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    for source in add_sources(parser):
+        often = source.add_mutually_exclusive_group()
+        often.add_argument(
+            "--every",
+            type=duration,
+            default=_EVERY,
+            metavar="DURATION",
+            help="from the start of one cycle to the start of the next; longer while runs fail; default: 10s",
+        )
+        often.add_argument("--once", action="store_true", help="one cycle; its status is the worse one of the two")
+        add_run_options(source)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The steps of a cycle on an open warehouse."""
+
+    warehouse: Warehouse
+    catalog: Catalog
+    landing: Landing
+    request: Request
+    fail_on: list[str]
+    wait: timedelta
+    log: logging.Logger
+
+    def land(self) -> Summary:
+        return self.catalog.publish(self.landing(self.warehouse))
+
+    def run(self) -> Summary:
+        with hold(self.warehouse, "run", self.wait):
+            summary = idle(self.warehouse, self.request) or reconcile(self.warehouse, self.request)
+        return failing_on(self.fail_on, self.catalog.publish(summary))
+
+    def alive(self) -> bool:
+        """Returns whether Spark answers; without it no later cycle can do anything."""
+        try:
+            return not self.warehouse.spark.sparkContext._jsc.sc().isStopped()
+        except OPERATIONAL_ERRORS:
+            return False
+
+
+def _run(context: Context, args: argparse.Namespace) -> Summary:
+    if not args.once and (args.now or args.fail_on):
+        raise UsageError("--now and --fail-on need --once: they are about one run, and its exit status")
+    landing, stop = args.landing(context, args), Stop()
+    warehouse = opened("follow", context.settings, context.later)
+    pass_on(warehouse.spark)
+    stop.listen()
+    register(warehouse.spark)
+    catalog, wait = Catalog.of(warehouse, context.settings), context.settings.lock.wait
+    work = _Work(warehouse, catalog, landing, request_of(context, args), args.fail_on, wait, context.log)
+    measures = Measures(context.settings.metrics, command(args.source))
+    context.later.append(lambda: keep_tidy(warehouse, context.log))
+
+    def turn(number: int) -> Cycle:
+        return cycle(number, work.land, work.run, lambda: stop.asked, work.alive)
+
+    def done(ended: Cycle) -> Summary:
+        summary = ended.summary()
+        measures.report(ended, summary)
+        return summary
+
+    if args.once:
+        return done(turn(1))
+    cycles = follow(turn, lambda ended: _printed(context, done(ended)), stop, args.every)
+    return Summary("follow", notes=["stopped by a signal"], extra={"cycles": cycles})
+
+
+def _printed(context: Context, summary: Summary) -> None:
+    """Prints a cycle's result, then does what need not come before it."""
+    context.output.summary(summary.to_json())
+    for work in context.later:
+        work()
+
+
+JOB = Job(
+    name="follow",
+    description=_DESCRIPTION,
+    run=_run,
+    add_arguments=_arguments,
+    examples=(
+        "broker --namesrv 'a:9876;b:9876'",
+        "broker --namesrv a:9876 --once --fail-on conflicts",
+        "store --path /data/rocketmq/store --broker-name broker-a --every 30s",
+        "files --half 'in/half-*.jsonl' --op 'in/op-*.jsonl' --every 1m",
+    ),
+    pages=("operations.md", "landing.md", "settings.md"),
+)
