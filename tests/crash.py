@@ -76,6 +76,17 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, said
 
 
+def said_until(process: subprocess.Popen[str], pattern: str) -> str:
+    """What a job says up to the line that has the pattern."""
+    said: list[str] = []
+    assert process.stdout is not None
+    for line in process.stdout:
+        said.append(line)
+        if re.search(pattern, line):
+            return "".join(said)
+    raise AssertionError("".join(said))
+
+
 def killed_after(seconds: float, command: Sequence[str]) -> bool:
     """Whether it was still at work then."""
     process = job(*command)

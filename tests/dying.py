@@ -30,6 +30,7 @@ _COMMITTING: list[tuple[type, str]] = [
     (DeltaTableBuilder, "execute"),
     (DeltaLog, "create"),
     (DeltaLog, "commit_files"),
+    (DeltaLog, "append_files"),
     (Upkeep, "delete"),
     (Upkeep, "compact"),
     (Upkeep, "vacuum"),

@@ -93,7 +93,8 @@ def _report_owed(summary: Summary, owed: Collection[Debt]) -> None:
 
 def _report_latency(summary: Summary, latency: Latency) -> None:
     """Adds how long the run's committed messages took, to those of other runs of this call."""
-    summary.extra["commit_latency"] = vars(latency.plus(Latency(**summary.extra.get("commit_latency", {}))))
+    if latency.messages:
+        summary.extra["commit_latency"] = vars(latency.plus(Latency(**summary.extra.get("commit_latency", {}))))
 
 
 def _flat(counts: Counts) -> dict[str, int]:

@@ -78,7 +78,7 @@ class _Landing:
         old = [f for f in files if f in known_files]
         new = [f for f in files if f not in known_files]
         for file in old:
-            self._log.info("skipped, it has landed: %s", file.shown)
+            self._log.debug("skipped, it has landed: %s", file.shown)
         with self._summary.phase("check"):
             parts = self._parts(new)
             self._refuse(parts)
