@@ -1,4 +1,4 @@
-"""halfop on a schedule: **land**, **reconcile**, **alert**; and **maintain** once a week.
+"""halfop on a schedule: **follow** (land and reconcile, once), **alert**; and **maintain** once a week.
 
 Variable `halfop` (JSON) says what to land and where, connection `halfop` (Spark) which master: docs/airflow.md.
 This file needs no other and can be copied; a second warehouse is a copy with another `NAME`.
@@ -29,9 +29,9 @@ _SCHEDULE = os.environ.get("AIRFLOW_HALFOP_SCHEDULE", "*/5 * * * *")
 _MAINTAIN_SCHEDULE = os.environ.get("AIRFLOW_HALFOP_MAINTAIN_SCHEDULE", "32 3 * * 0")
 _ON_FAILURE = os.environ.get("AIRFLOW_HALFOP_ON_FAILURE")
 
-# Repeats are safe. A landing that was cut short goes on where it was; a reconcile that was finishes the recorded run
-# first, with the inputs and the instant that it had. So it is after a try that was killed, after one that Airflow only
-# believes dead, and with two at once: the second ends with status 4, or loses its commits.
+# Repeats are safe. A landing that was cut short goes on where it was; a run that was is finished first, with the inputs
+# and the instant that it had. So it is after a try that was killed, after one that Airflow only believes dead, and with
+# two at once: the second ends with status 4, or loses its commits.
 _SAFE_REPEATS = {
     "retries": 5,
     "retry_delay": timedelta(minutes=1),
@@ -80,9 +80,9 @@ class Settings:
         return str(path)
 
     def arguments(self, job: str) -> list[str]:
-        own: list[str] = getattr(self, job)
-        if job == "land" and not own:
+        if job == "follow" and not self.land:
             raise AirflowFailException(f'variable {NAME}: land is needed, as ["store", "--path", "/data/store"]')
+        own = self.maintain if job == "maintain" else [*self.land, "--once", *self.reconcile]
         return [*own, *self.options, *(["--warehouse", self.warehouse] if self.warehouse else [])]
 
 
@@ -126,9 +126,12 @@ class SummaryHook(SparkSubmitHook):
         """The work is done though the status is not 0: --fail-on has found something, a table got no name in the
         catalog, or a broker could not land now, which the next run tries again. `alert` shows it.
         """
-        if self._ended is None or self._ended.get("error") or self._ended.get("failed_sinks"):
+        if self._ended is None:
             return False
-        return bool(self._ended.get("transient", True)) or not self._ended.get("failed_brokers")
+        parts = [self._ended, *steps_of(self._ended).values()]
+        if any(part.get("error") or part.get("failed_sinks") for part in parts):
+            return False
+        return all(part.get("transient", True) or not part.get("failed_brokers") for part in parts)
 
     @property
     def is_in_vain(self) -> bool:
@@ -149,6 +152,11 @@ def summary_of(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return found if isinstance(found.get("status"), int) else None
+
+
+def steps_of(summary: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The summaries of the landing and the run that a cycle's summary holds."""
+    return {step: summary[step] for step in ("landing", "run") if isinstance(summary.get(step), dict)}
 
 
 class HalfopOperator(SparkSubmitOperator):
@@ -196,7 +204,7 @@ class HalfopOperator(SparkSubmitOperator):
 
     def _arguments(self, settings: Settings, context: Context) -> list[str]:
         arguments = settings.arguments(self.application)
-        if self.application != "reconcile":
+        if self.application != "follow":
             return arguments
         now = context["params"]["now"]
         if now == "logical_date":
@@ -227,12 +235,17 @@ def complaints(summaries: Mapping[str, Mapping[str, Any] | None]) -> Iterator[st
 
 
 def _complaint(job: str, summary: Mapping[str, Any]) -> str:
-    problems = {key: summary[key] for key in _PROBLEMS if summary.get(key)}
-    return f"{job} ended with status {summary['status']}: {json.dumps(problems)}"
+    return f"{job} ended with status {summary['status']}: {json.dumps(_problems(summary))}"
+
+
+def _problems(summary: Mapping[str, Any]) -> dict[str, Any]:
+    own = {key: summary[key] for key in _PROBLEMS if summary.get(key)}
+    of_steps = {step: _problems(found) for step, found in steps_of(summary).items()}
+    return own | {step: problems for step, problems in of_steps.items() if problems}
 
 
 def open_set(summary: Mapping[str, Any] | None, before: Mapping[str, int] | None) -> dict[str, int] | None:
-    """How many messages are open, and for how many runs that number has been growing without a break."""
+    """How many messages are open after a run, and for how many runs that number has been growing without a break."""
     if summary is None or "open_messages" not in summary:
         return dict(before) if before else None
     now = summary["open_messages"]
@@ -257,12 +270,12 @@ def _on_failure() -> list[Callable[[Context], None]]:
 def alert() -> None:
     """Fails where a job did, where a transaction was ended both ways, and where open messages pile up."""
     ti: Any = get_current_context()["ti"]
-    summaries = {job: ti.xcom_pull(task_ids=job) for job in ("land", "reconcile")}
+    summary = ti.xcom_pull(task_ids="follow")
     last = ti.get_previous_dagrun()
     before = ti.xcom_pull(task_ids="alert", key="open_set", run_id=last.run_id) if last else None
-    found = open_set(summaries["reconcile"], before)
+    found = open_set(steps_of(summary or {}).get("run"), before)
     ti.xcom_push("open_set", found)
-    if wrong := [*complaints(summaries), *open_complaints(found, Settings.read())]:
+    if wrong := [*complaints({"follow": summary}), *open_complaints(found, Settings.read())]:
         raise AirflowFailException("\n".join(wrong))
 
 
@@ -279,13 +292,11 @@ _COMMON: dict[str, Any] = {
 _NOW = Param(
     None,
     type=["null", "string"],
-    description="reconcile --now: empty for the clock, logical_date in a backfill, or an instant, 2026-06-15T15:06:40Z",
+    description="--now: empty for the clock, logical_date in a backfill, or an instant, 2026-06-15T15:06:40Z",
 )
 
 with DAG(NAME, schedule=_SCHEDULE, params={"now": _NOW}, **_COMMON):
-    # all_done: what has landed is decided though one broker could not be reached, and alert shows both
-    land, reconcile = HalfopOperator(task_id="land"), HalfopOperator(task_id="reconcile", trigger_rule="all_done")
-    land >> reconcile >> alert()
+    HalfopOperator(task_id="follow") >> alert()
 
 with DAG(f"{NAME}_maintain", schedule=_MAINTAIN_SCHEDULE, **_COMMON):
     HalfopOperator(task_id="maintain", on_failure_callback=_on_failure())

@@ -51,7 +51,7 @@ print(json.dumps([bag.import_errors, dags, {name: [d.max_active_runs, d.catchup]
     errors, dags, limits = json.loads(told.stdout.splitlines()[-1])
     assert errors == {}
     assert dags == {
-        "halfop": {"land": [], "reconcile": ["land"], "alert": ["reconcile"]},
+        "halfop": {"follow": [], "alert": ["follow"]},
         "halfop_maintain": {"maintain": []},
     }
     assert limits == {"halfop": [1, False], "halfop_maintain": [1, False]}
@@ -94,10 +94,10 @@ def ran_through(
 
 def test_a_run_lands_and_reconciles_and_its_summaries_are_xcoms(ran: tuple[Airflow, Path]) -> None:
     airflow, folder = ran
-    assert airflow.states() == {"land": "success", "reconcile": "success", "alert": "success"}
-    summaries = airflow.xcoms()
-    assert (summaries["land"]["job"], summaries["land"]["rows_written"]["half_messages"]) == ("land", 402)
-    reconciled = summaries["reconcile"]
+    assert airflow.states() == {"follow": "success", "alert": "success"}
+    summary = airflow.xcoms()["follow"]
+    landed, reconciled = summary["landing"], summary["run"]
+    assert (summary["job"], landed["rows_written"]["half_messages"]) == ("follow", 402)
     assert (reconciled["status"], reconciled["now"]) == (0, "2026-11-22T02:02:46.000Z")
     counts = {decision: sum(reasons.values()) for decision, reasons in reconciled["decisions"].items()}
     assert counts["COMMIT"] > 100
@@ -118,24 +118,28 @@ def test_conflicts_fire_the_alert(ran: tuple[Airflow, Path], tmp_path: Path) -> 
     land = ["files", "--half", halves, "--op", ops]
     told = ran_through(airflow, tmp_path, land, "2026-11-22T03:00:00", now="2025-06-15T15:10:00Z", **ours)
     assert told.returncode == 1
-    assert airflow.states() == {"land": "success", "reconcile": "success", "alert": "failed"}
-    assert airflow.xcoms()["reconcile"]["status"] == 5
-    said = 'reconcile ended with status 5: {"rejected": {"OP.CONFLICT": 1}}'
+    assert airflow.states() == {"follow": "success", "alert": "failed"}
+    assert airflow.xcoms()["follow"]["status"] == 5
+    said = 'follow ended with status 5: {"run": {"rejected": {"OP.CONFLICT": 1}}}'
     assert (tmp_path / "called").read_text() == f"alert {said}"
     assert airflow.xcoms("open_set") == {"alert": {"open": 1, "growing": 1}}, "the run before had none"
 
 
-def test_a_landing_that_cannot_succeed_is_not_tried_again_and_does_not_hold_up_reconcile(
+def test_a_landing_that_cannot_succeed_is_not_tried_again_and_holds_up_no_run(
     ran: tuple[Airflow, Path],
 ) -> None:
     """On the demo's warehouse again, whose open messages the clock has reached."""
     airflow, folder = ran
     told = ran_through(airflow, folder, ["store", "--path", str(folder / "none")], "2026-11-22T04:00:00")
     assert told.returncode == 1
-    assert airflow.states() == {"land": "failed", "reconcile": "success", "alert": "failed"}
-    assert airflow.xcoms()["land"]["status"] == 3
+    assert airflow.states() == {"follow": "failed", "alert": "failed"}
+    summary = airflow.xcoms()["follow"]
+    assert (summary["status"], summary["landing"]["status"], summary["run"]["status"]) == (3, 3, 0)
     assert airflow.xcoms("open_set") == {"alert": {"open": 0, "growing": 0}}
-    assert re.search(r"AirflowFailException: land ended with status 3: \{\"error\": .*none", told.stdout + told.stderr)
+    assert re.search(
+        r"AirflowFailException: follow ended with status 3: \{\"landing\": \{\"error\": .*none",
+        told.stdout + told.stderr,
+    )
 
 
 def test_maintain_runs_through(ran: tuple[Airflow, Path]) -> None:
@@ -156,42 +160,45 @@ def test_what_becomes_of_an_exit_status(airflow: Airflow, tmp_path: Path) -> Non
     launcher = tmp_path / "spark-submit.sh"
     launcher.write_text(
         "#!/bin/sh\n"
-        'printf \'{"job": "reconcile", "status": %s, "given": "%s"%s}\\n\' "$ENDS" "$*" "$TOLD"\n'
+        'printf \'{"job": "follow", "status": %s, "given": "%s"%s}\\n\' "$ENDS" "$*" "$TOLD"\n'
         'echo "a line that is none"\n'
         "exit $ENDS\n"
     )
     launcher.chmod(0o755)
-    settings = variable(home=str(tmp_path), warehouse="/w", options=["--set", "a=1"], conf={"spark.x": "y"})
-    given = (
-        "--master local[2] --conf spark.x=y --name halfop reconcile --deploy-mode client "
-        "reconcile --set a=1 --warehouse /w --fail-on conflicts --now T"
+    settings = variable(
+        home=str(tmp_path), warehouse="/w", land=["store"], options=["--set", "a=1"], conf={"spark.x": "y"}
     )
-    said = {
-        (0, ""): "",
-        (5, '"rejected": {"OP.CONFLICT": 1}'): "",
-        (1, '"error": "E", "transient": true'): "AirflowException",
-        (4, '"error": "E", "transient": true'): "AirflowException",
-        (1, '"error": "E", "transient": false'): "AirflowFailException",
-        (3, '"error": "E", "transient": false'): "AirflowFailException",
-        (1, '"failed_brokers": {"b": "down"}, "transient": true'): "",
-        (3, '"failed_brokers": {"b": "corrupt"}, "transient": false'): "AirflowFailException",
-        (1, '"failed_catalog": {"t": "taken"}, "transient": false'): "",
-        (1, '"failed_catalog": {"t": "taken"}, "failed_sinks": {"rejected": "full"}, "transient": true'): (
-            "AirflowException"
-        ),
-        (1, '"failed_sinks": {"topics/T": "lost"}, "transient": false'): "AirflowFailException",
-    }
-    calls = [
-        ["status", "reconcile", CONNECTION | settings | {"ENDS": str(ends), "TOLD": told and f", {told}"}]
-        for ends, told in said
+    given = (
+        "--master local[2] --conf spark.x=y --name halfop follow --deploy-mode client "
+        "follow store --once --set a=1 --warehouse /w --fail-on conflicts --now T"
+    )
+    error, down = {"error": "E"}, {"failed_brokers": {"b": "down"}}
+    catalog, sink = {"failed_catalog": {"t": "taken"}}, {"failed_sinks": {"topics/T": "lost"}}
+    passing, staying = {"transient": True}, {"transient": False}
+    cases: list[tuple[int, dict[str, Any], str]] = [
+        (0, {}, ""),
+        (5, {"run": {"rejected": {"OP.CONFLICT": 1}}}, ""),
+        (1, error | passing, "AirflowException"),
+        (4, error | passing, "AirflowException"),
+        (1, error | staying, "AirflowFailException"),
+        (3, error | staying, "AirflowFailException"),
+        (1, {"landing": down | passing} | passing, ""),
+        (3, {"landing": down | staying} | staying, "AirflowFailException"),
+        (1, {"landing": error | passing, "run": {"status": 0}} | passing, "AirflowException"),
+        (3, {"landing": error | staying, "run": {"status": 0}} | staying, "AirflowFailException"),
+        (1, {"run": catalog | staying} | staying, ""),
+        (1, {"run": catalog | sink | passing} | passing, "AirflowException"),
+        (1, {"run": sink | staying} | staying, "AirflowFailException"),
     ]
-    answers = airflow.answers(calls)
-    assert [error.partition(":")[0] for error, _ in answers] == list(said.values())
-    for (ends, told), (_, pushed) in zip(said, answers, strict=True):
-        assert pushed == {
-            "return_value": {"job": "reconcile", "status": ends, "given": given} | json.loads(f"{{{told}}}")
-        }
-    assert answers[5][0] == 'AirflowFailException: reconcile ended with status 3: {"error": "E"}'
+    told = [", ".join(f"{json.dumps(key)}: {json.dumps(value)}" for key, value in said.items()) for _, said, _ in cases]
+    environments = [
+        {"ENDS": str(ends), "TOLD": text and f", {text}"} for (ends, _, _), text in zip(cases, told, strict=True)
+    ]
+    answers = airflow.answers([["status", "follow", CONNECTION | settings | each] for each in environments])
+    assert [error.partition(":")[0] for error, _ in answers] == [expected for _, _, expected in cases]
+    for (ends, said, _), (_, pushed) in zip(cases, answers, strict=True):
+        assert pushed == {"return_value": {"job": "follow", "status": ends, "given": given} | said}
+    assert answers[5][0] == 'AirflowFailException: follow ended with status 3: {"error": "E"}'
 
 
 def test_what_is_missing_is_said_and_not_tried_again(airflow: Airflow) -> None:
@@ -204,7 +211,7 @@ def test_what_is_missing_is_said_and_not_tried_again(airflow: Airflow) -> None:
         (CONNECTION | variable(land=["store"], home="/nowhere"), "there is no /nowhere/spark-submit.sh"),
         (variable(land=["store"]), "connection halfop is needed, it says which Spark: airflow connections add"),
     ]
-    answers = airflow.answers([["status", "land", environment] for environment, _ in cases])
+    answers = airflow.answers([["status", "follow", environment] for environment, _ in cases])
     for (error, _), (_, said) in zip(answers, cases, strict=True):
         assert error.startswith("AirflowFailException: ")
         assert said in error
@@ -241,9 +248,10 @@ def test_the_open_set_is_watched_from_run_to_run(airflow: Airflow) -> None:
 
 
 def test_an_alert_names_every_job_and_shows_what_others_wrote_as_ascii(airflow: Airflow) -> None:
-    land = {"job": "land", "status": 1, "failed_brokers": {"b\u202e": "down\n"}, "rows_read": {"x": 1}}
-    (told,) = airflow.answers([["complaints", {"land": land, "reconcile": None}]])
+    landing = {"job": "land", "status": 1, "failed_brokers": {"b\u202e": "down\n"}, "rows_read": {"x": 1}}
+    follow = {"job": "follow", "status": 1, "landing": landing, "run": {"status": 0}}
+    (told,) = airflow.answers([["complaints", {"follow": follow, "maintain": None}]])
     assert told == [
-        'land ended with status 1: {"failed_brokers": {"b\\u202e": "down\\n"}}',
-        "reconcile has not run, or left no summary: see its log",
+        'follow ended with status 1: {"landing": {"failed_brokers": {"b\\u202e": "down\\n"}}}',
+        "maintain has not run, or left no summary: see its log",
     ]

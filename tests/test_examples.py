@@ -33,7 +33,7 @@ def test_crons_line_says_what_failed_and_nothing_else(tmp_path: Path) -> None:
     halves = lines(tmp_path / "h.jsonl", half(1))
     ops = lines(tmp_path / "o.jsonl", op(1, "1"), op(2, "1", outcome="ROLLBACK"))
     line = schedule.split(maxsplit=5)[5].replace("/opt/halfop", HERE)
-    line = line.replace("land broker --namesrv 127.0.0.1:9876", f"land files --half {halves} --op {ops}")
+    line = line.replace("follow broker --namesrv 127.0.0.1:9876", f"follow files --half {halves} --op {ops}")
     told = subprocess.run(
         ["/bin/sh", "-c", line],
         env=os.environ | {"HALFOP_WAREHOUSE": str(tmp_path / "warehouse")},
@@ -43,5 +43,5 @@ def test_crons_line_says_what_failed_and_nothing_else(tmp_path: Path) -> None:
         timeout=600,
     )
     first, *log = told.stdout.splitlines()
-    assert (first, told.stderr) == ("halfop reconcile --fail-on conflicts: status 5", "")
+    assert (first, told.stderr) == ("halfop follow: status 5", "")
     assert '"rejected": {"OP.CONFLICT": 1}' in log[-1]
