@@ -20,11 +20,13 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
+from halfop.follow.measures import own
 from halfop.frame.cli import Context, Job, main
 from halfop.frame.errors import HalfopError
 from halfop.frame.metrics import Call, families, report
 from halfop.frame.prometheus import Family, Histogram, Sample, exposed
 from halfop.frame.summary import Summary
+from halfop.planning.digest import Latency
 from halfop.settings.model import MetricsSettings
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
@@ -161,6 +163,7 @@ CALLS = [
     Call("land_store", 1, 0, Summary("land", extra={"lost_ranges": 0})),
     Call("land_files", 1, 0, Summary("land", extra={"bad_rows": 0})),
     Call("audit", 1, 0, Summary("audit", extra={"findings": {}})),
+    Call("follow", 1, 0, Summary("follow"), own(1, Latency())),
 ]
 NAMES = {family.name for call in CALLS for family in families(call, 0)}
 

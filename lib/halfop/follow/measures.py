@@ -22,20 +22,22 @@ class Measures:
             self._report("reconcile", cycle.run)
             self._latency = self._latency.plus(_latency(cycle.run))
         seconds = sum(summary.seconds.values())
-        metrics.report(self._settings, metrics.Call("follow", seconds, cycle.status, summary, self._own(cycle)))
+        metrics.report(
+            self._settings, metrics.Call("follow", seconds, cycle.status, summary, own(cycle.number, self._latency))
+        )
 
     def _report(self, command: str, step: Outcome) -> None:
         metrics.report(self._settings, metrics.Call(command, step.seconds, step.status, step.summary))
 
-    def _own(self, cycle: Cycle) -> tuple[Family | Histogram, ...]:
-        help_text = "Time from a half message's birth to its commit, of all messages that this process committed."
-        within: dict[float, int] = dict(zip(LATENCIES, self._latency.within, strict=True))
-        return (
-            Family("halfop_cycles", "Cycles since the process started.", (Sample(cycle.number),)),
-            Histogram(
-                "halfop_commit_latency_seconds", help_text, within, self._latency.messages, self._latency.seconds
-            ),
-        )
+
+def own(cycles: int, latency: Latency) -> tuple[Family | Histogram, ...]:
+    """The metrics of the process: its cycles, and the latencies of all its commits."""
+    help_text = "Time from a half message's birth to its commit, of all messages that this process committed."
+    within: dict[float, int] = dict(zip(LATENCIES, latency.within, strict=True))
+    return (
+        Family("halfop_cycles", "Cycles since the process started.", (Sample(cycles),)),
+        Histogram("halfop_commit_latency_seconds", help_text, within, latency.messages, latency.seconds),
+    )
 
 
 def _latency(run: Outcome) -> Latency:
