@@ -1,0 +1,142 @@
+"""A day of follow's cycles made fast: does the process stay as small as it was, in memory, threads, files and blocks?
+
+bench/run follow [--cycles 10000] [--every 100] [--minutes M]
+
+Each cycle lands a few messages, and the ops of the cycle before. Every so many cycles the process is measured, after a
+garbage collection. The status is 1 if the last measure exceeds the one after a quarter of the cycles by more than
+_MORE: until then Spark fills its lists of the newest jobs and queries, which are bounded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import shutil
+import signal
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from build.json_lines import half, lines, op
+from halfop.frame.cli import main as job_main
+from halfop.jobs.follow import JOB
+from pyspark.sql import SparkSession
+
+_ROWS = 4
+_MORE = {"python_mib": 48, "jvm_mib": 256, "heap_mib": 48, "threads": 8, "open_files": 8, "views": 0, "blocks": 0}
+_MIB = 1024 * 1024
+Measure = dict[str, float]
+
+
+class Feeder(io.StringIO):
+    """Stands for stdout: a cycle's line makes the next cycle's input, and at the end a SIGTERM."""
+
+    def __init__(self, folder: Path, cycles: int, every: int, minutes: float) -> None:
+        super().__init__()
+        self._folder, self._cycles, self._every = folder, cycles, every
+        self._until = time.monotonic() + minutes * 60
+        self.number, self.seconds, self.measures = 0, list[float](), list[Measure]()
+        self.feed()
+
+    def write(self, text: str) -> int:
+        for line in text.splitlines():
+            self._take(json.loads(line))
+        return len(text)
+
+    def _take(self, told: dict[str, Any]) -> None:
+        if "cycle" not in told:
+            return
+        if told["status"]:
+            raise SystemExit(f"cycle {told['cycle']}: {told}")
+        self.seconds.append(sum(told["seconds"].values()))
+        self.number += 1
+        over = self.number >= self._cycles or time.monotonic() > self._until
+        if over or self.number % self._every == 0:
+            self.measures.append(measured(self.number, self.seconds[-self._every :]))
+            print(json.dumps(self.measures[-1]), file=sys.__stdout__, flush=True)
+        if over:
+            os.kill(os.getpid(), signal.SIGTERM)
+        self.feed()
+
+    def feed(self) -> None:
+        """The files of the next cycle in place of those before."""
+        for old in self._folder.glob("*.jsonl"):
+            old.unlink()
+        now, first = int(time.time() * 1000), self.number * _ROWS
+        born = {"born_timestamp": now - 2, "store_timestamp": now - 1}
+        lines(self._folder / f"half-{self.number}.jsonl", *[half(first + n, **born) for n in range(_ROWS)])
+        ended = [op(first - n, str(first - n), **born) for n in range(1, _ROWS + 1) if first]
+        lines(self._folder / f"op-{self.number}.jsonl", *(ended or [op(0, "d", **born)]))
+
+
+# ---- what is measured ----
+
+
+def measured(cycle: int, seconds: Sequence[float]) -> Measure:
+    spark: Any = SparkSession.getActiveSession()
+    jvm, context = spark._jvm, spark.sparkContext
+    java, python = context._gateway.proc.pid, os.getpid()
+    jvm.java.lang.System.gc()
+    runtime = jvm.java.lang.Runtime.getRuntime()
+    return {
+        "cycle": cycle,
+        "cycle_s": round(statistics.median(seconds), 2),
+        "python_mib": resident(python),
+        "jvm_mib": resident(java),
+        "heap_mib": (runtime.totalMemory() - runtime.freeMemory()) // _MIB,
+        "threads": threads(python) + threads(java),
+        "open_files": open_files(python) + open_files(java),
+        "views": sum(table.isTemporary for table in spark.catalog.listTables()),
+        "blocks": context._jsc.getPersistentRDDs().size(),
+    }
+
+
+def resident(process: int) -> int:
+    return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // _MIB
+
+
+def threads(process: int) -> int:
+    return len(os.listdir(f"/proc/{process}/task"))
+
+
+def open_files(process: int) -> int:
+    return len(os.listdir(f"/proc/{process}/fd"))
+
+
+def grown(measures: Sequence[Measure]) -> dict[str, float]:
+    """What the last measure has more than it may."""
+    quarter = next(each for each in measures if each["cycle"] * 4 >= measures[-1]["cycle"])
+    more = {name: measures[-1][name] - quarter[name] for name in _MORE}
+    return {name: n for name, n in more.items() if n > _MORE[name]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cycles", type=int, default=10_000)
+    parser.add_argument("--every", type=int, default=100)
+    parser.add_argument("--minutes", type=float, default=24 * 60)
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="halfop-follow-"))
+    options = ["--every", "0s", "--warehouse", str(folder / "warehouse"), "--set", f"metrics.folder={folder}"]
+    files = ["files", "--half", str(folder / "half-*.jsonl"), "--op", str(folder / "op-*.jsonl")]
+    try:
+        sys.stdout = feeder = Feeder(folder, given.cycles, given.every, given.minutes)
+        status = job_main(JOB, [*files, *options])
+    finally:
+        sys.stdout = sys.__stdout__
+        shutil.rmtree(folder)
+    if status:
+        raise SystemExit(status)
+    found = grown(feeder.measures)
+    print(json.dumps({"cycles": feeder.number, "may_grow": _MORE, "grew_too_much": found}))
+    raise SystemExit(1 if found else 0)
+
+
+if __name__ == "__main__":
+    main()
