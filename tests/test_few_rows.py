@@ -14,11 +14,17 @@ import pyarrow as pa
 import pytest
 import rows as r
 from build.rule_words import NOW, commit, half
+from build.warehouses import LANDED, with_tables
 from build.ways import BY_SPARK
+from halfop.landing import progress
+from halfop.landing.queues import Queue
+from halfop.rocketmq.names import OP_TOPIC
 from halfop.warehouse import few
 from halfop.warehouse.listing import Limits
-from halfop.warehouse.parquet import arrow_schema, stats_of, write_files
+from halfop.warehouse.parquet import UnreadableFile, arrow_schema, stats_of, write_files
+from halfop.warehouse.progress import TABLE, progress_rows
 from halfop.warehouse.schema import table
+from halfop.warehouse.session import few_rows_settings
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import Compared, Where, all_of, any_of, between, equal
 from pyspark.sql import SparkSession
@@ -180,3 +186,116 @@ def test_a_file_is_written_once_and_for_its_partition(warehouse: Warehouse) -> N
     found = warehouse.spark.read.format("delta").load(warehouse.path("decisions"))
     assert {(row["open"], row["queue_offset"]) for row in found.collect()} == {(True, 0), (False, 1), (False, 2)}
     assert found.count() == 3
+
+
+# ---- tables that a user's own pipeline has made or changed ----
+
+
+def by_spark_sql(warehouse: Warehouse, *statements: str) -> None:
+    for statement in statements:
+        warehouse.spark.sql(statement.format(half=f"delta.`{warehouse.path('half_messages')}`"))
+
+
+def test_a_table_of_other_partitions_is_sparks(warehouse: Warehouse) -> None:
+    by_spark_sql(
+        warehouse,
+        "CREATE TABLE {half} (broker_name STRING, queue_id INT, queue_offset BIGINT) USING delta "
+        "PARTITIONED BY (broker_name)",
+        "INSERT INTO {half} VALUES ('b', 0, 7)",
+    )
+    (found,) = warehouse.read("half_messages", where=equal("broker_name", "b")).collect()
+    assert (found["broker_name"], found["queue_offset"], found["uniq_key"]) == ("b", 7, None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE {half} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+        "ALTER TABLE {half} ADD CONSTRAINT known CHECK (queue_offset >= 0)",
+    ],
+    ids=["column mapping", "constraint"],
+)
+def test_a_table_that_asks_more_of_its_writers_is_sparks(warehouse: Warehouse, change: str) -> None:
+    r.land(warehouse, [half(offset=1)], [], NOW)
+    by_spark_sql(warehouse, change)
+    before = warehouse.version("half_messages")
+    r.land(warehouse, [half(offset=2)], [], NOW)
+    rows = warehouse.landed_between("half_messages", before, warehouse.version("half_messages"))
+    assert [row["queue_offset"] for row in rows.collect()] == [2]
+    assert {row["queue_offset"] for row in warehouse.read("half_messages").collect()} == {1, 2}
+
+
+def test_marks_that_only_the_properties_have_count(warehouse: Warehouse) -> None:
+    marked = half(age=3 * MINUTE, store=NOW - 2 * MINUTE)
+    cells = r.half_cells(marked, NOW) | {"properties": {"TRANSACTION_CHECK_TIMES": "2"}}
+    with_tables(warehouse, *LANDED)
+    instants = {name: r.instant(cells[name]) for name in ("born_timestamp", "store_timestamp", "landed_at")}
+    warehouse.append_rows("half_messages", [cells | instants])
+    r.run(warehouse, m.Settings(), NOW)
+    (decided,) = r.decisions(warehouse, 1)
+    assert (decided.decision, decided.check_times) == ("CHECK", 3)
+
+
+# ---- what may go wrong ----
+
+
+def test_a_file_that_is_no_parquet_is_named(warehouse: Warehouse) -> None:
+    r.land(warehouse, [half()], [], NOW)
+    (file,) = Path(warehouse.path("half_messages")).glob("*.parquet")
+    file.write_bytes(b"PAR1 this is none PAR1")
+    with pytest.raises(UnreadableFile, match=file.name):
+        Warehouse(warehouse.spark, warehouse.root).read("half_messages")
+
+
+def test_a_folder_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = Warehouse(spark, str(tmp_path / "a b%20c=ü"))
+    r.land(warehouse, [half(offset=n) for n in range(3)], [], NOW)
+    r.run(warehouse, m.Settings(), NOW)
+    assert len(r.decisions(warehouse, 1)) == 3
+    assert warehouse.spark.read.format("delta").load(warehouse.path("decisions")).count() == 3
+
+
+def test_landings_leave_few_files_of_progress(warehouse: Warehouse) -> None:
+    queue = Queue("b", 0)
+    for offset in range(1, 53):
+        progress.move(warehouse, [progress.ProgressRow("b", OP_TOPIC, 0, offset, offset * 1_000, 1, 60 - offset)])
+    assert warehouse.select(TABLE).files == 52
+    before = progress_rows(warehouse)
+    progress.tidy(warehouse)
+    assert progress_rows(warehouse) == before
+    assert progress.known_until(warehouse, [queue]) == [52_000]
+    assert warehouse.select(TABLE).files == 1
+    assert warehouse.spark.read.format("delta").load(warehouse.path(TABLE)).count() == 1
+
+
+def test_progress_that_another_landing_has_moved_is_not_replaced(warehouse: Warehouse) -> None:
+    for offset in (1, 2):
+        progress.move(warehouse, [progress.ProgressRow("b", OP_TOPIC, 0, offset, None, 1, None)])
+    seen = warehouse.version(TABLE) - 1
+    assert not warehouse.replace_rows(TABLE, seen, progress_rows(warehouse, seen))
+    assert [row["next_offset"] for row in progress_rows(warehouse)] == [2]
+
+
+def test_settings_for_few_rows_end_with_their_last_holder(spark: SparkSession) -> None:
+    name, settings = "spark.sql.optimizer.disableHints", few_rows_settings(spark)
+    before = spark.conf.get(name, None)
+    with settings.held():
+        with settings.held():
+            assert spark.conf.get(name) == "true"
+        assert spark.conf.get(name) == "true"
+    assert spark.conf.get(name, None) == before
+    with settings.held():
+        settings.leave()
+        assert spark.conf.get(name, None) == before
+        with settings.held():
+            assert spark.conf.get(name, None) == before
+    with settings.held():
+        assert spark.conf.get(name) == "true"
+    assert spark.conf.get(name, None) == before
+
+
+def test_rows_of_one_run_are_found_by_their_file(warehouse: Warehouse) -> None:
+    warehouse.make("runs")
+    for run_id in (1, 2, 3):
+        warehouse.append_rows_once("runs", [{"run_id": run_id, "event": "OPENED"}], "tests", run_id)
+    assert warehouse.select("runs", where=equal("run_id", 2)).files == 1

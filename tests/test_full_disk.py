@@ -98,7 +98,7 @@ def test_a_commit_that_is_overtaken(warehouse: Warehouse, tmp_path: Path, monkey
     for each in (warehouse, other):
         prepare(each)
     table, rivals, at_work = warehouse.path("topics/T"), ["halfop.test"], local()
-    commit_files, appends = DeltaLog.commit_files, DeltaLog._appends
+    commit_files, appends = DeltaLog.commit_files, DeltaLog._actions
 
     def noted(log: DeltaLog, path: str, *given: Any) -> None:
         at_work.path = path
@@ -111,7 +111,7 @@ def test_a_commit_that_is_overtaken(warehouse: Warehouse, tmp_path: Path, monkey
 
     with monkeypatch.context() as patch:
         patch.setattr(DeltaLog, "commit_files", noted)
-        patch.setattr(DeltaLog, "_appends", overtaken)
+        patch.setattr(DeltaLog, "_actions", overtaken)
         summary = reconcile(warehouse, Request(SETTINGS, r.instant(LATER)))
     assert (summary.status, rivals) == (1, [])
     assert list(summary.extra["failed_sinks"]) == ["topics/T"]

@@ -56,14 +56,14 @@ def test_a_runs_rows_are_appended_once(runs: Warehouse) -> None:
 def test_a_table_that_another_driver_makes_meanwhile(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, rival: str, events: list[str]
 ) -> None:
-    appends = DeltaLog._appends
+    appends = DeltaLog._actions
 
     def late(log: DeltaLog, *given: Any) -> Any:
-        monkeypatch.setattr(DeltaLog, "_appends", appends)
+        monkeypatch.setattr(DeltaLog, "_actions", appends)
         warehouse.append_rows_once("runs", [row(1, event="RIVAL")], rival, 1)
         return appends(log, *given)
 
-    monkeypatch.setattr(DeltaLog, "_appends", late)
+    monkeypatch.setattr(DeltaLog, "_actions", late)
     warehouse.append_rows_once("runs", [row(1)], APP, 1)
     assert [each[1] for each in found(warehouse)] == events
 

@@ -7,24 +7,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-
 from halfop.landing.columns.fields import LONG_MAX
 from halfop.landing.queues import OffsetSpan, Queue
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.warehouse.progress import TABLE, progress_rows
-from halfop.warehouse.schema import table
-from halfop.warehouse.spark_errors import SPARK_ERRORS, overtaken
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 # No topic: the row of a broker's whole log, whose offsets are physical ones.
 COMMIT_LOG = "commitlog"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
-_RAW = (
-    "broker_name STRING, topic STRING, queue_id INT, next_offset BIGINT, "
-    "known_until BIGINT, landed_at BIGINT, first_offset BIGINT, planned_offset BIGINT, planned_at BIGINT"
-)
 # Landings add a few rows each; above so many files they are written afresh as one.
 _MOST_FILES = 50
 
@@ -145,16 +136,14 @@ def move(warehouse: Warehouse, rows: Iterable[ProgressRow]) -> None:
 
 
 def tidy(warehouse: Warehouse) -> None:
-    """Writes the rows afresh, one a queue, if landings have left many files; another landing's commit goes first."""
-    files = warehouse.log.data_files(warehouse.path(TABLE), None, None)
-    if files is None or len(files) <= _MOST_FILES:
-        return
-    rows = [ProgressRow(**{c: _raw(row[c]) for c in ProgressRow._fields}) for row in progress_rows(warehouse)]
-    try:
-        _frame(warehouse, rows).write.format("delta").mode("overwrite").save(warehouse.path(TABLE))
-    except SPARK_ERRORS as error:
-        if not overtaken(error):
-            raise
+    """Writes the rows afresh, one a queue, if landings have left many files.
+
+    What another landing appends meanwhile stays; if it came first, this is left to a later call.
+    """
+    version = warehouse.version(TABLE)
+    files = None if version == NO_TABLE else warehouse.log.data_files(warehouse.path(TABLE), version, None)
+    if files is not None and len(files) > _MOST_FILES:
+        warehouse.replace_rows(TABLE, version, progress_rows(warehouse, version))
 
 
 def known_until(warehouse: Warehouse, of: Iterable[Queue]) -> list[int | None]:
@@ -181,8 +170,3 @@ def micros(of: datetime) -> int:
 
 def instant(micros: int | None) -> datetime | None:
     return None if micros is None else _EPOCH + timedelta(microseconds=micros)
-
-
-def _frame(warehouse: Warehouse, rows: Iterable[ProgressRow]) -> DataFrame:
-    instants = {name: F.timestamp_micros(name) for name in ("known_until", "landed_at", "planned_at")}
-    return warehouse.frame(rows, _RAW).withColumns(instants).select(*table(TABLE).names)

@@ -109,5 +109,5 @@ def _beyond(bits: str, others: str) -> Column:
 def _count(prefix: str, queues: Sequence[Row]) -> KeyCount:
     rows, arrived = (sum(r[f"{prefix}{name}"] for r in queues) for name in ("rows", "arrived"))
     found = [(r["broker_name"], r["queue_id"], r[f"{prefix}low"], r[f"{prefix}high"]) for r in queues]
-    ranges = [OffsetRange(*each) for each in found if each[2] is not None]
+    ranges = [OffsetRange(*each) for each in found if None not in each]  # no row is under a key with a null
     return KeyCount(rows, arrived, any(r[f"{prefix}repeated"] for r in queues), ranges)

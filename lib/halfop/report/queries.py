@@ -18,6 +18,7 @@ from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.columns.values import millis
 from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.where import all_of, between, equal
 
 TOP = 12
 MOST_DISCARDS = 20
@@ -94,20 +95,21 @@ class Queries:
 
     @cached_property
     def _decisions(self) -> DataFrame:
-        return self._warehouse.read("decisions")
+        """Decisions of the runs that are looked at."""
+        return self._warehouse.read("decisions", where=between("run_id", self._window.first, self._window.planned))
 
-    @property
+    @cached_property
     def _open(self) -> DataFrame:
         """The open set that the last run with a plan carries to the next."""
-        return self._decisions.where(F.col("open") & (F.col("run_id") == self._window.planned))
+        last = all_of(equal("open", True), equal("run_id", self._window.planned))
+        return self._warehouse.read("decisions", where=last)
 
     @property
     def _open_messages(self) -> DataFrame:
         return self._open.where(F.col("decision") != "EARLY_OP")
 
     def _ended(self, *decisions: str) -> DataFrame:
-        in_window = F.col("run_id").between(self._window.first, self._window.planned)
-        return self._decisions.where(~F.col("open") & in_window & F.col("decision").isin(*decisions))
+        return self._decisions.where(~F.col("open") & F.col("decision").isin(*decisions))
 
     # ---- open ----
 

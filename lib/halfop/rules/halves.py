@@ -89,8 +89,9 @@ def is_resumed_copy() -> Column:
 
 
 def _marked(half_messages: DataFrame, column: str, name: str) -> Column:
-    """A property's own column; a table that a user's pipeline made may lack it."""
-    return F.col(column) if column in half_messages.columns else F.col("properties")[name]
+    """A property's own column; a user's pipeline may have filled the properties alone."""
+    given = [F.col(column)] if column in half_messages.columns else []
+    return F.coalesce(*given, F.try_element_at("properties", F.lit(name)))
 
 
 def landed_check_times(rules: RuleColumns) -> Column:

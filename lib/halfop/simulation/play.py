@@ -14,6 +14,7 @@ from halfop.settings.model import RuleSettings, Settings
 from halfop.simulation.outcome import Outcome, Point, outcome
 from halfop.simulation.replay import Replay
 from halfop.warehouse.tables import NO_TABLE
+from halfop.warehouse.where import equal
 
 log = logging.getLogger("halfop.simulate")
 
@@ -59,8 +60,8 @@ class Play:
         counts = self._run(step)
         self._points.append(Point.of(now, counts))
         if self._replay.landed.any_answers and self._points[-1].checks:
-            mine = (F.col("run_id") == self._run_id) & (F.col("decision") == "CHECK")
-            self._replay.release(self._replay.read("decisions").where(mine), now)
+            mine = self._replay.read("decisions", where=equal("run_id", self._run_id))
+            self._replay.release(mine.where(F.col("decision") == "CHECK"), now)
 
     def _hear_all(self) -> None:
         """Makes a run after the last one, which knows all that history knows."""
@@ -75,5 +76,5 @@ class Play:
         with arrived(self._replay, run) as arrivals:
             plan_of(arrivals).commit()
         self._pins = pins
-        decided = self._replay.read("decisions").where(F.col("run_id") == self._run_id)
+        decided = self._replay.read("decisions", where=equal("run_id", self._run_id))
         return decided.groupBy("decision").agg(F.count("*").alias("rows")).collect()

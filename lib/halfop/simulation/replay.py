@@ -38,14 +38,15 @@ class Replay(Warehouse):
     def lands(self, step: int) -> bool:
         return self.landed.lands(step) or step in self._released
 
-    def select(self, name: str, version: int | None = None, where: Where | None = None) -> Selected:
+    def _select(self, name: str, version: int | None, where: Where | None) -> Selected:
         """The table at a version. Earlier ops are never looked up: an op that lands twice comes with one step."""
         if name == _DECISIONS:
-            return super().select(name, version, where)
+            return super()._select(name, version, where)
         if name not in self.landed.frames or name == _OPS or version is None or version == NO_TABLE:
             return Selected(self.empty(name), 0)
         rows = self.landed.rows(name, 0, version)
-        return Selected(rows if where is None else rows.where(where.column(self.schema(name))), None)
+        found = rows if where is None else rows.where(where.column(self.schema(name)))
+        return Selected(found, len(found.inputFiles()))
 
     def landed_until(self, name: str, before: int, upto: int, where: Where) -> Selected:
         return self.select(name, before, where)

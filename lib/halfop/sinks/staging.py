@@ -21,7 +21,8 @@ from pyspark.sql import DataFrame
 
 from halfop.frame.errors import HalfopError
 from halfop.sinks.targets import Target
-from halfop.warehouse.delta_log import AlreadyWrittenError, DataFile
+from halfop.warehouse.actions import DataFile
+from halfop.warehouse.delta_log import AlreadyWrittenError
 from halfop.warehouse.in_memory import as_rows, is_in_memory
 from halfop.warehouse.parquet import write_files
 from halfop.warehouse.schema import TableSpec

@@ -6,9 +6,7 @@ Delta Kernel is the public API for this and one of the jars that Delta's Spark c
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import groupby
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -16,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from halfop.frame.errors import HalfopError
+from halfop.warehouse.actions import DataFile, appends, each, removes
 from halfop.warehouse.java import Names
 from halfop.warehouse.schema import TableSpec
 from halfop.warehouse.spark_errors import first_line, is_java
@@ -25,18 +24,11 @@ log = logging.getLogger("halfop.warehouse")
 
 ENGINE_INFO = "halfop"
 _FORGETS = "delta.setTransactionRetentionDuration"
+# Features of a table that ask nothing of a writer but what Kernel does.
+_WRITTEN = {"appendOnly", "changeDataFeed", "rowTracking", "domainMetadata", "invariants", "inCommitTimestamp"}
+_PLAIN_WRITER = 2
+_INVARIANTS = ("delta.invariants", '"nullable":false,"metadata"')
 _MADE_MEANWHILE = ("TableAlreadyExistsException", "ConcurrentWriteException", "ProtocolChangedException")
-
-
-@dataclass(frozen=True)
-class DataFile:
-    """A Parquet file lying in its table's folder, not yet part of the table."""
-
-    path: str
-    size: int
-    modified: int
-    stats: str | None
-    partition: Mapping[str, Any] = field(default_factory=dict)
 
 
 class AlreadyWrittenError(Exception):
@@ -93,6 +85,16 @@ class DeltaLog:
                 raise AlreadyWrittenError(path) from None
             raise
 
+    def replace_files(self, path: str, spec: TableSpec, version: int, files: Collection[DataFile]) -> bool:
+        """Replaces all files of a version in one commit; returns whether no other commit came before."""
+        old = self.snapshot(path, version)
+        transaction = self._builder(path, spec, False).build(self.engine)
+        if transaction.getReadTableVersion() != version:
+            return False
+        replaced = [*removes(self, old), *appends(self, transaction, spec.struct, files)]
+        self._maintain(path, transaction.commit(self.engine, self._actions(replaced)))
+        return True
+
     def append_files(self, path: str, spec: TableSpec, files: Collection[DataFile]) -> None:
         """Appends files to a table, made if missing, in one commit; a second call appends them again."""
         self._commit(path, spec, files, None)
@@ -103,7 +105,7 @@ class DeltaLog:
             builder = self._builder(path, spec, missing)
             builder = builder if marker is None else builder.withTransactionId(self.engine, *marker)
             transaction = builder.build(self.engine)
-            committed = transaction.commit(self.engine, self._appends(transaction, spec.struct, files))
+            committed = transaction.commit(self.engine, self._actions(appends(self, transaction, spec.struct, files)))
         except Py4JJavaError as error:
             if not (missing and is_java(error, *_MADE_MEANWHILE)):
                 raise
@@ -111,10 +113,40 @@ class DeltaLog:
         else:
             self._maintain(path, committed)
 
-    def takes_files(self, path: str) -> bool:
-        """Returns whether Kernel can append to the table; version 0.1 made columns that only Spark can fill."""
+    def takes_files(self, path: str, spec: TableSpec) -> bool:
+        """Returns whether Kernel can append to the table: a user may have given it a constraint, or a column mapping.
+
+        Version 0.1 made columns that only Spark can fill.
+        """
         snapshot = self.snapshot(path)
-        return snapshot is None or "generatedColumns" not in str(snapshot.getProtocol().getWriterFeatures())
+        if snapshot is None:
+            return True
+        protocol = snapshot.getProtocol()
+        features = set(self._strings(protocol.getWriterFeatures()))
+        known = features <= _WRITTEN if features else protocol.getMinWriterVersion() <= _PLAIN_WRITER
+        invariant = any(mark in snapshot.getSchema().toJson() for mark in _INVARIANTS)
+        return known and not invariant and self.is_plain(snapshot, spec)
+
+    def is_plain(self, snapshot: Any, spec: TableSpec) -> bool:
+        """Returns whether the files of a table are all that it takes to read it: no column mapping, our own partitions.
+
+        A user's own pipeline may have made it.
+        """
+        if snapshot.getProtocol().getMinReaderVersion() > 1:
+            return False
+        names = self.columns(snapshot)
+        other_case = {name.lower() for name in names} & {name.lower() for name in set(spec.names) - names}
+        return not other_case and tuple(self._strings(snapshot.getPartitionColumnNames())) == spec.partitioned_by
+
+    def _strings(self, collection: Any) -> list[str]:
+        return [text for text in self.jvm.java.lang.String.join("\n", collection).split("\n") if text]
+
+    def _actions(self, actions: Iterable[Any]) -> Any:
+        found = self.jvm.java.util.ArrayList()
+        for action in actions:
+            found.add(action)
+        to_closeable = self.kernel.internal.util.Utils.toCloseableIterator
+        return self.kernel.utils.CloseableIterable.inMemoryIterable(to_closeable(found.iterator()))
 
     def complete(self, path: str, spec: TableSpec) -> Any | None:
         """The table's newest snapshot; None if there is no table. An older table gets the columns it lacks."""
@@ -236,50 +268,11 @@ class DeltaLog:
             return builder
         # Kernel writes no description; Spark shows a property of that name as the table's comment.
         properties = {**spec.properties, "comment": spec.comment}
-        builder = builder.withSchema(engine, self._struct(spec.struct)).withTableProperties(engine, properties)
+        builder = builder.withSchema(engine, self.struct(spec.struct)).withTableProperties(engine, properties)
         return builder.withPartitionColumns(engine, list(spec.partitioned_by)) if spec.partitioned_by else builder
 
-    def _struct(self, schema: StructType) -> Any:
+    def struct(self, schema: StructType) -> Any:
         return self.kernel.internal.types.DataTypeJsonSerDe.deserializeStructType(schema.json())
-
-    def _appends(self, transaction: Any, schema: StructType, files: Iterable[DataFile]) -> Any:
-        """The files as actions of a commit: Kernel wants those of each partition apart."""
-        state = transaction.getTransactionState(self.engine)
-        actions = self.jvm.java.util.ArrayList()
-        by_partition = groupby(files, key=lambda file: file.partition)
-        for partition, of_partition in by_partition:
-            for action in self._of_partition(state, schema, partition, of_partition):
-                actions.add(action)
-        to_closeable = self.kernel.internal.util.Utils.toCloseableIterator
-        return self.kernel.utils.CloseableIterable.inMemoryIterable(to_closeable(actions.iterator()))
-
-    def _of_partition(
-        self, state: Any, schema: StructType, partition: Mapping[str, Any], files: Iterable[DataFile]
-    ) -> Iterator[Any]:
-        kernel, struct = self.kernel, self._struct(schema)
-        stats = kernel.statistics.DataFileStatistics
-        none = self.jvm.java.util.Optional.empty()
-        rows = self.jvm.java.util.ArrayList()
-        for file in files:
-            known = none if file.stats is None else stats.deserializeFromJson(file.stats, struct)
-            rows.add(kernel.utils.DataFileStatus(file.path, file.size, file.modified, known))
-        values = self.jvm.java.util.HashMap()
-        for name, value in partition.items():
-            values.put(name, kernel.expressions.Literal.ofBoolean(value))
-        context = kernel.Transaction.getWriteContext(self.engine, state, values)
-        to_closeable = kernel.internal.util.Utils.toCloseableIterator
-        return each(
-            kernel.Transaction.generateAppendActions(self.engine, state, to_closeable(rows.iterator()), context)
-        )
-
-
-def each(closeable: Any) -> Iterator[Any]:
-    """The elements of one of Kernel's iterators, which is closed at the end."""
-    try:
-        while closeable.hasNext():
-            yield closeable.next()
-    finally:
-        closeable.close()
 
 
 def has_any(batch: Any, column: str) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import unquote, urlparse
 
-from halfop.warehouse.delta_log import DeltaLog, each, has_any
+from halfop.warehouse.actions import each
+from halfop.warehouse.delta_log import DeltaLog, has_any
 from halfop.warehouse.schema import TableSpec
 from halfop.warehouse.where import Value, Where
 
@@ -46,7 +47,7 @@ class TableFiles:
         snapshot = self.log.snapshot(self.path, version)
         if snapshot is None:
             return []
-        if snapshot.getProtocol().getMinReaderVersion() > 1:
+        if not self.log.is_plain(snapshot, self.spec):
             return None
         scan = snapshot.getScanBuilder()
         if where is not None:
@@ -54,7 +55,8 @@ class TableFiles:
                 return None
             scan = scan.withFilter(where.predicate(self.spec.struct, _Predicates(self.log)))
         found = scan.build().getScanFiles(self.log.engine)
-        return _few((self._listed(row) for batch in each(found) for row in each(batch.getRows())), self.limits)
+        files = _few((self._listed(row) for batch in each(found) for row in each(batch.getRows())), self.limits)
+        return files if all(_beside(self.path, file.path) for file in files or ()) else None
 
     def _listed(self, row: Any) -> Listed:
         utils = self.log.kernel.internal.InternalScanFileUtils
@@ -67,21 +69,32 @@ class TableFiles:
 
         None if they are not few, or if a commit did more than append.
         """
+        if self.spec.partitioned_by or not self.log.is_plain(self.log.snapshot(self.path, upto), self.spec):
+            return None
         batches = list(self.log.actions(self.path, after, upto, "ADD", "REMOVE", "METADATA"))
         if any(has_any(batch, other) for batch in batches for other in ("remove", "metaData")):
             return None
-        return _few((file for batch in batches for file in _added(batch, self.path)), self.limits)
+        found = [file for batch in batches for file in _added(batch, self.path)]
+        return None if any(file is None for file in found) else _few(filter(None, found), self.limits)
 
 
-def _added(batch: Any, path: str) -> Iterator[Listed]:
+def _added(batch: Any, path: str) -> Iterator[Listed | None]:
+    """The files that a batch adds; None for one that adds no rows, but others' rows once more."""
     schema = batch.getSchema()
     at, kind = schema.indexOf("add"), schema.get("add").getDataType()
     adds = batch.getColumnVector(at)
-    paths, sizes = adds.getChild(kind.indexOf("path")), adds.getChild(kind.indexOf("size"))
+    paths, sizes, changes = (adds.getChild(kind.indexOf(name)) for name in ("path", "size", "dataChange"))
     for row in range(batch.getSize()):
         if not adds.isNullAt(row):
             name = unquote(paths.getString(row))
-            yield Listed(name if ":/" in name else f"{path}/{name}", sizes.getLong(row), {})
+            file = Listed(name if ":/" in name else f"{path}/{name}", sizes.getLong(row), {})
+            yield file if changes.getBoolean(row) else None
+
+
+def _beside(table: str, file: str) -> bool:
+    """Returns whether a file lies on its table's file system; that of a shallow clone may lie elsewhere."""
+    here, there = (urlparse(path)[:2] for path in (table, file))
+    return (here[0] or "file", here[1]) == (there[0] or "file", there[1])
 
 
 def _few(files: Iterable[Listed], limits: Limits) -> list[Listed] | None:

@@ -20,14 +20,16 @@ import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from halfop.warehouse.delta_log import DataFile
+from halfop.frame.errors import HalfopError
+from halfop.warehouse.actions import DataFile
 from halfop.warehouse.files import Files
 from halfop.warehouse.listing import Listed
 from halfop.warehouse.schema import TableSpec
 
 _CACHED_BYTES = 64 * 1024 * 1024
-# As Delta's own writer does: longer texts are cut in the bounds.
+# As Delta's own writer does: bounds of the first columns if none are named, and longer texts are cut in the bounds.
 _LONGEST_BOUND = 32
+_BOUNDED = 32
 _HIGHEST_CHARACTER = "\U0010ffff"
 _ALMOST_A_MILLISECOND = timedelta(microseconds=999)
 
@@ -37,6 +39,10 @@ def arrow_schema(struct: StructType) -> pa.Schema:
 
 
 # ---- reading ----
+
+
+class UnreadableFile(HalfopError):
+    """A table's file is not what it should be."""
 
 
 class ParquetReader:
@@ -64,7 +70,10 @@ class ParquetReader:
             if found is not None:
                 self._kept.move_to_end(path)
                 return found if len(found) <= most else None
-        found = _parquet(self._files.read(path), most)
+        try:
+            found = _parquet(self._files.read(path), most)
+        except pa.ArrowException as error:
+            raise UnreadableFile(f"{path} is no readable Parquet file: {error}") from error
         if found is not None:
             self._keep(path, found)
         return found
@@ -81,7 +90,9 @@ class ParquetReader:
 def _parquet(content: bytes, most: int) -> pa.Table | None:
     # In this thread: with a pool's under way, Arrow may abort the process when it ends (apache/arrow#34314).
     file = pq.ParquetFile(pa.BufferReader(content), coerce_int96_timestamp_unit="us")
-    return file.read(use_threads=False) if file.metadata.num_rows <= most else None
+    about = file.metadata
+    size = sum(about.row_group(n).total_byte_size for n in range(about.num_row_groups))
+    return file.read(use_threads=False) if about.num_rows <= most and size <= _CACHED_BYTES else None
 
 
 def _with_partition(rows: pa.Table, file: Listed, schema: pa.Schema) -> pa.Table:
@@ -131,14 +142,19 @@ def stats_of(rows: pa.Table, spec: TableSpec) -> str:
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
     nulls: dict[str, int] = {}
-    for name in (name for name in spec.stats if name in rows.column_names):
+    for name in (name for name in spec.stats or spec.names[:_BOUNDED] if name in rows.column_names):
         column = rows[name]
         nulls[name] = column.null_count
-        if column.null_count < len(column) and not pa.types.is_boolean(column.type):
+        if column.null_count < len(column) and _has_bounds(column.type):
             with suppress(ValueError, OverflowError):  # an instant after the year 9999: such a file is never skipped
                 bounds = pc.min_max(column).as_py()
-                low[name], high[name] = _at_most(bounds["min"]), _at_least(bounds["max"])
+                high[name] = _at_least(bounds["max"])
+                low[name] = _at_most(bounds["min"])
     return json.dumps({"numRecords": len(rows), "minValues": low, "maxValues": high, "nullCount": nulls})
+
+
+def _has_bounds(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_timestamp(kind))
 
 
 def _at_most(value: Any) -> Any:
@@ -152,6 +168,8 @@ def _at_least(value: Any) -> Any:
     if isinstance(value, datetime):
         return _millis(value + _ALMOST_A_MILLISECOND)
     if isinstance(value, str) and len(value) > _LONGEST_BOUND:
+        if value[_LONGEST_BOUND] == _HIGHEST_CHARACTER:
+            raise ValueError("no text of this length is above it")
         return value[:_LONGEST_BOUND] + _HIGHEST_CHARACTER
     return value
 

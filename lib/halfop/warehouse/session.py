@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from threading import Lock
+from weakref import WeakKeyDictionary
 
 from pyspark.sql import SparkSession
 
@@ -57,6 +59,46 @@ def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterat
                 spark.conf.unset(key)
             else:
                 spark.conf.set(key, was)
+
+
+class FewRowsSettings:
+    """FOR_ROWS_IN_MEMORY in one session, for as long as somebody holds them and nobody has met more rows.
+
+    Several threads may hold them. A read of many rows ends them for all, until the last holder has gone.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark, self._lock, self._holders = spark, Lock(), 0
+        self._set = ExitStack()
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        with self._lock:
+            if self._holders == 0:
+                self._set.enter_context(session_settings(self._spark, FOR_ROWS_IN_MEMORY))
+            self._holders += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._holders -= 1
+                if self._holders == 0:
+                    self._set.close()
+
+    def leave(self) -> None:
+        """Restores the session's own settings now."""
+        with self._lock:
+            self._set.close()
+
+
+_OF_SESSIONS: WeakKeyDictionary[SparkSession, FewRowsSettings] = WeakKeyDictionary()
+_OF_SESSIONS_LOCK = Lock()
+
+
+def few_rows_settings(spark: SparkSession) -> FewRowsSettings:
+    """Returns the one object that changes them in this session."""
+    with _OF_SESSIONS_LOCK:
+        return _OF_SESSIONS.setdefault(spark, FewRowsSettings(spark))
 
 
 def spark_session(app_name: str, **extra: str) -> SparkSession:

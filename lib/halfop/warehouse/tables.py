@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, cast
@@ -16,13 +16,14 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from halfop.frame.errors import LostRows
-from halfop.warehouse.delta_log import AlreadyWrittenError, DataFile, DeltaLog
+from halfop.warehouse.actions import DataFile
+from halfop.warehouse.delta_log import AlreadyWrittenError, DeltaLog
 from halfop.warehouse.few import FewRows, goes_past_spark
 from halfop.warehouse.files import Files
 from halfop.warehouse.in_memory import as_arrow, frame_of, is_in_memory
-from halfop.warehouse.parquet import ParquetReader, arrow_schema, write_files
+from halfop.warehouse.parquet import ParquetReader, UnreadableFile, arrow_schema, write_files
 from halfop.warehouse.schema import TableSpec, table
-from halfop.warehouse.session import FOR_ROWS_IN_MEMORY, session_settings
+from halfop.warehouse.session import few_rows_settings
 from halfop.warehouse.spark_errors import READ_ERRORS, SPARK_ERRORS, overtaken
 from halfop.warehouse.where import Where, equal
 
@@ -31,7 +32,7 @@ _FEWEST_ROWS_A_TASK, _MOST_ROWS_A_TASK = 50_000, 1_000_000
 
 
 class Selected(NamedTuple):
-    """Rows of a table, and the number of files that may hold them; None if nobody asked for some rows only."""
+    """Rows of a table, and the number of files that may hold them; None if nobody has counted them."""
 
     rows: DataFrame
     files: int | None
@@ -42,7 +43,6 @@ class Warehouse:
     spark: SparkSession
     root: str
     _made: set[str] = field(default_factory=set, repr=False)
-    _for_few: list[ExitStack] = field(default_factory=list, repr=False)
 
     @cached_property
     def log(self) -> DeltaLog:
@@ -79,10 +79,14 @@ class Warehouse:
         If the files that may hold them are few, the rows are read here and now, and are in memory; else Spark reads
         them. Columns that the schema got later are null.
         """
-        return self.select(name, version, where).rows
+        return self._select(name, version, where).rows
 
     def select(self, name: str, version: int | None = None, where: Where | None = None) -> Selected:
-        """The same, with the number of files that may hold such rows."""
+        """The rows as `read` gives them, with the number of files that may hold them."""
+        found = self._select(name, version, where)
+        return found if found.files is not None else found._replace(files=len(found.rows.inputFiles()))
+
+    def _select(self, name: str, version: int | None, where: Where | None) -> Selected:
         if version == NO_TABLE or (version is None and self.version(name) == NO_TABLE):
             return Selected(self.empty(name), 0)
         spec = _spec(name)
@@ -91,19 +95,16 @@ class Warehouse:
             return Selected(frame_of(self.spark, found.rows), found.files)
         rows = self._by_spark(name, version)
         rows = rows if where is None else rows.where(where.column(spec.struct))
-        return Selected(rows, len(rows.inputFiles()) if where else None)
+        return Selected(rows, None)
 
     @contextmanager
     def for_few_rows(self) -> Iterator[None]:
         """Spark's settings for rows in memory while the block runs, or until a read of it meets more."""
-        with ExitStack() as stack:
-            stack.enter_context(session_settings(self.spark, FOR_ROWS_IN_MEMORY))
-            self._for_few.append(stack)
+        with few_rows_settings(self.spark).held():
             yield
 
     def _by_spark(self, name: str, version: int | None) -> DataFrame:
-        while self._for_few:
-            self._for_few.pop().close()
+        few_rows_settings(self.spark).leave()
         reader = self.spark.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
@@ -138,7 +139,7 @@ class Warehouse:
             return self.empty(name)
         if before == NO_TABLE:
             return self.read(name, upto)
-        with suppress(*READ_ERRORS):  # of versions whose log has been cleaned up, or whose files
+        with suppress(*READ_ERRORS, UnreadableFile):  # of versions whose log has been cleaned up, or whose files
             found = self._few_rows.added(self.path(name), _spec(name), before, upto) if self._past_spark else None
             if found is not None:
                 return frame_of(self.spark, found.rows)
@@ -161,6 +162,7 @@ class Warehouse:
         return Selected(rows, len(rows.inputFiles()))
 
     def _feed(self, name: str, before: int, upto: int) -> DataFrame:
+        few_rows_settings(self.spark).leave()
         feed = self.spark.read.format("delta").option("readChangeFeed", "true")
         rows = feed.option("startingVersion", before + 1).option("endingVersion", upto).load(self.path(name))
         inserted: Column = F.col("_change_type") == "insert"
@@ -202,7 +204,12 @@ class Warehouse:
         """Appends a few rows plainly; columns that are not given are null."""
         if rows:
             found = pa.Table.from_pylist([dict(row) for row in rows], schema=arrow_schema(self.schema(name)))
-            self.log.append_files(self.path(name), _spec(name), self.files_of(name, found))
+            self.append(name, frame_of(self.spark, found))
+
+    def replace_rows(self, name: str, version: int, rows: Sequence[Mapping[str, object]]) -> bool:
+        """Puts these rows in the place of all that a version has; returns whether no other commit came before."""
+        found = pa.Table.from_pylist([dict(row) for row in rows], schema=arrow_schema(self.schema(name)))
+        return self.log.replace_files(self.path(name), _spec(name), version, self.files_of(name, found))
 
     def append_arrow_once(self, name: str, rows: pa.Table, app: str, run_id: int) -> None:
         """The same for rows that are here."""
@@ -221,7 +228,7 @@ class Warehouse:
         return rows.withColumns(made).select(*_spec(name).names)
 
     def _few(self, name: str, rows: DataFrame) -> bool:
-        return self._past_spark and is_in_memory(rows) and self.log.takes_files(self.path(name))
+        return self._past_spark and is_in_memory(rows) and self.log.takes_files(self.path(name), _spec(name))
 
     # ---- tables of few rows, without a Spark job ----
 

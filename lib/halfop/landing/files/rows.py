@@ -18,6 +18,7 @@ from halfop.frame.errors import InputRefused
 from halfop.landing.files import json_rows, parquet_rows
 from halfop.landing.files.sources import InputFile, contents
 from halfop.landing.paths import shown_path
+from halfop.warehouse.session import few_rows_settings
 from halfop.warehouse.spark_errors import innermost
 
 _THREADS = 4
@@ -38,6 +39,7 @@ class Rows:
     def _lines(self) -> DataFrame:
         few = contents(self._spark, self._json)
         if few is None:
+            few_rows_settings(self._spark).leave()
             return json_rows.read_lines(self._spark, [f.path for f in self._json])
         return json_rows.lines_of(self._spark, few)
 

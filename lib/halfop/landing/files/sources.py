@@ -129,7 +129,9 @@ def contents(spark: SparkSession, files: Sequence[InputFile]) -> dict[str, bytes
         with refusing(file.shown):
             content = Files(spark, file.uri).read_uri(file.uri)
         found[file.uri] = _unpacked(file, content) if file.uri.lower().endswith(".gz") else content
-    return found if sum(map(len, found.values())) <= _FEW_BYTES else None
+        if sum(map(len, found.values())) > _FEW_BYTES:
+            return None
+    return found
 
 
 def _unpacked(file: InputFile, content: bytes) -> bytes:
