@@ -18,6 +18,8 @@ LAYERS = {
     "jobs": "*",
     "demo": "wording runs landing.store rocketmq.store settings warehouse",
     "notebook": "settings warehouse",
+    "training": "start jobs demo frame.cli settings",
+    "start": "",
     "frame.cli": "frame.metrics frame.arguments settings",
     "follow": "frame.metrics planning settings warehouse",
     "frame.arguments": "settings",
@@ -57,6 +59,7 @@ FOREIGN = {
     "columns": "delta py4j os pathlib time random",
     "rules": "delta py4j os pathlib time random",
     "html": "pyspark delta py4j",
+    "start": "pyspark delta py4j pyarrow pydantic yaml numpy",  # it runs before each job, and so takes milliseconds
 }
 # Rules are pure: no session, no I/O, no clock.
 IMPURE = (
