@@ -39,7 +39,9 @@ usage() {
     cat <<'TEXT'
 usage: ./spark-submit.sh [spark-submit options] JOB [job options]   run a job; JOB --help lists its options
        ./spark-submit.sh lab [ARG…]        notebooks/ in JupyterLab, installed on first use
-       ./spark-submit.sh setup [--dev|--notebooks]   only set up (--dev: with the tools of the tests; --notebooks: with JupyterLab)
+       ./spark-submit.sh setup [--dev|--notebooks] [--no-cache]   only set up (--dev: with the tools of the tests;
+                                           --notebooks: with JupyterLab; --no-cache: without the archive of Java's
+                                           classes, which takes 200 MB and lets jobs start sooner)
        ./spark-submit.sh exec CMD [ARG…]   run CMD like a job: lib/ importable, Delta in every new session
        ./spark-submit.sh pack [FILE]       archive the Python environment for executors and cluster-mode drivers; use:
                                            --archives halfop-env.tar.gz#env --conf spark.pyspark.python=./env/bin/python
@@ -134,9 +136,20 @@ build_jar() {
         cat "$home/$java_sources"/*.java >"$state/jars/halfop.java"
 }
 
-setup() { # setup [dev|notebooks]
+# The archive of classes lets jobs start sooner. They do without one that does not fit; only a set-up makes another.
+no_classes=$state/classes/none
+archived() { [ -e "$no_classes" ] || case $(SPARK_SUBMIT_OPTS='' java_options) in *SharedArchiveFile*) ;; *) false ;; esac; }
+archive_classes() {
+    (cd "$state/tmp" && run_in_environment python -m halfop.training "$state/classes" "$java" "$state/jars" "$(spark_home)")
+}
+try_step() { # as step, but set-up goes on if it fails
+    say "$1…"
+    "$2" >"$state/setup.log" 2>&1 </dev/null || say "that failed, so jobs start slower; .halfop/setup.log says why"
+}
+
+setup() { # setup [dev|notebooks] [all]: what is missing; the archive alone is no reason to set up, except for `all`
     find_java
-    ready "${1:-}" && return
+    if ready "${1:-}" && { [ -z "${2:-}" ] || archived; }; then return; fi
     mkdir -p "$state/tmp"
     python=$(find_python) || exit 1
     (
@@ -161,11 +174,19 @@ setup() { # setup [dev|notebooks]
             dev) made dev venv/dev.lock || step "installing the development tools" install_dev ;;
             notebooks) made notebooks venv/notebooks.lock || step "installing JupyterLab" install_notebooks ;;
         esac
+        archived || try_step "archiving the classes that jobs load, for quick starts (about half a minute)" archive_classes
         rm -rf "$state/tmp"
     ) 9>"$state/lock"
 }
 
 # ---- running ----
+
+# What Java gets besides the user's own: the archive and, if the job has little to read, one compiler.
+java_options() { # java_options [JOB ARG…]
+    "$venv/bin/python" -I "$home/tools/java_options.py" "$state/classes" "$java" "$state/jars" "$(spark_home)" "$@"
+}
+
+spark_home() { if [ -n "${SPARK_HOME:-}" ]; then echo "$SPARK_HOME"; else echo "$venv"/lib/python*/site-packages/pyspark; fi; }
 
 check_spark_home() {
     local core
@@ -183,7 +204,7 @@ environment() {
     export HALFOP_HOME=$home HALFOP_JARS=$state/jars HALFOP_JAVA=$java JAVA_HOME=$home/tools/java
     trust_system
     site=${SPARK_HOME:-}${SPARK_CONF_DIR:-}
-    if [ -z "${SPARK_HOME:-}" ]; then SPARK_HOME=$(echo "$venv"/lib/python*/site-packages/pyspark); fi
+    SPARK_HOME=$(spark_home)
     export SPARK_HOME
     # By the environment and not as a -D option, which a user's own driver options would replace and a cluster could not follow.
     export LOG4J_CONFIGURATION_FILE=${LOG4J_CONFIGURATION_FILE:-$home/conf/log4j2.properties}
@@ -235,13 +256,11 @@ main() {
     job=$home/jobs/$1.py
     case $1 in */* | _*) job= ;; esac
     [ -f "$job" ] || { say "no job '$1'$(did_you_mean "$1")"; echo "jobs:" >&2; jobs >&2; exit 2; }
-    # A dozen rows in many small queries: compiling them well costs more than it gives.
-    case $1 in demo | explain) export SPARK_SUBMIT_OPTS="-XX:TieredStopAtLevel=1 ${SPARK_SUBMIT_OPTS:-}" ;; esac
-    shift
-
     check_spark_home
     setup
     environment
+    if [ "$mode" = client ]; then SPARK_SUBMIT_OPTS=$(java_options "$@"); export SPARK_SUBMIT_OPTS; fi
+    shift
     zip=$("$venv/bin/python" -I "$home/tools/zip_lib.py" "$state/lib")
     # Of an option given twice the last counts: ours follow the user's and hold theirs.
     opts+=(--py-files "$zip$py_files")
@@ -268,7 +287,8 @@ run_in_environment() {
     check_spark_home
     setup
     environment
-    export PYSPARK_PYTHON=$venv/bin/python PYSPARK_DRIVER_PYTHON=$venv/bin/python
+    SPARK_SUBMIT_OPTS=$(java_options)
+    export SPARK_SUBMIT_OPTS PYSPARK_PYTHON=$venv/bin/python PYSPARK_DRIVER_PYTHON=$venv/bin/python
     export PATH=$venv/bin:$PATH PYTHONPATH=$home/lib${PYTHONPATH:+:$PYTHONPATH}
     set -- --properties-file "$home/conf/spark-defaults.conf" --driver-class-path "$state/jars/*" pyspark-shell -- "$@"
     PYSPARK_SUBMIT_ARGS=
@@ -280,10 +300,17 @@ run_in_environment() {
 
 case ${1:-} in
     setup)
-        case ${*:2} in
-            '' | --dev | --notebooks) option=${2:-}; setup "${option#--}" ;;
-            *) refuse "setup takes --dev, --notebooks or nothing" ;;
-        esac ;;
+        tools=''
+        cache=yes
+        for option in "${@:2}"; do
+            case $option in
+                --dev | --notebooks) tools=${option#--} ;;
+                --no-cache) cache='' ;;
+                *) refuse "setup takes --dev, --notebooks and --no-cache, not $option" ;;
+            esac
+        done
+        if [ -n "$cache" ]; then rm -f "$no_classes"; else rm -rf "$state/classes"; mkdir -p "$state/classes"; touch "$no_classes"; fi
+        setup "$tools" all ;;
     lab) setup notebooks; run_in_environment jupyter lab "$home/notebooks" "${@:2}" ;;
     exec) [ $# -ge 2 ] || refuse "exec needs a command"; shift; run_in_environment "$@" ;;
     pack) setup; exec "$venv/bin/python" -I "$home/tools/pack_env.py" "${2:-halfop-env.tar.gz}" ;;

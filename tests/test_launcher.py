@@ -1,0 +1,175 @@
+"""What the entry script gives to Java, in a checkout whose Python, Java and Spark only say how they are called."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from shutil import copy, copytree, ignore_patterns
+
+import pytest
+from halfop.start.archive import Archive
+
+ROOT = Path(__file__).parents[1]
+_PARTS = ("conf", "jobs", "lib", "requirements", "tools")
+# As the environment's Python; it makes an archive at once, unless there is a reason to fail.
+_PYTHON = """#!/bin/sh
+if [ "$2" = halfop.training ]; then
+    echo trained >>"$HALFOP_HOME/trained"
+    exec {python} -I -c 'import sys; sys.path.insert(0, sys.argv.pop(1))
+from pathlib import Path; from halfop.start.archive import Archive
+archive, part = Archive.at(*sys.argv[1:]), Path(sys.argv[1], "part")
+if archive.java.with_name("fails").exists(): sys.exit("no archive today")
+part.parent.mkdir(exist_ok=True); part.touch(); archive.keep(part, "")' "$HALFOP_HOME/lib" "$3" "$4" "$5" "$6"
+fi
+exec {python} "$@"
+"""
+_SPARK_SUBMIT = """#!/bin/sh
+printf %s "${SPARK_SUBMIT_OPTS-}" >"$HALFOP_HOME/opts"
+echo '{"job": "any"}'
+"""
+
+
+class Checkout:
+    """A checkout that is set up but for the archive."""
+
+    def __init__(self, home: Path, java: Path, spark: Path) -> None:
+        self.home, self.java, self.spark = home, java, spark
+
+    def called(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(self.home / "spark-submit.sh"), *arguments],
+            env={"PATH": os.environ["PATH"], "HALFOP_JAVA": str(self.java), "SPARK_HOME": str(self.spark)} | environ,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+
+    def options(self, *arguments: str, **environ: str) -> str:
+        """What a job's Java gets; stdout holds the summary alone."""
+        done = self.called(*arguments, **environ)
+        assert (done.returncode, done.stdout) == (0, '{"job": "any"}\n'), done.stderr
+        return (self.home / "opts").read_text()
+
+    def set_up(self, *arguments: str) -> str:
+        """What a set-up said."""
+        done = self.called("setup", *arguments)
+        assert (done.returncode, done.stdout) == (0, ""), done.stderr
+        return done.stderr
+
+    @property
+    def trained(self) -> int:
+        """How often an archive was made, or tried."""
+        log = self.home / "trained"
+        return len(log.read_text().splitlines()) if log.exists() else 0
+
+    def archives(self) -> list[Path]:
+        return sorted((self.home / ".halfop/classes").glob("*.jsa"))
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Checkout:
+    home, java, spark = tmp_path / "a checkout", tmp_path / "java/bin/java", tmp_path / "spark"
+    for part in _PARTS:
+        copytree(ROOT / part, home / part, ignore=ignore_patterns("__pycache__"))
+    copy(ROOT / "spark-submit.sh", home)
+    _script(home / ".halfop/venv/bin/python", _PYTHON.replace("{python}", sys.executable))
+    copy(ROOT / "requirements/runtime.lock", home / ".halfop/venv")
+    _script(home / ".halfop/jars/halfop.jar", "")
+    for made_from in ("requirements/jars.lock", "lib/java/halfop/S3LogStore.java"):
+        copy(ROOT / made_from, home / ".halfop/jars")
+    _script(java, "#!/bin/sh\n")
+    (tmp_path / "java/release").write_text('JAVA_VERSION="17.0.1"\n')
+    _script(spark / "jars/spark-core_2.13-4.2.0.jar", "")
+    _script(spark / "bin/spark-submit", _SPARK_SUBMIT)
+    return Checkout(home, java, spark)
+
+
+def _script(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def test_set_up_makes_the_archive_once_and_every_job_starts_with_it(checkout: Checkout) -> None:
+    assert "archiving the classes that jobs load" in checkout.set_up()
+    assert checkout.set_up() == ""
+    (archive,) = checkout.archives()
+    assert f'"-XX:SharedArchiveFile={archive}"' in checkout.options("maintain")
+    assert checkout.trained == 1
+
+
+def test_a_job_that_sets_nothing_up_makes_no_archive(checkout: Checkout) -> None:
+    assert checkout.options("maintain") == ""
+    assert checkout.trained == 0
+
+
+def test_after_a_change_of_java_jobs_start_without_it_until_the_next_set_up(checkout: Checkout) -> None:
+    checkout.set_up()
+    (checkout.java.parents[1] / "release").write_text('JAVA_VERSION="17.0.2"\n')
+    assert checkout.options("maintain") == ""
+    checkout.set_up()
+    assert "SharedArchiveFile" in checkout.options("maintain")
+    assert checkout.trained == 2
+
+
+def test_another_spark_starts_without_it(checkout: Checkout, tmp_path: Path) -> None:
+    checkout.set_up()
+    copytree(checkout.spark, tmp_path / "another")
+    assert checkout.options("maintain", SPARK_HOME=str(tmp_path / "another")) == ""
+
+
+def test_no_cache_holds_until_a_set_up_without_it(checkout: Checkout) -> None:
+    checkout.set_up()
+    assert checkout.set_up("--no-cache") == ""
+    assert (checkout.archives(), checkout.options("maintain")) == ([], "")
+    assert checkout.trained == 1
+    checkout.set_up()
+    assert checkout.trained == 2
+
+
+def test_an_archive_that_cannot_be_made_does_no_harm(checkout: Checkout) -> None:
+    checkout.java.with_name("fails").touch()
+    said = checkout.set_up()
+    assert said.endswith("that failed, so jobs start slower; .halfop/setup.log says why\n")
+    assert "no archive today" in (checkout.home / ".halfop/setup.log").read_text()
+    assert checkout.options("maintain") == ""
+
+
+@pytest.mark.parametrize("job", [("explain", "b/0/1"), ("demo",)])
+def test_small_work_gets_one_compiler_and_the_users_options_come_last(checkout: Checkout, job: tuple[str, ...]) -> None:
+    assert checkout.options(*job, SPARK_SUBMIT_OPTS="-Xss4m") == "-XX:TieredStopAtLevel=1 -Xss4m"
+    assert checkout.options("maintain", SPARK_SUBMIT_OPTS="-Xss4m") == "-Xss4m"
+
+
+def test_a_driver_in_the_cluster_is_not_this_java(checkout: Checkout) -> None:
+    checkout.set_up()
+    assert checkout.options("--deploy-mode", "cluster", "--master", "yarn", "explain", "b/0/1") == ""
+
+
+def test_exec_gives_a_job_that_it_does_not_know_both_compilers(checkout: Checkout) -> None:
+    checkout.set_up()
+    done = checkout.called("exec", "sh", "-c", "echo $SPARK_SUBMIT_OPTS")
+    assert "SharedArchiveFile" in done.stdout
+    assert "TieredStopAtLevel" not in done.stdout
+
+
+def test_set_up_refuses_what_it_does_not_know(checkout: Checkout) -> None:
+    done = checkout.called("setup", "--cache")
+    assert (done.returncode, checkout.trained) == (2, 0)
+    assert "not --cache" in done.stderr
+
+
+@pytest.mark.parametrize("content", ["no archive", ""])
+def test_the_java_that_is_there_ignores_an_archive_in_silence(tmp_path: Path, content: str) -> None:
+    java = os.environ["HALFOP_JAVA"]
+    archive = Archive.at(str(tmp_path), java, str(tmp_path), str(tmp_path))
+    made = archive.file()
+    if made is None:
+        pytest.skip("a Java without a file `release`")
+    made.write_text(content)
+    done = subprocess.run([java, *archive.options(), "--version"], capture_output=True, text=True, check=True)
+    plain = subprocess.run([java, "--version"], capture_output=True, text=True, check=True)
+    assert (done.stdout.replace(", sharing", ""), done.stderr) == (plain.stdout.replace(", sharing", ""), "")
