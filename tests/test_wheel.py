@@ -15,6 +15,8 @@ import pytest
 from build.json_lines import half, lines, op
 from halfop import command
 from halfop.frame.errors import UsageError
+from halfop.start.archive import Archive
+from halfop.start.options import FIRST_COMPILER
 
 ROOT = Path(__file__).parents[1]
 PARTS = ("lib", "schemas", "conf", "tools", "pyproject.toml", "setup.py", "README.md", "LICENSE")
@@ -142,7 +144,9 @@ def test_executors_elsewhere_get_the_jars(tmp_path: Path) -> None:
     assert mine.count("--properties-file") == 1
 
 
-def test_the_first_call_fetches_the_jars_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of what a set-up called; it fetches and archives nothing."""
     called: list[str] = []
 
     def tool(name: str, *arguments: str) -> None:
@@ -151,13 +155,49 @@ def test_the_first_call_fetches_the_jars_and_no_other(tmp_path: Path, monkeypatc
         (Path(arguments[-1]) / f"{name}.jar").touch()
 
     monkeypatch.setattr(command, "_tool", tool)
+    monkeypatch.setattr(command, "_train", lambda archive: called.append("train"))
     monkeypatch.setattr(command, "JARS_LOCK", ROOT / "requirements/jars.lock")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    folder = command._fetched("java")
-    assert folder == command._fetched("java")
-    assert called == ["fetch_jars.py", "build_jar.py"]
+    for name in ("HALFOP_JARS", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS"):
+        monkeypatch.setenv(name, "set by this test, put back after it")
+        monkeypatch.delenv(name)
+    return called
+
+
+def test_the_first_call_fetches_the_jars_and_no_other(tmp_path: Path, tools: list[str]) -> None:
+    folder, first = command._fetched("java", tmp_path / "halfop")
+    assert first
+    assert command._fetched("java", tmp_path / "halfop") == (folder, False)
+    assert tools == ["fetch_jars.py", "build_jar.py"]
     assert {path.name for path in folder.iterdir()} == {"fetch_jars.py.jar", "build_jar.py.jar"}
     assert list((tmp_path / "halfop").iterdir()) == [folder], "nothing half made is left"
+
+
+def test_the_first_call_archives_the_classes_too(tools: list[str]) -> None:
+    command.prepare([], "explain", ["b/0/1"])
+    assert tools.pop() == "train"
+    assert os.environ["SPARK_SUBMIT_OPTS"] == FIRST_COMPILER
+    command.prepare([], "maintain", [])
+    assert tools == ["fetch_jars.py", "build_jar.py"]
+
+
+def test_set_up_archives_what_is_missing_unless_it_must_not(tools: list[str]) -> None:
+    command.set_up(archived=False)
+    assert tools == ["fetch_jars.py", "build_jar.py"]
+    command.set_up(archived=None)
+    command.set_up(archived=True)
+    assert tools[2:] == ["train"]
+
+
+def test_an_archive_that_cannot_be_made_does_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    command._train(Archive.at(str(tmp_path / "classes"), str(tmp_path / "no java"), str(tmp_path), str(tmp_path)))
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "that failed, so jobs start slower: " in said.err
+    assert "`release`" in said.err
 
 
 def test_no_java_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

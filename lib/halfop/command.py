@@ -1,7 +1,8 @@
 """The command `halfop` of an installed package: `halfop [Spark options] JOB [job options]`.
 
-It does for the package what ./spark-submit.sh does for a checkout. The first call fetches Delta's jars by the lock;
-each call gives Spark these, halfop's settings for it and this Python. The driver is this process.
+It does for the package what ./spark-submit.sh does for a checkout. The first call fetches Delta's jars by the lock and
+archives the classes that jobs load; each call gives Spark these, halfop's settings for it and this Python. The driver
+is this process.
 """
 
 from __future__ import annotations
@@ -23,20 +24,27 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
+import pyspark
+
 from halfop import jobs
 from halfop.frame.cli import Job, main
 from halfop.frame.errors import HalfopError, TransientError, UsageError
 from halfop.frame.nearest import did_you_mean
 from halfop.settings.home import JARS_LOCK
+from halfop.start.archive import Archive
+from halfop.start.options import spark_submit_opts
+from halfop.start.work import is_little
 
 _PACKAGE = Path(__file__).parent
 _TOOLS, _CONF = _PACKAGE / "tools", _PACKAGE / "conf"
 _FLAGS = ("--verbose", "-v", "--supervise", "--load-spark-defaults")
 _USAGE = """\
 usage: halfop [spark-submit options] JOB [job options]    run a job; JOB --help shows its options
+       halfop setup [--no-cache]                          fetch and archive what jobs start with; --no-cache: without
+                                                          the archive of Java's classes, which takes 200 MB
 
 Spark options (--master, --conf, --packages …) go to Spark; executors on other machines need halfop in their Python.
-HALFOP_JARS names a folder with Delta's jars; without it the first call fetches them.
+HALFOP_JARS names a folder with Delta's jars; without it the first call does the set-up.
 
 jobs:
 """
@@ -46,7 +54,10 @@ def run(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs a job and ends the process with its exit status; the console script."""
     spark, name, options = split(sys.argv[1:] if argv is None else argv)
     if name in job_names():
-        sys.exit(main(job_of(name), options, lambda: prepare(spark)))
+        sys.exit(main(job_of(name), options, lambda: prepare(spark, name, options)))
+    if name == "setup" and options in ([], ["--no-cache"]):
+        set_up(archived=not options)
+        sys.exit(0)
     if name:
         sys.stderr.write(f"halfop: no job {name!r}{did_you_mean(name, job_names())}\n")
     sys.stderr.write(_USAGE + "".join(f"  {each:10} {_about(each)}\n" for each in job_names()))
@@ -78,11 +89,47 @@ def _about(name: str) -> str:
 # ---- what Spark needs ----
 
 
-def prepare(spark: Sequence[str]) -> None:
+def prepare(spark: Sequence[str], name: str, options: Sequence[str]) -> None:
     """Sets the environment by which PySpark starts its JVM."""
+    archive = set_up(archived=None)
+    little = is_little(name, options, os.environ, None)
+    os.environ["SPARK_SUBMIT_OPTS"] = spark_submit_opts(archive, little, os.environ)
+    os.environ["PYSPARK_SUBMIT_ARGS"] = _submit_args(archive.jars[0], spark)
+
+
+def set_up(archived: bool | None) -> Archive:
+    """Fetches the jars and makes the archive, where they are missing; None: the archive is made if jars are fetched."""
     java = _java()
-    jars = Path(os.environ["HALFOP_JARS"]) if os.environ.get("HALFOP_JARS") else _fetched(java)
-    os.environ["PYSPARK_SUBMIT_ARGS"] = shlex.join([*submit_arguments(jars, spark), "pyspark-shell"])
+    _environment()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "halfop"
+    named = os.environ.get("HALFOP_JARS")
+    jars, fetched = (Path(named), False) if named else _fetched(java, cache)
+    archive = Archive.at(str(cache / "classes"), java, str(jars), _spark_home())
+    if (fetched if archived is None else archived) and not archive.is_made():
+        _train(archive)
+    return archive
+
+
+def _train(archive: Archive) -> None:
+    """Makes the archive if it can: jobs start without it, too."""
+    sys.stderr.write("halfop: archiving the classes that jobs load, for quick starts (about half a minute)…\n")
+    folders = (archive.folder, archive.java, archive.jars[0], _spark_home())
+    command = [sys.executable, "-m", "halfop.training", *map(str, folders)]
+    environ = os.environ | {"PYSPARK_SUBMIT_ARGS": _submit_args(archive.jars[0], [])}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.stderr.write(f"halfop: that failed, so jobs start slower: {done.stderr.strip()[-500:]}\n")
+
+
+def _spark_home() -> str:
+    return os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
+
+
+def _submit_args(jars: Path, spark: Sequence[str]) -> str:
+    return shlex.join([*submit_arguments(jars, spark), "pyspark-shell"])
+
+
+def _environment() -> None:
     for python in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(python, sys.executable)
     os.environ.setdefault("LOG4J_CONFIGURATION_FILE", str(_CONF / "log4j2.properties"))
@@ -129,13 +176,12 @@ def _major(java: str) -> int:
     return 0
 
 
-def _fetched(java: str) -> Path:
-    """The folder of the jars, filled at the first call; it is whole as soon as it has its name."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "halfop"
+def _fetched(java: str, cache: Path) -> tuple[Path, bool]:
+    """The folder of the jars, and whether this call has filled it; it is whole as soon as it has its name."""
     sources = [JARS_LOCK, *sorted((_PACKAGE / "lib" / "java").rglob("*.java"))]
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
     folder = cache / f"jars-{digest[:16]}"
-    if not folder.is_dir():
+    if missing := not folder.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as fresh:
             _tool("fetch_jars.py", java, str(JARS_LOCK), f"{fresh}/jars")
@@ -144,7 +190,7 @@ def _fetched(java: str) -> Path:
                 Path(fresh, "jars").rename(folder)
     if not folder.is_dir():
         raise HalfopError(f"{folder} could not be made; HALFOP_JARS can name a folder that has the jars")
-    return folder
+    return folder, missing
 
 
 def _tool(name: str, *arguments: str) -> None:
