@@ -174,7 +174,7 @@ setup() { # setup [dev|notebooks] [all]: what is missing; the archive alone is n
             dev) made dev venv/dev.lock || step "installing the development tools" install_dev ;;
             notebooks) made notebooks venv/notebooks.lock || step "installing JupyterLab" install_notebooks ;;
         esac
-        archived || try_step "archiving the classes that jobs load, for quick starts (about half a minute)" archive_classes
+        archived || try_step "archiving the classes that jobs load, for quick starts (a minute or two)" archive_classes
         rm -rf "$state/tmp"
     ) 9>"$state/lock"
 }

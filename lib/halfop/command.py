@@ -112,7 +112,7 @@ def set_up(archived: bool | None) -> Archive:
 
 def _train(archive: Archive) -> None:
     """Makes the archive if it can: jobs start without it, too."""
-    sys.stderr.write("halfop: archiving the classes that jobs load, for quick starts (about half a minute)…\n")
+    sys.stderr.write("halfop: archiving the classes that jobs load, for quick starts (a minute or two)…\n")
     folders = (archive.folder, archive.java, archive.jars[0], _spark_home())
     command = [sys.executable, "-m", "halfop.training", *map(str, folders)]
     environ = os.environ | {"PYSPARK_SUBMIT_ARGS": _submit_args(archive.jars[0], [])}
