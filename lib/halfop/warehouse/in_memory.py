@@ -31,6 +31,11 @@ def computed(rows: DataFrame) -> DataFrame:
     return rows.sparkSession.createDataFrame(_with_a_batch(as_arrow(rows, struct)), schema=struct)
 
 
+def at_hand(rows: DataFrame) -> DataFrame:
+    """The rows, computed now and cut off from the plan that made them; Spark frees them when nobody holds them."""
+    return computed(rows) if is_in_memory(rows) else rows.localCheckpoint()
+
+
 def as_rows(rows: DataFrame) -> pa.Table:
     """The rows of a frame, with its types."""
     return as_arrow(rows, cast(StructType, _nullable(rows.schema)))

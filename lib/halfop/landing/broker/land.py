@@ -34,6 +34,7 @@ from halfop.rocketmq.record import chain
 from halfop.rocketmq.wire.client import Broker, BrokerAddress, NameServers
 from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
 from halfop.rocketmq.wire.remoting import RemotingSettings
+from halfop.warehouse.in_memory import is_in_memory
 from halfop.warehouse.lock import hold
 from halfop.warehouse.progress import TABLE as PROGRESS
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, as_ours, log_failure
@@ -59,7 +60,7 @@ class BrokerRequest:
 def land_broker(warehouse: Warehouse, request: BrokerRequest, log: logging.Logger) -> Summary:
     """Lands what is new in all brokers, at the same time. A broker that fails stops no other; the summary names it."""
     summary = Summary("land")
-    with hold(warehouse, "landing", request.wait):
+    with hold(warehouse, "landing", request.wait), warehouse.for_few_rows():
         warehouse.make(PROGRESS, *TABLES.values())
         shared = Shared(warehouse, request, summary, next_instant(warehouse))
         landings = [BrokerLanding(shared, address) for address in _addresses(request)]
@@ -258,6 +259,8 @@ class BrokerLanding:
         some = tuple(q for q in queues if q.start < q.end)
         task = QueueTask(kind, self._address.address, some, self._request.settings)
         pulled = pull_task(self._warehouse.spark, task).withColumn("broker_name", F.lit(self.name))
+        if is_in_memory(pulled):
+            return pulled
         frame = pulled.persist(StorageLevel.DISK_ONLY)
         kept.callback(frame.unpersist)
         return frame

@@ -19,10 +19,14 @@ from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.pull import Hole, QueueRange, pull
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.rocketmq.wire.security import Credentials
+from halfop.warehouse.in_memory import frame_of
+from halfop.warehouse.session import few_rows_settings
 
 _EMPTY: dict[str, pa.RecordBatch] = {kind: batch(chain(b"").records) for kind, batch in BATCH.items()}
 _HOLES = ("hole_from", "hole_to")
 _OFFSETS_A_PART = 200_000
+# So much is pulled by this process: offsets, and bytes of messages.
+_FEW_OFFSETS, _LITTLE = 20_000, 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -39,9 +43,36 @@ _JSON = TypeAdapter(QueueTask)
 
 
 def pull_task(spark: SparkSession, task: QueueTask) -> DataFrame:
-    """Returns what the task pulls as a frame; offsets that the broker lost are rows with `hole_from` and `hole_to`."""
+    """Returns what the task pulls as a frame, little of it here and now.
+
+    Offsets that the broker lost are rows with `hole_from` and `hole_to`.
+    """
     task = replace(task, settings=replace(task.settings, credentials=None))
+    if sum(asked.end - asked.start for asked in task.queues) <= _FEW_OFFSETS:
+        few = _pulled(task)
+        if few is not None:
+            return frame_of(spark, few)
+    few_rows_settings(spark).leave()
     return spark.read.format(QueueSource.name()).option("task", _JSON.dump_json(task).decode()).load()
+
+
+def _pulled(task: QueueTask) -> pa.Table | None:
+    """The messages of these queues, pulled by this process; None if they turn out to be large."""
+    reader, batches, size = QueueReader(task), [], 0
+    for part in reader.partitions():
+        for batch in reader.read(part):
+            batches.append(batch)
+            size += batch.nbytes
+            if size > _LITTLE:
+                return None
+    return pa.Table.from_batches(batches, _schema(task.kind))
+
+
+def _schema(kind: str) -> pa.Schema:
+    columns = _EMPTY[kind].schema
+    for name in _HOLES:
+        columns = columns.append(pa.field(name, pa.int64()))
+    return columns
 
 
 class QueueSource(DataSource):
@@ -52,10 +83,7 @@ class QueueSource(DataSource):
         return "halfop_queues"
 
     def schema(self) -> StructType:
-        columns = _EMPTY[self._task.kind].schema
-        for name in _HOLES:
-            columns = columns.append(pa.field(name, pa.int64()))
-        return from_arrow_schema(columns)
+        return from_arrow_schema(_schema(self._task.kind))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return QueueReader(self._task)

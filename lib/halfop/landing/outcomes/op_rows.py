@@ -11,6 +11,8 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.landing.columns.op_items import items
 from halfop.landing.outcomes.by_join import with_outcomes
+from halfop.warehouse.in_memory import at_hand, computed, is_in_memory
+from halfop.warehouse.kept import Kept
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import equal
@@ -46,7 +48,7 @@ def item_rows(warehouse: Warehouse, items: DataFrame, reach: Reach, settled: boo
     rows = _given(items, reach)
     if settled:
         return rows.select(_columns())
-    others = rows.where(F.col("outcome").isNull()).drop("outcome").localCheckpoint()
+    others = at_hand(rows.where(F.col("outcome").isNull()).drop("outcome"))
     known = rows.where(F.col("outcome").isNotNull()).select(_columns())
     return known.unionByName(_with_outcomes(warehouse, others, reach, bounded=True))
 
@@ -72,14 +74,13 @@ def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:
     near = F.col("queue_offset").between(places["low"], places["high"])
     settled = rows.where(mine & near & F.col("outcome").isNotNull()).select(_KEY)
     waiting = unknown.dropDuplicates(_KEY).join(settled, _KEY, "left_anti").drop("outcome")
-    known = _with_outcomes(warehouse, waiting, reach, bounded=True).where(F.col("outcome").isNotNull()).persist()
-    try:
+    known = _with_outcomes(warehouse, waiting, reach, bounded=True).where(F.col("outcome").isNotNull())
+    with Kept() as kept:
+        known = kept.persisted(computed(known) if is_in_memory(known) else known)
         number = known.count()
         if number:
             warehouse.append("op_messages", known.withColumn("landed_at", F.timestamp_micros(F.lit(landed_at))))
         return number
-    finally:
-        known.unpersist()
 
 
 def _with_outcomes(warehouse: Warehouse, split: DataFrame, reach: Reach, bounded: bool) -> DataFrame:
@@ -107,6 +108,6 @@ def _near(split: DataFrame, halves: DataFrame, finals: DataFrame) -> tuple[DataF
 def _just_those(split: DataFrame, halves: DataFrame, finals: DataFrame) -> tuple[DataFrame, DataFrame]:
     """The same for few items: they may be far apart, with millions of others between."""
     keys = split.select(*QUEUE, F.col("half_offset").alias("queue_offset")).distinct()
-    halves = halves.join(F.broadcast(keys), HALF_KEY, "left_semi").localCheckpoint()
+    halves = at_hand(halves.join(F.broadcast(keys), HALF_KEY, "left_semi"))
     places = halves.select(F.col("commit_log_offset").alias("prepared_transaction_offset"))
     return halves, finals.join(F.broadcast(places), "prepared_transaction_offset", "left_semi")

@@ -23,7 +23,8 @@ from halfop.warehouse.tables import Warehouse
 def land_store(warehouse: Warehouse, request: StoreRequest, log: logging.Logger) -> Summary:
     """Lands what is new in a store. If it is corrupt, lands what comes before that and raises InputRefused."""
     summary = Summary("land")
-    with hold(warehouse, "landing", request.wait), local_store(warehouse, request.path) as root:
+    settings = warehouse.for_few_rows()
+    with hold(warehouse, "landing", request.wait), settings, local_store(warehouse, request.path) as root:
         known_lost = lost.known(warehouse, request.broker_name)
         landing = StoreLanding(warehouse, request, root, next_instant(warehouse), known_lost)
         try:

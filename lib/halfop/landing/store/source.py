@@ -22,7 +22,11 @@ from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.record import chain
 from halfop.rocketmq.store.layout import StoreLayout
 from halfop.rocketmq.store.stretch import Piece, Stretch, read
+from halfop.warehouse.in_memory import frame_of
+from halfop.warehouse.session import few_rows_settings
 
+# Bytes of a commit log.
+_LITTLE = 8 * 1024 * 1024
 # A stretch in one row, and ops as items with their outcomes.
 SURVEYED, ITEMS = "survey", "items"
 SCHEMAS = {kind: batch(chain(b"").records).schema for kind, batch in BATCH.items()}
@@ -54,7 +58,12 @@ def _longs(text: str | None) -> Longs | None:
 
 
 def read_task(spark: SparkSession, task: StoreTask) -> DataFrame:
-    """Returns what the task reads as a frame."""
+    """Returns what the task reads as a frame; little is read here and now, more by Spark's workers."""
+    if sum(stretch.end - stretch.start for stretch in task.layout.stretches) <= _LITTLE:
+        reader = StoreReader(task.kind, task.layout, task.skip_corrupt, _longs(task.committed_later))
+        batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+        return frame_of(spark, pa.Table.from_batches(batches, SCHEMAS[task.kind]))
+    few_rows_settings(spark).leave()
     return spark.read.format(StoreSource.name()).option("task", _JSON.dump_json(task).decode()).load()
 
 
