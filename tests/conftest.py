@@ -14,6 +14,7 @@ pytest.register_assert_rewrite("build", "rows", "oracle")  # a failing assertion
 
 from build import effort
 from halfop.frame import log
+from halfop.planning import ranges
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
@@ -102,6 +103,14 @@ def frames(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     session = spark_session("tests", **_TINY | _SHORT_LIVED, **{"spark.sql.extensions": ""})
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _few_ranges() -> Iterator[None]:
+    """Cases side by side have hundreds of brokers, which no cluster has: one range over all of them plans faster."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ranges, "_MOST", 8)
+        yield
 
 
 @pytest.fixture

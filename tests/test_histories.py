@@ -15,7 +15,6 @@ import fleet as f
 import model as m
 import pytest
 import rows as r
-from halfop.planning import ranges
 from halfop.rules import halves
 from halfop.warehouse.tables import Warehouse
 from hypothesis.strategies import SearchStrategy
@@ -65,12 +64,6 @@ HASTY = charter(
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     show_seed()
-
-
-@pytest.fixture(autouse=True)
-def _few_spans(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fleet has a hundred queues: one span of offsets over all of them plans faster."""
-    monkeypatch.setattr(ranges, "_MOST", 8)
 
 
 # ---- run by run ----

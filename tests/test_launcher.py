@@ -78,8 +78,9 @@ def checkout(tmp_path: Path) -> Checkout:
     _script(home / ".halfop/venv/bin/python", _PYTHON.replace("{python}", sys.executable))
     copy(ROOT / "requirements/runtime.lock", home / ".halfop/venv")
     _script(home / ".halfop/jars/halfop.jar", "")
-    for made_from in ("requirements/jars.lock", "lib/java/halfop/S3LogStore.java"):
-        copy(ROOT / made_from, home / ".halfop/jars")
+    copy(ROOT / "requirements/jars.lock", home / ".halfop/jars")
+    sources = sorted((ROOT / "lib/java/halfop").glob("*.java"))
+    (home / ".halfop/jars/halfop.java").write_text("".join(source.read_text() for source in sources))
     _script(java, "#!/bin/sh\n")
     (tmp_path / "java/release").write_text('JAVA_VERSION="17.0.1"\n')
     _script(spark / "jars/spark-core_2.13-4.2.0.jar", "")

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from halfop.planning.arrivals import Arrivals
 from halfop.planning.way import Joined
 from halfop.rules import cases as c
+from halfop.warehouse.kept import Kept
 from halfop.warehouse.schema import table
 
 PLAN_APP = "halfop.plan"
@@ -42,14 +43,12 @@ class Plan:
     def rejects(self) -> Iterator[DataFrame]:
         """Ops, halves and resumes that no decision shows."""
         rules, resumes = self.arrivals.rules, self.joined.transactions.resumes
-        rows = c.may_have_rejects(_cases(self.joined, self.joined.with_every_op)).persist()
-        try:
+        with Kept() as kept:
+            rows = kept.persisted(c.may_have_rejects(_cases(self.joined, self.joined.with_every_op)))
             found = [c.rejected_ops(rows, rules), c.faulty_ops(self.arrivals.ops), c.reused_keys(rows)]
             if resumes is not None:
                 found.append(c.refused_resumes(rows, resumes))
             yield reduce(DataFrame.unionByName, found)
-        finally:
-            rows.unpersist()
 
     def commit(self) -> None:
         """Open rows apart from ended ones: the next run reads the former alone."""

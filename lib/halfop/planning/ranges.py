@@ -13,8 +13,8 @@ from halfop.columns.keys import QUEUE
 from halfop.planning.run import Slice
 from halfop.warehouse.where import Where, all_of, any_of, between, equal
 
-# A filter of this many ranges still plans in an instant; beyond it one range over all queues must do.
-_MOST = 500
+# A condition of so many ranges is made in an instant; beyond it one a broker must do, or one over all queues.
+_MOST = 100
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,17 @@ def ranges_of(rows: DataFrame, column: str) -> list[OffsetRange]:
 
 def covers(ranges: Sequence[OffsetRange], column: str) -> Where | None:
     """The rows of a table that lie in one of the ranges, or may do so if these are many; None of no ranges."""
-    if len(ranges) > _MOST:
-        return between(column, min(each.low for each in ranges), max(each.high for each in ranges))
-    return any_of([each.covers(column) for each in ranges]) if ranges else None
+    if len(ranges) <= _MOST:
+        return any_of([each.covers(column) for each in ranges]) if ranges else None
+    brokers = sorted({each.broker_name for each in ranges})
+    if len(brokers) > _MOST:
+        return between(column, *_span(ranges))
+    of_brokers = {name: [each for each in ranges if each.broker_name == name] for name in brokers}
+    return any_of([all_of(equal("broker_name", name), between(column, *_span(of_brokers[name]))) for name in brokers])
+
+
+def _span(ranges: Sequence[OffsetRange]) -> tuple[int, int]:
+    return min(each.low for each in ranges), max(each.high for each in ranges)
 
 
 def in_slice(part: Slice, column: str = "queue_offset") -> Column:

@@ -91,7 +91,8 @@ def is_resumed_copy() -> Column:
 def _marked(half_messages: DataFrame, column: str, name: str) -> Column:
     """A property's own column; a user's pipeline may have filled the properties alone."""
     given = [F.col(column)] if column in half_messages.columns else []
-    return F.coalesce(*given, F.try_element_at("properties", F.lit(name)))
+    others = [F.try_element_at("properties", F.lit(name))] if "properties" in half_messages.columns else []
+    return F.coalesce(*given, *others)
 
 
 def landed_check_times(rules: RuleColumns) -> Column:

@@ -6,12 +6,20 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from pyspark.sql.types import StructType
 
-if TYPE_CHECKING:
-    from halfop.warehouse.delta_log import DeltaLog
+
+class Kernel(Protocol):
+    """What is needed of Delta Kernel."""
+
+    jvm: Any
+    kernel: Any
+    engine: Any
+
+    def struct(self, schema: StructType) -> Any:
+        """A schema as Kernel has it."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +33,7 @@ class DataFile:
     partition: Mapping[str, Any] = field(default_factory=dict)
 
 
-def appends(log: DeltaLog, transaction: Any, schema: StructType, files: Iterable[DataFile]) -> Iterator[Any]:
+def appends(log: Kernel, transaction: Any, schema: StructType, files: Iterable[DataFile]) -> Iterator[Any]:
     """The files as parts of the table; Kernel wants those of each partition apart."""
     state = transaction.getTransactionState(log.engine)
     for partition, of_partition in groupby(files, key=lambda file: file.partition):
@@ -33,7 +41,7 @@ def appends(log: DeltaLog, transaction: Any, schema: StructType, files: Iterable
 
 
 def _of_partition(
-    log: DeltaLog, state: Any, schema: StructType, partition: Mapping[str, Any], files: Iterable[DataFile]
+    log: Kernel, state: Any, schema: StructType, partition: Mapping[str, Any], files: Iterable[DataFile]
 ) -> Iterator[Any]:
     kernel, struct = log.kernel, log.struct(schema)
     stats = kernel.statistics.DataFileStatistics
@@ -50,7 +58,7 @@ def _of_partition(
     return each(kernel.Transaction.generateAppendActions(log.engine, state, to_closeable(rows.iterator()), context))
 
 
-def removes(log: DeltaLog, snapshot: Any) -> Iterator[Any]:
+def removes(log: Kernel, snapshot: Any) -> Iterator[Any]:
     """All files of a snapshot as no longer parts of the table. Kernel's public API has no such action."""
     internal, now = log.kernel.internal, log.jvm.java.util.Optional.of(time.time_ns() // 1_000_000)
     for batch in each(snapshot.getScanBuilder().build().getScanFiles(log.engine)):

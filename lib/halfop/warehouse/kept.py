@@ -13,9 +13,9 @@ class Kept(ExitStack):
     """Keeps frames until its block ends, whatever the block ends with."""
 
     def persisted(self, rows: DataFrame) -> DataFrame:
-        """The rows, kept when they are first read; those in memory are there already."""
+        """The rows, kept when they are first read, or computed now if they are in memory."""
         if is_in_memory(rows):
-            return rows
+            return computed(rows)
         self.callback(rows.unpersist)
         return rows.persist()
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.landing.columns.op_items import items
 from halfop.landing.outcomes.by_join import with_outcomes
-from halfop.warehouse.in_memory import at_hand, computed, is_in_memory
+from halfop.warehouse.in_memory import at_hand
 from halfop.warehouse.kept import Kept
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
@@ -76,7 +76,7 @@ def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:
     waiting = unknown.dropDuplicates(_KEY).join(settled, _KEY, "left_anti").drop("outcome")
     known = _with_outcomes(warehouse, waiting, reach, bounded=True).where(F.col("outcome").isNotNull())
     with Kept() as kept:
-        known = kept.persisted(computed(known) if is_in_memory(known) else known)
+        known = kept.persisted(known)
         number = known.count()
         if number:
             warehouse.append("op_messages", known.withColumn("landed_at", F.timestamp_micros(F.lit(landed_at))))
