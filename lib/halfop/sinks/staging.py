@@ -23,7 +23,7 @@ from halfop.frame.errors import HalfopError
 from halfop.sinks.targets import Target
 from halfop.warehouse.actions import DataFile
 from halfop.warehouse.delta_log import AlreadyWrittenError
-from halfop.warehouse.in_memory import as_rows, is_in_memory
+from halfop.warehouse.in_memory import as_arrow
 from halfop.warehouse.parquet import write_files
 from halfop.warehouse.schema import TableSpec
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
@@ -42,8 +42,8 @@ def write_staged(
     null, and unseen by its readers.
     """
     _clear(warehouse, run_id)
-    if is_in_memory(rows):
-        return _write_few(warehouse, run_id, as_rows(rows), targets, threads)
+    if (few := as_arrow(rows)) is not None:
+        return _write_few(warehouse, run_id, few, targets, threads)
     staging = warehouse.path(f"{_STAGING}/run-{run_id}-{uuid.uuid4().hex}")
     searched = sorted({column for target in targets.values() for column in target.spec.stats})
     try:

@@ -25,26 +25,28 @@ def is_in_memory(rows: DataFrame) -> bool:
     return all(leaves.apply(n).getClass().getSimpleName() in _IN_MEMORY for n in range(leaves.size()))
 
 
-def computed(rows: DataFrame) -> DataFrame:
-    """The rows of a frame in memory as a frame that no longer knows how they were made."""
+def computed(rows: DataFrame) -> DataFrame | None:
+    """A frame in memory as one that no longer knows how it was made, computed now; None of any other frame."""
     struct = cast(StructType, _nullable(rows.schema))
-    return rows.sparkSession.createDataFrame(_with_a_batch(as_arrow(rows, struct)), schema=struct)
+    found = as_arrow(rows, struct)
+    return None if found is None else rows.sparkSession.createDataFrame(_with_a_batch(found), schema=struct)
 
 
 def at_hand(rows: DataFrame) -> DataFrame:
     """The rows, computed now and cut off from the plan that made them; Spark frees them when nobody holds them."""
-    return computed(rows) if is_in_memory(rows) else rows.localCheckpoint()
+    found = computed(rows)
+    return rows.localCheckpoint() if found is None else found
 
 
-def as_rows(rows: DataFrame) -> pa.Table:
-    """The rows of a frame, with its types."""
-    return as_arrow(rows, cast(StructType, _nullable(rows.schema)))
+def as_arrow(rows: DataFrame, struct: StructType | None = None) -> pa.Table | None:
+    """The rows of a frame in memory, with the types of the schema; None of any other frame.
 
-
-def as_arrow(rows: DataFrame, struct: StructType) -> pa.Table:
-    """The rows, with the types of the schema."""
-    nested = {f.name: f.dataType for f in struct if isinstance(f.dataType, _NESTED)}
-    return rows.withColumns({name: F.col(name).cast(kind) for name, kind in nested.items()}).toArrow()
+    Spark makes the plan of a frame once: what looks at it and what runs it must be the same frame.
+    """
+    wanted = struct or cast(StructType, _nullable(rows.schema))
+    nested = {f.name: f.dataType for f in wanted if isinstance(f.dataType, _NESTED)}
+    typed = rows.withColumns({name: F.col(name).cast(kind) for name, kind in nested.items()}) if nested else rows
+    return typed.toArrow() if is_in_memory(typed) else None
 
 
 def _nullable(kind: DataType) -> DataType:

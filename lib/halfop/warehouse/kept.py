@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from pyspark.sql import DataFrame
 
-from halfop.warehouse.in_memory import computed, is_in_memory
+from halfop.warehouse.in_memory import computed
 
 
 class Kept(ExitStack):
@@ -14,20 +14,21 @@ class Kept(ExitStack):
 
     def persisted(self, rows: DataFrame) -> DataFrame:
         """The rows, kept when they are first read, or computed now if they are in memory."""
-        if is_in_memory(rows):
-            return computed(rows)
-        self.callback(rows.unpersist)
-        return rows.persist()
+        found = computed(rows)
+        if found is None:
+            self.callback(rows.unpersist)
+            return rows.persist()
+        return found
 
     def computed(self, rows: DataFrame) -> DataFrame:
         """The rows, computed now and cut off from the plan that made them.
 
         Without that, Spark would analyse a plan that grows tenfold with every step that joins the steps before it.
         """
-        if is_in_memory(rows):
-            return computed(rows)
-        found = rows.localCheckpoint()
-        self.callback(_release, found)
+        found = computed(rows)
+        if found is None:
+            found = rows.localCheckpoint()
+            self.callback(_release, found)
         return found
 
 

@@ -20,7 +20,7 @@ from halfop.warehouse.actions import DataFile
 from halfop.warehouse.delta_log import AlreadyWrittenError, DeltaLog
 from halfop.warehouse.few import FewRows, goes_past_spark
 from halfop.warehouse.files import Files
-from halfop.warehouse.in_memory import as_arrow, frame_of, is_in_memory
+from halfop.warehouse.in_memory import as_arrow, frame_of
 from halfop.warehouse.parquet import ParquetReader, UnreadableFile, arrow_schema, write_files
 from halfop.warehouse.schema import TableSpec, table
 from halfop.warehouse.session import few_rows_settings
@@ -182,16 +182,18 @@ class Warehouse:
     def append(self, name: str, rows: DataFrame) -> None:
         """Appends rows plainly, for landing: a row that lands twice counts once by the rules, not by the write."""
         rows = self._written(name, rows)
-        if self._few(name, rows):
-            self.log.append_files(self.path(name), _spec(name), self.files_of(name, as_arrow(rows, self.schema(name))))
-        else:
+        few = self._few(name, rows)
+        if few is None:
             rows.write.format("delta").mode("append").save(self.path(name))
+        else:
+            self.log.append_files(self.path(name), _spec(name), self.files_of(name, few))
 
     def append_once(self, name: str, rows: DataFrame, app: str, run_id: int) -> None:
         """Appends a run's rows. A second write under the same app and run, now or ever, changes nothing."""
         rows = self._written(name, rows)
-        if self._few(name, rows):
-            self.append_arrow_once(name, as_arrow(rows, self.schema(name)), app, run_id)
+        few = self._few(name, rows)
+        if few is not None:
+            self.append_arrow_once(name, few, app, run_id)
             return
         writer = rows.write.format("delta").mode("append")
         try:
@@ -227,8 +229,11 @@ class Warehouse:
         made = {c.name: F.expr(c.made) for c in _spec(name).columns if c.made and c.name not in rows.columns}
         return rows.withColumns(made).select(*_spec(name).names)
 
-    def _few(self, name: str, rows: DataFrame) -> bool:
-        return self._past_spark and is_in_memory(rows) and self.log.takes_files(self.path(name), _spec(name))
+    def _few(self, name: str, rows: DataFrame) -> pa.Table | None:
+        """The rows, computed now, if they are in memory and this process may write them."""
+        if not self._past_spark or not self.log.takes_files(self.path(name), _spec(name)):
+            return None
+        return as_arrow(rows, self.schema(name))
 
     # ---- tables of few rows, without a Spark job ----
 
