@@ -1,4 +1,7 @@
-"""Appends rows to a table, a commit each, and says which are in: appending.py WAREHOUSE NAME NUMBER locked|unlocked."""
+"""Appends rows to a table, a commit each, and says which are in.
+
+appending.py WAREHOUSE NAME NUMBER locked|unlocked LOG-STORE
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,9 @@ TABLE = "appended"
 
 
 def main() -> None:
-    folder, name, number, how = sys.argv[1:]
+    folder, name, number, how, store = sys.argv[1:]
     slow = {"spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.SlowRename"}
+    slow |= {"spark.delta.logStore.file.impl": store}
     spark = spark_session("appending", **slow | {"spark.ui.enabled": "false", "spark.log.level": "ERROR"})
     warehouse = Warehouse(spark, folder)
     print("ready", flush=True)

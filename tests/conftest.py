@@ -15,6 +15,7 @@ pytest.register_assert_rewrite("build", "rows", "oracle")  # a failing assertion
 from build import effort
 from halfop.frame import log
 from halfop.planning import ranges
+from halfop.start.options import FIRST_COMPILER
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
@@ -71,7 +72,8 @@ _TINY = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
     "spark.driver.memory": "3g",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:-UsePerfData",
+    # Java's first compiler alone: the second one takes more time than its code saves.
+    "spark.driver.extraJavaOptions": f"{FIRST_COMPILER} -XX:+UseSerialGC -XX:-UsePerfData",
     "spark.sql.shuffle.partitions": "1",
     "spark.log.level": "ERROR",
     "spark.ui.showConsoleProgress": "false",
@@ -83,8 +85,6 @@ _TINY = {
     "spark.databricks.delta.stats.skipping": "false",
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",  # VACUUM has a task each
 }
-# Without the JVM's second compiler a process of a minute is quicker, and one of five minutes three times slower.
-_SHORT_LIVED = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData"}
 
 
 @pytest.fixture(scope="session")
@@ -100,7 +100,7 @@ def frames(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     if any(_needs_delta(item) for item in request.session.items):
         yield request.getfixturevalue("spark")
         return
-    session = spark_session("tests", **_TINY | _SHORT_LIVED, **{"spark.sql.extensions": ""})
+    session = spark_session("tests", **_TINY, **{"spark.sql.extensions": ""})
     yield session
     session.stop()
 

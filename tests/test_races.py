@@ -87,15 +87,24 @@ def test_a_driver_asleep_on_a_local_disk_keeps_the_lock(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("how", "lost"), [("unlocked", True), ("locked", False)])
-def test_the_lock_is_what_saves_a_local_disk(spark: SparkSession, tmp_path: Path, how: str, lost: bool) -> None:
-    """Delta's commit there is a look and a rename that overwrites; here with time between the two."""
+@pytest.mark.parametrize(
+    ("store", "how", "lost"),
+    [
+        ("io.delta.storage.HDFSLogStore", "unlocked", True),
+        ("io.delta.storage.HDFSLogStore", "locked", False),
+        ("halfop.LocalLogStore", "unlocked", False),
+    ],
+)
+def test_two_processes_commit_on_a_local_disk(
+    spark: SparkSession, tmp_path: Path, store: str, how: str, lost: bool
+) -> None:
+    """Delta's own commit there is a look and a rename that overwrites; here with time between the two."""
     jars = Path(str(pyspark.__file__)).parent / "jars"
     classes = compiled(Path(__file__).parent / "slow_rename" / "SlowRename.java", jars, tmp_path / "classes")
     folder = tmp_path / "warehouse"
     spark.createDataFrame([], "name STRING, n INT").write.format("delta").save(f"{folder}/{TABLE}")
     writers = [
-        script_of("python", "tests/appending.py", str(folder), name, "3", how, SPARK_DIST_CLASSPATH=str(classes))
+        script_of("python", "tests/appending.py", str(folder), name, "3", how, store, SPARK_DIST_CLASSPATH=str(classes))
         for name in ("one", "two")
     ]
     for writer in writers:

@@ -22,3 +22,30 @@ class Names:
 
     def __call__(self, *arguments: Any) -> Any:
         return self._of(*arguments)
+
+
+# What PySpark mentions at almost every step. For a name without its package py4j searches all jars, each time.
+_MENTIONED = {
+    "functions": ("col", "lit", "when", "coalesce", "struct", "not", "greatest", "least"),
+    "PythonUtils": ("toSeq",),
+    "PythonSQLUtils": ("ddlToJson", "fn", "lambdaFunction", "unresolvedNamedLambdaVariable"),
+    "org.apache.spark.sql.functions": ("col", "lit", "when", "coalesce", "struct", "not", "greatest", "least"),
+    "org.apache.spark.sql.classic.SparkSession": ("getActiveSession", "setActiveSession"),
+    "org.apache.spark.sql.internal.SQLConf": ("get",),
+}
+_REFLECTION = ("py4j", "reflection", "TypeUtil", "isInstanceOf")
+
+
+def remember_names(jvm: Any) -> None:
+    """Has py4j look up PySpark's own names once: an attribute that is set on its objects is not asked for again."""
+    for name, methods in _MENTIONED.items():
+        _remembered(_remembered(jvm, name), *methods)
+    for name in _REFLECTION:
+        jvm = _remembered(jvm, name)
+
+
+def _remembered(of: Any, *names: str) -> Any:
+    """Sets what `of` finds under the names as its own attributes; returns the last."""
+    for name in names:
+        setattr(of, name, getattr(of, name))
+    return getattr(of, names[-1])

@@ -10,12 +10,15 @@ from weakref import WeakKeyDictionary
 from pyspark.sql import SparkSession
 
 from halfop.frame.log import watched
+from halfop.warehouse.java import remember_names
 
 # What a run's correctness or cost rests on, whatever the user's spark-defaults say.
 _NEEDED = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # Delta's own for S3 is safe for one driver only. For Spark's connector, and for Delta Kernel.
+    # Delta's own are safe for one driver only. For Spark's connector, and for Delta Kernel.
+    "spark.delta.logStore.file.impl": "halfop.LocalLogStore",
+    "spark.hadoop.io.delta.kernel.logStore.file.impl": "halfop.LocalLogStore",
     "spark.delta.logStore.s3a.impl": "halfop.S3LogStore",
     "spark.hadoop.io.delta.kernel.logStore.s3a.impl": "halfop.S3LogStore",
     "spark.sql.session.timeZone": "UTC",
@@ -107,4 +110,6 @@ def spark_session(app_name: str, **extra: str) -> SparkSession:
     progress = {"spark.ui.showConsoleProgress": "true"} if watched() else {}
     for key, value in (_NEEDED | progress | extra).items():
         builder = builder.config(key, value)
-    return builder.getOrCreate()
+    session = builder.getOrCreate()
+    remember_names(session._jvm)
+    return session
