@@ -37,7 +37,8 @@ _OTHER_SUITES = ("slow", "broker", "s3", "lineage", "airflow", "notebooks", "bro
 _LONGEST = [
     *("test_rules", "test_copies_in_memory"),
     *("test_rules_written", "test_lineage", "test_runs", "test_land_files", "test_kills", "test_oracle"),
-    *("test_land_store", "test_explain", "test_report", "test_audit", "test_model", "test_simulate"),
+    *("test_production_settings", "test_simulate", "test_wheel", "test_few_rows"),
+    *("test_land_store", "test_explain", "test_report", "test_audit", "test_model"),
 ]
 
 

@@ -113,11 +113,11 @@ def _compiled(spark: SparkSession) -> int:
 
 
 @pytest.fixture(scope="module")
-def in_production(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Played]:
+def in_production(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Played:
     with production(spark), pytest.MonkeyPatch.context() as patch:
         patch.setattr(few, "FEW", BY_SPARK)
         patch.setattr(ranges, "_MOST", 500)  # every case has a broker of its own
-        yield played(Warehouse(spark, str(tmp_path_factory.mktemp("production") / "warehouse")), COPIES)
+        return played(Warehouse(spark, str(tmp_path_factory.mktemp("production") / "warehouse")), COPIES)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +129,8 @@ def in_the_suite(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) 
 # ---- what must hold ----
 
 
-def test_only_the_machine_s_settings_are_the_suite_s(spark: SparkSession) -> None:
+def test_only_the_machine_s_settings_are_the_suite_s(spark: SparkSession, in_production: Played) -> None:
+    """Delta's settings are known to Spark once Delta has worked."""
     with production(spark):
         found = {key: str(spark.conf.get(key, None)).split() for key in defaults()}
         others = {key for key, value in defaults().items() if not set(value.split()) <= set(found[key])}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -72,16 +71,23 @@ class Joined:
     parts: tuple[Where, ...]
 
     def column(self, struct: StructType) -> Column:
-        return reduce(_SIGNS[self.sign], [part.column(struct) for part in self.parts])
+        joined: Column = _joined(_SIGNS[self.sign], [part.column(struct) for part in self.parts])
+        return joined
 
     def expression(self, struct: StructType) -> pc.Expression:
-        return reduce(_SIGNS[self.sign], [part.expression(struct) for part in self.parts])
+        return _joined(_SIGNS[self.sign], [part.expression(struct) for part in self.parts])
 
     def predicate(self, struct: StructType, build: PredicateBuilder) -> Any:
-        return reduce(
-            lambda left, right: build.joined(self.sign, left, right),
-            [part.predicate(struct, build) for part in self.parts],
-        )
+        parts = [part.predicate(struct, build) for part in self.parts]
+        return _joined(lambda left, right: build.joined(self.sign, left, right), parts)
+
+
+def _joined(join: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Any:
+    """The conditions joined two by two: a tree of little depth, for Spark walks it by recursion."""
+    if len(parts) == 1:
+        return parts[0]
+    middle = len(parts) // 2
+    return join(_joined(join, parts[:middle]), _joined(join, parts[middle:]))
 
 
 def equal(name: str, value: Value) -> Where:
