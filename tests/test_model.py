@@ -10,6 +10,7 @@ from typing import Any
 
 import oracle
 import pytest
+from build.halves import half_at
 from hypothesis import given
 from model import (
     LONG_MAX,
@@ -67,16 +68,7 @@ def test_decides_as_rocketmq_does(folder: Path) -> None:
 
 
 def half(offset: int = 0, **columns: Any) -> Half:
-    given: dict[str, Any] = {
-        "commit_log_offset": offset % 1000 * 100,
-        "uniq_key": f"k{offset}",
-        "group": "g",
-        "real_topic": "T",
-        "real_qid": "3",
-        "born": START,
-        "store": START,
-    }
-    return Half(*Q, offset, **(given | columns))
+    return half_at(Q, offset, START, **({"commit_log_offset": offset % 1000 * 100} | columns))
 
 
 def op(half_offset: int = 0, outcome: str | None = "COMMIT", offset: int = 0, **columns: Any) -> Op:

@@ -11,6 +11,7 @@ import fleet as f
 import model as m
 import pytest
 import rows as r
+from build.halves import half_at
 from chispa import assert_df_equality
 from entry_points import job_of
 from halfop.frame.cli import main
@@ -40,9 +41,7 @@ def at(seconds: float) -> int:
 
 
 def half(offset: int, born: float, **columns: Any) -> m.Half:
-    given: dict[str, Any] = {"commit_log_offset": offset * 100, "uniq_key": f"k{offset}", "group": "g", "real_qid": "1"}
-    given |= {"real_topic": "T", "born": at(born), "store": at(born)}
-    return m.Half(*QUEUE, offset, **(given | columns))
+    return half_at(QUEUE, offset, at(born), **columns)
 
 
 def op(names: int, stored: float, outcome: str = "COMMIT", **columns: Any) -> list[m.Op]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import model as m
 import pytest
 import rows as r
+from build.halves import half_at
 from halfop.warehouse.tables import Warehouse
 from oracle import NOW, Recorded, surprises
 from pyspark.sql import SparkSession
@@ -196,9 +197,7 @@ class Report:
 
 
 def half(offset: int = 0, age: int = MINUTE, **columns: str | None) -> m.Half:
-    at = NOW - age
-    made = m.Half("", 0, offset, offset * 512, f"k{offset}", "g", "T", "1", at, at)
-    return replace(made, **columns)  # type: ignore[arg-type]
+    return half_at(("", 0), offset, NOW - age, **({"commit_log_offset": offset * 512} | columns))
 
 
 def copy(offset: int, of: int, times: str) -> m.Half:

@@ -9,6 +9,8 @@ import rows as r
 from halfop.warehouse.tables import Warehouse
 from strategies import op_rows
 
+from build.halves import half_at
+
 NOW = 1_750_000_000_000
 RULES = m.Settings(check_max=1)
 QUEUE = ("b", 0)
@@ -16,9 +18,7 @@ KNOWN = {QUEUE: NOW}
 
 
 def half(offset: int, topic: str = "T", **columns: Any) -> m.Half:
-    given: dict[str, Any] = {"commit_log_offset": offset * 100, "uniq_key": f"k{offset}", "group": "g", "real_qid": "1"}
-    given |= {"real_topic": topic, "born": NOW - 10_000, "store": NOW - 10_000}
-    return m.Half(*QUEUE, offset, **(given | columns))
+    return half_at(QUEUE, offset, NOW - 10_000, real_topic=topic, **columns)
 
 
 def ops(outcome: str, *offsets: int) -> list[m.Op]:

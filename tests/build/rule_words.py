@@ -8,6 +8,8 @@ from typing import Any
 import model as m
 from strategies import op_rows
 
+from build.halves import half_at
+
 SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 NOW = 1_750_000_000_000
 LONG_MAX = m.LONG_MAX
@@ -18,17 +20,9 @@ ANOTHER_MESSAGE: list[dict[str, Any]] = [{"commit_log_offset": 7}, {"store": NOW
 
 def half(offset: int = 0, age: int = 10 * SECOND, **columns: Any) -> m.Half:
     """A half message that is `age` old at NOW, stored at once."""
-    given: dict[str, Any] = {
-        "commit_log_offset": offset % 1000 * 100,
-        "uniq_key": f"k{offset}",
-        "group": "g",
-        "real_topic": "T",
-        "real_qid": "3",
-        "born": NOW - age,
-        "store": NOW - age,
-        "body": b"half %d" % (offset % 1000),
-    }
-    return m.Half("", 0, offset, **(given | columns))
+    given: dict[str, Any] = {"commit_log_offset": offset % 1000 * 100, "real_qid": "3"}
+    given["body"] = b"half %d" % (offset % 1000)
+    return half_at(("", 0), offset, NOW - age, **(given | columns))
 
 
 def asked(times: int | str | None, ago: int, **columns: Any) -> m.Half:

@@ -204,8 +204,12 @@ class Warehouse:
 
     def append_rows(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
         """Appends a few rows plainly; columns that are not given are null."""
-        if rows:
-            found = pa.Table.from_pylist([dict(row) for row in rows], schema=arrow_schema(self.schema(name)))
+        if not rows:
+            return
+        found = pa.Table.from_pylist([dict(row) for row in rows], schema=arrow_schema(self.schema(name)))
+        if self._takes_files(name) and not any(column.made for column in _spec(name).columns):
+            self.log.append_files(self.path(name), _spec(name), self.files_of(name, found))
+        else:
             self.append(name, frame_of(self.spark, found))
 
     def replace_rows(self, name: str, version: int, rows: Sequence[Mapping[str, object]]) -> bool:
@@ -231,9 +235,11 @@ class Warehouse:
 
     def _few(self, name: str, rows: DataFrame) -> pa.Table | None:
         """The rows, computed now, if they are in memory and this process may write them."""
-        if not self._past_spark or not self.log.takes_files(self.path(name), _spec(name)):
-            return None
-        return as_arrow(rows, self.schema(name))
+        return as_arrow(rows, self.schema(name)) if self._takes_files(name) else None
+
+    def _takes_files(self, name: str) -> bool:
+        """Returns whether this process may write the table's files."""
+        return self._past_spark and self.log.takes_files(self.path(name), _spec(name))
 
     # ---- tables of few rows, without a Spark job ----
 
