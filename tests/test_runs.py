@@ -10,6 +10,7 @@ import pytest
 import rows as r
 from build.dying import Killed, dying
 from build.messages import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops
+from build.ways import BY_SPARK
 from chispa import assert_df_equality
 from entry_points import job_of
 from halfop.frame.cli import main
@@ -20,7 +21,7 @@ from halfop.runs.reconcile import Request, preview, reconcile
 from halfop.runs.record import last_run
 from halfop.sinks import staging, write
 from halfop.sinks.projections import projections
-from halfop.warehouse import topics
+from halfop.warehouse import few, topics
 from halfop.warehouse.delta_log import DeltaLog
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
@@ -99,7 +100,8 @@ STEPS: list[tuple[str, Any, str, bool] | tuple[str, Any, str, bool, int]] = [
     ("before the close", finish, "write_closed", False),
     ("after the close", finish, "write_closed", True),
 ]
-QUICK = ["between two tables"]  # the others: tests/run -m slow
+QUICK = [("between two tables", "few rows")]  # the others: tests/run -m slow
+BY_SPARK_ALONE = ["between staging and the first table"]
 RESULTS = ["decisions", "trans_check_max_time", "check_requests", "rejected", "topics_index", "topics/T", "topics/U"]
 
 
@@ -112,15 +114,24 @@ def undisturbed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Warehou
 
 
 @pytest.mark.parametrize(
-    "step", [pytest.param(s, id=s[0], marks=[pytest.mark.slow] * (s[0] not in QUICK)) for s in STEPS]
+    ("step", "way"),
+    [
+        pytest.param(step, way, id=f"{step[0]}, {way}", marks=[pytest.mark.slow] * ((step[0], way) not in QUICK))
+        for step in STEPS
+        for way in ("few rows", "by Spark")
+        if way == "by Spark" or step[0] not in BY_SPARK_ALONE
+    ],
 )
 def test_a_run_that_dies_is_finished_by_the_next_start(
     warehouse: Warehouse,
     undisturbed: Warehouse,
     monkeypatch: pytest.MonkeyPatch,
     step: tuple[str, Any, str, bool] | tuple[str, Any, str, bool, int],
+    way: str,
 ) -> None:
     title, *where = step
+    if way == "by Spark":
+        monkeypatch.setattr(few, "FEW", BY_SPARK)
     one_of_each(warehouse)
     with dying(monkeypatch, *where), pytest.raises(Killed):
         r.run(warehouse, RULES, NOW, layout="per_topic")

@@ -13,7 +13,7 @@ from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import RuleSettings, Settings
 from halfop.warehouse.rejected import TABLE, read_rejected
 from halfop.warehouse.tables import Warehouse
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from build.messages import NOW, QUEUE, RULES, half, one_of_each, ops
 
@@ -68,5 +68,10 @@ def content(warehouse: Warehouse, runs: int = 2) -> dict[str, Counter[str]]:
     found = {}
     for name in (*TABLES, *topics):
         rows = (read_rejected(warehouse) if name == TABLE else warehouse.read(name)).where(f"run_id <= {runs}")
-        found[name] = Counter(str(row) for row in rows.drop(*UNLIKE_EACH_TIME).collect())
+        found[name] = Counter(_text(row) for row in rows.drop(*UNLIKE_EACH_TIME).collect())
     return found
+
+
+def _text(row: Row) -> str:
+    """A map's entries have no order."""
+    return str({name: sorted(cell.items()) if isinstance(cell, dict) else cell for name, cell in row.asDict().items()})
