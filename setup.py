@@ -15,7 +15,7 @@ STARTS_SPARK = (
     ("conf/spark-defaults.conf", "conf/spark-defaults.conf"),
     ("conf/log4j2.properties", "conf/log4j2.properties"),
     ("jars.lock", "requirements/jars.lock"),
-    *((path, path) for path in ("lib/java/halfop/S3LogStore.java", "lib/java/halfop/StopSignals.java")),
+    *((str(path.relative_to(HOME)),) * 2 for path in sorted((HOME / "lib" / "java").rglob("*.java"))),
     ("tools/build_jar.py", "tools/build_jar.py"),
     ("tools/fetch_jars.py", "tools/fetch_jars.py"),
     ("tools/java/bin/java", "tools/java/bin/java"),

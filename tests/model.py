@@ -342,6 +342,7 @@ class Model:
         self._new_ops: list[tuple[Op, int]] = []  # the same, with the instant each landed
         self._new_resumes: list[tuple[int, Key]] = []
         self._early: list[tuple[Op, int]] = []  # ops that wait for their half message
+        self._first_identity: dict[OpKey, object] = {}  # of the first sound row under a key
         self._standing: dict[OpKey, dict[str | None, Op]] = {}  # every op that was found valid, or waits, by outcome
         self._finals: set[Final] = set()
         self._broker_discards: dict[Key, BrokerDiscard] = {}
@@ -498,14 +499,11 @@ class Model:
 
     def _stands(self, op: Op) -> bool:
         """Whether a row with its key and outcome counts already, or is that of a broker rebuilt under its name."""
-        standing = self._standing.get(op.key)
-        if not standing:
-            return False
-        if all(op.identity != other.identity for other in standing.values()):
+        if op.identity != self._first_identity.setdefault(op.key, op.identity):
             self._reject_row("KEY_REUSED", op)
             self.refused_queues.add((op.broker, op.queue))
             return True
-        return op.outcome in standing
+        return op.outcome in self._standing.get(op.key, {})
 
     def _take_op(self, op: Op, half_key: Key, landed_at: int, valid: dict[Key, list[Op]]) -> None:
         transaction = self.transactions.get(half_key)
@@ -553,6 +551,7 @@ class Model:
         return plan
 
     def _end_by(self, op: Op, transaction: Transaction) -> Decision:
+        self._count_from_resume(transaction)
         if op.outcome == "COMMIT":
             self._deliver(transaction.copies[op.half_offset or 0].half, op.offset)
         reason = "CHECK" if op.from_check else "PRODUCER"
@@ -564,9 +563,19 @@ class Model:
         for transaction in self._all("OPEN", "DISCARD"):
             delivered = self._delivered_copy(transaction)
             if delivered is not None and undeliverable(transaction.half) is None:
+                self._count_from_resume(transaction)
                 self._deliver(delivered, None)
                 plan.append(self._ended(transaction, "COMMIT", "FINAL", None))
         return plan
+
+    def _count_from_resume(self, transaction: Transaction) -> None:
+        """What the broker has discarded and resumed counts its check times from there, also if it ends now.
+
+        It spends no record: of twins, a record is about those that nothing ends.
+        """
+        resume = transaction.newest_resume()
+        if transaction.status == "OPEN" and resume and any(r.store <= resume.store for r in self._records(transaction)):
+            transaction.reopen_by(resume)
 
     def _delivered_copy(self, transaction: Transaction) -> Half | None:
         halves = [transaction.copies[offset].half for offset in sorted(transaction.copies)]

@@ -160,7 +160,7 @@ def test_slices_of_a_backlog_decide_what_one_run_decides(
     sliced = charter(PATIENT.settings, (7_000, (66_001,)), last=126_001)
     ships = f.fleet(f.generated(of(sliced), SHIPS, SEED + 2))
     last_of_backlog, last = f.sail(warehouse, sliced, ships, max_rows=SHIPS)
-    assert last_of_backlog == 1 if of is copied_histories else last_of_backlog >= 3
+    assert last_of_backlog == 1 if of is copied_histories else last_of_backlog > 1
     runs = [r.decisions(warehouse, run) for run in range(1, last_of_backlog + 1)]
     closed = [d for run in runs[:-1] for d in run if d.decision not in ("CHECK", "WAIT", "EARLY_OP")]
     assert settled(closed + runs[-1]) == settled(d for ship in ships for d in ship.played.runs[0])

@@ -7,6 +7,7 @@ import random
 import shutil
 from collections import Counter
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 import rows as r
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.timeout(3600)
 
 
 def killed_and_finished(spark: SparkSession, before: Path, when: str, number: int) -> Warehouse:
-    folder = before.with_name(f"{when}-{number}")
+    folder = Path(mkdtemp(prefix=f"{when}-{number}-", dir=before.parent)) / "warehouse"
     shutil.copytree(before, folder)
     status, said = ended(dying(when, number, *command(folder)))
     assert status == KILLED, said

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import model as m
 import pytest
@@ -31,13 +31,17 @@ from pyspark.sql import SparkSession
 def played(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """All cases side by side, each with a broker of its own."""
     warehouse = Warehouse(spark, str(tmp_path_factory.mktemp("lineage") / "warehouse"))
-    for number, now in enumerate(RUNS):
-        steps = [under(f"b{n}", s) for n, c in enumerate(CASES) if number < len(c.landings) for s in c.landings[number]]
-        known = {(f"b{n}", 0): now for n in range(len(CASES))}
+    play(warehouse, range(len(CASES)))
+    return warehouse
+
+
+def play(warehouse: Warehouse, numbers: Sequence[int]) -> None:
+    for run, now in enumerate(RUNS):
+        steps = [under(f"b{n}", s) for n in numbers if run < len(CASES[n].landings) for s in CASES[n].landings[run]]
+        known = {(f"b{n}", 0): now for n in numbers}
         halves, ops, finals, discards = (only(kind, steps) for kind in (m.Half, m.Op, m.Final, m.BrokerDiscard))
         r.land(warehouse, halves, ops, now - SECOND, known, finals=finals, discards=discards)
         r.run(warehouse, RULES, now)
-    return warehouse
 
 
 def by_case(
@@ -51,6 +55,10 @@ def by_case(
 
 @pytest.fixture(scope="module")
 def decided(played: Warehouse) -> dict[str, list[Row]]:
+    return decided_in(played)
+
+
+def decided_in(played: Warehouse) -> dict[str, list[Row]]:
     rows = [d for run in range(1, len(RUNS) + 1) for d in r.decisions(played, run)]
     return by_case(
         lambda _: [(d.key[0], (d.run, d.key[2], d.decision, d.reason, d.superseded_by)) for d in rows], played
@@ -59,12 +67,20 @@ def decided(played: Warehouse) -> dict[str, list[Row]]:
 
 @pytest.fixture(scope="module")
 def delivered(played: Warehouse) -> dict[str, list[tuple[int, int | None, bytes]]]:
+    return delivered_in(played)
+
+
+def delivered_in(played: Warehouse) -> dict[str, list[tuple[int, int | None, bytes]]]:
     found = r.delivered(played)
     return by_case(lambda _: [(d.key[0], (d.key[2], d.op_offset, d.body)) for d in found.elements()], played)
 
 
 @pytest.fixture(scope="module")
 def rejected(played: Warehouse) -> dict[str, list[tuple[str, int]]]:
+    return rejected_in(played)
+
+
+def rejected_in(played: Warehouse) -> dict[str, list[tuple[str, int]]]:
     return by_case(lambda w: [(row[2], (row[1], row[4])) for row in r.rejected(w).elements()], played)
 
 
@@ -81,6 +97,25 @@ def test_case(
     wanted = [(offset, op_offset, f"half {offset}".encode()) for offset, op_offset in case.delivered]
     assert delivered.get(broker, []) == wanted
     assert sorted(rejected.get(broker, [])) == list(case.rejected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[case.name for case in CASES])
+def test_case_alone(number: int, warehouse: Warehouse) -> None:
+    """Among others a case takes the way that they need; alone it takes its own short cuts."""
+    play(warehouse, [number])
+    test_case(number, decided_in(warehouse), delivered_in(warehouse), rejected_in(warehouse))
+
+
+def test_a_final_message_arrives_alone_for_what_was_discarded(warehouse: Warehouse) -> None:
+    r.land(warehouse, [half(0, "3", uniq_key=None)], [], RUNS[0] - SECOND, {("b", 0): RUNS[0]})
+    r.run(warehouse, RULES, RUNS[0])
+    r.land(warehouse, [], [], RUNS[1] - SECOND, {("b", 0): RUNS[1]}, finals=[final(0, key=None)])
+    r.run(warehouse, RULES, RUNS[1])
+    assert [(d.key[2], d.decision, d.reason) for d in r.decisions(warehouse, 1)] == [
+        (0, "DISCARD", "CHECKED_TOO_OFTEN")
+    ]
+    assert [(d.key[2], d.decision, d.reason) for d in r.decisions(warehouse, 2)] == [(0, "COMMIT", "AFTER_DISCARD")]
 
 
 def test_a_final_message_alone_where_nothing_was_put_back(warehouse: Warehouse) -> None:
@@ -135,6 +170,32 @@ def test_a_backlog_with_discard_records_is_not_sliced(warehouse: Warehouse) -> N
         (d.key, d.run) for run in range(2, last + 1) for d in r.decisions(warehouse, run) if d.decision == "DISCARD"
     ]
     assert given_up == [(("b", 0, 0), 2)]
+
+
+FAR = 50_000  # beyond the offsets of the other broker, so that it lies in the last slice; stored in time, too
+OTHERS = [half(n, broker="c", uniq_key=None) for n in range(6)]
+
+
+def test_a_final_message_of_another_slice_delivers_nothing_twice(warehouse: Warehouse) -> None:
+    r.land(warehouse, [half(FAR, "3", uniq_key=None)], [], RUNS[0] - SECOND, {("b", 0): RUNS[0]})
+    r.run(warehouse, RULES, RUNS[0])
+    r.resume(warehouse, [("b", 0, FAR)], RUNS[0] + SECOND)
+    r.run(warehouse, RULES, RUNS[0] + 2 * SECOND)
+    known = {("b", 0): RUNS[1], ("c", 0): RUNS[1]}
+    r.land(warehouse, OTHERS, [op(0, FAR)], RUNS[1] - SECOND, known, finals=[final(FAR, key=None)])
+    assert len(r.run(warehouse, RULES, RUNS[1], max_rows=2).extra["runs"]) > 1
+    assert [(d.key, d.op_offset) for d in r.delivered(warehouse).elements()] == [(("b", 0, FAR), 0)]
+
+
+def test_a_backlog_that_names_closed_copies_is_not_sliced(warehouse: Warehouse) -> None:
+    r.land(warehouse, [half(0), half(FAR, "3")], [], RUNS[0] - SECOND, {("b", 0): RUNS[0]})
+    r.run(warehouse, RULES, RUNS[0])
+    known = {("b", 0): RUNS[1], ("c", 0): RUNS[1]}
+    r.land(warehouse, OTHERS, [op(0, FAR, "ROLLBACK"), op(1, 0)], RUNS[1] - SECOND, known)
+    assert r.run(warehouse, RULES, RUNS[1], max_rows=2).extra["runs"] == [2]
+    ended = [(d.key[2], d.decision, d.op_offset) for d in r.decisions(warehouse, 2) if d.decision == "ROLLBACK"]
+    assert ended == [(FAR, "ROLLBACK", 0)]
+    assert not r.delivered(warehouse)
 
 
 def test_a_broker_gives_up_what_we_have_resumed(warehouse: Warehouse) -> None:

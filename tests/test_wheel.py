@@ -33,7 +33,18 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([*pip, str(wheel)], check=True)
     (packages,) = (folder / "env").glob("lib/python*/site-packages")
     (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
+    jars_of(packages / "halfop", folder / "jars")
     return folder
+
+
+def jars_of(package: Path, jars: Path) -> None:
+    """The jars as the wheel would fetch them, and its own, compiled from what it brings along."""
+    jars.mkdir()
+    for jar in Path(os.environ["HALFOP_JARS"]).iterdir():
+        if jar.name != "halfop.jar":
+            (jars / jar.name).symlink_to(jar)
+    tool = [sys.executable, "-I", str(package / "tools/build_jar.py"), os.environ["HALFOP_JAVA"], str(jars)]
+    subprocess.run(tool, check=True)
 
 
 def built(folder: Path) -> Path:
@@ -54,8 +65,9 @@ def built(folder: Path) -> Path:
 
 def called(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """By the console script, with nothing of the checkout in the environment but the jars, which it would fetch."""
-    kept = ("PATH", "JAVA_HOME", "HALFOP_JAVA", "HALFOP_JARS")
+    kept = ("PATH", "JAVA_HOME", "HALFOP_JAVA")
     environment = {name: os.environ[name] for name in kept if name in os.environ} | {"HOME": str(installed)}
+    environment["HALFOP_JARS"] = str(installed / "jars")
     environment["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1"
     return subprocess.run(
         [str(installed / "env/bin/halfop"), *arguments],
@@ -91,7 +103,7 @@ def test_it_brings_all_that_it_needs_along(installed: Path) -> None:
         "assert load_settings(None) == Settings()\n"
         "files = [command.JARS_LOCK, command._CONF / 'spark-defaults.conf', command._CONF / 'log4j2.properties',\n"
         "         command._TOOLS / 'fetch_jars.py', command._TOOLS / 'build_jar.py',\n"
-        "         command._PACKAGE / 'lib/java/halfop/S3LogStore.java', command._PACKAGE / 'html/page.css']\n"
+        "         command._PACKAGE / 'html/page.css']\n"
         "print(json.dumps([halfop.__file__, table_names(), [str(f) for f in files if not f.is_file()]]))"
     )
     python = [str(installed / "env/bin/python"), "-c", program]

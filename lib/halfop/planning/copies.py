@@ -14,16 +14,17 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import present
-from halfop.planning.arrivals import Arrivals
+from halfop.planning.arrivals import Arrivals, arrived_ops
 from halfop.planning.late import LookedBack, older
-from halfop.planning.ranges import between_values
+from halfop.planning.ranges import between_values, covers, ranges_of
 from halfop.planning.run import Run
 from halfop.rules import halves as h
+from halfop.rules import ops as o
 from halfop.rules import transactions as t
 from halfop.rules.transactions import KIN, kin
 from halfop.warehouse.kept import Kept
 from halfop.warehouse.tables import NO_TABLE, Warehouse
-from halfop.warehouse.where import equal
+from halfop.warehouse.where import all_of, any_of, equal
 
 
 @dataclass(frozen=True)
@@ -54,14 +55,37 @@ class ClosedDecisions:
 
 
 def copies_arrived(warehouse: Warehouse, run: Run) -> bool:
-    """Returns whether half messages of a backlog may be copies of others, which lie anywhere among the others."""
+    """Returns whether half messages of a backlog may be copies of others, which lie anywhere among the others.
+
+    Or whether what arrived names such copies of earlier runs.
+    """
     before, upto = run.inputs_before, run.inputs
     halves = warehouse.landed_between("half_messages", before["half_messages"], upto["half_messages"])
     if not halves.where(h.carries_a_mark(halves)).isEmpty():
         return True
     discards = warehouse.landed_between("broker_discards", before["broker_discards"], upto["broker_discards"])
     opened = warehouse.read("decisions", upto["decisions"], equal("open", True)).where("copies IS NOT NULL OR orphan")
-    return not (discards.isEmpty() and opened.isEmpty())
+    return not (discards.isEmpty() and opened.isEmpty()) or _closed_copies_named(warehouse, run)
+
+
+def _closed_copies_named(warehouse: Warehouse, run: Run) -> bool:
+    """Returns whether ops, resumes or final messages arrived for a transaction of several copies that is not open."""
+    if run.first:
+        return False
+    before, upto = run.inputs_before, run.inputs
+    finals, resumes = (
+        warehouse.landed_between(name, before[name], upto[name]) for name in ("final_messages", "resumes")
+    )
+    places = finals.select("broker_name", F.col("prepared_transaction_offset").alias("commit_log_offset"))
+    keys = o.as_named(arrived_ops(warehouse, run)).select(HALF_KEY).unionByName(resumes.select(HALF_KEY))
+    near = [covers(ranges_of(keys, "queue_offset"), "queue_offset"), between_values(places, "commit_log_offset")]
+    wanted = [where for where in near if where is not None]
+    if not wanted:
+        return False
+    closed = warehouse.read("decisions", upto["decisions"], all_of(equal("open", False), any_of(wanted)))
+    several = closed.where(F.col("copies").isNotNull() | (F.col("decision") == "SUPERSEDED"))
+    named = [several.join(rows, rows.columns, "left_semi") for rows in (keys, places)]
+    return not all(rows.isEmpty() for rows in named)
 
 
 def copies(

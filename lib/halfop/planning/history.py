@@ -13,7 +13,7 @@ from halfop.columns.values import present
 from halfop.planning.arrivals import Arrivals
 from halfop.planning.copies import Copies, copies
 from halfop.planning.late import LookedBack, arrived_late, older
-from halfop.planning.ranges import between_values, covers, ranges_of
+from halfop.planning.ranges import between_values, covers, in_slice, ranges_of
 from halfop.rules import halves as h
 from halfop.rules import ops as o
 from halfop.warehouse.tables import NO_TABLE
@@ -28,6 +28,7 @@ class History:
     finals: DataFrame | None  # a real broker's final messages that may prove a commit; None if there is none
     copies: Copies | None  # transactions of several half messages; None if there is none
     files: dict[str, int]
+    looked_up: bool  # half messages that earlier runs have ended or discarded are among them
 
     def __str__(self) -> str:
         looked = ", ".join(f"{n} of {name}" for name, n in self.files.items()) or "none"
@@ -42,7 +43,8 @@ def history(arrivals: Arrivals) -> History:
     closed = _closed(arrivals, strays, looked_back)
     halves = _one_per_key(arrivals, closed)
     found = copies(arrivals, halves, late, closed is not None, looked_back)
-    return History(arrivals, halves, finals, found, {name: n for name, n in looked_back.items() if n})
+    files = {name: n for name, n in looked_back.items() if n}
+    return History(arrivals, halves, finals, found, files, closed is not None)
 
 
 def _one_per_key(arrivals: Arrivals, closed: DataFrame | None) -> DataFrame:
@@ -80,7 +82,7 @@ def _strays(arrivals: Arrivals, finals: DataFrame | None, looked_back: LookedBac
         return None
     found = [] if arrivals.counts.arrivals_met else [_named_by_ops(arrivals, arrivals.open_halves)]
     by_finals = None if finals is None else _named_by_finals(arrivals, arrivals.open_halves, finals, looked_back)
-    found += [] if by_finals is None else [by_finals]
+    found += [] if by_finals is None else [by_finals.where(in_slice(arrivals.run.slice))]
     found += [] if arrivals.resumes is None else [arrivals.resumes.select(HALF_KEY)]
     return reduce(DataFrame.unionByName, found) if found else None
 

@@ -89,9 +89,14 @@ def _numbered(resumes: DataFrame | None, stands_at: DataFrame | None = None) -> 
 
 
 def _all_named(history: History) -> bool:
-    """Returns whether every half message is named by exactly one op, so that no final message can say more."""
+    """Returns whether every half message is named by exactly one op, so that no final message can say more.
+
+    What was looked up is not counted.
+    """
     counts = history.arrivals.counts
-    return counts.all_met and not counts.ops.repeated and counts.halves.rows == counts.ops.rows
+    return (
+        not history.looked_up and counts.all_met and not counts.ops.repeated and counts.halves.rows == counts.ops.rows
+    )
 
 
 def _with_proofs(history: History, halves: DataFrame, ops: DataFrame) -> tuple[DataFrame, bool]:
