@@ -19,6 +19,7 @@ from halfop.landing.data_source import register
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
 from halfop.rocketmq.wire.remoting import RemotingSettings
+from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from real_broker import Plan, broker
@@ -48,7 +49,7 @@ def content(warehouse: Warehouse) -> dict[str, Counter[str]]:
 
 def progress(warehouse: Warehouse) -> set[tuple[object, ...]]:
     columns = ("broker_name", "topic", "queue_id", "next_offset", "first_offset")
-    return {tuple(row[c] for c in columns) for row in warehouse.rows("landing_progress")}
+    return {tuple(row[c] for c in columns) for row in progress_rows(warehouse)}
 
 
 @pytest.fixture
