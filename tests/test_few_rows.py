@@ -11,6 +11,7 @@ from pathlib import Path
 import fleet as f
 import model as m
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import rows as r
 from build.rule_words import NOW, commit, half
@@ -21,7 +22,7 @@ from halfop.landing.queues import Queue
 from halfop.rocketmq.names import OP_TOPIC
 from halfop.warehouse import few
 from halfop.warehouse.listing import Limits
-from halfop.warehouse.parquet import UnreadableFile, arrow_schema, stats_of, write_files
+from halfop.warehouse.parquet import UnreadableFile, arrow_schema, searched, stats_of, write_files
 from halfop.warehouse.progress import TABLE, progress_rows
 from halfop.warehouse.schema import table
 from halfop.warehouse.session import few_rows_settings
@@ -146,7 +147,9 @@ AT = datetime(2025, 6, 15, 1, 2, 3, 4_001, tzinfo=timezone.utc)
 def stats(**cells: object) -> dict[str, object]:
     spec = table("half_messages")
     rows = pa.Table.from_pylist([cells], schema=arrow_schema(spec.struct))
-    found: dict[str, object] = json.loads(stats_of(rows, spec))
+    written: list[pq.FileMetaData] = []
+    pq.write_table(rows, pa.BufferOutputStream(), metadata_collector=written)
+    found: dict[str, object] = json.loads(stats_of(written[0], searched(spec)))
     return found
 
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import rows as r
 from build.dying import Killed, dying
@@ -15,14 +16,14 @@ from chispa import assert_df_equality
 from entry_points import job_of
 from halfop.frame.cli import main
 from halfop.planning.plan import Plan
-from halfop.planning.run import Run
 from halfop.runs import finish
 from halfop.runs.reconcile import Request, preview, reconcile
 from halfop.runs.record import last_run
 from halfop.sinks import staging, write
-from halfop.sinks.projections import projections
+from halfop.sinks.projections import HALF, PAYLOAD, About, projected
 from halfop.warehouse import few, topics
 from halfop.warehouse.delta_log import DeltaLog
+from halfop.warehouse.parquet import arrow_schema
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import Where
@@ -92,7 +93,7 @@ STEPS: list[tuple[str, Any, str, bool] | tuple[str, Any, str, bool, int]] = [
     ("before the plan", Plan, "commit", False),
     ("after the plan", Plan, "commit", True),
     ("before any sink", write.Sinks, "write", False),
-    ("between staging and the first table", staging, "_by_target", False),
+    ("between staging and the first table", staging, "_staged", True),
     ("before the first table", staging, "side_by_side", False),
     ("between two tables", DeltaLog, "commit_files", False, 4),  # after the run's opening, topics_index and one table
     ("after the messages", write, "write_staged", True),
@@ -101,7 +102,7 @@ STEPS: list[tuple[str, Any, str, bool] | tuple[str, Any, str, bool, int]] = [
     ("after the close", finish, "write_closed", True),
 ]
 QUICK = [("between two tables", "few rows")]  # the others: tests/run -m slow
-BY_SPARK_ALONE = ["between staging and the first table"]
+NOT_OF_FEW = ["between staging and the first table"]
 RESULTS = ["decisions", "trans_check_max_time", "check_requests", "rejected", "topics_index", "topics/T", "topics/U"]
 
 
@@ -118,8 +119,8 @@ def undisturbed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Warehou
     [
         pytest.param(step, way, id=f"{step[0]}, {way}", marks=[pytest.mark.slow] * ((step[0], way) not in QUICK))
         for step in STEPS
-        for way in ("few rows", "by Spark")
-        if way == "by Spark" or step[0] not in BY_SPARK_ALONE
+        for way in ("few rows", "by workers", "by Spark")
+        if way != "few rows" or step[0] not in NOT_OF_FEW
     ],
 )
 def test_a_run_that_dies_is_finished_by_the_next_start(
@@ -130,8 +131,10 @@ def test_a_run_that_dies_is_finished_by_the_next_start(
     way: str,
 ) -> None:
     title, *where = step
-    if way == "by Spark":
+    if way != "few rows":
         monkeypatch.setattr(few, "FEW", BY_SPARK)
+    if way == "by Spark":
+        monkeypatch.setattr(staging, "written_by_workers", lambda *_: None)
     one_of_each(warehouse)
     with dying(monkeypatch, *where), pytest.raises(Killed):
         r.run(warehouse, RULES, NOW, layout="per_topic")
@@ -242,10 +245,11 @@ def test_what_dead_drivers_staged_is_cleared(warehouse: Warehouse) -> None:
     assert not left.exists()
 
 
-def test_each_tables_columns_are_all_written(warehouse: Warehouse) -> None:
-    assert warehouse.spark is not None, "expressions need a session"
-    run = Run(1, r.instant(NOW), {}, {}, r.settings(RULES))
-    columns = {decision: sorted(projection) for decision, projection in projections(run).items()}
+def test_each_tables_columns_are_all_written() -> None:
+    kinds = {f.name: f.type for name in ("decisions", "half_messages") for f in arrow_schema(table(name).struct)}
+    names = sorted({*HALF, *(column for columns in PAYLOAD.values() for column in columns)})
+    none = pa.RecordBatch.from_pylist([], schema=pa.schema([(name, kinds[name]) for name in names]))
+    columns = {decision: sorted(projected(none, decision, About(1, 2, True))) for decision in PAYLOAD}
     tables = {"COMMIT": "real_topic", "DISCARD": "trans_check_max_time", "CHECK": "check_requests"}
     assert columns == {decision: sorted(table(name).names) for decision, name in tables.items()}
     assert table("real_topics").names == table("real_topic").names

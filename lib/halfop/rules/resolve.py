@@ -128,9 +128,10 @@ def _resume(members: Sequence[Member], discarded: bool, discards: Sequence[int])
     """
     known = max((m.highest for m in members if m.state != "NEW"), default=-1)
     resumed = _latest(m.resumed_at for m in members if m.state in ("OPEN", "DISCARDED"))
+    since = [at for at in discards if resumed is None or at > resumed]  # an earlier resume has undone the others
     for member in reversed(members):
         is_new = member.state == "NEW" and member.says_resumed and member.offset > known
-        given_up = discarded or any(member.stored_since(at) for at in discards)
+        given_up = discarded or any(member.stored_since(at) for at in since)
         if is_new and given_up and (resumed is None or member.stored_since(resumed + 1)):
             return member
     return None

@@ -20,10 +20,10 @@ from halfop.planning.stages import arrived
 from halfop.rules import VERSION
 from halfop.runs.finish import planned
 from halfop.runs.record import found_run, last_run, refuse_old_slice
-from halfop.sinks.messages import messages
+from halfop.sinks.messages import TARGET, in_tables_columns, messages
 from halfop.sinks.rejects import rejects
-from halfop.sinks.staging import TARGET
 from halfop.sinks.targets import REJECTED, WHOLE_TABLES, Target, targets
+from halfop.sinks.whole import WholeMessages
 from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import NO_TABLE, Warehouse
@@ -102,7 +102,8 @@ def _compared_messages(
     if not tables:
         return []
     found = _messages(warehouse, tables, run.run_id)
-    expected = messages(warehouse, run, digest, due) if due else found.limit(0)
+    whole = WholeMessages(warehouse, run, digest, due)
+    expected = in_tables_columns(messages(whole), whole) if due else found.limit(0)
     return _compared(summary, {number: target.name for number, target in tables.items()}, expected, found)
 
 

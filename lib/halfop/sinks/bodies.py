@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 from halfop.columns.blocks import look_up, packed
 from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import present
-from halfop.planning.digest import Digest
 from halfop.planning.ranges import OffsetRange, covers
 from halfop.planning.run import Run
 from halfop.rules.halves import IDENTITY
+from halfop.sinks.whole import WholeMessages
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.trimmed import trimmed_before
 from halfop.warehouse.where import equal
@@ -24,15 +24,20 @@ _SAME = [*HALF_KEY, *IDENTITY, "real_topic", "real_queue_id", "producer_group"]
 _SAME_COPY = [*HALF_KEY, "commit_log_offset", "producer_group", "uniq_key", "born_timestamp"]
 
 
-def with_bodies(warehouse: Warehouse, run: Run, digest: Digest, decisions: list[str], payload: list[str]) -> DataFrame:
-    """The half messages that the run decided so, each once, with the columns `payload` of their decisions."""
-    mine = warehouse.read("decisions", where=equal("run_id", run.run_id))
+def with_bodies(whole: WholeMessages, once: bool) -> DataFrame:
+    """The half messages that the run decided so, each once, with the columns of their decisions that the tables get.
+
+    Without `once`, those alone that landed more than once, or that another copy stands for; there must be some.
+    """
+    digest, decisions, payload = whole.digest, whole.decisions, ["decision", *whole.payload]
+    mine = whole.warehouse.read("decisions", where=equal("run_id", whole.run.run_id))
     decided = mine.where(F.col("decision").isin(decisions))
-    halves = _halves(warehouse, run, digest.ranges(decisions))
-    rows = sum(digest.totals[decision] for decision in decisions)
+    halves = _halves(whole.warehouse, whole.run, digest.ranges(decisions))
     other = F.col("copy_offset").isNotNull()
-    once = look_up(halves, packed(decided.where(~F.col("repeated") & ~other), rows, payload), payload, "inner")
-    found = [once]
+    found = []
+    if once:
+        plain = packed(decided.where(~F.col("repeated") & ~other), whole.rows, payload)
+        found.append(look_up(halves, plain, payload, "inner"))
     if digest.repeated(decisions):
         found.append(_picked(halves, decided.where(F.col("repeated") & ~other), payload, _SAME))
     if digest.by_copy(decisions):
@@ -42,16 +47,24 @@ def with_bodies(warehouse: Warehouse, run: Run, digest: Digest, decisions: list[
 
 def _halves(warehouse: Warehouse, run: Run, ranges: Sequence[OffsetRange]) -> DataFrame:
     """The half messages of these ranges; of discarded ones that `maintain` has trimmed what was set aside."""
-    version, here = run.inputs["half_messages"], covers(ranges, "queue_offset")
-    halves = warehouse.read("half_messages", version, here)
-    floor = trimmed_before(warehouse, version)
-    if floor is None or all(each.landed_at is not None and each.landed_at >= floor for each in ranges):
+    here = covers(ranges, "queue_offset")
+    halves = warehouse.read("half_messages", run.inputs["half_messages"], here)
+    floor = trimmed_before_those(warehouse, run, ranges)
+    if floor is None:
         return halves
     aside = warehouse.read("trans_check_max_time", where=here).where(F.col("run_id") < run.run_id)
     trimmed = aside.where(F.col("landed_at") < F.timestamp_micros(F.lit(floor))).dropDuplicates(HALF_KEY)
     trimmed = trimmed.join(halves.select(HALF_KEY), HALF_KEY, "left_anti")
     kept = [c for c in halves.columns if c in trimmed.columns]
     return halves.unionByName(trimmed.select(kept), allowMissingColumns=True)
+
+
+def trimmed_before_those(warehouse: Warehouse, run: Run, ranges: Sequence[OffsetRange]) -> int | None:
+    """The instant before which half messages of these ranges may have been trimmed; None if none has been."""
+    floor = trimmed_before(warehouse, run.inputs["half_messages"])
+    if floor is None or all(each.landed_at is not None and each.landed_at >= floor for each in ranges):
+        return None
+    return floor
 
 
 def _copies(halves: DataFrame, decided: DataFrame, payload: list[str]) -> DataFrame:

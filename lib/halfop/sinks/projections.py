@@ -1,116 +1,161 @@
-"""The rows that a run writes about a half message with its body: committed, given up, asked about."""
+"""The rows that a run writes about a half message with its body: committed, given up, asked about.
+
+Over Arrow columns, so that a worker that reads files, a query of Spark's and this process write the same.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.sql.types import BinaryType
+import pyarrow.compute as pc
 
 from halfop.planning.run import Run
 from halfop.rocketmq import names
 from halfop.rocketmq.compression import COMPRESSED, FLAGS, decompressed
-
-# A column of half_messages or of the payload by name, or an expression over them.
-Projection = Mapping[str, str | Column]
 
 # What each takes from the decision beside the half message.
 PAYLOAD = {"COMMIT": ["op_queue_offset"], "DISCARD": ["check_times", "reason"], "CHECK": ["check_times"]}
 
 _SHARED = ["broker_name", "body", "commit_log_offset", "offset_msg_id", "uniq_key", "producer_group", "real_topic"]
 _AS_LANDED = ["born_timestamp", "born_host", "store_timestamp", "store_host", "reconsume_times", "flag", "tags", "keys"]
+_PLACE = ["queue_id", "queue_offset", "real_queue_id", "sys_flag", "properties"]
+HALF = [*_SHARED, *_AS_LANDED, *_PLACE, "landed_at"]
+_KEPT_BACK = pa.array([names.REAL_TOPIC, names.REAL_QUEUE_ID, names.TRAN_MSG])
+_INSTANT = pa.timestamp("us", tz="UTC")
+
+Columns = Mapping[str, pa.Array]
 
 
-def projections(run: Run) -> dict[str, Projection]:
-    """Columns by decision."""
-    return {"COMMIT": _committed(run), "DISCARD": _discarded(run), "CHECK": _requested(run)}
+class About(NamedTuple):
+    """What of a run is in its rows; `now` in epoch microseconds."""
+
+    run_id: int
+    now: int
+    decompress: bool
+
+    @staticmethod
+    def of(run: Run) -> About:
+        now = pa.scalar(run.now).cast(_INSTANT).value
+        return About(run.run_id, now, run.settings.topics.decompress)
 
 
-def _committed(run: Run) -> Projection:
-    undone = _decompressed() if run.settings.topics.decompress else None
-    return _same("broker_name", *_AS_LANDED) | {
-        "body": "body" if undone is None else F.coalesce(undone, "body"),
-        "topic": "real_topic",
-        "queue_id": "real_queue_id",
-        "sys_flag": _committed_flag(undone),
-        "prepared_transaction_offset": "commit_log_offset",
-        "transaction_id": "uniq_key",
-        "properties": _delivered_properties(),
-        "half_queue_id": "queue_id",
-        "half_queue_offset": "queue_offset",
-        "op_queue_offset": "op_queue_offset",
-        **_by_run(run, "committed_at"),
+def projected(rows: pa.RecordBatch, decision: str, about: About) -> dict[str, pa.Array]:
+    """The columns of the table that gets messages decided so, from half messages with what the decision adds."""
+    return _PROJECTIONS[decision](dict(zip(rows.schema.names, rows.columns, strict=True)), about)
+
+
+def side_by_side(rows: pa.RecordBatch, kind: pa.StructType, about: About) -> pa.StructArray:
+    """The same for rows of several decisions, in their order; a column that a row's decision lacks is null."""
+    decisions = rows["decision"].cast(pa.string())
+    parts, places = [], []
+    for decision in decisions.unique().to_pylist():
+        mine = np.flatnonzero(pc.equal(decisions, decision).to_numpy(zero_copy_only=False))
+        of_mine = rows.take(pa.array(mine))
+        columns = projected(of_mine, decision, about)
+        nulls = {field.name: pa.nulls(len(mine), field.type) for field in kind}
+        cells = [(nulls | columns)[field.name].cast(field.type) for field in kind]
+        parts.append(pa.StructArray.from_arrays(cells, fields=list(kind)))
+        places.append(mine)
+    if not parts:
+        return pa.array([], kind)
+    order = np.argsort(np.concatenate(places), kind="stable")
+    return pa.concat_arrays(parts).take(pa.array(order))
+
+
+# ---- each table's columns ----
+
+
+def _committed(rows: Columns, about: About) -> dict[str, pa.Array]:
+    body, flag = rows["body"], pc.fill_null(rows["sys_flag"], 0)
+    if about.decompress:
+        body, flag = _decompressed(body, flag)
+    flag = pc.bit_wise_and(flag, pa.scalar(~names.TRANSACTION_TYPE_MASK, pa.int32()))
+    return _same(rows, "broker_name", *_AS_LANDED, "op_queue_offset") | {
+        "body": body,
+        "topic": rows["real_topic"],
+        "queue_id": rows["real_queue_id"],
+        "sys_flag": pc.bit_wise_or(flag, pa.scalar(names.TRANSACTION_COMMIT, pa.int32())),
+        "prepared_transaction_offset": rows["commit_log_offset"],
+        "transaction_id": rows["uniq_key"],
+        "properties": without(rows["properties"], _KEPT_BACK),
+        "half_queue_id": rows["queue_id"],
+        "half_queue_offset": rows["queue_offset"],
+        **_by_run(len(body), about, "committed_at"),
     }
 
 
-def _discarded(run: Run) -> Projection:
-    place = ("queue_id", "queue_offset", "real_queue_id", "sys_flag", "properties")
-    return _same(*_SHARED, *_AS_LANDED, *place, "landed_at", "reason", "check_times") | _by_run(run, "discarded_at")
+def _discarded(rows: Columns, about: About) -> dict[str, pa.Array]:
+    as_landed = _same(rows, *HALF, "reason", "check_times")
+    return as_landed | _by_run(len(rows["body"]), about, "discarded_at")
 
 
-def _requested(run: Run) -> Projection:
-    return _same(*_SHARED, "real_queue_id", "properties", "check_times") | {
-        "request_id": F.sha2(F.concat_ws("/", F.lit(run.run_id), "broker_name", "queue_id", "queue_offset"), 256),
-        "half_queue_id": "queue_id",
-        "tran_state_table_offset": "queue_offset",
-        **_by_run(run, "requested_at"),
+def _requested(rows: Columns, about: About) -> dict[str, pa.Array]:
+    return _same(rows, *_SHARED, "real_queue_id", "properties", "check_times") | {
+        "request_id": _request_ids(rows, about.run_id),
+        "half_queue_id": rows["queue_id"],
+        "tran_state_table_offset": rows["queue_offset"],
+        **_by_run(len(rows["body"]), about, "requested_at"),
     }
 
 
-def _by_run(run: Run, at: str) -> dict[str, str | Column]:
-    return {"run_id": F.lit(run.run_id).cast("bigint"), at: F.lit(run.now)}
+_PROJECTIONS = {"COMMIT": _committed, "DISCARD": _discarded, "CHECK": _requested}
 
 
-def merged(parts: Mapping[str, Projection]) -> list[Column]:
-    """One row shape for rows of several decisions: a column that a row's decision does not have is null."""
-    found = {
-        name: {d: part[name] for d, part in parts.items() if name in part} for part in parts.values() for name in part
+def _same(rows: Columns, *columns: str) -> dict[str, pa.Array]:
+    return {column: rows[column] for column in columns}
+
+
+def _by_run(number: int, about: About, at: str) -> dict[str, pa.Array]:
+    return {
+        "run_id": constant(number, about.run_id, pa.int64()),
+        at: constant(number, about.now, pa.int64()).cast(_INSTANT),
     }
-    return [_by_decision(values, len(parts)).alias(name) for name, values in found.items()]
 
 
-def _by_decision(values: Mapping[str, str | Column], parts: int) -> Column:
-    sources = list(values.values())
-    if len(values) == parts and all(isinstance(s, str) and s == sources[0] for s in sources):
-        return F.col(str(sources[0]))
-    columns = {decision: F.col(s) if isinstance(s, str) else s for decision, s in values.items()}
-    return F.coalesce(*[F.when(F.col("decision") == decision, column) for decision, column in columns.items()])
+def constant(number: int, value: Any, kind: pa.DataType) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), number)
 
 
-def _same(*columns: str) -> dict[str, str | Column]:
-    return {column: column for column in columns}
+def _request_ids(rows: Columns, run_id: int) -> pa.Array:
+    """The same however often the run is replayed."""
+    keys = zip(*(rows[c].to_pylist() for c in ("broker_name", "queue_id", "queue_offset")), strict=True)
+    texts = ("/".join(map(str, (run_id, *key))) for key in keys)
+    return pa.array([hashlib.sha256(text.encode()).hexdigest() for text in texts], pa.string())
 
 
-def _decompressed() -> Column:
-    """The body without its compression; null if it has none, or if it cannot be undone.
-
-    Only if the user wants it, because each row passes through Python.
-    """
-    undo = arrow_udf(_undone, BinaryType())  # type: ignore[call-overload]
-    column: Column = undo("body", F.coalesce("sys_flag", F.lit(0)))
-    return column
+# ---- cells ----
 
 
-def _undone(bodies: pa.Array, flags: pa.Array) -> pa.Array:
-    rows = zip(bodies.to_pylist(), flags.to_pylist(), strict=True)
-    return pa.array(
-        [None if body is None or not flag & COMPRESSED else decompressed(body, flag) for body, flag in rows],
-        pa.binary(),
-    )
+def _decompressed(bodies: pa.Array, flags: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Bodies and flags without compression; both as they are where there is none, or where it cannot be undone."""
+    undone = [
+        decompressed(body.as_py(), flag) if body.is_valid and flag & COMPRESSED else None
+        for body, flag in zip(bodies, flags.to_pylist(), strict=True)
+    ]
+    found = pa.array(undone, pa.binary())
+    plain = pc.bit_wise_and(flags, pa.scalar(~FLAGS, pa.int32()))
+    return pc.coalesce(found, bodies), pc.if_else(pc.is_valid(found), plain, flags)
 
 
-def _committed_flag(undone: Column | None) -> Column:
-    flag = F.coalesce("sys_flag", F.lit(0)).bitwiseAND(F.lit(~names.TRANSACTION_TYPE_MASK))
-    if undone is not None:
-        flag = F.when(undone.isNotNull(), flag.bitwiseAND(F.lit(~FLAGS))).otherwise(flag)
-    return flag.bitwiseOR(F.lit(names.TRANSACTION_COMMIT))
+def without(maps: pa.MapArray, keys: pa.Array) -> pa.MapArray:
+    """The maps without the entries of these keys."""
+    ends = maps.offsets.to_numpy()
+    first, size = int(ends[0]), int(ends[-1] - ends[0])
+    found, items = maps.keys.slice(first, size), maps.items.slice(first, size)
+    kept = pc.invert(pc.is_in(found, value_set=keys))
+    numbers = np.zeros(size + 1, np.int32)
+    np.cumsum(kept.to_numpy(zero_copy_only=False), out=numbers[1:])
+    mask = pc.is_null(maps) if maps.null_count else None
+    offsets = pa.array(numbers[ends - first])
+    return pa.MapArray.from_arrays(offsets, found.filter(kept), items.filter(kept), mask=mask)
 
 
-def _delivered_properties() -> Column:
-    kept_back = (names.REAL_TOPIC, names.REAL_QUEUE_ID, names.TRAN_MSG)
-    # map_concat of one map copies it into plain objects: each that map_filter reads from a packed row costs a look at
-    # the session's settings
-    return F.map_filter(F.map_concat("properties"), lambda name, _: ~name.isin(*kept_back))
+def in_one(rows: pa.Table, columns: Sequence[str]) -> pa.RecordBatch:
+    """A table of few rows as one batch of these columns."""
+    chosen = rows.select(list(columns)).combine_chunks()
+    batches = chosen.to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=chosen.schema)

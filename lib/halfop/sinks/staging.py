@@ -1,7 +1,8 @@
 """Whole messages to many tables in one pass over the bodies.
 
-One Spark job writes the Parquet files of all tables into a staging table, partitioned by target; then each target's
-files move into its folder and become part of its table by one commit of the log. The commits run side by side.
+The files of all tables are written into a staging folder; then each target's files move into its folder and become part
+of its table by one commit of the log. The commits run side by side. Three ways lead there: few messages are written by
+this process; others by Spark's Python workers, from files to files; and what those cannot read, or must not, by Spark.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -20,7 +21,11 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from halfop.frame.errors import HalfopError
+from halfop.sinks.by_workers import written_by_workers
+from halfop.sinks.messages import TARGET, in_tables_columns, messages
+from halfop.sinks.projections import in_one, projected
 from halfop.sinks.targets import Target
+from halfop.sinks.whole import WholeMessages
 from halfop.warehouse.actions import DataFile
 from halfop.warehouse.delta_log import AlreadyWrittenError
 from halfop.warehouse.in_memory import as_arrow
@@ -29,55 +34,93 @@ from halfop.warehouse.schema import TableSpec
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
 from halfop.warehouse.tables import Warehouse
 
-TARGET = "target"
 _STAGING = "_staging"
 
 
-def write_staged(
-    warehouse: Warehouse, run_id: int, rows: DataFrame, targets: Mapping[int, Target], threads: int
-) -> dict[str, Exception]:
-    """Append `rows` (with their target's number) to the targets, at most once for the run.
+class Staged(NamedTuple):
+    """A file that lies in the staging folder."""
+
+    target: int
+    path: str
+    size: int
+    modified: int
+    stats: str
+
+
+def write_staged(whole: WholeMessages) -> dict[str, Exception]:
+    """Append the messages to their tables, at most once for the run.
 
     Returns the targets that failed; the others are written. A target's files may have columns that it has not: all
     null, and unseen by its readers.
     """
-    _clear(warehouse, run_id)
+    warehouse, run, targets = whole.warehouse, whole.run, whole.due
+    _clear(warehouse, run.run_id)
+    rows = messages(whole)
     if (few := as_arrow(rows)) is not None:
-        return _write_few(warehouse, run_id, few, targets, threads)
-    staging = warehouse.path(f"{_STAGING}/run-{run_id}-{uuid.uuid4().hex}")
-    searched = sorted({column for target in targets.values() for column in target.spec.stats})
+        return _write_few(whole, few)
+    folder = warehouse.path(f"{_STAGING}/run-{run.run_id}-{uuid.uuid4().hex}")
     try:
-        staged_rows = rows.write.format("delta").option("delta.dataSkippingStatsColumns", ",".join(searched))
-        staged_rows.partitionBy(TARGET).save(staging)
-        staged = _by_target(warehouse.files.read(f"{staging}/_delta_log/{0:020d}.json"))
-        numbers = {n: sum(json.loads(add["stats"])["numRecords"] for add in adds) for n, adds in staged.items()}
+        staged = _by_target(_staged(whole, folder, rows))
+        numbers = {n: sum(json.loads(file.stats)["numRecords"] for file in files) for n, files in staged.items()}
         lacking = _lacking(targets, numbers)
         tasks = {
-            targets[number].name: _committing(warehouse, run_id, targets[number], _moving(warehouse, staging, adds))
-            for number, adds in staged.items()
+            targets[number].name: _committing(warehouse, run.run_id, targets[number], _moving(warehouse, files))
+            for number, files in staged.items()
             if targets[number].name not in lacking
         }
-        return lacking | side_by_side(tasks, threads)
+        return lacking | side_by_side(tasks, run.settings.topics.threads)
     finally:
-        warehouse.files.remove(staging)
+        warehouse.files.remove(folder)
 
 
-def _write_few(
-    warehouse: Warehouse, run_id: int, rows: pa.Table, targets: Mapping[int, Target], threads: int
-) -> dict[str, Exception]:
+def _staged(whole: WholeMessages, folder: str, rows: DataFrame) -> list[Staged]:
+    """Writes all rows into the folder."""
+    found = written_by_workers(whole, folder)
+    if found is None:
+        return _staged_by_spark(whole, folder, rows)
+    staged = [Staged(each.place, each.path, each.size, each.modified, each.stats) for each in found]
+    if whole.digest.repeated(whole.decisions) or whole.digest.by_copy(whole.decisions):
+        staged += _staged_by_spark(whole, f"{folder}/others", messages(whole, once=False))
+    return staged
+
+
+def _staged_by_spark(whole: WholeMessages, folder: str, rows: DataFrame) -> list[Staged]:
+    """Writes the rows as a table of Delta's, partitioned by target."""
+    rows = in_tables_columns(rows.coalesce(whole.tasks), whole)
+    searched = sorted({column for target in whole.due.values() for column in target.spec.stats})
+    staged_rows = rows.write.format("delta").option("delta.dataSkippingStatsColumns", ",".join(searched))
+    staged_rows.partitionBy(TARGET).save(folder)
+    commit = whole.warehouse.files.read(f"{folder}/_delta_log/{0:020d}.json")
+    adds = [action["add"] for action in map(json.loads, commit.splitlines()) if "add" in action]
+    return [_of_spark(folder, add) for add in adds]
+
+
+def _of_spark(folder: str, add: Mapping[str, Any]) -> Staged:
+    path = f"{folder}/{unquote(add['path'])}"
+    return Staged(int(add["partitionValues"][TARGET]), path, add["size"], add["modificationTime"], add["stats"])
+
+
+def _write_few(whole: WholeMessages, rows: pa.Table) -> dict[str, Exception]:
     """The same for rows that are here: each target's go straight into its folder."""
+    run, targets = whole.run, whole.due
     parts = {number: rows.filter(pc.equal(rows[TARGET], number)) for number in targets}
     lacking = _lacking(targets, {number: len(part) for number, part in parts.items()})
 
     def writing(part: pa.Table) -> Callable[[Target], list[DataFile]]:
-        return lambda target: write_files(warehouse.files, warehouse.path(target.path), target.spec, part)
+        return lambda target: _write_part(whole, part, target)
 
     tasks = {
-        targets[number].name: _committing(warehouse, run_id, targets[number], writing(part))
+        targets[number].name: _committing(whole.warehouse, run.run_id, targets[number], writing(part))
         for number, part in parts.items()
         if targets[number].name not in lacking
     }
-    return lacking | side_by_side(tasks, threads)
+    return lacking | side_by_side(tasks, run.settings.topics.threads)
+
+
+def _write_part(whole: WholeMessages, part: pa.Table, target: Target) -> list[DataFile]:
+    columns = projected(in_one(part, whole.columns), target.decision, whole.about)
+    rows = pa.table({name: columns[name] for name in target.spec.names})
+    return write_files(whole.warehouse.files, whole.warehouse.path(target.path), target.spec, rows)
 
 
 def _clear(warehouse: Warehouse, run_id: int) -> None:
@@ -101,12 +144,10 @@ def _lacking(targets: Mapping[int, Target], numbers: Mapping[int, int]) -> dict[
     return lacking
 
 
-def _by_target(commit: bytes) -> dict[int, list[dict[str, Any]]]:
-    """The staged files by target number, as the staging table's only commit lists them."""
-    actions = [json.loads(line) for line in commit.splitlines()]
-    staged: dict[int, list[dict[str, Any]]] = {}
-    for add in (action["add"] for action in actions if "add" in action):
-        staged.setdefault(int(add["partitionValues"][TARGET]), []).append(add)
+def _by_target(files: Iterable[Staged]) -> dict[int, list[Staged]]:
+    staged: dict[int, list[Staged]] = {}
+    for file in files:
+        staged.setdefault(file.target, []).append(file)
     return staged
 
 
@@ -141,19 +182,19 @@ def _committing(
     return commit
 
 
-def _moving(warehouse: Warehouse, staging: str, staged: list[dict[str, Any]]) -> Callable[[Target], list[DataFile]]:
-    return lambda target: [_move(warehouse, staging, target, add) for add in staged]
+def _moving(warehouse: Warehouse, staged: list[Staged]) -> Callable[[Target], list[DataFile]]:
+    return lambda target: [_move(warehouse, target, file) for file in staged]
 
 
-def _move(warehouse: Warehouse, staging: str, target: Target, add: dict[str, Any]) -> DataFile:
+def _move(warehouse: Warehouse, target: Target, file: Staged) -> DataFile:
     """Moves a file into a table's folder; nobody sees it there before it is committed."""
-    moved = warehouse.files.move(f"{staging}/{unquote(add['path'])}", warehouse.path(target.path))
-    return DataFile(moved, add["size"], add["modificationTime"], _stats(add, target.spec))
+    moved = warehouse.files.move(file.path, warehouse.path(target.path))
+    return DataFile(moved, file.size, file.modified, _stats(file.stats, target.spec))
 
 
-def _stats(add: dict[str, Any], spec: TableSpec) -> str:
+def _stats(known: str, spec: TableSpec) -> str:
     """The file's bounds of those columns that its table has."""
-    stats = json.loads(add["stats"])
+    stats: dict[str, Any] = json.loads(known)
     for kind in ("minValues", "maxValues", "nullCount"):
         stats[kind] = {name: value for name, value in stats.get(kind, {}).items() if name in spec.stats}
     return json.dumps(stats)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from halfop.planning.digest import Digest
 from halfop.planning.plan import Plan
 from halfop.planning.removed import naming_removed_files
 from halfop.planning.run import Run
-from halfop.sinks.messages import messages
 from halfop.sinks.rejects import rejects
 from halfop.sinks.staging import write_staged
-from halfop.sinks.targets import REJECTED, SINK_APP, Target, targets
+from halfop.sinks.targets import REJECTED, SINK_APP, targets
+from halfop.sinks.whole import WholeMessages
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, raise_mistake
 from halfop.warehouse.tables import Warehouse
@@ -52,14 +52,10 @@ class Sinks:
             due = dict(enumerate(t for t in every if self._due(t.name, t.path, t.app, wanted, result)))
             if due:
                 with naming_removed_files(self._run):
-                    result.failed.update(self._write_staged(due))
+                    result.failed.update(write_staged(WholeMessages(self._warehouse, self._run, self._digest, due)))
         except OPERATIONAL_ERRORS as error:
             raise_mistake(error)
             result.failed["messages"] = error
-
-    def _write_staged(self, due: Mapping[int, Target]) -> dict[str, Exception]:
-        rows = messages(self._warehouse, self._run, self._digest, due)
-        return write_staged(self._warehouse, self._run.run_id, rows, due, self._run.settings.topics.threads)
 
     def _rejected(self, wanted: Callable[[str], bool], result: Applied) -> None:
         if not self._due(REJECTED, REJECTED, _REJECTED_APP, wanted, result):

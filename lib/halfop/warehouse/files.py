@@ -30,6 +30,10 @@ class Files:
         self._fs = self._path(root).getFileSystem(jsc.hadoopConfiguration())
         self._is_local = self._fs.getScheme() == "file"
 
+    def local(self, path: str) -> str | None:
+        """The path as this machine's file system knows it; None if another one holds it."""
+        return _local(path) if self._is_local else None
+
     def read(self, path: str) -> bytes:
         if self._is_local:
             with open(_local(path), "rb") as local:

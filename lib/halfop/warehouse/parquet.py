@@ -61,7 +61,7 @@ class ParquetReader:
             if rows is None:
                 return None
             left -= len(rows)
-            parts.append(_as_declared(_with_partition(rows, file, schema), schema))
+            parts.append(as_declared(_with_partition(rows, file, schema), schema))
         return pa.concat_tables(parts) if parts else schema.empty_table()
 
     def _rows(self, path: str, most: int) -> pa.Table | None:
@@ -102,10 +102,16 @@ def _with_partition(rows: pa.Table, file: Listed, schema: pa.Schema) -> pa.Table
     return rows
 
 
-def _as_declared(part: pa.Table, schema: pa.Schema) -> pa.Table:
+def as_declared(part: pa.Table, schema: pa.Schema) -> pa.Table:
     """A file's columns as the schema has them; null if an older version did not know the column."""
-    known = [part[f.name].cast(f.type) if f.name in part.column_names else pa.nulls(len(part), f.type) for f in schema]
+    known = [
+        cast_to(part[f.name], f.type) if f.name in part.column_names else pa.nulls(len(part), f.type) for f in schema
+    ]
     return pa.Table.from_arrays(known, schema=schema)
+
+
+def cast_to(column: Any, kind: pa.DataType) -> Any:
+    return column if column.type == kind else column.cast(kind)
 
 
 # ---- writing ----
@@ -113,7 +119,7 @@ def _as_declared(part: pa.Table, schema: pa.Schema) -> pa.Table:
 
 def write_files(files: Files, folder: str, spec: TableSpec, rows: pa.Table) -> list[DataFile]:
     """Writes the rows to new files in a table's folder, one a partition; they are not part of the table yet."""
-    rows = _as_declared(rows, arrow_schema(spec.struct))
+    rows = as_declared(rows, arrow_schema(spec.struct))
     return [_write(files, folder, spec, *part) for part in _partitions(rows, spec.partitioned_by)]
 
 
@@ -131,30 +137,44 @@ def _partitions(rows: pa.Table, by: Sequence[str]) -> Iterator[tuple[pa.Table, M
 
 def _write(files: Files, folder: str, spec: TableSpec, rows: pa.Table, partition: Mapping[str, Any]) -> DataFile:
     content = pa.BufferOutputStream()
-    pq.write_table(rows, content, compression="snappy", store_schema=False)
+    about: list[pq.FileMetaData] = []
+    pq.write_table(rows, content, compression="snappy", store_schema=False, metadata_collector=about)
     below = "".join(f"/{name}={str(value).lower()}" for name, value in partition.items())
     path = f"{folder}{below}/part-{uuid.uuid4()}.parquet"
-    return DataFile(*files.write(path, content.getvalue().to_pybytes()), stats_of(rows, spec), partition)
+    written = files.write(path, content.getvalue().to_pybytes())
+    return DataFile(*written, stats_of(about[0], searched(spec)), partition)
 
 
-def stats_of(rows: pa.Table, spec: TableSpec) -> str:
-    """The numbers of rows and nulls and the bounds of the searched columns, as Delta's log has them."""
+def searched(spec: TableSpec) -> Sequence[str]:
+    """The columns whose bounds Delta's log has."""
+    return spec.stats or spec.names[:_BOUNDED]
+
+
+def stats_of(about: pq.FileMetaData, columns: Iterable[str]) -> str:
+    """The numbers of rows and nulls of a file and the bounds of these columns, as Delta's log has them."""
+    wanted = set(columns)
     low: dict[str, Any] = {}
     high: dict[str, Any] = {}
     nulls: dict[str, int] = {}
-    for name in (name for name in spec.stats or spec.names[:_BOUNDED] if name in rows.column_names):
-        column = rows[name]
-        nulls[name] = column.null_count
-        if column.null_count < len(column) and _has_bounds(column.type):
+    for name, parts in _statistics(about).items():
+        if name not in wanted or any(part is None for part in parts):
+            continue
+        nulls[name] = sum(part.null_count for part in parts)
+        bounded = [part for part in parts if part.num_values]
+        if bounded and all(part.has_min_max for part in bounded):
             with suppress(ValueError, OverflowError):  # an instant after the year 9999: such a file is never skipped
-                bounds = pc.min_max(column).as_py()
-                high[name] = _at_least(bounds["max"])
-                low[name] = _at_most(bounds["min"])
-    return json.dumps({"numRecords": len(rows), "minValues": low, "maxValues": high, "nullCount": nulls})
+                found = max(part.max for part in bounded), min(part.min for part in bounded)
+                if isinstance(found[0], (str, int, datetime)) and not isinstance(found[0], bool):
+                    high[name] = _at_least(found[0])
+                    low[name] = _at_most(found[1])
+    return json.dumps({"numRecords": about.num_rows, "minValues": low, "maxValues": high, "nullCount": nulls})
 
 
-def _has_bounds(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_timestamp(kind))
+def _statistics(about: pq.FileMetaData) -> dict[str, list[Any]]:
+    """By column that is no part of another, what each row group says of it."""
+    groups = [about.row_group(n) for n in range(about.num_row_groups)]
+    columns = [(n, groups[0].column(n).path_in_schema) for n in range(about.num_columns)] if groups else []
+    return {name: [group.column(n).statistics for group in groups] for n, name in columns if "." not in name}
 
 
 def _at_most(value: Any) -> Any:

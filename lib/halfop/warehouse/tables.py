@@ -18,9 +18,10 @@ from pyspark.sql.types import StructType
 from halfop.frame.errors import LostRows
 from halfop.warehouse.actions import DataFile
 from halfop.warehouse.delta_log import AlreadyWrittenError, DeltaLog
-from halfop.warehouse.few import FewRows, goes_past_spark
+from halfop.warehouse.few import ANY, FewRows, goes_past_spark
 from halfop.warehouse.files import Files
 from halfop.warehouse.in_memory import as_arrow, frame_of
+from halfop.warehouse.listing import Listed, TableFiles
 from halfop.warehouse.parquet import ParquetReader, UnreadableFile, arrow_schema, write_files
 from halfop.warehouse.schema import TableSpec, table
 from halfop.warehouse.session import few_rows_settings
@@ -240,6 +241,15 @@ class Warehouse:
     def _takes_files(self, name: str) -> bool:
         """Returns whether this process may write the table's files."""
         return self._past_spark and self.log.takes_files(self.path(name), _spec(name))
+
+    # ---- files for Spark's Python workers ----
+
+    def local_files(self, name: str, version: int | None, where: Where | None) -> list[Listed] | None:
+        """The files that may hold such rows, by their local paths, however many; None if Spark alone can read them."""
+        if not self._past_spark or self.files.local(self.root) is None:
+            return None
+        found = TableFiles(self.log, self.path(name), _spec(name), ANY).of(version, where)
+        return None if found is None else [f._replace(path=str(self.files.local(f.path))) for f in found]
 
     # ---- tables of few rows, without a Spark job ----
 

@@ -1,0 +1,53 @@
+"""Whole messages of a large run, written by Spark's Python workers straight from files to files: on a local disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from halfop.planning.ranges import covers
+from halfop.sinks.bodies import trimmed_before_those
+from halfop.sinks.projections import HALF
+from halfop.sinks.targets import Target
+from halfop.sinks.tasks import Place, Share, write_share
+from halfop.sinks.whole import WholeMessages
+from halfop.warehouse.parquet import arrow_schema, searched
+from halfop.warehouse.schema import table
+from halfop.warehouse.splits import Split, Written, splits_of
+from halfop.warehouse.where import equal
+
+
+def written_by_workers(whole: WholeMessages, folder: str) -> list[Written] | None:
+    """Writes, below a folder, the messages that landed once; None if Spark must read or write them."""
+    local, ranges = whole.warehouse.files.local(folder), whole.digest.ranges(whole.decisions)
+    if local is None or trimmed_before_those(whole.warehouse, whole.run, ranges) is not None:
+        return None
+    shares = _shares(whole, local)
+    if shares is None:
+        return None
+    context = whole.warehouse.spark.sparkContext
+    return [file for each in context.parallelize(shares, len(shares)).map(write_share).collect() for file in each]
+
+
+def _shares(whole: WholeMessages, folder: str) -> list[Share] | None:
+    run, near = whole.run, covers(whole.digest.ranges(whole.decisions), "queue_offset")
+    halves = whole.warehouse.local_files("half_messages", run.inputs["half_messages"], near)
+    decided = whole.warehouse.local_files("decisions", None, equal("run_id", run.run_id))
+    if not halves or decided is None:
+        return None
+    parts = splits_of([(file.path, file.size) for file in halves], whole.tasks)
+    decisions = [Split(file.path, 0, file.size) for file in decided]
+    return [_share(whole, part, decisions, folder) for part in parts]
+
+
+def _share(whole: WholeMessages, halves: Sequence[Split], decisions: Sequence[Split], folder: str) -> Share:
+    landed, decided = (arrow_schema(table(name).struct) for name in ("half_messages", "decisions"))
+    payload = [decided.field(name) for name in whole.payload]
+    places = {n: _place(whole, target, f"{folder}/target={n}") for n, target in whole.due.items()}
+    return Share(halves, decisions, pa.schema([landed.field(name) for name in HALF]), payload, places, whole.about)
+
+
+def _place(whole: WholeMessages, target: Target, folder: str) -> Place:
+    topic = target.topic if target.decision == "COMMIT" and whole.a_table_a_topic else None
+    return Place(target.decision, topic, folder, target.spec.names, searched(target.spec))

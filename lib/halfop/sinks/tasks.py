@@ -1,0 +1,173 @@
+"""Whole messages to all their tables by Spark's Python workers: files of half messages in, files of each table out.
+
+A task reads some half messages, and of the run's decisions those that lie between their offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from halfop.sinks.projections import About, projected
+from halfop.warehouse.splits import ParquetPart, PartWriter, Split, Written, repeating
+
+_REPEATING = ["broker_name", "producer_group", "real_topic", "born_host", "store_host"]
+_DECIDED = [
+    pa.field("run_id", pa.int64()),
+    pa.field("broker_name", pa.string()),
+    pa.field("queue_id", pa.int32()),
+    pa.field("queue_offset", pa.int64()),
+    pa.field("decision", pa.string()),
+    pa.field("repeated", pa.bool_()),
+    pa.field("copy_offset", pa.int64()),
+]
+_ANYWHERE = (-(2**63), 2**63 - 1)
+Queue = tuple[str, int]
+
+
+class Place(NamedTuple):
+    """A table that rows go to: its folder, its columns, and those whose bounds are kept."""
+
+    decision: str
+    topic: str | None  # None: of all topics
+    folder: str
+    columns: Sequence[str]
+    searched: Sequence[str]
+
+
+class Share(NamedTuple):
+    """What one task does."""
+
+    halves: Sequence[Split]
+    decisions: Sequence[Split]
+    half_schema: pa.Schema
+    payload: Sequence[pa.Field]
+    places: Mapping[int, Place]
+    about: About
+
+
+def write_share(share: Share) -> list[Written]:
+    """Writes the messages of these files that the run decided so, each table's to files of their own."""
+    pa.set_cpu_count(1)
+    places = share.places
+    out = PartWriter({n: p.folder for n, p in places.items()}, {n: p.searched for n, p in places.items()})
+    schema = repeating(share.half_schema, *_REPEATING)
+    for split in share.halves:
+        part = ParquetPart(split, schema)
+        low, high = part.span("queue_offset") or _ANYWHERE
+        decided = _decided(share, low, high)
+        for batch in part.batches() if decided else ():
+            for place, rows in _chosen(batch, decided, places):
+                out.write(place, _as_table(rows, places[place], share.about))
+    return out.close()
+
+
+# ---- the run's decisions ----
+
+
+class Decided(NamedTuple):
+    """Decisions on half messages of one queue, in the order of their offsets."""
+
+    offsets: np.ndarray
+    rows: pa.RecordBatch
+
+
+def _decided(share: Share, low: int, high: int) -> dict[Queue, Decided]:
+    schema = pa.schema([*_DECIDED, *share.payload])
+    found = [
+        batch.filter(_mine(batch, share, low, high))
+        for split in share.decisions
+        for batch in ParquetPart(split, schema).between("queue_offset", low, high).batches()
+    ]
+    found = [batch for batch in found if len(batch)]
+    if not found:
+        return {}
+    rows = pa.Table.from_batches(found).combine_chunks()
+    keys = rows.select(["broker_name", "queue_id"]).group_by(["broker_name", "queue_id"]).aggregate([]).to_pylist()
+    return {(key["broker_name"], key["queue_id"]): _of_queue(rows, **key) for key in keys}
+
+
+def _mine(batch: pa.RecordBatch, share: Share, low: int, high: int) -> pa.Array:
+    """What this run decided for one of these tables about messages that landed once."""
+    wanted = pa.array(sorted({place.decision for place in share.places.values()}))
+    offsets = batch["queue_offset"]
+    near = pc.and_(pc.greater_equal(offsets, low), pc.less_equal(offsets, high))
+    plain = pc.and_(pc.invert(batch["repeated"]), pc.is_null(batch["copy_offset"]))
+    mine = pc.and_(pc.equal(batch["run_id"], share.about.run_id), pc.is_in(batch["decision"], value_set=wanted))
+    return pc.fill_null(pc.and_(pc.and_(near, plain), mine), False)
+
+
+def _of_queue(rows: pa.Table, broker_name: str, queue_id: int) -> Decided:
+    mine = rows.filter(pc.and_(pc.equal(rows["broker_name"], broker_name), pc.equal(rows["queue_id"], queue_id)))
+    (batch,) = mine.sort_by("queue_offset").combine_chunks().to_batches()
+    return Decided(batch["queue_offset"].to_numpy(), batch)
+
+
+# ---- half messages ----
+
+
+def _chosen(
+    batch: pa.RecordBatch, decided: Mapping[Queue, Decided], places: Mapping[int, Place]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The half messages of each place, with what was decided about them."""
+    for rows in _with_decisions(batch, decided):
+        goes_to = _places(rows, places)
+        order = np.argsort(goes_to, kind="stable")
+        order = order[goes_to[order] >= 0]
+        numbers, starts = np.unique(goes_to[order], return_index=True)
+        sorted_rows = rows.take(pa.array(order))
+        for number, start, end in zip(numbers, starts, [*starts[1:], len(order)], strict=True):
+            yield int(number), sorted_rows.slice(start, end - start)
+
+
+def _with_decisions(batch: pa.RecordBatch, decided: Mapping[Queue, Decided]) -> Iterator[pa.RecordBatch]:
+    for queue, mine in _by_queue(batch):
+        found = decided.get(queue)
+        if found is None:
+            continue
+        here = mine["queue_offset"].to_numpy()
+        at = np.minimum(np.searchsorted(found.offsets, here), len(found.offsets) - 1)
+        hit = np.flatnonzero(found.offsets[at] == here)
+        rows, decisions = mine.take(pa.array(hit)), found.rows.take(pa.array(at[hit]))
+        given = ["decision", *decisions.schema.names[len(_DECIDED) :]]
+        columns = [*rows.columns, *(decisions[name] for name in given)]
+        yield pa.RecordBatch.from_arrays(columns, names=[*rows.schema.names, *given])
+
+
+def _by_queue(batch: pa.RecordBatch) -> Iterable[tuple[Queue, pa.RecordBatch]]:
+    """The rows of each queue; rows without a full key are nobody's."""
+    brokers, queues = batch["broker_name"], batch["queue_id"]
+    names = brokers.dictionary.to_pylist()
+    code = pc.fill_null(brokers.indices, -1).to_numpy().astype(np.int64)
+    number = pc.fill_null(queues, -1).to_numpy().astype(np.int64)
+    keyed = (code >= 0) & pc.is_valid(queues).to_numpy(zero_copy_only=False)
+    keyed &= pc.is_valid(batch["queue_offset"]).to_numpy(zero_copy_only=False)
+    pairs = np.unique(np.stack([code[keyed], number[keyed]]), axis=1).T.tolist()
+    for broker, queue in pairs:
+        mine = keyed & (code == broker) & (number == queue)
+        yield (names[broker], queue), batch if mine.all() else batch.take(pa.array(np.flatnonzero(mine)))
+
+
+def _places(rows: pa.RecordBatch, places: Mapping[int, Place]) -> np.ndarray:
+    """The number of the place that each row goes to; -1 if its table has it already."""
+    decisions, topics = rows["decision"], rows["real_topic"]
+    found = np.full(len(rows), -1)
+    for decision in {place.decision for place in places.values()}:
+        mine = pc.equal(decisions, decision).to_numpy(zero_copy_only=False)
+        of_topic = {p.topic: n for n, p in places.items() if p.decision == decision}
+        if None in of_topic:
+            found[mine] = of_topic[None]
+        else:
+            by_code = np.array([*(of_topic.get(name, -1) for name in topics.dictionary.to_pylist()), -1])
+            found[mine] = by_code[pc.fill_null(topics.indices, -1).to_numpy()[mine]]
+    return found
+
+
+def _as_table(rows: pa.RecordBatch, place: Place, about: About) -> pa.RecordBatch:
+    """The table's columns; texts that repeat stay dictionaries."""
+    columns = projected(rows, place.decision, about)
+    return pa.RecordBatch.from_arrays([columns[name] for name in place.columns], names=list(place.columns))

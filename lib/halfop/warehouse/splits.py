@@ -1,0 +1,169 @@
+"""Parquet files of any size on a local disk, read and written by Spark's Python workers: no row passes the JVM."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from halfop.warehouse.parquet import cast_to, stats_of
+
+_BATCH_ROWS = 65_536
+_ROW_GROUP = 1 << 20
+# Of what is buffered for files that are open; with many tables, each gets more files instead.
+_BUFFERED = 256 << 20
+
+
+class Split(NamedTuple):
+    """The row groups of a file whose middle lies between two of its bytes, as Spark splits files."""
+
+    path: str
+    start: int
+    end: int
+
+
+def splits_of(files: Sequence[tuple[str, int]], tasks: int) -> list[list[Split]]:
+    """The files, with their sizes, in about so many parts of about the same size, each in the files' order."""
+    share = max(1, -(-sum(size for _, size in files) // tasks))
+    parts: list[list[Split]] = [[]]
+    room = share
+    for path, size in files:
+        start = 0
+        while start < size:
+            if room <= 0:
+                parts.append([])
+                room = share
+            end = min(size, start + room) if size - start - room > share // 4 else size
+            parts[-1].append(Split(path, start, end))
+            room -= end - start
+            start = end
+    return [part for part in parts if part]
+
+
+class ParquetPart:
+    """One split, opened: the columns of the schema, which may be fewer than the file's, or more."""
+
+    def __init__(self, split: Split, schema: pa.Schema) -> None:
+        repeating = [f.name for f in schema if pa.types.is_dictionary(f.type)]
+        self._schema = schema
+        self._file = pq.ParquetFile(
+            split.path, memory_map=True, read_dictionary=repeating, coerce_int96_timestamp_unit="us"
+        )
+        self._groups = [n for n in range(self._file.metadata.num_row_groups) if self._middle_in(n, split)]
+
+    def _middle_in(self, number: int, split: Split) -> bool:
+        group = self._file.metadata.row_group(number)
+        first = group.column(0)
+        begins = [at for at in (first.dictionary_page_offset, first.data_page_offset) if at]
+        size = sum(group.column(n).total_compressed_size for n in range(group.num_columns))
+        middle: int = min(begins) + size // 2
+        return split.start <= middle < split.end
+
+    def span(self, column: str) -> tuple[int, int] | None:
+        """The bounds of a column's numbers; None if the file does not say."""
+        found = [self._bounds(number, column) for number in self._groups]
+        known = [each for each in found if each is not None]
+        if not known or len(known) < len(found):
+            return None
+        return min(low for low, _ in known), max(high for _, high in known)
+
+    def _bounds(self, number: int, column: str) -> tuple[int, int] | None:
+        group = self._file.metadata.row_group(number)
+        at = next((n for n in range(group.num_columns) if group.column(n).path_in_schema == column), None)
+        statistics = None if at is None else group.column(at).statistics
+        if statistics is None or not statistics.has_min_max:
+            return None
+        return statistics.min, statistics.max
+
+    def between(self, column: str, low: int, high: int) -> ParquetPart:
+        """Leaves out the row groups that hold no such number."""
+        bounds = {number: self._bounds(number, column) for number in self._groups}
+        self._groups = [n for n, b in bounds.items() if b is None or (b[0] <= high and b[1] >= low)]
+        return self
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        known = set(self._file.schema_arrow.names)
+        read = [name for name in self._schema.names if name in known]
+        if not self._groups:
+            return
+        for batch in self._file.iter_batches(_BATCH_ROWS, row_groups=self._groups, columns=read, use_threads=False):
+            columns = [
+                cast_to(batch[f.name], f.type) if f.name in known else pa.nulls(len(batch), f.type)
+                for f in self._schema
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def repeating(schema: pa.Schema, *columns: str) -> pa.Schema:
+    """The schema with these texts as dictionaries: few values, each many times."""
+    kind = pa.dictionary(pa.int32(), pa.string())
+    return pa.schema([pa.field(f.name, kind if f.name in columns else f.type) for f in schema])
+
+
+class Written(NamedTuple):
+    """A file that a worker has written; `place` says for what."""
+
+    place: Any
+    path: str
+    size: int
+    modified: int
+    rows: int
+    stats: str
+
+
+@dataclass
+class _Open:
+    path: str
+    writer: pq.ParquetWriter
+    about: list[pq.FileMetaData]
+
+
+@dataclass
+class PartWriter:
+    """Writes a file a place, in folders below one; `searched` are the columns whose bounds are kept, by place."""
+
+    folders: Mapping[Any, str]
+    searched: Mapping[Any, Sequence[str]]
+    written: list[Written] = field(default_factory=list)
+    _open: dict[Any, _Open] = field(default_factory=dict)
+    _buffered: int = 0
+
+    def write(self, place: Any, batch: pa.RecordBatch) -> None:
+        if place not in self._open:
+            self._open[place] = self._opened(place, batch.schema)
+        self._open[place].writer.write_batch(batch, row_group_size=_ROW_GROUP)
+        self._buffered += batch.nbytes
+        if self._buffered > _BUFFERED:
+            self.close()
+
+    def _opened(self, place: Any, schema: pa.Schema) -> _Open:
+        path = f"{self.folders[place]}/part-{uuid.uuid4()}.parquet"
+        os.makedirs(self.folders[place], exist_ok=True)
+        about: list[pq.FileMetaData] = []
+        counted = [f.name for f in schema if not (pa.types.is_nested(f.type) or pa.types.is_binary(f.type))]
+        writer = pq.ParquetWriter(
+            path,
+            schema,
+            compression="snappy",
+            store_schema=False,
+            write_statistics=counted,
+            metadata_collector=about,
+        )
+        return _Open(path, writer, about)
+
+    def close(self) -> list[Written]:
+        """Ends all files that are open; returns those that were ever written."""
+        for place, each in self._open.items():
+            each.writer.close()
+            about, status = each.about[0], os.stat(each.path)
+            stats = stats_of(about, self.searched[place])
+            self.written.append(
+                Written(place, each.path, status.st_size, status.st_mtime_ns // 1_000_000, about.num_rows, stats)
+            )
+        self._open, self._buffered = {}, 0
+        return self.written
