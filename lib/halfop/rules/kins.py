@@ -25,7 +25,7 @@ TRANSACTIONS = (
 _INSTANT = pa.timestamp("us", tz="UTC")
 
 
-class Found(NamedTuple):
+class Placed(NamedTuple):
     """A transaction, and the places of its kin's members by their offsets."""
 
     transaction: Transaction
@@ -41,11 +41,11 @@ def resolved(queue_ids: pa.Array, *columns: pa.Array) -> pa.Array:
     return _answer([list(_transactions(*kin)) for kin in kins])
 
 
-def _transactions(queue_ids: Sequence[int], members: Sequence[Member], discards: Sequence[int]) -> Iterator[Found]:
+def _transactions(queue_ids: Sequence[int], members: Sequence[Member], discards: Sequence[int]) -> Iterator[Placed]:
     for _, places in groupby(range(len(members)), queue_ids.__getitem__):
         place_of = {members[place].offset: place for place in places}
         for transaction in resolve([members[place] for place in place_of.values()], discards):
-            yield Found(transaction, place_of)
+            yield Placed(transaction, place_of)
 
 
 def with_given_up(*columns: pa.Array) -> pa.Array:
@@ -86,7 +86,7 @@ def _copies(column: pa.ListArray) -> Iterator[Sequence[Copy]]:
 # ---- to Arrow ----
 
 
-def _answer(kins: Sequence[Sequence[Found]]) -> pa.ListArray:
+def _answer(kins: Sequence[Sequence[Placed]]) -> pa.ListArray:
     found = list(chain.from_iterable(kins))
     standing = [transaction.standing for transaction, _ in found]
     columns = {

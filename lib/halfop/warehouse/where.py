@@ -64,7 +64,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Joined:
+class Combined:
     """Several conditions of which all (AND) or any (OR) must hold."""
 
     sign: str
@@ -102,12 +102,12 @@ def between(name: str, low: Value, high: Value) -> Where:
 
 def all_of(*parts: Where) -> Where:
     """Rows that meet every condition."""
-    return parts[0] if len(parts) == 1 else Joined("AND", parts)
+    return parts[0] if len(parts) == 1 else Combined("AND", parts)
 
 
 def any_of(parts: Sequence[Where]) -> Where:
     """Rows that meet one of the conditions; there must be one."""
-    return parts[0] if len(parts) == 1 else Joined("OR", tuple(parts))
+    return parts[0] if len(parts) == 1 else Combined("OR", tuple(parts))
 
 
 _SIGNS: Mapping[str, Callable[[Any, Any], Any]] = {
