@@ -12,7 +12,7 @@ from halfop.explain.queue_clocks import NO_TIME, queue_clock
 from halfop.frame.units import instant, moment, plural
 from halfop.planning.clocks import clocks
 from halfop.planning.run import Run
-from halfop.rules.words import RuleColumns, own_immunity
+from halfop.rules.settings_columns import RuleColumns, own_immunity
 from halfop.runs.record import found_run, last_run
 from halfop.settings.model import Settings
 from halfop.warehouse.progress import progress_rows

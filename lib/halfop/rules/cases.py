@@ -9,8 +9,8 @@ from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.columns.values import micros
 from halfop.rules import halves as h
 from halfop.rules import ops as o
+from halfop.rules.settings_columns import NO_TIME, RuleColumns, own_immunity
 from halfop.rules.table import decide
-from halfop.rules.words import NO_TIME, RuleColumns, own_immunity
 
 _CARRIED = ("CHECK", "WAIT", "EARLY_OP")
 _REJECT = ["kind", "reason", *QUEUE, "queue_offset", "item", "half_offset", "detail"]

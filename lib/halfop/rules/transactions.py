@@ -15,7 +15,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.rules import halves as h
 from halfop.rules import kins
-from halfop.rules.words import RuleColumns
+from halfop.rules.settings_columns import RuleColumns
 
 KIN = "kin"
 _AGREEING = ["broker_name", "producer_group", "uniq_key", "born_timestamp"]
