@@ -145,8 +145,8 @@ def _finished(rows: DataFrame, now: Column) -> DataFrame:
 
 def _unless_carried(op: Column) -> Column:
     """An op that landed again while it waits is not carried twice."""
-    twin = F.exists("ops", lambda other: ~other["again"] & _same_op(op, other))
-    return ~op["again"] | ~twin
+    carried = F.exists("ops", lambda other: ~other["again"] & _same_op(op, other))
+    return ~op["again"] | ~carried
 
 
 def _same_op(one: Column, other: Column) -> Column:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from halfop.rules.resolve import Copy, Member, Transaction, Twin, given_up, resolve
+from halfop.rules.resolve import Candidate, Copy, Member, Transaction, given_up, resolve
 
 # The fields of `Member` as columns of half messages; what remains of the row does not leave the JVM.
 MEMBER = ["queue_offset", "state", "marked", "resume_mark", "store_timestamp"]
@@ -51,12 +51,12 @@ def _transactions(queue_ids: Sequence[int], members: Sequence[Member], discards:
 def with_given_up(*columns: pa.Array) -> pa.Array:
     """Returns for each transaction of each kin whether the broker has given it up.
 
-    From lists of the fields of `Twin`, the instants of the kin's discards, and how many of them were seen before.
+    From lists of the fields of `Candidate`, the instants of the kin's discards, and how many of them were seen before.
     """
     *fields, discards, seen = columns
     read = zip(*map(_flat, fields), strict=True)
-    twins = _lists(fields[0], [Twin(*values) for values in read])
-    kins = zip(twins, _lists(discards, _flat(discards)), _values(seen), strict=True)
+    candidates = _lists(fields[0], [Candidate(*values) for values in read])
+    kins = zip(candidates, _lists(discards, _flat(discards)), _values(seen), strict=True)
     return pa.array([given_up(*kin) for kin in kins], pa.list_(pa.bool_()))
 
 
