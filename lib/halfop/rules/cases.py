@@ -23,7 +23,7 @@ def cases(halves: DataFrame, resumes: DataFrame | None, queues: DataFrame, rules
     without `state` holds ops whose half message has not landed.
     """
     rows = halves.withColumnsRenamed({"decision": "before", "reason": "before_reason"})
-    # below a join, for else Spark repeats these wherever they are used
+    # below a join, because Spark would repeat these wherever they are used
     rows = rows.withColumns({"immunity": own_immunity(rules.timeout), "undeliverable": h.undeliverable()})
     rows = with_resumes(rows, resumes)
     rows = rows.join(F.broadcast(queues), QUEUE, "left").withColumn("clock", _clock(rules))

@@ -23,7 +23,7 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True)
 class Limits:
-    """What counts as few."""
+    """The most that counts as few."""
 
     files: int
     bytes: int

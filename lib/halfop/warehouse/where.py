@@ -83,7 +83,7 @@ class Combined:
 
 
 def _joined(join: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Any:
-    """The conditions joined two by two: a tree of little depth, for Spark walks it by recursion."""
+    """The conditions joined two by two: a tree of little depth, because Spark walks it by recursion."""
     if len(parts) == 1:
         return parts[0]
     middle = len(parts) // 2

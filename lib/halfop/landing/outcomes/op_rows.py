@@ -106,7 +106,7 @@ def _near(split: DataFrame, halves: DataFrame, finals: DataFrame) -> tuple[DataF
 
 
 def _just_those(split: DataFrame, halves: DataFrame, finals: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """The same for few items: they may be far apart, with millions of others between."""
+    """Returns what `_near` returns, of few items: they may be far apart, with millions of others between."""
     keys = split.select(*QUEUE, F.col("half_offset").alias("queue_offset")).distinct()
     halves = at_hand(halves.join(F.broadcast(keys), HALF_KEY, "left_semi"))
     places = halves.select(F.col("commit_log_offset").alias("prepared_transaction_offset"))
