@@ -1,7 +1,7 @@
 """Conditions on a table's rows in a form that Delta's log, a Parquet file and Spark understand alike.
 
 The log then leaves out files that cannot hold such a row, and a file its row groups, before any row is read.
-A null meets no condition.
+A null meets no condition but `is_null`.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ class PredicateBuilder(Protocol):
     def compared(self, sign: str, column: str, literal: str, value: Value) -> Any:
         """A column compared with a literal; `literal` names Kernel's function that makes it."""
 
+    def is_null(self, column: str) -> Any:
+        """A column that is null."""
+
     def joined(self, sign: str, left: Any, right: Any) -> Any:
         """Two predicates joined by AND or OR."""
 
@@ -61,6 +64,22 @@ class Compared:
 
     def predicate(self, struct: StructType, build: PredicateBuilder) -> Any:
         return build.compared(self.sign, self.name, _LITERALS[type(struct[self.name].dataType)][0], self.value)
+
+
+@dataclass(frozen=True)
+class IsNull:
+    """A column without a value."""
+
+    name: str
+
+    def column(self, struct: StructType) -> Column:
+        return F.col(self.name).isNull()
+
+    def expression(self, struct: StructType) -> pc.Expression:
+        return pc.field(self.name).is_null()
+
+    def predicate(self, struct: StructType, build: PredicateBuilder) -> Any:
+        return build.is_null(self.name)
 
 
 @dataclass(frozen=True)
@@ -93,6 +112,11 @@ def _joined(join: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Any:
 def equal(name: str, value: Value) -> Where:
     """Rows whose column has this value."""
     return Compared(name, "=", value)
+
+
+def is_null(name: str) -> Where:
+    """Rows whose column has no value."""
+    return IsNull(name)
 
 
 def between(name: str, low: Value, high: Value) -> Where:
