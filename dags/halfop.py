@@ -21,7 +21,7 @@ from airflow.sdk import DAG, BaseHook, Context, Param, Variable, get_current_con
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 NAME = "halfop"
-"""Of the DAG, its variable and its connection."""
+"""The name of the DAG, its variable and its connection."""
 
 # What a DAG is made of is asked for at every parse, so it comes from the environment; all else is read when a task
 # runs. The names don't begin with HALFOP_: the jobs would take those for settings of theirs.

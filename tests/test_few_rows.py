@@ -27,7 +27,7 @@ from halfop.warehouse.progress import TABLE, progress_rows
 from halfop.warehouse.schema import table
 from halfop.warehouse.session import few_rows_settings
 from halfop.warehouse.tables import NO_TABLE, Warehouse
-from halfop.warehouse.where import Compared, Where, all_of, any_of, between, equal
+from halfop.warehouse.where import Compared, Where, all_of, any_of, between, equal, is_null
 from pyspark.sql import SparkSession
 from strategies import START, Charter, Phase, copied_histories
 
@@ -76,7 +76,8 @@ def written_by(warehouse: Warehouse, name: str) -> set[str]:
 
 
 def rows_of(warehouse: Warehouse) -> None:
-    r.land(warehouse, [replace(half(offset=n), broker=f"b{n % 2}") for n in range(10)], [commit(offset=3)], NOW)
+    halves = [replace(half(offset=n), broker=f"b{n % 2}", uniq_key=f"k{n}" if n % 3 else None) for n in range(10)]
+    r.land(warehouse, halves, [commit(offset=3)], NOW)
 
 
 @pytest.mark.parametrize(
@@ -88,8 +89,11 @@ def rows_of(warehouse: Warehouse) -> None:
         any_of([equal("queue_offset", 1), equal("queue_offset", 8)]),
         between("born_timestamp", 0, NOW * 1000),
         Compared("landed_at", ">=", (NOW + 1) * 1000),
+        is_null("uniq_key"),
+        all_of(equal("broker_name", "b0"), is_null("uniq_key")),
+        any_of([equal("uniq_key", "k1"), is_null("uniq_key")]),
     ],
-    ids=["equal", "between", "all", "any", "an instant", "from an instant"],
+    ids=["equal", "between", "all", "any", "an instant", "from an instant", "null", "all null", "any null"],
 )
 def test_a_condition_means_the_same_in_every_reader(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, where: Where
@@ -103,10 +107,12 @@ def test_a_condition_means_the_same_in_every_reader(
 
 def test_a_condition_leaves_out_files_that_cannot_hold_such_a_row(warehouse: Warehouse) -> None:
     for first in (0, 100, 200):
-        r.land(warehouse, [half(offset=n) for n in range(first, first + 3)], [], NOW + first)
+        halves = [half(offset=n) for n in range(first, first + 3)]
+        r.land(warehouse, [replace(halves[0], uniq_key=f"k{first}" if first else None), *halves[1:]], [], NOW + first)
     assert warehouse.select("half_messages", where=between("queue_offset", 101, 150)).files == 1
     assert warehouse.select("half_messages", where=between("queue_offset", 50, 99)).files == 0
     assert warehouse.select("half_messages", where=equal("landed_at", (NOW + 200) * 1000)).files == 1
+    assert warehouse.select("half_messages", where=is_null("uniq_key")).files == 1
 
 
 def test_more_rows_than_few_are_sparks(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from halfop.follow.cycle import Cycle, Outcome, Step, cycle
+from halfop.follow.cycle import Cycle, Step, StepEnd, cycle
 from halfop.follow.loop import Turns, follow
 from halfop.follow.measures import Measures
 from halfop.follow.stop import Stop
@@ -139,8 +139,8 @@ def test_log_fields_of_a_failed_run_do_not_stay(capsys: pytest.CaptureFixture[st
 
 
 def after(status: int | None) -> Cycle:
-    done = Outcome(0.1, Summary("reconcile", status=status)) if status is not None else None
-    return Cycle(1, Outcome(0.1, None, failure_of(DOWN, False)), done)
+    done = StepEnd(0.1, Summary("reconcile", status=status)) if status is not None else None
+    return Cycle(1, StepEnd(0.1, None, failure_of(DOWN, False)), done)
 
 
 def test_turns_come_later_while_runs_fail() -> None:

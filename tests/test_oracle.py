@@ -10,7 +10,7 @@ from halfop.columns.keys import HALF_KEY
 from halfop.rules import cases as c
 from halfop.rules import halves as h
 from halfop.rules import ops as o
-from halfop.rules.words import RuleColumns
+from halfop.rules.settings_columns import RuleColumns
 from halfop.warehouse.tables import Warehouse
 from model import Decision, Half, Key, Op, Settings
 from oracle import NOW, expected, folders, halves, ops, settings, wrong

@@ -11,7 +11,7 @@ import model_lineage as lineage
 import pyarrow as pa
 import pytest
 from halfop.rules import kins
-from halfop.rules.resolve import Copy, Member, State, Transaction, Twin, given_up, resolve
+from halfop.rules.resolve import Candidate, Copy, Member, State, Transaction, given_up, resolve
 
 LATEST = 10**6
 
@@ -141,23 +141,24 @@ def test_a_row_without_a_store_time_is_no_resume() -> None:
     assert only([at(0), at(5, times=0, stored_at=None)], [1]).resumed_at is None
 
 
+OPEN_TWINS = [Candidate(0, 0, True, None, 0), Candidate(5, 0, True, None, 0)]
 TWINS = {
-    "one record, the lowest twin": ([Twin(0, 0, True, None, 0), Twin(5, 0, True, None, 0)], [9], 0, [True, False]),
-    "a record for each": ([Twin(0, 0, True, None, 0), Twin(5, 0, True, None, 0)], [8, 9], 0, [True, True]),
-    "not what ends": ([Twin(0, 0, False, None, 0), Twin(5, 0, True, None, 0)], [9], 0, [False, True]),
-    "not what was resumed after it": ([Twin(0, 0, True, 9, 0), Twin(5, 0, True, None, 0)], [9], 0, [False, True]),
-    "not what another was given up for": ([Twin(0, 0, True, None, 1)], [9], 1, [False]),
-    "a record that is new": ([Twin(0, 0, True, None, 1)], [8, 9], 1, [True]),
-    "what was seen and not spent": ([Twin(0, 0, True, None, 0)], [9], 1, [True]),
-    "none was seen, so none is spent": ([Twin(0, 0, True, None, 1)], [9], 0, [True]),
-    "queues in order": ([Twin(0, 1, True, None, 0), Twin(0, 0, True, None, 0)], [9], 0, [False, True]),
+    "one record, the lowest twin": (OPEN_TWINS, [9], 0, [True, False]),
+    "a record for each": (OPEN_TWINS, [8, 9], 0, [True, True]),
+    "not what ends": ([Candidate(0, 0, False, None, 0), OPEN_TWINS[1]], [9], 0, [False, True]),
+    "not what was resumed after it": ([Candidate(0, 0, True, 9, 0), OPEN_TWINS[1]], [9], 0, [False, True]),
+    "not what another was given up for": ([Candidate(0, 0, True, None, 1)], [9], 1, [False]),
+    "a record that is new": ([Candidate(0, 0, True, None, 1)], [8, 9], 1, [True]),
+    "what was seen and not spent": ([Candidate(0, 0, True, None, 0)], [9], 1, [True]),
+    "none was seen, so none is spent": ([Candidate(0, 0, True, None, 1)], [9], 0, [True]),
+    "queues in order": ([Candidate(0, 1, True, None, 0), Candidate(0, 0, True, None, 0)], [9], 0, [False, True]),
 }
 
 
 @pytest.mark.parametrize("name", TWINS)
 def test_given_up(name: str) -> None:
-    twins, discards, seen, expected = TWINS[name]
-    assert given_up(twins, discards, seen) == expected
+    candidates, discards, seen, expected = TWINS[name]
+    assert given_up(candidates, discards, seen) == expected
 
 
 # ---- against the independent model ----

@@ -16,7 +16,7 @@ from chispa import assert_df_equality
 from entry_points import job_of
 from halfop.frame.cli import main
 from halfop.frame.errors import UsageError
-from halfop.rules.words import RuleColumns
+from halfop.rules.settings_columns import RuleColumns
 from halfop.settings.model import RuleSettings
 from halfop.simulation.history import UnaskedHistory
 from halfop.simulation.outcome import Outcome

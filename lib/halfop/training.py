@@ -52,7 +52,7 @@ def _as_shipped(options: Iterable[str]) -> None:
 
 
 def _calls(folder: Path) -> Iterator[tuple[Job, list[str]]]:
-    """What a user calls, on rows of each fate; on the demo's store, too, if there is a checkout."""
+    """Calls as a user makes them, on rows of each fate; on the demo's store, too, if there is a checkout."""
     for first in (0, 20):
         half = _written(folder / f"half-{first}.jsonl", _halves(first))
         op = _written(folder / f"op-{first}.jsonl", _ops(first))

@@ -10,7 +10,7 @@ from halfop.rules import halves as h
 from halfop.rules import ops as o
 from halfop.rules import transactions as t
 from halfop.rules.cases import with_resumes
-from halfop.rules.words import RuleColumns, own_immunity
+from halfop.rules.settings_columns import RuleColumns, own_immunity
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 

@@ -19,7 +19,7 @@ from halfop.columns.keys import HALF_KEY
 from halfop.rules import cases as c
 from halfop.rules import halves as h
 from halfop.rules import ops as o
-from halfop.rules.words import RuleColumns
+from halfop.rules.settings_columns import RuleColumns
 from halfop.warehouse.schema import table
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F

@@ -23,7 +23,7 @@ from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import in_micros
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary, add_counts
-from halfop.rules.words import RuleColumns
+from halfop.rules.settings_columns import RuleColumns
 from halfop.settings.model import Settings
 from halfop.warehouse.lock import hold
 from halfop.warehouse.tables import Warehouse

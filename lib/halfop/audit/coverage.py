@@ -13,7 +13,7 @@ from halfop.columns.keys import QUEUE
 from halfop.landing.lost import FOUND, LOST, Range, recorded
 from halfop.landing.progress import COMMIT_LOG, micros
 from halfop.planning.clocks import clocks
-from halfop.rules.words import FOREVER, NO_TIME
+from halfop.rules.settings_columns import FOREVER, NO_TIME
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.tables import Warehouse

@@ -9,8 +9,8 @@ from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import present, whole_number
 from halfop.rocketmq import names
 from halfop.rules.halves import carries_a_mark, is_resumed_copy, landed_check_times, landed_marks
+from halfop.rules.settings_columns import RuleColumns
 from halfop.rules.transactions import KIN, kin
-from halfop.rules.words import RuleColumns
 
 _MEMBER = [
     "queue_id",

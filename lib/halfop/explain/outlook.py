@@ -12,7 +12,7 @@ from halfop.explain.queue_clocks import NO_TIME, queue_clock
 from halfop.frame.units import instant, moment, plural
 from halfop.planning.clocks import clocks
 from halfop.planning.run import Run
-from halfop.rules.words import RuleColumns, own_immunity
+from halfop.rules.settings_columns import RuleColumns, own_immunity
 from halfop.runs.record import found_run, last_run
 from halfop.settings.model import Settings
 from halfop.warehouse.progress import progress_rows
@@ -52,7 +52,7 @@ def _undecided(life: Life) -> Outlook:
 # ---- open ----
 
 
-class Limits(NamedTuple):
+class MessageSettings(NamedTuple):
     """The settings that apply to one message, in milliseconds; `immunity` is null if it has none of its own."""
 
     timeout: int
@@ -70,7 +70,7 @@ def _open(warehouse: Warehouse, life: Life, last: Row) -> Outlook:
     since = min(row["run_from"] for row in life.decisions if _stands_open(row, last))
     lines = [f"open since run {since}, asked {plural(last['check_times'] or 0, 'time')} so far"]
     if run.settings.rules.ask:
-        lines += _next(life.half, last, _limits(warehouse, run, life.half), run)
+        lines += _next(life.half, last, _settings_of(warehouse, run, life.half), run)
     else:
         lines.append(
             "rules.ask is false: halfop only watches, and waits for an op, a final message or the broker's discard"
@@ -83,8 +83,8 @@ def _stands_open(row: Row, last: Row) -> bool:
     return row["decision"] in ("CHECK", "WAIT") and row["resumed_at"] == last["resumed_at"]
 
 
-def _limits(warehouse: Warehouse, run: Run, half: Row) -> Limits:
-    """The limits of a message, worked out by the rules' own Columns: overrides and immunities are read in one place."""
+def _settings_of(warehouse: Warehouse, run: Run, half: Row) -> MessageSettings:
+    """A message's settings, worked out by the rules' own Columns: overrides and immunities are read in one place."""
     names = ["producer_group", "real_topic", "check_immunity"]
     row = warehouse.frame([[half[name] or None for name in names]], ", ".join(f"{name} STRING" for name in names))
     rules = RuleColumns(run.settings.rules, run.now)
@@ -92,37 +92,37 @@ def _limits(warehouse: Warehouse, run: Run, half: Row) -> Limits:
     found = row.select(*[column.alias(name) for name, column in columns.items()]).collect()[0]
     immunity = None if found["immunity"] is None else found["immunity"] // 1000
     times = (rules.check_interval // 1000, rules.file_reserved_time // 1000)
-    return Limits(found["timeout"] // 1000, immunity, found["check_max"], *times)
+    return MessageSettings(found["timeout"] // 1000, immunity, found["check_max"], *times)
 
 
-def _next(half: Row, last: Row, limits: Limits, run: Run) -> list[str]:
+def _next(half: Row, last: Row, settings: MessageSettings, run: Run) -> list[str]:
     """The next decision by lines 5 to 11 of the rules, and its earliest time."""
     born, stored = half["born_timestamp"] or 0, half["store_timestamp"] or 0
     checked, times, now = last["last_checked_at"], last["check_times"] or 0, last["until"]
-    answered = None if checked is None else checked + limits.interval
-    expires = max((last["resumed_at"] or born) + limits.reserved, answered or 0)
+    answered = None if checked is None else checked + settings.interval
+    expires = max((last["resumed_at"] or born) + settings.reserved, answered or 0)
     unless = f"unless an op lands first; by the settings of run {run.run_id}"
-    if times >= limits.check_max:
+    if times >= settings.check_max:
         return [f"next: it is discarded (line 5), {_from(answered, now)}, {unless}"]
-    asked = max(stored, _immune_until(born, now, limits), answered or 0)
+    asked = max(stored, _immune_until(born, now, settings), answered or 0)
     if expires < asked:
         return [f"next: it is discarded (line 6), {_from(expires, now)}, {unless}"]
-    check = f"check {times + 1} of {limits.check_max}"
+    check = f"check {times + 1} of {settings.check_max}"
     return [
         f"next: its producer is asked, {check} (line 11), {_from(asked, now)}, {unless}",
-        f"after that: it is discarded, {_from(expires, now)} (line 6), or {_last_check(limits)} (line 5)",
+        f"after that: it is discarded, {_from(expires, now)} (line 6), or {_last_check(settings)} (line 5)",
     ]
 
 
-def _last_check(limits: Limits) -> str:
-    return f"{limits.interval // 1000} s after check {limits.check_max}"
+def _last_check(settings: MessageSettings) -> str:
+    return f"{settings.interval // 1000} s after check {settings.check_max}"
 
 
-def _immune_until(born: int, now: int, limits: Limits) -> int:
+def _immune_until(born: int, now: int, settings: MessageSettings) -> int:
     """The end of its immunity, lines 8 and 9; 0 if it is born in the future and has no immunity of its own."""
-    if limits.immunity is not None:
-        return born + limits.immunity
-    return born + limits.timeout if now >= born else 0
+    if settings.immunity is not None:
+        return born + settings.immunity
+    return born + settings.timeout if now >= born else 0
 
 
 def _from(millis: int | None, now: int) -> str:

@@ -22,7 +22,7 @@ _WORSE = (0, 5, 4, 3, 1)
 
 
 @dataclass(frozen=True)
-class Outcome:
+class StepEnd:
     """The end of a step: its summary, or the failure that ended it."""
 
     seconds: float
@@ -53,8 +53,8 @@ class Cycle:
     """The end of a cycle; `run` is None if the process was asked to stop before its run."""
 
     number: int
-    landing: Outcome
-    run: Outcome | None
+    landing: StepEnd
+    run: StepEnd | None
 
     @property
     def status(self) -> int:
@@ -97,12 +97,12 @@ def cycle(number: int, land: Step, run: Step, stopping: Callable[[], bool], aliv
     while it lands, there is no run.
     """
     with logged_apart(), logged_with(cycle=number):
-        landing = _outcome("the landing failed", land, alive)
-        ran = None if stopping() else _outcome("the run failed", run, alive)
+        landing = _step_end("the landing failed", land, alive)
+        ran = None if stopping() else _step_end("the run failed", run, alive)
     return Cycle(number, landing, ran)
 
 
-def _outcome(what: str, step: Step, alive: Callable[[], bool]) -> Outcome:
+def _step_end(what: str, step: Step, alive: Callable[[], bool]) -> StepEnd:
     start = time.perf_counter()
     summary, failure = None, None
     with logged_apart():
@@ -113,4 +113,4 @@ def _outcome(what: str, step: Step, alive: Callable[[], bool]) -> Outcome:
                 raise
             log_failure(log, what, error)
             failure = failure_of(error, verbose=True)
-    return Outcome(time.perf_counter() - start, summary, failure)
+    return StepEnd(time.perf_counter() - start, summary, failure)

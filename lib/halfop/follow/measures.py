@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from halfop.follow.cycle import Cycle, Outcome
+from halfop.follow.cycle import Cycle, StepEnd
 from halfop.frame import metrics
 from halfop.frame.prometheus import Family, Histogram, Sample
 from halfop.frame.summary import Summary
@@ -26,7 +26,7 @@ class Measures:
             self._settings, metrics.Call("follow", seconds, cycle.status, summary, own(cycle.number, self._latency))
         )
 
-    def _report(self, command: str, step: Outcome) -> None:
+    def _report(self, command: str, step: StepEnd) -> None:
         metrics.report(self._settings, metrics.Call(command, step.seconds, step.status, step.summary))
 
 
@@ -40,6 +40,6 @@ def own(cycles: int, latency: Latency) -> tuple[Family | Histogram, ...]:
     )
 
 
-def _latency(run: Outcome) -> Latency:
+def _latency(run: StepEnd) -> Latency:
     found = run.summary.extra.get("commit_latency") if run.summary else None
     return Latency(**found) if found else Latency()

@@ -21,7 +21,7 @@ _SAME_SECONDS = 1.0
 
 
 class Stop:
-    """Whether the process has been asked to stop.
+    """Knows whether the process has been asked to stop.
 
     The queue is what a signal's handler may write to at any moment; an Event's lock could be the interrupted code's.
     """

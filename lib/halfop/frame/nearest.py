@@ -1,4 +1,7 @@
-"""What a mistyped name was most likely to be. ./spark-submit.sh runs this file by itself: WRONG KNOWN… as arguments."""
+"""Finds the known name that a mistyped one is most like.
+
+./spark-submit.sh runs this file by itself, with WRONG KNOWN… as arguments.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,18 @@ import sys
 from collections.abc import Iterable
 
 
-def did_you_mean(wrong: str, known: Iterable[str]) -> str:
+def nearest(wrong: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Returns the known name that is most like the wrong one in any case; None if all are less like it."""
+    names = sorted(known)
+    lowered = [name.lower() for name in names]
+    close = difflib.get_close_matches(wrong.lower(), lowered, n=1, cutoff=cutoff)
+    return names[lowered.index(close[0])] if close else None
+
+
+def did_you_mean(wrong: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Returns `; did you mean …?` to end a message with; nothing if no known name is near."""
-    close = difflib.get_close_matches(wrong, sorted(known), n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    close = nearest(wrong, known, cutoff)
+    return "" if close is None else f"; did you mean {close}?"
 
 
 if __name__ == "__main__":

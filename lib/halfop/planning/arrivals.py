@@ -14,7 +14,7 @@ from halfop.planning.ranges import covers, in_slice
 from halfop.planning.run import Run
 from halfop.rules import halves as h
 from halfop.rules import ops as o
-from halfop.rules.words import RuleColumns
+from halfop.rules.settings_columns import RuleColumns
 from halfop.warehouse.in_memory import is_in_memory
 from halfop.warehouse.kept import Kept
 from halfop.warehouse.progress import progress_rows

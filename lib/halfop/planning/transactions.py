@@ -15,7 +15,7 @@ from halfop.rules import halves as h
 from halfop.rules import ops as o
 from halfop.rules import transactions as t
 from halfop.rules.cases import with_resumes
-from halfop.rules.words import own_immunity
+from halfop.rules.settings_columns import own_immunity
 
 
 @dataclass(frozen=True)

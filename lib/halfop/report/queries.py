@@ -37,7 +37,7 @@ AGES = (
 )
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 Rows = list[Row]
-Found = dict[str, Rows]
+Results = dict[str, Rows]
 
 
 def at(number: int) -> datetime:
@@ -90,7 +90,7 @@ class Queries:
         self._warehouse, self._window = warehouse, window
 
     @property
-    def all(self) -> list[Callable[[], Found]]:
+    def all(self) -> list[Callable[[], Results]]:
         return [self.states, self.oldest, self.groups, self.latency, self.topics, self.discards, self.rejects]
 
     @cached_property
@@ -113,7 +113,7 @@ class Queries:
 
     # ---- open ----
 
-    def states(self) -> Found:
+    def states(self) -> Results:
         """Returns open rows by age and reason, and the ends of messages whose producer was asked."""
         was_asked = _asked() | F.col("reason").eqNullSafe(F.lit("CHECK"))
         ended = self._ended("COMMIT", "ROLLBACK").unionByName(self._standing_discards)
@@ -126,7 +126,7 @@ class Queries:
             "asked": [row for row in found if not row["open"]],
         }
 
-    def oldest(self) -> Found:
+    def oldest(self) -> Results:
         rows = self._open_messages.orderBy(F.asc_nulls_last("born_timestamp"), *HALF_KEY).limit(MOST_OPEN)
         texts = [_short(c) for c in ("uniq_key", "producer_group", "real_topic")]
         of_message = [*QUEUE, "queue_offset", "check_times", "decision", "reason"]
@@ -148,7 +148,7 @@ class Queries:
             F.max("check_times").alias("most_asked"),
         )
 
-    def groups(self) -> Found:
+    def groups(self) -> Results:
         groups, silence = self._groups, F.col("silent") + F.col("discarded")
         by_open = _top(groups.where(F.col("open") > 0), "producer_group", F.col("open"))
         by_silence = _top(groups.where(silence > 0), "producer_group", silence)
@@ -156,14 +156,14 @@ class Queries:
 
     # ---- ended ----
 
-    def latency(self) -> Found:
+    def latency(self) -> Results:
         """Returns percentiles of each column of the plot, and of all (`place` is null)."""
         place = F.floor((F.col("run_id") - self._window.first) / self._window.per_column).cast("int")
         percentiles = F.percentile_approx(_age(), [0.5, 0.9, 0.99], 1000).alias("percentiles")
         found = [F.count("*").alias("n"), percentiles, F.max(_age()).alias("most")]
         return {"latency": self._ended("COMMIT").rollup(place.alias("place")).agg(*found).collect()}
 
-    def topics(self) -> Found:
+    def topics(self) -> Results:
         topics = self._ended("COMMIT").groupBy("real_topic").agg(F.count("*").alias("n"))
         return {"topics": _top(topics, "real_topic", F.col("n")).collect()}
 
@@ -195,7 +195,7 @@ class Queries:
         rows = self._warehouse.landed_between("resumes", self._window.resumes, self._warehouse.version("resumes"))
         return rows.select(HALF_KEY).distinct().withColumn("resumed", F.lit(True))
 
-    def discards(self) -> Found:
+    def discards(self) -> Results:
         rows = self._discarded
         newest = rows.orderBy(F.desc("run_id"), F.asc_nulls_last("born_timestamp"), *HALF_KEY).limit(MOST_DISCARDS)
         return _together(discards=newest, discard_reasons=rows.groupBy("reason").agg(F.count("*").alias("n")))
@@ -211,7 +211,7 @@ class Queries:
         at_landing = F.col("run_id").isNull() & (F.col("rejected_at") >= F.lit(self._window.since))
         return rows.where((F.col("run_id") >= self._window.first) | at_landing)
 
-    def rejects(self) -> Found:
+    def rejects(self) -> Results:
         """Returns the newest rows of each reason, and how many there are."""
         rows = self._rejected
         newest_first = Window.partitionBy("kind", "reason").orderBy(F.desc("rejected_at"), *HALF_KEY, "detail")
@@ -225,7 +225,7 @@ class Queries:
         return both
 
 
-def _together(**parts: DataFrame) -> Found:
+def _together(**parts: DataFrame) -> Results:
     """Several results of one Spark job, which works out only once what they share."""
     named = [rows.withColumn("part", F.lit(name)) for name, rows in parts.items()]
     rows = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), named).collect()

@@ -146,7 +146,7 @@ def _crc32(texts: pa.BinaryArray, lengths: Longs) -> Longs:
 
 
 @dataclass(frozen=True)
-class Stop:
+class ChainStop:
     """The place where a chain of records ends, and what stands there instead of another record."""
 
     position: int
@@ -161,7 +161,7 @@ class Chain:
 
     records: Records
     end: int
-    stop: Stop | None
+    stop: ChainStop | None
 
 
 def chain(buffer: Readable, base: int | None = None) -> Chain:
@@ -250,30 +250,30 @@ def _reached(positions: Longs, ends: Longs) -> Mask | slice:
     return reached
 
 
-def _stop(buffer: Bytes, at: int, base: int | None) -> Stop | None:
+def _stop(buffer: Bytes, at: int, base: int | None) -> ChainStop | None:
     left = len(buffer) - at
     if not left:
         return None
     if left < 8:
-        return Stop(at, "cut", f"{left} bytes where a record begins")
+        return ChainStop(at, "cut", f"{left} bytes where a record begins")
     size, magic = (int(v) for v in np.frombuffer(buffer[at : at + 8].tobytes(), ">i4,>u4")[0])
     if magic == MAGIC_BLANK:
-        return Stop(at, "blank", f"blank of {size} bytes", size)
+        return ChainStop(at, "blank", f"blank of {size} bytes", size)
     if not magic and not size:
-        return Stop(at, "zeros", "zeros where a record begins")
+        return ChainStop(at, "zeros", "zeros where a record begins")
     return _no_record(buffer, at, base, size, magic)
 
 
-def _no_record(buffer: Bytes, at: int, base: int | None, size: int, magic: int) -> Stop:
+def _no_record(buffer: Bytes, at: int, base: int | None, size: int, magic: int) -> ChainStop:
     left = len(buffer) - at
     if magic not in (MAGIC_V1, MAGIC_V2):
-        return Stop(at, "magic", f"magic 0x{magic:08X}, expected 0x{MAGIC_V1:08X} or 0x{MAGIC_V2:08X}")
+        return ChainStop(at, "magic", f"magic 0x{magic:08X}, expected 0x{MAGIC_V1:08X} or 0x{MAGIC_V2:08X}")
     if not MIN_SIZE <= size <= MAX_SIZE:
-        return Stop(at, "size", f"a record of {size} bytes, expected {MIN_SIZE} to {MAX_SIZE}")
+        return ChainStop(at, "size", f"a record of {size} bytes, expected {MIN_SIZE} to {MAX_SIZE}")
     if left >= HEAD.itemsize and base is not None:
         offset = int(gather(buffer, np.array([at]), HEAD)["physical_offset"][0])
         if offset != base + at:
-            return Stop(at, "offset", f"the record says physical offset {offset}, expected {base + at}")
+            return ChainStop(at, "offset", f"the record says physical offset {offset}, expected {base + at}")
     if size > left:
-        return Stop(at, "cut", f"a record of {size} bytes, but only {left} are left", size)
-    return Stop(at, "lengths", f"inner lengths do not add up to the record's {size} bytes", size)
+        return ChainStop(at, "cut", f"a record of {size} bytes, but only {left} are left", size)
+    return ChainStop(at, "lengths", f"inner lengths do not add up to the record's {size} bytes", size)

@@ -9,8 +9,8 @@ from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.columns.values import micros
 from halfop.rules import halves as h
 from halfop.rules import ops as o
+from halfop.rules.settings_columns import NO_TIME, RuleColumns, own_immunity
 from halfop.rules.table import decide
-from halfop.rules.words import NO_TIME, RuleColumns, own_immunity
 
 _CARRIED = ("CHECK", "WAIT", "EARLY_OP")
 _REJECT = ["kind", "reason", *QUEUE, "queue_offset", "item", "half_offset", "detail"]
@@ -23,7 +23,7 @@ def cases(halves: DataFrame, resumes: DataFrame | None, queues: DataFrame, rules
     without `state` holds ops whose half message has not landed.
     """
     rows = halves.withColumnsRenamed({"decision": "before", "reason": "before_reason"})
-    # below a join, for else Spark repeats these wherever they are used
+    # below a join, because Spark would repeat these wherever they are used
     rows = rows.withColumns({"immunity": own_immunity(rules.timeout), "undeliverable": h.undeliverable()})
     rows = with_resumes(rows, resumes)
     rows = rows.join(F.broadcast(queues), QUEUE, "left").withColumn("clock", _clock(rules))
@@ -145,8 +145,8 @@ def _finished(rows: DataFrame, now: Column) -> DataFrame:
 
 def _unless_carried(op: Column) -> Column:
     """An op that landed again while it waits is not carried twice."""
-    twin = F.exists("ops", lambda other: ~other["again"] & _same_op(op, other))
-    return ~op["again"] | ~twin
+    carried = F.exists("ops", lambda other: ~other["again"] & _same_op(op, other))
+    return ~op["again"] | ~carried
 
 
 def _same_op(one: Column, other: Column) -> Column:

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import micros, present, whole_number
 from halfop.rocketmq import names
-from halfop.rules.words import RuleColumns, own_immunity
+from halfop.rules.settings_columns import RuleColumns, own_immunity
 
 # What is known of a half message before the run decides.
 NEW, OPEN, ENDED, DISCARDED, REJECTED = "NEW", "OPEN", "ENDED", "DISCARDED", "REJECTED"

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from halfop.rules.resolve import Copy, Member, Transaction, Twin, given_up, resolve
+from halfop.rules.resolve import Candidate, Copy, Member, Transaction, given_up, resolve
 
 # The fields of `Member` as columns of half messages; what remains of the row does not leave the JVM.
 MEMBER = ["queue_offset", "state", "marked", "resume_mark", "store_timestamp"]
@@ -25,7 +25,7 @@ TRANSACTIONS = (
 _INSTANT = pa.timestamp("us", tz="UTC")
 
 
-class Found(NamedTuple):
+class Placed(NamedTuple):
     """A transaction, and the places of its kin's members by their offsets."""
 
     transaction: Transaction
@@ -41,22 +41,22 @@ def resolved(queue_ids: pa.Array, *columns: pa.Array) -> pa.Array:
     return _answer([list(_transactions(*kin)) for kin in kins])
 
 
-def _transactions(queue_ids: Sequence[int], members: Sequence[Member], discards: Sequence[int]) -> Iterator[Found]:
+def _transactions(queue_ids: Sequence[int], members: Sequence[Member], discards: Sequence[int]) -> Iterator[Placed]:
     for _, places in groupby(range(len(members)), queue_ids.__getitem__):
         place_of = {members[place].offset: place for place in places}
         for transaction in resolve([members[place] for place in place_of.values()], discards):
-            yield Found(transaction, place_of)
+            yield Placed(transaction, place_of)
 
 
 def with_given_up(*columns: pa.Array) -> pa.Array:
     """Returns for each transaction of each kin whether the broker has given it up.
 
-    From lists of the fields of `Twin`, the instants of the kin's discards, and how many of them were seen before.
+    From lists of the fields of `Candidate`, the instants of the kin's discards, and how many of them were seen before.
     """
     *fields, discards, seen = columns
     read = zip(*map(_flat, fields), strict=True)
-    twins = _lists(fields[0], [Twin(*values) for values in read])
-    kins = zip(twins, _lists(discards, _flat(discards)), _values(seen), strict=True)
+    candidates = _lists(fields[0], [Candidate(*values) for values in read])
+    kins = zip(candidates, _lists(discards, _flat(discards)), _values(seen), strict=True)
     return pa.array([given_up(*kin) for kin in kins], pa.list_(pa.bool_()))
 
 
@@ -86,7 +86,7 @@ def _copies(column: pa.ListArray) -> Iterator[Sequence[Copy]]:
 # ---- to Arrow ----
 
 
-def _answer(kins: Sequence[Sequence[Found]]) -> pa.ListArray:
+def _answer(kins: Sequence[Sequence[Placed]]) -> pa.ListArray:
     found = list(chain.from_iterable(kins))
     standing = [transaction.standing for transaction, _ in found]
     columns = {

@@ -13,7 +13,7 @@ from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.columns.values import micros
 from halfop.rocketmq.names import END_TAG
 from halfop.rules.halves import ENDED, NEW, REJECTED, own_copies
-from halfop.rules.words import RuleColumns
+from halfop.rules.settings_columns import RuleColumns
 
 FINAL = "FINAL"
 _NEVER = 2**63 - 1

@@ -1,10 +1,12 @@
 """Put-back copies: which half messages are one transaction, and which of its copies stands for it.
 
-A broker whose own check service runs writes an open half message to its queue again: a *copy*, marked as such. The half
-messages of a queue that may be copies of each other are a *kin*. A transaction begins with a *head*, which is no copy,
-and has the copies above it. Its highest open copy is the *live* one. Copies that a live one has superseded are
-*pointers*: they only lead to their transaction. *Twins* are transactions of one kin, for a client may send a message
-object twice. What the broker *gave up* it may *resume*, with a copy of its own whose check times are 0.
+A broker whose own check service runs writes an open half message to its queue again: a *copy*, marked as such. Half
+messages that may be copies of each other are a *kin*; copies lie in the queue of their original. A transaction begins
+with a *head*, an original, and has the copies above it, up to the next head. Copies below every head are a transaction
+whose head has not landed. The highest open member is the *live* copy. Members that a live one has superseded are
+*pointers*: they only lead to their transaction, and the row that stands for it takes its head's place. *Twins* are
+several transactions of one kin, because a client may send a message object twice. What the broker *gave up* it may
+*resume*, with a copy of its own whose check times are 0.
 
 Plain Python: instants are microseconds since 1970, offsets are those of one half queue.
 """
@@ -166,31 +168,32 @@ def _latest(instants: Iterable[int | None]) -> int | None:
     return max((at for at in instants if at is not None), default=None)
 
 
-class Twin(NamedTuple):
+class Candidate(NamedTuple):
     """A transaction of a kin, as far as a discard record may be about it."""
 
-    starter: int  # the offset of its first copy
+    starter: int  # the lowest offset that is known of it
     queue_id: int
     is_open: bool  # and deliverable, and not ended by this run
     resumed_at: int | None
     spent_on_others: int  # records for which earlier runs have given up other transactions of the kin
 
 
-def given_up(twins: Sequence[Twin], discards: Sequence[int], seen: int) -> list[bool]:
+def given_up(candidates: Sequence[Candidate], discards: Sequence[int], seen: int) -> list[bool]:
     """Returns for each transaction of a kin whether the broker has given it up.
 
     A discard record names no offset: each transaction takes one, the lowest first. `discards` are in order, and earlier
     runs have seen the first `seen` of them.
     """
-    about = [_records_about(twin, discards, seen) for twin in twins]
-    lowest_first = sorted(range(len(twins)), key=lambda n: (about[n] == 0, twins[n].starter, twins[n].queue_id))
+    about = [_records_about(candidate, discards, seen) for candidate in candidates]
+    order = [(number == 0, each.starter, each.queue_id) for number, each in zip(about, candidates, strict=True)]
+    lowest_first = sorted(range(len(candidates)), key=order.__getitem__)
     place = {n: place for place, n in enumerate(lowest_first, 1)}
-    return [place[n] <= about[n] for n in range(len(twins))]
+    return [place[n] <= about[n] for n in range(len(candidates))]
 
 
-def _records_about(twin: Twin, discards: Sequence[int], seen: int) -> int:
+def _records_about(candidate: Candidate, discards: Sequence[int], seen: int) -> int:
     """The number of records that may be about a transaction: not spent on others, and later than its last resume."""
-    if not twin.is_open:
+    if not candidate.is_open:
         return 0
-    unspent = discards[min(twin.spent_on_others, seen) :]
-    return sum(1 for at in unspent if twin.resumed_at is None or at > twin.resumed_at)
+    unspent = discards[min(candidate.spent_on_others, seen) :]
+    return sum(1 for at in unspent if candidate.resumed_at is None or at > candidate.resumed_at)

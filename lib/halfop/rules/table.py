@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from halfop.columns.values import micros
 from halfop.rules.halves import NEW
 from halfop.rules.ops import FINAL, is_final
-from halfop.rules.words import RuleColumns
+from halfop.rules.settings_columns import RuleColumns
 
 
 class Line(NamedTuple):

@@ -15,7 +15,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.rules import halves as h
 from halfop.rules import kins
-from halfop.rules.words import RuleColumns
+from halfop.rules.settings_columns import RuleColumns
 
 KIN = "kin"
 _AGREEING = ["broker_name", "producer_group", "uniq_key", "born_timestamp"]
@@ -110,9 +110,9 @@ def given_up(rows: DataFrame, ending: DataFrame, spent: DataFrame | None) -> Dat
     grouped = rows.groupBy(KIN).agg(
         F.collect_list(row).alias("rows"), *[F.first(c).alias(c) for c in ("discard_times", "seen")]
     )
-    twins = [F.col("rows")[c] for c in ("starter", "queue_id", "open", "revived", "others")]
+    candidates = [F.col("rows")[c] for c in ("starter", "queue_id", "open", "revived", "others")]
     both = F.arrays_zip(
-        "rows", _in_worker(kins.with_given_up, "ARRAY<BOOLEAN>", *twins, "discard_times", "seen").alias("given_up")
+        "rows", _in_worker(kins.with_given_up, "ARRAY<BOOLEAN>", *candidates, "discard_times", "seen").alias("given_up")
     )
     found = grouped.select(F.explode(both).alias("each"))
     return found.select(*[F.col("each.rows")[c].alias(c) for c in (*h.COLUMNS, "extras")], F.col("each.given_up"))

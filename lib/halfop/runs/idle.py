@@ -1,4 +1,4 @@
-"""Whether a run would decide anything: who reconciles every few seconds need not record runs that do not."""
+"""Finds whether a run would decide anything: who reconciles every few seconds need not record runs that do not."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 from types import NoneType
@@ -64,12 +63,6 @@ def field_of(path: Key) -> FieldInfo | None:
 
 def is_section(path: Key) -> bool:
     return any(len(known) > len(path) and _covers(known, path) for known in KEYS)
-
-
-def nearest_name(wrong: str, known: Iterator[str]) -> str:
-    names = list(known)
-    lowered = [name.lower() for name in names]
-    return names[lowered.index(difflib.get_close_matches(wrong.lower(), lowered, n=1, cutoff=0.0)[0])]
 
 
 def with_name_of(known: Key, path: Key) -> Key:

@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from halfop.frame.errors import UsageError
+from halfop.frame.nearest import nearest
 from halfop.settings.home import checkout
 from halfop.settings.keys import (
     KEYS,
@@ -25,7 +26,6 @@ from halfop.settings.keys import (
     Key,
     field_of,
     is_section,
-    nearest_name,
     path_of_variable,
     type_of,
     variable,
@@ -96,8 +96,8 @@ class _Layers:
         if (path := path_of_variable(name)) is not None:
             self.text(path, text, f"environment variable {name}")
         else:
-            nearest = nearest_name(name, (variable(known) for known in KEYS))
-            self.problems.append(f"environment variable {name}: unknown; the nearest known one is {nearest}")
+            close = nearest(name, (variable(known) for known in KEYS), cutoff=0)
+            self.problems.append(f"environment variable {name}: unknown; the nearest known one is {close}")
 
     def override(self, override: str) -> None:
         key, equals, text = override.partition("=")
@@ -107,8 +107,8 @@ class _Layers:
             self.problems.append(f"--set {override}: expected KEY=VALUE, as --set rules.transaction_timeout=6s")
 
     def unknown(self, path: Key, source: str) -> None:
-        nearest = nearest_name(".".join(path), (".".join(with_name_of(known, path)) for known in KEYS))
-        self.problems.append(f"{'.'.join(path)} ({source}): unknown key; the nearest known one is {nearest}")
+        close = nearest(".".join(path), (".".join(with_name_of(known, path)) for known in KEYS), cutoff=0)
+        self.problems.append(f"{'.'.join(path)} ({source}): unknown key; the nearest known one is {close}")
 
     def settings(self) -> Settings:
         tree: dict[str, Any] = {}

@@ -18,8 +18,8 @@ from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.planning.run import INPUTS
 from halfop.rules import halves as h
 from halfop.rules import transactions
+from halfop.rules.settings_columns import RuleColumns
 from halfop.rules.transactions import KIN, kin
-from halfop.rules.words import RuleColumns
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse

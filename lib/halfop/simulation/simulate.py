@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from halfop.frame.errors import UsageError
-from halfop.rules.words import RuleColumns
+from halfop.rules.settings_columns import RuleColumns
 from halfop.runs.record import wall_clock
 from halfop.settings.model import RuleSettings, duration_text
 from halfop.simulation.history import UnaskedHistory

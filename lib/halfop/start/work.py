@@ -45,7 +45,7 @@ def is_little(job: str, arguments: Sequence[str], environ: Mapping[str, str], ho
 
 @dataclass(frozen=True)
 class _Call:
-    """What matters of a command line."""
+    """The parts of a command line that show how much a job reads."""
 
     words: Sequence[str]
     paths: Sequence[str]

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 
 
 class Kernel(Protocol):
-    """What is needed of Delta Kernel."""
+    """The parts of Delta Kernel that actions need."""
 
     jvm: Any
     kernel: Any

@@ -45,7 +45,7 @@ class Files:
             stream.close()
 
     def read_uri(self, uri: str) -> bytes:
-        """The same of a file that is named by a URI, with escapes."""
+        """Reads a file that is named by a URI, with escapes."""
         return self.read(unquote(uri))
 
     def write(self, path: str, content: bytes) -> Written:

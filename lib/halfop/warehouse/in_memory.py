@@ -59,5 +59,5 @@ def _nullable(kind: DataType) -> DataType:
 
 
 def _with_a_batch(rows: pa.Table) -> pa.Table:
-    """The same rows; of none one batch, for PySpark cannot convert an array of no chunks."""
+    """Returns the rows, in an empty batch if there are none, because PySpark cannot convert an array of no chunks."""
     return rows if len(rows) else pa.Table.from_batches([pa.RecordBatch.from_pylist([], schema=rows.schema)])

@@ -23,7 +23,7 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True)
 class Limits:
-    """What counts as few."""
+    """The most that counts as few."""
 
     files: int
     bytes: int
@@ -116,11 +116,14 @@ class _Predicates:
         expressions = self.log.kernel.expressions
         return self._predicate(sign, expressions.Column(column), getattr(expressions.Literal, literal)(value))
 
+    def is_null(self, column: str) -> Any:
+        return self._predicate("IS_NULL", self.log.kernel.expressions.Column(column))
+
     def joined(self, sign: str, left: Any, right: Any) -> Any:
         return self._predicate(sign, left, right)
 
     def _predicate(self, sign: str, *operands: Any) -> Any:
-        both = self.log.jvm.java.util.ArrayList()
+        all_operands = self.log.jvm.java.util.ArrayList()
         for operand in operands:
-            both.add(operand)
-        return self.log.kernel.expressions.Predicate(sign, both)
+            all_operands.add(operand)
+        return self.log.kernel.expressions.Predicate(sign, all_operands)

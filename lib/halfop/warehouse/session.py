@@ -67,7 +67,7 @@ def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterat
 class FewRowsSettings:
     """FOR_ROWS_IN_MEMORY in one session, for as long as somebody holds them and nobody has met more rows.
 
-    Several threads may hold them. A read of many rows ends them for all, until the last holder has gone.
+    Several threads may hold them. A read of many rows ends them for all, until the last holder has ended.
     """
 
     def __init__(self, spark: SparkSession) -> None:

@@ -1,7 +1,7 @@
 """Conditions on a table's rows in a form that Delta's log, a Parquet file and Spark understand alike.
 
 The log then leaves out files that cannot hold such a row, and a file its row groups, before any row is read.
-A null meets no condition.
+A null meets no condition but `is_null`.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ class PredicateBuilder(Protocol):
     def compared(self, sign: str, column: str, literal: str, value: Value) -> Any:
         """A column compared with a literal; `literal` names Kernel's function that makes it."""
 
+    def is_null(self, column: str) -> Any:
+        """A column that is null."""
+
     def joined(self, sign: str, left: Any, right: Any) -> Any:
         """Two predicates joined by AND or OR."""
 
@@ -64,7 +67,23 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Joined:
+class IsNull:
+    """A column without a value."""
+
+    name: str
+
+    def column(self, struct: StructType) -> Column:
+        return F.col(self.name).isNull()
+
+    def expression(self, struct: StructType) -> pc.Expression:
+        return pc.field(self.name).is_null()
+
+    def predicate(self, struct: StructType, build: PredicateBuilder) -> Any:
+        return build.is_null(self.name)
+
+
+@dataclass(frozen=True)
+class Combined:
     """Several conditions of which all (AND) or any (OR) must hold."""
 
     sign: str
@@ -83,7 +102,7 @@ class Joined:
 
 
 def _joined(join: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Any:
-    """The conditions joined two by two: a tree of little depth, for Spark walks it by recursion."""
+    """The conditions joined two by two: a tree of little depth, because Spark walks it by recursion."""
     if len(parts) == 1:
         return parts[0]
     middle = len(parts) // 2
@@ -95,6 +114,11 @@ def equal(name: str, value: Value) -> Where:
     return Compared(name, "=", value)
 
 
+def is_null(name: str) -> Where:
+    """Rows whose column has no value."""
+    return IsNull(name)
+
+
 def between(name: str, low: Value, high: Value) -> Where:
     """Rows whose column lies between two values, both included."""
     return all_of(Compared(name, ">=", low), Compared(name, "<=", high))
@@ -102,12 +126,12 @@ def between(name: str, low: Value, high: Value) -> Where:
 
 def all_of(*parts: Where) -> Where:
     """Rows that meet every condition."""
-    return parts[0] if len(parts) == 1 else Joined("AND", parts)
+    return parts[0] if len(parts) == 1 else Combined("AND", parts)
 
 
 def any_of(parts: Sequence[Where]) -> Where:
     """Rows that meet one of the conditions; there must be one."""
-    return parts[0] if len(parts) == 1 else Joined("OR", tuple(parts))
+    return parts[0] if len(parts) == 1 else Combined("OR", tuple(parts))
 
 
 _SIGNS: Mapping[str, Callable[[Any, Any], Any]] = {

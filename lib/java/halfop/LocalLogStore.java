@@ -13,15 +13,22 @@ import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
 import java.util.UUID;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.Path;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Delta's log on a local disk. A commit is a hard link, which the disk itself refuses where another's commit is; Delta's own
  * store looks and then renames, so that of two processes one overwrites the other's commit. It also starts some fourteen
- * processes a commit (chmod, readlink), because Hadoop's file system on a disk does. A disk without hard links gets Delta's.
+ * processes a commit (chmod, readlink), because Hadoop's file system on a disk does. A disk without hard links gets Delta's,
+ * and a warning once a process.
  */
 public class LocalLogStore extends HDFSLogStore {
+    private static final Logger LOG = LoggerFactory.getLogger(LocalLogStore.class);
+    private static final AtomicBoolean WARNED = new AtomicBoolean();
+
     public LocalLogStore(Configuration conf) {
         super(conf);
     }
@@ -39,8 +46,12 @@ public class LocalLogStore extends HDFSLogStore {
             Files.deleteIfExists(target.resolveSibling("." + target.getFileName() + ".crc"));
             if (overwrite.booleanValue()) {
                 Files.move(whole, target, new StandardCopyOption[] {StandardCopyOption.ATOMIC_MOVE});
-            } else if (!linked(whole, target)) {
-                super.write(path, all.iterator(), overwrite, conf);
+            } else {
+                String problem = whyNotLinked(whole, target);
+                if (problem != null) {
+                    super.write(path, all.iterator(), overwrite, conf);
+                    warnOnce(problem); // a full disk has failed by now: it is no disk without links
+                }
             }
         } finally {
             Files.deleteIfExists(whole);
@@ -59,20 +70,27 @@ public class LocalLogStore extends HDFSLogStore {
         }
     }
 
-    /** False where there are no hard links. */
-    private static boolean linked(java.nio.file.Path from, java.nio.file.Path to) throws IOException {
+    /** Returns why the disk made no hard link; null if it made one. */
+    private static String whyNotLinked(java.nio.file.Path from, java.nio.file.Path to) throws IOException {
         try {
             Files.createLink(to, from);
-            return true;
+            return null;
         } catch (FileAlreadyExistsException error) {
             throw error;
         } catch (UnsupportedOperationException error) {
-            return false;
+            return error.toString();
         } catch (FileSystemException error) {
             if (Files.exists(to, new java.nio.file.LinkOption[0])) {
                 throw new FileAlreadyExistsException(to.toString());
             }
-            return false;
+            return error.toString();
+        }
+    }
+
+    private static void warnOnce(String problem) {
+        if (WARNED.compareAndSet(false, true)) {
+            LOG.warn("no hard link could be made, so Delta's own store commits: of two processes one can overwrite the "
+                + "other's commit. Let no other program write to these tables while a job works (" + problem + ")");
         }
     }
 }

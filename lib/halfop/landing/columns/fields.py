@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 
@@ -12,6 +10,8 @@ from halfop.warehouse.schema import table
 
 STRINGS = "MAP<STRING,STRING>"
 LONG_MAX = 2**63 - 1
+# How like a column a name must be for the hint that the column was meant.
+NEAR = 0.75
 
 _MADE_HERE = {"landed_at", "source"}
 _KEY = {"broker_name", "queue_id", "queue_offset", "born_timestamp", "store_timestamp"}
@@ -60,9 +60,3 @@ def fields(kind: str) -> tuple[Field, ...]:
 def known_names(kind: str) -> list[str]:
     """Names that raise no warning: those that are read, and the others of an export of the table itself."""
     return sorted({f.name for f in fields(kind)} | set(table(TABLES[kind]).names))
-
-
-def nearest(name: str, names: Iterable[str]) -> str | None:
-    """Returns the name among `names` that a misspelling most likely means; None if none is close."""
-    close = difflib.get_close_matches(name.lower(), list(names), n=1, cutoff=0.75)
-    return close[0] if close else None

@@ -27,7 +27,7 @@ _PLACE = ("file", "block", "place")
 
 
 def lines_of(spark: SparkSession, contents: Mapping[str, bytes]) -> DataFrame:
-    """The same as `read_lines` of files whose bytes are here, by their URIs."""
+    """Returns what `read_lines` returns, from bytes that are here, by the URIs of their files."""
     parts = [(uri, _split(content)) for uri, content in contents.items()]
     values = pa.array([line for _, lines in parts for line in lines], pa.binary())
     # Arrow must not look into them: a line that is not UTF-8 is a bad row, not an error

@@ -12,9 +12,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.frame.errors import InputRefused
+from halfop.frame.nearest import did_you_mean
 from halfop.frame.summary import Summary
 from halfop.landing import progress
-from halfop.landing.columns.fields import known_names, nearest
+from halfop.landing.columns.fields import NEAR, known_names
 from halfop.landing.columns.halves import completed
 from halfop.landing.columns.op_items import items
 from halfop.landing.files import landed_files
@@ -109,8 +110,7 @@ class _Landing:
 
     def _warn_of_unknown(self, checked: Checked) -> None:
         for name in sorted(checked.unknown):
-            close = nearest(name, known_names(checked.kind))
-            meant = f"; did you mean {close}?" if close else ""
+            meant = did_you_mean(name, known_names(checked.kind), NEAR)
             self._warn(f"column {name} of {checked.kind} rows is unknown and not landed{meant}")
 
     def _progress(self, parts: Sequence[_Part], old: Sequence[InputFile]) -> progress.QueueProgress:

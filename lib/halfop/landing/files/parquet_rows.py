@@ -8,7 +8,8 @@ from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.types import StructType
 
 from halfop.frame.errors import InputRefused
-from halfop.landing.columns.fields import STRINGS, Field, fields, known_names, nearest
+from halfop.frame.nearest import nearest
+from halfop.landing.columns.fields import NEAR, STRINGS, Field, fields, known_names
 from halfop.landing.columns.values import at_least_zero, epoch_millis, known_years
 from halfop.landing.files import problems
 from halfop.landing.files.sources import InputFile
@@ -53,7 +54,7 @@ def _schema_problem(field: Field, schema: StructType) -> str | None:
 
 
 def _instead(field: Field, schema: StructType) -> str:
-    close = nearest(field.name, unknown_names(schema, "half") | unknown_names(schema, "op"))
+    close = nearest(field.name, unknown_names(schema, "half") | unknown_names(schema, "op"), NEAR)
     return f" (is it {close}?)" if close else ""
 
 

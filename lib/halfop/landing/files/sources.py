@@ -54,7 +54,7 @@ class InputFiles:
         return [found[uri] for uri in sorted(found)]
 
     def hashed(self, files: Sequence[InputFile]) -> list[InputFile]:
-        """The same files with the hashes of their contents."""
+        """The files, with the hashes of their contents."""
         with ThreadPoolExecutor(_THREADS) as pool:
             return list(pool.map(self._hashed, files))
 

@@ -15,7 +15,7 @@ from halfop.warehouse.in_memory import at_hand
 from halfop.warehouse.kept import Kept
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.where import equal
+from halfop.warehouse.where import all_of, between, equal, is_null
 
 _KEY = ["broker_name", "queue_id", "queue_offset", "item", "source"]
 _FEW = 200_000
@@ -65,14 +65,14 @@ def _given(rows: DataFrame, reach: Reach) -> DataFrame:
 
 def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:
     """Lands items again that landed without an outcome which is known by now; returns their number."""
-    rows = warehouse.read("op_messages", where=equal("broker_name", reach.broker_name))
-    mine = F.col("source") == reach.source
-    unknown = rows.where(mine & F.col("outcome").isNull() & F.col("half_offset").isNotNull())
+    of_broker, mine = equal("broker_name", reach.broker_name), F.col("source") == reach.source
+    unknown = warehouse.read("op_messages", where=all_of(of_broker, is_null("outcome")))
+    unknown = unknown.where(mine & F.col("half_offset").isNotNull())
     places = unknown.agg(F.min("queue_offset").alias("low"), F.max("queue_offset").alias("high")).collect()[0]
     if places["low"] is None:
         return 0
-    near = F.col("queue_offset").between(places["low"], places["high"])
-    settled = rows.where(mine & near & F.col("outcome").isNotNull()).select(_KEY)
+    near = all_of(of_broker, between("queue_offset", places["low"], places["high"]))
+    settled = warehouse.read("op_messages", where=near).where(mine & F.col("outcome").isNotNull()).select(_KEY)
     waiting = unknown.dropDuplicates(_KEY).join(settled, _KEY, "left_anti").drop("outcome")
     known = _with_outcomes(warehouse, waiting, reach, bounded=True).where(F.col("outcome").isNotNull())
     with Kept() as kept:
@@ -106,7 +106,7 @@ def _near(split: DataFrame, halves: DataFrame, finals: DataFrame) -> tuple[DataF
 
 
 def _just_those(split: DataFrame, halves: DataFrame, finals: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """The same for few items: they may be far apart, with millions of others between."""
+    """Returns what `_near` returns, of few items: they may be far apart, with millions of others between."""
     keys = split.select(*QUEUE, F.col("half_offset").alias("queue_offset")).distinct()
     halves = at_hand(halves.join(F.broadcast(keys), HALF_KEY, "left_semi"))
     places = halves.select(F.col("commit_log_offset").alias("prepared_transaction_offset"))

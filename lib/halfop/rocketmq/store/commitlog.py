@@ -11,7 +11,7 @@ from pathlib import Path
 
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.buffers import Bytes, as_bytes
-from halfop.rocketmq.record import Chain, Stop, chain
+from halfop.rocketmq.record import Chain, ChainStop, chain
 
 WINDOW = 8 << 20  # bytes looked at in one go; more only for a record that is longer
 QUIET = 8 << 20  # so many zeros are the end of what has been written
@@ -105,6 +105,6 @@ def windows(file: StoreFile, at: int, end: int) -> Iterator[tuple[int, Chain]]:
         at, length = at + found.end, WINDOW
 
 
-def closes(stop: Stop, at: int, file: StoreFile) -> bool:
+def closes(stop: ChainStop, at: int, file: StoreFile) -> bool:
     """Returns whether the stop at physical offset `at` is the blank that fills the file's end."""
     return stop.code == "blank" and at + stop.size == file.end

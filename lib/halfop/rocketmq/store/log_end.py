@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from halfop.rocketmq.record import Records, Stop, chain, sound_anywhere
+from halfop.rocketmq.record import ChainStop, Records, chain, sound_anywhere
 from halfop.rocketmq.store.commitlog import QUIET, WINDOW, StoreFile, closes, windows
 from halfop.rocketmq.store.consumequeue import ConsumeQueue
 from halfop.rocketmq.store.fault import Fault
@@ -98,7 +98,7 @@ class LogEnd:
         place = int(last.head["physical_offset"][0])
         return Tail(place, torn=end - place)
 
-    def _torn(self, place: int, stop: Stop) -> int:
+    def _torn(self, place: int, stop: ChainStop) -> int:
         """Bytes of a half-written last record; 0 if what stands there is something else."""
         if self.dispatched > place or stop.code == "cut":
             return 0
@@ -107,12 +107,12 @@ class LogEnd:
         written = len(rest) - int(np.argmax(rest[::-1] != 0))
         return 0 if written > limit or len(sound_anywhere(rest[1:], place + 1)) else written
 
-    def _fault(self, place: int, stop: Stop) -> Fault:
+    def _fault(self, place: int, stop: ChainStop) -> Fault:
         lost = max(self.dispatched, self.file.end)
         return Fault(stop.code, self.file.path, place - self.file.first, place, lost, stop.text)
 
 
-def _walk(file: StoreFile, at: int) -> tuple[int, Stop | None, Records | None]:
+def _walk(file: StoreFile, at: int) -> tuple[int, ChainStop | None, Records | None]:
     """The end of the records, what stops them there, and the last of them."""
     stop, last = None, None
     for base, found in windows(file, at, file.end):
