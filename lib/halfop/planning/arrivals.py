@@ -51,6 +51,8 @@ class Arrivals:
     clocks: list[Clock]
     counts: KeyCounts
     files: int  # of op_messages that an earlier run had read and this one has to look into again
+    few: bool  # all of it is in memory
+    ops_as_landed: bool  # no op row has landed twice
 
     def closed_decisions(self, where: Where) -> Selected:
         """The decisions of earlier runs that ended messages and meet the condition."""
@@ -93,7 +95,8 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept) -> Arrivals:
     op_rows = arrived_ops(warehouse, run).where(in_slice(run.slice, "half_offset"))
     open_rows = _open_rows(warehouse, run)
     at_hand = [halves, op_rows] if open_rows is None else [halves, op_rows, open_rows.here]
-    if all(map(is_in_memory, at_hand)):
+    few = all(map(is_in_memory, at_hand))
+    if few:
         kept.enter_context(warehouse.for_few_rows())
     elif not run.first:
         halves, op_rows = kept.persisted(halves), kept.persisted(op_rows)
@@ -114,6 +117,8 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept) -> Arrivals:
         clocks(progress_rows(warehouse, run.inputs["landing_progress"])),
         counted(_with_earlier(_keys(halves), open_keys), named),
         files,
+        few,
+        ops is op_rows,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from halfop.planning.arrivals import Arrivals
 from halfop.planning.way import Joined
 from halfop.rules import cases as c
 from halfop.warehouse.kept import Kept
+from halfop.warehouse.local import append_files_once, files_apart
 from halfop.warehouse.schema import table
 
 PLAN_APP = "halfop.plan"
@@ -24,7 +26,7 @@ class Plan:
     """All that follows from a run's pinned inputs. Evaluating it twice gives the same rows."""
 
     joined: Joined
-    decisions: DataFrame
+    decisions: DataFrame  # without those that workers have written
 
     @property
     def arrivals(self) -> Arrivals:
@@ -52,8 +54,15 @@ class Plan:
 
     def commit(self) -> None:
         """Open rows apart from ended ones: the next run reads the former alone."""
-        run = self.arrivals.run
-        self.arrivals.warehouse.append_once("decisions", self.decisions, PLAN_APP, run.run_id)
+        run, warehouse = self.arrivals.run, self.arrivals.warehouse
+        if not self.joined.files:
+            warehouse.append_once("decisions", self.decisions, PLAN_APP, run.run_id)
+            return
+        with Kept() as kept:
+            folder = warehouse.path(f"_staging/run-{run.run_id}-{uuid.uuid4().hex}")
+            kept.callback(warehouse.files.remove, folder)
+            others = files_apart(warehouse, "decisions", self.decisions, folder)
+            append_files_once(warehouse, "decisions", [*self.joined.files, *others], PLAN_APP, run.run_id)
 
 
 def plan(joined: Joined) -> Plan:

@@ -23,6 +23,6 @@ def arrived(warehouse: Warehouse, run: Run) -> Iterator[Arrivals]:
         yield arrivals(warehouse, run, kept)
 
 
-def plan_of(arrivals: Arrivals) -> Plan:
-    """All further stages, up to the plan."""
-    return plan(joined(transactions(history(arrivals))))
+def plan_of(arrivals: Arrivals, to_commit: bool = False) -> Plan:
+    """All further stages, up to the plan; of one to be committed, workers may write a large part."""
+    return plan(joined(transactions(history(arrivals)), to_commit and not arrivals.few))

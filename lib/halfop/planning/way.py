@@ -7,7 +7,7 @@ has not landed are rows without a `state`. Every way gives the same decisions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -15,13 +15,16 @@ from pyspark.sql import DataFrame
 
 from halfop.columns.keys import HALF_KEY
 from halfop.planning.arrivals import Arrivals
+from halfop.planning.by_workers import decided_by_workers, unfit
 from halfop.planning.transactions import Transactions
 from halfop.rules import ops as o
+from halfop.warehouse.actions import DataFile
 
 
 class Way(Enum):
     """The ways, the cheapest first."""
 
+    WORKERS = "by workers"
     PACKED = "packed"
     ONE_TO_ONE = "one to one"
     GROUPED = "grouped"
@@ -35,6 +38,7 @@ class Joined:
     way: Way
     why: str
     rows: DataFrame
+    files: Sequence[DataFile] = ()  # of decisions on other half messages, which workers have taken
 
     @property
     def arrivals(self) -> Arrivals:
@@ -49,8 +53,13 @@ class Joined:
         return f"{self.way.value}: {self.why}"
 
 
-def joined(transactions: Transactions) -> Joined:
-    """Joins half messages and ops by the cheapest way that fits."""
+def joined(transactions: Transactions, by_workers: bool) -> Joined:
+    """Joins half messages and ops by the cheapest way that fits; workers write what they decide."""
+    found = decided_by_workers(transactions) if by_workers and unfit(transactions) is None else None
+    if found is not None:
+        why = "every op names one half message that is here; the plain ones are decided"
+        rows = found.halves.join(found.named, HALF_KEY, "full")
+        return Joined(transactions, Way.WORKERS, why, rows, found.files)
     way, why = chosen(transactions)
     return Joined(transactions, way, why, ROWS[way](transactions))
 

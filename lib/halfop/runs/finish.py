@@ -36,7 +36,7 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
         with summary.phase("plan"):
             arrivals, plan = stages.enter_context(arrived(warehouse, run)), None
             if warehouse.marker("decisions", PLAN_APP) < run.run_id:
-                plan = planned(arrivals, summary)
+                plan = planned(arrivals, summary, to_commit=True)
                 plan.commit()
             digest = Digest.of(warehouse, run.run_id, wall_clock())
         with summary.phase("apply"):
@@ -58,10 +58,10 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
     log.info("run %d closed: %s", run.run_id, what or "nothing to decide")
 
 
-def planned(arrivals: Arrivals, summary: Summary) -> Plan:
+def planned(arrivals: Arrivals, summary: Summary, to_commit: bool = False) -> Plan:
     """Returns the run's plan; the log and the summary say which way it took and why, and where it looked back."""
     run_id = arrivals.run.run_id
-    plan = plan_of(arrivals)
+    plan = plan_of(arrivals, to_commit)
     log.info("run %d joins half messages and ops %s", run_id, plan.joined)
     for line in str(plan).splitlines():
         log.debug("run %d: %s", run_id, line)

@@ -12,6 +12,7 @@ from halfop.sinks.projections import HALF
 from halfop.sinks.targets import Target
 from halfop.sinks.tasks import Place, Share, write_share
 from halfop.sinks.whole import WholeMessages
+from halfop.warehouse.local import local_files
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.schema import table
 from halfop.warehouse.splits import Split, Written, splits_of
@@ -32,8 +33,8 @@ def written_by_workers(whole: WholeMessages, folder: str) -> list[Written] | Non
 
 def _shares(whole: WholeMessages, folder: str) -> list[Share] | None:
     run, near = whole.run, covers(whole.digest.ranges(whole.decisions), "queue_offset")
-    halves = whole.warehouse.local_files("half_messages", run.inputs["half_messages"], near)
-    decided = whole.warehouse.local_files("decisions", None, equal("run_id", run.run_id))
+    halves = local_files(whole.warehouse, "half_messages", run.inputs["half_messages"], near)
+    decided = local_files(whole.warehouse, "decisions", None, equal("run_id", run.run_id))
     if not halves or decided is None:
         return None
     parts = splits_of([(file.path, file.size) for file in halves], whole.tasks)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +26,7 @@ from halfop.sinks.projections import in_one, projected
 from halfop.sinks.targets import Target
 from halfop.sinks.whole import WholeMessages
 from halfop.warehouse.actions import DataFile
+from halfop.warehouse.apart import write_apart
 from halfop.warehouse.delta_log import AlreadyWrittenError
 from halfop.warehouse.in_memory import as_arrow
 from halfop.warehouse.parquet import write_files
@@ -85,19 +85,10 @@ def _staged(whole: WholeMessages, folder: str, rows: DataFrame) -> list[Staged]:
 
 
 def _staged_by_spark(whole: WholeMessages, folder: str, rows: DataFrame) -> list[Staged]:
-    """Writes the rows as a table of Delta's, partitioned by target."""
     rows = in_tables_columns(rows.coalesce(whole.tasks), whole)
     searched = sorted({column for target in whole.due.values() for column in target.spec.stats})
-    staged_rows = rows.write.format("delta").option("delta.dataSkippingStatsColumns", ",".join(searched))
-    staged_rows.partitionBy(TARGET).save(folder)
-    commit = whole.warehouse.files.read(f"{folder}/_delta_log/{0:020d}.json")
-    adds = [action["add"] for action in map(json.loads, commit.splitlines()) if "add" in action]
-    return [_of_spark(folder, add) for add in adds]
-
-
-def _of_spark(folder: str, add: Mapping[str, Any]) -> Staged:
-    path = f"{folder}/{unquote(add['path'])}"
-    return Staged(int(add["partitionValues"][TARGET]), path, add["size"], add["modificationTime"], add["stats"])
+    found = write_apart(whole.warehouse.files, rows, folder, [TARGET], searched)
+    return [Staged(int(each.partition[TARGET]), *each[:4]) for each in found]
 
 
 def _write_few(whole: WholeMessages, rows: pa.Table) -> dict[str, Exception]:

@@ -5,13 +5,16 @@ A task reads some half messages, and of the run's decisions those that lie betwe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from halfop.columns.by_key import ByKey
 from halfop.sinks.projections import About, projected
 from halfop.warehouse.splits import ParquetPart, PartWriter, Split, Written, repeating
 
@@ -26,7 +29,6 @@ _DECIDED = [
     pa.field("copy_offset", pa.int64()),
 ]
 _ANYWHERE = (-(2**63), 2**63 - 1)
-Queue = tuple[str, int]
 
 
 class Place(NamedTuple):
@@ -60,7 +62,7 @@ def write_share(share: Share) -> list[Written]:
         part = ParquetPart(split, schema)
         low, high = part.span("queue_offset") or _ANYWHERE
         decided = _decided(share, low, high)
-        for batch in part.batches() if decided else ():
+        for batch in part.batches() if len(decided.rows) else ():
             for place, rows in _chosen(batch, decided, places):
                 out.write(place, _as_table(rows, places[place], share.about))
     return out.close()
@@ -69,26 +71,14 @@ def write_share(share: Share) -> list[Written]:
 # ---- the run's decisions ----
 
 
-class Decided(NamedTuple):
-    """Decisions on half messages of one queue, in the order of their offsets."""
-
-    offsets: np.ndarray
-    rows: pa.RecordBatch
-
-
-def _decided(share: Share, low: int, high: int) -> dict[Queue, Decided]:
+def _decided(share: Share, low: int, high: int) -> ByKey:
     schema = pa.schema([*_DECIDED, *share.payload])
     found = [
         batch.filter(_mine(batch, share, low, high))
         for split in share.decisions
         for batch in ParquetPart(split, schema).between("queue_offset", low, high).batches()
     ]
-    found = [batch for batch in found if len(batch)]
-    if not found:
-        return {}
-    rows = pa.Table.from_batches(found).combine_chunks()
-    keys = rows.select(["broker_name", "queue_id"]).group_by(["broker_name", "queue_id"]).aggregate([]).to_pylist()
-    return {(key["broker_name"], key["queue_id"]): _of_queue(rows, **key) for key in keys}
+    return ByKey(pa.Table.from_batches(found, schema))
 
 
 def _mine(batch: pa.RecordBatch, share: Share, low: int, high: int) -> pa.Array:
@@ -101,58 +91,30 @@ def _mine(batch: pa.RecordBatch, share: Share, low: int, high: int) -> pa.Array:
     return pc.fill_null(pc.and_(pc.and_(near, plain), mine), False)
 
 
-def _of_queue(rows: pa.Table, broker_name: str, queue_id: int) -> Decided:
-    mine = rows.filter(pc.and_(pc.equal(rows["broker_name"], broker_name), pc.equal(rows["queue_id"], queue_id)))
-    (batch,) = mine.sort_by("queue_offset").combine_chunks().to_batches()
-    return Decided(batch["queue_offset"].to_numpy(), batch)
-
-
 # ---- half messages ----
 
 
-def _chosen(
-    batch: pa.RecordBatch, decided: Mapping[Queue, Decided], places: Mapping[int, Place]
-) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _chosen(batch: pa.RecordBatch, decided: ByKey, places: Mapping[int, Place]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The half messages of each place, with what was decided about them."""
-    for rows in _with_decisions(batch, decided):
-        goes_to = _places(rows, places)
-        order = np.argsort(goes_to, kind="stable")
-        order = order[goes_to[order] >= 0]
-        numbers, starts = np.unique(goes_to[order], return_index=True)
-        sorted_rows = rows.take(pa.array(order))
-        for number, start, end in zip(numbers, starts, [*starts[1:], len(order)], strict=True):
-            yield int(number), sorted_rows.slice(start, end - start)
+    rows = _with_decisions(batch, decided)
+    goes_to = _places(rows, places)
+    order = np.argsort(goes_to, kind="stable")
+    order = order[goes_to[order] >= 0]
+    numbers, starts = np.unique(goes_to[order], return_index=True)
+    sorted_rows = rows.take(pa.array(order))
+    for number, (start, end) in zip(numbers, pairwise([*starts, len(order)]), strict=True):
+        yield int(number), sorted_rows.slice(start, end - start)
 
 
-def _with_decisions(batch: pa.RecordBatch, decided: Mapping[Queue, Decided]) -> Iterator[pa.RecordBatch]:
-    for queue, mine in _by_queue(batch):
-        found = decided.get(queue)
-        if found is None:
-            continue
-        here = mine["queue_offset"].to_numpy()
-        at = np.minimum(np.searchsorted(found.offsets, here), len(found.offsets) - 1)
-        hit = np.flatnonzero(found.offsets[at] == here)
-        rows, decisions = mine.take(pa.array(hit)), found.rows.take(pa.array(at[hit]))
-        given = ["decision", *decisions.schema.names[len(_DECIDED) :]]
-        columns = [*rows.columns, *(decisions[name] for name in given)]
-        yield pa.RecordBatch.from_arrays(columns, names=[*rows.schema.names, *given])
+def _with_decisions(batch: pa.RecordBatch, decided: ByKey) -> pa.RecordBatch:
+    hit, found = decided.find(batch)
+    rows, decisions = batch.take(pa.array(hit)), decided.rows.take(pa.array(found))
+    given = ["decision", *decisions.schema.names[len(_DECIDED) :]]
+    columns = [*rows.columns, *(decisions[name] for name in given)]
+    return pa.RecordBatch.from_arrays(columns, names=[*rows.schema.names, *given])
 
 
-def _by_queue(batch: pa.RecordBatch) -> Iterable[tuple[Queue, pa.RecordBatch]]:
-    """The rows of each queue; rows without a full key are nobody's."""
-    brokers, queues = batch["broker_name"], batch["queue_id"]
-    names = brokers.dictionary.to_pylist()
-    code = pc.fill_null(brokers.indices, -1).to_numpy().astype(np.int64)
-    number = pc.fill_null(queues, -1).to_numpy().astype(np.int64)
-    keyed = (code >= 0) & pc.is_valid(queues).to_numpy(zero_copy_only=False)
-    keyed &= pc.is_valid(batch["queue_offset"]).to_numpy(zero_copy_only=False)
-    pairs = np.unique(np.stack([code[keyed], number[keyed]]), axis=1).T.tolist()
-    for broker, queue in pairs:
-        mine = keyed & (code == broker) & (number == queue)
-        yield (names[broker], queue), batch if mine.all() else batch.take(pa.array(np.flatnonzero(mine)))
-
-
-def _places(rows: pa.RecordBatch, places: Mapping[int, Place]) -> np.ndarray:
+def _places(rows: pa.RecordBatch, places: Mapping[int, Place]) -> npt.NDArray[np.int64]:
     """The number of the place that each row goes to; -1 if its table has it already."""
     decisions, topics = rows["decision"], rows["real_topic"]
     found = np.full(len(rows), -1)

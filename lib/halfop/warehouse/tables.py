@@ -18,10 +18,9 @@ from pyspark.sql.types import StructType
 from halfop.frame.errors import LostRows
 from halfop.warehouse.actions import DataFile
 from halfop.warehouse.delta_log import AlreadyWrittenError, DeltaLog
-from halfop.warehouse.few import ANY, FewRows, goes_past_spark
+from halfop.warehouse.few import FewRows, goes_past_spark
 from halfop.warehouse.files import Files
 from halfop.warehouse.in_memory import as_arrow, frame_of
-from halfop.warehouse.listing import Listed, TableFiles
 from halfop.warehouse.parquet import ParquetReader, UnreadableFile, arrow_schema, write_files
 from halfop.warehouse.schema import TableSpec, table
 from halfop.warehouse.session import few_rows_settings
@@ -50,7 +49,7 @@ class Warehouse:
         return DeltaLog(self.spark)
 
     @cached_property
-    def _past_spark(self) -> bool:
+    def past_spark(self) -> bool:
         return goes_past_spark(self.spark)
 
     @cached_property
@@ -72,7 +71,7 @@ class Warehouse:
 
     def declared(self, name: str) -> dict[str, str]:
         """The table's properties as its schema declares them."""
-        return _spec(name).properties
+        return spec_of(name).properties
 
     def read(self, name: str, version: int | None = None, where: Where | None = None) -> DataFrame:
         """The table's rows, at a version, that meet the condition; none if there is no table (NO_TABLE).
@@ -90,8 +89,8 @@ class Warehouse:
     def _select(self, name: str, version: int | None, where: Where | None) -> Selected:
         if version == NO_TABLE or (version is None and self.version(name) == NO_TABLE):
             return Selected(self.empty(name), 0)
-        spec = _spec(name)
-        found = self._few_rows.of(self.path(name), spec, version, where) if self._past_spark else None
+        spec = spec_of(name)
+        found = self._few_rows.of(self.path(name), spec, version, where) if self.past_spark else None
         if found is not None:
             return Selected(frame_of(self.spark, found.rows), found.files)
         rows = self._by_spark(name, version)
@@ -110,11 +109,11 @@ class Warehouse:
         if version is not None:
             reader = reader.option("versionAsOf", version)
         rows = reader.load(self.path(name))
-        later = {f.name: F.lit(None).cast(f.dataType) for f in _spec(name).struct if f.name not in rows.columns}
+        later = {f.name: F.lit(None).cast(f.dataType) for f in spec_of(name).struct if f.name not in rows.columns}
         return rows.withColumns(later) if later else rows
 
     def empty(self, name: str) -> DataFrame:
-        nulls = [F.lit(None).cast(f.dataType).alias(f.name) for f in _spec(name).struct]
+        nulls = [F.lit(None).cast(f.dataType).alias(f.name) for f in spec_of(name).struct]
         return self.spark.range(1).select(nulls).limit(0)  # a limit of 0 lets the optimizer drop all that joins with it
 
     def frame(self, rows: Iterable[Sequence[object]], columns: str) -> DataFrame:
@@ -141,7 +140,7 @@ class Warehouse:
         if before == NO_TABLE:
             return self.read(name, upto)
         with suppress(*READ_ERRORS, UnreadableFile):  # of versions whose log has been cleaned up, or whose files
-            found = self._few_rows.added(self.path(name), _spec(name), before, upto) if self._past_spark else None
+            found = self._few_rows.added(self.path(name), spec_of(name), before, upto) if self.past_spark else None
             if found is not None:
                 return frame_of(self.spark, found.rows)
         return self._landed_by_spark(name, before, upto)
@@ -158,7 +157,7 @@ class Warehouse:
         with suppress(*READ_ERRORS):  # of versions whose log has been cleaned up, or whose files
             if not self.log.takes_files_away(self.path(name), before, upto):
                 return self.select(name, before, where)
-        rows = self._by_spark(name, upto).where(where.column(_spec(name).struct))
+        rows = self._by_spark(name, upto).where(where.column(spec_of(name).struct))
         rows = rows.where(F.col("_metadata.row_commit_version") <= before)
         return Selected(rows, len(rows.inputFiles()))
 
@@ -182,17 +181,17 @@ class Warehouse:
 
     def append(self, name: str, rows: DataFrame) -> None:
         """Appends rows plainly, for landing: a row that lands twice counts once by the rules, not by the write."""
-        rows = self._written(name, rows)
-        few = self._few(name, rows)
+        rows = self.in_form(name, rows)
+        few = self.few(name, rows)
         if few is None:
             rows.write.format("delta").mode("append").save(self.path(name))
         else:
-            self.log.append_files(self.path(name), _spec(name), self.files_of(name, few))
+            self.log.append_files(self.path(name), spec_of(name), self.files_of(name, few))
 
     def append_once(self, name: str, rows: DataFrame, app: str, run_id: int) -> None:
         """Appends a run's rows. A second write under the same app and run, now or ever, changes nothing."""
-        rows = self._written(name, rows)
-        few = self._few(name, rows)
+        rows = self.in_form(name, rows)
+        few = self.few(name, rows)
         if few is not None:
             self.append_arrow_once(name, few, app, run_id)
             return
@@ -208,48 +207,39 @@ class Warehouse:
         if not rows:
             return
         found = pa.Table.from_pylist([dict(row) for row in rows], schema=arrow_schema(self.schema(name)))
-        if self._takes_files(name) and not any(column.made for column in _spec(name).columns):
-            self.log.append_files(self.path(name), _spec(name), self.files_of(name, found))
+        if self.takes_files(name) and not any(column.made for column in spec_of(name).columns):
+            self.log.append_files(self.path(name), spec_of(name), self.files_of(name, found))
         else:
             self.append(name, frame_of(self.spark, found))
 
     def replace_rows(self, name: str, version: int, rows: Sequence[Mapping[str, object]]) -> bool:
         """Puts these rows in the place of all that a version has; returns whether no other commit came before."""
         found = pa.Table.from_pylist([dict(row) for row in rows], schema=arrow_schema(self.schema(name)))
-        return self.log.replace_files(self.path(name), _spec(name), version, self.files_of(name, found))
+        return self.log.replace_files(self.path(name), spec_of(name), version, self.files_of(name, found))
 
     def append_arrow_once(self, name: str, rows: pa.Table, app: str, run_id: int) -> None:
         """The same for rows that are here."""
         if self.marker(name, app) >= run_id:
             return
         with suppress(AlreadyWrittenError):
-            self.log.commit_files(self.path(name), _spec(name), app, run_id, self.files_of(name, rows))
+            self.log.commit_files(self.path(name), spec_of(name), app, run_id, self.files_of(name, rows))
 
     def files_of(self, name: str, rows: pa.Table) -> list[DataFile]:
         """Writes the rows to files in the table's folder; a commit makes them part of it."""
-        return write_files(self.files, self.path(name), _spec(name), rows)
+        return write_files(self.files, self.path(name), spec_of(name), rows)
 
-    def _written(self, name: str, rows: DataFrame) -> DataFrame:
+    def in_form(self, name: str, rows: DataFrame) -> DataFrame:
         """The table's columns, with those that are made of others."""
-        made = {c.name: F.expr(c.made) for c in _spec(name).columns if c.made and c.name not in rows.columns}
-        return rows.withColumns(made).select(*_spec(name).names)
+        made = {c.name: F.expr(c.made) for c in spec_of(name).columns if c.made and c.name not in rows.columns}
+        return rows.withColumns(made).select(*spec_of(name).names)
 
-    def _few(self, name: str, rows: DataFrame) -> pa.Table | None:
+    def few(self, name: str, rows: DataFrame) -> pa.Table | None:
         """The rows, computed now, if they are in memory and this process may write them."""
-        return as_arrow(rows, self.schema(name)) if self._takes_files(name) else None
+        return as_arrow(rows, self.schema(name)) if self.takes_files(name) else None
 
-    def _takes_files(self, name: str) -> bool:
+    def takes_files(self, name: str) -> bool:
         """Returns whether this process may write the table's files."""
-        return self._past_spark and self.log.takes_files(self.path(name), _spec(name))
-
-    # ---- files for Spark's Python workers ----
-
-    def local_files(self, name: str, version: int | None, where: Where | None) -> list[Listed] | None:
-        """The files that may hold such rows, by their local paths, however many; None if Spark alone can read them."""
-        if not self._past_spark or self.files.local(self.root) is None:
-            return None
-        found = TableFiles(self.log, self.path(name), _spec(name), ANY).of(version, where)
-        return None if found is None else [f._replace(path=str(self.files.local(f.path))) for f in found]
+        return self.past_spark and self.log.takes_files(self.path(name), spec_of(name))
 
     # ---- tables of few rows, without a Spark job ----
 
@@ -259,7 +249,7 @@ class Warehouse:
 
     def arrow(self, name: str, version: int | None = None, run_id: int | None = None) -> pa.Table:
         """The same as Arrow has them."""
-        spec, where = _spec(name), None if run_id is None else equal("run_id", run_id)
+        spec, where = spec_of(name), None if run_id is None else equal("run_id", run_id)
         if version == NO_TABLE or (version is None and self.version(name) == NO_TABLE):
             return arrow_schema(spec.struct).empty_table()
         found = self._few_rows.of(self.path(name), spec, version, where)
@@ -279,5 +269,5 @@ class Warehouse:
             raise LostRows(self.path(name), run_id)
 
 
-def _spec(name: str) -> TableSpec:
+def spec_of(name: str) -> TableSpec:
     return table("real_topic" if name.startswith("topics/") else name)

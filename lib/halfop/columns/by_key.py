@@ -1,0 +1,68 @@
+"""Arrow rows found by half key: for each row of a batch the one row of others that has its key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Queue = tuple[str, int]
+Places = npt.NDArray[np.int64]
+
+
+class ByKey:
+    """Rows, at most one a key; `offset` names their column of half offsets."""
+
+    def __init__(self, rows: pa.Table, offset: str = "queue_offset") -> None:
+        self.rows = _in_one(rows)
+        self._queues: dict[Queue, tuple[Places, Places]] = {}
+        for queue, places in _by_queue(self.rows, offset):
+            offsets = _numbers(self.rows[offset])[places]
+            order = np.argsort(offsets, kind="stable")
+            self._queues[queue] = offsets[order], places[order]
+
+    def find(self, batch: pa.RecordBatch) -> tuple[Places, Places]:
+        """The places in the batch of rows whose key is known, in order, and the places of the rows that have it."""
+        hits, founds = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for queue, mine in _by_queue(batch, "queue_offset"):
+            if queue in self._queues:
+                offsets, places = self._queues[queue]
+                here = _numbers(batch["queue_offset"])[mine]
+                at = np.minimum(np.searchsorted(offsets, here), len(offsets) - 1)
+                hit = offsets[at] == here
+                hits.append(mine[hit])
+                founds.append(places[at[hit]])
+        hit, found = np.concatenate(hits), np.concatenate(founds)
+        order = np.argsort(hit, kind="stable")
+        return hit[order], found[order]
+
+
+def _in_one(rows: pa.Table) -> pa.RecordBatch:
+    batches = rows.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=rows.schema)
+
+
+def _by_queue(rows: pa.RecordBatch, offset: str) -> Iterator[tuple[Queue, Places]]:
+    """The places of each queue's rows; rows without a full key are nobody's."""
+    brokers = rows["broker_name"]
+    brokers = brokers if pa.types.is_dictionary(brokers.type) else brokers.dictionary_encode()
+    code = _numbers(pc.fill_null(brokers.indices, -1)).astype(np.int64)
+    number = _numbers(rows["queue_id"]).astype(np.int64)
+    keyed = (code >= 0) & _valid(rows["queue_id"]) & _valid(rows[offset])
+    names = brokers.dictionary.to_pylist()
+    for broker, queue in np.unique(np.stack([code[keyed], number[keyed]]), axis=1).T.tolist():
+        yield (names[broker], queue), np.flatnonzero(keyed & (code == broker) & (number == queue))
+
+
+def _numbers(column: pa.Array) -> Places:
+    """With nulls, NumPy would make floating-point numbers of them, which tell no large offsets apart."""
+    found: Places = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = pc.is_valid(column).to_numpy(zero_copy_only=False)
+    return found

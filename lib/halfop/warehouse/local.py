@@ -1,0 +1,76 @@
+"""A table's files on a local disk, for Spark's Python workers, and files of decisions that became apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from pyspark.sql import DataFrame
+
+from halfop.warehouse.actions import DataFile
+from halfop.warehouse.apart import Apart, write_apart
+from halfop.warehouse.delta_log import AlreadyWrittenError
+from halfop.warehouse.few import ANY
+from halfop.warehouse.files import Files
+from halfop.warehouse.listing import Listed, TableFiles
+from halfop.warehouse.spark_errors import READ_ERRORS
+from halfop.warehouse.tables import NO_TABLE, Warehouse, spec_of
+from halfop.warehouse.where import Where
+
+
+def local_files(warehouse: Warehouse, name: str, version: int | None, where: Where | None) -> list[Listed] | None:
+    """The files that may hold such rows, by their local paths, however many; None if Spark alone can read them."""
+    return _by_local_paths(warehouse, _files(warehouse, name).of(version, where)) if _is_at_hand(warehouse) else None
+
+
+def local_files_between(warehouse: Warehouse, name: str, before: int, upto: int) -> list[Listed] | None:
+    """The same of the files that landed after version `before`; None also if commits did more than append."""
+    if before == upto:
+        return []
+    if before == NO_TABLE:
+        return local_files(warehouse, name, upto, None)
+    if _is_at_hand(warehouse):
+        with suppress(*READ_ERRORS):  # of versions whose log has been cleaned up
+            return _by_local_paths(warehouse, _files(warehouse, name).added(before, upto))
+    return None
+
+
+def takes_local_files(warehouse: Warehouse, name: str) -> bool:
+    """Returns whether workers may write the table's files, which lie on a local disk."""
+    return _is_at_hand(warehouse) and warehouse.takes_files(name)
+
+
+def append_files_once(warehouse: Warehouse, name: str, files: Sequence[DataFile], app: str, run_id: int) -> None:
+    """Makes files in the table's folder parts of it. A second time under the same app and run changes nothing."""
+    with suppress(AlreadyWrittenError):
+        warehouse.log.commit_files(warehouse.path(name), spec_of(name), app, run_id, files)
+
+
+def files_apart(warehouse: Warehouse, name: str, rows: DataFrame, folder: str) -> list[DataFile]:
+    """Writes rows of any number to files in the table's folder, by way of another folder."""
+    spec, rows = spec_of(name), warehouse.in_form(name, rows)
+    few = warehouse.few(name, rows)
+    if few is not None:
+        return warehouse.files_of(name, few)
+    found = write_apart(warehouse.files, rows, folder, spec.partitioned_by, spec.stats)
+    return [_moved(warehouse.files, warehouse.path(name), each) for each in found]
+
+
+def _is_at_hand(warehouse: Warehouse) -> bool:
+    return warehouse.past_spark and warehouse.files.local(warehouse.root) is not None
+
+
+def _files(warehouse: Warehouse, name: str) -> TableFiles:
+    return TableFiles(warehouse.log, warehouse.path(name), spec_of(name), ANY)
+
+
+def _by_local_paths(warehouse: Warehouse, files: Sequence[Listed] | None) -> list[Listed] | None:
+    return None if files is None else [f._replace(path=str(warehouse.files.local(f.path))) for f in files]
+
+
+def _moved(files: Files, folder: str, file: Apart) -> DataFile:
+    """Partitions are by booleans."""
+    below = "".join(f"/{name}={value}" for name, value in file.partition.items())
+    path = files.move(file.path, f"{folder}{below}")
+    partition = {name: value == "true" for name, value in file.partition.items()}
+    return DataFile(path, file.size, file.modified, file.stats, partition)
