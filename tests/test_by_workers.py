@@ -143,8 +143,9 @@ def test_slices_by_workers(spark: SparkSession, tmp_path: Path, monkeypatch: pyt
     assert ends[0].total() > 30
 
 
-def test_marks_that_only_properties_carry(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user's own pipeline may fill the properties alone; then the columns' rules look there."""
+def test_marks_that_only_properties_carry(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's own pipeline may fill the properties alone; then the columns' rules look there. In an odd folder."""
+    warehouse = Warehouse(spark, str(tmp_path / "a b [c] {d,e} %20 é"))
     given = [half_at(("a", 0), n, NOW - 10_000) for n in range(4)]
     r.land(warehouse, given[:1], [], NOW - 1, {("a", 0): NOW})
     cells = [r.half_cells(each, NOW) for each in given[1:]]
@@ -158,6 +159,7 @@ def test_marks_that_only_properties_carry(warehouse: Warehouse, monkeypatch: pyt
     reconcile(warehouse, Request(r.settings(RULES), r.instant(NOW)))
     rows = {row["queue_offset"]: row for row in warehouse.rows("decisions")}
     assert {row["decision"] for row in rows.values()} == {"COMMIT"}
+    assert warehouse.read("real_topics").count() == 4
     assert (rows[1]["check_immunity"], rows[2]["check_times"], rows[3]["check_times"]) == ("3600", 7, 0)
 
 

@@ -84,9 +84,13 @@ def test_a_disk_that_fills_up(spark: SparkSession, tmp_path: Path) -> None:
     with small_disk(small):
         warehouse = Warehouse(spark, str(small))
         landed(warehouse)
+        said: list[str] = []
         for spare in (8, 64, 256, KIB, 3 * KIB):
             resize(small, spare)
-            assert all(map(NO_ROOM.search, failures(Warehouse(spark, str(small))))), spare
+            found = failures(Warehouse(spark, str(small)))
+            assert all(map(NO_ROOM.search, found)), spare
+            said += found
+        assert any("No space left on device" in line for line in said), "the pattern also fits other failures"
         resize(small, 256 * KIB)
         assert content(finished(spark, small)) == undisturbed
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -115,7 +116,7 @@ def _left(transactions: Transactions, files: Sequence[Written]) -> DataFrame:
     arrivals = transactions.arrivals
     struct = StructType([field for field in table("half_messages").struct if field.name in NARROW])
     spark = arrivals.warehouse.spark
-    paths = [f"file:{file.path}" for file in files]
+    paths = [re.sub(r"([][{}*?\\])", r"\\\1", f"file:{file.path}") for file in files]  # Spark takes patterns
     rows = spark.read.schema(struct).parquet(*paths) if paths else spark.createDataFrame([], struct)
     rows = h.landed(rows, arrivals.rules)
     return h.nothing_else(rows if arrivals.open_halves is None else rows.unionByName(arrivals.open_halves))

@@ -13,7 +13,7 @@ from halfop.warehouse.delta_log import AlreadyWrittenError
 from halfop.warehouse.few import ANY
 from halfop.warehouse.files import Files
 from halfop.warehouse.listing import Listed, TableFiles
-from halfop.warehouse.spark_errors import READ_ERRORS
+from halfop.warehouse.spark_errors import READ_ERRORS, or_else
 from halfop.warehouse.tables import NO_TABLE, Warehouse, spec_of
 from halfop.warehouse.where import Where
 
@@ -30,7 +30,7 @@ def local_files_between(warehouse: Warehouse, name: str, before: int, upto: int)
     if before == NO_TABLE:
         return local_files(warehouse, name, upto, None)
     if _is_at_hand(warehouse):
-        with suppress(*READ_ERRORS):  # of versions whose log has been cleaned up
+        with or_else(f"reading {name}", *READ_ERRORS):  # its log, or files, may be cleaned up
             return _by_local_paths(warehouse, _files(warehouse, name).added(before, upto))
     return None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
@@ -26,6 +27,7 @@ OPERATIONAL_ERRORS = (HalfopError, *SPARK_ERRORS, Py4JNetworkError, OSError, pa.
 """All that a table, a broker or a catalog can meet. Any other error is a mistake in the code, and ends the job."""
 
 _LONGEST = 300
+_LOG = logging.getLogger("halfop.warehouse")
 _OURS = re.compile(r"^halfop\.(?:\w+\.)*(\w+): (.+)$", re.MULTILINE)
 _CAUSED = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+(?:: [^\n]*)?)", re.MULTILINE)
 _OVERTAKEN = re.compile(
@@ -107,6 +109,16 @@ def _kinds(kind: type[HalfopError]) -> Iterator[type[HalfopError]]:
     yield kind
     for each in kind.__subclasses__():
         yield from _kinds(each)
+
+
+@contextmanager
+def or_else(what: str, *errors: type[Exception]) -> Iterator[None]:
+    """Lets the caller go another way, which costs more, if one of these errors ends the block; the log says so."""
+    try:
+        yield
+    except errors as error:
+        _LOG.info("%s takes longer: %s", what, first_line(error))
+        _LOG.debug("%s: the traceback", what, exc_info=error)
 
 
 def log_failure(log: logging.Logger, what: str, error: Exception, line: str | None = None) -> str:

@@ -134,6 +134,8 @@ class PartWriter:
     _buffered: int = 0
 
     def write(self, place: Any, batch: pa.RecordBatch) -> None:
+        if not len(batch):
+            return
         if place not in self._open:
             self._open[place] = self._opened(place, batch.schema)
         self._open[place].writer.write_batch(batch, row_group_size=_ROW_GROUP)

@@ -24,7 +24,7 @@ from halfop.warehouse.in_memory import as_arrow, frame_of
 from halfop.warehouse.parquet import ParquetReader, UnreadableFile, arrow_schema, write_files
 from halfop.warehouse.schema import TableSpec, table
 from halfop.warehouse.session import few_rows_settings
-from halfop.warehouse.spark_errors import READ_ERRORS, SPARK_ERRORS, overtaken
+from halfop.warehouse.spark_errors import READ_ERRORS, SPARK_ERRORS, or_else, overtaken
 from halfop.warehouse.where import Where, equal
 
 NO_TABLE = -1
@@ -139,14 +139,14 @@ class Warehouse:
             return self.empty(name)
         if before == NO_TABLE:
             return self.read(name, upto)
-        with suppress(*READ_ERRORS, UnreadableFile):  # of versions whose log has been cleaned up, or whose files
+        with or_else(f"reading {name}", *READ_ERRORS, UnreadableFile):  # its log, or files, may be cleaned up
             found = self._few_rows.added(self.path(name), spec_of(name), before, upto) if self.past_spark else None
             if found is not None:
                 return frame_of(self.spark, found.rows)
         return self._landed_by_spark(name, before, upto)
 
     def _landed_by_spark(self, name: str, before: int, upto: int) -> DataFrame:
-        with suppress(*SPARK_ERRORS):  # of versions whose log has been cleaned up
+        with or_else(f"reading {name}", *SPARK_ERRORS):  # its log, or files, may be cleaned up
             if self.log.only_appends(self.path(name), before, upto):
                 return self._feed(name, before, upto)
         versions = F.col("_metadata.row_commit_version")
@@ -154,7 +154,7 @@ class Warehouse:
 
     def landed_until(self, name: str, before: int, upto: int, where: Where) -> Selected:
         """The rows up to version `before` that meet the condition, as version `upto` has them; and their files."""
-        with suppress(*READ_ERRORS):  # of versions whose log has been cleaned up, or whose files
+        with or_else(f"reading {name}", *READ_ERRORS):  # its log, or files, may be cleaned up
             if not self.log.takes_files_away(self.path(name), before, upto):
                 return self.select(name, before, where)
         rows = self._by_spark(name, upto).where(where.column(spec_of(name).struct))
