@@ -52,9 +52,20 @@ def _by_queue(rows: pa.RecordBatch, offset: str) -> Iterator[tuple[Queue, Places
     code = _numbers(pc.fill_null(brokers.indices, -1)).astype(np.int64)
     number = _numbers(rows["queue_id"]).astype(np.int64)
     keyed = (code >= 0) & _valid(rows["queue_id"]) & _valid(rows[offset])
-    names = brokers.dictionary.to_pylist()
-    for broker, queue in np.unique(np.stack([code[keyed], number[keyed]]), axis=1).T.tolist():
-        yield (names[broker], queue), np.flatnonzero(keyed & (code == broker) & (number == queue))
+    for broker, name in enumerate(brokers.dictionary.to_pylist()):
+        of_broker = np.flatnonzero(keyed & (code == broker))
+        queues = number[of_broker]
+        for queue in _distinct(queues):
+            yield (name, queue), of_broker[queues == queue]
+
+
+def _distinct(numbers: Places) -> list[int]:
+    """Without a sort of numbers that are all the same, as they mostly are."""
+    if not len(numbers):
+        return []
+    low, high = int(numbers.min()), int(numbers.max())
+    found: list[int] = [low] if low == high else np.unique(numbers).tolist()
+    return found
 
 
 def _numbers(column: pa.Array) -> Places:

@@ -28,6 +28,7 @@ from halfop.sinks.whole import WholeMessages
 from halfop.warehouse.actions import DataFile
 from halfop.warehouse.apart import write_apart
 from halfop.warehouse.delta_log import AlreadyWrittenError
+from halfop.warehouse.few import FEW
 from halfop.warehouse.in_memory import as_arrow
 from halfop.warehouse.parquet import write_files
 from halfop.warehouse.schema import TableSpec
@@ -55,12 +56,11 @@ def write_staged(whole: WholeMessages) -> dict[str, Exception]:
     """
     warehouse, run, targets = whole.warehouse, whole.run, whole.due
     _clear(warehouse, run.run_id)
-    rows = messages(whole)
-    if (few := as_arrow(rows)) is not None:
+    if whole.rows <= FEW.rows and (few := as_arrow(messages(whole))) is not None:
         return _write_few(whole, few)
     folder = warehouse.path(f"{_STAGING}/run-{run.run_id}-{uuid.uuid4().hex}")
     try:
-        staged = _by_target(_staged(whole, folder, rows))
+        staged = _by_target(_staged(whole, folder))
         numbers = {n: sum(json.loads(file.stats)["numRecords"] for file in files) for n, files in staged.items()}
         lacking = _lacking(targets, numbers)
         tasks = {
@@ -73,11 +73,11 @@ def write_staged(whole: WholeMessages) -> dict[str, Exception]:
         warehouse.files.remove(folder)
 
 
-def _staged(whole: WholeMessages, folder: str, rows: DataFrame) -> list[Staged]:
+def _staged(whole: WholeMessages, folder: str) -> list[Staged]:
     """Writes all rows into the folder."""
     found = written_by_workers(whole, folder)
     if found is None:
-        return _staged_by_spark(whole, folder, rows)
+        return _staged_by_spark(whole, folder, messages(whole))
     staged = [Staged(each.place, each.path, each.size, each.modified, each.stats) for each in found]
     if whole.digest.repeated(whole.decisions) or whole.digest.by_copy(whole.decisions):
         staged += _staged_by_spark(whole, f"{folder}/others", messages(whole, once=False))

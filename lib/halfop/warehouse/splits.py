@@ -105,6 +105,14 @@ def repeating(schema: pa.Schema, *columns: str) -> pa.Schema:
     return pa.schema([pa.field(f.name, kind if f.name in columns else f.type) for f in schema])
 
 
+def _repeating_columns(schema: pa.Schema) -> list[str]:
+    """The columns whose values repeat: looking for repeats in others costs more than it saves."""
+    unlike = (pa.types.is_string, pa.types.is_binary, pa.types.is_int64)
+    found = [f.name for f in schema if not pa.types.is_nested(f.type) and not any(kind(f.type) for kind in unlike)]
+    maps = [f"{f.name}.key_value.key" for f in schema if pa.types.is_map(f.type)]
+    return found + maps
+
+
 class Written(NamedTuple):
     """A file that a worker has written; `place` says for what."""
 
@@ -153,6 +161,7 @@ class PartWriter:
             schema,
             compression="snappy",
             store_schema=False,
+            use_dictionary=_repeating_columns(schema),
             write_statistics=counted,
             metadata_collector=about,
         )
