@@ -17,7 +17,7 @@ from halfop.warehouse.tables import NO_TABLE, Selected
 def arrived_late(arrivals: Arrivals) -> bool:
     """Returns whether half messages arrived below what had landed before; true also if nobody knows."""
     before = arrivals.run.inputs_before
-    if arrivals.run.first:
+    if arrivals.run.first or before["half_messages"] == NO_TABLE:
         return False
     try:
         progress = clocks(progress_rows(arrivals.warehouse, before["landing_progress"]))
