@@ -142,7 +142,7 @@ def test_an_archive_that_cannot_be_made_does_no_harm(checkout: Checkout) -> None
 
 @pytest.mark.parametrize("job", [("explain", "b/0/1"), ("demo",)])
 def test_small_work_gets_one_compiler_and_the_users_options_come_last(checkout: Checkout, job: tuple[str, ...]) -> None:
-    assert checkout.options(*job, SPARK_SUBMIT_OPTS="-Xss4m") == f"{FIRST_COMPILER} -Xss4m"
+    assert checkout.options(*job, SPARK_SUBMIT_OPTS="-Xss4m") == f"{' '.join(FIRST_COMPILER)} -Xss4m"
     assert checkout.options("maintain", SPARK_SUBMIT_OPTS="-Xss4m") == "-Xss4m"
 
 

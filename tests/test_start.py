@@ -117,7 +117,7 @@ def test_an_archive_that_java_cannot_use_is_not_kept(archive: Archive) -> None:
 
 def test_the_users_own_options_come_last(archive: Archive) -> None:
     found = spark_submit_opts(archive, True, {"SPARK_SUBMIT_OPTS": "-Xss4m -XX:TieredStopAtLevel=4"})
-    assert found == " ".join([*archive.options(), FIRST_COMPILER, "-Xss4m -XX:TieredStopAtLevel=4"])
+    assert found == " ".join([*archive.options(), *FIRST_COMPILER, "-Xss4m -XX:TieredStopAtLevel=4"])
     assert spark_submit_opts(archive, False, {}) == " ".join(archive.options())
 
 
@@ -275,3 +275,11 @@ def test_the_warehouse_is_the_one_that_the_job_will_take(
     file(tmp_path / "conf/halfop.yaml").write_text(config.replace("LARGE", there))
     given = {name: value.replace("LARGE", there) for name, value in environ.items()}
     assert is_little("reconcile", [each.replace("LARGE", there) for each in arguments], given, tmp_path) is expected
+
+
+def test_set_up_has_left_an_archive() -> None:
+    """A job without one only starts slower, so nobody else would see that it could not be made."""
+    classes = Path(__file__).parents[1] / ".halfop" / "classes"
+    if (classes / "none").exists() or not classes.exists():
+        pytest.skip("set-up was called with --no-cache, or for another checkout")
+    assert list(classes.glob("classes-*.jsa")), ".halfop/setup.log says why"

@@ -188,7 +188,7 @@ def test_the_first_call_fetches_the_jars_and_no_other(tmp_path: Path, tools: lis
 def test_the_first_call_archives_the_classes_too(tools: list[str]) -> None:
     command.prepare([], "explain", ["b/0/1"])
     assert tools.pop() == "train"
-    assert os.environ["SPARK_SUBMIT_OPTS"] == FIRST_COMPILER
+    assert os.environ["SPARK_SUBMIT_OPTS"] == " ".join(FIRST_COMPILER)
     command.prepare([], "maintain", [])
     assert tools == ["fetch_jars.py", "build_jar.py"]
 

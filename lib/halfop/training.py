@@ -32,7 +32,7 @@ def train(archive: Archive) -> None:
     archive.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=archive.folder) as name:
         folder, part = Path(name), Path(name, "classes.jsa")
-        _as_shipped([*archive.options_to_make(part), FIRST_COMPILER])
+        _as_shipped([*archive.options_to_make(part), *FIRST_COMPILER])
         os.chdir(folder)
         (folder / "halfop.yaml").touch()
         common = ["--config", str(folder / "halfop.yaml"), "--warehouse", str(folder / "warehouse")]

@@ -174,6 +174,8 @@ def _other_slices(warehouse: Warehouse, run: Run) -> Iterator[Run]:
 def _open(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
     inputs = {name: warehouse.version(name) for name in INPUTS}
     now = request.now or wall_clock()
+    if last and now < last.now:
+        log.warning("the clock is before the instant of run %d, %s, which this run takes", last.run_id, last.now)
     run = Run(
         run_id=last.run_id + 1 if last else 1,
         now=max(now, last.now) if last else now,

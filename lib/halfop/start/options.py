@@ -14,7 +14,7 @@ from halfop.start.archive import Archive
 from halfop.start.work import is_little
 
 # Alone it gets a fifth of the usual room for its code: full after some minutes, and Java interprets what is new.
-FIRST_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+FIRST_COMPILER = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
 # Java refuses some of these beside an archive of ours.
 _USERS_ARCHIVE = re.compile(r"-Xshare|-XX:.?(SharedArchiveFile|ArchiveClassesAtExit|AutoCreateSharedArchive|AOT)")
 
@@ -23,7 +23,7 @@ def spark_submit_opts(archive: Archive, little: bool, environ: Mapping[str, str]
     """Returns the value for SPARK_SUBMIT_OPTS. The user's own come last: the last of two that differ counts."""
     users = environ.get("SPARK_SUBMIT_OPTS", "")
     options = [] if _USERS_ARCHIVE.search(users) else archive.options()
-    return " ".join([*map(quoted, options), *([FIRST_COMPILER] if little else []), users]).strip()
+    return " ".join([*map(quoted, options), *(FIRST_COMPILER if little else ()), users]).strip()
 
 
 def quoted(option: str) -> str:
