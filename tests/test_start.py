@@ -277,6 +277,11 @@ def test_the_warehouse_is_the_one_that_the_job_will_take(
     assert is_little("reconcile", [each.replace("LARGE", there) for each in arguments], given, tmp_path) is expected
 
 
+def test_java_takes_the_first_compilers_options() -> None:
+    """Each as an argument of its own, as the training passes them."""
+    subprocess.run([os.environ["HALFOP_JAVA"], *FIRST_COMPILER, "-version"], capture_output=True, check=True)
+
+
 def test_set_up_has_left_an_archive() -> None:
     """A job without one only starts slower, so nobody else would see that it could not be made."""
     classes = Path(__file__).parents[1] / ".halfop" / "classes"
