@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 from halfop.frame.errors import InputRefused
 from halfop.landing.paths import one_form, refusing, shown_path
+from halfop.warehouse.few import goes_past_spark
 from halfop.warehouse.files import Files
 
 _FORMATS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "parquet"}
@@ -121,8 +122,8 @@ def are_few(files: Iterable[InputFile]) -> bool:
 
 
 def contents(spark: SparkSession, files: Sequence[InputFile]) -> dict[str, bytes] | None:
-    """The files' bytes by URI, unpacked; None if they are too many to be read here."""
-    if not are_few(files):
+    """The files' bytes by URI, unpacked; None if they are too many, or if Spark must see what is read."""
+    if not (goes_past_spark(spark) and are_few(files)):
         return None
     found: dict[str, bytes] = {}
     for file in files:
