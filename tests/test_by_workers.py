@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections import Counter
 from dataclasses import replace
@@ -23,6 +24,7 @@ from halfop.runs.reconcile import Request, reconcile
 from halfop.sinks import staging
 from halfop.sinks.projections import without
 from halfop.warehouse import few
+from halfop.warehouse.disk import LocalDisk
 from halfop.warehouse.splits import ParquetPart, PartWriter, Split, splits_of
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
@@ -198,19 +200,27 @@ def test_splits_share_every_row_group_once(tmp_path: Path) -> None:
     pq.write_table(pa.table({"n": np.arange(1_000)}), path, row_group_size=70)
     for tasks in (1, 2, 3, 7, 40):
         parts = splits_of([(path, Path(path).stat().st_size)], tasks)
-        read = [n for part in parts for split in part for b in ParquetPart(split, schema).batches() for n in b["n"]]
+        read = [
+            n
+            for part in parts
+            for split in part
+            for b in ParquetPart(LocalDisk(), split, schema).batches()
+            for n in b["n"]
+        ]
         assert [n.as_py() for n in read] == list(range(1_000))
     (whole,) = splits_of([(path, 10**9)], 1)[0]
-    assert ParquetPart(whole, schema).span("n") == (0, 999)
-    near = [b["n"].to_pylist() for b in ParquetPart(Split(*whole), schema).between("n", 100, 120).batches()]
+    assert ParquetPart(LocalDisk(), whole, schema).span("n") == (0, 999)
+    near = [
+        b["n"].to_pylist() for b in ParquetPart(LocalDisk(), Split(*whole), schema).between("n", 100, 120).batches()
+    ]
     assert near == [list(range(70, 140))]
 
 
 def test_a_writer_that_has_buffered_much_begins_new_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("halfop.warehouse.splits._BUFFERED", 1_000)
-    out = PartWriter({"x": str(tmp_path)}, {"x": ["n"]})
+    out = PartWriter(LocalDisk(), {"x": str(tmp_path)}, {"x": ["n"]})
     for first in range(0, 500, 100):
         out.write("x", pa.RecordBatch.from_pydict({"n": np.arange(first, first + 100)}))
-    files = out.close()
-    assert sum(file.rows for file in files) == 500
+    files = out.close()["x"]
+    assert sum(json.loads(file.stats or "")["numRecords"] for file in files) == 500
     assert len(files) == 3

@@ -161,11 +161,11 @@ def test_one_task_that_fails_stops_no_other(tmp_path: Path) -> None:
         raise KeyError("ours")
 
     done = tmp_path / "done"
-    failed = staging.side_by_side({"a": full, "b": done.touch}, 2)
+    failed = staging.all_at_once({"a": full, "b": done.touch}, 2)
     assert (list(failed), done.exists()) == (["a"], True)
     done.unlink()
     with pytest.raises(KeyError, match="ours"):
-        staging.side_by_side({"a": mistaken, "b": done.touch}, 2)
+        staging.all_at_once({"a": mistaken, "b": done.touch}, 2)
     assert done.exists()
 
 

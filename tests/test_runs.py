@@ -94,7 +94,7 @@ STEPS: list[tuple[str, Any, str, bool] | tuple[str, Any, str, bool, int]] = [
     ("after the plan", Plan, "commit", True),
     ("before any sink", write.Sinks, "write", False),
     ("between staging and the first table", staging, "_staged", True),
-    ("before the first table", staging, "side_by_side", False),
+    ("before the first table", staging, "all_at_once", False),
     ("between two tables", DeltaLog, "commit_files", False, 4),  # after the run's opening, topics_index and one table
     ("after the messages", write, "write_staged", True),
     ("before the rejects", write.Sinks, "_write_rejects", False),

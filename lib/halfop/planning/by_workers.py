@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -21,7 +21,8 @@ from halfop.warehouse.actions import DataFile
 from halfop.warehouse.local import local_files_between, takes_local_files
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.schema import table
-from halfop.warehouse.splits import Split, Written, splits_of
+from halfop.warehouse.splits import Split, splits_of
+from halfop.warehouse.workers import in_workers
 
 _LONGEST = (-(2**63), 2**63 - 1)
 
@@ -57,14 +58,16 @@ def decided_by_workers(transactions: Transactions) -> PlainDecided | None:
     if shares is None:
         return None
     arrivals.kept.callback(arrivals.warehouse.files.remove, folder)
-    context = arrivals.warehouse.spark.sparkContext
-    done: list[Decided] = context.parallelize(shares, len(shares)).map(decide_share).collect()
-    written = [file for each in done for file in each.files]
-    left = _left(transactions, [file for file in written if file.place == LEFT])
+    done = in_workers(arrivals.warehouse, shares, decide_share)
+    left = _left(transactions, _of(done, LEFT))
     some_named = any(each.named for each in done) or arrivals.open is not None
     keys = left.select(HALF_KEY)
     named = transactions.named.join(keys, HALF_KEY, "left_semi") if some_named else transactions.named.limit(0)
-    return PlainDecided([_data_file(file) for file in written if file.place == ENDED], left, named)
+    return PlainDecided([replace(file, partition={"open": False}) for file in _of(done, ENDED)], left, named)
+
+
+def _of(done: Sequence[Decided], kind: str) -> list[DataFile]:
+    return [file for each in done for file in each.files.get(kind, ())]
 
 
 def _shares(transactions: Transactions, folder: str) -> list[Share] | None:
@@ -91,8 +94,8 @@ def _shares(transactions: Transactions, folder: str) -> list[Share] | None:
         low=low,
         high=high,
         folders={
-            ENDED: str(warehouse.files.local(f"{warehouse.path('decisions')}/open=false")),
-            LEFT: str(warehouse.files.local(folder)),
+            ENDED: warehouse.files.qualified(f"{warehouse.path('decisions')}/open=false"),
+            LEFT: warehouse.files.qualified(folder),
         },
         searched=searched(table("decisions")),
     )
@@ -111,16 +114,12 @@ def _deliverable(transactions: Transactions) -> list[str]:
     return [row["real_topic"] for row in topics.where(h.undeliverable().isNull()).select("real_topic").collect()]
 
 
-def _left(transactions: Transactions, files: Sequence[Written]) -> DataFrame:
+def _left(transactions: Transactions, files: Sequence[DataFile]) -> DataFrame:
     """The half messages that are left, and the open set."""
     arrivals = transactions.arrivals
     struct = StructType([field for field in table("half_messages").struct if field.name in NARROW])
     spark = arrivals.warehouse.spark
-    paths = [re.sub(r"([][{}*?\\])", r"\\\1", f"file:{file.path}") for file in files]  # Spark takes patterns
+    paths = [re.sub(r"([][{}*?\\])", r"\\\1", file.path) for file in files]  # Spark takes patterns
     rows = spark.read.schema(struct).parquet(*paths) if paths else spark.createDataFrame([], struct)
     rows = h.landed(rows, arrivals.rules)
     return h.nothing_else(rows if arrivals.open_halves is None else rows.unionByName(arrivals.open_halves))
-
-
-def _data_file(file: Written) -> DataFile:
-    return DataFile(f"file:{file.path}", file.size, file.modified, file.stats, {"open": False})

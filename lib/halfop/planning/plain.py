@@ -17,7 +17,9 @@ import pyarrow.compute as pc
 from halfop.columns.by_key import ByKey
 from halfop.rocketmq import names
 from halfop.rocketmq.names import END_TAG
-from halfop.warehouse.splits import ParquetPart, PartWriter, Split, Written, repeating
+from halfop.warehouse.actions import DataFile
+from halfop.warehouse.disk import Disk
+from halfop.warehouse.splits import ParquetPart, PartWriter, Split, repeating
 
 ENDED, LEFT = "ended", "left"  # the two kinds of files that a task writes
 NARROW = [
@@ -65,19 +67,19 @@ class Share(NamedTuple):
 
 
 class Decided(NamedTuple):
-    """The files that a task has written, and how many of the half messages that it left are named by an op."""
+    """The files that a task has written, by kind, and how many of the half messages that it left are named by an op."""
 
-    files: list[Written]
+    files: Mapping[str, list[DataFile]]
     named: int
 
 
-def decide_share(share: Share) -> Decided:
+def decide_share(share: Share, disk: Disk) -> Decided:
     """Decides the plain half messages of these files, and writes them and the others to files of their own."""
     pa.set_cpu_count(1)
-    out, named = PartWriter(share.folders, {ENDED: share.searched, LEFT: ()}), 0
+    out, named = PartWriter(disk, share.folders, {ENDED: share.searched, LEFT: ()}), 0
     for split in share.halves:
-        part = ParquetPart(split, repeating(share.half_schema, *_REPEATING))
-        ops = _sound_ops(share, *(part.span("queue_offset") or _ANYWHERE))
+        part = ParquetPart(disk, split, repeating(share.half_schema, *_REPEATING))
+        ops = _sound_ops(share, disk, *(part.span("queue_offset") or _ANYWHERE))
         for batch in part.batches():
             here = _in_slice(batch, share)
             hit, found = ops.find(here)
@@ -91,12 +93,12 @@ def decide_share(share: Share) -> Decided:
     return Decided(out.close(), named)
 
 
-def _sound_ops(share: Share, low: int, high: int) -> ByKey:
+def _sound_ops(share: Share, disk: Disk, low: int, high: int) -> ByKey:
     """The ops that end what they name: no two of them name the same half message."""
     found = [
         batch.filter(_sound(batch, low, high))
         for split in share.ops
-        for batch in ParquetPart(split, share.op_schema).between("half_offset", low, high).batches()
+        for batch in ParquetPart(disk, split, share.op_schema).between("half_offset", low, high).batches()
     ]
     return ByKey(pa.Table.from_batches(found, share.op_schema), "half_offset")
 

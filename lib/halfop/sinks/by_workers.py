@@ -12,23 +12,27 @@ from halfop.sinks.projections import HALF
 from halfop.sinks.targets import Target
 from halfop.sinks.tasks import Place, Share, write_share
 from halfop.sinks.whole import WholeMessages
+from halfop.warehouse.actions import DataFile
 from halfop.warehouse.local import local_files
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.schema import table
-from halfop.warehouse.splits import Split, Written, splits_of
+from halfop.warehouse.splits import Split, splits_of
 from halfop.warehouse.where import equal
+from halfop.warehouse.workers import in_workers
 
 
-def written_by_workers(whole: WholeMessages, folder: str) -> list[Written] | None:
+def written_by_workers(whole: WholeMessages, folder: str) -> dict[int, list[DataFile]] | None:
     """Writes, below a folder, the messages that landed once; None if Spark must read or write them."""
-    local, ranges = whole.warehouse.files.local(folder), whole.digest.ranges(whole.decisions)
-    if local is None or trimmed_before_those(whole.warehouse, whole.run, ranges) is not None:
+    if trimmed_before_those(whole.warehouse, whole.run, whole.digest.ranges(whole.decisions)) is not None:
         return None
-    shares = _shares(whole, local)
+    shares = _shares(whole, whole.warehouse.files.qualified(folder))
     if shares is None:
         return None
-    context = whole.warehouse.spark.sparkContext
-    return [file for each in context.parallelize(shares, len(shares)).map(write_share).collect() for file in each]
+    found: dict[int, list[DataFile]] = {}
+    for written in in_workers(whole.warehouse, shares, write_share):
+        for target, files in written.items():
+            found.setdefault(target, []).extend(files)
+    return found
 
 
 def _shares(whole: WholeMessages, folder: str) -> list[Share] | None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -38,16 +39,6 @@ from halfop.warehouse.tables import Warehouse
 _STAGING = "_staging"
 
 
-class Staged(NamedTuple):
-    """A file that lies in the staging folder."""
-
-    target: int
-    path: str
-    size: int
-    modified: int
-    stats: str
-
-
 def write_staged(whole: WholeMessages) -> dict[str, Exception]:
     """Append the messages to their tables, at most once for the run.
 
@@ -60,39 +51,43 @@ def write_staged(whole: WholeMessages) -> dict[str, Exception]:
         return _write_few(whole, few)
     folder = warehouse.path(f"{_STAGING}/run-{run.run_id}-{uuid.uuid4().hex}")
     try:
-        staged = _by_target(_staged(whole, folder))
-        numbers = {n: sum(json.loads(file.stats)["numRecords"] for file in files) for n, files in staged.items()}
+        staged = _staged(whole, folder)
+        numbers = {
+            n: sum(json.loads(file.stats or "{}")["numRecords"] for file in files) for n, files in staged.items()
+        }
         lacking = _lacking(targets, numbers)
         tasks = {
             targets[number].name: _committing(warehouse, run.run_id, targets[number], _moving(warehouse, files))
             for number, files in staged.items()
             if targets[number].name not in lacking
         }
-        return lacking | side_by_side(tasks, run.settings.topics.threads)
+        return lacking | all_at_once(tasks, run.settings.topics.threads)
     finally:
         warehouse.files.remove(folder)
 
 
-def _staged(whole: WholeMessages, folder: str) -> list[Staged]:
-    """Writes all rows into the folder."""
-    found = written_by_workers(whole, folder)
-    if found is None:
+def _staged(whole: WholeMessages, folder: str) -> dict[int, list[DataFile]]:
+    """Writes all rows into the folder; returns the files of each target."""
+    staged = written_by_workers(whole, folder)
+    if staged is None:
         return _staged_by_spark(whole, folder, messages(whole))
-    staged = [Staged(each.place, each.path, each.size, each.modified, each.stats) for each in found]
     if whole.digest.repeated(whole.decisions) or whole.digest.by_copy(whole.decisions):
-        staged += _staged_by_spark(whole, f"{folder}/others", messages(whole, once=False))
+        others = _staged_by_spark(whole, f"{folder}/others", messages(whole, once=False))
+        return {n: [*staged.get(n, ()), *others.get(n, ())] for n in staged.keys() | others.keys()}
     return staged
 
 
-def _staged_by_spark(whole: WholeMessages, folder: str, rows: DataFrame) -> list[Staged]:
+def _staged_by_spark(whole: WholeMessages, folder: str, rows: DataFrame) -> dict[int, list[DataFile]]:
     rows = in_tables_columns(rows.coalesce(whole.tasks), whole)
     searched = sorted({column for target in whole.due.values() for column in target.spec.stats})
-    found = write_apart(whole.warehouse.files, rows, folder, [TARGET], searched)
-    return [Staged(int(each.partition[TARGET]), *each[:4]) for each in found]
+    staged: dict[int, list[DataFile]] = {}
+    for file in write_apart(whole.warehouse.files, rows, folder, [TARGET], searched):
+        staged.setdefault(int(file.partition[TARGET]), []).append(replace(file, partition={}))
+    return staged
 
 
 def _write_few(whole: WholeMessages, rows: pa.Table) -> dict[str, Exception]:
-    """The same for rows that are here: each target's go straight into its folder."""
+    """Writes rows that are here straight into each target's folder."""
     run, targets = whole.run, whole.due
     parts = {number: rows.filter(pc.equal(rows[TARGET], number)) for number in targets}
     lacking = _lacking(targets, {number: len(part) for number, part in parts.items()})
@@ -105,7 +100,7 @@ def _write_few(whole: WholeMessages, rows: pa.Table) -> dict[str, Exception]:
         for number, part in parts.items()
         if targets[number].name not in lacking
     }
-    return lacking | side_by_side(tasks, run.settings.topics.threads)
+    return lacking | all_at_once(tasks, run.settings.topics.threads)
 
 
 def _write_part(whole: WholeMessages, part: pa.Table, target: Target) -> list[DataFile]:
@@ -135,14 +130,7 @@ def _lacking(targets: Mapping[int, Target], numbers: Mapping[int, int]) -> dict[
     return lacking
 
 
-def _by_target(files: Iterable[Staged]) -> dict[int, list[Staged]]:
-    staged: dict[int, list[Staged]] = {}
-    for file in files:
-        staged.setdefault(file.target, []).append(file)
-    return staged
-
-
-def side_by_side(tasks: Mapping[str, Callable[[], None]], threads: int) -> dict[str, Exception]:
+def all_at_once(tasks: Mapping[str, Callable[[], None]], threads: int) -> dict[str, Exception]:
     """Runs all tasks, of which none stops another; returns those that failed. A mistake in the code ends the run."""
     with ThreadPoolExecutor(threads) as pool:
         running = {name: pool.submit(task) for name, task in tasks.items()}
@@ -173,14 +161,14 @@ def _committing(
     return commit
 
 
-def _moving(warehouse: Warehouse, staged: list[Staged]) -> Callable[[Target], list[DataFile]]:
+def _moving(warehouse: Warehouse, staged: Sequence[DataFile]) -> Callable[[Target], list[DataFile]]:
     return lambda target: [_move(warehouse, target, file) for file in staged]
 
 
-def _move(warehouse: Warehouse, target: Target, file: Staged) -> DataFile:
+def _move(warehouse: Warehouse, target: Target, file: DataFile) -> DataFile:
     """Moves a file into a table's folder; nobody sees it there before it is committed."""
     moved = warehouse.files.move(file.path, warehouse.path(target.path))
-    return DataFile(moved, file.size, file.modified, _stats(file.stats, target.spec))
+    return replace(file, path=moved, stats=_stats(file.stats or "{}", target.spec))
 
 
 def _stats(known: str, spec: TableSpec) -> str:

@@ -16,7 +16,9 @@ import pyarrow.compute as pc
 
 from halfop.columns.by_key import ByKey
 from halfop.sinks.projections import About, projected
-from halfop.warehouse.splits import ParquetPart, PartWriter, Split, Written, repeating
+from halfop.warehouse.actions import DataFile
+from halfop.warehouse.disk import Disk
+from halfop.warehouse.splits import ParquetPart, PartWriter, Split, repeating
 
 _REPEATING = ["broker_name", "producer_group", "real_topic", "born_host", "store_host"]
 _DECIDED = [
@@ -52,16 +54,16 @@ class Share(NamedTuple):
     about: About
 
 
-def write_share(share: Share) -> list[Written]:
+def write_share(share: Share, disk: Disk) -> dict[int, list[DataFile]]:
     """Writes the messages of these files that the run decided so, each table's to files of their own."""
     pa.set_cpu_count(1)
     places = share.places
-    out = PartWriter({n: p.folder for n, p in places.items()}, {n: p.searched for n, p in places.items()})
+    out = PartWriter(disk, {n: p.folder for n, p in places.items()}, {n: p.searched for n, p in places.items()})
     schema = repeating(share.half_schema, *_REPEATING)
     for split in share.halves:
-        part = ParquetPart(split, schema)
+        part = ParquetPart(disk, split, schema)
         low, high = part.span("queue_offset") or _ANYWHERE
-        decided = _decided(share, low, high)
+        decided = _decided(share, disk, low, high)
         for batch in part.batches() if len(decided.rows) else ():
             for place, rows in _chosen(batch, decided, places):
                 out.write(place, _as_table(rows, places[place], share.about))
@@ -71,12 +73,12 @@ def write_share(share: Share) -> list[Written]:
 # ---- the run's decisions ----
 
 
-def _decided(share: Share, low: int, high: int) -> ByKey:
+def _decided(share: Share, disk: Disk, low: int, high: int) -> ByKey:
     schema = pa.schema([*_DECIDED, *share.payload])
     found = [
         batch.filter(_mine(batch, share, low, high))
         for split in share.decisions
-        for batch in ParquetPart(split, schema).between("queue_offset", low, high).batches()
+        for batch in ParquetPart(disk, split, schema).between("queue_offset", low, high).batches()
     ]
     return ByKey(pa.Table.from_batches(found, schema))
 

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 from urllib.parse import unquote
 
 from pyspark.sql import DataFrame
 
+from halfop.warehouse.actions import DataFile
 from halfop.warehouse.files import Files
 
 
-class Apart(NamedTuple):
-    """A file, with the values of its partition as texts."""
-
-    path: str
-    size: int
-    modified: int
-    stats: str
-    partition: Mapping[str, str]
-
-
-def write_apart(files: Files, rows: DataFrame, folder: str, by: Sequence[str], searched: Sequence[str]) -> list[Apart]:
-    """Writes the rows as a table of its own, and returns its files."""
+def write_apart(
+    files: Files, rows: DataFrame, folder: str, by: Sequence[str], searched: Sequence[str]
+) -> list[DataFile]:
+    """Writes the rows as a table of its own, and returns its files, with the values of their partitions as texts."""
     writer = rows.write.format("delta").option("delta.dataSkippingStatsColumns", ",".join(searched))
     writer.partitionBy(*by).save(folder)
     commit = files.read(f"{folder}/_delta_log/{0:020d}.json")
     adds = [action["add"] for action in map(json.loads, commit.splitlines()) if "add" in action]
     return [
-        Apart(
+        DataFile(
             f"{folder}/{unquote(add['path'])}",
             add["size"],
             add["modificationTime"],

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
 
+from halfop.warehouse.disk import Written, local_path, written_locally
 from halfop.warehouse.java import Names
-
-
-class Written(NamedTuple):
-    """A file as its file system knows it."""
-
-    path: str
-    size: int
-    modified: int
 
 
 class Files:
@@ -32,11 +25,11 @@ class Files:
 
     def local(self, path: str) -> str | None:
         """The path as this machine's file system knows it; None if another one holds it."""
-        return _local(path) if self._is_local else None
+        return local_path(path) if self._is_local else None
 
     def read(self, path: str) -> bytes:
         if self._is_local:
-            with open(_local(path), "rb") as local:
+            with open(local_path(path), "rb") as local:
                 return local.read()
         stream = self._fs.open(self._path(path))
         try:
@@ -51,7 +44,7 @@ class Files:
     def write(self, path: str, content: bytes) -> Written:
         """Writes a new file; a file of that name is an error."""
         if self._is_local:
-            return _write_local(_local(path), content)
+            return _write_local(local_path(path), content)
         stream = self._fs.create(self._path(path), False)
         try:
             stream.write(bytearray(content))
@@ -83,16 +76,8 @@ class Files:
         self._fs.delete(self._path(path), True)
 
 
-def _local(path: str) -> str:
-    """The path as this machine's file system knows it; Hadoop's form has no escapes."""
-    if not path.startswith("file:"):
-        return os.path.abspath(path)
-    return "/" + path.removeprefix("file:").lstrip("/")
-
-
 def _write_local(path: str, content: bytes) -> Written:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with open(path, "xb") as local:
         local.write(content)
-    status = os.stat(path)
-    return Written(f"file:{path}", status.st_size, status.st_mtime_ns // 1_000_000)
+    return written_locally(path)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from pyspark.sql import DataFrame
 
 from halfop.warehouse.actions import DataFile
-from halfop.warehouse.apart import Apart, write_apart
+from halfop.warehouse.apart import write_apart
 from halfop.warehouse.delta_log import AlreadyWrittenError
 from halfop.warehouse.few import ANY
 from halfop.warehouse.files import Files
@@ -19,8 +20,8 @@ from halfop.warehouse.where import Where
 
 
 def local_files(warehouse: Warehouse, name: str, version: int | None, where: Where | None) -> list[Listed] | None:
-    """The files that may hold such rows, by their local paths, however many; None if Spark alone can read them."""
-    return _by_local_paths(warehouse, _files(warehouse, name).of(version, where)) if _is_at_hand(warehouse) else None
+    """The files that may hold such rows, however many; None if Spark alone can read them."""
+    return _files(warehouse, name).of(version, where) if _is_at_hand(warehouse) else None
 
 
 def local_files_between(warehouse: Warehouse, name: str, before: int, upto: int) -> list[Listed] | None:
@@ -31,7 +32,7 @@ def local_files_between(warehouse: Warehouse, name: str, before: int, upto: int)
         return local_files(warehouse, name, upto, None)
     if _is_at_hand(warehouse):
         with or_else(f"reading {name}", *READ_ERRORS):  # its log, or files, may be cleaned up
-            return _by_local_paths(warehouse, _files(warehouse, name).added(before, upto))
+            return _files(warehouse, name).added(before, upto)
     return None
 
 
@@ -53,7 +54,7 @@ def files_apart(warehouse: Warehouse, name: str, rows: DataFrame, folder: str) -
     if few is not None:
         return warehouse.files_of(name, few)
     found = write_apart(warehouse.files, rows, folder, spec.partitioned_by, spec.stats)
-    return [_moved(warehouse.files, warehouse.path(name), each) for each in found]
+    return [_moved(warehouse.files, warehouse.path(name), file) for file in found]
 
 
 def _is_at_hand(warehouse: Warehouse) -> bool:
@@ -64,13 +65,8 @@ def _files(warehouse: Warehouse, name: str) -> TableFiles:
     return TableFiles(warehouse.log, warehouse.path(name), spec_of(name), ANY)
 
 
-def _by_local_paths(warehouse: Warehouse, files: Sequence[Listed] | None) -> list[Listed] | None:
-    return None if files is None else [f._replace(path=str(warehouse.files.local(f.path))) for f in files]
-
-
-def _moved(files: Files, folder: str, file: Apart) -> DataFile:
-    """Partitions are by booleans."""
+def _moved(files: Files, folder: str, file: DataFile) -> DataFile:
+    """Moves a file of Spark's, of which partitions are texts, to where the table has it: partitions are booleans."""
     below = "".join(f"/{name}={value}" for name, value in file.partition.items())
-    path = files.move(file.path, f"{folder}{below}")
-    partition = {name: value == "true" for name, value in file.partition.items()}
-    return DataFile(path, file.size, file.modified, file.stats, partition)
+    typed = {name: value == "true" for name, value in file.partition.items()}
+    return replace(file, path=files.move(file.path, f"{folder}{below}"), partition=typed)

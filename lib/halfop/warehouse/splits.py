@@ -1,8 +1,7 @@
-"""Parquet files of any size on a local disk, read and written by Spark's Python workers: no row passes the JVM."""
+"""Parquet files of any size, read and written by Spark's Python workers: no row passes the JVM."""
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +10,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from halfop.warehouse.actions import DataFile
+from halfop.warehouse.disk import Disk, Output
 from halfop.warehouse.parquet import cast_to, stats_of
 
 _BATCH_ROWS = 65_536
@@ -48,12 +49,11 @@ def splits_of(files: Sequence[tuple[str, int]], tasks: int) -> list[list[Split]]
 class ParquetPart:
     """One split, opened: the columns of the schema, which may be fewer than the file's, or more."""
 
-    def __init__(self, split: Split, schema: pa.Schema) -> None:
+    def __init__(self, disk: Disk, split: Split, schema: pa.Schema) -> None:
         repeating = [f.name for f in schema if pa.types.is_dictionary(f.type)]
         self._schema = schema
-        self._file = pq.ParquetFile(
-            split.path, memory_map=True, read_dictionary=repeating, coerce_int96_timestamp_unit="us"
-        )
+        source = disk.open(split.path)
+        self._file = pq.ParquetFile(source, read_dictionary=repeating, coerce_int96_timestamp_unit="us")
         self._groups = [n for n in range(self._file.metadata.num_row_groups) if self._middle_in(n, split)]
 
     def _middle_in(self, number: int, split: Split) -> bool:
@@ -113,31 +113,21 @@ def _repeating_columns(schema: pa.Schema) -> list[str]:
     return found + maps
 
 
-class Written(NamedTuple):
-    """A file that a worker has written; `place` says for what."""
-
-    place: Any
-    path: str
-    size: int
-    modified: int
-    rows: int
-    stats: str
-
-
 @dataclass
 class _Open:
-    path: str
+    output: Output
     writer: pq.ParquetWriter
     about: list[pq.FileMetaData]
 
 
 @dataclass
 class PartWriter:
-    """Writes a file a place, in folders below one; `searched` are the columns whose bounds are kept, by place."""
+    """Writes files for several places, each below a folder; `searched` are the columns whose bounds are kept."""
 
+    disk: Disk
     folders: Mapping[Any, str]
     searched: Mapping[Any, Sequence[str]]
-    written: list[Written] = field(default_factory=list)
+    files: dict[Any, list[DataFile]] = field(default_factory=dict)
     _open: dict[Any, _Open] = field(default_factory=dict)
     _buffered: int = 0
 
@@ -152,12 +142,11 @@ class PartWriter:
             self.close()
 
     def _opened(self, place: Any, schema: pa.Schema) -> _Open:
-        path = f"{self.folders[place]}/part-{uuid.uuid4()}.parquet"
-        os.makedirs(self.folders[place], exist_ok=True)
+        output = self.disk.create(f"{self.folders[place]}/part-{uuid.uuid4()}.parquet")
         about: list[pq.FileMetaData] = []
         counted = [f.name for f in schema if not (pa.types.is_nested(f.type) or pa.types.is_binary(f.type))]
         writer = pq.ParquetWriter(
-            path,
+            output.stream,
             schema,
             compression="snappy",
             store_schema=False,
@@ -165,16 +154,13 @@ class PartWriter:
             write_statistics=counted,
             metadata_collector=about,
         )
-        return _Open(path, writer, about)
+        return _Open(output, writer, about)
 
-    def close(self) -> list[Written]:
-        """Ends all files that are open; returns those that were ever written."""
+    def close(self) -> dict[Any, list[DataFile]]:
+        """Ends all files that are open; returns those that were ever written, by place."""
         for place, each in self._open.items():
             each.writer.close()
-            about, status = each.about[0], os.stat(each.path)
-            stats = stats_of(about, self.searched[place])
-            self.written.append(
-                Written(place, each.path, status.st_size, status.st_mtime_ns // 1_000_000, about.num_rows, stats)
-            )
+            written, stats = each.output.close(), stats_of(each.about[0], self.searched[place])
+            self.files.setdefault(place, []).append(DataFile(*written, stats))
         self._open, self._buffered = {}, 0
-        return self.written
+        return self.files

@@ -1,0 +1,75 @@
+"""Files as a task reads and writes them, in one of Spark's Python workers."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+
+class Written(NamedTuple):
+    """A file as its file system knows it."""
+
+    path: str
+    size: int
+    modified: int
+
+
+class Output(Protocol):
+    """A new file that is being written."""
+
+    @property
+    def stream(self) -> Any:
+        """What takes the bytes."""
+
+    def close(self) -> Written:
+        """Ends the file."""
+
+
+class Disk(Protocol):
+    """A file system. Paths are as Delta's log has them, with their scheme."""
+
+    def open(self, path: str) -> pa.NativeFile:
+        """A file to read, at any place of it."""
+
+    def create(self, path: str) -> Output:
+        """A new file, in a folder that is made if missing; a file of that name is an error."""
+
+
+class LocalDisk:
+    """The disk of this machine."""
+
+    def open(self, path: str) -> pa.NativeFile:
+        return pa.memory_map(local_path(path))
+
+    def create(self, path: str) -> Output:
+        return _LocalOutput.at(local_path(path))
+
+
+@dataclass(frozen=True)
+class _LocalOutput:
+    path: str
+    stream: Any
+
+    @staticmethod
+    def at(path: str) -> _LocalOutput:
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return _LocalOutput(path, open(path, "xb"))
+
+    def close(self) -> Written:
+        self.stream.close()
+        return written_locally(self.path)
+
+
+def local_path(path: str) -> str:
+    """The path as this machine's file system knows it; Hadoop's form has no escapes."""
+    if not path.startswith("file:"):
+        return os.path.abspath(path)
+    return "/" + path.removeprefix("file:").lstrip("/")
+
+
+def written_locally(path: str) -> Written:
+    status = os.stat(path)
+    return Written(f"file:{path}", status.st_size, status.st_mtime_ns // 1_000_000)
