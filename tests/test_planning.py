@@ -4,93 +4,26 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import cast
 
 import model as m
 import pytest
 import rows as r
 from build.ways import BY_SPARK
-from chispa import assert_df_equality
 from halfop.frame.errors import HalfopError
 from halfop.planning.arrivals import Arrivals
 from halfop.planning.counts import KeyCount, KeyCounts, counted
-from halfop.planning.history import history
-from halfop.planning.plan import plan
 from halfop.planning.ranges import OffsetRange
 from halfop.planning.run import Debt, Slice
 from halfop.planning.stages import arrived, plan_of
-from halfop.planning.transactions import Transactions, transactions
-from halfop.planning.way import ROWS, Joined, Way, chosen
 from halfop.runs.reconcile import Request, _open, preview, reconcile
 from halfop.runs.record import write_closed, write_opened
 from halfop.runs.verify import verify
 from halfop.warehouse import few
 from halfop.warehouse.tables import Warehouse
-from oracle import NOW, folders, halves, ops, settings
-from pyspark.sql import DataFrame
+from oracle import NOW, folders, settings
 
 CASES = folders()[0]
 NONE = KeyCount(0, 0, False, [])
-
-
-def _answered_once(landed: dict[m.Key, m.Half]) -> list[m.Op]:
-    """One op a half message at most, each for a half message that is there."""
-    named: dict[m.Key, m.Op] = {}
-    for op in ops(CASES):
-        if op.half_offset is not None and (op.broker, op.queue, op.half_offset) in landed:
-            named.setdefault((op.broker, op.queue, op.half_offset), op)
-    return list(named.values())
-
-
-def _decided(found: Transactions, way: Way) -> DataFrame:
-    return plan(Joined(found, way, "", ROWS[way](found))).decisions
-
-
-def test_the_ways_to_a_plan_agree(warehouse: Warehouse) -> None:
-    landed = {half.key: half for half in halves(CASES)}
-    queues = {(half.broker, half.queue): NOW for half in landed.values()}
-    r.land(warehouse, landed.values(), _answered_once(landed), NOW, queues)
-    request = Request(r.settings(settings(CASES)), r.instant(NOW))
-    with arrived(warehouse, _open(warehouse, request, None)) as arrivals:
-        assert arrivals.counts.copies
-        resolved = plan_of(arrivals)
-        assert resolved.joined.way is Way.GROUPED
-        # each of these messages is a transaction of its own
-        plain = replace(arrivals, counts=arrivals.counts._replace(copies=False))
-        found = transactions(history(plain))
-        assert chosen(found)[0] is Way.PACKED
-        packed = _decided(found, Way.PACKED).cache()
-        assert packed.where("decision in ('COMMIT', 'ROLLBACK')").count() > 100
-        for other in (_decided(found, Way.ONE_TO_ONE), _decided(found, Way.GROUPED), resolved.decisions):
-            assert_df_equality(
-                packed.drop("orphan"),
-                other.drop("orphan"),
-                ignore_row_order=True,
-                ignore_nullable=True,
-                ignore_metadata=True,
-            )
-        packed.unpersist()
-
-
-@pytest.mark.parametrize(
-    ("plain", "ops_repeated", "headers", "all_met", "expected"),
-    [
-        (True, False, False, True, Way.PACKED),
-        (True, False, False, False, Way.ONE_TO_ONE),
-        (True, False, True, True, Way.ONE_TO_ONE),
-        (True, True, False, True, Way.GROUPED),
-        (False, False, False, True, Way.GROUPED),
-    ],
-)
-def test_the_counts_choose_the_way(
-    plain: bool, ops_repeated: bool, headers: bool, all_met: bool, expected: Way
-) -> None:
-    counts = KeyCounts(NONE, NONE._replace(repeated=ops_repeated), all_met, all_met, headers, False)
-    found = SimpleNamespace(plain=plain, arrivals=SimpleNamespace(counts=counts))
-    way, why = chosen(cast(Transactions, found))
-    assert way is expected
-    assert why
 
 
 def _persisted(warehouse: Warehouse) -> int:
@@ -113,7 +46,7 @@ def test_a_run_with_copies_keeps_nothing_and_can_be_printed(
             "2 half messages and 0 op rows arrived; 0 half messages open, 0 ops waiting",
             "files looked back into: none; copies among them",
             "copies or final messages resolved",
-            "grouped: copies or final messages count",
+            "grouped: 2 half messages joined with 0 ops",
         ]
     assert _persisted(warehouse) == before
 
@@ -130,28 +63,26 @@ def _count(rows: int, arrived: int, repeated: bool, low: int, high: int) -> KeyC
 @pytest.mark.parametrize(
     ("halves_there", "ops_there", "expected"),
     [
-        ([], [], KeyCounts(NONE, NONE, True, True, False, False)),
+        ([], [], KeyCounts(NONE, NONE, True, True, False)),
         (
             [(0, True), (63, True), (64, False)],
             [(63, True, False)],
-            KeyCounts(_count(3, 2, False, 0, 63), _count(1, 1, False, 63, 63), True, True, False, False),
+            KeyCounts(_count(3, 2, False, 0, 63), _count(1, 1, False, 63, 63), True, True, False),
         ),
         (
             [(5, True), (5, False)],
             [(5, True, True), (5, False, False)],
-            KeyCounts(_count(2, 1, True, 5, 5), _count(2, 1, True, 5, 5), True, True, True, True),
+            KeyCounts(_count(2, 1, True, 5, 5), _count(2, 1, True, 5, 5), True, True, True),
         ),
         (
             [(1, True)],
             [(65, False, False), (1, True, False)],  # the same place in another block
-            KeyCounts(_count(1, 1, False, 1, 1), _count(2, 1, False, 1, 1), False, True, False, False),
+            KeyCounts(_count(1, 1, False, 1, 1), _count(2, 1, False, 1, 1), False, True, False),
         ),
         (
             [(1, True)],
             [(m.LONG_MAX, True, False)],
-            KeyCounts(
-                _count(1, 1, False, 1, 1), _count(1, 1, False, m.LONG_MAX, m.LONG_MAX), False, False, False, False
-            ),
+            KeyCounts(_count(1, 1, False, 1, 1), _count(1, 1, False, m.LONG_MAX, m.LONG_MAX), False, False, False),
         ),
     ],
     ids=["nothing", "met", "twice", "one that waited is unmet", "one that arrived is unmet"],
@@ -198,6 +129,6 @@ def test_a_run_says_which_way_it_took_and_why(warehouse: Warehouse, caplog: pyte
     r.land(warehouse, [half], [], NOW, {("b", 0): NOW})
     with caplog.at_level(logging.INFO, "halfop"):
         summary = reconcile(warehouse, Request(r.settings(settings(CASES)), r.instant(NOW)))
-    why = "packed: every op names a half message that is here, alone and without a header"
+    why = "grouped: 1 half messages joined with 0 ops"
     assert summary.extra["ways"] == {"1": why}
-    assert f"run 1 joins half messages and ops {why}" in caplog.messages
+    assert f"run 1 decides {why}" in caplog.messages

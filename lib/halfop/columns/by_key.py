@@ -19,7 +19,7 @@ class ByKey:
     def __init__(self, rows: pa.Table, offset: str = "queue_offset") -> None:
         self.rows = _in_one(rows)
         self._queues: dict[Queue, tuple[Places, Places]] = {}
-        for queue, places in _by_queue(self.rows, offset):
+        for queue, places in by_queue(self.rows, offset):
             offsets = _numbers(self.rows[offset])[places]
             order = np.argsort(offsets, kind="stable")
             self._queues[queue] = offsets[order], places[order]
@@ -27,7 +27,7 @@ class ByKey:
     def find(self, batch: pa.RecordBatch) -> tuple[Places, Places]:
         """The places in the batch of rows whose key is known, in order, and the places of the rows that have it."""
         hits, founds = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for queue, mine in _by_queue(batch, "queue_offset"):
+        for queue, mine in by_queue(batch, "queue_offset"):
             if queue in self._queues:
                 offsets, places = self._queues[queue]
                 here = _numbers(batch["queue_offset"])[mine]
@@ -45,7 +45,7 @@ def _in_one(rows: pa.Table) -> pa.RecordBatch:
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=rows.schema)
 
 
-def _by_queue(rows: pa.RecordBatch, offset: str) -> Iterator[tuple[Queue, Places]]:
+def by_queue(rows: pa.RecordBatch, offset: str) -> Iterator[tuple[Queue, Places]]:
     """The places of each queue's rows; rows without a full key are nobody's."""
     brokers = rows["broker_name"]
     brokers = brokers if pa.types.is_dictionary(brokers.type) else brokers.dictionary_encode()

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY
+from halfop.planning.by_workers import Taken, taken_by_workers
 from halfop.planning.clocks import Clock, clocks
 from halfop.planning.counts import KeyCount, KeyCounts, count_keys, counted
 from halfop.planning.ranges import covers, in_slice
@@ -52,7 +53,7 @@ class Arrivals:
     counts: KeyCounts
     files: int  # of op_messages that an earlier run had read and this one has to look into again
     few: bool  # all of it is in memory
-    ops_as_landed: bool  # no op row has landed twice
+    taken: Taken | None  # what workers have decided, and is not in the frames here
 
     def closed_decisions(self, where: Where) -> Selected:
         """The decisions of earlier runs that ended messages and meet the condition."""
@@ -69,6 +70,11 @@ class Arrivals:
         return self.warehouse.frame(self.clocks, _CLOCK_COLUMNS).withColumn("has_clock", F.lit(True))
 
     @property
+    def half_rows(self) -> int:
+        """The number of half messages that arrived, with those that workers have taken."""
+        return self.counts.halves.arrived + _messages(self.taken)
+
+    @property
     def open_messages(self) -> int:
         """The number of half messages that the run before left open, in all slices."""
         elsewhere = 0 if self.open is None else self.open.halves_elsewhere
@@ -83,16 +89,22 @@ class Arrivals:
     def __str__(self) -> str:
         resumed = "" if self.resumes is None else ", and resumes"
         return (
-            f"{self.counts.halves.arrived} half messages and {self.op_rows} op rows arrived{resumed}; "
+            f"{self.half_rows} half messages and {self.op_rows} op rows arrived{resumed}; "
             f"{self.open_messages} half messages open, {self.waiting_ops} ops waiting"
         )
 
 
-def arrivals(warehouse: Warehouse, run: Run, kept: Kept) -> Arrivals:
-    """Reads and counts what the run looks at; what costs more to read again is kept."""
+def arrivals(warehouse: Warehouse, run: Run, kept: Kept, to_commit: bool) -> Arrivals:
+    """Reads and counts what the run looks at; what costs more to read again is kept.
+
+    Of a plan that is to be committed, workers may write a large part first.
+    """
     rules = RuleColumns(run.settings.rules, run.now)
-    halves = h.landed(_arrived(warehouse, run, "half_messages").where(in_slice(run.slice)), rules)
-    op_rows = arrived_ops(warehouse, run).where(in_slice(run.slice, "half_offset"))
+    taken = taken_by_workers(warehouse, run, kept) if to_commit else None
+    landed = _arrived(warehouse, run, "half_messages") if taken is None else taken.halves
+    halves = h.landed(landed.where(in_slice(run.slice)), rules)
+    op_rows = arrived_ops(warehouse, run) if taken is None else o.landed(taken.ops)
+    op_rows = op_rows.where(in_slice(run.slice, "half_offset"))
     open_rows = _open_rows(warehouse, run)
     at_hand = [halves, op_rows] if open_rows is None else [halves, op_rows, open_rows.here]
     few = all(map(is_in_memory, at_hand))
@@ -110,7 +122,7 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept) -> Arrivals:
         kept,
         halves,
         ops,
-        rows,
+        rows + _messages(taken),
         named,
         _resumes(warehouse, run),
         open_rows,
@@ -118,8 +130,13 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept) -> Arrivals:
         counted(_with_earlier(_keys(halves), open_keys), named),
         files,
         few,
-        ops is op_rows,
+        taken,
     )
+
+
+def _messages(taken: Taken | None) -> int:
+    """The number of half messages that workers have taken, each with its op."""
+    return 0 if taken is None else taken.messages
 
 
 def ops_repeat(warehouse: Warehouse, run: Run) -> bool:

@@ -1,125 +1,183 @@
-"""A large run's plain half messages, decided by Spark's Python workers where its files lie on a local disk."""
+"""The plain half messages of a large run, decided by Spark's Python workers before anything else looks at it.
+
+Workers count first: the sets of all keys travel to this process, which then knows exactly what is plain. What is not
+plain is left in files of its own and goes through the rules' Columns as if nothing else had arrived. So a message is
+plain only if nothing that any run knows bears on it but its one op.
+"""
 
 from __future__ import annotations
 
-import re
-import uuid
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from halfop.columns.keys import HALF_KEY
-from halfop.planning.plain import ENDED, LEFT, NARROW, OP, Decided, Share, decide_share
-from halfop.planning.run import Slice
-from halfop.planning.transactions import Transactions
+from halfop.columns.key_sets import OffsetSet, all_of, combined, number
+from halfop.planning.earlier import Earlier
+from halfop.planning.parted import decide, leave
+from halfop.planning.plain import ALL, ENDED, HALF, HALVES_LEFT, OPS_LEFT, About, Halves, Keys, Ops
+from halfop.planning.run import Run, Slice
+from halfop.planning.seen import HalvesSeen, OpsSeen, halves_seen, ops_seen, topics
 from halfop.rules import halves as h
 from halfop.warehouse.actions import DataFile
-from halfop.warehouse.local import local_files_between, takes_local_files
+from halfop.warehouse.few import are_few
+from halfop.warehouse.kept import Kept
+from halfop.warehouse.listing import Listed
+from halfop.warehouse.local import (
+    frame_of_files,
+    local_files_between,
+    staging_folder,
+    takes_local_files,
+)
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.schema import table
 from halfop.warehouse.splits import Split, splits_of
+from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.workers import in_workers
 
-_LONGEST = (-(2**63), 2**63 - 1)
+log = logging.getLogger("halfop.planning")
+
+# A task reads the op files that name its half messages; of rows in no order, each task would read all.
+_MOST_READ = 4
 
 
 @dataclass(frozen=True)
-class PlainDecided:
-    """Files of decisions, not yet part of the table, and the rows that are left to the rules."""
+class Taken:
+    """What workers have taken of a run: files of decisions, not part of the table yet; and the rows they have left."""
 
-    files: list[DataFile]
+    files: Sequence[DataFile]
+    messages: int
     halves: DataFrame
-    named: DataFrame
+    ops: DataFrame
+
+    def __str__(self) -> str:
+        return f"{self.messages} half messages are plain"
 
 
-def unfit(transactions: Transactions) -> str | None:
-    """Why workers cannot decide anything; None if they can."""
-    arrivals = transactions.arrivals
-    if not transactions.plain or transactions.history.looked_up or arrivals.counts.halves.repeated:
-        return "copies, final messages or messages of earlier runs count"
-    if arrivals.counts.ops.repeated or not arrivals.ops_as_landed:
-        return "ops repeat"
-    if not arrivals.counts.all_met:
-        return "ops name half messages that are not here"
-    if arrivals.resumes is not None:
-        return "messages are resumed"
-    return None if takes_local_files(arrivals.warehouse, "decisions") else "Spark must write the decisions"
+class _LeftError(Exception):
+    """All of a run is left to the rules' Columns, for this reason."""
 
 
-def decided_by_workers(transactions: Transactions) -> PlainDecided | None:
-    """Decides the plain ones; None if their files are not at hand."""
-    arrivals = transactions.arrivals
-    folder = arrivals.warehouse.path(f"_staging/run-{arrivals.run.run_id}-{uuid.uuid4().hex}")
-    shares = _shares(transactions, folder)
-    if shares is None:
-        return None
-    arrivals.kept.callback(arrivals.warehouse.files.remove, folder)
-    done = in_workers(arrivals.warehouse, shares, decide_share)
-    left = _left(transactions, _of(done, LEFT))
-    some_named = any(each.named for each in done) or arrivals.open is not None
-    keys = left.select(HALF_KEY)
-    named = transactions.named.join(keys, HALF_KEY, "left_semi") if some_named else transactions.named.limit(0)
-    return PlainDecided([replace(file, partition={"open": False}) for file in _of(done, ENDED)], left, named)
-
-
-def _of(done: Sequence[Decided], kind: str) -> list[DataFile]:
-    return [file for each in done for file in each.files.get(kind, ())]
-
-
-def _shares(transactions: Transactions, folder: str) -> list[Share] | None:
-    arrivals = transactions.arrivals
-    warehouse, run = arrivals.warehouse, arrivals.run
-    found = [
+def taken_by_workers(warehouse: Warehouse, run: Run, kept: Kept) -> Taken | None:
+    """Decides the plain half messages of a run; None if it is small, or if workers can decide nothing."""
+    halves, ops = (
         local_files_between(warehouse, name, run.inputs_before[name], run.inputs[name])
         for name in ("half_messages", "op_messages")
-    ]
-    halves, ops = found
-    if not halves or ops is None:
+    )
+    if not halves or not ops or are_few(halves):
         return None
-    schemas = {name: arrow_schema(table(name).struct) for name in ("half_messages", "op_messages", "decisions")}
+    try:
+        return _taken(warehouse, run, kept, halves, ops)
+    except _LeftError as why:
+        log.info("workers decide nothing: %s", why)
+        return None
+
+
+def _taken(warehouse: Warehouse, run: Run, kept: Kept, halves: Sequence[Listed], ops: Sequence[Listed]) -> Taken:
+    _refuse_what_bears_on_all(warehouse, run)
+    parts, op_parts = (splits_of(files, warehouse.tasks_for(files)) for files in (halves, ops))
+    folder = staging_folder(warehouse, run.run_id)
+    kept.callback(warehouse.files.remove, folder)
+    about = _about(warehouse, run, folder)
+    found = in_workers(warehouse, [Halves(about, part) for part in parts], topics)
+    about = about._replace(deliverable=_deliverable(warehouse, set().union(*found)))
+    seen = in_workers(warehouse, [Halves(about, part) for part in parts], halves_seen)
+    of_parts = in_workers(warehouse, [Ops(about, part) for part in op_parts], ops_seen)
+    named = [pair for part, each in zip(op_parts, of_parts, strict=True) for pair in zip(part, each, strict=True)]
+    plain = _plain(Earlier(warehouse, run), about, seen, [each for _, each in named])
+    shares = [_with_ops(Halves(about, *each), named) for each in _pairs(parts, (s.fit for s in seen), plain)]
+    if sum(split.end - split.start for share in shares for split in share.ops) > _MOST_READ * sum(f.size for f in ops):
+        raise _LeftError("op files name half messages in no order")
+    left = [Ops(about, *each) for each in _pairs(op_parts, map(_named, of_parts), plain)]
+    left = [
+        share for share, each in zip(left, of_parts, strict=True) if number(share.plain) != sum(s.rows for s in each)
+    ]
+    decided, others = in_workers(warehouse, shares, decide), in_workers(warehouse, left, leave)
+    return Taken(
+        [replace(file, partition={"open": False}) for each in decided for file in each.get(ENDED, ())],
+        number(plain),
+        frame_of_files(warehouse, _left(), [file for each in decided for file in each.get(HALVES_LEFT, ())]),
+        frame_of_files(warehouse, table("op_messages").struct, [file for each in others for file in each]),
+    )
+
+
+def _pairs(parts: Sequence[list[Split]], keys: Iterable[Keys], plain: Keys) -> Iterator[tuple[list[Split], Keys]]:
+    """Each part with those of its keys that are plain."""
+    return ((part, combined(mine, plain, OffsetSet.both)) for part, mine in zip(parts, keys, strict=True))
+
+
+def _named(seen: Iterable[OpsSeen]) -> Keys:
+    return all_of(each.named for each in seen)[0]
+
+
+def _with_ops(share: Halves, named: Sequence[tuple[Split, OpsSeen]]) -> Halves:
+    """The task with the files of ops that name its plain half messages."""
+    return replace(share, ops=[split for split, seen in named if combined(share.plain, seen.named, OffsetSet.both)])
+
+
+def _plain(earlier: Earlier, about: About, halves: Sequence[HalvesSeen], ops: Sequence[OpsSeen]) -> Keys:
+    """The half messages that workers may decide."""
+    if any(seen.copies for seen in halves) or earlier.copies_are_open():
+        raise _LeftError("copies count")
+    places, place_met = all_of(seen.places for seen in ops)
+    if place_met or any(seen.rows_twice for seen in ops) or earlier.op_rows_landed(places, about):
+        raise _LeftError("op rows landed twice")
+    keys, met = all_of(seen.keys for seen in halves)
+    before = earlier.decided(keys)
+    if before is None or before.others:
+        raise _LeftError("messages of earlier runs landed again")
+    named, named_twice = all_of(seen.named for seen in ops)
+    barred = [met, named_twice, before.waiting, earlier.late(keys), *(seen.twice for seen in halves)]
+    barred_by_ops, _ = all_of(seen.barred for seen in ops)
+    fit = combined(all_of(seen.fit for seen in halves)[0], named, OffsetSet.both)
+    plain = combined(fit, all_of([*barred, barred_by_ops])[0], OffsetSet.without)
+    if not plain:
+        raise _LeftError("no half message is plain")
+    return plain
+
+
+def _refuse_what_bears_on_all(warehouse: Warehouse, run: Run) -> None:
+    if run.slice.ops_repeat or run.slice.copies:
+        raise _LeftError("a slice of a backlog with copies or repeated ops")
+    if not takes_local_files(warehouse, "decisions"):
+        raise _LeftError("Spark must write the decisions")
+    for name in ("resumes", "broker_discards"):
+        if not warehouse.landed_between(name, run.inputs_before[name], run.inputs[name]).isEmpty():
+            raise _LeftError(f"{name} arrived")
+
+
+def _about(warehouse: Warehouse, run: Run, folder: str) -> About:
+    schemas = {name: arrow_schema(table(name).struct) for name in ("op_messages", "decisions")}
+    ended, left = (warehouse.files.qualified(path) for path in (f"{warehouse.path('decisions')}/open=false", folder))
     low, high = _offsets(run.slice)
-    share = Share(
-        halves=(),
-        ops=[Split(file.path, 0, file.size) for file in ops],
-        half_schema=pa.schema([schemas["half_messages"].field(name) for name in NARROW]),
-        op_schema=pa.schema([schemas["op_messages"].field(name) for name in OP]),
-        decisions=pa.schema([field for field in schemas["decisions"] if field.name != "open"]),
-        deliverable=_deliverable(transactions),
+    return About(
         run_id=run.run_id,
-        now=pa.scalar(run.now).cast(pa.timestamp("us", tz="UTC")).value,
+        now=run.now_micros,
         low=low,
         high=high,
-        folders={
-            ENDED: warehouse.files.qualified(f"{warehouse.path('decisions')}/open=false"),
-            LEFT: warehouse.files.qualified(folder),
-        },
+        half_schema=arrow_schema(_left()),
+        op_schema=schemas["op_messages"],
+        decisions=pa.schema([field for field in schemas["decisions"] if field.name != "open"]),
+        deliverable=(),
+        folders={ENDED: ended, HALVES_LEFT: left, OPS_LEFT: left},
         searched=searched(table("decisions")),
     )
-    tasks = warehouse.tasks(arrivals.counts.halves.arrived)
-    return [share._replace(halves=part) for part in splits_of([(f.path, f.size) for f in halves], tasks)]
+
+
+def _left() -> StructType:
+    """The columns of half messages that are left."""
+    return StructType([field for field in table("half_messages").struct if field.name in HALF])
 
 
 def _offsets(part: Slice) -> tuple[int, int]:
     low, high = part.from_offset, part.to_offset
-    return _LONGEST[0] if low is None else low, _LONGEST[1] if high is None else high - 1
+    return ALL[0] if low is None else low, ALL[1] if high is None else high - 1
 
 
-def _deliverable(transactions: Transactions) -> list[str]:
+def _deliverable(warehouse: Warehouse, topics: Iterable[str | None]) -> list[str]:
     """The real topics to which the rules let messages be delivered."""
-    topics = transactions.halves.select("real_topic").distinct().withColumn("real_queue_id", F.lit(0))
-    return [row["real_topic"] for row in topics.where(h.undeliverable().isNull()).select("real_topic").collect()]
-
-
-def _left(transactions: Transactions, files: Sequence[DataFile]) -> DataFrame:
-    """The half messages that are left, and the open set."""
-    arrivals = transactions.arrivals
-    struct = StructType([field for field in table("half_messages").struct if field.name in NARROW])
-    spark = arrivals.warehouse.spark
-    paths = [re.sub(r"([][{}*?\\])", r"\\\1", file.path) for file in files]  # Spark takes patterns
-    rows = spark.read.schema(struct).parquet(*paths) if paths else spark.createDataFrame([], struct)
-    rows = h.landed(rows, arrivals.rules)
-    return h.nothing_else(rows if arrivals.open_halves is None else rows.unionByName(arrivals.open_halves))
+    rows = warehouse.frame([(topic, 0) for topic in topics], "real_topic STRING, real_queue_id INT")
+    return [row["real_topic"] for row in rows.where(h.undeliverable().isNull()).select("real_topic").collect()]

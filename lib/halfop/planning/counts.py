@@ -35,7 +35,7 @@ def count_keys(rows: DataFrame, offset: str, place: Column, group: Sequence[Colu
 class KeyCounts(NamedTuple):
     """Half messages and the ops that name them: `all_met` if every op has its half message here.
 
-    `arrivals_met` says so of arrived ops, the others have waited before; `headers`: whether an op has one;
+    `arrivals_met` says so of arrived ops, the others have waited before;
     `copies`: whether a half message is a copy of another, or has one.
     """
 
@@ -43,21 +43,19 @@ class KeyCounts(NamedTuple):
     ops: KeyCount
     all_met: bool
     arrivals_met: bool
-    headers: bool
     copies: bool
 
 
 def counted(halves: DataFrame, named: DataFrame) -> KeyCounts:
     """Counts both, under half keys, in one small job; half messages with `put_back`."""
-    is_op = F.col("header").isNotNull()
-    of_half = halves.withColumn("header", F.lit(None).cast("boolean"))
-    of_op = named.withColumns({"header": F.col("op")["header"], "put_back": F.lit(False)}).drop("op")
+    is_op = F.col("is_op")
+    of_half = halves.withColumn("is_op", F.lit(False))
+    of_op = named.withColumns({"is_op": F.lit(True), "put_back": F.lit(False)}).drop("op")
     rows = of_half.unionByName(of_op)
     blocks = rows.groupBy(*QUEUE, block()).agg(
         *_of_block("half_", ~is_op, "queue_offset", "queue_offset"),
         *_of_block("op_", is_op, "queue_offset", "queue_offset"),
         _bits(is_op & F.col("arrived"), "queue_offset").alias("op_arrived_bits"),
-        F.bool_or("header").alias("header"),
         F.bool_or("put_back").alias("put_back"),
     )
     found = blocks.groupBy(*QUEUE).agg(
@@ -65,14 +63,11 @@ def counted(halves: DataFrame, named: DataFrame) -> KeyCounts:
         *_of_queue("op_"),
         F.bool_or(_beyond("op_bits", "half_bits")).alias("unmet"),
         F.bool_or(_beyond("op_arrived_bits", "half_bits")).alias("unmet_arrivals"),
-        F.bool_or("header").alias("header"),
         F.bool_or("put_back").alias("put_back"),
     )
     queues = found.collect()
-    unmet, strays, headers, copies = (
-        any(r[name] for r in queues) for name in ("unmet", "unmet_arrivals", "header", "put_back")
-    )
-    return KeyCounts(_count("half_", queues), _count("op_", queues), not unmet, not strays, headers, copies)
+    unmet, strays, copies = (any(r[name] for r in queues) for name in ("unmet", "unmet_arrivals", "put_back"))
+    return KeyCounts(_count("half_", queues), _count("op_", queues), not unmet, not strays, copies)
 
 
 def _of_block(prefix: str, mine: Column, offset: str, place: str) -> list[Column]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from halfop.planning.arrivals import Arrivals
 from halfop.planning.way import Joined
 from halfop.rules import cases as c
 from halfop.warehouse.kept import Kept
-from halfop.warehouse.local import append_files_once, files_apart
+from halfop.warehouse.local import append_files_once, files_apart, staging_folder
 from halfop.warehouse.schema import table
 
 PLAN_APP = "halfop.plan"
@@ -46,7 +45,7 @@ class Plan:
         """Ops, halves and resumes that no decision shows."""
         rules, resumes = self.arrivals.rules, self.joined.transactions.resumes
         with Kept() as kept:
-            rows = kept.persisted(c.may_have_rejects(_cases(self.joined, self.joined.with_every_op)))
+            rows = kept.persisted(c.may_have_rejects(_cases(self.joined)))
             found = [c.rejected_ops(rows, rules), c.faulty_ops(self.arrivals.ops), c.reused_keys(rows)]
             if resumes is not None:
                 found.append(c.refused_resumes(rows, resumes))
@@ -59,7 +58,7 @@ class Plan:
             warehouse.append_once("decisions", self.decisions, PLAN_APP, run.run_id)
             return
         with Kept() as kept:
-            folder = warehouse.path(f"_staging/run-{run.run_id}-{uuid.uuid4().hex}")
+            folder = staging_folder(warehouse, run.run_id)
             kept.callback(warehouse.files.remove, folder)
             others = files_apart(warehouse, "decisions", self.decisions, folder)
             append_files_once(warehouse, "decisions", [*self.joined.files, *others], PLAN_APP, run.run_id)
@@ -72,7 +71,7 @@ def plan(joined: Joined) -> Plan:
 
 def _decisions(joined: Joined) -> DataFrame:
     arrivals = joined.arrivals
-    rows = c.decisions(_cases(joined, joined.rows), arrivals.rules)
+    rows = c.decisions(_cases(joined), arrivals.rules)
     if arrivals.open is not None and arrivals.open.elsewhere is not None:
         carried = c.carried_over(arrivals.open.elsewhere, arrivals.rules)
         rows = rows.unionByName(carried, allowMissingColumns=True)
@@ -82,6 +81,6 @@ def _decisions(joined: Joined) -> DataFrame:
     return rows.withColumn("run_id", run_id).select(table("decisions").names)
 
 
-def _cases(joined: Joined, halves: DataFrame) -> DataFrame:
+def _cases(joined: Joined) -> DataFrame:
     arrivals = joined.arrivals
-    return c.cases(halves, joined.transactions.resumes, arrivals.queues, arrivals.rules)
+    return c.cases(joined.rows, joined.transactions.resumes, arrivals.queues, arrivals.rules)

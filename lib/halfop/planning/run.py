@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 
 from halfop.rules import VERSION
 from halfop.settings.model import Settings
 from halfop.warehouse.tables import NO_TABLE
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # Landing commits halves, then ops, then progress: pinned the other way round, a run never believes ops complete
 # that it does not see.
 INPUTS = (
@@ -73,6 +74,11 @@ class Run:
     owed: tuple[Debt, ...] = ()
     decided: int = 0  # rows of `decisions`, known when it has closed
     left_open: int = 0  # CHECK, WAIT and EARLY_OP among them
+
+    @property
+    def now_micros(self) -> int:
+        """Its instant in epoch microseconds."""
+        return (self.now - _EPOCH) // timedelta(microseconds=1)
 
     @property
     def first(self) -> bool:

@@ -17,12 +17,15 @@ from halfop.warehouse.tables import Warehouse
 
 
 @contextmanager
-def arrived(warehouse: Warehouse, run: Run) -> Iterator[Arrivals]:
-    """The first stage of a run; what it and later stages keep at hand is released when the block ends."""
+def arrived(warehouse: Warehouse, run: Run, to_commit: bool = False) -> Iterator[Arrivals]:
+    """The first stage of a run; what it and later stages keep at hand is released when the block ends.
+
+    Of a plan that is to be committed, workers may write a large part.
+    """
     with naming_removed_files(run), Kept() as kept:
-        yield arrivals(warehouse, run, kept)
+        yield arrivals(warehouse, run, kept, to_commit)
 
 
-def plan_of(arrivals: Arrivals, to_commit: bool = False) -> Plan:
-    """All further stages, up to the plan; of one to be committed, workers may write a large part."""
-    return plan(joined(transactions(history(arrivals)), to_commit and not arrivals.few))
+def plan_of(arrivals: Arrivals) -> Plan:
+    """All further stages, up to the plan."""
+    return plan(joined(transactions(history(arrivals))))

@@ -19,18 +19,15 @@ _REJECT = ["kind", "reason", *QUEUE, "queue_offset", "item", "half_offset", "det
 def cases(halves: DataFrame, resumes: DataFrame | None, queues: DataFrame, rules: RuleColumns) -> DataFrame:
     """Joins resumes and queue clocks to halves (one a key) with the ops that name them.
 
-    The ops are an array `ops`, or `op` if every key has but one: without lambdas Spark compiles the whole plan. A row
-    without `state` holds ops whose half message has not landed.
+    The ops are an array `ops`. A row without `state` holds ops whose half message has not landed.
     """
     rows = halves.withColumnsRenamed({"decision": "before", "reason": "before_reason"})
     # below a join, because Spark would repeat these wherever they are used
     rows = rows.withColumns({"immunity": own_immunity(rules.timeout), "undeliverable": h.undeliverable()})
     rows = with_resumes(rows, resumes)
     rows = rows.join(F.broadcast(queues), QUEUE, "left").withColumn("clock", _clock(rules))
-    winner = o.winner(rules) if _has_many(rows) else o.only_winner(rules)
-    rows = rows.withColumn("winner", F.when(F.col("state").isNotNull(), winner))
-    # one op a key is a real one: a final message stands beside the ops
-    return _reopened(rows).withColumn("verdict", _verdict(rules, _has_many(rows), "given_up" in rows.columns))
+    rows = rows.withColumn("winner", F.when(F.col("state").isNotNull(), o.winner(rules)))
+    return _reopened(rows).withColumn("verdict", _verdict(rules, "given_up" in rows.columns))
 
 
 def with_resumes(rows: DataFrame, resumes: DataFrame | None) -> DataFrame:
@@ -39,15 +36,6 @@ def with_resumes(rows: DataFrame, resumes: DataFrame | None) -> DataFrame:
         return rows.withColumn("asked_for", F.lit(None).cast("timestamp"))
     asked_for = resumes.groupBy(HALF_KEY).agg(F.min("resumed_at").alias("asked_for"))
     return rows.join(F.broadcast(asked_for), HALF_KEY, "left")
-
-
-def _has_many(rows: DataFrame) -> bool:
-    return "ops" in rows.columns
-
-
-def _all_ops(rows: DataFrame) -> DataFrame:
-    """Returns rows with `ops` as an array in every case."""
-    return rows if _has_many(rows) else rows.withColumn("ops", F.when(F.col("op").isNotNull(), F.array("op")))
 
 
 def _clock(rules: RuleColumns) -> Column:
@@ -71,9 +59,9 @@ def _reopened(rows: DataFrame) -> DataFrame:
     )
 
 
-def _verdict(rules: RuleColumns, finals: bool, given_up: bool) -> Column:
+def _verdict(rules: RuleColumns, given_up: bool) -> Column:
     after = F.struct(F.col("winner")["outcome"].alias("decision"), F.lit("AFTER_DISCARD").alias("reason"))
-    return F.when(_looked_at(), decide(rules, finals, given_up)).when(_ended_after_discard(), after)
+    return F.when(_looked_at(), decide(rules, given_up)).when(_ended_after_discard(), after)
 
 
 def _looked_at() -> Column:
@@ -87,8 +75,7 @@ def _ended_after_discard() -> Column:
 def decisions(rows: DataFrame, rules: RuleColumns) -> DataFrame:
     """A row for every message that the run looked at, and one for every op that waits for its half message."""
     now, verdict, is_op = F.lit(rules.now), F.col("verdict"), F.col("state").isNull()
-    if _has_many(rows):
-        rows = rows.withColumn("op", F.explode_outer(F.when(is_op, F.filter("ops", _unless_carried))))
+    rows = rows.withColumn("op", F.explode_outer(F.when(is_op, F.filter("ops", _unless_carried))))
     kept = F.when(is_op, o.why_given_up(rules).isNull()).otherwise(_looked_at() | _ended_after_discard())
     decision = F.when(is_op, "EARLY_OP").otherwise(verdict["decision"])
     asked = verdict["decision"].eqNullSafe(F.lit("CHECK"))
@@ -101,12 +88,9 @@ def decisions(rows: DataFrame, rules: RuleColumns) -> DataFrame:
             "last_checked_at": F.when(asked, now).otherwise(F.col("last_checked_at")),
             "op_queue_offset": F.when(is_op, F.col("op")).when(ended, F.col("winner"))["op_queue_offset"],
             "op": F.when(is_op, o.as_text(F.col("op"))),
-            "copy_offset": F.lit(None).cast("bigint"),
         }
     )
-    if _has_many(rows):
-        decided = decided.withColumns(_ended_by(F.when(ended, F.col("winner"))))
-    return _finished(decided, now)
+    return _finished(decided.withColumns(_ended_by(F.when(ended, F.col("winner")))), now)
 
 
 def _ended_by(op: Column) -> dict[str, Column]:
@@ -158,7 +142,7 @@ def may_have_rejects(rows: DataFrame) -> DataFrame:
     """Returns the few cases with more ops than were used, with other rows under their key, or with a resume."""
     used = F.col("verdict")["decision"].isin("COMMIT", "ROLLBACK").cast("int")
     unused = F.coalesce(F.size("ops"), F.lit(0)) > F.coalesce(used, F.lit(0))
-    return _all_ops(rows).where(unused | (F.size("extras") > 0) | F.col("asked_for").isNotNull())
+    return rows.where(unused | (F.size("extras") > 0) | F.col("asked_for").isNotNull())
 
 
 def rejected_ops(rows: DataFrame, rules: RuleColumns) -> DataFrame:

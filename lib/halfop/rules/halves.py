@@ -16,7 +16,8 @@ from halfop.rules.settings_columns import RuleColumns, own_immunity
 NEW, OPEN, ENDED, DISCARDED, REJECTED = "NEW", "OPEN", "ENDED", "DISCARDED", "REJECTED"
 SUPERSEDED = "SUPERSEDED"  # a copy of another one, which a row of its own stands for
 
-_CARRIED = [
+# Columns of a half message as landed that decisions carry.
+AS_LANDED = [
     "broker_name",
     "queue_id",
     "queue_offset",
@@ -28,6 +29,9 @@ _CARRIED = [
     "born_timestamp",
     "store_timestamp",
     "check_immunity",
+]
+_CARRIED = [
+    *AS_LANDED,
     "check_times",
     "last_checked_at",
     "resumed_at",

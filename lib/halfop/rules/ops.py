@@ -8,7 +8,6 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from halfop.columns import blocks
 from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.columns.values import micros
 from halfop.rocketmq.names import END_TAG
@@ -36,7 +35,6 @@ _FIELDS = {
     "copy_log_offset": "bigint",
     "copy_landed_at": "timestamp",
 }
-_PACKED = ["op_queue_offset", "commits", "from_check"]
 _HEADER = ["producer_group", "tran_state_table_offset", "commit_log_offset", "uniq_key"]
 _SAME_ROW = [*OP_KEY, "fault", "half_offset", "outcome", "from_check", "born_timestamp", "store_timestamp", *_HEADER]
 
@@ -120,22 +118,6 @@ def is_final(op: Column) -> Column:
     return op["source"].eqNullSafe(F.lit(FINAL))
 
 
-def packed(named: DataFrame, number: int) -> DataFrame:
-    """Ops without a header, one a half key, in few bytes: enough to decide by, if each meets its half message."""
-    commits = (F.col("op")["outcome"] == "COMMIT").alias("commits")
-    rows = named.select(*HALF_KEY, F.col("op")["op_queue_offset"].alias("op_queue_offset"), commits, "op.from_check")
-    return blocks.packed(rows, number, _PACKED)
-
-
-def with_packed(halves: DataFrame, ops: DataFrame) -> DataFrame:
-    """Half messages, each with the `op` that names it, if any; ops that name none of them are left out."""
-    rows = blocks.look_up(halves, ops, _PACKED, "left")
-    outcome = F.when(F.col("commits"), "COMMIT").otherwise("ROLLBACK")
-    known = {"op_queue_offset": F.col("op_queue_offset"), "outcome": outcome, "from_check": F.col("from_check")}
-    known |= {"header": F.lit(False), "again": F.lit(False)}
-    return rows.withColumn("op", F.when(F.col("commits").isNotNull(), _op(known))).drop(*_PACKED)
-
-
 def waiting(decisions: DataFrame) -> DataFrame:
     """The ops that earlier runs carried because their half messages had not landed."""
     early = decisions.where(F.col("decision") == "EARLY_OP")
@@ -177,11 +159,6 @@ def _differs(known: Column, actual: Column) -> Column:
 def winner(rules: RuleColumns) -> Column:
     """The first of the ops in `ops`, sorted by (op offset, item), that is valid for the half message."""
     return F.try_element_at(F.filter("ops", lambda op: fault_against_half(op, rules).isNull()), F.lit(1))
-
-
-def only_winner(rules: RuleColumns) -> Column:
-    """`op`, if it is valid for the half message."""
-    return F.when(fault_against_half(F.col("op"), rules).isNull(), F.col("op"))
 
 
 def why_not_used(op: Column, rules: RuleColumns) -> Column:

@@ -20,16 +20,16 @@ class Line(NamedTuple):
     reason: Column | str
 
 
-def decide(rules: RuleColumns, finals: bool, given_up: bool) -> Column:
+def decide(rules: RuleColumns, given_up: bool) -> Column:
     """struct<decision, reason> of the row: a half message with its `clock`, `winner`, `immunity`, `undeliverable`.
 
-    `finals`: a winner may be a real broker's final message. `given_up`: rows say so, too.
+    `given_up`: rows say whether a broker has discarded the message.
     """
-    first, *others = [_result(line) for line in _lines(rules, finals, given_up)]
+    first, *others = [_result(line) for line in _lines(rules, given_up)]
     return reduce(lambda table, line: table.when(*line), others, F.when(*first))
 
 
-def _lines(rules: RuleColumns, finals: bool, given_up: bool) -> list[Line]:
+def _lines(rules: RuleColumns, given_up: bool) -> list[Line]:
     clock, winner, check_times = F.col("clock"), F.col("winner"), F.col("check_times")
     age = clock - micros(F.col("born_timestamp"))
     kept = clock - micros(F.coalesce(F.col("resumed_at"), F.col("born_timestamp")))
@@ -39,7 +39,7 @@ def _lines(rules: RuleColumns, finals: bool, given_up: bool) -> list[Line]:
     own = F.col("immunity")
     bad = F.when(F.col("state") == NEW, F.col("undeliverable"))
     answered = F.when(winner["from_check"].eqNullSafe(F.lit(True)), "CHECK").otherwise("PRODUCER")
-    answered = F.when(is_final(winner), FINAL).otherwise(answered) if finals else answered
+    answered = F.when(is_final(winner), FINAL).otherwise(answered)
     by_broker = [Line(F.col("given_up"), "DISCARD", "BROKER_DISCARDED")] if given_up else []
     ask = rules.settings.ask
     return [

@@ -34,9 +34,10 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
     summary.run_id = run.run_id
     with ExitStack() as stages:
         with summary.phase("plan"):
-            arrivals, plan = stages.enter_context(arrived(warehouse, run)), None
-            if warehouse.marker("decisions", PLAN_APP) < run.run_id:
-                plan = planned(arrivals, summary, to_commit=True)
+            due, plan = warehouse.marker("decisions", PLAN_APP) < run.run_id, None
+            arrivals = stages.enter_context(arrived(warehouse, run, to_commit=due))
+            if due:
+                plan = planned(arrivals, summary)
                 plan.commit()
             digest = Digest.of(warehouse, run.run_id, wall_clock())
         with summary.phase("apply"):
@@ -58,11 +59,11 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
     log.info("run %d closed: %s", run.run_id, what or "nothing to decide")
 
 
-def planned(arrivals: Arrivals, summary: Summary, to_commit: bool = False) -> Plan:
+def planned(arrivals: Arrivals, summary: Summary) -> Plan:
     """Returns the run's plan; the log and the summary say which way it took and why, and where it looked back."""
     run_id = arrivals.run.run_id
-    plan = plan_of(arrivals, to_commit)
-    log.info("run %d joins half messages and ops %s", run_id, plan.joined)
+    plan = plan_of(arrivals)
+    log.info("run %d decides %s", run_id, plan.joined)
     for line in str(plan).splitlines():
         log.debug("run %d: %s", run_id, line)
     summary.extra.setdefault("ways", {})[str(run_id)] = str(plan.joined)
@@ -77,7 +78,7 @@ def _other_rejects(digest: Digest, arrivals: Arrivals) -> bool:
     after_discard = sum(reasons.get("AFTER_DISCARD", 0) for reasons in digest.counts.values())
     decided = sum(totals.values()) - after_discard
     of_ops = arrivals.op_rows + arrivals.waiting_ops != digest.ops
-    of_halves = arrivals.counts.halves.arrived + arrivals.open_messages != decided
+    of_halves = arrivals.half_rows + arrivals.open_messages != decided
     return arrivals.resumes is not None or of_ops or of_halves
 
 
@@ -107,7 +108,7 @@ def _report(summary: Summary, arrivals: Arrivals, digest: Digest) -> None:
     totals = digest.totals
     written = {table: totals[decision] for decision, table in SINK_TABLES.items() if decision in totals}
     add_counts(summary.rows_written, {"decisions": sum(totals.values())} | written)
-    read = {"half_messages": arrivals.counts.halves.arrived, "op_messages": arrivals.op_rows}
+    read = {"half_messages": arrivals.half_rows, "op_messages": arrivals.op_rows}
     add_counts(summary.rows_read, read | {"open": arrivals.open_messages + arrivals.waiting_ops})
     summary.extra.setdefault("runs", []).append(arrivals.run.run_id)
     summary.extra["now"] = arrivals.run.now

@@ -41,7 +41,7 @@ def _shares(whole: WholeMessages, folder: str) -> list[Share] | None:
     decided = local_files(whole.warehouse, "decisions", None, equal("run_id", run.run_id))
     if not halves or decided is None:
         return None
-    parts = splits_of([(file.path, file.size) for file in halves], whole.tasks)
+    parts = splits_of(halves, whole.tasks)
     decisions = [Split(file.path, 0, file.size) for file in decided]
     return [_share(whole, part, decisions, folder) for part in parts]
 

@@ -39,8 +39,7 @@ class About(NamedTuple):
 
     @staticmethod
     def of(run: Run) -> About:
-        now = pa.scalar(run.now).cast(_INSTANT).value
-        return About(run.run_id, now, run.settings.topics.decompress)
+        return About(run.run_id, run.now_micros, run.settings.topics.decompress)
 
 
 def projected(rows: pa.RecordBatch, decision: str, about: About) -> dict[str, pa.Array]:

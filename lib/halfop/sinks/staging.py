@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -31,12 +30,11 @@ from halfop.warehouse.apart import write_apart
 from halfop.warehouse.delta_log import AlreadyWrittenError
 from halfop.warehouse.few import FEW
 from halfop.warehouse.in_memory import as_arrow
+from halfop.warehouse.local import STAGING, staging_folder
 from halfop.warehouse.parquet import write_files
 from halfop.warehouse.schema import TableSpec
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
 from halfop.warehouse.tables import Warehouse
-
-_STAGING = "_staging"
 
 
 def write_staged(whole: WholeMessages) -> dict[str, Exception]:
@@ -49,7 +47,7 @@ def write_staged(whole: WholeMessages) -> dict[str, Exception]:
     _clear(warehouse, run.run_id)
     if whole.rows <= FEW.rows and (few := as_arrow(messages(whole))) is not None:
         return _write_few(whole, few)
-    folder = warehouse.path(f"{_STAGING}/run-{run.run_id}-{uuid.uuid4().hex}")
+    folder = staging_folder(warehouse, run.run_id)
     try:
         staged = _staged(whole, folder)
         numbers = {
@@ -111,10 +109,10 @@ def _write_part(whole: WholeMessages, part: pa.Table, target: Target) -> list[Da
 
 def _clear(warehouse: Warehouse, run_id: int) -> None:
     """Removes what dead drivers left of earlier runs, all closed; another driver may be staging this one."""
-    for folder in warehouse.files.folders(warehouse.path(_STAGING)):
+    for folder in warehouse.files.folders(warehouse.path(STAGING)):
         found = re.fullmatch(r"run-(\d+)-[0-9a-f]+", folder)
         if found and int(found[1]) < run_id:
-            warehouse.files.remove(warehouse.path(f"{_STAGING}/{folder}"))
+            warehouse.files.remove(warehouse.path(f"{STAGING}/{folder}"))
 
 
 def _lacking(targets: Mapping[int, Target], numbers: Mapping[int, int]) -> dict[str, Exception]:

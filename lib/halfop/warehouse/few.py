@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from halfop.warehouse.delta_log import DeltaLog
 from halfop.warehouse.listing import Limits, Listed, TableFiles
@@ -26,6 +27,11 @@ def goes_past_spark(spark: SparkSession) -> bool:
     """Returns whether few rows may be read and written without Delta's connector."""
     listeners = spark.sparkContext.getConf().get("spark.extraListeners") or ""
     return _LISTENER not in listeners.lower()
+
+
+def are_few(files: Sequence[Listed]) -> bool:
+    """Returns whether these files are so few that this process reads them."""
+    return len(files) <= FEW.files and sum(file.size for file in files) <= FEW.bytes
 
 
 class Found(NamedTuple):
@@ -53,6 +59,10 @@ class FewRows:
         """The rows that the commits after version `after`, up to `upto`, appended."""
         return self._read(spec, TableFiles(self.log, path, spec, FEW).added(after, upto))
 
+    def of_files(self, files: Sequence[Listed], struct: StructType) -> pa.Table | None:
+        """The rows of these files."""
+        return self.reader.table(files, arrow_schema(struct), FEW.rows)
+
     def _read(self, spec: TableSpec, files: Sequence[Listed] | None) -> Found | None:
-        rows = None if files is None else self.reader.table(files, arrow_schema(spec.struct), FEW.rows)
+        rows = None if files is None else self.of_files(files, spec.struct)
         return None if files is None or rows is None else Found(rows, len(files))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 from urllib.parse import unquote
 
@@ -74,6 +75,11 @@ class Files:
 
     def remove(self, path: str) -> None:
         self._fs.delete(self._path(path), True)
+
+
+def without_patterns(path: str) -> str:
+    """The path without a meaning as a pattern, for which Spark's readers would take it."""
+    return re.sub(r"([{}\[\]*?\\])", r"\\\1", path)
 
 
 def _write_local(path: str, content: bytes) -> Written:

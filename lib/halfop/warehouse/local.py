@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from halfop.warehouse.actions import DataFile
 from halfop.warehouse.apart import write_apart
 from halfop.warehouse.delta_log import AlreadyWrittenError
-from halfop.warehouse.few import ANY
-from halfop.warehouse.files import Files
+from halfop.warehouse.few import ANY, are_few
+from halfop.warehouse.files import Files, without_patterns
+from halfop.warehouse.in_memory import frame_of
 from halfop.warehouse.listing import Listed, TableFiles
 from halfop.warehouse.spark_errors import READ_ERRORS, or_else
 from halfop.warehouse.tables import NO_TABLE, Warehouse, spec_of
 from halfop.warehouse.where import Where
+
+STAGING = "_staging"
 
 
 def local_files(warehouse: Warehouse, name: str, version: int | None, where: Where | None) -> list[Listed] | None:
@@ -45,6 +50,21 @@ def append_files_once(warehouse: Warehouse, name: str, files: Sequence[DataFile]
     """Makes files in the table's folder parts of it. A second time under the same app and run changes nothing."""
     with suppress(AlreadyWrittenError):
         warehouse.log.commit_files(warehouse.path(name), spec_of(name), app, run_id, files)
+
+
+def staging_folder(warehouse: Warehouse, run_id: int) -> str:
+    """A folder for files of a run that do not belong to a table yet."""
+    return warehouse.path(f"{STAGING}/run-{run_id}-{uuid.uuid4().hex}")
+
+
+def frame_of_files(warehouse: Warehouse, struct: StructType, files: Sequence[DataFile]) -> DataFrame:
+    """The rows of Parquet files that are not part of a table; in memory if they are few."""
+    listed = [Listed(file.path, file.size, {}) for file in files]
+    rows = warehouse.few_of_files(listed, struct) if are_few(listed) else None
+    if rows is not None:
+        return frame_of(warehouse.spark, rows)
+    paths = [without_patterns(file.path) for file in files]
+    return warehouse.spark.read.schema(struct).parquet(*paths)
 
 
 def files_apart(warehouse: Warehouse, name: str, rows: DataFrame, folder: str) -> list[DataFile]:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from halfop.warehouse.actions import DataFile
 from halfop.warehouse.disk import Disk, Output
+from halfop.warehouse.listing import Listed
 from halfop.warehouse.parquet import cast_to, stats_of
 
 _BATCH_ROWS = 65_536
@@ -28,12 +29,12 @@ class Split(NamedTuple):
     end: int
 
 
-def splits_of(files: Sequence[tuple[str, int]], tasks: int) -> list[list[Split]]:
-    """The files, with their sizes, in about so many parts of about the same size, each in the files' order."""
-    share = max(1, -(-sum(size for _, size in files) // tasks))
+def splits_of(files: Sequence[Listed], tasks: int) -> list[list[Split]]:
+    """The files in about so many parts of about the same size, each in the files' order."""
+    share = max(1, -(-sum(file.size for file in files) // tasks))
     parts: list[list[Split]] = [[]]
     room = share
-    for path, size in files:
+    for path, size, *_ in files:
         start = 0
         while start < size:
             if room <= 0:

@@ -21,6 +21,7 @@ from halfop.warehouse.delta_log import AlreadyWrittenError, DeltaLog
 from halfop.warehouse.few import FewRows, goes_past_spark
 from halfop.warehouse.files import Files
 from halfop.warehouse.in_memory import as_arrow, frame_of
+from halfop.warehouse.listing import Listed
 from halfop.warehouse.parquet import ParquetReader, UnreadableFile, arrow_schema, write_files
 from halfop.warehouse.schema import TableSpec, table
 from halfop.warehouse.session import few_rows_settings
@@ -29,6 +30,7 @@ from halfop.warehouse.where import Where, equal
 
 NO_TABLE = -1
 _FEWEST_ROWS_A_TASK, _MOST_ROWS_A_TASK = 50_000, 1_000_000
+_MOST_BYTES_A_TASK = 256 << 20
 
 
 class Selected(NamedTuple):
@@ -112,6 +114,10 @@ class Warehouse:
         later = {f.name: F.lit(None).cast(f.dataType) for f in spec_of(name).struct if f.name not in rows.columns}
         return rows.withColumns(later) if later else rows
 
+    def few_of_files(self, files: Sequence[Listed], struct: StructType) -> pa.Table | None:
+        """The rows of Parquet files that are no table's; None if they are not few."""
+        return self._few_rows.of_files(files, struct)
+
     def empty(self, name: str) -> DataFrame:
         nulls = [F.lit(None).cast(f.dataType).alias(f.name) for f in spec_of(name).struct]
         return self.spark.range(1).select(nulls).limit(0)  # a limit of 0 lets the optimizer drop all that joins with it
@@ -127,6 +133,11 @@ class Warehouse:
         cores = int(self.spark.sparkContext.defaultParallelism)
         most = math.ceil(rows / _MOST_ROWS_A_TASK / cores) * cores
         return max(1, min(most, math.ceil(rows / _FEWEST_ROWS_A_TASK)))
+
+    def tasks_for(self, files: Sequence[Listed]) -> int:
+        """The number of tasks to read these files."""
+        cores = int(self.spark.sparkContext.defaultParallelism)
+        return max(1, math.ceil(sum(file.size for file in files) / _MOST_BYTES_A_TASK / cores)) * cores
 
     def landed_between(self, name: str, before: int, upto: int) -> DataFrame:
         """The rows that landed after version `before`, up to and with version `upto`.

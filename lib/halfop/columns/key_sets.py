@@ -1,0 +1,145 @@
+"""Sets of offsets in few bytes: 64 neighbours are one number, so that a million that lie close take 250 kB."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+_BITS = 6
+Offsets = npt.NDArray[np.int64]
+Bits = npt.NDArray[np.uint64]
+Mask = npt.NDArray[np.bool_]
+Group = TypeVar("Group", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class OffsetSet:
+    """Offsets of one group: blocks in their order, none empty, and a bit for each place of a block that is taken."""
+
+    blocks: Offsets
+    bits: Bits
+
+    def __len__(self) -> int:
+        return int(np.bitwise_count(self.bits).sum())
+
+    def holds(self, offsets: Offsets) -> Mask:
+        """Returns for each offset whether it is here."""
+        found: Mask = (self._at(offsets >> _BITS) & _bit(offsets)) != 0
+        return found
+
+    def both(self, other: OffsetSet) -> OffsetSet:
+        return _taken(self.blocks, self.bits & other._at(self.blocks))
+
+    def without(self, other: OffsetSet) -> OffsetSet:
+        return _taken(self.blocks, self.bits & ~other._at(self.blocks))
+
+    def below(self, offset: int) -> OffsetSet:
+        """Those that are less than the offset."""
+        at = int(np.searchsorted(self.blocks, offset >> _BITS, "right"))
+        blocks, bits = self.blocks[:at], self.bits[:at].copy()
+        if at and blocks[-1] == offset >> _BITS:
+            bits[-1] &= np.uint64((1 << (offset & 63)) - 1)
+        return _taken(blocks, bits)
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """The lowest and the highest offset, of a set that is not empty."""
+        low, high = int(self.bits[0]), int(self.bits[-1])
+        first, last = int(self.blocks[0]), int(self.blocks[-1])
+        return (first << _BITS) + (low & -low).bit_length() - 1, (last << _BITS) + high.bit_length() - 1
+
+    def _at(self, blocks: Offsets) -> Bits:
+        if not len(self.blocks):
+            return np.zeros(len(blocks), np.uint64)
+        at = np.minimum(np.searchsorted(self.blocks, blocks), len(self.blocks) - 1)
+        return np.where(self.blocks[at] == blocks, self.bits[at], np.uint64(0))
+
+
+NOWHERE = OffsetSet(np.empty(0, np.int64), np.empty(0, np.uint64))
+
+
+def offset_set(offsets: Offsets) -> tuple[OffsetSet, OffsetSet]:
+    """The offsets as a set, and the set of those that come more than once."""
+    if not len(offsets):
+        return NOWHERE, NOWHERE
+    steps = np.diff(offsets)
+    if np.any(steps < 0):
+        offsets = np.sort(offsets)
+        steps = np.diff(offsets)
+    return _set(offsets), _set(offsets[1:][steps == 0])
+
+
+def _set(ordered: Offsets) -> OffsetSet:
+    if not len(ordered):
+        return NOWHERE
+    blocks = ordered >> _BITS
+    starts = _starts(blocks)
+    return OffsetSet(blocks[starts], np.bitwise_or.reduceat(_bit(ordered), starts))
+
+
+def together(parts: Sequence[OffsetSet]) -> tuple[OffsetSet, OffsetSet]:
+    """All offsets of several sets, and those that are in more than one of them."""
+    filled = [part for part in parts if len(part.blocks)]
+    if len(filled) < 2:
+        return (filled[0] if filled else NOWHERE), NOWHERE
+    blocks, bits = np.concatenate([p.blocks for p in filled]), np.concatenate([p.bits for p in filled])
+    order = np.argsort(blocks, kind="stable")
+    blocks, bits = blocks[order], bits[order]
+    starts = _starts(blocks)
+    union = OffsetSet(blocks[starts], np.bitwise_or.reduceat(bits, starts))
+    return union, _repeated(union, bits, starts)
+
+
+def _repeated(union: OffsetSet, bits: Bits, starts: npt.NDArray[np.int64]) -> OffsetSet:
+    counts = np.add.reduceat(np.bitwise_count(bits).astype(np.int64), starts)
+    twice = np.zeros(len(union.bits), np.uint64)
+    ends = np.append(starts[1:], len(bits))
+    for at in np.flatnonzero(counts != np.bitwise_count(union.bits)):
+        seen = np.uint64(0)
+        for each in bits[starts[at] : ends[at]]:
+            twice[at] |= seen & each
+            seen |= each
+    return _taken(union.blocks, twice)
+
+
+def _starts(ordered: Offsets) -> npt.NDArray[np.int64]:
+    return np.concatenate([[0], np.flatnonzero(np.diff(ordered)) + 1]).astype(np.int64)
+
+
+def _bit(offsets: Offsets) -> Bits:
+    bits: Bits = np.uint64(1) << (offsets & 63).astype(np.uint64)
+    return bits
+
+
+def _taken(blocks: Offsets, bits: Bits) -> OffsetSet:
+    some = bits != 0
+    return OffsetSet(blocks[some], bits[some])
+
+
+# ---- sets of several groups ----
+
+
+def all_of(parts: Iterable[Mapping[Group, OffsetSet]]) -> tuple[dict[Group, OffsetSet], dict[Group, OffsetSet]]:
+    """The same as `together`, group by group."""
+    by_group: dict[Group, list[OffsetSet]] = {}
+    for part in parts:
+        for group, offsets in part.items():
+            by_group.setdefault(group, []).append(offsets)
+    found = {group: together(each) for group, each in by_group.items()}
+    return {g: union for g, (union, _) in found.items()}, {g: twice for g, (_, twice) in found.items() if len(twice)}
+
+
+def combined(
+    ones: Mapping[Group, OffsetSet], others: Mapping[Group, OffsetSet], how: Callable[[OffsetSet, OffsetSet], OffsetSet]
+) -> dict[Group, OffsetSet]:
+    """What two sets give, group by group of the first; groups without an offset are left out."""
+    found = {group: how(offsets, others.get(group, NOWHERE)) for group, offsets in ones.items()}
+    return {group: offsets for group, offsets in found.items() if len(offsets.blocks)}
+
+
+def number(sets: Mapping[Group, OffsetSet]) -> int:
+    return sum(map(len, sets.values()))

@@ -1,0 +1,93 @@
+"""What earlier runs know of the half messages and op rows that have arrived, as sets of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import functions as F
+
+from halfop.columns.by_key import Queue
+from halfop.columns.key_sets import NOWHERE, OffsetSet, all_of, combined
+from halfop.planning.clocks import clocks
+from halfop.planning.plain import ALL, About, Keys, Ops
+from halfop.planning.ranges import OffsetRange, covers
+from halfop.planning.run import Run
+from halfop.planning.seen import Decided, Decisions, OpPlace, decided_keys, op_offsets, ops_seen
+from halfop.warehouse.local import local_files
+from halfop.warehouse.progress import progress_rows
+from halfop.warehouse.splits import splits_of
+from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.where import all_of as all_conditions
+from halfop.warehouse.where import equal
+from halfop.warehouse.workers import in_workers
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """Earlier runs of a warehouse, as a run finds them."""
+
+    warehouse: Warehouse
+    run: Run
+
+    def copies_are_open(self) -> bool:
+        """Returns whether the open set holds copies, or messages that have some."""
+        if self.run.first:
+            return False
+        before = all_conditions(equal("open", True), equal("run_id", self.run.run_id - 1))
+        rows = self.warehouse.read("decisions", self.run.inputs["decisions"], before)
+        return not rows.where(F.col("copies").isNotNull() | F.col("orphan").isNotNull()).isEmpty()
+
+    def decided(self, keys: Keys) -> Decided | None:
+        """Those of the keys that earlier runs knew; None if Spark alone can read the decisions."""
+        near = covers(_ranges(keys), "queue_offset")
+        if self.run.first or near is None:
+            return Decided({}, {})
+        files = local_files(self.warehouse, "decisions", self.run.inputs["decisions"], near)
+        if files is None:
+            return None
+        shares = [Decisions(part) for part in splits_of(files, self.warehouse.tasks_for(files))]
+        found = in_workers(self.warehouse, shares, decided_keys)
+        known = (all_of(each.waiting for each in found)[0], all_of(each.others for each in found)[0])
+        return Decided(*(combined(keys, each, OffsetSet.both) for each in known))
+
+    def late(self, keys: Keys) -> Keys:
+        """Those of the keys that lie below what had landed before; of a queue of which nobody knows that, all."""
+        before = self.run.inputs_before
+        if self.run.first or before["half_messages"] == NO_TABLE:
+            return {}
+        progress = clocks(progress_rows(self.warehouse, before["landing_progress"]))
+        landed = {(clock.broker_name, clock.queue_id): clock.next_offset for clock in progress}
+        late = {queue: self._late(offsets, queue, landed) for queue, offsets in keys.items()}
+        return {queue: offsets for queue, offsets in late.items() if len(offsets.blocks)}
+
+    def _late(self, offsets: OffsetSet, queue: Queue, landed: Mapping[Queue, int | None]) -> OffsetSet:
+        next_offset = landed.get(queue)
+        if next_offset is not None:
+            return offsets.below(next_offset)
+        return offsets if any(queue[0] == broker for broker, _ in landed) or self._knows(queue[0]) else NOWHERE
+
+    def _knows(self, broker: str) -> bool:
+        """Returns whether an earlier run may have decided about the broker's messages."""
+        files = local_files(self.warehouse, "decisions", self.run.inputs["decisions"], equal("broker_name", broker))
+        return files is None or bool(files)
+
+    def op_rows_landed(self, places: Mapping[OpPlace, OffsetSet], about: About) -> bool:
+        """Returns whether one of the op rows had landed before; true also if nobody can know."""
+        name, before, upto = "op_messages", self.run.inputs_before["op_messages"], self.run.inputs["op_messages"]
+        near = covers([OffsetRange(*queue, *span) for queue, span in op_offsets(places)], "queue_offset")
+        if self.run.first or before == NO_TABLE or near is None:
+            return False
+        if self.warehouse.log.takes_files_away(self.warehouse.path(name), before, upto):
+            return True
+        files = local_files(self.warehouse, name, before, near)
+        if files is None:
+            return True
+        everywhere = about._replace(low=ALL[0], high=ALL[1])
+        shares = [Ops(everywhere, part) for part in splits_of(files, self.warehouse.tasks_for(files))]
+        older = [seen.places for each in in_workers(self.warehouse, shares, ops_seen) for seen in each]
+        return bool(combined(places, all_of(older)[0], OffsetSet.both))
+
+
+def _ranges(keys: Keys) -> list[OffsetRange]:
+    return [OffsetRange(*queue, *offsets.span) for queue, offsets in keys.items()]
