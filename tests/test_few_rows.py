@@ -20,7 +20,8 @@ from build.ways import BY_SPARK
 from halfop.landing import progress
 from halfop.landing.queues import Queue
 from halfop.rocketmq.names import OP_TOPIC
-from halfop.warehouse import few
+from halfop.warehouse import few, in_memory
+from halfop.warehouse.in_memory import frame_of
 from halfop.warehouse.listing import Limits
 from halfop.warehouse.parquet import UnreadableFile, arrow_schema, searched, stats_of, write_files
 from halfop.warehouse.progress import TABLE, progress_rows
@@ -34,6 +35,16 @@ from strategies import START, Charter, Phase, copied_histories
 MINUTE = 60_000
 PHASES = [Phase(START + 7_000, (START + 2 * MINUTE,), (START + 2 * MINUTE,))]
 CHARTER = Charter(m.Settings(check_max=2, file_reserved_time=60 * MINUTE), tuple(PHASES), START + 10 * MINUTE)
+
+
+@pytest.mark.parametrize("sizes", [(2, 0, 3), (0, 1), (1, 0), (0, 0), ()])
+def test_files_without_a_matching_row_hide_no_others(spark: SparkSession, sizes: tuple[int, ...]) -> None:
+    """PySpark takes an empty batch for the last one."""
+    schema = pa.schema([("n", pa.int64())])
+    parts = [pa.table({"n": [number] * size}, schema=schema) for number, size in enumerate(sizes)]
+    rows = pa.concat_tables(parts) if parts else schema.empty_table()
+    assert frame_of(spark, rows).count() == sum(sizes)
+    assert in_memory.as_arrow(frame_of(spark, rows)) == rows.combine_chunks()
 
 
 # ---- a history, played both ways ----

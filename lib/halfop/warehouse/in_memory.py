@@ -59,5 +59,9 @@ def _nullable(kind: DataType) -> DataType:
 
 
 def _with_a_batch(rows: pa.Table) -> pa.Table:
-    """Returns the rows, in an empty batch if there are none, because PySpark cannot convert an array of no chunks."""
-    return rows if len(rows) else pa.Table.from_batches([pa.RecordBatch.from_pylist([], schema=rows.schema)])
+    """The rows in batches as PySpark can convert them.
+
+    PySpark needs a batch also of no rows; and it takes an empty batch among others for the end, and drops what follows.
+    """
+    filled = [batch for batch in rows.to_batches() if len(batch)]
+    return pa.Table.from_batches(filled or [pa.RecordBatch.from_pylist([], schema=rows.schema)], rows.schema)
