@@ -18,7 +18,7 @@ import rows as r
 from build.halves import half_at
 from build.ways import BY_SPARK
 from halfop.columns.by_key import ByKey
-from halfop.planning import arrivals
+from halfop.planning import arrivals, by_workers
 from halfop.planning.plain import has_key
 from halfop.runs.reconcile import Request, reconcile
 from halfop.sinks import staging
@@ -116,17 +116,69 @@ def test_they_decide_and_write_what_the_columns_do(
 ) -> None:
     here, _ = played(Warehouse(spark, str(tmp_path / "here")))
     monkeypatch.setattr(few, "FEW", BY_SPARK)
-    by_workers, ways = played(Warehouse(spark, str(tmp_path / "workers")))
+    found, ways = played(Warehouse(spark, str(tmp_path / "workers")))
     assert [each.split(":")[0] for each in ways] == ["by workers", "by workers"], ways
-    assert by_workers == here
+    assert found == here
     monkeypatch.setattr(arrivals, "taken_by_workers", lambda *_: None)
     monkeypatch.setattr(staging, "written_by_workers", lambda *_: None)
     by_spark, ways = played(Warehouse(spark, str(tmp_path / "spark")))
     assert not any(each.startswith("by workers") for each in ways)
     assert by_spark == here
-    committed = by_workers["topics/T1"].total() + by_workers["topics/T2"].total()
+    committed = found["topics/T1"].total() + found["topics/T2"].total()
     assert committed > 50
-    assert by_workers["rejected"].total() > 10
+    assert found["rejected"].total() > 10
+
+
+# ---- what bears on a message besides its one op ----
+
+
+def disordered(chance: random.Random) -> list[tuple[list[m.Half], list[m.Op]]]:
+    """Three landings: ops before their half messages, half messages late or twice, several ops, ops again."""
+    halves = [half(chance, queue, offset) for queue in QUEUES for offset in range(40)]
+    ops = [op for place, each in enumerate(halves) if chance.random() < 0.8 for op in answer(chance, each, place)]
+    for each in chance.sample(halves, 8):
+        ops += op_rows(each.key[:2], 500 + each.offset, str(each.offset), [chance.choice(["COMMIT", "ROLLBACK"])], NOW)
+    landed: list[tuple[list[m.Half], list[m.Op]]] = [([], []), ([], []), ([], [])]
+    odd = chance.choice([0.0, 0.02])
+    for each in halves:
+        due = min(each.offset // 14, 2)
+        landed[chance.choice([0, 1, 2]) if chance.random() < 0.03 else due][0].append(each)
+        if chance.random() < odd:
+            landed[chance.choice([0, 1, 2])][0].append(each)
+    for op in ops:
+        due = min((op.half_offset or 0) // 14, 2)
+        landed[chance.choice([0, 1, 2]) if chance.random() < 0.1 else due][1].append(op)
+        if chance.random() < odd:
+            landed[chance.choice([0, 1, 2])][1].append(op)
+    return landed
+
+
+def lived(warehouse: Warehouse, landings: list[tuple[list[m.Half], list[m.Op]]]) -> tuple[dict[str, Counter[str]], int]:
+    """All rows of the tables, and how many runs workers had a part in."""
+    runs = 0
+    for number, (halves, ops) in enumerate(landings):
+        at = NOW + number * 30_000
+        for part in (slice(0, None, 2), slice(1, None, 2)):
+            r.land(warehouse, halves[part], ops[part], at, dict.fromkeys(QUEUES, at))
+        summary = reconcile(warehouse, Request(r.settings(RULES, "per_topic"), r.instant(at)))
+        assert summary.status == 0, summary.to_json()
+        runs += sum(way.startswith("by workers") for way in summary.extra["ways"].values())
+    found = {name: warehouse.rows(name) for name in TABLES}
+    return {name: Counter(map(_shown, rows)) for name, rows in found.items()}, runs
+
+
+def test_disorder_ends_the_same(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    had_a_part = 0
+    for number in range(4):
+        landings = disordered(random.Random(SEED + number))
+        here, none = lived(Warehouse(spark, str(tmp_path / f"here{number}")), landings)
+        assert none == 0
+        with monkeypatch.context() as patched:
+            patched.setattr(by_workers, "are_few", lambda _: False)
+            found, some = lived(Warehouse(spark, str(tmp_path / f"workers{number}")), landings)
+        assert found == here, f"history {number}"
+        had_a_part += some
+    assert had_a_part >= 4
 
 
 def test_slices_by_workers(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

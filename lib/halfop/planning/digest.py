@@ -1,23 +1,41 @@
-"""A run's own decisions in short, read back from the plan in one small job, whoever committed it."""
+"""A run's own decisions in short, read back from the plan, whoever committed it."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
+from typing import Any, NamedTuple
 
-from pyspark.sql import Row
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import StructType
 
-from halfop.columns.keys import QUEUE
 from halfop.planning.ranges import OffsetRange
+from halfop.warehouse.disk import Disk
+from halfop.warehouse.kept import Kept
+from halfop.warehouse.local import files_or_few
+from halfop.warehouse.parquet import arrow_schema
+from halfop.warehouse.schema import table
+from halfop.warehouse.splits import ParquetPart, Split, repeating, splits_of
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import equal
+from halfop.warehouse.workers import in_workers
 
 Counts = dict[str, dict[str, int]]
 # Bounds of commit latency, in seconds.
 LATENCIES = (1, 2, 5, 10, 20, 30, 60, 120, 300, 900, 3_600, 86_400)
+
+
+_GROUP = ["decision", "reason", "topic", "broker_name", "queue_id", "landing"]
+_TEXTS = ["decision", "reason", "real_topic", "broker_name"]
+_READ = [*_TEXTS, "run_id", "queue_id", "queue_offset", "copy_offset", "half_landed_at", "repeated"]
+_READ += ["op_queue_offset", "born_timestamp"]
+_WITHIN = [f"within_{bound}" for bound in LATENCIES]
+_MERGED = {"low": "min", "high": "max", "born": "min", "repeated": "max", "by_copy": "max"}
+_MERGED |= dict.fromkeys(["rows", "ops", "timed", "took", *_WITHIN], "sum")
 
 
 @dataclass(frozen=True)
@@ -37,31 +55,20 @@ class Latency:
 class Digest:
     """Rows by decision, reason, queue, landing and (of committed ones) topic, with the offsets that they span."""
 
-    rows: list[Row]
+    rows: list[dict[str, Any]]
 
     @staticmethod
     def of(warehouse: Warehouse, run_id: int, at: datetime | None = None) -> Digest:
         """Reads a run's decisions; `at` is when its messages are committed, if that counts for their latency."""
-        mine = warehouse.read("decisions", where=equal("run_id", run_id))
-        landing = F.unix_micros("half_landed_at").alias("landing")
-        half = F.coalesce("copy_offset", "queue_offset")
-        now = F.lit(None if at is None else int(at.timestamp() * 1_000)).cast("long")
-        took = F.when(F.col("decision") == "COMMIT", F.greatest(now - F.unix_millis("born_timestamp"), F.lit(0)))
-        topic = F.when(F.col("decision") == "COMMIT", F.col("real_topic")).alias("topic")
-        spans = mine.groupBy("decision", "reason", topic, *QUEUE, "half_landed_at").agg(
-            F.count("*").alias("rows"),
-            F.min(half).alias("low"),
-            F.max(half).alias("high"),
-            F.bool_or("repeated").alias("repeated"),
-            F.bool_or(F.col("copy_offset").isNotNull()).alias("by_copy"),
-            F.count("op_queue_offset").alias("ops"),
-            F.min(F.unix_millis("born_timestamp")).alias("born"),
-            F.array(*[F.count_if(took <= bound * 1_000) for bound in LATENCIES]).alias("within"),
-            F.count(took).alias("timed"),
-            F.sum(took).alias("took"),
-        )
-        found = ["rows", "low", "high", "repeated", "by_copy", "ops", "born", "within", "timed", "took"]
-        return Digest(spans.select("decision", "reason", "topic", *QUEUE, landing, *found).collect())
+        now = None if at is None else int(at.timestamp() * 1_000)
+        struct = StructType([table("decisions").struct[name] for name in _READ])
+        with Kept() as kept:
+            files, few = files_or_few(warehouse, "decisions", struct, equal("run_id", run_id), kept)
+            if few is not None:
+                return Digest(together(_by_group(batch, run_id, now) for batch in few.to_batches()).to_pylist())
+            parts = splits_of(files, warehouse.tasks_for(files))
+            shares = [Part(run_id, now, arrow_schema(struct), splits) for splits in parts]
+            return Digest(together(in_workers(warehouse, shares, digested)).to_pylist())
 
     @property
     def counts(self) -> Counts:
@@ -86,7 +93,7 @@ class Digest:
 
     def ranges(self, decisions: Collection[str]) -> list[OffsetRange]:
         """Ranges of offsets in which the half messages lie that were decided so."""
-        found: dict[tuple[str, int, int], list[Row]] = {}
+        found: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
         for row in self.rows:
             if row["decision"] in decisions:
                 found.setdefault((row["broker_name"], row["queue_id"], row["landing"]), []).append(row)
@@ -103,7 +110,9 @@ class Digest:
     @property
     def latency(self) -> Latency:
         """Returns how long the committed messages took."""
-        timed = [Latency(tuple(r["within"]), r["timed"], r["took"] / 1_000) for r in self.rows if r["timed"]]
+        timed = [
+            Latency(tuple(r[name] for name in _WITHIN), r["timed"], r["took"] / 1_000) for r in self.rows if r["timed"]
+        ]
         return reduce(Latency.plus, timed, Latency())
 
     @property
@@ -123,3 +132,76 @@ def by_reason(rows: Iterable[tuple[str, str | None, int]]) -> Counts:
         reasons = counts.setdefault(decision, {})
         reasons[reason] = reasons.get(reason, 0) + n
     return counts
+
+
+# ---- by tasks ----
+
+
+class Part(NamedTuple):
+    """Files of decisions that one task reads, and what it looks for in them; `now` in epoch milliseconds."""
+
+    run_id: int
+    now: int | None
+    schema: pa.Schema
+    splits: Sequence[Split]
+
+
+def digested(share: Part, disk: Disk) -> pa.Table:
+    """The files' rows of the run, in groups."""
+    schema = repeating(share.schema, *_TEXTS)
+    parts = (ParquetPart(disk, split, schema).between("run_id", share.run_id, share.run_id) for split in share.splits)
+    return together(_by_group(batch, share.run_id, share.now) for part in parts for batch in part.batches())
+
+
+def together(parts: Iterable[pa.Table]) -> pa.Table:
+    """One row a group of all parts."""
+    rows = list(parts)
+    return _merged(pa.concat_tables(rows)) if rows else pa.table({name: [] for name in [*_GROUP, *_MERGED]})
+
+
+def _merged(rows: pa.Table) -> pa.Table:
+    grouped = rows.group_by(_GROUP, use_threads=False).aggregate(list(_MERGED.items()))
+    return grouped.rename_columns([*_GROUP, *_MERGED])
+
+
+def _by_group(batch: pa.RecordBatch, run_id: int, now: int | None) -> pa.Table:
+    mine = batch.filter(pc.equal(batch["run_id"], run_id))
+    decision, reason, topic, broker = (mine[name].cast(pa.string()) for name in _TEXTS)
+    committed, born = pc.equal(decision, "COMMIT"), _millis(mine["born_timestamp"])
+    took = pc.if_else(committed, _since(born, now), None)
+    half, copied = pc.coalesce(mine["copy_offset"], mine["queue_offset"]), pc.is_valid(mine["copy_offset"])
+    cells = {
+        "decision": decision,
+        "reason": reason,
+        "topic": pc.if_else(committed, topic, None),
+        "broker_name": broker,
+        "queue_id": mine["queue_id"],
+        "landing": mine["half_landed_at"].cast(pa.int64()),
+        "low": half,
+        "high": half,
+        "born": born,
+        "repeated": _as_number(mine["repeated"]),
+        "by_copy": _as_number(copied),
+        "rows": pa.repeat(pa.scalar(1), len(mine)),
+        "ops": _as_number(pc.is_valid(mine["op_queue_offset"])),
+        "timed": _as_number(pc.is_valid(took)),
+        "took": pc.fill_null(took, 0),
+    }
+    within = {f"within_{bound}": _as_number(pc.less_equal(took, bound * 1_000)) for bound in LATENCIES}
+    return _merged(pa.table(cells | within))
+
+
+def _as_number(flags: pa.Array) -> pa.Array:
+    return pc.fill_null(flags, False).cast(pa.int64())
+
+
+def _since(born: pa.Array, now: int | None) -> pa.Array:
+    if now is None:
+        return pa.nulls(len(born), pa.int64())
+    return pc.max_element_wise(pc.subtract(now, born), 0, skip_nulls=False)
+
+
+def _millis(times: pa.Array) -> pa.Array:
+    micros = times.cast(pa.int64())
+    found = np.floor_divide(pc.fill_null(micros, 0).to_numpy(zero_copy_only=False), 1_000)
+    return pc.if_else(pc.is_valid(micros), pa.array(found), None)

@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from halfop.warehouse.actions import DataFile
 from halfop.warehouse.apart import write_apart
 from halfop.warehouse.delta_log import AlreadyWrittenError
-from halfop.warehouse.few import ANY, are_few
+from halfop.warehouse.few import ANY, FEW, are_few
 from halfop.warehouse.files import Files, without_patterns
 from halfop.warehouse.in_memory import frame_of
+from halfop.warehouse.kept import Kept
 from halfop.warehouse.listing import Listed, TableFiles
 from halfop.warehouse.spark_errors import READ_ERRORS, or_else
 from halfop.warehouse.tables import NO_TABLE, Warehouse, spec_of
@@ -65,6 +67,25 @@ def frame_of_files(warehouse: Warehouse, struct: StructType, files: Sequence[Dat
         return frame_of(warehouse.spark, rows)
     paths = [without_patterns(file.path) for file in files]
     return warehouse.spark.read.schema(struct).parquet(*paths)
+
+
+def files_or_few(
+    warehouse: Warehouse, name: str, struct: StructType, where: Where, kept: Kept
+) -> tuple[Sequence[Listed], pa.Table | None]:
+    """Files that may hold such rows of a table; or the rows themselves, if they are few.
+
+    What Spark alone can read, Spark writes to files that last as long as `kept`.
+    """
+    files = _files(warehouse, name).of(None, where) if warehouse.past_spark else None
+    if files is None:
+        rows = warehouse.read(name, where=where).select(struct.names)
+        few = rows.limit(FEW.rows + 1).toArrow()
+        if len(few) <= FEW.rows:
+            return [], few
+        folder = staging_folder(warehouse, 0)
+        kept.callback(warehouse.files.remove, folder)
+        files = [Listed(file.path, file.size, {}) for file in write_apart(warehouse.files, rows, folder, [], [])]
+    return files, warehouse.few_of_files(files, struct) if are_few(files) else None
 
 
 def files_apart(warehouse: Warehouse, name: str, rows: DataFrame, folder: str) -> list[DataFile]:

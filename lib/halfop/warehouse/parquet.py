@@ -96,7 +96,8 @@ def _parquet(content: bytes, most: int) -> pa.Table | None:
 
 
 def _with_partition(rows: pa.Table, file: Listed, schema: pa.Schema) -> pa.Table:
-    for name, text in file.partition.items():
+    for name in file.partition.keys() & set(schema.names):
+        text = file.partition[name]
         rows = rows.drop_columns([name]) if name in rows.column_names else rows  # Spark writes it there, too
         rows = rows.append_column(name, pa.array([text] * len(rows), pa.string()).cast(schema.field(name).type))
     return rows
