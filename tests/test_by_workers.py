@@ -26,7 +26,7 @@ from halfop.sinks.projections import without
 from halfop.warehouse import few
 from halfop.warehouse.disk import LocalDisk
 from halfop.warehouse.listing import Listed
-from halfop.warehouse.splits import ParquetPart, PartWriter, Split, splits_of
+from halfop.warehouse.splits import ParquetPart, PartWriter, Split, span, splits_of
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from seeds import SEED, show_seed
@@ -260,7 +260,7 @@ def test_splits_share_every_row_group_once(tmp_path: Path) -> None:
         ]
         assert [n.as_py() for n in read] == list(range(1_000))
     (whole,) = splits_of([Listed(path, 10**9, {})], 1)[0]
-    assert ParquetPart(LocalDisk(), whole, schema).span("n") == (0, 999)
+    assert span(LocalDisk(), [whole], "n") == (0, 999)
     near = [
         b["n"].to_pylist() for b in ParquetPart(LocalDisk(), Split(*whole), schema).between("n", 100, 120).batches()
     ]

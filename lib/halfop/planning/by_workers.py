@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from halfop.columns.key_sets import OffsetSet, all_of, combined, number
 from halfop.planning.earlier import Earlier
 from halfop.planning.parted import decide, leave
-from halfop.planning.plain import ALL, ENDED, HALF, HALVES_LEFT, OPS_LEFT, About, Halves, Keys, Ops
+from halfop.planning.plain import ENDED, HALF, HALVES_LEFT, OPS_LEFT, About, Halves, Keys, Ops
 from halfop.planning.run import Run, Slice
 from halfop.planning.seen import HalvesSeen, OpsSeen, halves_seen, ops_seen, topics
 from halfop.rules import halves as h
@@ -32,9 +32,10 @@ from halfop.warehouse.local import (
     staging_folder,
     takes_local_files,
 )
+from halfop.warehouse.ordered import ordered_parts
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.schema import table
-from halfop.warehouse.splits import Split, splits_of
+from halfop.warehouse.splits import ANYWHERE, Split
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.workers import in_workers
 
@@ -78,7 +79,10 @@ def taken_by_workers(warehouse: Warehouse, run: Run, kept: Kept) -> Taken | None
 
 def _taken(warehouse: Warehouse, run: Run, kept: Kept, halves: Sequence[Listed], ops: Sequence[Listed]) -> Taken:
     _refuse_what_bears_on_all(warehouse, run)
-    parts, op_parts = (splits_of(files, warehouse.tasks_for(files)) for files in (halves, ops))
+    parts, op_parts = (
+        ordered_parts(warehouse, files, warehouse.tasks_for(files), "broker_name", offset)
+        for files, offset in ((halves, "queue_offset"), (ops, "half_offset"))
+    )
     folder = staging_folder(warehouse, run.run_id)
     kept.callback(warehouse.files.remove, folder)
     about = _about(warehouse, run, folder)
@@ -174,7 +178,7 @@ def _left() -> StructType:
 
 def _offsets(part: Slice) -> tuple[int, int]:
     low, high = part.from_offset, part.to_offset
-    return ALL[0] if low is None else low, ALL[1] if high is None else high - 1
+    return ANYWHERE[0] if low is None else low, ANYWHERE[1] if high is None else high - 1
 
 
 def _deliverable(warehouse: Warehouse, topics: Iterable[str | None]) -> list[str]:

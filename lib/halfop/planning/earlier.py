@@ -10,13 +10,13 @@ from pyspark.sql import functions as F
 from halfop.columns.by_key import Queue
 from halfop.columns.key_sets import NOWHERE, OffsetSet, all_of, combined
 from halfop.planning.clocks import clocks
-from halfop.planning.plain import ALL, About, Keys, Ops
+from halfop.planning.plain import About, Keys, Ops
 from halfop.planning.ranges import OffsetRange, covers
 from halfop.planning.run import Run
 from halfop.planning.seen import Decided, Decisions, OpPlace, decided_keys, op_offsets, ops_seen
 from halfop.warehouse.local import local_files
 from halfop.warehouse.progress import progress_rows
-from halfop.warehouse.splits import splits_of
+from halfop.warehouse.splits import ANYWHERE, splits_of
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import all_of as all_conditions
 from halfop.warehouse.where import equal
@@ -83,7 +83,7 @@ class Earlier:
         files = local_files(self.warehouse, name, before, near)
         if files is None:
             return True
-        everywhere = about._replace(low=ALL[0], high=ALL[1])
+        everywhere = about._replace(low=ANYWHERE[0], high=ANYWHERE[1])
         shares = [Ops(everywhere, part) for part in splits_of(files, self.warehouse.tasks_for(files))]
         older = [seen.places for each in in_workers(self.warehouse, shares, ops_seen) for seen in each]
         return bool(combined(places, all_of(older)[0], OffsetSet.both))

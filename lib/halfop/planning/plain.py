@@ -20,12 +20,11 @@ from halfop.columns.key_sets import OffsetSet
 from halfop.rocketmq import names
 from halfop.rocketmq.names import END_TAG
 from halfop.rules.halves import AS_LANDED
-from halfop.warehouse.splits import Split
+from halfop.warehouse.splits import ANYWHERE, Split
 
 ENDED, HALVES_LEFT, OPS_LEFT = "ended", "halves_left", "ops_left"  # the kinds of files that tasks write
 HALF = [*AS_LANDED, "landed_check_times", "landed_prepared_offset", "landed_at", "properties"]
 HEADER = ["producer_group", "tran_state_table_offset", "commit_log_offset", "uniq_key"]
-ALL = (-(2**63), 2**63 - 1)
 _MARKS = pa.array([names.CHECK_TIMES, names.PREPARED_QUEUE_OFFSET])
 _IMMUNITY = pa.array([names.CHECK_IMMUNITY])
 Mask = npt.NDArray[np.bool_]
@@ -83,10 +82,10 @@ def without_header(ops: pa.RecordBatch) -> Mask:
 
 def in_slice(batch: pa.RecordBatch, about: About, offset: str = "queue_offset") -> pa.RecordBatch:
     """Rows without an offset belong to the first slice."""
-    if (about.low, about.high) == ALL:
+    if (about.low, about.high) == ANYWHERE:
         return batch
     mine = pc.and_(pc.greater_equal(batch[offset], about.low), pc.less_equal(batch[offset], about.high))
-    return batch.filter(pc.fill_null(mine, about.low == ALL[0]))
+    return batch.filter(pc.fill_null(mine, about.low == ANYWHERE[0]))
 
 
 def fit(halves: pa.RecordBatch, deliverable: Sequence[str]) -> Mask:

@@ -14,9 +14,10 @@ from halfop.sinks.tasks import Place, Share, write_share
 from halfop.sinks.whole import WholeMessages
 from halfop.warehouse.actions import DataFile
 from halfop.warehouse.local import local_files
+from halfop.warehouse.ordered import ordered_parts
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.schema import table
-from halfop.warehouse.splits import Split, splits_of
+from halfop.warehouse.splits import Split
 from halfop.warehouse.where import equal
 from halfop.warehouse.workers import in_workers
 
@@ -41,7 +42,7 @@ def _shares(whole: WholeMessages, folder: str) -> list[Share] | None:
     decided = local_files(whole.warehouse, "decisions", None, equal("run_id", run.run_id))
     if not halves or decided is None:
         return None
-    parts = splits_of(halves, whole.tasks)
+    parts = ordered_parts(whole.warehouse, halves, whole.tasks, "broker_name", "queue_offset")
     decisions = [Split(file.path, 0, file.size) for file in decided]
     return [_share(whole, part, decisions, folder) for part in parts]
 

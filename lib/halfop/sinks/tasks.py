@@ -18,7 +18,7 @@ from halfop.columns.by_key import ByKey
 from halfop.sinks.projections import About, projected
 from halfop.warehouse.actions import DataFile
 from halfop.warehouse.disk import Disk
-from halfop.warehouse.splits import ParquetPart, PartWriter, Split, repeating
+from halfop.warehouse.splits import ParquetPart, PartWriter, Split, repeating, span
 
 _REPEATING = ["broker_name", "producer_group", "real_topic", "born_host", "store_host"]
 _DECIDED = [
@@ -30,7 +30,6 @@ _DECIDED = [
     pa.field("repeated", pa.bool_()),
     pa.field("copy_offset", pa.int64()),
 ]
-_ANYWHERE = (-(2**63), 2**63 - 1)
 
 
 class Place(NamedTuple):
@@ -60,11 +59,9 @@ def write_share(share: Share, disk: Disk) -> dict[int, list[DataFile]]:
     places = share.places
     out = PartWriter(disk, {n: p.folder for n, p in places.items()}, {n: p.searched for n, p in places.items()})
     schema = repeating(share.half_schema, *_REPEATING)
-    for split in share.halves:
-        part = ParquetPart(disk, split, schema)
-        low, high = part.span("queue_offset") or _ANYWHERE
-        decided = _decided(share, disk, low, high)
-        for batch in part.batches() if len(decided.rows) else ():
+    decided = _decided(share, disk, *span(disk, share.halves, "queue_offset"))
+    for split in share.halves if len(decided.rows) else ():
+        for batch in ParquetPart(disk, split, schema).batches():
             for place, rows in _chosen(batch, decided, places):
                 out.write(place, _as_table(rows, places[place], share.about))
     return out.close()

@@ -15,6 +15,7 @@ from halfop.warehouse.disk import Disk, Output
 from halfop.warehouse.listing import Listed
 from halfop.warehouse.parquet import cast_to, stats_of
 
+ANYWHERE = (-(2**63), 2**63 - 1)
 _BATCH_ROWS = 65_536
 _ROW_GROUP = 1 << 20
 # Of what is buffered for files that are open; with many tables, each gets more files instead.
@@ -47,6 +48,20 @@ def splits_of(files: Sequence[Listed], tasks: int) -> list[list[Split]]:
     return [part for part in parts if part]
 
 
+def parts_of(splits: Sequence[Split], tasks: int) -> list[list[Split]]:
+    """The splits in about so many parts of about the same size, in their order."""
+    share = max(1, -(-sum(split.end - split.start for split in splits) // tasks))
+    parts: list[list[Split]] = [[]]
+    taken = 0
+    for split in splits:
+        if parts[-1] and taken + (split.end - split.start) // 2 > share:
+            parts.append([])
+            taken = 0
+        parts[-1].append(split)
+        taken += split.end - split.start
+    return parts
+
+
 class ParquetPart:
     """One split, opened: the columns of the schema, which may be fewer than the file's, or more."""
 
@@ -65,15 +80,11 @@ class ParquetPart:
         middle: int = min(begins) + size // 2
         return split.start <= middle < split.end
 
-    def span(self, column: str) -> tuple[int, int] | None:
-        """The bounds of a column's numbers; None if the file does not say."""
-        found = [self._bounds(number, column) for number in self._groups]
-        known = [each for each in found if each is not None]
-        if not known or len(known) < len(found):
-            return None
-        return min(low for low, _ in known), max(high for _, high in known)
+    def bounds(self, column: str) -> list[tuple[Any, Any] | None]:
+        """The bounds of a column's values, by row group; None if the file does not say."""
+        return [self._bounds(number, column) for number in self._groups]
 
-    def _bounds(self, number: int, column: str) -> tuple[int, int] | None:
+    def _bounds(self, number: int, column: str) -> tuple[Any, Any] | None:
         group = self._file.metadata.row_group(number)
         at = next((n for n in range(group.num_columns) if group.column(n).path_in_schema == column), None)
         statistics = None if at is None else group.column(at).statistics
@@ -98,6 +109,16 @@ class ParquetPart:
                 for f in self._schema
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def span(disk: Disk, splits: Sequence[Split], column: str) -> tuple[int, int]:
+    """The bounds of a column's numbers in all these splits."""
+    nothing = pa.schema([])
+    found = [bounds for split in splits for bounds in ParquetPart(disk, split, nothing).bounds(column)]
+    known = [each for each in found if each is not None]
+    if len(known) < len(found):
+        return ANYWHERE
+    return (min(low for low, _ in known), max(high for _, high in known)) if known else (1, 0)
 
 
 def repeating(schema: pa.Schema, *columns: str) -> pa.Schema:
