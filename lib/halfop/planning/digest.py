@@ -36,6 +36,8 @@ _READ += ["op_queue_offset", "born_timestamp"]
 _WITHIN = [f"within_{bound}" for bound in LATENCIES]
 _MERGED = {"low": "min", "high": "max", "born": "min", "repeated": "max", "by_copy": "max"}
 _MERGED |= dict.fromkeys(["rows", "ops", "timed", "took", *_WITHIN], "sum")
+_TYPES = dict.fromkeys(["decision", "reason", "topic", "broker_name"], pa.string()) | {"queue_id": pa.int32()}
+_SPANS = pa.schema([(name, _TYPES.get(name, pa.int64())) for name in [*_GROUP, *_MERGED]])
 
 
 @dataclass(frozen=True)
@@ -155,8 +157,7 @@ def digested(share: Part, disk: Disk) -> pa.Table:
 
 def together(parts: Iterable[pa.Table]) -> pa.Table:
     """One row a group of all parts."""
-    rows = list(parts)
-    return _merged(pa.concat_tables(rows)) if rows else pa.table({name: [] for name in [*_GROUP, *_MERGED]})
+    return _merged(pa.concat_tables([_SPANS.empty_table(), *parts]))
 
 
 def _merged(rows: pa.Table) -> pa.Table:
