@@ -73,7 +73,7 @@ class Play:
         pins, before = self._replay.pins(step), self._pins
         now = self._schedule.at(min(step, len(self._schedule.instants)))
         run = Run(self._run_id, now, pins, before, self._settings)
-        with arrived(self._replay, run, to_commit=True) as arrivals:
+        with arrived(self._replay, run) as arrivals:
             plan_of(arrivals).commit()
         self._pins = pins
         decided = self._replay.read("decisions", where=equal("run_id", self._run_id))
