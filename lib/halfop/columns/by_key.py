@@ -17,7 +17,7 @@ class ByKey:
     """Rows, at most one a key; `offset` names their column of half offsets."""
 
     def __init__(self, rows: pa.Table, offset: str = "queue_offset") -> None:
-        self.rows = _in_one(rows)
+        self.rows = in_one(rows)
         self._queues: dict[Queue, tuple[Places, Places]] = {}
         for queue, places in by_queue(self.rows, offset):
             offsets = _numbers(self.rows[offset])[places]
@@ -40,7 +40,8 @@ class ByKey:
         return hit[order], found[order]
 
 
-def _in_one(rows: pa.Table) -> pa.RecordBatch:
+def in_one(rows: pa.Table) -> pa.RecordBatch:
+    """All rows as one batch."""
     batches = rows.combine_chunks().to_batches()
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=rows.schema)
 

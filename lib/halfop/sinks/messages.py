@@ -11,7 +11,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import StructType
 
 from halfop.sinks.bodies import with_bodies
-from halfop.sinks.projections import side_by_side
+from halfop.sinks.projections import projected_each
 from halfop.sinks.targets import Target
 from halfop.sinks.whole import WholeMessages
 from halfop.warehouse.parquet import arrow_schema
@@ -33,7 +33,7 @@ def in_tables_columns(rows: DataFrame, whole: WholeMessages) -> DataFrame:
     kind = pa.struct(list(arrow_schema(struct)))
 
     def project(*columns: pa.Array) -> pa.Array:
-        return side_by_side(pa.RecordBatch.from_arrays(list(columns), names=given), kind, about)
+        return projected_each(pa.RecordBatch.from_arrays(list(columns), names=given), kind, about)
 
     made = arrow_udf(project, struct)  # type: ignore[call-overload]
     return rows.select(TARGET, made(*given).alias("row")).select(TARGET, "row.*")

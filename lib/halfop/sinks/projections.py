@@ -6,8 +6,8 @@ Over Arrow columns, so that a worker that reads files, a query of Spark's and th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -47,8 +47,8 @@ def projected(rows: pa.RecordBatch, decision: str, about: About) -> dict[str, pa
     return _PROJECTIONS[decision](dict(zip(rows.schema.names, rows.columns, strict=True)), about)
 
 
-def side_by_side(rows: pa.RecordBatch, kind: pa.StructType, about: About) -> pa.StructArray:
-    """The same for rows of several decisions, in their order; a column that a row's decision lacks is null."""
+def projected_each(rows: pa.RecordBatch, kind: pa.StructType, about: About) -> pa.StructArray:
+    """The columns for rows of several decisions, in their order; a column that a row's decision lacks is null."""
     decisions = rows["decision"].cast(pa.string())
     parts, places = [], []
     for decision in decisions.unique().to_pylist():
@@ -110,13 +110,9 @@ def _same(rows: Columns, *columns: str) -> dict[str, pa.Array]:
 
 def _by_run(number: int, about: About, at: str) -> dict[str, pa.Array]:
     return {
-        "run_id": constant(number, about.run_id, pa.int64()),
-        at: constant(number, about.now, pa.int64()).cast(_INSTANT),
+        "run_id": pa.repeat(pa.scalar(about.run_id, pa.int64()), number),
+        at: pa.repeat(pa.scalar(about.now, pa.int64()), number).cast(_INSTANT),
     }
-
-
-def constant(number: int, value: Any, kind: pa.DataType) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), number)
 
 
 def _request_ids(rows: Columns, run_id: int) -> pa.Array:
@@ -151,10 +147,3 @@ def without(maps: pa.MapArray, keys: pa.Array) -> pa.MapArray:
     mask = pc.is_null(maps) if maps.null_count else None
     offsets = pa.array(numbers[ends - first])
     return pa.MapArray.from_arrays(offsets, found.filter(kept), items.filter(kept), mask=mask)
-
-
-def in_one(rows: pa.Table, columns: Sequence[str]) -> pa.RecordBatch:
-    """A table of few rows as one batch of these columns."""
-    chosen = rows.select(list(columns)).combine_chunks()
-    batches = chosen.to_batches()
-    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=chosen.schema)

@@ -19,10 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
+from halfop.columns.by_key import in_one
 from halfop.frame.errors import HalfopError
 from halfop.sinks.by_workers import written_by_workers
 from halfop.sinks.messages import TARGET, in_tables_columns, messages
-from halfop.sinks.projections import in_one, projected
+from halfop.sinks.projections import projected
 from halfop.sinks.targets import Target
 from halfop.sinks.whole import WholeMessages
 from halfop.warehouse.actions import DataFile
@@ -102,7 +103,7 @@ def _write_few(whole: WholeMessages, rows: pa.Table) -> dict[str, Exception]:
 
 
 def _write_part(whole: WholeMessages, part: pa.Table, target: Target) -> list[DataFile]:
-    columns = projected(in_one(part, whole.columns), target.decision, whole.about)
+    columns = projected(in_one(part.select(whole.columns)), target.decision, whole.about)
     rows = pa.table({name: columns[name] for name in target.spec.names})
     return write_files(whole.warehouse.files, whole.warehouse.path(target.path), target.spec, rows)
 
