@@ -13,6 +13,7 @@ from pathlib import Path
 _BENCHES = {
     "cycle": [],
     "cold": [],
+    "topics": [],
     "backlog": ["--rows", "3000000", "--rounds", "3"],
 }
 _SHOWN = 160

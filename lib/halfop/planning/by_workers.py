@@ -149,7 +149,8 @@ def _refuse_what_bears_on_all(warehouse: Warehouse, run: Run) -> None:
     if not takes_local_files(warehouse, "decisions"):
         raise _LeftError("Spark must write the decisions")
     for name in ("resumes", "broker_discards"):
-        if not warehouse.landed_between(name, run.inputs_before[name], run.inputs[name]).isEmpty():
+        before, upto = run.inputs_before[name], run.inputs[name]
+        if before != upto and not warehouse.landed_between(name, before, upto).isEmpty():
             raise _LeftError(f"{name} arrived")
 
 
