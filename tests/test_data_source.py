@@ -14,6 +14,7 @@ from halfop.frame.errors import InputRefused, UsageError
 from halfop.landing.broker import source as broker
 from halfop.landing.data_source import RocketMQ
 from halfop.landing.store import source
+from halfop.rocketmq.batches import HALF
 from halfop.rocketmq.store.commitlog import StoreFile
 from halfop.rocketmq.store.fault import Fault
 from halfop.rocketmq.store.layout import StoreLayout, layout
@@ -88,7 +89,7 @@ def test_a_stores_task_is_json_and_comes_back_as_it_was() -> None:
     assert got._task == task
     reader: Any = got.reader(got.schema())
     assert (reader._layout, reader._skip, reader._committed_later.tolist()) == (LAYOUT, True, far.tolist())
-    source.read_task(spark, source.StoreTask(source.SURVEYED, LAYOUT, False))  # type: ignore[arg-type]
+    source.read_task(spark, source.StoreTask(HALF, LAYOUT, False))  # type: ignore[arg-type]
     assert source.StoreSource(spark.options)._task.committed_later is None
 
 

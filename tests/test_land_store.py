@@ -18,6 +18,7 @@ from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
 from halfop.landing import progress
 from halfop.landing.data_source import register
+from halfop.landing.staged import Staging
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
 from halfop.warehouse.tables import Warehouse
@@ -114,7 +115,8 @@ class _Deaths:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int, after: bool) -> None:
         self._left, self._after = at, after
-        for owner, name in ((Warehouse, "append_once"), (progress, "move"), (progress, "add_missing")):
+        appends = ((Warehouse, "append_once"), (Staging, "append_once"))
+        for owner, name in (*appends, (progress, "move"), (progress, "add_missing")):
             self._wrap(monkeypatch, owner, name)
 
     def _wrap(self, monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> None:

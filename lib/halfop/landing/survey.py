@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Row
 
 from halfop.frame.errors import InputRefused
 from halfop.landing.outcomes.within_stretch import StretchOutcomes
@@ -16,67 +17,92 @@ from halfop.landing.queues import OffsetSpan, Queue
 from halfop.rocketmq.batches import HEADS, KINDS
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.store.fault import Fault
-from halfop.rocketmq.store.stretch import Stretch, read
+from halfop.rocketmq.store.stretch import Piece, Stretch, read
 
 _MOST_FAULTS = 10_000
 _MOST_REACHING_BACK, _MOST_REACHING_BACK_OF_ONE = 500_000, 20_000
-_FAULT = pa.struct(
-    {"code": pa.string(), "file": pa.string(), "offset": pa.int64(), "physical": pa.int64()}
-    | {"lost_until": pa.int64(), "text": pa.string()}
-)
-_LONGS = dict.fromkeys(("low", "high", "rows", "newest"), pa.int64())
-_SPAN = pa.struct({"kind": pa.string(), "queue_id": pa.int32()} | _LONGS)
-SURVEY = pa.schema(
-    dict.fromkeys(("start", "end", "records", "newest", "items", "unsettled"), pa.int64())
-    | {"faults": pa.list_(_FAULT), "spans": pa.list_(_SPAN), "reaching_back": pa.binary()}
-)
 
 
-def surveyed(stretch: Stretch, skip_corrupt: bool) -> pa.RecordBatch:
-    """A stretch's survey in one row, after everything in the stretch has been checked."""
-    records, newest, end = 0, None, stretch.start
-    faults: list[Fault] = []
-    spans: list[dict[str, object]] = []
-    found = StretchOutcomes(stretch.start, np.zeros(0, np.int64))
-    found.look_back(stretch)
-    for piece in read(stretch, HEADS, skip_corrupt):
-        found.see(piece.batches, bool(piece.faults))
-        records, end = records + piece.records, piece.end
-        newest = max((n for n in (newest, piece.newest_store_ms) if n is not None), default=None)
-        faults += piece.faults
-        spans += [span for kind, batch in piece.batches.items() for span in _spans(kind, batch)]
-        if len(faults) > _MOST_FAULTS:
-            break
-    row: dict[str, object] = {"start": stretch.start, "end": end, "records": records, "newest": newest}
-    row |= {"faults": [asdict(fault) for fault in faults], "spans": _joined(spans)}
-    reaching_back = found.reaching_back
-    row["reaching_back"] = reaching_back.tobytes() if len(reaching_back) <= _MOST_REACHING_BACK_OF_ONE else None
-    outcomes = [items["outcome"] for items in found.items()]
-    row |= {"items": sum(map(len, outcomes)), "unsettled": sum(each.null_count for each in outcomes)}
-    return pa.RecordBatch.from_pylist([row], schema=SURVEY)
+class QueueRows(NamedTuple):
+    """The rows of one kind in one queue."""
+
+    kind: str
+    queue_id: int
+    span: OffsetSpan
+    rows: int
+
+    def joined(self, other: QueueRows) -> QueueRows:
+        return self._replace(span=self.span.joined(other.span), rows=self.rows + other.rows)
 
 
-def _spans(kind: str, batch: pa.RecordBatch) -> list[dict[str, object]]:
+class Surveyed(NamedTuple):
+    """One stretch's part of a survey. `reaching_back` is None if these are too many."""
+
+    start: int
+    end: int
+    records: int
+    newest: int | None
+    faults: Sequence[Fault]
+    queues: Sequence[QueueRows]
+    reaching_back: Longs | None
+    items: int
+    unsettled: int
+
+
+class StretchSurvey:
+    """Reads a stretch once, and checks all of it."""
+
+    def __init__(self, stretch: Stretch) -> None:
+        self._stretch = stretch
+        self._records, self._newest, self._end = 0, list[int](), stretch.start
+        self._faults, self._queues = list[Fault](), dict[tuple[str, int], QueueRows]()
+        self.outcomes = StretchOutcomes(stretch.start, np.zeros(0, np.int64))
+
+    def pieces(self, skip_corrupt: bool) -> Iterator[Piece]:
+        """The stretch's pieces; the survey is whole when all have been taken."""
+        self.outcomes.look_back(self._stretch)
+        for piece in read(self._stretch, HEADS, skip_corrupt):
+            self._note(piece)
+            yield piece
+            if len(self._faults) > _MOST_FAULTS:
+                break
+
+    def _note(self, piece: Piece) -> None:
+        self.outcomes.see(piece.batches, bool(piece.faults))
+        self._records, self._end = self._records + piece.records, piece.end
+        self._newest += [] if piece.newest_store_ms is None else [piece.newest_store_ms]
+        self._faults += piece.faults
+        for found in (rows for kind, batch in piece.batches.items() for rows in _queues(kind, batch)):
+            before = self._queues.get(found[:2])
+            self._queues[found[:2]] = found if before is None else before.joined(found)
+
+    @cached_property
+    def items(self) -> list[pa.RecordBatch]:
+        """The op items, with the outcomes that the stretch settles if no later one says otherwise."""
+        return list(self.outcomes.items())
+
+    def result(self) -> Surveyed:
+        back = self.outcomes.reaching_back
+        return Surveyed(
+            self._stretch.start,
+            self._end,
+            self._records,
+            max(self._newest, default=None),
+            self._faults,
+            list(self._queues.values()),
+            back if len(back) <= _MOST_REACHING_BACK_OF_ONE else None,
+            sum(map(len, self.items)),
+            sum(items["outcome"].null_count for items in self.items),
+        )
+
+
+def _queues(kind: str, batch: pa.RecordBatch) -> Iterator[QueueRows]:
     of_queue = [("queue_offset", "min"), ("queue_offset", "max"), ("queue_offset", "count"), ("store_timestamp", "max")]
-    found = pa.Table.from_batches([batch]).group_by("queue_id").aggregate(of_queue)
+    found = pa.Table.from_batches([batch]).group_by("queue_id", use_threads=False).aggregate(of_queue)
     newest = pc.cast(found["store_timestamp_max"], pa.int64())
     columns = [found[f"queue_offset_{of}"].to_pylist() for of in ("min", "max", "count")]
-    rows = zip(found["queue_id"].to_pylist(), *columns, newest.to_pylist(), strict=True)
-    return [{"kind": kind} | dict(zip(_SPAN_VALUES, row, strict=True)) for row in rows]
-
-
-_SPAN_VALUES = ("queue_id", "low", "high", "rows", "newest")
-
-
-def _joined(spans: list[dict[str, object]]) -> list[dict[str, object]]:
-    """One span a kind and queue."""
-    if not spans:
-        return []
-    table = pa.Table.from_pylist(spans, schema=pa.schema(list(_SPAN)))
-    of = [("low", "min"), ("high", "max"), ("rows", "sum"), ("newest", "max")]
-    found = table.group_by(["kind", "queue_id"]).aggregate(of)
-    names = {"low_min": "low", "high_max": "high", "rows_sum": "rows", "newest_max": "newest"}
-    return found.rename_columns([names.get(name, name) for name in found.column_names]).to_pylist()  # type: ignore[no-any-return]
+    for queue, low, high, rows, at in zip(found["queue_id"].to_pylist(), *columns, newest.to_pylist(), strict=True):
+        yield QueueRows(kind, queue, OffsetSpan(low, high, at), rows)
 
 
 @dataclass(frozen=True)
@@ -108,38 +134,40 @@ class Survey:
         return not self.unsettled and not self.faults and self.committed_later is not None
 
 
-def whole_survey(rows: Iterable[Row], broker_name: str, start: int, skip_corrupt: bool) -> Survey:
-    """The survey of a store from its stretches' rows; rows after the first fault count only if faults are skipped."""
-    ordered: list[Row] = []
-    for row in sorted(rows, key=lambda row: (row.start, row.end)):
-        ordered.append(row)
-        if row.faults and not skip_corrupt:
+def whole_survey(found: Iterable[Surveyed], broker_name: str, start: int, skip_corrupt: bool) -> Survey:
+    """The survey of a store from its stretches'; those after the first fault count only if faults are skipped."""
+    ordered: list[Surveyed] = []
+    for each in sorted(found, key=lambda each: (each.start, each.end)):
+        ordered.append(each)
+        if each.faults and not skip_corrupt:
             break
-    faults = tuple(Fault(**fault.asDict()) for row in ordered for fault in row.faults)
+    faults = tuple(fault for each in ordered for fault in each.faults)
     spans: dict[str, dict[Queue, OffsetSpan]] = {kind: {} for kind in KINDS}
     counts = dict.fromkeys(KINDS, 0)
-    for found in (span for row in ordered for span in row.spans):
-        queue, span = Queue(broker_name, found.queue_id), OffsetSpan(found.low, found.high, found.newest)
-        spans[found.kind][queue] = span.joined(spans[found.kind].get(queue, span))
-        counts[found.kind] += found.rows
+    for kind, queue_id, span, rows in (rows for each in ordered for rows in each.queues):
+        queue = Queue(broker_name, queue_id)
+        spans[kind][queue] = span.joined(spans[kind].get(queue, span))
+        counts[kind] += rows
     end = faults[0].physical if faults and not skip_corrupt else ordered[-1].end if ordered else start
-    newest = max((row.newest for row in ordered if row.newest is not None), default=None)
-    later = _committed_later(ordered)
-    records, items, unsettled = (sum(row[of] for row in ordered) for of in ("records", "items", "unsettled"))
-    return Survey(end, records, newest, faults, spans, counts, later, items, unsettled)
+    newest = max((each.newest for each in ordered if each.newest is not None), default=None)
+    records, items = sum(each.records for each in ordered), sum(each.items for each in ordered)
+    unsettled = sum(each.unsettled for each in ordered)
+    return Survey(end, records, newest, faults, spans, counts, _committed_later(ordered), items, unsettled)
 
 
-def _committed_later(rows: Sequence[Row]) -> Longs | None:
-    parts = [row.reaching_back for row in rows]
-    if None in parts or sum(map(len, parts)) > _MOST_REACHING_BACK * 8:
-        return None
-    return np.unique(np.frombuffer(b"".join(parts), np.int64))
+def _committed_later(found: Iterable[Surveyed]) -> Longs | None:
+    parts = [np.zeros(0, np.int64)]
+    for each in found:
+        if each.reaching_back is None:
+            return None
+        parts.append(each.reaching_back)
+    return np.unique(np.concatenate(parts)) if sum(map(len, parts)) <= _MOST_REACHING_BACK else None
 
 
-def refuse_too_many(rows: Iterable[Row]) -> None:
+def refuse_too_many(found: Iterable[Surveyed]) -> None:
     """Raises InputRefused for a store of which nearly nothing is sound: skipping its faults would lose nearly all."""
-    for row in rows:
-        if len(row.faults) > _MOST_FAULTS:
-            problem = f"more than {_MOST_FAULTS} corrupt places one after the other, the first: {row.faults[0].text}"
+    for each in found:
+        if len(each.faults) > _MOST_FAULTS:
+            problem = f"more than {_MOST_FAULTS} corrupt places one after the other, the first: {each.faults[0].text}"
             hint = "its consume queues or its log are damaged as a whole: repair the store, or land a sound copy"
-            raise InputRefused(row.faults[0].file, row.faults[0].offset, problem, hint)
+            raise InputRefused(each.faults[0].file, each.faults[0].offset, problem, hint)

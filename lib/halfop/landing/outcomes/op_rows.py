@@ -48,9 +48,13 @@ def item_rows(warehouse: Warehouse, items: DataFrame, reach: Reach, settled: boo
     rows = _given(items, reach)
     if settled:
         return rows.select(_columns())
-    others = at_hand(rows.where(F.col("outcome").isNull()).drop("outcome"))
     known = rows.where(F.col("outcome").isNotNull()).select(_columns())
-    return known.unionByName(_with_outcomes(warehouse, others, reach, bounded=True))
+    return known.unionByName(looked_up(warehouse, rows.where(F.col("outcome").isNull()), reach))
+
+
+def looked_up(warehouse: Warehouse, unsettled: DataFrame, reach: Reach) -> DataFrame:
+    """Items without an outcome as rows of op_messages, without landed_at, with what has landed of the others."""
+    return _with_outcomes(warehouse, at_hand(unsettled.drop("outcome")), reach, bounded=True)
 
 
 def _columns() -> list[str]:

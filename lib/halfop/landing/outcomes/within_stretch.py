@@ -29,7 +29,7 @@ class StretchOutcomes:
     """Gathers a stretch's batches, then gives its op items with their outcomes.
 
     `committed_later` are half messages whose final messages stand in later stretches. If these are not known (None), no
-    rollback is either.
+    rollback is either. `rolled_back` are half messages that items name, once these are made.
     """
 
     def __init__(self, start: int, committed_later: Longs | None) -> None:
@@ -37,6 +37,7 @@ class StretchOutcomes:
         self._seen: dict[str, list[pa.RecordBatch]] = {kind: [] for kind in _ENDABLE}
         self._ops: list[pa.RecordBatch] = []
         self._gap = False
+        self.rolled_back = np.zeros(0, np.int64)
 
     def see(self, batches: Mapping[str, pa.RecordBatch], gap: bool) -> None:
         """Adds a piece's batches. `gap`: whether a part could not be read, which may have held a final message."""
@@ -68,13 +69,14 @@ class StretchOutcomes:
     def items(self) -> Iterator[pa.RecordBatch]:
         """Op messages split into items, each with its outcome if this stretch alone settles it."""
         committed, rolled_back = self._ends()
-        queues, offsets = self._longs(HALF, "queue_id"), self._longs(HALF, "queue_offset")
+        queues, offsets, halves = (self._longs(HALF, of) for of in ("queue_id", "queue_offset", "physical_offset"))
         for batch in self._ops:
             rows = split(batch)
             at = _places(rows, queues, offsets)
             found = at >= 0
             outcome = np.where(found & committed[at], 0, 1)
             known = found & (committed[at] | rolled_back[at])
+            self.rolled_back = np.union1d(self.rolled_back, halves[at[found & rolled_back[at]]])
             words = pa.array(["COMMIT", "ROLLBACK"]).take(pa.array(outcome, mask=~known))
             yield rows.append_column("outcome", words)
 

@@ -10,17 +10,16 @@ from pyspark.sql import functions as F
 from halfop.frame.summary import Summary
 from halfop.landing import lost, progress
 from halfop.landing.outcomes.by_join import read_between
-from halfop.landing.outcomes.op_rows import Reach, item_rows, land_again
+from halfop.landing.outcomes.op_rows import Reach, item_rows, land_again, looked_up
 from halfop.landing.queues import Queue
 from halfop.landing.store.new_part import NewPart
 from halfop.landing.store.source import ITEMS
-from halfop.landing.store.state import StoreLanding
+from halfop.landing.store.state import SOURCE, StoreLanding
+from halfop.landing.store.tasks import UNSETTLED
 from halfop.landing.survey import Survey
 from halfop.landing.tables import TABLES
 from halfop.rocketmq.batches import HALF, OP
 from halfop.warehouse.progress import TABLE as PROGRESS
-
-_SOURCE = "STORE"
 
 
 def commit(landing: StoreLanding, part: NewPart, summary: Summary) -> None:
@@ -66,16 +65,38 @@ def _append(landing: StoreLanding, part: NewPart, kind: str, table: str, first: 
     marker = landing.warehouse.marker(table, part.app)
     if marker >= part.mark:
         return
+    if kind in part.files and marker <= part.start:
+        others = _settled_later(landing, part, first) if kind == OP else None
+        landing.staging.append_once(table, part.files[kind], others, part.app, part.mark)
+    else:
+        rows = _stamped(landing, _by_spark(landing, part, kind, marker, first))
+        landing.warehouse.append_once(table, rows, part.app, part.mark)
+    number = part.survey.items if kind == OP else part.survey.rows[kind]
+    landing.written[table] = landing.written.get(table, 0) + number
+
+
+def _settled_later(landing: StoreLanding, part: NewPart, first: int) -> DataFrame | None:
+    """The op items that no stretch settles, with the outcomes that all that has landed shows."""
+    files = part.files[UNSETTLED]
+    if not files:
+        return None
+    items = landing.staging.frame(TABLES[OP], files)
+    return _stamped(landing, looked_up(landing.warehouse, items, _reach(landing, first)))
+
+
+def _by_spark(landing: StoreLanding, part: NewPart, kind: str, marker: int, first: int) -> DataFrame:
+    """The rows that a table lacks, where workers could not write them, or a killed landing wrote some."""
     rows = _rows(landing, part, kind)
     place = "commit_log_offset" if kind == HALF else "physical_offset"
     rows = rows.where(F.col(place) >= marker) if marker > part.start else rows
     rows = rows.withColumn("broker_name", F.lit(landing.broker))
-    if kind == OP:
-        rows = item_rows(landing.warehouse, rows, _reach(landing, first), part.survey.settled)
-    rows = rows.withColumn("landed_at", F.timestamp_micros(F.lit(landing.landed_at)))
-    landing.warehouse.append_once(table, rows, part.app, part.mark)
-    number = part.survey.items if kind == OP else part.survey.rows[kind]
-    landing.written[table] = landing.written.get(table, 0) + number
+    if kind != OP:
+        return rows
+    return item_rows(landing.warehouse, rows, _reach(landing, first), part.survey.settled)
+
+
+def _stamped(landing: StoreLanding, rows: DataFrame) -> DataFrame:
+    return rows.withColumn("landed_at", F.timestamp_micros(F.lit(landing.landed_at)))
 
 
 def _rows(landing: StoreLanding, part: NewPart, kind: str) -> DataFrame:
@@ -86,7 +107,7 @@ def _rows(landing: StoreLanding, part: NewPart, kind: str) -> DataFrame:
 
 
 def _reach(landing: StoreLanding, first: int) -> Reach:
-    return Reach(landing.broker, _SOURCE, read_between(first, landing.lost.of_log), lambda halves: halves)
+    return Reach(landing.broker, SOURCE, read_between(first, landing.lost.of_log), lambda halves: halves)
 
 
 def queues(landing: StoreLanding, survey: Survey) -> set[Queue]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import ExitStack
 
 from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
 from halfop.landing import lost, progress
 from halfop.landing.instant import next_instant
+from halfop.landing.staged import staging
 from halfop.landing.store.commits import commit, commit_messages, queues
 from halfop.landing.store.fetch import local_store
 from halfop.landing.store.new_part import NewPart, new_part, parts_found_again
@@ -24,9 +26,13 @@ def land_store(warehouse: Warehouse, request: StoreRequest, log: logging.Logger)
     """Lands what is new in a store. If it is corrupt, lands what comes before that and raises InputRefused."""
     summary = Summary("land")
     settings = warehouse.for_few_rows()
-    with hold(warehouse, "landing", request.wait), settings, local_store(warehouse, request.path) as root:
+    with ExitStack() as held:
+        held.enter_context(hold(warehouse, "landing", request.wait))
+        held.enter_context(settings)
+        root = held.enter_context(local_store(warehouse, request.path))
+        files = held.enter_context(staging(warehouse))
         known_lost = lost.known(warehouse, request.broker_name)
-        landing = StoreLanding(warehouse, request, root, next_instant(warehouse), known_lost)
+        landing = StoreLanding(warehouse, request, root, next_instant(warehouse), known_lost, files)
         try:
             part = _land(landing, summary)
         except SPARK_ERRORS as error:  # a worker's: the store changed while it was read

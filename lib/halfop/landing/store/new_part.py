@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from halfop.landing import lost, progress
 from halfop.landing.identity import refuse_two_half_topics
+from halfop.landing.store.by_workers import Files, look_into, sound_files
 from halfop.landing.store.lost_stretches import present_again, without
 from halfop.landing.store.same_store import another_store, is_same_store, lacks_landed, next_offsets, refuse_gap
-from halfop.landing.store.source import SURVEYED
 from halfop.landing.store.state import StoreLanding
 from halfop.landing.survey import Survey, refuse_too_many, whole_survey
 from halfop.rocketmq.names import HALF_TOPICS
@@ -23,7 +23,7 @@ class NewPart:
     """A part of the log to land, with its survey.
 
     Each table's commit is marked under `app` with `mark`, so that nothing lands twice after a killed landing: a table
-    has all rows below its mark.
+    has all rows below its mark. `files` are the kinds whose rows workers have written.
     """
 
     layout: StoreLayout
@@ -31,6 +31,7 @@ class NewPart:
     survey: Survey
     app: str
     mark: int
+    files: Files = field(default_factory=dict)
 
 
 def new_part(landing: StoreLanding) -> NewPart:
@@ -49,10 +50,13 @@ def new_part(landing: StoreLanding) -> NewPart:
     landed = next_offsets(landing)
     if offset is not None and named > offset and lacks_landed(landed, queues):
         raise another_store(landing)
-    survey = _survey(landing, found, begin, request.skip_corrupt)
+    there = look_into(landing, found.stretches, request.skip_corrupt, write=True)
+    refuse_too_many(there.surveyed)
+    survey = whole_survey(there.surveyed, landing.broker, begin, request.skip_corrupt)
     if offset is not None and not landing.lost.of_log:
         refuse_gap(request.path, landed, survey)
-    return NewPart(_sound_part(found, survey), begin, survey, f"halfop.land.store/{landing.broker}", survey.end)
+    files = sound_files(landing, there, survey, request.skip_corrupt)
+    return NewPart(_sound_part(found, survey), begin, survey, f"halfop.land.store/{landing.broker}", survey.end, files)
 
 
 def _begin(landing: StoreLanding, offset: int | None) -> int | None:
@@ -63,12 +67,6 @@ def _begin(landing: StoreLanding, offset: int | None) -> int | None:
     if first > offset:
         landing.lost.add(lost.Range(offset, first), "deleted", "the broker has deleted it before it landed")
     return max(first, offset)
-
-
-def _survey(landing: StoreLanding, found: StoreLayout, begin: int, skip_corrupt: bool) -> Survey:
-    rows = landing.read(found, SURVEYED, skip_corrupt).collect()
-    refuse_too_many(rows)
-    return whole_survey(rows, landing.broker, begin, skip_corrupt)
 
 
 def _sound_part(found: StoreLayout, survey: Survey) -> StoreLayout:
@@ -87,9 +85,8 @@ def parts_found_again(landing: StoreLanding, before: int) -> Iterator[NewPart]:
     stretches = {each.start: each for each in present_again(landing.root, landing.lost, before)}
     if not stretches:
         return
-    every = StoreLayout(tuple(stretches.values()), 0, before, True)
-    for row in landing.read(every, SURVEYED, False).collect():
-        found, survey = stretches[row.start], whole_survey([row], landing.broker, row.start, False)
+    for each in look_into(landing, list(stretches.values()), False, write=False).surveyed:
+        found, survey = stretches[each.start], whole_survey([each], landing.broker, each.start, False)
         if not survey.faults:
             app = f"halfop.land.store/{landing.broker}/{found.start}-{found.end}"
             alone = StoreLayout((replace(found, sound=True),), found.start, found.end, True)

@@ -16,7 +16,6 @@ from pyspark.sql.types import StructType
 
 from halfop.frame.errors import InputRefused
 from halfop.landing.outcomes.within_stretch import NEEDED, StretchOutcomes, split
-from halfop.landing.survey import SURVEY, surveyed
 from halfop.rocketmq.batches import BATCH, OP, Build
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.record import chain
@@ -27,13 +26,10 @@ from halfop.warehouse.session import few_rows_settings
 
 # Bytes of a commit log.
 _LITTLE = 8 * 1024 * 1024
-# A stretch in one row, and ops as items with their outcomes.
-SURVEYED, ITEMS = "survey", "items"
+# Ops as items with their outcomes.
+ITEMS = "items"
 SCHEMAS = {kind: batch(chain(b"").records).schema for kind, batch in BATCH.items()}
-SCHEMAS |= {
-    SURVEYED: SURVEY,
-    ITEMS: split(BATCH[OP](chain(b"").records)).schema.append(pa.field("outcome", pa.string())),
-}
+SCHEMAS[ITEMS] = split(BATCH[OP](chain(b"").records)).schema.append(pa.field("outcome", pa.string()))
 
 
 @dataclass(frozen=True)
@@ -94,7 +90,7 @@ class StretchPart(InputPartition):
 
 
 class StoreReader(DataSourceReader):
-    """Reads one kind of a store's records. A corrupt place is an error, unless it is the survey that finds it."""
+    """Reads one kind of a store's records. A corrupt place is an error, because a survey has found it before."""
 
     def __init__(
         self, kind: str, layout: StoreLayout, skip_corrupt: bool, committed_later: Longs | None = None
@@ -109,9 +105,7 @@ class StoreReader(DataSourceReader):
             partition, StretchPart
         ):  # a store without a record has no stretch, and Spark makes a task of its own
             return
-        if self._kind == SURVEYED:
-            yield surveyed(partition.stretch, self._skip)
-        elif self._kind == ITEMS:
+        if self._kind == ITEMS:
             yield from self._items(partition.stretch)
         else:
             for piece in self._pieces(partition.stretch, {self._kind: BATCH[self._kind]}):

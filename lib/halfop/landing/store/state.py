@@ -8,10 +8,13 @@ from datetime import datetime, timedelta
 from pyspark.sql import DataFrame
 
 from halfop.landing import lost
+from halfop.landing.staged import Staging
 from halfop.landing.store.source import StoreTask, longs_text, read_task
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.store.layout import StoreLayout
 from halfop.warehouse.tables import Warehouse
+
+SOURCE = "STORE"
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,7 @@ class StoreLanding:
     root: str
     landed_at: int
     lost: lost.Ranges
+    staging: Staging
     written: dict[str, int] = field(default_factory=dict)
 
     @property

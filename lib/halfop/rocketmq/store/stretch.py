@@ -40,7 +40,10 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Piece:
-    """A few MiB of the log. The newest store time is that of all records, not only of those in batches."""
+    """A few MiB of the log. The newest store time is that of all records, not only of those in batches.
+
+    `kept` are the records of the batches.
+    """
 
     start: int
     end: int
@@ -48,6 +51,7 @@ class Piece:
     newest_store_ms: int | None = None
     batches: Mapping[str, pa.RecordBatch] = field(default_factory=dict)
     faults: Sequence[Fault] = ()
+    kept: Mapping[str, Records] = field(default_factory=dict)
 
 
 def read(stretch: Stretch, build: Mapping[str, Build] = BATCH, skip_corrupt: bool = False) -> Iterator[Piece]:
@@ -97,8 +101,9 @@ class _Reader:
             shown, end = shown[:1], shown[0].physical
             before = records.select(records.longs("physical_offset") < end)
         good = {kind: _without(some, faults, end) for kind, some in wanted.items()}
-        batches = {kind: self._build[kind](some) for kind, some in good.items() if len(some)}
-        return Piece(at, end, len(before), _newest(before.store_ms), batches, tuple(shown))
+        kept = {kind: some for kind, some in good.items() if len(some)}
+        batches = {kind: self._build[kind](some) for kind, some in kept.items()}
+        return Piece(at, end, len(before), _newest(before.store_ms), batches, tuple(shown), kept)
 
     def _by_queue(
         self, check: CrossCheck, records: Records, topics: pa.DictionaryArray, rows: Mapping[str, Longs]
