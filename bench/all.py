@@ -15,6 +15,8 @@ _BENCHES = {
     "cold": [],
     "topics": [],
     "backlog": ["--rows", "3000000", "--rounds", "3"],
+    "store": [],
+    "broker": [],
 }
 _SHOWN = 160
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from build.effort import part
+from build.played_broker import Queue
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.pull import Chunk, Hole, QueueEnded, QueueRange, pull
@@ -56,39 +57,6 @@ def pulled_from(address: str, asked: QueueRange, chunk: int = 1 << 20, **options
 
 
 # ---- a broker that is played ----
-
-
-class Queue:
-    """Answers as DefaultMessageStore.getMessage does: `records` from `first` to `last` - 1 may lack some."""
-
-    def __init__(
-        self, records: Mapping[int, bytes], first: int, last: int, most: int = 32, most_bytes: int = 1 << 18
-    ) -> None:
-        self._records, self._first, self._last = records, first, last
-        self._most, self._most_bytes = most, most_bytes
-
-    def answer(self, asked: Asked) -> Mapping[str, Any]:
-        if asked.code in (30, 31):
-            return {"offset": self._last if asked.code == 30 else self._first}
-        offset, found, size = int(asked.fields["queueOffset"]), list[bytes](), 0
-        assert (asked.fields["sysFlag"], asked.fields["subscription"]) == ("4", "*")
-        if not self._first <= offset < self._last:
-            return {"code": 21, "nextBeginOffset": self._first if offset < self._first else self._last}
-        while offset < self._last:
-            data = self._records.get(offset, b"")
-            if (
-                found
-                and data
-                and (
-                    len(found) == min(self._most, int(asked.fields["maxMsgNums"]))
-                    or size + len(data) > self._most_bytes
-                )
-            ):
-                break
-            found += [data] if data else []
-            size += len(data)
-            offset += 1
-        return {"code": 0 if found else 20, "body": b"".join(found), "nextBeginOffset": offset}
 
 
 def unreliable(queue: Queue, random: Random) -> Script:

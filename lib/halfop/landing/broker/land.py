@@ -11,22 +11,22 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Lock
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.frame.errors import HalfopError, InputRefused, is_transient
 from halfop.frame.summary import Summary, add_counts
 from halfop.landing import lost, progress
+from halfop.landing.broker.messages import SOURCE, Messages, Pulls, PullsBySpark, PullsByWorkers, Source
 from halfop.landing.broker.sampling import Progress, QueueSample, Sampling, choose_finals, unfinished
 from halfop.landing.broker.seen import real_queues, with_seen
-from halfop.landing.broker.source import QueueTask, pull_task
-from halfop.landing.columns.halves import completed
+from halfop.landing.broker.tasks import RealQueue
 from halfop.landing.identity import newest_half, reused_queues
 from halfop.landing.instant import next_instant
-from halfop.landing.outcomes.op_rows import Reach, land_again, op_rows
+from halfop.landing.outcomes.op_rows import Reach, land_again
 from halfop.landing.progress import ProgressRow
 from halfop.landing.queues import Queue
+from halfop.landing.staged import Staging, staging
 from halfop.landing.tables import TABLES
 from halfop.rocketmq.batches import FINAL, HALF, OP
 from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
@@ -34,13 +34,11 @@ from halfop.rocketmq.record import chain
 from halfop.rocketmq.wire.client import Broker, BrokerAddress, NameServers
 from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
 from halfop.rocketmq.wire.remoting import RemotingSettings
-from halfop.warehouse.in_memory import is_in_memory
 from halfop.warehouse.lock import hold
 from halfop.warehouse.progress import TABLE as PROGRESS
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, as_ours, log_failure
 from halfop.warehouse.tables import Warehouse
 
-SOURCE = "BROKER"
 _THREADS = 8
 RangesByKind = Mapping[str, Sequence[QueueRange]]
 
@@ -60,9 +58,9 @@ class BrokerRequest:
 def land_broker(warehouse: Warehouse, request: BrokerRequest, log: logging.Logger) -> Summary:
     """Lands what is new in all brokers, at the same time. A broker that fails stops no other; the summary names it."""
     summary = Summary("land")
-    with hold(warehouse, "landing", request.wait), warehouse.for_few_rows():
+    with hold(warehouse, "landing", request.wait), warehouse.for_few_rows(), staging(warehouse) as files:
         warehouse.make(PROGRESS, *TABLES.values())
-        shared = Shared(warehouse, request, summary, next_instant(warehouse))
+        shared = Shared(warehouse, request, summary, next_instant(warehouse), files)
         landings = [BrokerLanding(shared, address) for address in _addresses(request)]
         with ThreadPoolExecutor(_THREADS) as pool:
             errors = list(pool.map(BrokerLanding.land, landings))
@@ -99,6 +97,7 @@ class Shared:
     request: BrokerRequest
     summary: Summary
     at: int
+    staging: Staging
     lock: Lock = field(default_factory=Lock)
 
 
@@ -110,8 +109,8 @@ class BrokerLanding:
     """
 
     def __init__(self, shared: Shared, address: BrokerAddress) -> None:
+        self._shared, self._lock, self._at = shared, shared.lock, shared.at
         self._warehouse, self._request, self._summary = shared.warehouse, shared.request, shared.summary
-        self._lock, self._at = shared.lock, shared.at
         self._address, self.name = address, address.name
         self._lost = lost.Ranges(self.name)
 
@@ -138,18 +137,20 @@ class BrokerLanding:
             self._summary.notes.append(note)
         open_landing = unfinished(rows)
         if open_landing is not None:
+            at, ranges = open_landing
             with ExitStack() as kept:
-                self._write(*open_landing, kept)
+                self._write(self._pulls(at, kept), ranges)
             rows = progress.of_broker(self._warehouse, self.name)
         found = Sampling(broker, rows, self._at, self._address.is_master).sample()
         with ExitStack() as kept:
-            halves = self._pulled(HALF, found.ranges[HALF], kept)
-            absent = choose_finals(found, rows, real_queues(halves) | self._earlier_queues(rows))
+            pulls = self._pulls(self._at, kept)
+            halves = self._pulled(pulls, HALF, found.ranges[HALF])
+            absent = choose_finals(found, rows, halves.real_queues() | self._earlier_queues(rows))
             self._record_holes(found)
             with self._lock:
                 lost.record(self._warehouse, self._lost, self._at)
             self._record_ranges(found.ranges, absent)
-            self._write(self._at, found.ranges, kept, halves)
+            self._write(pulls, found.ranges, halves)
 
     def _record_holes(self, found: QueueSample) -> None:
         """Records the sample's holes as lost; a real topic that was made again counts once it has come far enough."""
@@ -207,21 +208,25 @@ class BrokerLanding:
         with self._lock, self._summary.phase("progress"):
             progress.move(self._warehouse, rows)
 
-    def _write(self, at: int, ranges: RangesByKind, kept: ExitStack, halves: DataFrame | None = None) -> None:
-        """Pulls and writes the ranges; `at` is the instant of the landing that recorded them."""
+    def _write(self, pulls: Pulls, ranges: RangesByKind, halves: Messages | None = None) -> None:
+        """Pulls and writes the ranges."""
         self._pulled_queues = {(q.topic, q.queue) for q in ranges[FINAL]}
-        frames = {HALF: halves} if halves is not None else {}
         for kind, table in TABLES.items():
-            if kind not in frames:
-                frames[kind] = self._pulled(kind, ranges[kind], kept)
-            self._note_holes(frames[kind], ranges[kind], at)
+            found = halves if kind == HALF and halves else self._pulled(pulls, kind, ranges[kind])
+            self._note_holes(found)
             if kind == OP:
                 with self._lock:
-                    lost.record(self._warehouse, self._lost, at)
-            self._append(kind, table, frames[kind], at)
-        self._count("op_messages", land_again(self._warehouse, self._reach, at))
+                    lost.record(self._warehouse, self._lost, pulls.at)
+            self._append(kind, table, found, pulls.at)
+        self._count("op_messages", land_again(self._warehouse, self._reach, pulls.at))
         with self._lock, self._summary.phase("progress"):
-            progress.move(self._warehouse, self._moved(ranges, at))
+            progress.move(self._warehouse, self._moved(ranges, pulls.at))
+
+    def _pulled(self, pulls: Pulls, kind: str, queues: Sequence[QueueRange]) -> Messages:
+        start = time.perf_counter()
+        found = pulls.pulled(kind, queues)
+        self._count(TABLES[kind], 0, "pull", time.perf_counter() - start)
+        return found
 
     def _moved(self, ranges: RangesByKind, at: int) -> list[ProgressRow]:
         # a slave may lag by any time
@@ -232,19 +237,15 @@ class BrokerLanding:
             for q in ranges[kind]
         ]
 
-    def _append(self, kind: str, table: str, frame: DataFrame, at: int) -> None:
+    def _append(self, kind: str, table: str, found: Messages, at: int) -> None:
         app = f"halfop.land.broker/{self.name}"
         marker = self._warehouse.marker(table, app)
         if marker > at:
             raise HalfopError(f"{table} has a landing of {self.name} of a later instant: the clock was set back")
-        rows = frame.where(F.col("hole_from").isNull()).drop("hole_from", "hole_to")
-        if marker == at or not (number := rows.count()):
+        if marker == at or not (number := found.number()):
             return
-        rows = op_rows(self._warehouse, rows, self._reach, marker < 0) if kind == OP else rows
-        rows = completed(rows) if kind == HALF else rows
-        rows = rows.withColumn("landed_at", F.timestamp_micros(F.lit(at)))
         start = time.perf_counter()
-        self._warehouse.append_once(table, rows, app, at)
+        found.append_once(app, self._reach, marker < 0)
         self._count(table, number, kind, time.perf_counter() - start)
 
     def _count(self, table: str, rows: int, phase: str = "", seconds: float = 0.0) -> None:
@@ -254,25 +255,16 @@ class BrokerLanding:
             if phase:
                 self._summary.seconds[phase] = round(self._summary.seconds.get(phase, 0.0) + seconds, 3)
 
-    def _pulled(self, kind: str, queues: Sequence[QueueRange], kept: ExitStack) -> DataFrame:
-        """Messages of the queues, pulled once and kept on disk until the landing ends."""
-        some = tuple(q for q in queues if q.start < q.end)
-        task = QueueTask(kind, self._address.address, some, self._request.settings)
-        pulled = pull_task(self._warehouse.spark, task).withColumn("broker_name", F.lit(self.name))
-        if is_in_memory(pulled):
-            return pulled
-        frame = pulled.persist(StorageLevel.DISK_ONLY)
-        kept.callback(frame.unpersist)
-        return frame
+    def _pulls(self, at: int, kept: ExitStack) -> Pulls:
+        """The way to pull for the landing of an instant; `kept` is what it holds until the end."""
+        source = Source(self.name, self._address.address, self._request.settings, at)
+        if self._shared.staging.by_workers:
+            return PullsByWorkers(source, self._shared.staging, self._sees)
+        return PullsBySpark(source, self._warehouse, kept)
 
-    def _note_holes(self, frame: DataFrame, queues: Sequence[QueueRange], at: int) -> None:
+    def _note_holes(self, found: Messages) -> None:
         """Records offsets that the broker lost while it was being pulled, or cannot read itself."""
-        name = F.col("topic") if "topic" in frame.columns else F.lit(queues[0].topic if queues else None)
-        holes = frame.where(F.col("hole_from").isNotNull()).select(
-            name.alias("topic"), "queue_id", "hole_from", "hole_to"
-        )
-        for row in holes.collect():
-            hole = lost.Range(row["hole_from"], row["hole_to"], row["topic"], row["queue_id"], at)
+        for hole in found.holes():
             self._lost.add(hole, "hole", f"queue {hole.queue} of {hole.topic}: the broker no longer has it")
 
     # ---- what outcomes depend on ----
@@ -280,6 +272,11 @@ class BrokerLanding:
     @property
     def _reach(self) -> Reach:
         return Reach(self.name, SOURCE, F.lit(True), self._with_seen)
+
+    def _sees(self, queues: Collection[RealQueue]) -> bool:
+        """Returns whether all of these real queues have been pulled, and none ever lost a message."""
+        holes = {(hole.topic, hole.queue) for hole in self._lost.of_queues}
+        return self._pulled_queues - holes >= set(queues)
 
     def _with_seen(self, halves: DataFrame) -> DataFrame:
         return with_seen(self._warehouse, halves, self._pulled_queues, self._lost.of_queues, self._at)

@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from halfop.rocketmq.batches import BATCH
 from halfop.rocketmq.record import chain
-from halfop.rocketmq.wire.answers import decoded
+from halfop.rocketmq.wire.answers import checked
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.pull import Hole, QueueRange, pull
 from halfop.rocketmq.wire.remoting import RemotingSettings
@@ -116,8 +116,8 @@ class QueueReader(DataSourceReader):
             for found in pull(broker, asked):
                 if isinstance(found, Hole):
                     yield _hole(task.kind, asked, found)
-                elif (batch := decoded(task.address, asked, found, task.kind)) is not None:
-                    yield _with_hole(batch, None, None)
+                elif len(records := checked(task.address, asked, found, task.kind)):
+                    yield _with_hole(BATCH[task.kind](records), None, None)
         finally:
             broker.close()
 

@@ -1,18 +1,17 @@
-"""A broker's answers to pulls as checked Arrow batches."""
+"""A broker's answers to pulls as checked records."""
 
 from __future__ import annotations
 
 import numpy as np
-import pyarrow as pa
 
-from halfop.rocketmq.batches import BATCH, kinds_of
-from halfop.rocketmq.record import chain
+from halfop.rocketmq.batches import kinds_of
+from halfop.rocketmq.record import Records, chain
 from halfop.rocketmq.wire.pull import Chunk, QueueRange
 from halfop.rocketmq.wire.remoting import Corrupt
 
 
-def decoded(address: str, asked: QueueRange, pulled: Chunk, kind: str) -> pa.RecordBatch | None:
-    """The pulled messages of a kind; None if there are none. Raises Corrupt if a check fails."""
+def checked(address: str, asked: QueueRange, pulled: Chunk, kind: str) -> Records:
+    """The pulled messages of a kind. Raises Corrupt if a check fails."""
     found = chain(pulled.data)
     records, where = found.records, f"queue {asked.queue} of {asked.topic} from offset {pulled.first}"
     if found.stop is not None:
@@ -24,4 +23,4 @@ def decoded(address: str, asked: QueueRange, pulled: Chunk, kind: str) -> pa.Rec
     mine = records.select(kinds_of(records, records.topics())[kind])
     if np.any(mine.wrong_body_crc()) or np.any(mine.wrong_property_crc()):
         raise Corrupt(address, f"{where}: a message does not match its CRC")
-    return BATCH[kind](mine) if len(mine) else None
+    return mine

@@ -1,0 +1,225 @@
+"""Messages of one kind that have been pulled from a broker: files that workers have written, or a frame of Spark's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from pyspark import StorageLevel
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from halfop.landing.broker.seen import real_queues
+from halfop.landing.broker.source import QueueTask, pull_task
+from halfop.landing.broker.tasks import HEADS_OF, UNSETTLED, Ends, Pulled, RealQueue, Share, pull_share
+from halfop.landing.columns.halves import completed
+from halfop.landing.lost import Range
+from halfop.landing.outcomes.op_rows import Reach, looked_up, op_rows
+from halfop.landing.staged import Staging, searched_columns
+from halfop.landing.table_rows import form_of
+from halfop.landing.tables import TABLES
+from halfop.rocketmq.batches import HALF, OP
+from halfop.rocketmq.wire.pull import QueueRange
+from halfop.rocketmq.wire.remoting import RemotingSettings
+from halfop.warehouse.actions import DataFile
+from halfop.warehouse.disk import LocalDisk
+from halfop.warehouse.in_memory import is_in_memory
+from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.workers import in_workers
+
+SOURCE = "BROKER"
+# Offsets: so many are pulled by this process, and at most so many by a task.
+_FEW, _OF_A_TASK = 20_000, 200_000
+_TASKS_A_CORE = 4
+
+
+@dataclass(frozen=True)
+class Source:
+    """A broker, pulled from for the landing of the instant `at`."""
+
+    name: str
+    address: str
+    settings: RemotingSettings
+    at: int
+
+
+class Messages(Protocol):
+    """Messages of one kind."""
+
+    def number(self) -> int:
+        """How many there are."""
+
+    def holes(self) -> Sequence[Range]:
+        """Offsets that the broker lost while it was being pulled, or cannot read itself."""
+
+    def real_queues(self) -> set[tuple[str, int]]:
+        """The queues that the final messages of these half messages may be in."""
+
+    def append_once(self, app: str, reach: Reach, first: bool) -> None:
+        """Appends them to their table, once for the app and the instant; `first`: the table has none of the broker."""
+
+
+class Pulls(Protocol):
+    """Pulls from one broker for one landing."""
+
+    @property
+    def at(self) -> int:
+        """The landing's instant."""
+
+    def pulled(self, kind: str, queues: Sequence[QueueRange]) -> Messages:
+        """Pulls these ranges; ops come after the half and final messages that decide their outcomes."""
+
+
+# ---- by workers ----
+
+
+@dataclass(frozen=True)
+class PullsByWorkers:
+    """`sees`: whether no final message that these queues ever had can be missing."""
+
+    source: Source
+    staging: Staging
+    sees: Callable[[set[RealQueue]], bool]
+    _done: dict[str, WrittenMessages] = field(default_factory=dict)
+
+    @property
+    def at(self) -> int:
+        return self.source.at
+
+    def pulled(self, kind: str, queues: Sequence[QueueRange]) -> Messages:
+        source, folder, bounds = self.source, self.staging.path, searched_columns()[kind]
+        form = form_of(TABLES[kind], source.name, SOURCE, source.at)
+        whole = Share(kind, source.address, (), source.settings, form, folder, bounds, self._ends(kind))
+        offsets = sum(asked.end - asked.start for asked in queues)
+        shares = [whole._replace(queues=part) for part in _parts(queues, self._enough(offsets))]
+        if offsets <= _FEW:
+            done = [pull_share(share, LocalDisk()) for share in shares]
+        else:
+            done = in_workers(self.staging.warehouse, shares, pull_share)
+        self._done[kind] = WrittenMessages(self.staging, source, kind, done)
+        return self._done[kind]
+
+    def _enough(self, offsets: int) -> int:
+        cores = int(self.staging.warehouse.spark.sparkContext.defaultParallelism)
+        return min(_OF_A_TASK, max(_FEW, -(-offsets // (_TASKS_A_CORE * cores))))
+
+    def _ends(self, kind: str) -> Ends | None:
+        """What ops end; nothing else needs it."""
+        if kind != OP:
+            return None
+        heads = {
+            place: [f for p in self._done[of].parts for f in p.files.get(place, ())] for of, place in HEADS_OF.items()
+        }
+        return Ends(heads, self.sees({queue for part in self._done[HALF].parts for queue in part.real_queues}))
+
+
+@dataclass(frozen=True)
+class WrittenMessages:
+    """Messages in files."""
+
+    staging: Staging
+    source: Source
+    kind: str
+    parts: Sequence[Pulled]
+
+    def number(self) -> int:
+        return sum(part.messages for part in self.parts)
+
+    def holes(self) -> Sequence[Range]:
+        found = [hole for part in self.parts for hole in part.holes]
+        return [Range(hole.first, hole.next, asked.topic, asked.queue, self.source.at) for asked, hole in found]
+
+    def real_queues(self) -> set[tuple[str, int]]:
+        found = [queue for part in self.parts for queue in part.real_queues]
+        return {(topic, number) for topic, number in found if topic is not None and number is not None}
+
+    def append_once(self, app: str, reach: Reach, first: bool) -> None:
+        name, unsettled = TABLES[self.kind], self.files(UNSETTLED)
+        rows = None
+        if unsettled:
+            rows = looked_up(self.staging.warehouse, self.staging.frame(name, unsettled), reach)
+            rows = _stamped(rows, self.source.at)
+        self.staging.append_once(name, self.files(self.kind), rows, app, self.source.at)
+
+    def files(self, kind: str) -> list[DataFile]:
+        return [file for part in self.parts for file in part.files.get(kind, ())]
+
+
+def _parts(queues: Sequence[QueueRange], enough: int) -> Iterator[list[QueueRange]]:
+    """The ranges, cut and put together to parts of about so many offsets."""
+    part: list[QueueRange] = []
+    room = enough
+    for asked in queues:
+        at = asked.start
+        while at < asked.end:
+            end = min(asked.end, at + room)
+            part.append(asked._replace(start=at, end=end))
+            room, at = room - (end - at), end
+            if not room:
+                yield part
+                part, room = [], enough
+    if part:
+        yield part
+
+
+# ---- by Spark ----
+
+
+@dataclass(frozen=True)
+class PullsBySpark:
+    """Messages are pulled once, and kept on disk until `kept` ends."""
+
+    source: Source
+    warehouse: Warehouse
+    kept: ExitStack
+
+    @property
+    def at(self) -> int:
+        return self.source.at
+
+    def pulled(self, kind: str, queues: Sequence[QueueRange]) -> Messages:
+        some = tuple(asked for asked in queues if asked.start < asked.end)
+        task = QueueTask(kind, self.source.address, some, self.source.settings)
+        rows = pull_task(self.warehouse.spark, task).withColumn("broker_name", F.lit(self.source.name))
+        if not is_in_memory(rows):
+            rows = rows.persist(StorageLevel.DISK_ONLY)
+            self.kept.callback(rows.unpersist)
+        return FrameOfMessages(self.warehouse, self.source, kind, queues[0].topic if queues else None, rows)
+
+
+@dataclass(frozen=True)
+class FrameOfMessages:
+    """Messages in a frame, with rows for what could not be pulled."""
+
+    warehouse: Warehouse
+    source: Source
+    kind: str
+    topic: str | None
+    pulled: DataFrame
+
+    def number(self) -> int:
+        return self._rows().count()
+
+    def holes(self) -> Sequence[Range]:
+        topic = F.col("topic") if "topic" in self.pulled.columns else F.lit(self.topic)
+        holes = self.pulled.where(F.col("hole_from").isNotNull())
+        found = holes.select(topic.alias("topic"), "queue_id", "hole_from", "hole_to").collect()
+        return [Range(r["hole_from"], r["hole_to"], r["topic"], r["queue_id"], self.source.at) for r in found]
+
+    def real_queues(self) -> set[tuple[str, int]]:
+        return real_queues(self.pulled)
+
+    def append_once(self, app: str, reach: Reach, first: bool) -> None:
+        rows = self._rows()
+        rows = op_rows(self.warehouse, rows, reach, first) if self.kind == OP else rows
+        rows = completed(rows) if self.kind == HALF else rows
+        self.warehouse.append_once(TABLES[self.kind], _stamped(rows, self.source.at), app, self.source.at)
+
+    def _rows(self) -> DataFrame:
+        return self.pulled.where(F.col("hole_from").isNull()).drop("hole_from", "hole_to")
+
+
+def _stamped(rows: DataFrame, at: int) -> DataFrame:
+    return rows.withColumn("landed_at", F.timestamp_micros(F.lit(at)))

@@ -1,0 +1,144 @@
+"""What a worker does for a broker's landing: it pulls queues, checks what comes, and writes the rows to files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from halfop.columns.by_key import in_one
+from halfop.landing.outcomes.within_stretch import StretchOutcomes, split
+from halfop.landing.table_rows import Form, in_form
+from halfop.rocketmq.batches import BATCH, FINAL, HALF, HEADS, OP
+from halfop.rocketmq.buffers import Longs
+from halfop.rocketmq.record import Records, chain
+from halfop.rocketmq.wire.answers import checked
+from halfop.rocketmq.wire.client import Broker
+from halfop.rocketmq.wire.pull import Chunk, Hole, QueueRange, pull
+from halfop.rocketmq.wire.remoting import RemotingSettings
+from halfop.rocketmq.wire.security import Credentials
+from halfop.warehouse.actions import DataFile
+from halfop.warehouse.disk import Disk
+from halfop.warehouse.splits import ParquetPart, PartWriter, Split
+
+UNSETTLED = "unsettled"  # op items whose outcome this landing's messages do not settle
+HEADS_OF = {HALF: "half-heads", FINAL: "final-heads"}  # what ops are compared with
+_HEAD = HEADS[HALF](chain(b"").records).schema
+RealQueue = tuple[str | None, int | None]
+
+
+class Ends(NamedTuple):
+    """What decides the outcomes of ops: heads of this landing's half and final messages.
+
+    `all_seen`: no final message of theirs can be missing.
+    """
+
+    heads: Mapping[str, Sequence[DataFile]]
+    all_seen: bool
+
+
+class Share(NamedTuple):
+    """What one task pulls. Credentials are never in it: each worker takes them from its environment."""
+
+    kind: str
+    address: str
+    queues: Sequence[QueueRange]
+    settings: RemotingSettings
+    form: Form
+    folder: str
+    searched: Sequence[str]
+    ends: Ends | None
+
+
+@dataclass
+class Pulled:
+    """What a task has pulled: files by kind, the number of messages, holes, and real queues of half messages."""
+
+    files: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
+    messages: int = 0
+    holes: list[tuple[QueueRange, Hole]] = field(default_factory=list)
+    real_queues: set[RealQueue] = field(default_factory=set)
+
+
+def pull_share(share: Share, disk: Disk) -> Pulled:
+    settings = replace(share.settings, credentials=Credentials.from_environment())
+    pulling = _Pulling(share, disk)
+    with closing(Broker(share.address, settings)) as broker:
+        for asked in share.queues:
+            for found in pull(broker, asked):
+                pulling.take(asked, found)
+    return pulling.done()
+
+
+class _Pulling:
+    def __init__(self, share: Share, disk: Disk) -> None:
+        self._share, self._disk, self._pulled = share, disk, Pulled()
+        kinds = {share.kind: share.searched, HEADS_OF.get(share.kind, UNSETTLED): ()}
+        self._out = PartWriter(disk, {kind: f"{share.folder}/{kind}" for kind in kinds}, kinds)
+
+    def take(self, asked: QueueRange, found: Chunk | Hole) -> None:
+        if isinstance(found, Hole):
+            self._pulled.holes.append((asked, found))
+            return
+        records = checked(self._share.address, asked, found, self._share.kind)
+        self._pulled.messages += len(records)
+        if len(records):
+            self._write(records)
+
+    def _write(self, records: Records) -> None:
+        kind, form = self._share.kind, self._share.form
+        batch = BATCH[kind](records)
+        if kind == OP:
+            self._write_items(batch)
+            return
+        self._out.write(kind, in_form(batch, form))
+        if kind in HEADS_OF:
+            self._out.write(HEADS_OF[kind], HEADS[kind](records))
+        if kind == HALF:
+            self._pulled.real_queues |= _real_queues(batch)
+
+    def _write_items(self, ops: pa.RecordBatch) -> None:
+        for items in self._with_outcomes(ops):
+            settled = pc.is_valid(items["outcome"])
+            self._out.write(OP, in_form(items.filter(settled), self._share.form))
+            self._out.write(UNSETTLED, in_form(items.filter(pc.invert(settled)), self._share.form))
+
+    def _with_outcomes(self, ops: pa.RecordBatch) -> list[pa.RecordBatch]:
+        ends = self._share.ends or Ends({}, False)
+        named = split(ops)["half_offset"].drop_null().unique().to_numpy()
+        halves = self._heads(ends, HALF, "queue_offset", np.sort(named))
+        places = np.unique(halves["physical_offset"].to_numpy())
+        finals = self._heads(ends, FINAL, "prepared_transaction_offset", places)
+        found = StretchOutcomes(0, np.zeros(0, np.int64))
+        found.see({HALF: halves.sort_by("physical_offset"), FINAL: finals, OP: ops}, gap=not ends.all_seen)
+        return list(found.items())
+
+    def _heads(self, ends: Ends, kind: str, column: str, wanted: Longs) -> pa.RecordBatch:
+        """The heads of a kind that have one of these numbers, which ascend."""
+        files = ends.heads.get(HEADS_OF[kind], ()) if len(wanted) else ()
+        parts = [ParquetPart(self._disk, Split(file.path, 0, file.size), _HEAD) for file in files]
+        near = (part.between(column, int(wanted[0]), int(wanted[-1])) for part in parts)
+        found = [_among(batch, column, wanted) for part in near for batch in part.batches()]
+        return in_one(pa.Table.from_batches(found, _HEAD))
+
+    def done(self) -> Pulled:
+        self._pulled.files = self._out.close()
+        return self._pulled
+
+
+def _among(rows: pa.RecordBatch, column: str, wanted: Longs) -> pa.RecordBatch:
+    numbers = rows[column].to_numpy()
+    at = np.minimum(np.searchsorted(wanted, numbers), len(wanted) - 1)
+    return rows.filter(pa.array(wanted[at] == numbers))
+
+
+def _real_queues(halves: pa.RecordBatch) -> set[RealQueue]:
+    """The queues that these half messages' final messages may be in: few, however many messages."""
+    rows = pa.Table.from_batches([halves.select(["real_topic", "real_queue_id"])])
+    found = rows.group_by(rows.column_names, use_threads=False).aggregate([])
+    return {(row["real_topic"], row["real_queue_id"]) for row in found.to_pylist()}
