@@ -49,6 +49,8 @@ def main() -> None:
     work = Path(tempfile.mkdtemp(prefix="halfop-bench-"))
     try:
         with broker(options.version, work / "broker", _NO_CHECKS) as running:
+            # A log's first message has place 0, which final messages cannot name; it is looked up by Spark.
+            running.produce([Plan("warm", "R")])
             running.produce([Plan("warm", "C")] * 2_000)
             landed(Warehouse(spark, str(work / "warm")), running)
             plans = [Plan(f"topic-{n % 4}", "CCR"[n % 3], body=200) for n in range(options.messages)]

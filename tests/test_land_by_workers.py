@@ -123,7 +123,7 @@ def adds(log: Path) -> Iterator[dict[str, Any]]:
                 yield action["add"]
 
 
-@pytest.mark.parametrize("rows_for_spark", [False, True])
+@pytest.mark.parametrize("rows_for_spark", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_workers_land_what_spark_lands(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_for_spark: bool
 ) -> None:
@@ -156,7 +156,7 @@ def land_broker(warehouse: Warehouse, address: str) -> dict[str, int]:
     return summary.rows_written
 
 
-@pytest.mark.parametrize("lacking", [False, True])
+@pytest.mark.parametrize("lacking", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_workers_pull_what_spark_pulls(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: bool
 ) -> None:

@@ -32,7 +32,7 @@ from halfop.warehouse.workers import in_workers
 SOURCE = "BROKER"
 # Offsets: so many are pulled by this process, and at most so many by a task.
 _FEW, _OF_A_TASK = 20_000, 200_000
-_TASKS_A_CORE = 4
+_TASKS_A_CORE = 2
 
 
 @dataclass(frozen=True)
