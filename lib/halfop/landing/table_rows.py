@@ -10,8 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from halfop.landing.tables import UNSETTLED
+from halfop.rocketmq.batches import OP
 from halfop.warehouse.parquet import arrow_schema, cast_to
 from halfop.warehouse.schema import table
+from halfop.warehouse.splits import PartWriter
 
 _HALF_TEXTS = {"broker_name", "producer_group", "real_topic", "born_host", "store_host"}
 _REPEATING = {*_HALF_TEXTS, "topic", "tag", "outcome", "source"}
@@ -70,3 +73,10 @@ def _value(properties: pa.MapArray, name: str) -> pa.StringArray:
     if not pc.any(pc.equal(properties.keys, name)).as_py():
         return pa.nulls(len(properties), pa.string())
     return pc.map_lookup(properties, pa.scalar(name), "last")
+
+
+def write_items(out: PartWriter, items: pa.RecordBatch, form: Form) -> None:
+    """Writes op items; those without an outcome go to files of their own."""
+    settled = pc.is_valid(items["outcome"])
+    out.write(OP, in_form(items.filter(settled), form))
+    out.write(UNSETTLED, in_form(items.filter(pc.invert(settled)), form))

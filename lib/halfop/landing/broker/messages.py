@@ -13,13 +13,13 @@ from pyspark.sql import functions as F
 
 from halfop.landing.broker.seen import real_queues
 from halfop.landing.broker.source import QueueTask, pull_task
-from halfop.landing.broker.tasks import HEADS_OF, UNSETTLED, Ends, Pulled, RealQueue, Share, pull_share
+from halfop.landing.broker.tasks import HEADS_OF, Ends, Pulled, RealQueue, Share, pull_share
 from halfop.landing.columns.halves import completed
 from halfop.landing.lost import Range
 from halfop.landing.outcomes.op_rows import Reach, looked_up, op_rows
 from halfop.landing.staged import Staging, searched_columns
 from halfop.landing.table_rows import form_of
-from halfop.landing.tables import TABLES
+from halfop.landing.tables import TABLES, UNSETTLED
 from halfop.rocketmq.batches import HALF, OP
 from halfop.rocketmq.wire.pull import QueueRange
 from halfop.rocketmq.wire.remoting import RemotingSettings

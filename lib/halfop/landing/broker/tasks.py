@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from halfop.columns.by_key import in_one
 from halfop.landing.outcomes.within_stretch import StretchOutcomes, split
-from halfop.landing.table_rows import Form, in_form
+from halfop.landing.table_rows import Form, in_form, write_items
+from halfop.landing.tables import UNSETTLED
 from halfop.rocketmq.batches import BATCH, FINAL, HALF, HEADS, OP
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.record import Records, chain
@@ -26,7 +26,6 @@ from halfop.warehouse.actions import DataFile
 from halfop.warehouse.disk import Disk
 from halfop.warehouse.splits import ParquetPart, PartWriter, Split
 
-UNSETTLED = "unsettled"  # op items whose outcome this landing's messages do not settle
 HEADS_OF = {HALF: "half-heads", FINAL: "final-heads"}  # what ops are compared with
 _HEAD = HEADS[HALF](chain(b"").records).schema
 RealQueue = tuple[str | None, int | None]
@@ -104,9 +103,7 @@ class _Pulling:
 
     def _write_items(self, ops: pa.RecordBatch) -> None:
         for items in self._with_outcomes(ops):
-            settled = pc.is_valid(items["outcome"])
-            self._out.write(OP, in_form(items.filter(settled), self._share.form))
-            self._out.write(UNSETTLED, in_form(items.filter(pc.invert(settled)), self._share.form))
+            write_items(self._out, items, self._share.form)
 
     def _with_outcomes(self, ops: pa.RecordBatch) -> list[pa.RecordBatch]:
         ends = self._share.ends or Ends({}, False)

@@ -9,8 +9,9 @@ import numpy as np
 
 from halfop.landing.staged import forms, searched_columns
 from halfop.landing.store.state import SOURCE, StoreLanding
-from halfop.landing.store.tasks import UNSETTLED, Landed, Rows, Share, land_share, rolled_back_file
+from halfop.landing.store.tasks import Landed, Rows, Share, land_share
 from halfop.landing.survey import Survey, Surveyed
+from halfop.landing.tables import UNSETTLED
 from halfop.rocketmq.batches import OP
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.store.stretch import Stretch
@@ -25,10 +26,14 @@ Files = Mapping[str, Sequence[DataFile]]
 
 
 class Found(NamedTuple):
-    """What stretches hold, and files of their rows by kind; no kind if Spark must write the tables."""
+    """What stretches hold, and files of their rows by kind; no kind if Spark must write the tables.
+
+    `rolled_back`: as a task names them.
+    """
 
     surveyed: Sequence[Surveyed]
     files: Files
+    rolled_back: Sequence[str]
 
 
 def look_into(landing: StoreLanding, stretches: Sequence[Stretch], skip_corrupt: bool, write: bool) -> Found:
@@ -37,7 +42,8 @@ def look_into(landing: StoreLanding, stretches: Sequence[Stretch], skip_corrupt:
     done = _done(landing, [Share(part, skip_corrupt, rows) for part in _parts(landing, stretches)])
     kinds = rows.searched if rows else ()
     files = {kind: [file for each in done for file in each.files.get(kind, ())] for kind in kinds}
-    return Found([surveyed for each in done for surveyed in each.surveyed], files)
+    rolled_back = [path for each in done for path in each.rolled_back]
+    return Found([surveyed for each in done for surveyed in each.surveyed], files, rolled_back)
 
 
 def _rows(landing: StoreLanding) -> Rows | None:
@@ -76,18 +82,17 @@ def sound_files(landing: StoreLanding, found: Found, survey: Survey, skip_corrup
     if survey.faults and not skip_corrupt:
         return {}
     files = dict(found.files)
-    if files and (survey.faults or not _stay_rolled_back(landing, found.surveyed, survey.committed_later)):
+    if files and (survey.faults or not _stay_rolled_back(landing, found.rolled_back, survey.committed_later)):
         del files[OP]
     return files
 
 
-def _stay_rolled_back(landing: StoreLanding, surveyed: Iterable[Surveyed], later: Longs | None) -> bool:
+def _stay_rolled_back(landing: StoreLanding, paths: Iterable[str], later: Longs | None) -> bool:
     """Returns whether no half message that an op names as rolled back was committed in a later stretch."""
     if later is None:
         return False
-    for each in surveyed if len(later) else ():
-        content = landing.warehouse.files.read(rolled_back_file(landing.staging.path, each.start))
-        rolled_back = np.frombuffer(content, np.int64)
+    for path in paths if len(later) else ():
+        rolled_back = np.frombuffer(landing.warehouse.files.read(path), np.int64)
         if len(rolled_back):
             near = later[np.searchsorted(later, rolled_back[0]) : np.searchsorted(later, rolled_back[-1], "right")]
             if np.isin(near, rolled_back, assume_unique=True).any():

@@ -15,9 +15,8 @@ from halfop.landing.queues import Queue
 from halfop.landing.store.new_part import NewPart
 from halfop.landing.store.source import ITEMS
 from halfop.landing.store.state import SOURCE, StoreLanding
-from halfop.landing.store.tasks import UNSETTLED
 from halfop.landing.survey import Survey
-from halfop.landing.tables import TABLES
+from halfop.landing.tables import TABLES, UNSETTLED
 from halfop.rocketmq.batches import HALF, OP
 from halfop.warehouse.progress import TABLE as PROGRESS
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import pyarrow.compute as pc
-
 from halfop.landing.survey import StretchSurvey, Surveyed
-from halfop.landing.table_rows import Form, in_form
+from halfop.landing.table_rows import Form, in_form, write_items
 from halfop.rocketmq.batches import BATCH, OP
 from halfop.rocketmq.store.stretch import Stretch
 from halfop.warehouse.actions import DataFile
 from halfop.warehouse.disk import Disk
 from halfop.warehouse.splits import PartWriter
-
-UNSETTLED = "unsettled"  # op items whose outcome their stretch does not settle
 
 
 class Rows(NamedTuple):
@@ -35,23 +32,28 @@ class Share(NamedTuple):
 
 
 class Landed(NamedTuple):
-    """What a task has found and written: files by kind."""
+    """What a task has found and written: files by kind.
+
+    `rolled_back` are the paths of files, one a stretch, with the half messages that its ops name as rolled back:
+    rightly, unless they were committed in a later stretch.
+    """
 
     surveyed: Sequence[Surveyed]
     files: Mapping[str, Sequence[DataFile]]
+    rolled_back: Sequence[str]
 
 
 def land_share(share: Share, disk: Disk) -> Landed:
     if share.rows is None:
-        return Landed([_surveyed(stretch, share.skip_corrupt) for stretch in share.stretches], {})
+        return Landed([_surveyed(stretch, share.skip_corrupt) for stretch in share.stretches], {}, ())
     rows = share.rows
     out = PartWriter(disk, {kind: f"{rows.folder}/{kind}" for kind in rows.searched}, rows.searched)
-    surveyed = []
+    surveyed, rolled_back = [], []
     for stretch in share.stretches:
         survey = _written(stretch, share.skip_corrupt, rows.forms, out)
-        _write_rolled_back(disk, rows.folder, stretch, survey)
         surveyed.append(survey.result())
-    return Landed(surveyed, out.close())
+        rolled_back.append(_write_rolled_back(disk, rows.folder, survey))
+    return Landed(surveyed, out.close(), rolled_back)
 
 
 def _surveyed(stretch: Stretch, skip_corrupt: bool) -> Surveyed:
@@ -68,18 +70,11 @@ def _written(stretch: Stretch, skip_corrupt: bool, forms: Mapping[str, Form], ou
             if kind != OP:
                 out.write(kind, in_form(BATCH[kind](records), forms[kind]))
     for items in survey.items:
-        settled = pc.is_valid(items["outcome"])
-        out.write(OP, in_form(items.filter(settled), forms[OP]))
-        out.write(UNSETTLED, in_form(items.filter(pc.invert(settled)), forms[OP]))
+        write_items(out, items, forms[OP])
     return survey
 
 
-def _write_rolled_back(disk: Disk, folder: str, stretch: Stretch, survey: StretchSurvey) -> None:
-    output = disk.create(rolled_back_file(folder, stretch.start))
+def _write_rolled_back(disk: Disk, folder: str, survey: StretchSurvey) -> str:
+    output = disk.create(f"{folder}/rolled-back-{uuid.uuid4()}")
     output.stream.write(survey.outcomes.rolled_back.tobytes())
-    output.close()
-
-
-def rolled_back_file(folder: str, start: int) -> str:
-    """Half messages that the ops of one stretch name as rolled back: rightly, unless they were committed later."""
-    return f"{folder}/rolled-back-{start}"
+    return output.close().path
