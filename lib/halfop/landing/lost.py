@@ -11,7 +11,8 @@ from pyspark.sql import functions as F
 from halfop.landing.progress import COMMIT_LOG
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.rejected import TABLE, in_form, read_rejected
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.where import all_of, equal
 
 LOST, FOUND = "LOST_RANGE", "FOUND_RANGE"
 _ROW = """kind STRING, reason STRING, broker_name STRING, queue_id INT, range_from BIGINT, range_to BIGINT,
@@ -56,7 +57,9 @@ class Ranges:
 
 def known(warehouse: Warehouse, broker_name: str) -> Ranges:
     """Returns what earlier landings lost and none has found since; few, because each is a fault of its own."""
-    rows = read_rejected(warehouse).where(F.col("broker_name") == broker_name)
+    if warehouse.version(TABLE) == NO_TABLE:
+        return Ranges(broker_name)
+    rows = read_rejected(warehouse, where=all_of(equal("kind", "RANGE"), equal("broker_name", broker_name)))
     lost, found = ({each for _, each in recorded(rows, reason)} for reason in (LOST, FOUND))
     return Ranges(broker_name, sorted(lost - found))
 

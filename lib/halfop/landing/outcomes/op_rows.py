@@ -70,7 +70,9 @@ def _given(rows: DataFrame, reach: Reach) -> DataFrame:
 def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:
     """Lands items again that landed without an outcome which is known by now; returns their number."""
     of_broker, mine = equal("broker_name", reach.broker_name), F.col("source") == reach.source
-    unknown = warehouse.read("op_messages", where=all_of(of_broker, is_null("outcome")))
+    unknown, files = warehouse.select("op_messages", where=all_of(of_broker, is_null("outcome")))
+    if not files:
+        return 0
     unknown = unknown.where(mine & F.col("half_offset").isNotNull())
     places = unknown.agg(F.min("queue_offset").alias("low"), F.max("queue_offset").alias("high")).collect()[0]
     if places["low"] is None:
