@@ -50,12 +50,11 @@ def main() -> None:
     try:
         with broker(options.version, work / "broker", _NO_CHECKS) as running:
             # A log's first message has place 0, which final messages cannot name; it is looked up by Spark.
-            running.produce([Plan("warm", "R")])
-            running.produce([Plan("warm", "C")] * 2_000)
-            landed(Warehouse(spark, str(work / "warm")), running)
+            running.produce([Plan("topic-0", "R")])
             plans = [Plan(f"topic-{n % 4}", "CCR"[n % 3], body=200) for n in range(options.messages)]
             running.produce(plans, threads=32)
             time.sleep(5)
+            landed(Warehouse(spark, str(work / "warm")), running)
             found = [landed(Warehouse(spark, str(work / str(number))), running) for number in range(options.rounds)]
     finally:
         shutil.rmtree(work)
