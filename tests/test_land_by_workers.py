@@ -18,14 +18,18 @@ import store_writer as w
 from build.played_broker import played
 from build.ways import BY_SPARK
 from halfop.landing.broker import land as broker
-from halfop.landing.broker import messages
+from halfop.landing.broker import messages, tasks
 from halfop.landing.broker import source as broker_source
 from halfop.landing.data_source import register
 from halfop.landing.staged import Staging
 from halfop.landing.store import by_workers, land, new_part, source
 from halfop.landing.store.state import StoreRequest
+from halfop.rocketmq.batches import HALF
+from halfop.rocketmq.names import HALF_TOPIC
 from halfop.rocketmq.store import layout as layout_module
+from halfop.rocketmq.wire.pull import QueueRange
 from halfop.rocketmq.wire.remoting import RemotingSettings
+from halfop.rocketmq.wire.security import Credentials
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from seeds import SEED, show_seed
@@ -177,3 +181,17 @@ def test_workers_pull_what_spark_pulls(
                 assert land_broker(there, address) == counted
         assert content(spark, here) == content(spark, there)
     assert kept_bounds(here) == kept_bounds(there)
+
+
+def test_no_task_has_credentials(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tasks.Share] = []
+
+    def in_workers(_: Warehouse, shares: list[tasks.Share], __: object) -> list[tasks.Pulled]:
+        seen.extend(shares)
+        return []
+
+    monkeypatch.setattr(messages, "in_workers", in_workers)
+    settings = RemotingSettings(credentials=Credentials("access", "secret"))
+    pulls = messages.PullsByWorkers(messages.Source("a", "h:1", settings, AT), Staging(warehouse, "file:/x"), bool)
+    pulls.pulled(HALF, [QueueRange(HALF_TOPIC, 0, 0, 100_000)])
+    assert {share.settings.credentials for share in seen} == {None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from pyspark import StorageLevel
@@ -91,7 +91,8 @@ class PullsByWorkers:
     def pulled(self, kind: str, queues: Sequence[QueueRange]) -> Messages:
         source, folder, bounds = self.source, self.staging.path, searched_columns()[kind]
         form = form_of(TABLES[kind], source.name, SOURCE, source.at)
-        whole = Share(kind, source.address, (), source.settings, form, folder, bounds, self._ends(kind))
+        settings = replace(source.settings, credentials=None)
+        whole = Share(kind, source.address, (), settings, form, folder, bounds, self._ends(kind))
         offsets = sum(asked.end - asked.start for asked in queues)
         shares = [whole._replace(queues=part) for part in _parts(queues, self._enough(offsets))]
         if offsets <= _FEW:
@@ -109,9 +110,7 @@ class PullsByWorkers:
         """What ops end; nothing else needs it."""
         if kind != OP:
             return None
-        heads = {
-            place: [f for p in self._done[of].parts for f in p.files.get(place, ())] for of, place in HEADS_OF.items()
-        }
+        heads = {place: self._done[of].files(place) for of, place in HEADS_OF.items()}
         return Ends(heads, self.sees({queue for part in self._done[HALF].parts for queue in part.real_queues}))
 
 
