@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import cast
 
@@ -32,11 +32,11 @@ class Scripted:
     def topics(self) -> dict[str, int]:
         return {topic: 1 for topic, _ in self._ends}
 
-    def max_offset(self, topic: str, queue: int) -> int:
-        return self._ends.get((topic, queue), 0)
+    def max_offsets(self, queues: Sequence[tuple[str, int]]) -> list[int]:
+        return [self._ends.get(queue, 0) for queue in queues]
 
-    def min_offset(self, topic: str, queue: int) -> int:
-        return 0
+    def min_offsets(self, queues: Sequence[tuple[str, int]]) -> list[int]:
+        return [0] * len(queues)
 
 
 def sample(ends: Mapping[tuple[str, int], int], *rows: tuple[tuple[str, int], ProgressRow]) -> QueueSample:

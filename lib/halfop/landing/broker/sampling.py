@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from halfop.frame.errors import InputRefused
@@ -49,33 +49,44 @@ class Sampling:
             (FINAL, [topic for topic in sorted(queues) if _is_real(topic)]),
             (HALF, HALF_TOPICS),
         ):
-            for topic in topics:
-                for queue in range(queues.get(topic, 1)):
-                    self._add(found, kind, QueueRange(topic, queue, 0, 0))
+            self._add(found, kind, [(topic, n) for topic in topics for n in range(queues.get(topic, 1))])
         in_use = [topic for topic in HALF_TOPICS if any(q.topic == topic and q.end for q in found.ranges[HALF])]
         refuse_two_half_topics(self._broker.remote.address, in_use)
         return found
 
-    def _add(self, found: QueueSample, kind: str, asked: QueueRange) -> None:
-        row = self._progress.get((asked.topic, asked.queue))
-        start = 0 if row is None or row.next_offset is None else row.next_offset
-        end = self._broker.max_offset(asked.topic, asked.queue)
-        if end < start and kind == FINAL:
-            found.holes.append(Range(0, start, asked.topic, asked.queue))
-            return
-        if end < start:
-            problem = f"queue {asked.queue} of {asked.topic} ends at {end}, but has landed up to {start}"
-            hint = (
-                "the broker lost the end of its log, or was rebuilt: give it a new brokerName"
-                if self._master
-                else "it is a slave that lags: wait for it, or for its master"
-            )
-            raise InputRefused(self._broker.remote.address, None, problem, hint)
-        first = self._broker.min_offset(asked.topic, asked.queue) if end else 0
-        there = asked._replace(start=max(start, first), end=end)
-        if first > start:
-            found.holes.append(Range(start, first, asked.topic, asked.queue, self._stored(there)))
-        found.ranges[kind].append(there)
+    def _add(self, found: QueueSample, kind: str, queues: Sequence[tuple[str, int]]) -> None:
+        """Adds what is to be pulled of these queues."""
+        ends = dict(zip(queues, self._broker.max_offsets(queues), strict=True))
+        sound = [queue for queue in queues if self._is_sound(found, kind, queue, ends[queue])]
+        some = [queue for queue in sound if ends[queue]]
+        firsts = dict(zip(some, self._broker.min_offsets(some), strict=True))
+        for topic, queue in sound:
+            start, first = self._landed((topic, queue)), firsts.get((topic, queue), 0)
+            there = QueueRange(topic, queue, max(start, first), ends[topic, queue])
+            if first > start:
+                found.holes.append(Range(start, first, topic, queue, self._stored(there)))
+            found.ranges[kind].append(there)
+
+    def _landed(self, queue: tuple[str, int]) -> int:
+        """The offset after the last that has landed."""
+        row = self._progress.get(queue)
+        return 0 if row is None or row.next_offset is None else row.next_offset
+
+    def _is_sound(self, found: QueueSample, kind: str, queue: tuple[str, int], end: int) -> bool:
+        """Returns whether a queue reaches as far as it has landed; if not, it is a hole, or the broker is refused."""
+        start = self._landed(queue)
+        if end >= start:
+            return True
+        if kind == FINAL:
+            found.holes.append(Range(0, start, *queue))
+            return False
+        problem = f"queue {queue[1]} of {queue[0]} ends at {end}, but has landed up to {start}"
+        hint = (
+            "the broker lost the end of its log, or was rebuilt: give it a new brokerName"
+            if self._master
+            else "it is a slave that lags: wait for it, or for its master"
+        )
+        raise InputRefused(self._broker.remote.address, None, problem, hint)
 
     def _stored(self, asked: QueueRange) -> int:
         """The store time of the range's first message; now if there is none."""
