@@ -26,7 +26,7 @@ _HOME = Path(__file__).resolve().parents[1]
 _OPEN, _ROWS = 1_200, 1_000
 _STEP = 60_000  # ms between two cycles
 # Of the environment that `exec` gives this process: the commands get a user's.
-_NOT_A_USERS = ("SPARK_", "PYSPARK_", "PYTHONPATH", "JAVA_HOME", "HALFOP_HOME", "HALFOP_JARS")
+NOT_A_USERS = ("SPARK_", "PYSPARK_", "PYTHONPATH", "JAVA_HOME", "HALFOP_HOME", "HALFOP_JARS")
 
 
 @dataclass(frozen=True)
@@ -66,18 +66,18 @@ class Bench:
 
     def called(self, arguments: list[str]) -> tuple[float, float]:
         """Seconds and CPU seconds of one call."""
-        environ = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_A_USERS)}
+        environ = {name: value for name, value in os.environ.items() if not name.startswith(NOT_A_USERS)}
         command = [str(self.launcher), *arguments, "--warehouse", str(self.folder / "warehouse")]
-        before, start = _cpu_of_children(), time.perf_counter()
+        before, start = cpu_of_children(), time.perf_counter()
         done = subprocess.run(command, cwd=self.folder, env=environ, capture_output=True, text=True, check=False)
-        spent = time.perf_counter() - start, _cpu_of_children() - before
+        spent = time.perf_counter() - start, cpu_of_children() - before
         if done.returncode:
             sys.exit(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
         json.loads(done.stdout.splitlines()[-1])  # a summary, and nothing after it
         return spent
 
 
-def _cpu_of_children() -> float:
+def cpu_of_children() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
