@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import yaml
 from pyspark.sql.types import StructField, StructType
+
+
+class Made(NamedTuple):
+    """What a column is made of: an entry of a map, in another column."""
+
+    map: str
+    entry: str
 
 
 @dataclass(frozen=True)
@@ -17,7 +25,7 @@ class ColumnSpec:
     name: str
     type: str
     comment: str
-    made: str | None = None  # of other columns, by this expression
+    made: Made | None = None
 
 
 @dataclass(frozen=True)
@@ -78,12 +86,16 @@ def table(name: str) -> TableSpec:
     return TableSpec(
         name=raw["table"],
         comment=raw["comment"],
-        columns=tuple(ColumnSpec(**column) for column in raw["columns"]),
+        columns=tuple(_column(**column) for column in raw["columns"]),
         append_only=raw.get("append_only", False),
         landing=raw.get("landing", False),
         partitioned_by=tuple(raw.get("partitioned_by", ())),
         stats=tuple(raw.get("stats", ())),
     )
+
+
+def _column(made: Sequence[str] | None = None, **rest: str) -> ColumnSpec:
+    return ColumnSpec(**rest, made=None if made is None else Made(*made))
 
 
 OF_A_TOPIC = "real_topic"  # one for each topic, below topics/

@@ -190,14 +190,22 @@ class Warehouse:
         if self.log.complete(self.path(name), table(name)) is None:
             self.log.create(self.path(name), table(name))
 
-    def append(self, name: str, rows: DataFrame) -> None:
+    def append(self, name: str, rows: DataFrame | pa.Table) -> None:
         """Appends rows plainly, for landing: a row that lands twice counts once by the rules, not by the write."""
+        if isinstance(rows, pa.Table):
+            if self.takes_files(name):
+                self._append_here(name, rows)
+                return
+            rows = frame_of(self.spark, rows)
         rows = self.in_form(name, rows)
         few = self.few(name, rows)
         if few is None:
             rows.write.format("delta").mode("append").save(self.path(name))
         else:
-            self.log.append_files(self.path(name), spec_of(name), self.files_of(name, few))
+            self._append_here(name, few)
+
+    def _append_here(self, name: str, rows: pa.Table) -> None:
+        self.log.append_files(self.path(name), spec_of(name), self.files_of(name, rows))
 
     def append_once(self, name: str, rows: DataFrame, app: str, run_id: int) -> None:
         """Appends a run's rows. A second write under the same app and run, now or ever, changes nothing."""
@@ -217,11 +225,7 @@ class Warehouse:
         """Appends a few rows plainly; columns that are not given are null."""
         if not rows:
             return
-        found = pa.Table.from_pylist([dict(row) for row in rows], schema=arrow_schema(self.schema(name)))
-        if self.takes_files(name) and not any(column.made for column in spec_of(name).columns):
-            self.log.append_files(self.path(name), spec_of(name), self.files_of(name, found))
-        else:
-            self.append(name, frame_of(self.spark, found))
+        self.append(name, pa.Table.from_pylist([dict(row) for row in rows], schema=arrow_schema(self.schema(name))))
 
     def replace_rows(self, name: str, version: int, rows: Sequence[Mapping[str, object]]) -> bool:
         """Puts these rows in the place of all that a version has; returns whether no other commit came before."""
@@ -241,7 +245,8 @@ class Warehouse:
 
     def in_form(self, name: str, rows: DataFrame) -> DataFrame:
         """The table's columns, with those that are made of others."""
-        made = {c.name: F.expr(c.made) for c in spec_of(name).columns if c.made and c.name not in rows.columns}
+        lacking = {c.name: c.made for c in spec_of(name).columns if c.made and c.name not in rows.columns}
+        made = {name: F.try_element_at(of, F.lit(entry)) for name, (of, entry) in lacking.items()}
         return rows.withColumns(made).select(*spec_of(name).names)
 
     def few(self, name: str, rows: DataFrame) -> pa.Table | None:
