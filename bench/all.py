@@ -14,6 +14,7 @@ _BENCHES = {
     "cycle": [],
     "cold": [],
     "topics": [],
+    "land": ["--rows", "3000000"],
     "backlog": ["--rows", "3000000", "--rounds", "3"],
     "store": [],
     "broker": [],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import logging
 import random
 import time
@@ -12,10 +13,12 @@ from pathlib import Path
 
 import pytest
 import store_writer as w
+from build.json_lines import half, lines, op
 from build.stores import transactions
 from crash import KILLED, commits, dying, ended, killed_after
 from halfop.landing.broker.land import BrokerRequest, land_broker
 from halfop.landing.data_source import register
+from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
 from halfop.rocketmq.wire.remoting import RemotingSettings
@@ -107,6 +110,29 @@ def test_a_store_s_landing_killed_at_any_moment(spark: SparkSession, tmp_path: P
         written(store, range(60 + n * 10, 70 + n * 10))
     assert killed > 0
     assert content(landed(spark, store, warehouse)) == content(landed(spark, store, undisturbed))
+
+
+@pytest.mark.slow
+def test_a_landing_of_large_files_killed_at_every_commit(spark: SparkSession, tmp_path: Path) -> None:
+    """So large that workers write the tables' files. Rows that have landed land again, which counts once."""
+    body = base64.b64encode(bytes(3 << 20)).decode()
+    files = lines(tmp_path / "h.jsonl", *(half(n, body=body) for n in range(3))), lines(tmp_path / "o.jsonl", op())
+    folders = fresh(tmp_path)
+    command = ["land", "files", "--half", files[0], "--op", files[1], "--warehouse"]
+    undisturbed = next(folders)
+    number = commits(*command, str(undisturbed))
+    wanted = content(Warehouse(spark, str(undisturbed)))
+    assert wanted["half_messages"].total() == 3
+    for at in range(1, number + 1):
+        folder = next(folders)
+        status, said = ended(dying("after", at, *command, str(folder)))
+        assert status == KILLED, said
+        warehouse = Warehouse(spark, str(folder))
+        land_files(warehouse, FilesRequest(files[:1], files[1:]), LOG)
+        found = content(warehouse)
+        assert {name: set(rows) for name, rows in found.items()} == {name: set(rows) for name, rows in wanted.items()}
+        assert progress(warehouse) == progress(Warehouse(spark, str(undisturbed))), f"killed behind commit {at}"
+        assert not warehouse.files.folders(warehouse.path("_staging"))
 
 
 @pytest.mark.broker

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from build.op_bodies import BODIES, NUMBERS
-from halfop.landing.outcomes.within_stretch import NEEDED, StretchOutcomes, split
+from halfop.landing.columns.op_items import items
+from halfop.landing.outcomes.within_stretch import NEEDED, StretchOutcomes
 from halfop.rocketmq.store import commitlog
 from halfop.rocketmq.store import layout as store_module
 from halfop.rocketmq.store.layout import layout
@@ -31,19 +32,19 @@ def bodies(rows: Sequence[tuple[object, ...]]) -> pa.RecordBatch:
 
 def test_bodies_are_split_as_those_of_files_are() -> None:
     whole = [(given[:2], rows) for given, rows in BODIES if given[2] is None and given[3] is None]
-    made = split(bodies([given for given, _ in whole])).to_pylist()
+    made = items(bodies([given for given, _ in whole])).to_pylist()
     found = [(row["at"], row["item"], row["body"], row["half_offset"]) for row in made]
     assert found == [(at, *row[:3]) for at, (_, rows) in enumerate(whole) for row in rows]
 
 
 def test_offsets_are_read_as_those_of_files_are() -> None:
     texts = {text: number for text, number in NUMBERS.items() if text}
-    made = split(bodies([(text, "d") for text in texts]))
+    made = items(bodies([(text, "d") for text in texts]))
     assert dict(zip(made["body"].to_pylist(), made["half_offset"].to_pylist(), strict=True)) == texts
 
 
 def test_no_op_has_no_items() -> None:
-    assert len(split(bodies([("5", "d")]).slice(0, 0))) == 0
+    assert len(items(bodies([("5", "d")]).slice(0, 0))) == 0
 
 
 # ---- outcomes ----

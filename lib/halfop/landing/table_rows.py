@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ import pyarrow.compute as pc
 
 from halfop.landing.tables import UNSETTLED
 from halfop.rocketmq.batches import OP
+from halfop.warehouse.maps import entries
 from halfop.warehouse.parquet import arrow_schema, cast_to
 from halfop.warehouse.schema import table
 from halfop.warehouse.splits import PartWriter
@@ -19,7 +19,6 @@ from halfop.warehouse.splits import PartWriter
 _HALF_TEXTS = {"broker_name", "producer_group", "real_topic", "born_host", "store_host"}
 _REPEATING = {*_HALF_TEXTS, "topic", "tag", "outcome", "source"}
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
-_MADE = re.compile(r"try_element_at\(properties, '(\w+)'\)")
 
 
 class Form(NamedTuple):
@@ -37,24 +36,17 @@ def form_of(name: str, broker_name: str, source: str, landed_at: int) -> Form:
     fields = [pa.field(f.name, _DICTIONARY if f.name in _REPEATING else f.type) for f in schema]
     given = {"broker_name": broker_name, "source": source, "landed_at": landed_at}
     shared = {f.name: pa.scalar(given[f.name]).cast(f.type) for f in schema if f.name in given}
-    return Form(pa.schema(fields), {c.name: _property(c.made) for c in spec.columns if c.made}, shared)
-
-
-def _property(made: str) -> str:
-    """The property that an expression of a schema takes."""
-    found = _MADE.fullmatch(made)
-    if found is None:
-        raise ValueError(f"only Spark can make a column by {made}")
-    return found[1]
+    return Form(pa.schema(fields), {c.name: c.made.entry for c in spec.columns if c.made}, shared)
 
 
 def in_form(rows: pa.RecordBatch, form: Form) -> pa.RecordBatch:
     """The rows with the table's columns; texts that repeat are dictionaries."""
-    columns = [_column(rows, field, form) for field in form.schema]
+    made = entries(rows["properties"], list(form.made.values())) if form.made else {}
+    columns = [_column(rows, made, field, form) for field in form.schema]
     return pa.RecordBatch.from_arrays(columns, schema=form.schema)
 
 
-def _column(rows: pa.RecordBatch, field: pa.Field, form: Form) -> pa.Array:
+def _column(rows: pa.RecordBatch, made: Mapping[str, pa.Array], field: pa.Field, form: Form) -> pa.Array:
     repeats = pa.types.is_dictionary(field.type)
     if field.name in form.shared:
         value = form.shared[field.name]
@@ -62,17 +54,10 @@ def _column(rows: pa.RecordBatch, field: pa.Field, form: Form) -> pa.Array:
             return pa.repeat(value, len(rows))
         return pa.DictionaryArray.from_arrays(np.zeros(len(rows), np.int32), pa.array([value.as_py()], pa.string()))
     if field.name in form.made:
-        return _value(rows["properties"], form.made[field.name])
+        return made[form.made[field.name]]
     if field.name not in rows.schema.names:
         return pa.nulls(len(rows), field.type)
     return rows[field.name].dictionary_encode() if repeats else cast_to(rows[field.name], field.type)
-
-
-def _value(properties: pa.MapArray, name: str) -> pa.StringArray:
-    """The value of a property; nearly always no message has it, which its keys show sooner."""
-    if not pc.any(pc.equal(properties.keys, name)).as_py():
-        return pa.nulls(len(properties), pa.string())
-    return pc.map_lookup(properties, pa.scalar(name), "last")
 
 
 def write_items(out: PartWriter, items: pa.RecordBatch, form: Form) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from typing import Any
-from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
 
@@ -37,10 +36,6 @@ class Files:
             return bytes(self._bytes(stream))
         finally:
             stream.close()
-
-    def read_uri(self, uri: str) -> bytes:
-        """Reads a file that is named by a URI, with escapes."""
-        return self.read(unquote(uri))
 
     def write(self, path: str, content: bytes) -> Written:
         """Writes a new file; a file of that name is an error."""

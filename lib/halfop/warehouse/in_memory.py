@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import vectorized_udf  # type: ignore[attr-defined]
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.util import PythonEvalType
 
 _NESTED = (ArrayType, MapType, StructType)
 _IN_MEMORY = ("LocalRelation", "OneRowRelation")
@@ -47,6 +51,28 @@ def as_arrow(rows: DataFrame, struct: StructType | None = None) -> pa.Table | No
     nested = {f.name: f.dataType for f in wanted if isinstance(f.dataType, _NESTED)}
     typed = rows.withColumns({name: F.col(name).cast(kind) for name, kind in nested.items()}) if nested else rows
     return typed.toArrow() if is_in_memory(typed) else None
+
+
+def through_arrow(rows: DataFrame, make: Callable[[pa.RecordBatch], pa.RecordBatch], struct: StructType) -> DataFrame:
+    """The rows that a function over Arrow makes of rows: here if they are in memory, else in Spark's workers."""
+    here, schema = as_arrow(rows), to_arrow_schema(struct, timezone="UTC")
+
+    def made(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return (make(batch).select(schema.names).cast(schema) for batch in batches)
+
+    if here is None:
+        return map_in_arrow(rows, made, struct)
+    return frame_of(rows.sparkSession, pa.Table.from_batches(made(_with_a_batch(here).to_batches()), schema))
+
+
+def map_in_arrow(
+    rows: DataFrame, make: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], struct: StructType
+) -> DataFrame:
+    """As DataFrame.mapInArrow, which asks for pandas and uses none of it."""
+    udf = vectorized_udf(make, struct, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    column = udf(*(rows[name] for name in rows.columns))
+    jdf: Any = rows._jdf
+    return DataFrame(jdf.mapInArrow(column._jc, False, None), rows.sparkSession)
 
 
 def _nullable(kind: DataType) -> DataType:

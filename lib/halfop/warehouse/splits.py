@@ -99,11 +99,21 @@ class ParquetPart:
         return self
 
     def batches(self) -> Iterator[pa.RecordBatch]:
+        return (batch for _, batch in self.numbered())
+
+    def numbered(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Batches, each with the number of its first row in the file."""
+        about = self._file.metadata
+        for group in self._groups:
+            first = sum(about.row_group(n).num_rows for n in range(group))
+            for batch in self._read(group):
+                yield first, batch
+                first += len(batch)
+
+    def _read(self, group: int) -> Iterator[pa.RecordBatch]:
         known = set(self._file.schema_arrow.names)
         read = [name for name in self._schema.names if name in known]
-        if not self._groups:
-            return
-        for batch in self._file.iter_batches(_BATCH_ROWS, row_groups=self._groups, columns=read, use_threads=False):
+        for batch in self._file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=read, use_threads=False):
             columns = [
                 cast_to(batch[f.name], f.type) if f.name in known else pa.nulls(len(batch), f.type)
                 for f in self._schema
@@ -119,6 +129,11 @@ def span(disk: Disk, splits: Sequence[Split], column: str) -> tuple[int, int]:
     if len(known) < len(found):
         return ANYWHERE
     return (min(low for low, _ in known), max(high for _, high in known)) if known else (1, 0)
+
+
+def schema_of(disk: Disk, path: str) -> pa.Schema:
+    """The columns of a file, all of them."""
+    return pq.ParquetFile(disk.open(path), coerce_int96_timestamp_unit="us").schema_arrow
 
 
 def repeating(schema: pa.Schema, *columns: str) -> pa.Schema:

@@ -14,7 +14,6 @@ from pyspark.sql import functions as F
 from halfop.landing.broker.seen import real_queues
 from halfop.landing.broker.source import QueueTask, pull_task
 from halfop.landing.broker.tasks import HEADS_OF, Ends, Pulled, RealQueue, Share, pull_share
-from halfop.landing.columns.halves import completed
 from halfop.landing.lost import Range
 from halfop.landing.outcomes.op_rows import Reach, looked_up, op_rows
 from halfop.landing.staged import Staging, searched_columns
@@ -213,7 +212,6 @@ class FrameOfMessages:
     def append_once(self, app: str, reach: Reach, first: bool) -> None:
         rows = self._rows()
         rows = op_rows(self.warehouse, rows, reach, first) if self.kind == OP else rows
-        rows = completed(rows) if self.kind == HALF else rows
         self.warehouse.append_once(TABLES[self.kind], _stamped(rows, self.source.at), app, self.source.at)
 
     def _rows(self) -> DataFrame:

@@ -7,14 +7,13 @@ from collections.abc import Collection, Iterable
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from halfop.landing.columns.halves import completed
 from halfop.landing.lost import Range
 from halfop.warehouse.tables import Warehouse
 
 
 def real_queues(halves: DataFrame) -> set[tuple[str, int]]:
     """The queues that these half messages' final messages may be in: few, however many messages."""
-    rows = completed(halves).select("real_topic", "real_queue_id").distinct().na.drop().collect()
+    rows = halves.select("real_topic", "real_queue_id").distinct().na.drop().collect()
     return {(row["real_topic"], row["real_queue_id"]) for row in rows}
 
 

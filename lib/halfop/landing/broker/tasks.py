@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from halfop.columns.by_key import in_one
-from halfop.landing.outcomes.within_stretch import StretchOutcomes, split
+from halfop.landing.columns.op_items import items
+from halfop.landing.outcomes.within_stretch import StretchOutcomes
 from halfop.landing.table_rows import Form, in_form, write_items
 from halfop.landing.tables import UNSETTLED
 from halfop.rocketmq.batches import BATCH, FINAL, HALF, HEADS, OP
@@ -107,7 +108,7 @@ class _Pulling:
 
     def _with_outcomes(self, ops: pa.RecordBatch) -> list[pa.RecordBatch]:
         ends = self._share.ends or Ends({}, False)
-        named = split(ops)["half_offset"].drop_null().unique().to_numpy()
+        named = items(ops)["half_offset"].drop_null().unique().to_numpy()
         halves = self._heads(ends, HALF, "queue_offset", np.sort(named))
         places = np.unique(halves["physical_offset"].to_numpy())
         finals = self._heads(ends, FINAL, "prepared_transaction_offset", places)

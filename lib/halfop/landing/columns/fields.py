@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 
+import pyarrow as pa
+
 from halfop.landing.tables import TABLES
 from halfop.warehouse.schema import table
 
 STRINGS = "MAP<STRING,STRING>"
 LONG_MAX = 2**63 - 1
+_LOWEST = {"INT": -(2**31), "BIGINT": -(2**63)}
 # How like a column a name must be for the hint that the column was meant.
 NEAR = 0.75
 
@@ -20,12 +23,19 @@ _NOT_NEGATIVE = {"queue_offset", "item"}
 
 _EXPECTED = {
     "STRING": "a string",
-    "INT": "a whole number from -2147483648 to 2147483647",
-    "BIGINT": "a whole number from -9223372036854775808 to 9223372036854775807",
     "TIMESTAMP": "epoch milliseconds or ISO-8601 as 2025-06-15T15:06:40.123Z, in the years 1 to 9999",
     "BINARY": "base64 text",
     "BOOLEAN": "true or false",
     STRINGS: "an object whose values are strings",
+}
+_ARROW = {
+    "STRING": pa.string(),
+    "INT": pa.int32(),
+    "BIGINT": pa.int64(),
+    "TIMESTAMP": pa.timestamp("us", "UTC"),
+    "BINARY": pa.binary(),
+    "BOOLEAN": pa.bool_(),
+    STRINGS: pa.map_(pa.string(), pa.string()),
 }
 
 
@@ -42,9 +52,19 @@ class Field:
         return self.name in _NOT_NEGATIVE
 
     @property
+    def bounds(self) -> tuple[int, int]:
+        """The lowest and the highest whole number that it may be."""
+        lowest = _LOWEST[self.type]
+        return 0 if self.not_negative else lowest, -lowest - 1
+
+    @property
+    def arrow(self) -> pa.DataType:
+        return _ARROW[self.type]
+
+    @property
     def expected(self) -> str:
-        if self.not_negative:
-            return "a whole number from 0 to " + ("2147483647" if self.type == "INT" else str(LONG_MAX))
+        if self.type in _LOWEST:
+            return "a whole number from {} to {}".format(*self.bounds)
         return _EXPECTED[self.type]
 
 

@@ -1,34 +1,35 @@
-"""Typed values from texts and numbers, strictly: null if a value is not exactly what it should be.
-
-Expressions here and in the modules of rows are SQL text: a frame has some thousand of them, and each Column would be
-several calls to the JVM.
-"""
+"""Typed values from Arrow columns, strictly: null if a value is not exactly what it should be."""
 
 from __future__ import annotations
 
-_ISO = (
-    r"r'\A[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt ][0-9]{2}:[0-9]{2}(:[0-9]{2}([.,][0-9]{1,9})?)?"
-    r"([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)?\z'"
-)
-_YEARS_1_TO_9999 = "BETWEEN -62135596800000L AND 253402300799999L"
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from halfop.landing.columns.fields import Field
+from halfop.rocketmq.batches import FIRST_MS, LAST_MS
+
+_INSTANT = pa.timestamp("us", "UTC")
 
 
-def at_least_zero(number: str) -> str:
-    return f"CASE WHEN {number} >= 0 THEN {number} END"
+def numbers(given: pa.Array, field: Field) -> pa.Array:
+    """Whole numbers of a column of INT or BIGINT."""
+    return _between(given, *field.bounds).cast(field.arrow)
 
 
-def epoch_millis(millis: str) -> str:
-    return f"CASE WHEN {millis} {_YEARS_1_TO_9999} THEN timestamp_millis({millis}) END"
+def instants(given: pa.Array) -> pa.Array:
+    """Timestamps, or epoch milliseconds, as the instants that they are: in the years 1 to 9999."""
+    if pa.types.is_timestamp(given.type) and given.type.unit == "us":
+        micros = _between(given.cast(pa.int64()), FIRST_MS * 1000, LAST_MS * 1000 + 999)
+    else:
+        micros = pc.multiply(_between(given.cast(pa.int64()), FIRST_MS, LAST_MS), 1000)
+    return micros.cast(_INSTANT)
 
 
-def iso_instant(text: str) -> str:
-    """ISO-8601 with or without a zone (without: the session's, UTC)."""
-    plain = f"replace(upper({text}), ',', '.')"
-    with_colon = rf"regexp_replace({plain}, r'([+-]\d\d)(\d\d)\z', '$1:$2')"
-    whole_zone = rf"regexp_replace({with_colon}, r'([+-]\d\d)\z', '$1:00')"
-    with_seconds = rf"regexp_replace({whole_zone}, r'\A(.{{10}}.\d\d:\d\d)(?!:)', '$1:00')"
-    return f"CASE WHEN {text} RLIKE {_ISO} THEN {known_years(f'try_cast({with_seconds} AS TIMESTAMP)')} END"
-
-
-def known_years(instant: str) -> str:
-    return f"CASE WHEN unix_millis({instant}) {_YEARS_1_TO_9999} THEN {instant} END"
+def _between(given: pa.Array, low: int, high: int) -> pa.Array:
+    """The numbers as they are, null outside of these bounds."""
+    given = given.cast(pa.int64())
+    found = pc.min_max(given).as_py()
+    if found["min"] is None or (found["min"] >= low and found["max"] <= high):
+        return given
+    fits = pc.and_(pc.greater_equal(given, low), pc.less_equal(given, high))
+    return pc.if_else(fits, given, pa.scalar(None, pa.int64()))

@@ -2,139 +2,181 @@
 
 from __future__ import annotations
 
-import codecs
-from collections.abc import Mapping
+import json
+import re
+from binascii import a2b_base64
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Any, NoReturn
 
+import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+import pyarrow.compute as pc
 
-from halfop.columns.values import is_whole_number_sql, whole_number_sql
 from halfop.landing.columns.fields import STRINGS, Field, fields, known_names
-from halfop.landing.columns.values import at_least_zero, epoch_millis, iso_instant
+from halfop.landing.columns.values import instants, numbers
 from halfop.landing.files import problems
-from halfop.warehouse.sql import literal
+from halfop.landing.files.problems import Problem
+from halfop.landing.files.typed import Cells, Typed, batch_of, first_problems
+from halfop.rocketmq.numbers import WHOLE_NUMBER, parse_long
 
-# A line is parsed inside a frame, because the parser itself ignores what follows the first object of a text.
-_FRAMED = """'{"row":' || value || ',"end":0}'"""
-_PARSED = f"""from_json({_FRAMED}, 'row MAP<STRING,VARIANT>, end INT, _unreadable STRING', map(
-    'mode', 'PERMISSIVE', 'columnNameOfCorruptRecord', '_unreadable',
-    'allowSingleQuotes', 'false', 'allowNonNumericNumbers', 'false'))"""
-_WHOLE = "is_valid_utf8(value) AND parsed._unreadable IS NULL AND parsed.end IS NOT NULL"
-_EACH_NAME_ONCE = "size(parsed.row) = size(array_distinct(map_keys(parsed.row)))"
-_BASE64 = r"r'\A[A-Za-z0-9+/]*={0,2}\z'"
-_PLACE = ("file", "block", "place")
-
-
-def lines_of(spark: SparkSession, contents: Mapping[str, bytes]) -> DataFrame:
-    """Returns what `read_lines` returns, from bytes that are here, by the URIs of their files."""
-    parts = [(uri, _split(content)) for uri, content in contents.items()]
-    values = pa.array([line for _, lines in parts for line in lines], pa.binary())
-    # Arrow must not look into them: a line that is not UTF-8 is a bad row, not an error
-    values = pa.Array.from_buffers(pa.string(), len(values), values.buffers())
-    files = pa.array([uri for uri, lines in parts for _ in lines], pa.string())
-    places = pa.array([place for _, lines in parts for place in range(len(lines))], pa.int64())
-    blocks = pa.array([0] * len(values), pa.int64())
-    return spark.createDataFrame(pa.table({"value": values, "file": files, "block": blocks, "place": places}))
+_ISO = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]{1,9}))?)?"
+    r"(?:[Zz]|([+-][0-9]{2})(?::?([0-9]{2}))?)?"
+)
+_FARTHEST_ZONE = 18 * 60  # minutes
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
+_WHOLE = re.compile(WHOLE_NUMBER)
+_ESCAPE = b"\\u"
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1), timedelta(microseconds=1)
+_LONG = range(-(2**63), 2**63)
+Row = Mapping[str, Any]
 
 
-def _split(content: bytes) -> list[bytes]:
-    """Lines as Spark's text reader cuts them."""
-    lines = content.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
-    return lines if lines[-1] else lines[:-1]
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name twice")
+    return found
 
 
-def read_lines(spark: SparkSession, paths: list[str]) -> DataFrame:
-    """All lines, blank ones too, each with its place: rising within a block of a file."""
-    text = spark.read.option("ignoreCorruptFiles", "false").option("recursiveFileLookup", "true").text(paths)
-    return text.select(
-        "value",
-        F.col("_metadata.file_path").alias("file"),
-        F.col("_metadata.file_block_start").alias("block"),
-        F.monotonically_increasing_id().alias("place"),
-    )
+def _no_number(text: str) -> NoReturn:
+    raise ValueError(text)
 
 
-def typed_rows(lines: DataFrame, kind: str) -> DataFrame:
-    """The columns of `kind`, `problem` if the line is not good, `unknown` names, and the place."""
-    of_kind = fields(kind)
-    scalars = [f for f in of_kind if f.type != STRINGS]
-    names = [f.name for f in of_kind]
-    parsed = lines.where("trim(value) != ''").selectExpr("*", f"{_PARSED} AS parsed")
-    rows = parsed.selectExpr("value", *_PLACE, f"CASE WHEN {_WHOLE} AND {_EACH_NAME_ONCE} THEN parsed.row END AS row")
-    raw = rows.selectExpr("*", *(f"try_element_at(row, '{f.name}') AS {_raw(f)}" for f in of_kind))
-    types = raw.selectExpr("*", *(f"schema_of_variant({_raw(f)}) AS {_type(f)}" for f in scalars))
-    texts = types.selectExpr("*", *(f"{_string_or_whole_number(f)} AS {_text(f)}" for f in scalars))
-    values = texts.selectExpr("*", *(f"{_value(f)} AS {f.name}" for f in of_kind))
-    return values.selectExpr(*names, f"{_first_problem(kind)} AS problem", f"{_unknown(kind)} AS unknown", *_PLACE)
+_DECODE = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_number).decode
+_UNREADABLE: Row = {}
 
 
-def _first_problem(kind: str) -> str:
-    expected = ", expected one whole JSON object in UTF-8, each name once"
-    unreadable = problems.found(literal(problems.UNREADABLE_LINE), "value", "found ", expected)
-    return problems.first([f"CASE WHEN row IS NULL THEN {unreadable} END", *map(_problem, fields(kind))])
+def typed(kind: str, lines: Sequence[bytes], first: int) -> Typed:
+    """The rows of these lines; `first` is the place of the first line. Blank lines are no rows."""
+    places = np.array([place for place, line in enumerate(lines) if line.strip(b" ")], np.int64)
+    given = [lines[place] for place in places]
+    rows = [_parsed(line) for line in given]
+    columns = {field.name: _cells(field, rows) for field in fields(kind)}
+    found = first_problems(kind, columns, lambda field, row: _problem(field, rows[row], given[row]))
+    unknown = {name for row in rows for name in row} - {*known_names(kind)}
+    return Typed(kind, batch_of(kind, columns), places + first, found, unknown)
 
 
-def _unknown(kind: str) -> str:
-    others = f"array_except(map_keys(row), array({', '.join(map(literal, known_names(kind)))}))"
-    return f"CASE WHEN size({others}) > 0 THEN {others} END"
+def _parsed(line: bytes) -> Row:
+    """The object that the line is; _UNREADABLE, which lacks all that a row must have, if it is none."""
+    try:
+        found = _DECODE(line.decode())
+        if _ESCAPE in line:  # it may be half of a character that JSON writes as two
+            json.dumps(found, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return _UNREADABLE
+    return found if isinstance(found, dict) else _UNREADABLE
 
 
-def _raw(field: Field) -> str:
-    return f"raw_{field.name}"
+def _cells(field: Field, rows: Sequence[Row]) -> Cells:
+    raw = [row.get(field.name) for row in rows]
+    kinds = set(map(type, raw))
+    if kinds <= {type(None)}:
+        return Cells(pa.nulls(len(raw), field.arrow), np.zeros(len(raw), np.bool_))
+    if type(None) in kinds:
+        given = np.fromiter((value is not None for value in raw), np.bool_, len(raw))
+    else:
+        given = np.ones(len(raw), np.bool_)
+    return Cells(_values(field, raw, kinds - {type(None)}), given)
 
 
-def _type(field: Field) -> str:
-    return f"type_{field.name}"
+# ---- values ----
 
 
-def _text(field: Field) -> str:
-    return f"text_{field.name}"
-
-
-def _string_or_whole_number(field: Field) -> str:
-    return f"CASE WHEN {_type(field)} IN ('STRING', 'BIGINT') THEN try_variant_get({_raw(field)}, '$', 'string') END"
-
-
-def _value(field: Field) -> str:
-    """The typed value; null if there is none or it does not fit."""
-    text, is_string = _text(field), f"{_type(field)} = 'STRING'"
-    if field.type == "STRING":
-        return f"CASE WHEN {is_string} THEN {text} END"
-    if field.type == "BOOLEAN":
-        return f"CASE WHEN {_type(field)} = 'BOOLEAN' THEN try_variant_get({_raw(field)}, '$', 'boolean') END"
-    if field.type == "BINARY":
-        return f"CASE WHEN {is_string} AND length({text}) % 4 = 0 AND {text} RLIKE {_BASE64} THEN unbase64({text}) END"
-    if field.type == "TIMESTAMP":
-        return f"coalesce({epoch_millis(whole_number_sql(text, 'BIGINT'))}, {iso_instant(text)})"
-    if field.type == STRINGS:
-        return _strings(field)
-    number = whole_number_sql(text, field.type)
-    return at_least_zero(number) if field.not_negative else number
-
-
-def _strings(field: Field) -> str:
-    values = f"map_values(try_variant_get({_raw(field)}, '$', 'map<string,variant>'))"
-    all_strings = f"forall({values}, each -> schema_of_variant(each) = 'STRING')"
-    return f"CASE WHEN {all_strings} THEN try_variant_get({_raw(field)}, '$', 'map<string,string>') END"
-
-
-def _problem(field: Field) -> str:
-    raw, null = _raw(field), f"is_variant_null({_raw(field)})"
-    unfit = problems.unfit(_reason(field), field, f"to_json({raw})")
-    no_fit = f"WHEN {field.name} IS NULL AND {raw} IS NOT NULL AND NOT {null} THEN {unfit}"
-    if not field.required:
-        return f"CASE {no_fit} END"
-    absent = f"WHEN {raw} IS NULL THEN {problems.missing(field)} WHEN {null} THEN {problems.null_value(field)}"
-    return f"CASE {absent} {no_fit} END"
-
-
-def _reason(field: Field) -> str:
-    wrong_type = literal(problems.WRONG_TYPE)
+def _values(field: Field, raw: list[Any], kinds: set[type]) -> pa.Array:
+    """The values, null where they do not fit; `kinds` are the types of those that are not null."""
     if field.type in ("INT", "BIGINT"):
-        return f"if({is_whole_number_sql(_text(field))}, {literal(problems.OUT_OF_RANGE)}, {wrong_type})"
+        return numbers(_longs(raw, kinds), field)
     if field.type == "TIMESTAMP":
-        return f"if({_text(field)} IS NOT NULL, {literal(problems.BAD_TIME)}, {wrong_type})"
-    if field.type == "BINARY":
-        return f"if({_type(field)} = 'STRING', {literal(problems.BAD_BASE64)}, {wrong_type})"
-    return wrong_type
+        return _instants(raw, kinds)
+    if field.type == STRINGS:
+        return _maps(raw)
+    if field.type == "BOOLEAN":
+        return pa.array(_only(raw, kinds, bool), field.arrow)
+    texts = _only(raw, kinds, str)
+    return pa.array(map(_bytes, texts) if field.type == "BINARY" else texts, field.arrow)
+
+
+def _only(raw: list[Any], kinds: set[type], kind: type) -> list[Any]:
+    return raw if kinds == {kind} else [value if type(value) is kind else None for value in raw]
+
+
+def _bytes(text: str | None) -> bytes | None:
+    return a2b_base64(text) if text is not None and len(text) % 4 == 0 and _BASE64.fullmatch(text) else None
+
+
+def _longs(raw: list[Any], kinds: set[type]) -> pa.Array:
+    if kinds == {int}:
+        with suppress(OverflowError):
+            return pa.array(raw, pa.int64())
+    return pa.array(map(_long, raw), pa.int64())
+
+
+def _long(value: Any) -> int | None:
+    return parse_long(_number_text(value))
+
+
+def _number_text(value: Any) -> str | None:
+    """The text of a string, or of a whole number that is a Java long."""
+    if type(value) is int and value in _LONG:
+        return str(value)
+    return value if type(value) is str else None
+
+
+def _instants(raw: list[Any], kinds: set[type]) -> pa.Array:
+    from_millis = instants(_longs(raw, kinds))
+    if str not in kinds:
+        return from_millis
+    micros = [_iso_micros(value) if type(value) is str else None for value in raw]
+    return pc.coalesce(from_millis, instants(pa.array(micros, pa.timestamp("us"))))
+
+
+def _iso_micros(text: str) -> int | None:
+    """Microseconds since 1970 of ISO-8601 with or without a zone (without: UTC)."""
+    match = _ISO.fullmatch(text)
+    if match is None:
+        return None
+    year, month, day, hour, minute, second, fraction, hours, minutes = match.groups("0")
+    zone = int(hours) * 60 + int(minutes) * (-1 if hours.startswith("-") else 1)
+    if abs(zone) > _FARTHEST_ZONE or int(minutes) > 59:
+        return None
+    try:
+        day_and_hour = datetime(int(year), int(month), int(day), int(hour), int(minute), int(second))
+    except ValueError:
+        return None
+    return (day_and_hour - _EPOCH - timedelta(minutes=zone)) // _MICROSECOND + int(f"{fraction:0<6}"[:6])
+
+
+def _maps(raw: list[Any]) -> pa.MapArray:
+    maps = [value if type(value) is dict and all(type(v) is str for v in value.values()) else None for value in raw]
+    ends = np.zeros(len(maps) + 1, np.int32)
+    np.cumsum([len(each or ()) for each in maps], out=ends[1:])
+    keys = pa.array([name for each in maps if each for name in each], pa.string())
+    values = pa.array([value for each in maps if each for value in each.values()], pa.string())
+    mask = pa.array([each is None for each in maps]) if None in maps else None
+    return pa.MapArray.from_arrays(pa.array(ends), keys, values, mask=mask)
+
+
+# ---- problems ----
+
+
+def _problem(field: Field, row: Row, line: bytes) -> Problem:
+    if row is _UNREADABLE:
+        return problems.unreadable(line)
+    if row.get(field.name) is None:
+        return problems.null_value(field) if field.name in row else problems.missing(field)
+    return problems.unfit(_reason(field, row[field.name]), field, row[field.name])
+
+
+def _reason(field: Field, value: Any) -> str:
+    text = _number_text(value)
+    if field.type in ("INT", "BIGINT") and text is not None and _WHOLE.fullmatch(text):
+        return problems.OUT_OF_RANGE
+    if field.type == "TIMESTAMP" and text is not None:
+        return problems.BAD_TIME
+    if field.type == "BINARY" and type(value) is str:
+        return problems.BAD_BASE64
+    return problems.WRONG_TYPE

@@ -1,11 +1,13 @@
-"""Problems of a row, as SQL text: null, or a struct of a short code and a text."""
+"""Problems of a row: a short code, and a text for people."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+import unicodedata
+from typing import Any, NamedTuple
 
 from halfop.landing.columns.fields import Field
-from halfop.warehouse.sql import literal
 
 MISSING_COLUMN = "MISSING_COLUMN"
 NULL_VALUE = "NULL_VALUE"
@@ -16,36 +18,35 @@ BAD_TIME = "BAD_TIME"
 UNREADABLE_LINE = "UNREADABLE_LINE"
 
 _SHOWN = 80
+_ESCAPED = re.compile(r"\\u[0-9a-f]{4}")
 
 
-def shown(text: str) -> str:
+class Problem(NamedTuple):
+    reason: str
+    detail: str
+
+
+def unreadable(line: bytes) -> Problem:
+    text = line.decode(errors="replace")
+    return Problem(UNREADABLE_LINE, f"found {_shown(text)}, expected one whole JSON object in UTF-8, each name once")
+
+
+def missing(field: Field) -> Problem:
+    return Problem(MISSING_COLUMN, f"{field.name} is missing, expected {field.expected}")
+
+
+def null_value(field: Field) -> Problem:
+    return Problem(NULL_VALUE, f"{field.name} is null, expected {field.expected}")
+
+
+def unfit(reason: str, field: Field, found: Any) -> Problem:
+    """A problem of a value that is not as it should be."""
+    text = json.dumps(found, ensure_ascii=False, separators=(",", ":"), default=str)
+    text = _ESCAPED.sub(lambda match: "\\u" + match[0][2:].upper(), text)
+    return Problem(reason, f"{field.name}: found {_shown(text)}, expected {field.expected}")
+
+
+def _shown(text: str) -> str:
     """The text shortened, and without characters that could drive a terminal."""
-    whole = rf"regexp_replace(left({text}, {_SHOWN + 1}), r'\p{{C}}', '?')"
-    return f"coalesce(if(length({whole}) > {_SHOWN}, left({whole}, {_SHOWN}) || '...', {whole}), 'null')"
-
-
-def found(reason: str, text: str, start: str, end: str) -> str:
-    """A problem whose detail shows the value of an expression between two texts."""
-    detail = f"concat({literal(start)}, {shown(text)}, {literal(end)})"
-    return f"named_struct('reason', {reason}, 'detail', {detail})"
-
-
-def missing(field: Field) -> str:
-    return _plain(MISSING_COLUMN, f"{field.name} is missing, expected {field.expected}")
-
-
-def null_value(field: Field) -> str:
-    return _plain(NULL_VALUE, f"{field.name} is null, expected {field.expected}")
-
-
-def unfit(reason: str, field: Field, text: str) -> str:
-    """A problem of a value that is not as it should be; `reason` is an expression."""
-    return found(reason, text, f"{field.name}: found ", f", expected {field.expected}")
-
-
-def first(problems: Sequence[str]) -> str:
-    return f"coalesce({', '.join(problems)})"
-
-
-def _plain(reason: str, detail: str) -> str:
-    return f"named_struct('reason', {literal(reason)}, 'detail', {literal(detail)})"
+    whole = "".join("?" if unicodedata.category(c)[0] == "C" else c for c in text[: _SHOWN + 1])
+    return f"{whole[:_SHOWN]}..." if len(whole) > _SHOWN else whole

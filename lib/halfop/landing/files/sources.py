@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-import io
 import re
-import zlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -15,14 +12,13 @@ from pyspark.sql import SparkSession
 
 from halfop.frame.errors import InputRefused
 from halfop.landing.paths import one_form, refusing, shown_path
-from halfop.warehouse.few import goes_past_spark
-from halfop.warehouse.files import Files
 
 _FORMATS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "parquet"}
 _EXPECTED = "expected a name that ends in .jsonl, .ndjson, .json (each also .gz) or .parquet"
 _THREADS = 4
-# Of lines. More is Spark's: its tasks parse them side by side.
+# More is for tasks, side by side.
 _FEW_BYTES = 8 * 1024 * 1024
+_UNPACKED = 10  # times the size of a packed file, about
 
 
 @dataclass(frozen=True)
@@ -115,29 +111,10 @@ def _escaped(path: str) -> str:
     return re.sub(r"([{}\[\]*?\\])", r"\\\1", path)
 
 
+def is_packed(file: InputFile) -> bool:
+    return file.uri.lower().endswith(".gz")
+
+
 def are_few(files: Iterable[InputFile]) -> bool:
     """Returns whether files hold so few rows that this process reads them."""
-    known = list(files)
-    return all(file.format == "json" for file in known) and sum(file.size for file in known) <= _FEW_BYTES
-
-
-def contents(spark: SparkSession, files: Sequence[InputFile]) -> dict[str, bytes] | None:
-    """The files' bytes by URI, unpacked; None if they are too many, or if Spark must see what is read."""
-    if not (goes_past_spark(spark) and are_few(files)):
-        return None
-    found: dict[str, bytes] = {}
-    for file in files:
-        with refusing(file.shown):
-            content = Files(spark, file.uri).read_uri(file.uri)
-        found[file.uri] = _unpacked(file, content) if file.uri.lower().endswith(".gz") else content
-        if sum(map(len, found.values())) > _FEW_BYTES:
-            return None
-    return found
-
-
-def _unpacked(file: InputFile, content: bytes) -> bytes:
-    """The content, or so much of it that it is known to be too long."""
-    try:
-        return gzip.GzipFile(fileobj=io.BytesIO(content)).read(_FEW_BYTES + 1)
-    except (OSError, EOFError, zlib.error) as error:
-        raise InputRefused(file.shown, None, f"cannot be read: {error}") from error
+    return sum(file.size * (_UNPACKED if is_packed(file) else 1) for file in files) <= _FEW_BYTES

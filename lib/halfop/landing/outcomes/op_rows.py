@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, QUEUE
-from halfop.landing.columns.op_items import items
+from halfop.landing.columns.op_items import items_of
 from halfop.landing.outcomes.by_join import with_outcomes
 from halfop.warehouse.in_memory import at_hand
 from halfop.warehouse.kept import Kept
@@ -39,7 +39,7 @@ class Reach:
 
 def op_rows(warehouse: Warehouse, rows: DataFrame, reach: Reach, first_landing: bool) -> DataFrame:
     """Whole op messages as rows of op_messages, without landed_at."""
-    split = items(_given(rows, reach)).drop("outcome")
+    split = items_of(_given(rows, reach)).drop("outcome")
     return _with_outcomes(warehouse, split, reach, bounded=not first_landing)
 
 

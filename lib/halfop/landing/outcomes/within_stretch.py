@@ -12,17 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from halfop.frame.errors import InputRefused
+from halfop.landing.columns.op_items import items
 from halfop.rocketmq.batches import FINAL, HALF, HEADS, OP
 from halfop.rocketmq.buffers import Longs, Mask
-from halfop.rocketmq.names import END_TAG
-from halfop.rocketmq.numbers import parse_long
 from halfop.rocketmq.store.stretch import Stretch, read
 
 _ENDABLE = (HALF, FINAL)
 NEEDED = {kind: HEADS[kind] for kind in (HALF, FINAL, OP)}
 # A final message has the body and the born time of its half message.
 _SAME_AS_HALF = ("body_crc", "born_timestamp")
-_SHORT_DIGITS = r"\A[0-9]{1,18}\z"
 
 
 class StretchOutcomes:
@@ -71,7 +69,7 @@ class StretchOutcomes:
         committed, rolled_back = self._ends()
         queues, offsets, halves = (self._longs(HALF, of) for of in ("queue_id", "queue_offset", "physical_offset"))
         for batch in self._ops:
-            rows = split(batch)
+            rows = items(batch)
             at = _places(rows, queues, offsets)
             found = at >= 0
             outcome = np.where(found & committed[at], 0, 1)
@@ -113,38 +111,3 @@ def _places(rows: pa.RecordBatch, queues: Longs, offsets: Longs) -> Longs:
         there = (asked[asking] >= 0) & (np.append(offsets[in_order], -1)[at] == asked[asking])
         places[asking] = np.where(there, np.append(in_order, -1)[at], -1)
     return places
-
-
-def split(ops: pa.RecordBatch) -> pa.RecordBatch:
-    """One row for each item of op messages' bodies, numbered from 0; one row for a body that can't be split."""
-    owners, texts = _texts(ops)
-    items = np.arange(len(owners)) - np.searchsorted(owners, owners)
-    ending = pc.equal(ops["tag"], END_TAG).fill_null(False).take(pa.array(owners))
-    columns = {name: ops[name].take(pa.array(owners)) for name in ops.schema.names if name != "body"}
-    half_offset = pc.if_else(ending, _offsets(texts), pa.scalar(None, pa.int64()))
-    columns |= {"item": pa.array(items.astype(np.int32)), "body": texts, "half_offset": half_offset}
-    return pa.RecordBatch.from_pydict(columns)
-
-
-def _texts(ops: pa.RecordBatch) -> tuple[Longs, pa.StringArray]:
-    """Each item's row and text, in the rows' order."""
-    parts = pc.split_pattern(ops["body"], ",")
-    texts, owners = parts.flatten(), pc.list_parent_indices(parts).to_numpy()
-    ending = pc.equal(ops["tag"], END_TAG).fill_null(False).to_numpy(zero_copy_only=False)
-    some = pc.not_equal(texts, "").to_numpy(zero_copy_only=False) & ending[owners]
-    whole = np.setdiff1d(np.arange(len(ops)), owners[some])
-    texts = pa.concat_arrays([texts.filter(pa.array(some)), ops["body"].take(pa.array(whole))])
-    owners = np.concatenate([owners[some], whole]).astype(np.int64)
-    order = np.argsort(owners, kind="stable")
-    return owners[order], texts.take(pa.array(order))
-
-
-def _offsets(texts: pa.StringArray) -> pa.Int64Array:
-    """The half queue offsets that the texts are; null if a text is none."""
-    plain = pc.match_substring_regex(texts, _SHORT_DIGITS).fill_null(False)
-    numbers = pc.if_else(plain, texts, pa.scalar("0")).cast(pa.int64())
-    if pc.all(plain).as_py() in (True, None):
-        return numbers
-    others = [None if ok else parse_long(text) for ok, text in zip(plain.to_pylist(), texts.to_pylist(), strict=True)]
-    offsets = pc.if_else(plain, numbers, pa.array(others, pa.int64()))
-    return pc.if_else(pc.greater_equal(offsets, 0), offsets, pa.scalar(None, pa.int64()))

@@ -15,7 +15,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from halfop.frame.errors import InputRefused
-from halfop.landing.outcomes.within_stretch import NEEDED, StretchOutcomes, split
+from halfop.landing.columns.op_items import items
+from halfop.landing.outcomes.within_stretch import NEEDED, StretchOutcomes
 from halfop.rocketmq.batches import BATCH, OP, Build
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.record import chain
@@ -29,7 +30,7 @@ _LITTLE = 8 * 1024 * 1024
 # Ops as items with their outcomes.
 ITEMS = "items"
 SCHEMAS = {kind: batch(chain(b"").records).schema for kind, batch in BATCH.items()}
-SCHEMAS[ITEMS] = split(BATCH[OP](chain(b"").records)).schema.append(pa.field("outcome", pa.string()))
+SCHEMAS[ITEMS] = items(BATCH[OP](chain(b"").records)).schema.append(pa.field("outcome", pa.string()))
 
 
 @dataclass(frozen=True)

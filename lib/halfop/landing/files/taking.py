@@ -1,0 +1,219 @@
+"""Taking input files in: read once, checked, and made rows of the tables, which a commit then makes part of them.
+
+There are three ways, by the same functions over Arrow batches: few rows in this process (`Here`), more of them in
+Spark's Python workers from files to files (`ByWorkers`), and by Spark what those cannot read, or must not (`by_spark`).
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from halfop.frame.errors import InputRefused
+from halfop.landing.files.pieces import Found, Piece, read
+from halfop.landing.files.sources import InputFile, is_packed
+from halfop.landing.files.table_rows import BAD, BAD_ROW, bad_rows, table_rows
+from halfop.landing.paths import refusing
+from halfop.landing.tables import TABLES
+from halfop.warehouse.actions import DataFile
+from halfop.warehouse.disk import Disk
+from halfop.warehouse.files import Files
+from halfop.warehouse.in_memory import frame_of
+from halfop.warehouse.listing import Listed
+from halfop.warehouse.parquet import arrow_schema, searched
+from halfop.warehouse.schema import table
+from halfop.warehouse.splits import PartWriter, Split, splits_of
+from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.workers import in_workers
+
+_STAGING = "_staging"
+_WHOLE = 2**63 - 1
+_BYTES_A_ROW = 256  # about
+
+
+class Way(Protocol):
+    """Files of a landing, read; nothing is part of a table yet."""
+
+    @property
+    def found(self) -> Sequence[Found]:
+        """What was found in each piece of them."""
+
+    def append(self, kind: str) -> None:
+        """Makes the good rows of a kind part of their table, in one commit."""
+
+    def bad(self) -> DataFrame:
+        """The bad rows of all kinds."""
+
+    def close(self) -> None:
+        """Removes what has not become part of a table."""
+
+
+class Output(Protocol):
+    """Where rows go to: a table's by its kind, bad ones by BAD."""
+
+    def write(self, place: Any, batch: pa.RecordBatch) -> None:
+        """Adds rows."""
+
+
+def take_piece(piece: Piece, disk: Disk, landed_at: int, out: Output) -> Found:
+    """Reads a piece to its end."""
+    found = Found(piece.kind, piece.format, piece.uri, piece.split.start)
+    for typed in read(piece, disk, found):
+        found.see(typed)
+        rows = table_rows(typed, landed_at)
+        found.good += len(rows)
+        out.write(piece.kind, rows)
+        if typed.problems:
+            out.write(BAD, bad_rows(piece.uri, piece.split.start, typed))
+    return found
+
+
+def whole(file: InputFile) -> Piece:
+    return Piece(file.kind, file.format, file.uri, file.shown, Split(file.shown, 0, _WHOLE), is_packed(file))
+
+
+# ---- in this process ----
+
+
+@dataclass(frozen=True)
+class _Gathered:
+    rows: dict[str, list[pa.RecordBatch]] = field(default_factory=dict)
+
+    def write(self, place: Any, batch: pa.RecordBatch) -> None:
+        self.rows.setdefault(place, []).append(batch)
+
+    def table(self, place: str, schema: pa.Schema) -> pa.Table:
+        batches = [batch.cast(schema) for batch in self.rows.get(place, ())]
+        return pa.Table.from_batches(batches, schema)
+
+
+@dataclass(frozen=True)
+class _AnyDisk:
+    """Whole files of any file system that Hadoop knows."""
+
+    warehouse: Warehouse
+
+    def open(self, path: str) -> pa.NativeFile:
+        with refusing(path):
+            return pa.BufferReader(Files(self.warehouse.spark, path).read(path))
+
+
+class Here:
+    """Files of few rows."""
+
+    def __init__(self, warehouse: Warehouse, files: Iterable[InputFile], landed_at: int) -> None:
+        self._warehouse, self._gathered = warehouse, _Gathered()
+        disk: Any = _AnyDisk(warehouse)
+        self.found = [take_piece(whole(file), disk, landed_at, self._gathered) for file in files]
+
+    def append(self, kind: str) -> None:
+        name = TABLES[kind]
+        self._warehouse.append(name, self._gathered.table(kind, arrow_schema(table(name).struct)))
+
+    def bad(self) -> DataFrame:
+        return frame_of(self._warehouse.spark, self._gathered.table(BAD, BAD_ROW))
+
+    def close(self) -> None:
+        self._gathered.rows.clear()
+
+
+# ---- in workers ----
+
+
+class Share(NamedTuple):
+    """What one task does."""
+
+    pieces: Sequence[Piece]
+    landed_at: int
+    folders: Mapping[str, str]
+
+
+class Taken(NamedTuple):
+    """What a task found, or why it refused its input, and the files that it has written."""
+
+    found: Sequence[Found]
+    refused: tuple[str, int | None, str, str] | None
+    files: Mapping[str, Sequence[DataFile]]
+
+
+def take_share(share: Share, disk: Disk) -> Taken:
+    pa.set_cpu_count(1)
+    bounded = {kind: searched(table(name)) for kind, name in TABLES.items()}
+    out = PartWriter(disk, share.folders, bounded | {BAD: ()})
+    try:
+        found = [take_piece(piece, disk, share.landed_at, out) for piece in share.pieces]
+    except InputRefused as error:
+        out.close()
+        return Taken((), (error.path, error.line, error.problem, error.hint), {})
+    return Taken(found, None, out.close())
+
+
+class ByWorkers:
+    """Files of any number of rows, on a disk that Spark's Python workers see, as the warehouse is."""
+
+    def __init__(self, warehouse: Warehouse, files: Sequence[InputFile], landed_at: int) -> None:
+        self._warehouse = warehouse
+        self._folder = warehouse.path(f"{_STAGING}/landing-{uuid.uuid4().hex}")
+        _clear(warehouse)
+        below = warehouse.files.qualified(self._folder)
+        folders = {place: f"{below}/{place}" for place in (*TABLES, BAD)}
+        shares = [Share(pieces, landed_at, folders) for pieces in _parts(warehouse, files)]
+        try:
+            self._taken = in_workers(warehouse, shares, take_share)
+            refused = min((each.refused for each in self._taken if each.refused), default=None)
+            if refused is not None:
+                raise InputRefused(*refused)
+        except BaseException:
+            self.close()
+            raise
+        self.found = [found for each in self._taken for found in each.found]
+
+    def append(self, kind: str) -> None:
+        warehouse, name = self._warehouse, TABLES[kind]
+        path, move = warehouse.path(name), warehouse.files.move
+        files = [replace(file, path=move(file.path, path)) for file in self._files(kind)]
+        warehouse.log.append_files(path, table(name), files)
+
+    def bad(self) -> DataFrame:
+        paths = [re.sub(r"([][{}*?\\])", r"\\\1", file.path) for file in self._files(BAD)]  # Spark takes patterns
+        return self._warehouse.spark.read.schema(from_arrow_schema(BAD_ROW)).parquet(*paths)
+
+    def close(self) -> None:
+        self._warehouse.files.remove(self._folder)
+
+    def _files(self, place: str) -> Iterator[DataFile]:
+        return (file for each in self._taken for file in each.files.get(place, ()))
+
+
+def _clear(warehouse: Warehouse) -> None:
+    """Removes what dead landings have left; only one lands at a time."""
+    for folder in warehouse.files.folders(warehouse.path(_STAGING)):
+        if folder.startswith("landing-"):
+            warehouse.files.remove(warehouse.path(f"{_STAGING}/{folder}"))
+
+
+def _parts(warehouse: Warehouse, files: Sequence[InputFile]) -> Iterator[list[Piece]]:
+    cores = int(warehouse.spark.sparkContext.defaultParallelism)
+    for _, of_kind in groupby(files, key=lambda file: file.kind):
+        by_path = {file.shown: file for file in of_kind}
+        # an empty file may be refused, too
+        sizes = [Listed(path, max(file.size, 1), {}) for path, file in by_path.items()]
+        tasks = max(cores, warehouse.tasks(sum(each.size for each in sizes) // _BYTES_A_ROW))
+        for splits in splits_of(sizes, tasks):
+            yield [piece for split in splits for piece in _pieces(by_path[split.path], split)]
+
+
+def _pieces(file: InputFile, split: Split) -> Iterator[Piece]:
+    piece = whole(file)
+    if not piece.packed:
+        yield piece._replace(split=split)
+    elif split.start == 0:  # it can be read only from its beginning
+        yield piece

@@ -1,0 +1,72 @@
+"""Rows of input as the columns of half or op rows, and what is wrong with those that are bad."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from halfop.landing.columns.fields import Field, fields
+from halfop.landing.files.problems import Problem
+
+Places = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Typed:
+    """Rows with the columns of their kind, good ones and bad ones; `places` are where they stand in their input."""
+
+    kind: str
+    rows: pa.RecordBatch
+    places: Places
+    problems: Mapping[int, Problem]
+    unknown: Set[str]
+
+    @property
+    def good(self) -> pa.RecordBatch:
+        if not self.problems:
+            return self.rows
+        kept = np.ones(len(self.rows), np.bool_)
+        kept[list(self.problems)] = False
+        return self.rows.filter(pa.array(kept))
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A column's values, null where they do not fit, and which rows were given one that is not null."""
+
+    values: pa.Array
+    given: Mask
+
+    @staticmethod
+    def of(values: pa.Array, given: pa.Array) -> Cells:
+        return Cells(values, pc.is_valid(given).to_numpy(zero_copy_only=False))
+
+
+def batch_of(kind: str, columns: Mapping[str, Cells]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({field.name: columns[field.name].values for field in fields(kind)})
+
+
+def first_problems(
+    kind: str, columns: Mapping[str, Cells], about: Callable[[Field, int], Problem]
+) -> dict[int, Problem]:
+    """The first problem of each bad row; `about` words it, of a field and a row."""
+    found: dict[int, Problem] = {}
+    for field in fields(kind):
+        for row in np.flatnonzero(_bad(field, columns[field.name])).tolist():
+            if row not in found:
+                found[row] = about(field, row)
+    return found
+
+
+def _bad(field: Field, cells: Cells) -> Mask:
+    """Rows whose value does not fit, or that lack one that they must have."""
+    if not cells.values.null_count:
+        return np.zeros(len(cells.values), np.bool_)
+    absent: Mask = pc.is_null(cells.values).to_numpy(zero_copy_only=False)
+    return absent if field.required else absent & cells.given

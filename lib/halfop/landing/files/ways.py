@@ -1,0 +1,23 @@
+"""Which way a landing's files are taken in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from urllib.parse import urlparse
+
+from halfop.landing.files.by_spark import BySpark
+from halfop.landing.files.sources import InputFile, are_few
+from halfop.landing.files.taking import ByWorkers, Here, Way
+from halfop.landing.tables import TABLES
+from halfop.warehouse.local import takes_local_files
+from halfop.warehouse.tables import Warehouse
+
+
+def take(warehouse: Warehouse, files: Sequence[InputFile], landed_at: int) -> Way:
+    """Reads and checks all files; nothing is part of a table yet."""
+    if warehouse.past_spark and are_few(files):
+        return Here(warehouse, files, landed_at)
+    local = all(urlparse(file.uri).scheme == "file" for file in files)
+    if local and all(takes_local_files(warehouse, TABLES[kind]) for kind in {file.kind for file in files}):
+        return ByWorkers(warehouse, files, landed_at)
+    return BySpark(warehouse, files, landed_at)
