@@ -103,8 +103,8 @@ class _Pulling:
             self._pulled.real_queues |= _real_queues(batch)
 
     def _write_items(self, ops: pa.RecordBatch) -> None:
-        for items in self._with_outcomes(ops):
-            write_items(self._out, items, self._share.form)
+        for rows in self._with_outcomes(ops):
+            write_items(self._out, rows, self._share.form)
 
     def _with_outcomes(self, ops: pa.RecordBatch) -> list[pa.RecordBatch]:
         ends = self._share.ends or Ends({}, False)
