@@ -1,4 +1,4 @@
-"""A job's command in a new process, watched from outside: seconds, CPU, memory of all its processes, Spark jobs."""
+"""A command in a new process, watched from outside: seconds, CPU, memory of all its processes, and its Spark jobs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROLES = ("driver", "jvm", "workers")
 class Watched:
     """What the processes of a command use, looked at again and again.
 
-    MiB are those of their own, not of mapped files.
+    MiB are those of their own, and `resident` those of files that they have mapped, too.
     """
 
     cpu: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class Watched:
 
 
 def _tree(root: int) -> Iterator[tuple[str, str]]:
-    """The processes that came of one, each with its role: Python's workers are below the JVM's Python."""
+    """The processes that came of one, each with its role: Spark's Python daemon and what it starts are workers."""
     parents: dict[str, list[str]] = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         fields = _stat(pid)
@@ -55,13 +55,13 @@ def _tree(root: int) -> Iterator[tuple[str, str]]:
             parents.setdefault(fields[1], []).append(pid)
     todo = [(str(root), False, False)]
     while todo:
-        pid, in_java, below_python = todo.pop()
+        pid, in_java, below_daemon = todo.pop()
         program = _read(pid, "cmdline")
-        below_python |= b"pyspark.daemon" in program
+        below_daemon |= b"pyspark.daemon" in program
         java = program.partition(b"\0")[0].endswith(b"java")
         if not (java and in_java):  # a JVM starts programs by a fork that has its memory for a moment
-            yield pid, "jvm" if java else "workers" if below_python else "driver"
-        todo += [(child, java, below_python) for child in parents.get(pid, ())]
+            yield pid, "jvm" if java else "workers" if below_daemon else "driver"
+        todo += [(child, java, below_daemon) for child in parents.get(pid, ())]
 
 
 def _read(pid: str, name: str) -> bytes:
@@ -86,39 +86,53 @@ def _process(pid: str) -> tuple[str, float, float, float] | None:
 
 
 @dataclass(frozen=True)
-class Called:
+class Spent:
+    """What a command used, and the last line that it printed."""
+
     seconds: float
     cpu_s: float
-    mib: Mapping[str, int]  # the peak of each role; `resident` counts mapped files, too
-    jobs: Sequence[Mapping[str, Any]]  # Spark's, in their order
-    summary: Mapping[str, Any]
+    mib: Mapping[str, int]  # the peak of each role
+    line: str
 
-    def line(self) -> dict[str, Any]:
-        phases = self.summary.get("seconds")
-        line = {"s": self.seconds, "cpu_s": self.cpu_s, "mib": self.mib, "jobs": len(self.jobs), "phases": phases}
-        return line | {"ways": self.summary.get("ways"), "decisions": self.summary.get("decisions")}
+
+@dataclass(frozen=True)
+class Called(Spent):
+    """What a job used, with Spark's jobs in their order."""
+
+    jobs: Sequence[Mapping[str, Any]]
+
+    @property
+    def summary(self) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = json.loads(self.line)
+        return found
+
+    def shown(self) -> dict[str, Any]:
+        summary = self.summary
+        spent = {"s": self.seconds, "cpu_s": self.cpu_s, "mib": self.mib, "jobs": len(self.jobs)}
+        return spent | {"phases": summary["seconds"], "ways": summary.get("ways")}
 
 
 def call(*arguments: str, options: Sequence[str] = ("--master", "local[2]")) -> Called:
-    """Calls ./spark-submit.sh with the heap of the benches; a status other than 0 ends this process."""
+    """Calls ./spark-submit.sh with the heap of the benches."""
     with tempfile.TemporaryDirectory(prefix="halfop-events-") as events:
         logged = {"enabled": "true", "dir": f"file:{events}", "compress": "false", "rolling.enabled": "false"}
         confs = [part for name, value in logged.items() for part in ("--conf", f"spark.eventLog.{name}={value}")]
-        command = [str(HOME / "spark-submit.sh"), "--driver-memory", HEAP, *options, *confs, *arguments]
-        return _called(command, Path(events))
+        spent = watch([str(HOME / "spark-submit.sh"), "--driver-memory", HEAP, *options, *confs, *arguments])
+        return Called(**vars(spent), jobs=list(_jobs(Path(events))))
 
 
-def _called(command: list[str], events: Path) -> Called:
+def watch(command: Sequence[str]) -> Spent:
+    """Runs a command; a status other than 0 ends this process."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_A_USERS)}
     watched, over, start = Watched(), threading.Event(), time.perf_counter()
     with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as log:
         job = subprocess.Popen(command, env=environ, stdout=said, stderr=log, text=True)
 
-        def watch() -> None:
+        def look() -> None:
             while not over.wait(_EVERY):
                 watched.look(job.pid)
 
-        watcher = threading.Thread(target=watch)
+        watcher = threading.Thread(target=look)
         watcher.start()
         status = job.wait()
         seconds = time.perf_counter() - start
@@ -128,15 +142,13 @@ def _called(command: list[str], events: Path) -> Called:
     if status:
         sys.exit(f"{' '.join(command)}\n{texts[0]}{texts[1]}")
     peak = {name: round(n) for name, n in watched.peak.items()}
-    summary = json.loads(texts[0].splitlines()[-1])
-    return Called(round(seconds, 1), round(sum(watched.cpu.values()), 1), peak, list(_jobs(events)), summary)
+    return Spent(round(seconds, 1), round(sum(watched.cpu.values()), 1), peak, texts[0].splitlines()[-1])
 
 
 def _jobs(events: Path) -> Iterator[dict[str, Any]]:
-    """Of each job: what asked for it, when it began, the seconds and tasks that it took."""
+    """Of each job: what asked for it, when it began, its tasks and seconds."""
     found: dict[int, dict[str, Any]] = {}
-    lines = [json.loads(line) for path in events.iterdir() for line in path.read_text().splitlines()]
-    for event in lines:
+    for event in (json.loads(line) for path in events.iterdir() for line in path.read_text().splitlines()):
         if event["Event"] == "SparkListenerJobStart":
             stages = event["Stage Infos"]
             found[event["Job ID"]] = {

@@ -5,7 +5,7 @@ The same shape as those of `generate`: 20 topics, 7 groups, bodies that do not c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,15 +13,19 @@ import numpy.typing as npt
 import pyarrow as pa
 from generate import BORN, PER_OP, TOPICS
 from halfop.warehouse.actions import DataFile
+from halfop.warehouse.disk import Disk
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.schema import table
-from halfop.warehouse.splits import PartWriter, Written
+from halfop.warehouse.splits import PartWriter
 from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.workers import in_workers
 
 BODY = 150  # bytes
 PER_SECOND = 10_000  # messages
 _FILE, _BATCH = 1_000_000, 50_000
 _BROKER = "broker-a"
+_MADE = {column.name for column in table("half_messages").columns if column.made}
+_MADE_BY_LANDING = _MADE | {"landed_at", "source", "physical_offset", "record_size"}
 _INSTANT = pa.timestamp("us", tz="UTC")
 _HEX = np.frombuffer(b"0123456789ABCDEF", np.uint8)
 Numbers = npt.NDArray[np.int64]
@@ -51,28 +55,39 @@ def land(warehouse: Warehouse, stretch: Stretch) -> None:
     """Adds the rows to the warehouse's tables, as a landing leaves them."""
     for name in ("half_messages", "op_messages"):
         warehouse.make(name)
-        spec, folder = table(name), str(warehouse.files.local(warehouse.path(name)))
-        last = stretch.first + stretch.count
-        whole = _Part(name, folder, arrow_schema(spec.struct), searched(spec), stretch)
-        parts = [
-            whole._replace(stretch=stretch._replace(first=first, count=min(_FILE, last - first)))
-            for first in range(stretch.first, last, _FILE)
-        ]
-        made = warehouse.spark.sparkContext.parallelize(parts, len(parts)).map(_write).collect()
-        files = [DataFile(f"file:{f.path}", f.size, f.modified, f.stats) for each in made for f in each]
+        files = _made(warehouse, name, warehouse.path(name), stretch)
         if files:
-            warehouse.log.append_files(warehouse.path(name), spec, files)
+            warehouse.log.append_files(warehouse.path(name), table(name), files)
 
 
-def _write(part: _Part) -> list[Written]:
-    out = PartWriter({part.name: part.folder}, {part.name: part.searched})
+def write_inputs(warehouse: Warehouse, stretch: Stretch, half: str, op: str) -> None:
+    """Writes the rows to folders of Parquet files for `land files`."""
+    for name, folder in (("half_messages", half), ("op_messages", op)):
+        _made(warehouse, name, folder, stretch, _MADE_BY_LANDING)
+
+
+def _made(
+    warehouse: Warehouse, name: str, folder: str, stretch: Stretch, without: Collection[str] = ()
+) -> list[DataFile]:
+    spec, last = table(name), stretch.first + stretch.count
+    schema = pa.schema([field for field in arrow_schema(spec.struct) if field.name not in without])
+    whole = _Part(name, warehouse.files.qualified(folder), schema, searched(spec), stretch)
+    parts = [
+        whole._replace(stretch=stretch._replace(first=first, count=min(_FILE, last - first)))
+        for first in range(stretch.first, last, _FILE)
+    ]
+    return [file for each in in_workers(warehouse, parts, _write) for file in each]
+
+
+def _write(part: _Part, disk: Disk) -> list[DataFile]:
+    out = PartWriter(disk, {part.name: part.folder}, {part.name: part.searched})
     make = {"half_messages": half_messages, "op_messages": op_messages}[part.name]
     last = part.stretch.first + part.stretch.count
     for first in range(part.stretch.first, last, _BATCH):
         cells, size = make(part.stretch._replace(first=first, count=min(_BATCH, last - first)))
         columns = [cells[f.name].cast(f.type) if f.name in cells else pa.nulls(size, f.type) for f in part.schema]
         out.write(part.name, pa.RecordBatch.from_arrays(columns, names=part.schema.names))
-    return out.close()
+    return out.close().get(part.name, [])
 
 
 def half_messages(stretch: Stretch) -> Cells:

@@ -51,7 +51,7 @@ def measured(built: Path, seconds: int, number: int, decision: str, profile: boo
     decided = {name: sum(reasons.values()) for name, reasons in called.summary["decisions"].items()}
     if decided != {decision: number}:
         sys.exit(f"decided {decided}, not {decision} of {number}")
-    print(json.dumps({"open": number, "decided": decision} | called.line()), flush=True)
+    print(json.dumps({"open": number, "decided": decision} | called.shown()), flush=True)
     for job in called.jobs if profile else ():
         print(json.dumps(job), flush=True)
     return called.seconds
