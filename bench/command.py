@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -119,6 +120,16 @@ def call(*arguments: str, options: Sequence[str] = ("--master", "local[2]")) -> 
         confs = [part for name, value in logged.items() for part in ("--conf", f"spark.eventLog.{name}={value}")]
         spent = watch([str(HOME / "spark-submit.sh"), "--driver-memory", HEAP, *options, *confs, *arguments])
         return Called(**vars(spent), jobs=list(_jobs(Path(events))))
+
+
+def copy_of(warehouse: Path, to: Path) -> Path:
+    """A warehouse that a job may change; it shares the data files, which never change, so that no disk is busy."""
+    shutil.copytree(warehouse, to, copy_function=_shared)
+    return to
+
+
+def _shared(of: str, to: str) -> None:
+    (os.link if of.endswith(".parquet") and "_delta_log" not in of else shutil.copy2)(of, to)
 
 
 def watch(command: Sequence[str]) -> Spent:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from backlog import NOW, quiet_session
-from command import HOME, Spent, call, watch
+from command import HOME, Spent, call, copy_of, watch
 from halfop.warehouse.tables import Warehouse
 from millions import Stretch, land, write_inputs
 
@@ -63,8 +63,7 @@ def landed(folder: Path) -> dict[str, Any]:
 
 
 def reconciled(folder: Path) -> dict[str, Any]:
-    work = folder / "work"
-    shutil.copytree(folder / "warehouse", work)
+    work = copy_of(folder / "warehouse", folder / "work")
     before = sizes(work)
     called = call("reconcile", "--now", NOW.isoformat(), "--warehouse", str(work))
     written = {name: size for name, size in sizes(work).items() if size != before.get(name)}

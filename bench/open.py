@@ -19,7 +19,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from backlog import NOW, quiet_session
-from command import Called, call
+from command import Called, call, copy_of
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings
 from halfop.warehouse.tables import Warehouse
@@ -44,8 +44,7 @@ def run(warehouse: Path, seconds: int) -> Called:
 
 def measured(built: Path, seconds: int, number: int, decision: str, profile: bool) -> float:
     """Prints what a run costs so many seconds after the messages were asked about; returns its seconds."""
-    work = built.with_name("work")
-    shutil.copytree(built, work)
+    work = copy_of(built, built.with_name("work"))
     called = run(work, seconds)
     shutil.rmtree(work)
     decided = {name: sum(reasons.values()) for name, reasons in called.summary["decisions"].items()}
