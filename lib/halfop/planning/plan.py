@@ -14,7 +14,7 @@ from halfop.planning.arrivals import Arrivals
 from halfop.planning.way import Joined
 from halfop.rules import cases as c
 from halfop.warehouse.kept import Kept
-from halfop.warehouse.local import append_files_once, files_apart, staging_folder
+from halfop.warehouse.local import append_files_once, files_apart, staging_folder, takes_local_files
 from halfop.warehouse.schema import table
 
 PLAN_APP = "halfop.plan"
@@ -54,7 +54,7 @@ class Plan:
     def commit(self) -> None:
         """Open rows apart from ended ones: the next run reads the former alone."""
         run, warehouse = self.arrivals.run, self.arrivals.warehouse
-        if not self.joined.files:
+        if not takes_local_files(warehouse, "decisions"):
             warehouse.append_once("decisions", self.decisions, PLAN_APP, run.run_id)
             return
         with Kept() as kept:
