@@ -16,7 +16,7 @@ import pytest
 import rows as r
 from build.rule_words import NOW, commit, half
 from build.warehouses import LANDED, with_tables
-from build.ways import BY_SPARK
+from build.ways import READERS, read_by_spark
 from halfop.landing import progress
 from halfop.landing.queues import Queue
 from halfop.rocketmq.names import OP_TOPIC
@@ -62,25 +62,32 @@ def played(warehouse: Warehouse, ships: list[f.Ship]) -> dict[str, Counter[objec
     }
 
 
-def test_both_ways_write_the_same(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("reader", READERS)
+def test_both_ways_write_the_same(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
+) -> None:
     ships = f.fleet(f.generated(copied_histories(CHARTER), 12, 7))
     here, by_spark = (Warehouse(spark, str(tmp_path / name)) for name in ("here", "by_spark"))
     found = played(here, ships)
-    assert written_by(here, "decisions") == {"halfop"}
-    monkeypatch.setattr(few, "FEW", BY_SPARK)
+    assert written_by(here, "decisions") == ({"halfop"}, {"parquet-cpp-arrow"})
+    read_by_spark(monkeypatch, reader)
     assert played(by_spark, ships) == found
-    assert "halfop" not in written_by(by_spark, "decisions")
+    engines, writers = written_by(by_spark, "decisions")
+    assert ("halfop" in engines) is (reader == "files")
+    assert writers == {"parquet-mr"}
     assert all(found.values())
 
 
-def written_by(warehouse: Warehouse, name: str) -> set[str]:
-    """The engines that have committed files to a table."""
+def written_by(warehouse: Warehouse, name: str) -> tuple[set[str], set[str]]:
+    """The engines that have committed files to a table, and the programs that wrote the files."""
     engines = set()
     for commit_file in Path(warehouse.path(name), "_delta_log").glob("*.json"):
         actions = [json.loads(line) for line in commit_file.read_text().splitlines()]
         if any("add" in action for action in actions):
             engines |= {each["commitInfo"]["engineInfo"] for each in actions if "commitInfo" in each}
-    return {"halfop" if "halfop" in engine else engine for engine in engines}
+    files = Path(warehouse.path(name)).rglob("open=*/*.parquet")
+    writers = {pq.read_metadata(file).created_by.split()[0] for file in files}
+    return {"halfop" if "halfop" in engine else engine for engine in engines}, writers
 
 
 # ---- files ----
@@ -91,6 +98,7 @@ def rows_of(warehouse: Warehouse) -> None:
     r.land(warehouse, halves, [commit(offset=3)], NOW)
 
 
+@pytest.mark.parametrize("reader", READERS)
 @pytest.mark.parametrize(
     "where",
     [
@@ -107,11 +115,11 @@ def rows_of(warehouse: Warehouse) -> None:
     ids=["equal", "between", "all", "any", "an instant", "from an instant", "null", "all null", "any null"],
 )
 def test_a_condition_means_the_same_in_every_reader(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, where: Where
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, where: Where, reader: str
 ) -> None:
     rows_of(warehouse)
     here = Counter(warehouse.read("half_messages", where=where).select("broker_name", "queue_offset").collect())
-    monkeypatch.setattr(few, "FEW", BY_SPARK)
+    read_by_spark(monkeypatch, reader)
     by_spark = warehouse.read("half_messages", where=where)
     assert Counter(by_spark.select("broker_name", "queue_offset").collect()) == here
 
@@ -133,11 +141,16 @@ def test_more_rows_than_few_are_sparks(warehouse: Warehouse, monkeypatch: pytest
     assert "LocalRelation" not in warehouse.read("half_messages")._jdf.queryExecution().optimizedPlan().toString()
 
 
-def test_what_landed_between_two_versions(warehouse: Warehouse) -> None:
+@pytest.mark.parametrize("reader", [None, *READERS])
+def test_what_landed_between_two_versions(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, reader: str | None
+) -> None:
     versions = [NO_TABLE]
     for first in (0, 100):
         r.land(warehouse, [half(offset=first)], [], NOW + first)
         versions.append(warehouse.version("half_messages"))
+    if reader:
+        read_by_spark(monkeypatch, reader)
     for before, upto, wanted in [(0, 1, {0}), (1, 2, {100}), (0, 2, {0, 100}), (2, 2, set())]:
         found = warehouse.landed_between("half_messages", versions[before], versions[upto]).collect()
         assert {row["queue_offset"] for row in found} == wanted
@@ -154,6 +167,24 @@ def test_spark_reads_the_versions_of_rows_written_here(warehouse: Warehouse) -> 
     assert [row["queue_offset"] for row in warehouse._landed_by_spark("half_messages", first, first + 1).collect()] == [
         1
     ]
+
+
+def test_paths_are_no_patterns(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    warehouse = Warehouse(spark, str(tmp_path / "a b[1]{x}*%20"))
+    with_tables(warehouse, *LANDED)
+    rows_of(warehouse)
+    read_by_spark(monkeypatch, "files")
+    assert warehouse.read("half_messages").count() == 10
+    assert "delta" not in warehouse.read("half_messages")._jdf.queryExecution().optimizedPlan().toString().lower()
+
+
+def test_spark_reads_the_files_of_partitions(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    r.land(warehouse, [half(offset=n) for n in range(3)], [commit(offset=1)], NOW)
+    r.run(warehouse, m.Settings(), NOW)
+    here = Counter(warehouse.read("decisions").select("queue_offset", "open", "decision").collect())
+    read_by_spark(monkeypatch, "files")
+    assert Counter(warehouse.read("decisions").select("queue_offset", "open", "decision").collect()) == here
+    assert {row["open"] for row in warehouse.read("decisions", where=equal("open", True)).collect()} == {True}
 
 
 # ---- statistics ----

@@ -15,10 +15,11 @@ from halfop.warehouse.actions import DataFile
 from halfop.warehouse.apart import write_apart
 from halfop.warehouse.delta_log import AlreadyWrittenError
 from halfop.warehouse.few import ANY, FEW, are_few
-from halfop.warehouse.files import Files, without_patterns
+from halfop.warehouse.files import Files
 from halfop.warehouse.in_memory import frame_of
 from halfop.warehouse.kept import Kept
 from halfop.warehouse.listing import Listed, TableFiles
+from halfop.warehouse.many import parquet
 from halfop.warehouse.spark_errors import READ_ERRORS, or_else
 from halfop.warehouse.tables import NO_TABLE, Warehouse, spec_of
 from halfop.warehouse.where import Where
@@ -65,8 +66,7 @@ def frame_of_files(warehouse: Warehouse, struct: StructType, files: Sequence[Dat
     rows = warehouse.few_of_files(listed, struct) if are_few(listed) else None
     if rows is not None:
         return frame_of(warehouse.spark, rows)
-    paths = [without_patterns(file.path) for file in files]
-    return warehouse.spark.read.schema(struct).parquet(*paths)
+    return parquet(warehouse.spark, struct, [file.path for file in files])
 
 
 def files_or_few(

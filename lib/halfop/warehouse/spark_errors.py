@@ -35,7 +35,7 @@ _OVERTAKEN = re.compile(
     r"|Concurrent(Transaction|Append|Write)|(Protocol|Metadata)Changed"
 )
 _REMOVED_FILE = re.compile(
-    r"FILE_NOT_EXIST|FileNotFoundException|VersionNotFoundException|DELTA_VERSION_NOT_FOUND|DELTA_LOG_FILE_NOT_FOUND"
+    r"FILE_NOT_EXIST|PATH_NOT_FOUND|FileNotFoundException|VersionNotFoundException|DELTA_VERSION_NOT_FOUND|DELTA_LOG_FILE_NOT_FOUND"
     r"|Cannot load table version|no log files found|[Mm]issing (?:log|delta) file"
     r"|DELTA_FILE_NOT_FOUND|DELTA_CANNOT_RESTORE_TABLE_VERSION|DELTA_TRUNCATED_TRANSACTION_LOG"
 )

@@ -21,7 +21,8 @@ from halfop.warehouse.delta_log import AlreadyWrittenError, DeltaLog
 from halfop.warehouse.few import FewRows, goes_past_spark
 from halfop.warehouse.files import Files
 from halfop.warehouse.in_memory import as_arrow, frame_of
-from halfop.warehouse.listing import Listed
+from halfop.warehouse.listing import Listed, TableFiles
+from halfop.warehouse.many import MANY, rows_of
 from halfop.warehouse.parquet import ParquetReader, UnreadableFile, arrow_schema, write_files
 from halfop.warehouse.schema import TableSpec, table
 from halfop.warehouse.session import few_rows_settings
@@ -95,9 +96,10 @@ class Warehouse:
         found = self._few_rows.of(self.path(name), spec, version, where) if self.past_spark else None
         if found is not None:
             return Selected(frame_of(self.spark, found.rows), found.files)
-        rows = self._by_spark(name, version)
+        files = self._files(name).of(version, where) if self.past_spark else None
+        rows = self._by_spark(name, version) if files is None else self._of_files(name, files)
         rows = rows if where is None else rows.where(where.column(spec.struct))
-        return Selected(rows, None)
+        return Selected(rows, None if files is None else len(files))
 
     @contextmanager
     def for_few_rows(self) -> Iterator[None]:
@@ -105,7 +107,15 @@ class Warehouse:
         with few_rows_settings(self.spark).held():
             yield
 
+    def _files(self, name: str) -> TableFiles:
+        return TableFiles(self.log, self.path(name), spec_of(name), MANY)
+
+    def _of_files(self, name: str, files: Sequence[Listed]) -> DataFrame:
+        few_rows_settings(self.spark).leave()
+        return rows_of(self.spark, spec_of(name), files) if files else self.empty(name)
+
     def _by_spark(self, name: str, version: int | None) -> DataFrame:
+        """By Delta's connector, which reads every table."""
         few_rows_settings(self.spark).leave()
         reader = self.spark.read.format("delta")
         if version is not None:
@@ -142,19 +152,25 @@ class Warehouse:
     def landed_between(self, name: str, before: int, upto: int) -> DataFrame:
         """The rows that landed after version `before`, up to and with version `upto`.
 
-        Few files are read here. Of many, the change feed reads just these rows, from the files that they landed in. If
-        a VACUUM has removed those files after an OPTIMIZE wrote others, the rows are found by the version that each row
-        carries.
+        They are in the files that they landed in. If a VACUUM has removed those files after an OPTIMIZE wrote others,
+        the rows are found by the version that each row carries.
         """
         if before == upto:
             return self.empty(name)
         if before == NO_TABLE:
             return self.read(name, upto)
         with or_else(f"reading {name}", *READ_ERRORS, UnreadableFile):  # its log, or files, may be cleaned up
-            found = self._few_rows.added(self.path(name), spec_of(name), before, upto) if self.past_spark else None
+            found = self._added(name, before, upto) if self.past_spark else None
             if found is not None:
-                return frame_of(self.spark, found.rows)
+                return found
         return self._landed_by_spark(name, before, upto)
+
+    def _added(self, name: str, before: int, upto: int) -> DataFrame | None:
+        found = self._few_rows.added(self.path(name), spec_of(name), before, upto)
+        if found is not None:
+            return frame_of(self.spark, found.rows)
+        files = self._files(name).added(before, upto)
+        return None if files is None else self._of_files(name, files)
 
     def _landed_by_spark(self, name: str, before: int, upto: int) -> DataFrame:
         with or_else(f"reading {name}", *SPARK_ERRORS):  # its log, or files, may be cleaned up
