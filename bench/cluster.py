@@ -1,0 +1,74 @@
+"""A backlog on a standalone cluster of one and of two one-core workers: how much quicker are two?
+
+bench/run cluster [--rows 10000000] [--rounds 1]
+
+Master, workers and driver share this machine, and all read and write its disk. Status 1 if two workers are not 1.7
+times as quick as one. `in_jobs` is the time in which Spark runs a job; the rest is the driver's own, and no worker
+shortens it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import tempfile
+from pathlib import Path
+
+from backlog import NOW
+from build.clusters import Cluster
+from command import Called, call, copy_of
+from grow import built
+
+_BOUND = 1.7
+
+
+def run(folder: Path, workers: int) -> Called:
+    work = copy_of(folder / "warehouse", folder / "work")
+    with tempfile.TemporaryDirectory(prefix="halfop-cluster-") as daemons:
+        cluster = Cluster(Path(daemons), workers, "3g")
+        try:
+            options = ["--master", cluster.url, "--conf", "spark.executor.memory=2g"]
+            return call("reconcile", "--now", NOW.isoformat(), "--warehouse", str(work), options=options)
+        finally:
+            cluster.close()
+            shutil.rmtree(work)
+
+
+def in_jobs(called: Called) -> float:
+    """Seconds in which at least one of Spark's jobs ran."""
+    total, until = 0.0, 0.0
+    for job in called.jobs:
+        end = job["at"] + job["s"]
+        total += max(0.0, end - max(until, job["at"]))
+        until = max(until, end)
+    return round(total, 1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=10_000_000)
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "halfop-grow")
+    parser.add_argument("--keep", action="store_true", help="leave what was built for another call")
+    args = parser.parse_args()
+    folder = args.folder / str(args.rows)
+    built(folder, args.rows, inputs=False)
+    found: dict[int, list[tuple[float, float]]] = {1: [], 2: []}
+    for _ in range(args.rounds):
+        for workers, spent in found.items():
+            called = run(folder, workers)
+            spent.append((called.seconds, in_jobs(called)))
+            told = {"rows": args.rows, "workers": workers, "s": called.seconds, "in_jobs": spent[-1][1]}
+            print(json.dumps(told | {"phases": called.summary["seconds"]}), flush=True)
+    if not args.keep:
+        shutil.rmtree(folder)
+    one, two = ([statistics.median(each) for each in zip(*found[workers], strict=True)] for workers in (1, 2))
+    times = {"whole": round(one[0] / two[0], 2), "in_jobs": round(one[1] / two[1], 2)}
+    print(json.dumps({"times": times, "bound": _BOUND}))
+    raise SystemExit(1 if times["whole"] < _BOUND else 0)
+
+
+if __name__ == "__main__":
+    main()
