@@ -18,6 +18,8 @@ _BENCHES = {
     "backlog": ["--rows", "3000000", "--rounds", "3"],
     "store": [],
     "broker": [],
+    "open": ["--rounds", "3"],
+    "grow": ["--rounds", "3"],
 }
 _SHOWN = 160
 
