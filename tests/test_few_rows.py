@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -16,11 +17,11 @@ import pytest
 import rows as r
 from build.rule_words import NOW, commit, half
 from build.warehouses import LANDED, with_tables
-from build.ways import READERS, read_by_spark
+from build.ways import BY_SPARK, READERS, read_by_spark
 from halfop.landing import progress
 from halfop.landing.queues import Queue
 from halfop.rocketmq.names import OP_TOPIC
-from halfop.warehouse import few, in_memory
+from halfop.warehouse import few, in_memory, tables
 from halfop.warehouse.in_memory import frame_of
 from halfop.warehouse.listing import Limits
 from halfop.warehouse.parquet import UnreadableFile, arrow_schema, searched, stats_of, write_files
@@ -175,7 +176,26 @@ def test_paths_are_no_patterns(spark: SparkSession, tmp_path: Path, monkeypatch:
     rows_of(warehouse)
     read_by_spark(monkeypatch, "files")
     assert warehouse.read("half_messages").count() == 10
-    assert "delta" not in warehouse.read("half_messages")._jdf.queryExecution().optimizedPlan().toString().lower()
+    assert file_index(warehouse) == "InMemoryFileIndex"
+
+
+@pytest.mark.parametrize("why", ["more files", "a listener"])
+def test_other_reads_are_the_connectors(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    rows_of(warehouse)
+    read_by_spark(monkeypatch, "connector" if why == "a listener" else "files")
+    if why == "more files":
+        monkeypatch.setattr(tables, "limits", lambda _: BY_SPARK)
+    warehouse = Warehouse(warehouse.spark, warehouse.root)
+    assert warehouse.read("half_messages").count() == 10
+    assert "Delta" in file_index(warehouse)
+
+
+def file_index(warehouse: Warehouse) -> str:
+    """The class by which Spark knows the files of half_messages."""
+    plan = warehouse.read("half_messages")._jdf.queryExecution().executedPlan().toString()
+    found = re.search(r"Location: (\w+)", plan)
+    assert found, plan
+    return found[1]
 
 
 def test_spark_reads_the_files_of_partitions(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,14 @@ from halfop.warehouse.files import without_patterns
 from halfop.warehouse.listing import Limits, Listed
 from halfop.warehouse.schema import TableSpec
 
-# This process lists the files, and Spark looks at each before it plans; of more files the connector's tasks list them.
-MANY = Limits(files=5_000, bytes=2**63, rows=2**63)
+# This process lists the files, and Spark looks at each before it plans, which is a request elsewhere than on a local
+# disk. More files are the connector's, whose tasks list them.
+_MOST_FILES, _MOST_FILES_ELSEWHERE = 1_000, 100
+
+
+def limits(is_local: bool) -> Limits:
+    """The most that is read so."""
+    return Limits(files=_MOST_FILES if is_local else _MOST_FILES_ELSEWHERE, bytes=2**63, rows=2**63)
 
 
 def rows_of(spark: SparkSession, spec: TableSpec, files: Sequence[Listed]) -> DataFrame:

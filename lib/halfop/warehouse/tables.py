@@ -22,7 +22,7 @@ from halfop.warehouse.few import FewRows, goes_past_spark
 from halfop.warehouse.files import Files
 from halfop.warehouse.in_memory import as_arrow, frame_of
 from halfop.warehouse.listing import Listed, TableFiles
-from halfop.warehouse.many import MANY, rows_of
+from halfop.warehouse.many import limits, rows_of
 from halfop.warehouse.parquet import ParquetReader, UnreadableFile, arrow_schema, write_files
 from halfop.warehouse.schema import TableSpec, table
 from halfop.warehouse.session import few_rows_settings
@@ -108,14 +108,13 @@ class Warehouse:
             yield
 
     def _files(self, name: str) -> TableFiles:
-        return TableFiles(self.log, self.path(name), spec_of(name), MANY)
+        return TableFiles(self.log, self.path(name), spec_of(name), limits(self.files.local(self.root) is not None))
 
     def _of_files(self, name: str, files: Sequence[Listed]) -> DataFrame:
         few_rows_settings(self.spark).leave()
         return rows_of(self.spark, spec_of(name), files) if files else self.empty(name)
 
     def _by_spark(self, name: str, version: int | None) -> DataFrame:
-        """By Delta's connector, which reads every table."""
         few_rows_settings(self.spark).leave()
         reader = self.spark.read.format("delta")
         if version is not None:
