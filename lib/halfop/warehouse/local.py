@@ -99,7 +99,7 @@ def files_apart(warehouse: Warehouse, name: str, rows: DataFrame, folder: str) -
 
 
 def _is_at_hand(warehouse: Warehouse) -> bool:
-    return warehouse.past_spark and warehouse.files.local(warehouse.root) is not None
+    return warehouse.past_spark
 
 
 def _files(warehouse: Warehouse, name: str) -> TableFiles:

@@ -18,6 +18,7 @@ from halfop.warehouse.parquet import cast_to, stats_of
 ANYWHERE = (-(2**63), 2**63 - 1)
 _BATCH_ROWS = 65_536
 _ROW_GROUP = 1 << 20
+_READ_AT_ONCE = 8 << 20  # of a column; a file of another's may have large row groups
 # Of what is buffered for files that are open; with many tables, each gets more files instead.
 _BUFFERED = 256 << 20
 
@@ -69,7 +70,13 @@ class ParquetPart:
         repeating = [f.name for f in schema if pa.types.is_dictionary(f.type)]
         self._schema = schema
         source = disk.open(split.path)
-        self._file = pq.ParquetFile(source, read_dictionary=repeating, coerce_int96_timestamp_unit="us")
+        self._file = pq.ParquetFile(
+            source,
+            read_dictionary=repeating,
+            coerce_int96_timestamp_unit="us",
+            pre_buffer=False,
+            buffer_size=0 if isinstance(source, pa.MemoryMappedFile) else _READ_AT_ONCE,
+        )
         self._groups = [n for n in range(self._file.metadata.num_row_groups) if self._middle_in(n, split)]
 
     def _middle_in(self, number: int, split: Split) -> bool:
