@@ -1,4 +1,4 @@
-"""Whole messages of a large run, written by Spark's Python workers straight from files to files: on a local disk."""
+"""Whole messages of a large run, written by Spark's Python workers straight from files to files."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from halfop.warehouse.where import equal
 from halfop.warehouse.workers import in_workers
 
 
-def written_by_workers(whole: WholeMessages, folder: str) -> dict[int, list[DataFile]] | None:
-    """Writes, below a folder, the messages that landed once; None if Spark must read or write them."""
+def written_by_workers(whole: WholeMessages) -> dict[int, list[DataFile]] | None:
+    """Writes the messages that landed once into their tables' folders; None if Spark must read or write them."""
     if trimmed_before_those(whole.warehouse, whole.run, whole.digest.ranges(whole.decisions)) is not None:
         return None
-    shares = _shares(whole, whole.warehouse.files.qualified(folder))
+    shares = _shares(whole)
     if shares is None:
         return None
     found: dict[int, list[DataFile]] = {}
@@ -36,7 +36,7 @@ def written_by_workers(whole: WholeMessages, folder: str) -> dict[int, list[Data
     return found
 
 
-def _shares(whole: WholeMessages, folder: str) -> list[Share] | None:
+def _shares(whole: WholeMessages) -> list[Share] | None:
     run, near = whole.run, covers(whole.digest.ranges(whole.decisions), "queue_offset")
     halves = local_files(whole.warehouse, "half_messages", run.inputs["half_messages"], near)
     decided = local_files(whole.warehouse, "decisions", None, equal("run_id", run.run_id))
@@ -44,16 +44,17 @@ def _shares(whole: WholeMessages, folder: str) -> list[Share] | None:
         return None
     parts = ordered_parts(whole.warehouse, halves, whole.tasks, "broker_name", "queue_offset")
     decisions = [Split(file.path, 0, file.size) for file in decided]
-    return [_share(whole, part, decisions, folder) for part in parts]
+    return [_share(whole, part, decisions) for part in parts]
 
 
-def _share(whole: WholeMessages, halves: Sequence[Split], decisions: Sequence[Split], folder: str) -> Share:
+def _share(whole: WholeMessages, halves: Sequence[Split], decisions: Sequence[Split]) -> Share:
     landed, decided = (arrow_schema(table(name).struct) for name in ("half_messages", "decisions"))
     payload = [decided.field(name) for name in whole.payload]
-    places = {n: _place(whole, target, f"{folder}/target={n}") for n, target in whole.due.items()}
+    places = {n: _place(whole, target) for n, target in whole.due.items()}
     return Share(halves, decisions, pa.schema([landed.field(name) for name in HALF]), payload, places, whole.about)
 
 
-def _place(whole: WholeMessages, target: Target, folder: str) -> Place:
+def _place(whole: WholeMessages, target: Target) -> Place:
     topic = target.topic if target.decision == "COMMIT" and whole.a_table_a_topic else None
+    folder = whole.warehouse.files.qualified(whole.warehouse.path(target.path))
     return Place(target.decision, topic, folder, target.spec.names, searched(target.spec))

@@ -1,8 +1,8 @@
 """Whole messages to many tables in one pass over the bodies.
 
-The files of all tables are written into a staging folder; then each target's files move into its folder and become part
-of its table by one commit of the log. The commits run side by side. Three ways lead there: few messages are written by
-this process; others by Spark's Python workers, from files to files; and what those cannot read, or must not, by Spark.
+Each target's files lie in its folder and become part of its table by one commit of the log. The commits run side by
+side. Three ways lead there: few messages are written by this process; others by Spark's Python workers, from files to
+files; and what those cannot read, or must not, by Spark, into a staging folder from which the files are moved.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ def write_staged(whole: WholeMessages) -> dict[str, Exception]:
 
 
 def _staged(whole: WholeMessages, folder: str) -> dict[int, list[DataFile]]:
-    """Writes all rows into the folder; returns the files of each target."""
-    staged = written_by_workers(whole, folder)
+    """Writes all rows, those by Spark into the folder; returns the files of each target."""
+    staged = written_by_workers(whole)
     if staged is None:
         return _staged_by_spark(whole, folder, messages(whole))
     if whole.digest.repeated(whole.decisions) or whole.digest.by_copy(whole.decisions):
@@ -165,9 +165,11 @@ def _moving(warehouse: Warehouse, staged: Sequence[DataFile]) -> Callable[[Targe
 
 
 def _move(warehouse: Warehouse, target: Target, file: DataFile) -> DataFile:
-    """Moves a file into a table's folder; nobody sees it there before it is committed."""
-    moved = warehouse.files.move(file.path, warehouse.path(target.path))
-    return replace(file, path=moved, stats=_stats(file.stats or "{}", target.spec))
+    """A file in its table's folder, where nobody sees it before it is committed. Files by workers lie there."""
+    folder = warehouse.files.qualified(warehouse.path(target.path))
+    in_place = file.path.rpartition("/")[0] == folder
+    path = file.path if in_place else warehouse.files.move(file.path, folder)
+    return replace(file, path=path, stats=_stats(file.stats or "{}", target.spec))
 
 
 def _stats(known: str, spec: TableSpec) -> str:
