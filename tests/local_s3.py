@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
@@ -12,18 +11,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from fetched import fetched_jars, fetching, same, state
 from pyarrow.fs import LocalFileSystem, S3FileSystem, copy_files
 
 _ROOT = Path(__file__).parents[1]
-_STATE = _ROOT / ".halfop" / "s3"
+_STATE = state("s3")
 _SOURCE = _ROOT / "tests" / "s3"
 _BUCKET, _KEY, _REGION = "halfop", "tests", "us-east-1"
 
 
 class S3:
-    """A bucket."""
+    """A bucket, and Spark's options to know its server and key by."""
 
     def __init__(self, address: str) -> None:
+        known = {"endpoint": f"http://{address}", "access.key": _KEY, "secret.key": _KEY, "endpoint.region": _REGION}
+        settings = (f"spark.hadoop.fs.s3a.{name}={value}" for name, value in known.items())
+        self.options = ["--jars", ",".join(jars()), *(part for each in settings for part in ("--conf", each))]
         options = {"access_key": _KEY, "secret_key": _KEY, "region": _REGION, "endpoint_override": address}
         self._files = S3FileSystem(scheme="http", allow_bucket_creation=True, **options)
         self._files.create_dir(_BUCKET)
@@ -69,20 +72,12 @@ def _found(address: str) -> dict[str, str]:
 
 
 def _install() -> None:
-    _STATE.mkdir(parents=True, exist_ok=True)
-    with (_STATE / "lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        lock, packages = _SOURCE / "jars.lock", _ROOT / "requirements" / "s3.lock"
-        if not _same(lock, _STATE / "jars" / lock.name):
-            fetch = [sys.executable, str(_ROOT / "tools/fetch_jars.py"), os.environ["HALFOP_JAVA"]]
-            subprocess.run([*fetch, str(lock), str(_STATE / "jars")], check=True)
-        target = _STATE / "python"
-        if not _same(packages, target / packages.name):
+    fetched_jars("s3")
+    packages = _ROOT / "requirements" / "s3.lock"
+    with fetching("s3") as folder:
+        target = folder / "python"
+        if not same(packages, target / packages.name):
             shutil.rmtree(target, ignore_errors=True)
             pip = [sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes", "--no-deps"]
             subprocess.run([*pip, "--target", str(target), "-r", str(packages)], check=True)
             shutil.copy(packages, target)
-
-
-def _same(source: Path, copy: Path) -> bool:
-    return copy.is_file() and source.read_bytes() == copy.read_bytes()

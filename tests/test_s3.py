@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import rows as r
 from build.json_lines import T0, half, lines, op
 from build.kills import command as local_command
 from build.kills import content
+from build.large_runs import ROWS, done, everything, landed_and_decided, write_backlog
 from crash import KILLED, dying, ended, job, script_of
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.runs.reconcile import Request, reconcile
@@ -22,7 +24,6 @@ from pyspark.sql import SparkSession
 
 Content = dict[str, Counter[str]]
 LOG = logging.getLogger("halfop.test")
-LANDED = ("half_messages", "op_messages", "landing_progress", "decisions")
 ANY_COMMIT = r".*/_delta_log/\d+\.json$"
 ONE_IN_EACH_TABLE = r".*/_delta_log/(?=0*[1-9]\d*\.json$)"  # not the first
 WRITE = "tests/s3/write.py"
@@ -37,11 +38,6 @@ def s3() -> Iterator[S3]:
 
 def command(uri: str) -> list[str]:
     return [*local_command(Path()), "--warehouse", uri]  # the last counts
-
-
-def run(*arguments: str) -> None:
-    status, said = ended(job(*arguments))
-    assert status == 0, said
 
 
 @pytest.fixture
@@ -61,12 +57,6 @@ def downloaded(spark: SparkSession, s3: S3, name: str, folder: Path) -> Warehous
 # ---- the jobs ----
 
 
-def everything(warehouse: Warehouse) -> Content:
-    """All rows but for when they landed."""
-    found = {name: warehouse.read(name).drop("landed_at", "half_landed_at").collect() for name in LANDED}
-    return content(warehouse) | {name: Counter(str(row) for row in rows) for name, rows in found.items()}
-
-
 def test_landed_and_reconciled_twice(
     spark: SparkSession, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,9 +72,25 @@ def test_landed_and_reconciled_twice(
         given = s3.upload(tmp_path / f"in-{n}", f"in-{n}")
         options = ["--jars", ",".join(jars())]
         files = ["--half", f"{given}/h.jsonl", "--op", f"{given}/o.jsonl"]
-        run(*options, "land", "files", *files, "--warehouse", uri)
-        run(*options, "reconcile", "--now", now.isoformat(), "--warehouse", uri)
+        done(*options, "land", "files", *files, "--warehouse", uri)
+        done(*options, "reconcile", "--now", now.isoformat(), "--warehouse", uri)
     assert everything(downloaded(spark, s3, "twice", tmp_path / "found")) == everything(local)
+
+
+def test_by_workers_with_a_key_that_only_hadoop_knows(
+    spark: SparkSession, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("AWS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.delenv("SPARK_DIST_CLASSPATH")
+    given = write_backlog(tmp_path / "in")
+    here, there = str(tmp_path / "local"), s3.uri("large")
+    ways = [landed_and_decided(here, str(given)), landed_and_decided(there, s3.upload(given, "large-in"), *s3.options)]
+    assert ways[0] == ways[1]
+    assert ways[0][0].startswith("by workers")
+    found = everything(downloaded(spark, s3, "large", tmp_path / "found"))
+    assert found == everything(Warehouse(spark, here))
+    assert found["decisions"].total() == ROWS
 
 
 @pytest.mark.parametrize(("when", "number"), [("before", 3), ("after", 5)])
@@ -93,7 +99,7 @@ def test_killed_at_a_commit(s3: S3, before: Path, check: Callable[[S3, str], Non
     uri = s3.upload(before, name)
     status, said = ended(dying(when, number, *command(uri)))
     assert status == KILLED, said
-    run(*command(uri))
+    done(*command(uri))
     check(s3, name)
 
 
@@ -115,7 +121,7 @@ def test_no_commit_goes_through_at_once(
     """Another's comes first, once in each table; or each is there, but its first answer is an error."""
     with local_s3(*fault) as s3:
         uri = s3.upload(before, "faults")
-        run(*command(uri))
+        done(*command(uri))
         found = content(downloaded(spark, s3, "faults", tmp_path))
     pinned_more_versions = {"runs"}
     for name in undisturbed.keys() - pinned_more_versions:

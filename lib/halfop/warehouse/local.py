@@ -1,4 +1,4 @@
-"""A table's files on a local disk, for Spark's Python workers, and files of decisions that became apart."""
+"""A table's files for Spark's Python workers, and files of decisions that became apart."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def local_files_between(warehouse: Warehouse, name: str, before: int, upto: int)
 
 
 def takes_local_files(warehouse: Warehouse, name: str) -> bool:
-    """Returns whether workers may write the table's files, which lie on a local disk."""
+    """Returns whether workers may write the table's files."""
     return _is_at_hand(warehouse) and warehouse.takes_files(name)
 
 

@@ -1,0 +1,52 @@
+"""On HDFS, by Hadoop's mini cluster: the rows of a local disk, and files through the executor's JVM."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from build.large_runs import ROWS, everything, landed_and_decided, write_backlog
+from halfop.warehouse.disk import Disk
+from halfop.warehouse.spark_errors import SPARK_ERRORS
+from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.workers import in_workers
+from local_hdfs import local_hdfs
+from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.hdfs, pytest.mark.timeout(3600)]
+
+
+@pytest.fixture(scope="module")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with local_hdfs(tmp_path_factory.mktemp("hdfs")) as running:
+        yield running
+
+
+def test_landed_and_reconciled_by_workers(spark: SparkSession, hdfs: str, tmp_path: Path) -> None:
+    given = str(write_backlog(tmp_path / "in"))
+    here, there = str(tmp_path / "local"), f"{hdfs}/large"
+    ways = [landed_and_decided(root, given) for root in (here, there)]
+    assert ways[0] == ways[1]
+    assert ways[0][0].startswith("by workers")
+    found = everything(Warehouse(spark, there))
+    assert found == everything(Warehouse(spark, here))
+    assert found["decisions"].total() == ROWS
+
+
+def test_a_task_that_fails_leaves_no_half_file(spark: SparkSession, hdfs: str) -> None:
+    def fail(uri: str, disk: Disk) -> Any:
+        whole, half = (disk.create(f"{uri}/{name}") for name in ("whole", "half"))
+        whole.close()
+        half.stream.write(b"1" * (5 << 20))
+        raise ValueError("on its own")
+
+    warehouse, uri = Warehouse(spark, f"{hdfs}/failed"), f"{hdfs}/failed/x"
+    with pytest.raises(SPARK_ERRORS, match="on its own"):
+        in_workers(warehouse, [uri], fail)
+    jvm: Any = spark._jvm
+    path = jvm.org.apache.hadoop.fs.Path(uri)
+    jsc: Any = spark._jsc
+    found = path.getFileSystem(jsc.hadoopConfiguration()).listStatus(path)
+    assert [status.getPath().getName() for status in found] == ["whole"]
