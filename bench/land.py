@@ -49,6 +49,7 @@ def landed(launcher: Path, inputs: Path, warehouse: Path) -> dict[str, Any]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(NOT_A_USERS)}
     command = [str(launcher), "--master", "local[2]", "--driver-memory", "5g", "land", "files"]
     command += ["--half", str(inputs / "half"), "--op", str(inputs / "op"), "--warehouse", str(warehouse)]
+    os.sync()  # nothing that was written before is still on its way to the disk
     cpu, start = cpu_of_children(), time.perf_counter()
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     wall = time.perf_counter() - start

@@ -162,7 +162,6 @@ class ByWorkers:
     def __init__(self, warehouse: Warehouse, files: Sequence[InputFile], landed_at: int) -> None:
         self._warehouse = warehouse
         self._folder = warehouse.path(f"{_STAGING}/landing-{uuid.uuid4().hex}")
-        _clear(warehouse)
         below = warehouse.files.qualified(self._folder)
         folders = {place: f"{below}/{place}" for place in (*TABLES, BAD)}
         shares = [Share(pieces, landed_at, folders) for pieces in _parts(warehouse, files)]
@@ -193,8 +192,10 @@ class ByWorkers:
         return (file for each in self._taken for file in each.files.get(place, ()))
 
 
-def _clear(warehouse: Warehouse) -> None:
-    """Removes what dead landings have left; only one lands at a time."""
+def clear(warehouse: Warehouse) -> None:
+    """Removes what dead landings have left on a local disk; only one lands at a time there."""
+    if warehouse.files.local(warehouse.root) is None:
+        return
     for folder in warehouse.files.folders(warehouse.path(_STAGING)):
         if folder.startswith("landing-"):
             warehouse.files.remove(warehouse.path(f"{_STAGING}/{folder}"))
