@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import unquote
 
 from pyspark.sql import SparkSession
 
@@ -35,6 +36,11 @@ class InputFile:
     @property
     def shown(self) -> str:
         return shown_path(self.uri)
+
+    @property
+    def place(self) -> str:
+        """The path as a task's disk takes it: with its scheme, without escapes."""
+        return unquote(self.uri)
 
 
 class InputFiles:

@@ -77,7 +77,7 @@ def take_piece(piece: Piece, disk: Disk, landed_at: int, out: Output) -> Found:
 
 
 def whole(file: InputFile) -> Piece:
-    return Piece(file.kind, file.format, file.uri, file.shown, Split(file.shown, 0, _WHOLE), is_packed(file))
+    return Piece(file.kind, file.format, file.uri, file.shown, Split(file.place, 0, _WHOLE), is_packed(file))
 
 
 # ---- in this process ----
@@ -204,7 +204,7 @@ def clear(warehouse: Warehouse) -> None:
 def _parts(warehouse: Warehouse, files: Sequence[InputFile]) -> Iterator[list[Piece]]:
     cores = int(warehouse.spark.sparkContext.defaultParallelism)
     for _, of_kind in groupby(files, key=lambda file: file.kind):
-        by_path = {file.shown: file for file in of_kind}
+        by_path = {file.place: file for file in of_kind}
         # an empty file may be refused, too
         sizes = [Listed(path, max(file.size, 1), {}) for path, file in by_path.items()]
         tasks = max(cores, warehouse.tasks(sum(each.size for each in sizes) // _BYTES_A_ROW))

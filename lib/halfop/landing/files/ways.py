@@ -17,7 +17,7 @@ def take(warehouse: Warehouse, files: Sequence[InputFile], landed_at: int) -> Wa
     """Reads and checks all files; nothing is part of a table yet."""
     if warehouse.past_spark and are_few(files):
         return Here(warehouse, files, landed_at)
-    local = all(urlparse(file.uri).scheme == "file" for file in files)
-    if local and all(takes_local_files(warehouse, TABLES[kind]) for kind in {file.kind for file in files}):
+    on_disk = warehouse.files.local(warehouse.root) and all(urlparse(file.uri).scheme == "file" for file in files)
+    if on_disk and all(takes_local_files(warehouse, TABLES[kind]) for kind in {file.kind for file in files}):
         return ByWorkers(warehouse, files, landed_at)
     return BySpark(warehouse, files, landed_at)
