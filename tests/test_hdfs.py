@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from build.large_runs import ROWS, everything, landed_and_decided, write_backlog
+from build.stores import transactions
+from halfop.landing.store import by_workers
+from halfop.landing.store.land import land_store
+from halfop.landing.store.state import StoreRequest
 from halfop.warehouse.disk import Disk
 from halfop.warehouse.spark_errors import SPARK_ERRORS
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.workers import in_workers
 from local_hdfs import local_hdfs
 from pyspark.sql import SparkSession
+from store_writer import Store
 
 pytestmark = [pytest.mark.hdfs, pytest.mark.timeout(3600)]
 
@@ -33,6 +41,28 @@ def test_landed_and_reconciled_by_workers(spark: SparkSession, hdfs: str, tmp_pa
     found = everything(Warehouse(spark, there))
     assert found == everything(Warehouse(spark, here))
     assert found["decisions"].total() == ROWS
+
+
+@pytest.mark.parametrize("little", [0, 8 << 20])
+def test_a_store_lands_as_on_a_local_disk(
+    spark: SparkSession, hdfs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, little: int
+) -> None:
+    """By workers, and a little by this process."""
+    monkeypatch.setattr(by_workers, "_LITTLE", little)
+    store = Store(tmp_path / "store", file_size=1 << 13)
+    transactions(store, range(60))
+    found = []
+    for root in (str(tmp_path / "local"), f"{hdfs}/store-{little}"):
+        warehouse = Warehouse(spark, root)
+        land_store(warehouse, StoreRequest(str(store.root), "broker-a", timedelta(0)), logging.getLogger("test"))
+        found.append({name: rows(warehouse, name) for name in ("half_messages", "final_messages", "op_messages")})
+        assert warehouse.files.folders(f"{root}/_staging") == []
+    assert found[0] == found[1]
+    assert found[0]["half_messages"].total() == 60
+
+
+def rows(warehouse: Warehouse, name: str) -> Counter[str]:
+    return Counter(str(row) for row in warehouse.read(name).drop("landed_at").collect())
 
 
 def test_a_task_that_fails_leaves_no_half_file(spark: SparkSession, hdfs: str) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 import store_writer as w
 from build.played_broker import played
-from build.ways import BY_SPARK
 from halfop.landing.broker import land as broker
 from halfop.landing.broker import messages, tasks
 from halfop.landing.broker import source as broker_source
@@ -30,6 +29,7 @@ from halfop.rocketmq.store import layout as layout_module
 from halfop.rocketmq.wire.pull import QueueRange
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.rocketmq.wire.security import Credentials
+from halfop.warehouse import local
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from seeds import SEED, show_seed
@@ -139,7 +139,7 @@ def test_workers_land_what_spark_lands(
     monkeypatch.setattr(source, "_LITTLE", 0)
     monkeypatch.setattr(land, "next_instant", lambda _: AT)
     if rows_for_spark:
-        monkeypatch.setattr("halfop.landing.staged.FEW", BY_SPARK)
+        monkeypatch.setattr(local, "are_few", lambda _: False)
     store, chance = w.Store(tmp_path / "store", file_size=1 << 13), random.Random(SEED)
     here, there = Warehouse(spark, str(tmp_path / "workers")), Warehouse(spark, str(tmp_path / "spark"))
     for landing in range(2):

@@ -1,11 +1,7 @@
-"""Files of what lands, written by workers beside the tables, until a commit makes them part of one.
-
-Only on a local disk: what other file systems hold is written by Spark.
-"""
+"""Files of what lands, written by workers beside the tables, until a commit makes them part of one."""
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,16 +13,14 @@ from pyspark.sql import DataFrame
 from halfop.landing.table_rows import Form, form_of
 from halfop.landing.tables import TABLES
 from halfop.warehouse.actions import DataFile
-from halfop.warehouse.few import FEW
-from halfop.warehouse.in_memory import frame_of
-from halfop.warehouse.listing import Listed
-from halfop.warehouse.local import append_files_once, files_apart, takes_local_files
-from halfop.warehouse.parquet import ParquetReader, arrow_schema, searched
+from halfop.warehouse.disk import Disk, LocalDisk
+from halfop.warehouse.files import WholeFiles
+from halfop.warehouse.local import STAGING, append_files_once, files_apart, frame_of_files, takes_local_files
+from halfop.warehouse.parquet import searched
 from halfop.warehouse.schema import table
-from halfop.warehouse.session import few_rows_settings
 from halfop.warehouse.tables import Warehouse
 
-_STAGING, _OURS = "_staging", "land-"
+_OURS = "land-"
 
 
 @dataclass(frozen=True)
@@ -51,20 +45,19 @@ class Staging:
 
     def frame(self, name: str, files: Sequence[DataFile]) -> DataFrame:
         """The rows of files that have a table's columns."""
-        struct, spark = table(name).struct, self.warehouse.spark
-        listed = [Listed(file.path, file.size, {}) for file in files]
-        few = ParquetReader(self.warehouse.files).table(listed, arrow_schema(struct), FEW.rows)
-        if few is not None:
-            return frame_of(spark, few)
-        few_rows_settings(spark).leave()
-        paths = [re.sub(r"([][{}*?\\])", r"\\\1", file.path) for file in files]  # Spark takes patterns
-        return spark.read.schema(struct).parquet(*paths)
+        return frame_of_files(self.warehouse, table(name).struct, files)
+
+    @cached_property
+    def disk(self) -> Disk:
+        """The folder's file system, for what this process reads and writes in the place of a worker."""
+        files = self.warehouse.files
+        return LocalDisk() if files.local(self.path) is not None else WholeFiles(files)
 
 
 @contextmanager
 def staging(warehouse: Warehouse) -> Iterator[Staging]:
     """A folder that lasts as long as the block. What killed landings left is removed; hold the lock of landings."""
-    files, top = warehouse.files, warehouse.path(_STAGING)
+    files, top = warehouse.files, warehouse.path(STAGING)
     if files.local(top) is not None:
         for left in files.folders(top):
             if left.startswith(_OURS):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from halfop.warehouse.disk import Written, local_path, written_locally
@@ -82,3 +85,28 @@ def _write_local(path: str, content: bytes) -> Written:
     with open(path, "xb") as local:
         local.write(content)
     return written_locally(path)
+
+
+@dataclass(frozen=True)
+class WholeFiles:
+    """A disk of small files, each in memory as a whole while it is read or written."""
+
+    files: Files
+
+    def open(self, path: str) -> pa.NativeFile:
+        return pa.BufferReader(self.files.read(path))
+
+    def create(self, path: str) -> WholeFile:
+        return WholeFile(self.files, path)
+
+
+@dataclass(frozen=True)
+class WholeFile:
+    """A new file; its bytes are written when it ends."""
+
+    files: Files
+    path: str
+    stream: BytesIO = field(default_factory=BytesIO)
+
+    def close(self) -> Written:
+        return self.files.write(self.path, self.stream.getvalue())

@@ -23,7 +23,6 @@ from halfop.rocketmq.batches import HALF, OP
 from halfop.rocketmq.wire.pull import QueueRange
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.warehouse.actions import DataFile
-from halfop.warehouse.disk import LocalDisk
 from halfop.warehouse.in_memory import is_in_memory
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.workers import in_workers
@@ -95,7 +94,7 @@ class PullsByWorkers:
         offsets = sum(asked.end - asked.start for asked in queues)
         shares = [whole._replace(queues=part) for part in _parts(queues, self._enough(offsets))]
         if offsets <= _FEW:
-            done = [pull_share(share, LocalDisk()) for share in shares]
+            done = [pull_share(share, self.staging.disk) for share in shares]
         else:
             done = in_workers(self.staging.warehouse, shares, pull_share)
         self._done[kind] = WrittenMessages(self.staging, source, kind, done)

@@ -16,7 +16,6 @@ from halfop.rocketmq.batches import OP
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.store.stretch import Stretch
 from halfop.warehouse.actions import DataFile
-from halfop.warehouse.disk import LocalDisk
 from halfop.warehouse.workers import in_workers
 
 # Bytes of a commit log: so many are read by this process, and about so many by a task of a large landing.
@@ -55,7 +54,7 @@ def _rows(landing: StoreLanding) -> Rows | None:
 
 def _done(landing: StoreLanding, shares: Sequence[Share]) -> list[Landed]:
     if sum(_size(share.stretches) for share in shares) <= _LITTLE:
-        return [land_share(share, LocalDisk()) for share in shares]
+        return [land_share(share, landing.staging.disk) for share in shares]
     return in_workers(landing.warehouse, shares, land_share)
 
 
