@@ -1,10 +1,10 @@
 """A day of follow's cycles made fast: does the process stay as small as it was, in memory, threads, files and blocks?
 
-bench/run follow [--cycles 10000] [--every 100] [--minutes M]
+bench/run follow [--cycles 10000] [--idle 8] [--every 100] [--minutes M]
 
-Each cycle lands a few messages, and the ops of the cycle before. Every so many cycles the process is measured, after a
-garbage collection. The status is 1 if the last measure exceeds the one after a quarter of the cycles by more than
-_MORE: until then Spark fills its lists of the newest jobs and queries, which are bounded.
+One cycle lands a few messages, the next one their ops, and so many idle ones find nothing to do. Every so many cycles
+the process is measured, after a garbage collection. The status is 1 if the last measure exceeds the one after a quarter
+of the cycles by more than _MORE: until then Spark fills its lists of the newest jobs and queries, which are bounded.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from build.json_lines import half, lines, op
+from build.json_lines import half, lines
+from build.json_lines import op as op_row
 from halfop.frame.cli import main as job_main
 from halfop.jobs.follow import JOB
 from pyspark.sql import SparkSession
@@ -37,9 +38,9 @@ Measure = dict[str, float]
 class Feeder(io.StringIO):
     """Stands for stdout: a cycle's line makes the next cycle's input, and at the end a SIGTERM."""
 
-    def __init__(self, folder: Path, cycles: int, every: int, minutes: float) -> None:
+    def __init__(self, folder: Path, cycles: int, idle: int, every: int, minutes: float) -> None:
         super().__init__()
-        self._folder, self._cycles, self._every = folder, cycles, every
+        self._folder, self._cycles, self._idle, self._every = folder, cycles, idle, every
         self._until = time.monotonic() + minutes * 60
         self.number, self.seconds, self.measures = 0, list[float](), list[Measure]()
         self.feed()
@@ -65,14 +66,25 @@ class Feeder(io.StringIO):
         self.feed()
 
     def feed(self) -> None:
-        """The files of the next cycle in place of those before."""
-        for old in self._folder.glob("*.jsonl"):
+        """The file that the next cycle lands, in place of the one before of its kind."""
+        turn, step = divmod(self.number, self._idle + 2)
+        first = turn * _ROWS
+        if step == 0:
+            self._replace("half", half, range(first, first + _ROWS))
+        if step == 1 or self.number == 0:  # a landing wants a file of each kind
+            self._replace("op", op, range(first, first + (_ROWS if step else 1)))
+
+    def _replace(self, kind: str, made: Callable[..., dict[str, Any]], offsets: Iterable[int]) -> None:
+        now = int(time.time() * 1000)
+        for old in self._folder.glob(f"{kind}-*.jsonl"):
             old.unlink()
-        now, first = int(time.time() * 1000), self.number * _ROWS
-        born = {"born_timestamp": now - 2, "store_timestamp": now - 1}
-        lines(self._folder / f"half-{self.number}.jsonl", *[half(first + n, **born) for n in range(_ROWS)])
-        ended = [op(first - n, str(first - n), **born) for n in range(1, _ROWS + 1) if first]
-        lines(self._folder / f"op-{self.number}.jsonl", *(ended or [op(0, "d", **born)]))
+        rows = [made(n, born_timestamp=now - 2, store_timestamp=now - 1) for n in offsets]
+        lines(self._folder / f"{kind}-{self.number}.jsonl", *rows)
+
+
+def op(offset: int, **changed: Any) -> dict[str, Any]:
+    """The op that ends the half message of the same offset."""
+    return op_row(offset, str(offset), **changed)
 
 
 # ---- what is measured ----
@@ -119,6 +131,7 @@ def grown(measures: Sequence[Measure]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cycles", type=int, default=10_000)
+    parser.add_argument("--idle", type=int, default=8)
     parser.add_argument("--every", type=int, default=100)
     parser.add_argument("--minutes", type=float, default=24 * 60)
     given = parser.parse_args()
@@ -126,7 +139,7 @@ def main() -> None:
     options = ["--every", "0s", "--warehouse", str(folder / "warehouse"), "--set", f"metrics.folder={folder}"]
     files = ["files", "--half", str(folder / "half-*.jsonl"), "--op", str(folder / "op-*.jsonl")]
     try:
-        sys.stdout = feeder = Feeder(folder, given.cycles, given.every, given.minutes)
+        sys.stdout = feeder = Feeder(folder, given.cycles, given.idle, given.every, given.minutes)
         status = job_main(JOB, [*files, *options])
     finally:
         sys.stdout = sys.__stdout__

@@ -102,20 +102,21 @@ def test_a_commit_that_is_overtaken(warehouse: Warehouse, tmp_path: Path, monkey
     for each in (warehouse, other):
         prepare(each)
     table, rivals, at_work = warehouse.path("topics/T"), ["halfop.test"], local()
-    commit_files, appends = DeltaLog.commit_files, DeltaLog._actions
+    commit_files, begun = DeltaLog.commit_files, DeltaLog._begun
 
     def noted(log: DeltaLog, path: str, *given: Any) -> None:
         at_work.path = path
         commit_files(log, path, *given)
 
     def overtaken(*given: Any) -> Any:
+        commit = begun(*given)
         if rivals and at_work.path == table:
             warehouse.spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('{rivals.pop()}' = 'x')")
-        return appends(*given)
+        return commit
 
     with monkeypatch.context() as patch:
         patch.setattr(DeltaLog, "commit_files", noted)
-        patch.setattr(DeltaLog, "_actions", overtaken)
+        patch.setattr(DeltaLog, "_begun", overtaken)
         summary = reconcile(warehouse, Request(SETTINGS, r.instant(LATER)))
     assert (summary.status, rivals) == (1, [])
     assert list(summary.extra["failed_sinks"]) == ["topics/T"]

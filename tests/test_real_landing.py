@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import signal
@@ -11,6 +12,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from crash import ended, job, said_until
 from halfop.landing.broker.land import BrokerRequest, land_broker
 from halfop.landing.data_source import register
 from halfop.landing.store.land import land_store
@@ -167,3 +169,27 @@ def test_landings_follow_a_broker_that_is_at_work(spark: SparkSession, tmp_path:
             keys = warehouse.read("half_messages").groupBy("queue_offset").count().where("count > 1")
             assert keys.count() == 0
             assert wrong(reconciled(warehouse), known_so_far(truth)) == []
+
+
+def test_a_process_follows_a_broker_that_is_at_work(spark: SparkSession, tmp_path: Path) -> None:
+    """Cycle after cycle until SIGTERM; what another call lands after it completes it as if all had landed at once."""
+    warehouse, options = Warehouse(spark, str(tmp_path / "warehouse")), ["--every", "1s"]
+    for setting in ("landing.op_lag=0s", "topics.layout=single"):
+        options += ["--set", setting]
+    with broker(5, tmp_path / "broker") as running:
+        source = ("follow", "broker", "--namesrv", running.namesrv, "--warehouse", warehouse.root)
+        process = job(*source, *options)
+        truth: list[Truth] = []
+        landed = 0
+        for part in range(3):
+            truth += running.produce(mixed(100, part), linger=6)
+            while landed < len(truth):
+                cycle = json.loads(said_until(process, r'^\{"job": "follow"').splitlines()[-1])
+                landed += cycle["landing"].get("rows_written", {}).get("half_messages", 0)
+        process.terminate()
+        status, said = ended(process)
+        assert status == 0, said
+        live(warehouse, running)
+        assert wrong(reconciled(warehouse), known_so_far(truth)) == []
+        keys = warehouse.read("half_messages").groupBy("queue_offset").count().where("count > 1")
+        assert keys.count() == 0

@@ -56,14 +56,15 @@ def test_a_runs_rows_are_appended_once(runs: Warehouse) -> None:
 def test_a_table_that_another_driver_makes_meanwhile(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, rival: str, events: list[str]
 ) -> None:
-    appends = DeltaLog._actions
+    begun = DeltaLog._begun
 
     def late(log: DeltaLog, *given: Any) -> Any:
-        monkeypatch.setattr(DeltaLog, "_actions", appends)
+        monkeypatch.setattr(DeltaLog, "_begun", begun)
+        commit = begun(log, *given)
         warehouse.append_rows_once("runs", [row(1, event="RIVAL")], rival, 1)
-        return appends(log, *given)
+        return commit
 
-    monkeypatch.setattr(DeltaLog, "_actions", late)
+    monkeypatch.setattr(DeltaLog, "_begun", late)
     warehouse.append_rows_once("runs", [row(1)], APP, 1)
     assert [each[1] for each in found(warehouse)] == events
 

@@ -1,77 +1,158 @@
 """Delta's log without a Spark job: versions, markers of written runs, and commits of files already written.
 
-Delta Kernel is the public API for this and one of the jars that Delta's Spark connector brings.
+Delta Kernel is the public API for this and one of the jars that Delta's Spark connector brings. `halfop.TableLogs` (in
+lib/java) calls it, so that a method here is one call of Java or two.
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Collection, Iterable, Iterator
-from typing import Any
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from halfop.frame.errors import HalfopError
-from halfop.warehouse.actions import DataFile, appends, each, removes
-from halfop.warehouse.java import Names
+from halfop.warehouse.actions import DataFile
 from halfop.warehouse.schema import TableSpec
-from halfop.warehouse.spark_errors import first_line, is_java
+from halfop.warehouse.spark_errors import is_java
 from halfop.warehouse.sql import delta_table, literal
+from halfop.warehouse.where import Predicate
 
 log = logging.getLogger("halfop.warehouse")
 
-ENGINE_INFO = "halfop"
+_NEWEST = -1
 _FORGETS = "delta.setTransactionRetentionDuration"
 # Features of a table that ask nothing of a writer but what Kernel does.
 _WRITTEN = {"appendOnly", "changeDataFeed", "rowTracking", "domainMetadata", "invariants", "inCommitTimestamp"}
 _PLAIN_WRITER = 2
 _INVARIANTS = ("delta.invariants", '"nullable":false,"metadata"')
 _MADE_MEANWHILE = ("TableAlreadyExistsException", "ConcurrentWriteException", "ProtocolChangedException")
+_MANY = 2**62
 
 
 class AlreadyWrittenError(Exception):
     """The table holds this run's write, or a later run's."""
 
 
+@dataclass(frozen=True)
+class Snapshot:
+    """A table at a version. `reader` and `writer` are of its protocol; `features` are those that a writer must know."""
+
+    version: int
+    schema: str
+    names: Sequence[str]
+    partitions: Sequence[str]
+    properties: dict[str, str]
+    reader: int
+    writer: int
+    features: Sequence[str]
+
+    def is_plain(self, spec: TableSpec) -> bool:
+        """Returns whether the files of a table are all that it takes to read it: no column mapping, our own partitions.
+
+        A user's own pipeline may have made it.
+        """
+        if self.reader > 1:
+            return False
+        names = set(self.names)
+        other_case = {name.lower() for name in names} & {name.lower() for name in set(spec.names) - names}
+        return not other_case and tuple(self.partitions) == spec.partitioned_by
+
+    def takes_files(self, spec: TableSpec) -> bool:
+        """Returns whether Kernel can append to the table: a user may have given it a constraint, or a column mapping.
+
+        Version 0.1 made columns that only Spark can fill.
+        """
+        known = _WRITTEN.issuperset(self.features) if self.features else self.writer <= _PLAIN_WRITER
+        return known and not any(mark in self.schema for mark in _INVARIANTS) and self.is_plain(spec)
+
+
+class Changes(NamedTuple):
+    """What some commits did: files added, as path, size and whether they bring rows, and the times of removals."""
+
+    added: Sequence[tuple[str, int, bool]]
+    removed: Sequence[int]
+    changed: int  # how often the table's schema or properties were changed
+
+
 class DeltaLog:
     def __init__(self, spark: SparkSession) -> None:
-        jvm = Names(spark._jvm)
+        jvm: Any = spark._jvm
         jsc: Any = spark._jsc
-        self._spark, self.jvm = spark, jvm
-        self.kernel = jvm.io.delta.kernel
-        self.engine = self.kernel.defaults.engine.DefaultEngine.create(jsc.hadoopConfiguration())
-        self._waiting: list[tuple[str, Any]] | None = None
+        self._spark = spark
+        self._logs = jvm.halfop.TableLogs(jsc.hadoopConfiguration())
 
     def version(self, path: str) -> int:
         """The table's newest version; -1 if there is no table."""
         snapshot = self.snapshot(path)
-        return -1 if snapshot is None else int(snapshot.getVersion())
+        return -1 if snapshot is None else snapshot.version
 
     def marker(self, path: str, app: str) -> int:
         """The last run that wrote under this app id; -1 if none did."""
-        snapshot = self.snapshot(path)
-        if snapshot is None:
-            return -1
-        if snapshot.getTableProperties().containsKey(_FORGETS):
+        if _FORGETS in self.properties(path, None):
             raise HalfopError(
                 f"{path} has {_FORGETS} set: it would forget the runs that it holds, and get their rows twice. Repair: "
                 f"ALTER TABLE {delta_table(path)} UNSET TBLPROPERTIES ('{_FORGETS}')"
             )
-        found = snapshot.getLatestTransactionVersion(self.engine, app)
-        return int(found.get()) if found.isPresent() else -1
+        return int(self._logs.marker(path, app))
 
-    def snapshot(self, path: str, version: int | None = None) -> Any | None:
+    def snapshot(self, path: str, version: int | None = None) -> Snapshot | None:
         """The table at a version, or the newest one; None if there is no table."""
-        if version is not None:
-            return self.kernel.Table.forPath(self.engine, path).getSnapshotAsOfVersion(self.engine, version)
-        try:
-            return self.kernel.Table.forPath(self.engine, path).getLatestSnapshot(self.engine)
-        except Py4JJavaError as error:
-            if is_java(error, "TableNotFoundException"):
-                return None
-            raise
+        about = self._logs.look(path, _numbered(version))
+        return None if about is None else Snapshot(**json.loads(about))
+
+    def properties(self, path: str, version: int | None) -> dict[str, str]:
+        """The table's properties at a version, or now; none if there is no table."""
+        snapshot = self.snapshot(path, version)
+        return {} if snapshot is None else snapshot.properties
+
+    def files(
+        self, path: str, version: int | None, where: Predicate | None, most: int = _MANY, most_bytes: int = _MANY
+    ) -> list[tuple[str, int, dict[str, str]]] | None:
+        """The files that may hold such rows, each with its size and partition; None if they are more or larger."""
+        condition = None if where is None else json.dumps(where)
+        found = self._logs.files(path, _numbered(version), condition, most, most_bytes)
+        return None if found is None else [tuple(each) for each in json.loads(found)]
+
+    def data_files(self, path: str, version: int | None, run_id: int | None) -> list[str] | None:
+        """The files of a table that may hold the run's rows; None if reading them takes more than Parquet."""
+        snapshot = self.snapshot(path, version)
+        if snapshot is None:
+            return []
+        where = None if run_id is None else ["=", "run_id", "long", run_id]
+        found = None if snapshot.reader > 1 else self.files(path, version, where)
+        return None if found is None else [file for file, _, _ in found]
+
+    # ---- commits of the past ----
+
+    def changes(self, path: str, after: int, upto: int, *kinds: str) -> Changes:
+        """The actions of these kinds (ADD, REMOVE, METADATA) after version `after`, up to version `upto`."""
+        return Changes(**json.loads(self._logs.changes(path, after, upto, " ".join(kinds))))
+
+    def only_appends(self, path: str, after: int, upto: int) -> bool:
+        """Returns whether the commits after version `after`, up to `upto`, only added files, with a change feed.
+
+        Other commits replace files, as OPTIMIZE does, or switch the feed off and on.
+        """
+        if self.properties(path, upto).get("delta.enableChangeDataFeed") != "true":
+            return False
+        found = self.changes(path, after, upto, "REMOVE", "METADATA")
+        return not found.removed and not found.changed
+
+    def takes_files_away(self, path: str, after: int, upto: int) -> bool:
+        """Returns whether a commit after version `after`, up to version `upto`, replaced or deleted files."""
+        return self.first_removal(path, after, upto) is not None
+
+    def first_removal(self, path: str, after: int, upto: int) -> int | None:
+        """The time when those commits first removed a file, in epoch milliseconds; None if they removed none."""
+        removed = self.changes(path, after, upto, "REMOVE").removed if upto > after else []
+        return min(removed, default=None)
+
+    # ---- commits ----
 
     def commit_files(self, path: str, spec: TableSpec, app: str, run_id: int, files: Collection[DataFile]) -> None:
         """Appends files to a table, made if missing, in one commit that happens at most once for a run.
@@ -85,204 +166,80 @@ class DeltaLog:
                 raise AlreadyWrittenError(path) from None
             raise
 
-    def replace_files(self, path: str, spec: TableSpec, version: int, files: Collection[DataFile]) -> bool:
-        """Replaces all files of a version in one commit; returns whether no other commit came before."""
-        old = self.snapshot(path, version)
-        transaction = self._builder(path, spec, False).build(self.engine)
-        if transaction.getReadTableVersion() != version:
-            return False
-        replaced = [*removes(self, old), *appends(self, transaction, spec.struct, files)]
-        self._maintain(path, transaction.commit(self.engine, self._actions(replaced)))
-        return True
-
     def append_files(self, path: str, spec: TableSpec, files: Collection[DataFile]) -> None:
         """Appends files to a table, made if missing, in one commit; a second call appends them again."""
         self._commit(path, spec, files, None)
 
+    def replace_files(self, path: str, spec: TableSpec, version: int, files: Collection[DataFile]) -> bool:
+        """Replaces all files of a version in one commit; returns whether no other commit came before."""
+        commit = self._begun(path, None, None)
+        if commit.readVersion() != version:
+            return False
+        self._warn(commit.replace(version, _as_json(files), spec.json))
+        return True
+
+    def create(self, path: str, spec: TableSpec) -> None:
+        """Creates an empty table, unless another process makes it at the same moment."""
+        try:
+            self._warn(self._begun(path, spec, None).append("[]", spec.json))
+        except Py4JJavaError as error:
+            if not is_java(error, *_MADE_MEANWHILE):
+                raise
+
     def _commit(self, path: str, spec: TableSpec, files: Collection[DataFile], marker: tuple[str, int] | None) -> None:
         missing = self.complete(path, spec) is None
         try:
-            builder = self._builder(path, spec, missing)
-            builder = builder if marker is None else builder.withTransactionId(self.engine, *marker)
-            transaction = builder.build(self.engine)
-            committed = transaction.commit(self.engine, self._actions(appends(self, transaction, spec.struct, files)))
+            self._warn(self._begun(path, spec if missing else None, marker).append(_as_json(files), spec.json))
         except Py4JJavaError as error:
             if not (missing and is_java(error, *_MADE_MEANWHILE)):
                 raise
             self._commit(path, spec, files, marker)
-        else:
-            self._maintain(path, committed)
 
-    def takes_files(self, path: str, spec: TableSpec) -> bool:
-        """Returns whether Kernel can append to the table: a user may have given it a constraint, or a column mapping.
+    def _begun(self, path: str, created: TableSpec | None, marker: tuple[str, int] | None) -> Any:
+        """A commit from the table's newest version, or to a table that is created by it."""
+        app, number = marker or (None, 0)
+        return self._logs.begin(path, None if created is None else json.dumps(_about(created)), app, number)
 
-        Version 0.1 made columns that only Spark can fill.
-        """
-        snapshot = self.snapshot(path)
-        if snapshot is None:
-            return True
-        protocol = snapshot.getProtocol()
-        features = set(self._strings(protocol.getWriterFeatures()))
-        known = features <= _WRITTEN if features else protocol.getMinWriterVersion() <= _PLAIN_WRITER
-        invariant = any(mark in snapshot.getSchema().toJson() for mark in _INVARIANTS)
-        return known and not invariant and self.is_plain(snapshot, spec)
-
-    def is_plain(self, snapshot: Any, spec: TableSpec) -> bool:
-        """Returns whether the files of a table are all that it takes to read it: no column mapping, our own partitions.
-
-        A user's own pipeline may have made it.
-        """
-        if snapshot.getProtocol().getMinReaderVersion() > 1:
-            return False
-        names = self.columns(snapshot)
-        other_case = {name.lower() for name in names} & {name.lower() for name in set(spec.names) - names}
-        return not other_case and tuple(self._strings(snapshot.getPartitionColumnNames())) == spec.partitioned_by
-
-    def _strings(self, collection: Any) -> list[str]:
-        return [text for text in self.jvm.java.lang.String.join("\n", collection).split("\n") if text]
-
-    def _actions(self, actions: Iterable[Any]) -> Any:
-        found = self.jvm.java.util.ArrayList()
-        for action in actions:
-            found.add(action)
-        to_closeable = self.kernel.internal.util.Utils.toCloseableIterator
-        return self.kernel.utils.CloseableIterable.inMemoryIterable(to_closeable(found.iterator()))
-
-    def complete(self, path: str, spec: TableSpec) -> Any | None:
+    def complete(self, path: str, spec: TableSpec) -> Snapshot | None:
         """The table's newest snapshot; None if there is no table. An older table gets the columns it lacks."""
         snapshot = self.snapshot(path)
         if snapshot is None:
             return None
-        known = self.columns(snapshot)
-        later = [column for column in spec.columns if column.name not in known]
+        later = [column for column in spec.columns if column.name not in snapshot.names]
         if later:
             added = ", ".join(f"`{c.name}` {c.type} COMMENT {literal(c.comment)}" for c in later)
             log.info("%s gets new columns: %s", path, ", ".join(column.name for column in later))
             self._spark.sql(f"ALTER TABLE {delta_table(path)} ADD COLUMNS ({added})")
         return snapshot
 
-    def columns(self, snapshot: Any) -> set[str]:
-        """The names of a table's columns."""
-        return set(self.jvm.java.lang.String.join("\n", snapshot.getSchema().fieldNames()).split("\n"))
-
-    def _maintain(self, path: str, committed: Any) -> None:
-        """Writes a checkpoint if one is due, for a log that is quick to read; or notes that it is due."""
-        due = [(path, hook) for hook in committed.getPostCommitHooks()]
-        if self._waiting is None:
-            self._invoke(due)
-        else:
-            self._waiting += due
+    def takes_files(self, path: str, spec: TableSpec) -> bool:
+        """Returns whether Kernel can append to the table, or make it."""
+        snapshot = self.snapshot(path)
+        return snapshot is None or snapshot.takes_files(spec)
 
     def defer_upkeep(self) -> None:
         """Makes commits leave their upkeep to `upkeep`, so that a result need not wait for it."""
-        self._waiting = []
+        self._logs.deferUpkeep()
 
     def upkeep(self) -> None:
-        """Does the upkeep that commits have left, for a log that is quick to read."""
-        due, self._waiting = self._waiting or [], []
-        self._invoke(due)
+        """Does the upkeep that commits have left, such as a checkpoint, for a log that is quick to read."""
+        self._warn(self._logs.upkeep())
 
-    def _invoke(self, due: Iterable[tuple[str, Any]]) -> None:
-        for path, hook in due:
-            self._invoke_one(path, hook)
-
-    def _invoke_one(self, path: str, hook: Any) -> None:
-        """A failure does not undo the commit."""
-        try:
-            hook.threadSafeInvoke(self.engine)
-        except Py4JError as error:
-            log.warning("%s: upkeep of its log failed: %s", path, first_line(error))
-
-    def only_appends(self, path: str, after: int, upto: int) -> bool:
-        """Returns whether the commits after version `after`, up to `upto`, only added files, with a change feed.
-
-        Other commits replace files, as OPTIMIZE does, or switch the feed off and on.
-        """
-        if self.properties(path, upto).get("delta.enableChangeDataFeed") != "true":
-            return False
-        return not self._holds(path, after, upto, REMOVE="remove", METADATA="metaData")
-
-    def takes_files_away(self, path: str, after: int, upto: int) -> bool:
-        """Returns whether a commit after version `after`, up to version `upto`, replaced or deleted files."""
-        return upto > after and self._holds(path, after, upto, REMOVE="remove")
-
-    def first_removal(self, path: str, after: int, upto: int) -> int | None:
-        """The time when those commits first removed a file, in epoch milliseconds; None if they removed none."""
-        removed = [_removed_at(batch) for batch in self.actions(path, after, upto, "REMOVE")] if upto > after else []
-        return min((at for batch in removed for at in batch), default=None)
-
-    def _holds(self, path: str, after: int, upto: int, **wanted: str) -> bool:
-        """Returns whether one of the commits has an action of these kinds, each with its column."""
-        actions = self.actions(path, after, upto, *wanted)
-        return any(has_any(batch, column) for batch in actions for column in wanted.values())
-
-    def actions(self, path: str, after: int, upto: int, *wanted: str) -> Iterator[Any]:
-        """Batches of the actions of these kinds, in the commits after version `after`, up to version `upto`."""
-        kinds = self.jvm.java.util.HashSet()
-        for kind in wanted:
-            kinds.add(getattr(self.kernel.internal.DeltaLogActionUtils.DeltaAction, kind))
-        table = self.kernel.Table.forPath(self.engine, path)
-        return each(table.getChanges(self.engine, after + 1, upto, kinds))
-
-    def properties(self, path: str, version: int | None) -> dict[str, str]:
-        """The table's properties at a version, or now; none if there is no table."""
-        snapshot = self.snapshot(path, version)
-        return {} if snapshot is None else dict(snapshot.getTableProperties())
-
-    def data_files(self, path: str, version: int | None, run_id: int | None) -> list[str] | None:
-        """The files of a table that may hold the run's rows; None if reading them takes more than Parquet."""
-        engine = self.engine
-        snapshot = self.snapshot(path, version)
-        if snapshot is None:
-            return []
-        if snapshot.getProtocol().getMinReaderVersion() > 1:
-            return None
-        scan = snapshot.getScanBuilder()
-        if run_id is not None:
-            scan = scan.withFilter(self._equals("run_id", run_id))
-        found = scan.build().getScanFiles(engine)
-        add = self.kernel.internal.InternalScanFileUtils.getAddFileStatus
-        return [add(row).getPath() for batch in each(found) for row in each(batch.getRows())]
-
-    def _equals(self, column: str, value: int) -> Any:
-        expressions = self.kernel.expressions
-        operands = self.jvm.java.util.ArrayList()
-        operands.add(expressions.Column(column))
-        operands.add(expressions.Literal.ofLong(value))
-        return expressions.Predicate("=", operands)
-
-    def create(self, path: str, spec: TableSpec) -> None:
-        """Creates an empty table, unless another process makes it at the same moment."""
-        none = self.kernel.utils.CloseableIterable.emptyIterable()
-        try:
-            self._builder(path, spec, True).build(self.engine).commit(self.engine, none)
-        except Py4JJavaError as error:
-            if not is_java(error, *_MADE_MEANWHILE):
-                raise
-
-    def _builder(self, path: str, spec: TableSpec, missing: bool) -> Any:
-        kernel, engine = self.kernel, self.engine
-        operation = kernel.Operation.CREATE_TABLE if missing else kernel.Operation.WRITE
-        builder = kernel.Table.forPath(engine, path).createTransactionBuilder(engine, ENGINE_INFO, operation)
-        if not missing:
-            return builder
-        # Kernel writes no description; Spark shows a property of that name as the table's comment.
-        properties = {**spec.properties, "comment": spec.comment}
-        builder = builder.withSchema(engine, self.struct(spec.struct)).withTableProperties(engine, properties)
-        return builder.withPartitionColumns(engine, list(spec.partitioned_by)) if spec.partitioned_by else builder
-
-    def struct(self, schema: StructType) -> Any:
-        return self.kernel.internal.types.DataTypeJsonSerDe.deserializeStructType(schema.json())
+    def _warn(self, failed: str) -> None:
+        """A failed upkeep does not undo the commit."""
+        for path, problem in json.loads(failed):
+            log.warning("%s: upkeep of its log failed: %s", path, problem)
 
 
-def has_any(batch: Any, column: str) -> bool:
-    """Returns whether a batch has an action in this column."""
-    vector = batch.getColumnVector(batch.getSchema().indexOf(column))
-    return any(not vector.isNullAt(row) for row in range(batch.getSize()))
+def _numbered(version: int | None) -> int:
+    return _NEWEST if version is None else version
 
 
-def _removed_at(batch: Any) -> list[int]:
-    schema = batch.getSchema()
-    removes = batch.getColumnVector(schema.indexOf("remove"))
-    at = removes.getChild(schema.get("remove").getDataType().indexOf("deletionTimestamp"))
-    return [at.getLong(row) for row in range(batch.getSize()) if not removes.isNullAt(row)]
+def _as_json(files: Collection[DataFile]) -> str:
+    return json.dumps([vars(file) for file in files])
+
+
+def _about(spec: TableSpec) -> dict[str, object]:
+    """Kernel writes no description; Spark shows a property of that name as the table's comment."""
+    properties = {**spec.properties, "comment": spec.comment}
+    return {"schema": spec.json, "properties": properties, "partitions": spec.partitioned_by}

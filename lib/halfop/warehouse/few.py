@@ -18,14 +18,14 @@ from halfop.warehouse.where import Where
 
 # More is Spark's: its tasks read side by side, and with compiled code. bench/cycle.py shows where the two ways meet.
 FEW = Limits(files=128, bytes=16 * 1024 * 1024, rows=100_000)
-ANY = Limits(files=2**31, bytes=2**63, rows=2**63)
+ANY = Limits(files=2**31, bytes=2**62, rows=2**62)
 # A listener of Spark's that must see all that is read and written.
 _LISTENER = "openlineage"
 
 
 def goes_past_spark(spark: SparkSession) -> bool:
     """Returns whether few rows may be read and written without Delta's connector."""
-    listeners = spark.sparkContext.getConf().get("spark.extraListeners") or ""
+    listeners = spark.conf.get("spark.extraListeners", "") or ""
     return _LISTENER not in listeners.lower()
 
 

@@ -24,9 +24,17 @@ def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
 
 def is_in_memory(rows: DataFrame) -> bool:
     """Returns whether all that the frame is made of is in memory: then its rows are few, too."""
-    jdf: Any = rows._jdf
-    leaves = jdf.queryExecution().optimizedPlan().collectLeaves()
-    return all(leaves.apply(n).getClass().getSimpleName() in _IN_MEMORY for n in range(leaves.size()))
+    query: Any = rows._jdf.queryExecution()  # the optimizer leaves out what an empty part makes needless
+    return _are_in_memory(query.analyzed()) or _are_in_memory(query.optimizedPlan())
+
+
+def _are_in_memory(plan: Any) -> bool:
+    leaves = plan.collectLeaves()
+    return all(_name(leaves.apply(n)) in _IN_MEMORY for n in range(leaves.size()))
+
+
+def _name(plan: Any) -> str:
+    return str(plan.getClass().getSimpleName())
 
 
 def computed(rows: DataFrame) -> DataFrame | None:

@@ -45,10 +45,12 @@ class TableSpec:
 
     @property
     def struct(self) -> StructType:
-        ddl = ", ".join(f"`{c.name}` {c.type}" for c in self.columns)
-        types = cast(StructType, StructType.fromDDL(ddl))
-        comments = {c.name: c.comment for c in self.columns}
-        return StructType([StructField(f.name, f.dataType, True, {"comment": comments[f.name]}) for f in types])
+        return _struct(self.columns)
+
+    @property
+    def json(self) -> str:
+        """The columns as Delta's log has them."""
+        return str(self.struct.json())
 
     @property
     def names(self) -> list[str]:
@@ -70,6 +72,14 @@ class TableSpec:
         if self.landing:
             made |= {"delta.enableChangeDataFeed": "true", "delta.enableRowTracking": "true"}
         return made
+
+
+@cache
+def _struct(columns: tuple[ColumnSpec, ...]) -> StructType:
+    """Spark's types of the columns; it parses their names in the JVM, so only once."""
+    types = cast(StructType, StructType.fromDDL(", ".join(f"`{c.name}` {c.type}" for c in columns)))
+    comments = {c.name: c.comment for c in columns}
+    return StructType([StructField(f.name, f.dataType, True, {"comment": comments[f.name]}) for f in types])
 
 
 @cache

@@ -18,6 +18,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, IntegerType, LongType, StringType, StructType, TimestampType
 
 Value = str | int | bool
+# What halfop.TableLogs makes a predicate of: a sign and its operands, as in ["=", "run_id", "long", 3].
+Predicate = list[Any]
 
 
 class Where(Protocol):
@@ -29,21 +31,8 @@ class Where(Protocol):
     def expression(self, struct: StructType) -> pc.Expression:
         """The condition as an expression of Arrow."""
 
-    def predicate(self, struct: StructType, build: PredicateBuilder) -> Any:
-        """The condition as a predicate of Delta Kernel."""
-
-
-class PredicateBuilder(Protocol):
-    """Makes predicates of Delta Kernel."""
-
-    def compared(self, sign: str, column: str, literal: str, value: Value) -> Any:
-        """A column compared with a literal; `literal` names Kernel's function that makes it."""
-
-    def is_null(self, column: str) -> Any:
-        """A column that is null."""
-
-    def joined(self, sign: str, left: Any, right: Any) -> Any:
-        """Two predicates joined by AND or OR."""
+    def predicate(self, struct: StructType) -> Predicate:
+        """The condition for Delta Kernel."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +51,8 @@ class Compared:
         kind = _LITERALS[type(struct[self.name].dataType)][1]
         return _SIGNS[self.sign](pc.field(self.name), pc.scalar(pa.scalar(self.value, kind)))
 
-    def predicate(self, struct: StructType, build: PredicateBuilder) -> Any:
-        return build.compared(self.sign, self.name, _LITERALS[type(struct[self.name].dataType)][0], self.value)
+    def predicate(self, struct: StructType) -> Predicate:
+        return [self.sign, self.name, _LITERALS[type(struct[self.name].dataType)][0], self.value]
 
 
 @dataclass(frozen=True)
@@ -78,8 +67,8 @@ class IsNull:
     def expression(self, struct: StructType) -> pc.Expression:
         return pc.field(self.name).is_null()
 
-    def predicate(self, struct: StructType, build: PredicateBuilder) -> Any:
-        return build.is_null(self.name)
+    def predicate(self, struct: StructType) -> Predicate:
+        return ["IS_NULL", self.name]
 
 
 @dataclass(frozen=True)
@@ -96,9 +85,10 @@ class Combined:
     def expression(self, struct: StructType) -> pc.Expression:
         return _joined(_SIGNS[self.sign], [part.expression(struct) for part in self.parts])
 
-    def predicate(self, struct: StructType, build: PredicateBuilder) -> Any:
-        parts = [part.predicate(struct, build) for part in self.parts]
-        return _joined(lambda left, right: build.joined(self.sign, left, right), parts)
+    def predicate(self, struct: StructType) -> Predicate:
+        parts = [part.predicate(struct) for part in self.parts]
+        joined: Predicate = _joined(lambda left, right: [self.sign, left, right], parts)
+        return joined
 
 
 def _joined(join: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Any:
@@ -141,13 +131,13 @@ _SIGNS: Mapping[str, Callable[[Any, Any], Any]] = {
     "AND": operator.and_,
     "OR": operator.or_,
 }
-# Kernel's function that makes a literal, and Arrow's type.
+# The name of a literal's type for Delta Kernel, and Arrow's type.
 _LITERALS: Mapping[type[DataType], tuple[str, pa.DataType]] = {
-    StringType: ("ofString", pa.string()),
-    IntegerType: ("ofInt", pa.int32()),
-    LongType: ("ofLong", pa.int64()),
-    BooleanType: ("ofBoolean", pa.bool_()),
-    TimestampType: ("ofTimestamp", pa.timestamp("us", "UTC")),
+    StringType: ("string", pa.string()),
+    IntegerType: ("int", pa.int32()),
+    LongType: ("long", pa.int64()),
+    BooleanType: ("boolean", pa.bool_()),
+    TimestampType: ("timestamp", pa.timestamp("us", "UTC")),
 }
 
 
