@@ -1,0 +1,35 @@
+"""Calls of Java: lists that travel in one call, and what is remembered of tables."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from halfop.warehouse.tables import NO_TABLE, Warehouse
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+
+@pytest.mark.parametrize("number", [0, 1, 15, 16, 17, 40])
+def test_any_number_of_columns_comes_in_its_order(spark: SparkSession, number: int) -> None:
+    columns = [F.lit(n).alias(f"c{n}") for n in range(number)]
+    rows = spark.range(1).select(*columns)
+    assert rows.columns == [f"c{n}" for n in range(number)]
+    assert list(rows.collect()[0]) == list(range(number))
+    assert rows.drop(*rows.columns[1:]).columns == rows.columns[:1]
+
+
+def test_what_another_commits_and_removes_is_seen(warehouse: Warehouse) -> None:
+    other = Warehouse(warehouse.spark, warehouse.root)
+    row = {"topic": "T", "directory": "T", "run_id": 1}
+    for run_id in (1, 2):
+        other.append_rows_once("topics_index", [row | {"run_id": run_id}], "halfop.test", run_id)
+        assert (warehouse.version("topics_index"), warehouse.marker("topics_index", "halfop.test")) == (
+            run_id - 1,
+            run_id,
+        )
+    assert [each["run_id"] for each in warehouse.rows("topics_index", 0)] == [1]
+    shutil.rmtree(warehouse.path("topics_index"))
+    assert warehouse.version("topics_index") == NO_TABLE
+    other.append_rows_once("topics_index", [row | {"run_id": 3}], "halfop.test", 3)
+    assert [each["run_id"] for each in warehouse.rows("topics_index", 0)] == [3]
