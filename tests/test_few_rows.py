@@ -187,7 +187,7 @@ def test_other_reads_are_the_connectors(warehouse: Warehouse, monkeypatch: pytes
         monkeypatch.setattr(tables, "limits", lambda _: BY_SPARK)
     warehouse = Warehouse(warehouse.spark, warehouse.root)
     assert warehouse.read("half_messages").count() == 10
-    assert "Delta" in file_index(warehouse)
+    assert file_index(warehouse) == "TahoeLogFileIndex", "Delta's own"
 
 
 def file_index(warehouse: Warehouse) -> str:

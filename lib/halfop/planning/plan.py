@@ -54,7 +54,9 @@ class Plan:
     def commit(self) -> None:
         """Open rows apart from ended ones: the next run reads the former alone."""
         run, warehouse = self.arrivals.run, self.arrivals.warehouse
-        if not takes_local_files(warehouse, "decisions"):
+        # elsewhere than on a local disk, to move files may be to copy them
+        is_local = warehouse.files.local(warehouse.root) is not None
+        if not self.joined.files and not (is_local and takes_local_files(warehouse, "decisions")):
             warehouse.append_once("decisions", self.decisions, PLAN_APP, run.run_id)
             return
         with Kept() as kept:

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructField, StructType
 from halfop.warehouse.files import without_patterns
 from halfop.warehouse.listing import Limits, Listed
 from halfop.warehouse.schema import TableSpec
+from halfop.warehouse.session import few_rows_settings
 
 # This process lists the files, and Spark looks at each before it plans, which is a request elsewhere than on a local
 # disk. More files are the connector's, whose tasks list them.
@@ -28,7 +29,10 @@ def limits(is_local: bool) -> Limits:
 
 
 def rows_of(spark: SparkSession, spec: TableSpec, files: Sequence[Listed]) -> DataFrame:
-    """The rows of some files, at least one, of a table that takes no more than Parquet to read."""
+    """The rows of some files of a table that takes no more than Parquet to read."""
+    few_rows_settings(spark).leave()
+    if not files:
+        return spark.createDataFrame([], spec.struct)
     parts = [
         _of_partition(spark, spec.struct, dict(values), [file.path for file in same])
         for values, same in groupby(sorted(files, key=_values), key=_values)

@@ -97,7 +97,7 @@ class Warehouse:
         if found is not None:
             return Selected(frame_of(self.spark, found.rows), found.files)
         files = self._files(name).of(version, where) if self.past_spark else None
-        rows = self._by_spark(name, version) if files is None else self._of_files(name, files)
+        rows = self._by_spark(name, version) if files is None else rows_of(self.spark, spec, files)
         rows = rows if where is None else rows.where(where.column(spec.struct))
         return Selected(rows, None if files is None else len(files))
 
@@ -109,10 +109,6 @@ class Warehouse:
 
     def _files(self, name: str) -> TableFiles:
         return TableFiles(self.log, self.path(name), spec_of(name), limits(self.files.local(self.root) is not None))
-
-    def _of_files(self, name: str, files: Sequence[Listed]) -> DataFrame:
-        few_rows_settings(self.spark).leave()
-        return rows_of(self.spark, spec_of(name), files) if files else self.empty(name)
 
     def _by_spark(self, name: str, version: int | None) -> DataFrame:
         few_rows_settings(self.spark).leave()
@@ -159,17 +155,13 @@ class Warehouse:
         if before == NO_TABLE:
             return self.read(name, upto)
         with or_else(f"reading {name}", *READ_ERRORS, UnreadableFile):  # its log, or files, may be cleaned up
-            found = self._added(name, before, upto) if self.past_spark else None
+            found = self._few_rows.added(self.path(name), spec_of(name), before, upto) if self.past_spark else None
             if found is not None:
-                return found
+                return frame_of(self.spark, found.rows)
+            files = self._files(name).added(before, upto) if self.past_spark else None
+            if files is not None:
+                return rows_of(self.spark, spec_of(name), files)
         return self._landed_by_spark(name, before, upto)
-
-    def _added(self, name: str, before: int, upto: int) -> DataFrame | None:
-        found = self._few_rows.added(self.path(name), spec_of(name), before, upto)
-        if found is not None:
-            return frame_of(self.spark, found.rows)
-        files = self._files(name).added(before, upto)
-        return None if files is None else self._of_files(name, files)
 
     def _landed_by_spark(self, name: str, before: int, upto: int) -> DataFrame:
         with or_else(f"reading {name}", *SPARK_ERRORS):  # its log, or files, may be cleaned up
