@@ -71,8 +71,10 @@ class Feeder(io.StringIO):
         first = turn * _ROWS
         if step == 0:
             self._replace("half", half, range(first, first + _ROWS))
-        if step == 1 or self.number == 0:  # a landing wants a file of each kind
-            self._replace("op", op, range(first, first + (_ROWS if step else 1)))
+        if self.number == 0:  # a landing wants a file of each kind
+            self._replace("op", op, [first])
+        elif step == 1:
+            self._replace("op", op, range(max(first, 1), first + _ROWS))
 
     def _replace(self, kind: str, made: Callable[..., dict[str, Any]], offsets: Iterable[int]) -> None:
         now = int(time.time() * 1000)
