@@ -31,7 +31,7 @@ _WRITTEN = {"appendOnly", "changeDataFeed", "rowTracking", "domainMetadata", "in
 _PLAIN_WRITER = 2
 _INVARIANTS = ("delta.invariants", '"nullable":false,"metadata"')
 _MADE_MEANWHILE = ("TableAlreadyExistsException", "ConcurrentWriteException", "ProtocolChangedException")
-_MANY = 2**62
+_MANY = 2**63 - 1  # no more fits into a long of Java
 
 
 class AlreadyWrittenError(Exception):
@@ -115,7 +115,8 @@ class DeltaLog:
     ) -> list[tuple[str, int, dict[str, str]]] | None:
         """The files that may hold such rows, each with its size and partition; None if they are more or larger."""
         condition = None if where is None else json.dumps(where)
-        found = self._logs.files(path, _numbered(version), condition, most, most_bytes)
+        limits = (min(each, _MANY) for each in (most, most_bytes))
+        found = self._logs.files(path, _numbered(version), condition, *limits)
         return None if found is None else [tuple(each) for each in json.loads(found)]
 
     def data_files(self, path: str, version: int | None, run_id: int | None) -> list[str] | None:
