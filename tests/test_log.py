@@ -73,7 +73,7 @@ def test_a_real_run(warehouse: Warehouse, capsys: pytest.CaptureFixture[str]) ->
     assert (summary.extra["open_messages"], summary.extra["oldest_open_seconds"]) == (1, 10)
     lines = [line for line in lines_of(capsys) if line["logger"] == "halfop.reconcile"]
     assert [line["message"].split(":")[0] for line in lines] == [
-        "run 1 joins half messages and ops grouped",
+        "run 1 decides grouped",
         "run 1",
         "run 1 closed",
     ]
