@@ -26,7 +26,7 @@ from halfop.sinks.projections import without
 from halfop.warehouse import few
 from halfop.warehouse.disk import LocalDisk
 from halfop.warehouse.listing import Listed
-from halfop.warehouse.splits import ParquetPart, PartWriter, Split, span, splits_of
+from halfop.warehouse.splits import ParquetPart, PartWriter, Split, parts_of, span, splits_of
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from seeds import SEED, show_seed
@@ -265,6 +265,16 @@ def test_splits_share_every_row_group_once(tmp_path: Path) -> None:
         b["n"].to_pylist() for b in ParquetPart(LocalDisk(), Split(*whole), schema).between("n", 100, 120).batches()
     ]
     assert near == [list(range(70, 140))]
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 4, 9])
+def test_parts_are_at_most_so_many_and_about_the_same(tasks: int) -> None:
+    splits = [Split(f"{n}", 0, 100 + n) for n in range(40)]
+    parts = parts_of(splits, tasks)
+    assert [split for part in parts for split in part] == splits
+    assert len(parts) == tasks
+    sizes = [sum(split.end for split in part) for part in parts]
+    assert max(sizes) - min(sizes) < 300
 
 
 def test_a_writer_that_has_buffered_much_begins_new_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,7 +190,7 @@ def test_a_signal_in_the_middle_of_a_run_lets_it_close(spark: SparkSession, tmp_
     """One to all processes, as from a terminal, is one request."""
     came(tmp_path, 0)
     process = job(*following(tmp_path, "--every", "1h"))
-    said_until(process, "run 1 joins half messages and ops")
+    said_until(process, "run 1 decides")
     if whole_group:
         os.killpg(process.pid, signal.SIGINT)
     else:
@@ -207,7 +207,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     """And the next start finishes what it left."""
     came(tmp_path, 0)
     process = job(*following(tmp_path, "--once"))
-    said_until(process, "run 1 joins half messages and ops")
+    said_until(process, "run 1 decides")
     process.terminate()
     time.sleep(1.2)  # sooner, it would count as the same request
     process.terminate()

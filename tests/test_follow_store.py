@@ -25,7 +25,7 @@ def test_a_store_that_grows_between_cycles(spark: SparkSession, tmp_path: Path) 
     transactions(store, range(20, 30))
     told = [json.loads(line) for line in _lines(said_until(process, r'^\{"job": "follow".*"run_id": 2\b'))]
     transactions(store, range(30, 34))
-    said_until(process, "run 3 joins half messages and ops")
+    said_until(process, "run 3 decides")
     process.terminate()
     status, said = ended(process)
     assert status == 0, said

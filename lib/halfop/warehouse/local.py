@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
@@ -25,6 +26,8 @@ from halfop.warehouse.tables import NO_TABLE, Warehouse, spec_of
 from halfop.warehouse.where import Where
 
 STAGING = "_staging"
+# Of a large run, whose session is Spark's own: in memory the rules are interpreted, in one thread.
+_IN_MEMORY = 5_000
 
 
 def local_files(warehouse: Warehouse, name: str, version: int | None, where: Where | None) -> list[Listed] | None:
@@ -61,9 +64,10 @@ def staging_folder(warehouse: Warehouse, run_id: int) -> str:
 
 
 def frame_of_files(warehouse: Warehouse, struct: StructType, files: Sequence[DataFile]) -> DataFrame:
-    """The rows of Parquet files that are not part of a table; in memory if they are few."""
+    """The rows of Parquet files that are not part of a table; in memory if they are very few."""
     listed = [Listed(file.path, file.size, {}) for file in files]
-    rows = warehouse.few_of_files(listed, struct) if are_few(listed) else None
+    number = sum(json.loads(file.stats or "{}").get("numRecords", 0) for file in files)
+    rows = warehouse.few_of_files(listed, struct) if number <= _IN_MEMORY else None
     if rows is not None:
         return frame_of(warehouse.spark, rows)
     return parquet(warehouse.spark, struct, [file.path for file in files])

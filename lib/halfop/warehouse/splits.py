@@ -50,17 +50,15 @@ def splits_of(files: Sequence[Listed], tasks: int) -> list[list[Split]]:
 
 
 def parts_of(splits: Sequence[Split], tasks: int) -> list[list[Split]]:
-    """The splits in about so many parts of about the same size, in their order."""
-    share = max(1, -(-sum(split.end - split.start for split in splits) // tasks))
-    parts: list[list[Split]] = [[]]
-    taken = 0
+    """The splits in at most so many parts of about the same size, in their order."""
+    whole = sum(split.end - split.start for split in splits)
+    parts: list[list[Split]] = [[] for _ in range(tasks)]
+    before = 0
     for split in splits:
-        if parts[-1] and taken + (split.end - split.start) // 2 > share:
-            parts.append([])
-            taken = 0
-        parts[-1].append(split)
-        taken += split.end - split.start
-    return parts
+        size = split.end - split.start
+        parts[(before + size // 2) * tasks // max(whole, 1)].append(split)
+        before += size
+    return [part for part in parts if part]
 
 
 class ParquetPart:
