@@ -19,13 +19,12 @@ from build.halves import half_at
 from build.ways import BY_SPARK
 from halfop.columns.by_key import ByKey
 from halfop.planning import arrivals, by_workers
-from halfop.planning.plain import has_key
 from halfop.runs.reconcile import Request, reconcile
 from halfop.sinks import staging
-from halfop.sinks.projections import without
 from halfop.warehouse import few
 from halfop.warehouse.disk import LocalDisk
 from halfop.warehouse.listing import Listed
+from halfop.warehouse.maps import has_key, without
 from halfop.warehouse.splits import ParquetPart, PartWriter, Split, parts_of, span, splits_of
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession

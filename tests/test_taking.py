@@ -44,7 +44,7 @@ def by(monkeypatch: pytest.MonkeyPatch) -> Any:
     def choose(way: str) -> None:
         monkeypatch.setattr(sources, "_FEW_BYTES", 8 * 1024 * 1024 if way == "here" else -1)
         if way == "spark":
-            monkeypatch.setattr(ways, "takes_local_files", lambda *_: False)
+            monkeypatch.setattr(ways, "workers_may_write", lambda *_: False)
 
     return choose
 

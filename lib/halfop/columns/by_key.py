@@ -20,7 +20,7 @@ class ByKey:
         self.rows = in_one(rows)
         self._queues: dict[Queue, tuple[Places, Places]] = {}
         for queue, places in by_queue(self.rows, offset):
-            offsets = _numbers(self.rows[offset])[places]
+            offsets = numbers(self.rows[offset])[places]
             order = np.argsort(offsets, kind="stable")
             self._queues[queue] = offsets[order], places[order]
 
@@ -30,7 +30,7 @@ class ByKey:
         for queue, mine in by_queue(batch, "queue_offset"):
             if queue in self._queues:
                 offsets, places = self._queues[queue]
-                here = _numbers(batch["queue_offset"])[mine]
+                here = numbers(batch["queue_offset"])[mine]
                 at = np.minimum(np.searchsorted(offsets, here), len(offsets) - 1)
                 hit = offsets[at] == here
                 hits.append(mine[hit])
@@ -50,8 +50,8 @@ def by_queue(rows: pa.RecordBatch, offset: str) -> Iterator[tuple[Queue, Places]
     """The places of each queue's rows; rows without a full key are nobody's."""
     brokers = rows["broker_name"]
     brokers = brokers if pa.types.is_dictionary(brokers.type) else brokers.dictionary_encode()
-    code = _numbers(pc.fill_null(brokers.indices, -1)).astype(np.int64)
-    number = _numbers(rows["queue_id"]).astype(np.int64)
+    code = numbers(pc.fill_null(brokers.indices, -1))
+    number = numbers(rows["queue_id"])
     keyed = (code >= 0) & _valid(rows["queue_id"]) & _valid(rows[offset])
     for broker, name in enumerate(brokers.dictionary.to_pylist()):
         of_broker = np.flatnonzero(keyed & (code == broker))
@@ -69,9 +69,9 @@ def _distinct(numbers: Places) -> list[int]:
     return found
 
 
-def _numbers(column: pa.Array) -> Places:
+def numbers(column: pa.Array) -> Places:
     """With nulls, NumPy would make floating-point numbers of them, which tell no large offsets apart."""
-    found: Places = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
+    found: Places = pc.fill_null(column, 0).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
     return found
 
 

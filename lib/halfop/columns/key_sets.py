@@ -32,6 +32,8 @@ class OffsetSet:
         return found
 
     def both(self, other: OffsetSet) -> OffsetSet:
+        if self._lies_apart(other):
+            return NOWHERE
         return _taken(self.blocks, self.bits & other._at(self.blocks))
 
     def without(self, other: OffsetSet) -> OffsetSet:
@@ -51,6 +53,10 @@ class OffsetSet:
         low, high = int(self.bits[0]), int(self.bits[-1])
         first, last = int(self.blocks[0]), int(self.blocks[-1])
         return (first << _BITS) + (low & -low).bit_length() - 1, (last << _BITS) + high.bit_length() - 1
+
+    def _lies_apart(self, other: OffsetSet) -> bool:
+        ones, others = self.blocks, other.blocks
+        return not (len(ones) and len(others)) or bool(ones[0] > others[-1] or ones[-1] < others[0])
 
     def _at(self, blocks: Offsets) -> Bits:
         if not len(self.blocks):

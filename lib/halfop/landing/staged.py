@@ -15,12 +15,12 @@ from halfop.landing.tables import TABLES
 from halfop.warehouse.actions import DataFile
 from halfop.warehouse.disk import Disk, LocalDisk
 from halfop.warehouse.files import WholeFiles
-from halfop.warehouse.local import STAGING, append_files_once, files_apart, frame_of_files, takes_local_files
+from halfop.warehouse.local import STAGING, append_files_once, files_apart, frame_of_files, workers_may_write
 from halfop.warehouse.parquet import searched
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
 
-_OURS = "land-"
+_OURS = "landing-"
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Staging:
     @cached_property
     def by_workers(self) -> bool:
         """Whether workers may write the tables."""
-        return all(takes_local_files(self.warehouse, name) for name in TABLES.values())
+        return all(workers_may_write(self.warehouse, name) for name in TABLES.values())
 
     def append_once(self, name: str, files: Iterable[DataFile], rows: DataFrame | None, app: str, mark: int) -> None:
         """Makes the files, and rows as files of their own, part of a table: once for an app and its mark."""
@@ -57,16 +57,26 @@ class Staging:
 @contextmanager
 def staging(warehouse: Warehouse) -> Iterator[Staging]:
     """A folder that lasts as long as the block. What killed landings left is removed; hold the lock of landings."""
+    remove_left(warehouse)
+    made = Staging(warehouse, warehouse.files.qualified(landing_folder(warehouse)))
+    try:
+        yield made
+    finally:
+        warehouse.files.remove(made.path)
+
+
+def landing_folder(warehouse: Warehouse) -> str:
+    """A new folder for files of a landing that do not belong to a table yet."""
+    return warehouse.path(f"{STAGING}/{_OURS}{uuid.uuid4().hex}")
+
+
+def remove_left(warehouse: Warehouse) -> None:
+    """Removes what dead landings have left on a local disk; only one lands at a time there."""
     files, top = warehouse.files, warehouse.path(STAGING)
     if files.local(top) is not None:
         for left in files.folders(top):
             if left.startswith(_OURS):
                 files.remove(f"{top}/{left}")
-    made = Staging(warehouse, files.qualified(f"{top}/{_OURS}{uuid.uuid4().hex}"))
-    try:
-        yield made
-    finally:
-        files.remove(made.path)
 
 
 def forms(broker_name: str, source: str, landed_at: int) -> dict[str, Form]:

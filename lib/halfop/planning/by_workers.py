@@ -28,9 +28,9 @@ from halfop.warehouse.kept import Kept
 from halfop.warehouse.listing import Listed
 from halfop.warehouse.local import (
     frame_of_files,
-    local_files_between,
+    listed_between,
     staging_folder,
-    takes_local_files,
+    workers_may_write,
 )
 from halfop.warehouse.ordered import ordered_parts
 from halfop.warehouse.parquet import arrow_schema, searched
@@ -64,17 +64,21 @@ class _LeftError(Exception):
 
 def taken_by_workers(warehouse: Warehouse, run: Run, kept: Kept) -> Taken | None:
     """Decides the plain half messages of a run; None if it is small, or if workers can decide nothing."""
-    halves, ops = (
-        local_files_between(warehouse, name, run.inputs_before[name], run.inputs[name])
-        for name in ("half_messages", "op_messages")
-    )
-    if not halves or not ops or are_few(halves):
+    halves = _arrived(warehouse, run, "half_messages")
+    if not halves or are_few(halves):
+        return None
+    ops = _arrived(warehouse, run, "op_messages")
+    if not ops:
         return None
     try:
         return _taken(warehouse, run, kept, halves, ops)
     except _LeftError as why:
         log.info("workers decide nothing: %s", why)
         return None
+
+
+def _arrived(warehouse: Warehouse, run: Run, name: str) -> list[Listed] | None:
+    return listed_between(warehouse, name, run.inputs_before[name], run.inputs[name])
 
 
 def _taken(warehouse: Warehouse, run: Run, kept: Kept, halves: Sequence[Listed], ops: Sequence[Listed]) -> Taken:
@@ -146,7 +150,7 @@ def _plain(earlier: Earlier, about: About, halves: Sequence[HalvesSeen], ops: Se
 def _refuse_what_bears_on_all(warehouse: Warehouse, run: Run) -> None:
     if run.slice.ops_repeat or run.slice.copies:
         raise _LeftError("a slice of a backlog with copies or repeated ops")
-    if not takes_local_files(warehouse, "decisions"):
+    if not workers_may_write(warehouse, "decisions"):
         raise _LeftError("Spark must write the decisions")
     for name in ("resumes", "broker_discards"):
         before, upto = run.inputs_before[name], run.inputs[name]

@@ -21,7 +21,6 @@ from halfop.warehouse.parquet import arrow_schema
 from halfop.warehouse.schema import table
 from halfop.warehouse.splits import ParquetPart, Split, repeating, splits_of
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.where import equal
 from halfop.warehouse.workers import in_workers
 
 Counts = dict[str, dict[str, int]]
@@ -65,7 +64,7 @@ class Digest:
         now = None if at is None else int(at.timestamp() * 1_000)
         struct = StructType([table("decisions").struct[name] for name in _READ])
         with Kept() as kept:
-            files, few = files_or_few(warehouse, "decisions", struct, equal("run_id", run_id), kept)
+            files, few = files_or_few(warehouse, "decisions", struct, run_id, kept)
             if few is not None:
                 return Digest(together(_by_group(batch, run_id, now) for batch in few.to_batches()).to_pylist())
             parts = splits_of(files, warehouse.tasks_for(files))

@@ -14,7 +14,7 @@ from halfop.planning.plain import About, Keys, Ops
 from halfop.planning.ranges import OffsetRange, covers
 from halfop.planning.run import Run
 from halfop.planning.seen import Decided, Decisions, OpPlace, decided_keys, op_offsets, ops_seen
-from halfop.warehouse.local import local_files
+from halfop.warehouse.local import listed_files
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.splits import ANYWHERE, splits_of
 from halfop.warehouse.tables import NO_TABLE, Warehouse
@@ -43,7 +43,7 @@ class Earlier:
         near = covers(_ranges(keys), "queue_offset")
         if self.run.first or near is None:
             return Decided({}, {})
-        files = local_files(self.warehouse, "decisions", self.run.inputs["decisions"], near)
+        files = listed_files(self.warehouse, "decisions", self.run.inputs["decisions"], near)
         if files is None:
             return None
         shares = [Decisions(part) for part in splits_of(files, self.warehouse.tasks_for(files))]
@@ -69,7 +69,7 @@ class Earlier:
 
     def _knows(self, broker: str) -> bool:
         """Returns whether an earlier run may have decided about the broker's messages."""
-        files = local_files(self.warehouse, "decisions", self.run.inputs["decisions"], equal("broker_name", broker))
+        files = listed_files(self.warehouse, "decisions", self.run.inputs["decisions"], equal("broker_name", broker))
         return files is None or bool(files)
 
     def op_rows_landed(self, places: Mapping[OpPlace, OffsetSet], about: About) -> bool:
@@ -80,7 +80,7 @@ class Earlier:
             return False
         if self.warehouse.log.takes_files_away(self.warehouse.path(name), before, upto):
             return True
-        files = local_files(self.warehouse, name, before, near)
+        files = listed_files(self.warehouse, name, before, near)
         if files is None:
             return True
         everywhere = about._replace(low=ANYWHERE[0], high=ANYWHERE[1])

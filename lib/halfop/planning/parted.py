@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from halfop.columns.by_key import ByKey, by_queue
+from halfop.columns.by_key import ByKey, by_queue, numbers
 from halfop.columns.key_sets import NOWHERE
 from halfop.planning.plain import (
     ENDED,
@@ -20,7 +20,6 @@ from halfop.planning.plain import (
     Mask,
     Ops,
     in_slice,
-    numbers,
     some_columns,
     sound,
 )

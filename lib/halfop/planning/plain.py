@@ -20,6 +20,7 @@ from halfop.columns.key_sets import OffsetSet
 from halfop.rocketmq import names
 from halfop.rocketmq.names import END_TAG
 from halfop.rules.halves import AS_LANDED
+from halfop.warehouse.maps import has_key
 from halfop.warehouse.splits import ANYWHERE, Split
 
 ENDED, HALVES_LEFT, OPS_LEFT = "ended", "halves_left", "ops_left"  # the kinds of files that tasks write
@@ -104,23 +105,8 @@ def marked(halves: pa.RecordBatch) -> Mask:
     return marked
 
 
-def has_key(maps: pa.MapArray, keys: pa.Array) -> Mask:
-    """Returns for each map whether it has one of these keys."""
-    ends = maps.offsets.to_numpy()
-    first, size = int(ends[0]), int(ends[-1] - ends[0])
-    numbers = np.zeros(size + 1, np.int64)
-    np.cumsum(true(pc.is_in(maps.keys.slice(first, size), value_set=keys)), out=numbers[1:])
-    found: Mask = numbers[ends[1:] - first] > numbers[ends[:-1] - first]
-    return found
-
-
 def some_columns(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
     return pa.schema([schema.field(name) for name in columns])
-
-
-def numbers(column: pa.Array) -> npt.NDArray[np.int64]:
-    found: npt.NDArray[np.int64] = pc.fill_null(column, 0).to_numpy(zero_copy_only=False).astype(np.int64)
-    return found
 
 
 def true(column: pa.Array) -> Mask:

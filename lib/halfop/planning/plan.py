@@ -14,7 +14,7 @@ from halfop.planning.arrivals import Arrivals
 from halfop.planning.way import Joined
 from halfop.rules import cases as c
 from halfop.warehouse.kept import Kept
-from halfop.warehouse.local import append_files_once, files_apart, staging_folder, takes_local_files
+from halfop.warehouse.local import append_files_once, files_apart, staging_folder, workers_may_write
 from halfop.warehouse.schema import table
 
 PLAN_APP = "halfop.plan"
@@ -56,7 +56,7 @@ class Plan:
         run, warehouse = self.arrivals.run, self.arrivals.warehouse
         # elsewhere than on a local disk, to move files may be to copy them
         is_local = warehouse.files.local(warehouse.root) is not None
-        if not self.joined.files and not (is_local and takes_local_files(warehouse, "decisions")):
+        if not self.joined.files and not (is_local and workers_may_write(warehouse, "decisions")):
             warehouse.append_once("decisions", self.decisions, PLAN_APP, run.run_id)
             return
         with Kept() as kept:

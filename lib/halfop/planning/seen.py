@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from halfop.columns.by_key import Queue, by_queue
+from halfop.columns.by_key import Queue, by_queue, numbers
 from halfop.columns.key_sets import OffsetSet, all_of, offset_set
 from halfop.planning.plain import (
     HEADER,
@@ -21,7 +21,6 @@ from halfop.planning.plain import (
     fit,
     in_slice,
     marked,
-    numbers,
     some_columns,
     sound,
     true,
@@ -57,9 +56,8 @@ class Decided(NamedTuple):
 
 
 class HalvesSeen(NamedTuple):
-    """Half messages: their number, their keys, those of several rows, those that may be plain; and whether copies."""
+    """The keys of half messages, those of several rows, those that may be plain; and whether copies."""
 
-    rows: int
     keys: Keys
     twice: Keys
     fit: Keys
@@ -97,20 +95,19 @@ def ops_seen(share: Ops, disk: Disk) -> list[OpsSeen]:
 def halves_seen(share: Halves, disk: Disk) -> HalvesSeen:
     """Counts the half messages of all files together."""
     schema = repeating(some_columns(share.about.half_schema, _OF_HALVES), "broker_name", "real_topic")
-    rows, copies = 0, False
+    copies = False
     keys, twice, plain = list[Keys](), list[Keys](), list[Keys]()
     for split in share.splits:
         for batch in ParquetPart(disk, split, schema).batches():
             here = in_slice(batch, share.about)
             marks = marked(here)
-            rows += len(here)
             copies |= bool(np.any(marks & true(pc.not_equal(here["uniq_key"], ""))))
             mine, repeated = _keys(here, "queue_offset")
             keys.append(mine)
             twice.append(repeated)
             plain.append(_keys(here.filter(pa.array(fit(here, share.about.deliverable) & ~marks)), "queue_offset")[0])
     every, met = all_of(keys)
-    return HalvesSeen(rows, every, all_of([*twice, met])[0], all_of(plain)[0], copies)
+    return HalvesSeen(every, all_of([*twice, met])[0], all_of(plain)[0], copies)
 
 
 def _ops_seen(share: Ops, split: Split, disk: Disk) -> OpsSeen:

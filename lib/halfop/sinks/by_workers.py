@@ -13,7 +13,7 @@ from halfop.sinks.targets import Target
 from halfop.sinks.tasks import Place, Share, write_share
 from halfop.sinks.whole import WholeMessages
 from halfop.warehouse.actions import DataFile
-from halfop.warehouse.local import local_files
+from halfop.warehouse.local import listed_files
 from halfop.warehouse.ordered import ordered_parts
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.schema import table
@@ -38,8 +38,8 @@ def written_by_workers(whole: WholeMessages) -> dict[int, list[DataFile]] | None
 
 def _shares(whole: WholeMessages) -> list[Share] | None:
     run, near = whole.run, covers(whole.digest.ranges(whole.decisions), "queue_offset")
-    halves = local_files(whole.warehouse, "half_messages", run.inputs["half_messages"], near)
-    decided = local_files(whole.warehouse, "decisions", None, equal("run_id", run.run_id))
+    halves = listed_files(whole.warehouse, "half_messages", run.inputs["half_messages"], near)
+    decided = listed_files(whole.warehouse, "decisions", None, equal("run_id", run.run_id))
     if not halves or decided is None:
         return None
     parts = ordered_parts(whole.warehouse, halves, whole.tasks, "broker_name", "queue_offset")

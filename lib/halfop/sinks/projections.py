@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from halfop.planning.run import Run
 from halfop.rocketmq import names
 from halfop.rocketmq.compression import COMPRESSED, FLAGS, decompressed
+from halfop.warehouse.maps import without
 
 # What each takes from the decision beside the half message.
 PAYLOAD = {"COMMIT": ["op_queue_offset"], "DISCARD": ["check_times", "reason"], "CHECK": ["check_times"]}
@@ -134,16 +135,3 @@ def _decompressed(bodies: pa.Array, flags: pa.Array) -> tuple[pa.Array, pa.Array
     found = pa.array(undone, pa.binary())
     plain = pc.bit_wise_and(flags, pa.scalar(~FLAGS, pa.int32()))
     return pc.coalesce(found, bodies), pc.if_else(pc.is_valid(found), plain, flags)
-
-
-def without(maps: pa.MapArray, keys: pa.Array) -> pa.MapArray:
-    """The maps without the entries of these keys."""
-    ends = maps.offsets.to_numpy()
-    first, size = int(ends[0]), int(ends[-1] - ends[0])
-    found, items = maps.keys.slice(first, size), maps.items.slice(first, size)
-    kept = pc.invert(pc.is_in(found, value_set=keys))
-    numbers = np.zeros(size + 1, np.int32)
-    np.cumsum(kept.to_numpy(zero_copy_only=False), out=numbers[1:])
-    mask = pc.is_null(maps) if maps.null_count else None
-    offsets = pa.array(numbers[ends - first])
-    return pa.MapArray.from_arrays(offsets, found.filter(kept), items.filter(kept), mask=mask)

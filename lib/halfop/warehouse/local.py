@@ -23,33 +23,33 @@ from halfop.warehouse.listing import Listed, TableFiles
 from halfop.warehouse.many import parquet
 from halfop.warehouse.spark_errors import READ_ERRORS, or_else
 from halfop.warehouse.tables import NO_TABLE, Warehouse, spec_of
-from halfop.warehouse.where import Where
+from halfop.warehouse.where import Where, equal
 
 STAGING = "_staging"
 # Of a large run, whose session is Spark's own: in memory the rules are interpreted, in one thread.
 _IN_MEMORY = 5_000
 
 
-def local_files(warehouse: Warehouse, name: str, version: int | None, where: Where | None) -> list[Listed] | None:
+def listed_files(warehouse: Warehouse, name: str, version: int | None, where: Where | None) -> list[Listed] | None:
     """The files that may hold such rows, however many; None if Spark alone can read them."""
-    return _files(warehouse, name).of(version, where) if _is_at_hand(warehouse) else None
+    return _files(warehouse, name).of(version, where) if warehouse.past_spark else None
 
 
-def local_files_between(warehouse: Warehouse, name: str, before: int, upto: int) -> list[Listed] | None:
+def listed_between(warehouse: Warehouse, name: str, before: int, upto: int) -> list[Listed] | None:
     """The same of the files that landed after version `before`; None also if commits did more than append."""
     if before == upto:
         return []
     if before == NO_TABLE:
-        return local_files(warehouse, name, upto, None)
-    if _is_at_hand(warehouse):
+        return listed_files(warehouse, name, upto, None)
+    if warehouse.past_spark:
         with or_else(f"reading {name}", *READ_ERRORS):  # its log, or files, may be cleaned up
             return _files(warehouse, name).added(before, upto)
     return None
 
 
-def takes_local_files(warehouse: Warehouse, name: str) -> bool:
+def workers_may_write(warehouse: Warehouse, name: str) -> bool:
     """Returns whether workers may write the table's files."""
-    return _is_at_hand(warehouse) and warehouse.takes_files(name)
+    return warehouse.past_spark and warehouse.takes_files(name)
 
 
 def append_files_once(warehouse: Warehouse, name: str, files: Sequence[DataFile], app: str, run_id: int) -> None:
@@ -74,19 +74,20 @@ def frame_of_files(warehouse: Warehouse, struct: StructType, files: Sequence[Dat
 
 
 def files_or_few(
-    warehouse: Warehouse, name: str, struct: StructType, where: Where, kept: Kept
+    warehouse: Warehouse, name: str, struct: StructType, run_id: int, kept: Kept
 ) -> tuple[Sequence[Listed], pa.Table | None]:
-    """Files that may hold such rows of a table; or the rows themselves, if they are few.
+    """Files that may hold a run's rows of a table; or the rows themselves, if they are few.
 
     What Spark alone can read, Spark writes to files that last as long as `kept`.
     """
-    files = _files(warehouse, name).of(None, where) if warehouse.past_spark else None
+    where = equal("run_id", run_id)
+    files = listed_files(warehouse, name, None, where)
     if files is None:
         rows = warehouse.read(name, where=where).select(struct.names)
         few = rows.limit(FEW.rows + 1).toArrow()
         if len(few) <= FEW.rows:
             return [], few
-        folder = staging_folder(warehouse, 0)
+        folder = staging_folder(warehouse, run_id)
         kept.callback(warehouse.files.remove, folder)
         files = [Listed(file.path, file.size, {}) for file in write_apart(warehouse.files, rows, folder, [], [])]
     return files, warehouse.few_of_files(files, struct) if are_few(files) else None
@@ -100,10 +101,6 @@ def files_apart(warehouse: Warehouse, name: str, rows: DataFrame, folder: str) -
         return warehouse.files_of(name, few)
     found = write_apart(warehouse.files, rows, folder, spec.partitioned_by, spec.stats)
     return [_moved(warehouse.files, warehouse.path(name), file) for file in found]
-
-
-def _is_at_hand(warehouse: Warehouse) -> bool:
-    return warehouse.past_spark
 
 
 def _files(warehouse: Warehouse, name: str) -> TableFiles:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -13,12 +14,10 @@ from halfop.warehouse.schema import TableSpec
 
 def entries(maps: pa.MapArray, names: Sequence[str]) -> dict[str, pa.Array]:
     """The texts that maps have under these names; null if a map has none. Of a name that is there twice, the first."""
-    ends = maps.offsets.to_numpy()
-    first, size = int(ends[0]), int(ends[-1] - ends[0])
-    keys, items = maps.keys.slice(first, size), maps.items.slice(first, size)
+    ends, keys, items = _flat(maps)
     codes = pc.fill_null(pc.index_in(keys, value_set=pa.array(names, keys.type)), -1).to_numpy()
     places = np.flatnonzero(codes >= 0)[::-1]
-    owners = np.searchsorted(ends - first, places, side="right") - 1
+    owners = np.searchsorted(ends, places, side="right") - 1
     found = {}
     for code, name in enumerate(names):
         at = np.full(len(maps), -1, np.int64)
@@ -26,6 +25,37 @@ def entries(maps: pa.MapArray, names: Sequence[str]) -> dict[str, pa.Array]:
         at[owners[mine]] = places[mine]
         found[name] = items.take(pa.array(at, mask=at < 0))
     return found
+
+
+def has_key(maps: pa.MapArray, keys: pa.Array) -> npt.NDArray[np.bool_]:
+    """Returns for each map whether it has one of these keys."""
+    ends, found, _ = _flat(maps)
+    numbers = _numbered(pc.is_in(found, value_set=keys))
+    has: npt.NDArray[np.bool_] = numbers[ends[1:]] > numbers[ends[:-1]]
+    return has
+
+
+def without(maps: pa.MapArray, keys: pa.Array) -> pa.MapArray:
+    """The maps without the entries of these keys."""
+    ends, found, items = _flat(maps)
+    kept = pc.invert(pc.is_in(found, value_set=keys))
+    mask = pc.is_null(maps) if maps.null_count else None
+    offsets = pa.array(_numbered(kept)[ends])
+    return pa.MapArray.from_arrays(offsets, found.filter(kept), items.filter(kept), mask=mask)
+
+
+def _flat(maps: pa.MapArray) -> tuple[npt.NDArray[np.int32], pa.Array, pa.Array]:
+    """The keys and items of all maps, and where those of each end, a 0 first."""
+    ends = maps.offsets.to_numpy()
+    first, size = int(ends[0]), int(ends[-1] - ends[0])
+    return ends - first, maps.keys.slice(first, size), maps.items.slice(first, size)
+
+
+def _numbered(flags: pa.BooleanArray) -> npt.NDArray[np.int32]:
+    """How many flags are set before each place, and in all."""
+    numbers = np.zeros(len(flags) + 1, np.int32)
+    np.cumsum(flags.to_numpy(zero_copy_only=False), out=numbers[1:])
+    return numbers
 
 
 def with_made(rows: pa.RecordBatch, spec: TableSpec) -> pa.RecordBatch:

@@ -17,7 +17,6 @@ from halfop.warehouse.parquet import cast_to, stats_of
 
 ANYWHERE = (-(2**63), 2**63 - 1)
 _BATCH_ROWS = 65_536
-_ROW_GROUP = 1 << 20
 _READ_AT_ONCE = 8 << 20  # of a column; a file of another's may have large row groups
 # Of what is buffered for files that are open; with many tables, each gets more files instead.
 _BUFFERED = 256 << 20
@@ -178,7 +177,7 @@ class PartWriter:
             return
         if place not in self._open:
             self._open[place] = self._opened(place, batch.schema)
-        self._open[place].writer.write_batch(batch, row_group_size=_ROW_GROUP)
+        self._open[place].writer.write_batch(batch)
         self._buffered += batch.nbytes
         if self._buffered > _BUFFERED:
             self.close()

@@ -19,12 +19,13 @@ from halfop.landing.columns.fields import NEAR, known_names
 from halfop.landing.files import landed_files
 from halfop.landing.files.check import Checked, checked, first_lines, refuse_bad
 from halfop.landing.files.sources import InputFile, InputFiles, are_few
-from halfop.landing.files.taking import Way, clear
+from halfop.landing.files.taking import Way
 from halfop.landing.files.ways import take
 from halfop.landing.identity import reused_queues
 from halfop.landing.instant import next_instant
 from halfop.landing.paths import shown_path
 from halfop.landing.queues import Queue
+from halfop.landing.staged import remove_left
 from halfop.landing.tables import TABLES
 from halfop.warehouse.lock import hold, hold_rejected
 from halfop.warehouse.rejected import in_form
@@ -67,7 +68,7 @@ class _Landing:
         self._warehouse, self._request, self._log, self._summary = warehouse, request, log, summary
 
     def land(self, files: Sequence[InputFile]) -> None:
-        clear(self._warehouse)
+        remove_left(self._warehouse)
         known_files = landed_files.already_landed(self._warehouse, files)
         old = [f for f in files if f in known_files]
         new = [f for f in files if f not in known_files]

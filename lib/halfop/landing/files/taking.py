@@ -6,8 +6,6 @@ Spark's Python workers from files to files (`ByWorkers`), and by Spark what thos
 
 from __future__ import annotations
 
-import re
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -22,19 +20,20 @@ from halfop.landing.files.pieces import Found, Piece, read
 from halfop.landing.files.sources import InputFile, is_packed
 from halfop.landing.files.table_rows import BAD, BAD_ROW, bad_rows, table_rows
 from halfop.landing.paths import refusing
+from halfop.landing.staged import landing_folder
 from halfop.landing.tables import TABLES
 from halfop.warehouse.actions import DataFile
 from halfop.warehouse.disk import Disk
 from halfop.warehouse.files import Files
 from halfop.warehouse.in_memory import frame_of
 from halfop.warehouse.listing import Listed
+from halfop.warehouse.many import parquet
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.schema import table
 from halfop.warehouse.splits import PartWriter, Split, splits_of
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.workers import in_workers
 
-_STAGING = "_staging"
 _WHOLE = 2**63 - 1
 _BYTES_A_ROW = 256  # about
 
@@ -161,7 +160,7 @@ class ByWorkers:
 
     def __init__(self, warehouse: Warehouse, files: Sequence[InputFile], landed_at: int) -> None:
         self._warehouse = warehouse
-        self._folder = warehouse.path(f"{_STAGING}/landing-{uuid.uuid4().hex}")
+        self._folder = landing_folder(warehouse)
         below = warehouse.files.qualified(self._folder)
         folders = {place: f"{below}/{place}" for place in (*TABLES, BAD)}
         shares = [Share(pieces, landed_at, folders) for pieces in _parts(warehouse, files)]
@@ -182,23 +181,13 @@ class ByWorkers:
         warehouse.log.append_files(path, table(name), files)
 
     def bad(self) -> DataFrame:
-        paths = [re.sub(r"([][{}*?\\])", r"\\\1", file.path) for file in self._files(BAD)]  # Spark takes patterns
-        return self._warehouse.spark.read.schema(from_arrow_schema(BAD_ROW)).parquet(*paths)
+        return parquet(self._warehouse.spark, from_arrow_schema(BAD_ROW), [file.path for file in self._files(BAD)])
 
     def close(self) -> None:
         self._warehouse.files.remove(self._folder)
 
     def _files(self, place: str) -> Iterator[DataFile]:
         return (file for each in self._taken for file in each.files.get(place, ()))
-
-
-def clear(warehouse: Warehouse) -> None:
-    """Removes what dead landings have left on a local disk; only one lands at a time there."""
-    if warehouse.files.local(warehouse.root) is None:
-        return
-    for folder in warehouse.files.folders(warehouse.path(_STAGING)):
-        if folder.startswith("landing-"):
-            warehouse.files.remove(warehouse.path(f"{_STAGING}/{folder}"))
 
 
 def _parts(warehouse: Warehouse, files: Sequence[InputFile]) -> Iterator[list[Piece]]:

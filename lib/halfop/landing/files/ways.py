@@ -9,7 +9,7 @@ from halfop.landing.files.by_spark import BySpark
 from halfop.landing.files.sources import InputFile, are_few
 from halfop.landing.files.taking import ByWorkers, Here, Way
 from halfop.landing.tables import TABLES
-from halfop.warehouse.local import takes_local_files
+from halfop.warehouse.local import workers_may_write
 from halfop.warehouse.tables import Warehouse
 
 
@@ -18,6 +18,6 @@ def take(warehouse: Warehouse, files: Sequence[InputFile], landed_at: int) -> Wa
     if warehouse.past_spark and are_few(files):
         return Here(warehouse, files, landed_at)
     on_disk = warehouse.files.local(warehouse.root) and all(urlparse(file.uri).scheme == "file" for file in files)
-    if on_disk and all(takes_local_files(warehouse, TABLES[kind]) for kind in {file.kind for file in files}):
+    if on_disk and all(workers_may_write(warehouse, TABLES[kind]) for kind in {file.kind for file in files}):
         return ByWorkers(warehouse, files, landed_at)
     return BySpark(warehouse, files, landed_at)
