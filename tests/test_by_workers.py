@@ -268,11 +268,13 @@ def test_splits_share_every_row_group_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tasks", [1, 2, 4, 9])
 def test_parts_are_at_most_so_many_and_about_the_same(tasks: int) -> None:
-    splits = [Split(f"{n}", 0, 100 + n) for n in range(40)]
+    splits = [Split(f"{n:02}", 0, 100 + n) for n in range(40)]
     parts = parts_of(splits, tasks)
-    assert [split for part in parts for split in part] == splits
+    assert [split for part in sorted(parts) for split in part] == sorted(splits)
+    assert all(part == sorted(part, key=splits.index) for part in parts)
     assert len(parts) == tasks
     sizes = [sum(split.end for split in part) for part in parts]
+    assert sizes == sorted(sizes, reverse=True)
     assert max(sizes) - min(sizes) < 300
 
 

@@ -96,6 +96,8 @@ def _taken(warehouse: Warehouse, run: Run, kept: Kept, halves: Sequence[Listed],
     of_parts = in_workers(warehouse, [Ops(about, part) for part in op_parts], ops_seen)
     named = [pair for part, each in zip(op_parts, of_parts, strict=True) for pair in zip(part, each, strict=True)]
     plain = _plain(Earlier(warehouse, run), about, seen, [each for _, each in named])
+    left_columns = _left(any(each.properties for each in seen))
+    about = about._replace(half_schema=arrow_schema(left_columns))
     shares = [_with_ops(Halves(about, *each), named) for each in _pairs(parts, (s.fit for s in seen), plain)]
     if sum(split.end - split.start for share in shares for split in share.ops) > _MOST_READ * sum(f.size for f in ops):
         raise _LeftError("op files name half messages in no order")
@@ -107,7 +109,7 @@ def _taken(warehouse: Warehouse, run: Run, kept: Kept, halves: Sequence[Listed],
     return Taken(
         [replace(file, partition={"open": False}) for each in decided for file in each.get(ENDED, ())],
         number(plain),
-        frame_of_files(warehouse, _left(), [file for each in decided for file in each.get(HALVES_LEFT, ())]),
+        frame_of_files(warehouse, left_columns, [file for each in decided for file in each.get(HALVES_LEFT, ())]),
         frame_of_files(warehouse, table("op_messages").struct, [file for each in others for file in each]),
     )
 
@@ -167,7 +169,7 @@ def _about(warehouse: Warehouse, run: Run, folder: str) -> About:
         now=run.now_micros,
         low=low,
         high=high,
-        half_schema=arrow_schema(_left()),
+        half_schema=arrow_schema(_left(True)),
         op_schema=schemas["op_messages"],
         decisions=pa.schema([field for field in schemas["decisions"] if field.name != "open"]),
         deliverable=(),
@@ -176,9 +178,10 @@ def _about(warehouse: Warehouse, run: Run, folder: str) -> About:
     )
 
 
-def _left() -> StructType:
-    """The columns of half messages that are left."""
-    return StructType([field for field in table("half_messages").struct if field.name in HALF])
+def _left(properties: bool) -> StructType:
+    """The columns of half messages that are left: properties, the longest to read, only if others need them."""
+    columns = {*HALF, "properties"} if properties else {*HALF}
+    return StructType([field for field in table("half_messages").struct if field.name in columns])
 
 
 def _offsets(part: Slice) -> tuple[int, int]:

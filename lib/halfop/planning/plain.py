@@ -24,10 +24,10 @@ from halfop.warehouse.maps import has_key
 from halfop.warehouse.splits import ANYWHERE, Split
 
 ENDED, HALVES_LEFT, OPS_LEFT = "ended", "halves_left", "ops_left"  # the kinds of files that tasks write
-HALF = [*AS_LANDED, "landed_check_times", "landed_prepared_offset", "landed_at", "properties"]
+HALF = [*AS_LANDED, "landed_check_times", "landed_prepared_offset", "landed_at"]
 HEADER = ["producer_group", "tran_state_table_offset", "commit_log_offset", "uniq_key"]
-_MARKS = pa.array([names.CHECK_TIMES, names.PREPARED_QUEUE_OFFSET])
-_IMMUNITY = pa.array([names.CHECK_IMMUNITY])
+_MARKS = {"landed_check_times": names.CHECK_TIMES, "landed_prepared_offset": names.PREPARED_QUEUE_OFFSET}
+_PROPERTIES = {"check_immunity": names.CHECK_IMMUNITY, **_MARKS}
 Mask = npt.NDArray[np.bool_]
 Keys = Mapping[Queue, OffsetSet]
 
@@ -90,18 +90,26 @@ def in_slice(batch: pa.RecordBatch, about: About, offset: str = "queue_offset") 
 
 
 def fit(halves: pa.RecordBatch, deliverable: Sequence[str]) -> Mask:
-    """Whether each half message is deliverable, with an immunity that its column has."""
+    """Whether each half message is deliverable."""
     fit = true(pc.is_in(halves["real_topic"].cast(pa.string()), value_set=pa.array(deliverable, pa.string())))
-    fit &= true(pc.is_valid(halves["real_queue_id"]))
-    unread = true(pc.is_null(halves["check_immunity"])) & has_key(halves["properties"], _IMMUNITY)
-    return fit & ~unread
+    return fit & true(pc.is_valid(halves["real_queue_id"]))
 
 
-def marked(halves: pa.RecordBatch) -> Mask:
+def only_in_properties(halves: pa.RecordBatch) -> dict[str, Mask]:
+    """By column, the rows of which it is null though the properties have it; a user's pipeline may have filled them."""
+    rows = np.flatnonzero(has_key(halves["properties"], pa.array(list(_PROPERTIES.values()))))
+    some = halves.take(pa.array(rows))
+    found = {column: np.zeros(len(halves), bool) for column in _PROPERTIES}
+    for column, name in _PROPERTIES.items():
+        found[column][rows] = has_key(some["properties"], pa.array([name])) & true(pc.is_null(some[column]))
+    return found
+
+
+def marked(halves: pa.RecordBatch, only: Mapping[str, Mask]) -> Mask:
     """Whether each half message carries a mark of a check, in columns or properties."""
-    marked = has_key(halves["properties"], _MARKS)
-    for name in ("landed_check_times", "landed_prepared_offset"):
-        marked |= true(pc.not_equal(halves[name], ""))
+    marked = np.zeros(len(halves), bool)
+    for name in _MARKS:
+        marked |= only[name] | true(pc.not_equal(halves[name], ""))
     return marked
 
 

@@ -21,6 +21,7 @@ from halfop.planning.plain import (
     fit,
     in_slice,
     marked,
+    only_in_properties,
     some_columns,
     sound,
     true,
@@ -56,12 +57,16 @@ class Decided(NamedTuple):
 
 
 class HalvesSeen(NamedTuple):
-    """The keys of half messages, those of several rows, those that may be plain; and whether copies."""
+    """The keys of half messages, those of several rows, those that may be plain; and whether copies.
+
+    `properties`: only the properties say what columns should have, of a row at least.
+    """
 
     keys: Keys
     twice: Keys
     fit: Keys
     copies: bool
+    properties: bool
 
 
 class OpsSeen(NamedTuple):
@@ -95,19 +100,22 @@ def ops_seen(share: Ops, disk: Disk) -> list[OpsSeen]:
 def halves_seen(share: Halves, disk: Disk) -> HalvesSeen:
     """Counts the half messages of all files together."""
     schema = repeating(some_columns(share.about.half_schema, _OF_HALVES), "broker_name", "real_topic")
-    copies = False
+    copies = properties = False
     keys, twice, plain = list[Keys](), list[Keys](), list[Keys]()
     for split in share.splits:
         for batch in ParquetPart(disk, split, schema).batches():
             here = in_slice(batch, share.about)
-            marks = marked(here)
+            only = only_in_properties(here)
+            properties |= any(np.any(rows) for rows in only.values())
+            marks = marked(here, only)
             copies |= bool(np.any(marks & true(pc.not_equal(here["uniq_key"], ""))))
             mine, repeated = _keys(here, "queue_offset")
             keys.append(mine)
             twice.append(repeated)
-            plain.append(_keys(here.filter(pa.array(fit(here, share.about.deliverable) & ~marks)), "queue_offset")[0])
+            may = fit(here, share.about.deliverable) & ~marks & ~only["check_immunity"]
+            plain.append(_keys(here.filter(pa.array(may)), "queue_offset")[0])
     every, met = all_of(keys)
-    return HalvesSeen(every, all_of([*twice, met])[0], all_of(plain)[0], copies)
+    return HalvesSeen(every, all_of([*twice, met])[0], all_of(plain)[0], copies, properties)
 
 
 def _ops_seen(share: Ops, split: Split, disk: Disk) -> OpsSeen:

@@ -95,28 +95,25 @@ def _mine(batch: pa.RecordBatch, share: Share, low: int, high: int) -> pa.Array:
 
 def _chosen(batch: pa.RecordBatch, decided: ByKey, places: Mapping[int, Place]) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The half messages of each place, with what was decided about them."""
-    rows = _with_decisions(batch, decided)
-    goes_to = _places(rows, places)
+    hit, found = decided.find(batch)
+    goes_to = _places(decided.rows["decision"].take(pa.array(found)), batch["real_topic"].take(pa.array(hit)), places)
     order = np.argsort(goes_to, kind="stable")
     order = order[goes_to[order] >= 0]
     numbers, starts = np.unique(goes_to[order], return_index=True)
-    sorted_rows = rows.take(pa.array(order))
+    rows = _with_decisions(batch.take(pa.array(hit[order])), decided.rows.take(pa.array(found[order])))
     for number, (start, end) in zip(numbers, pairwise([*starts, len(order)]), strict=True):
-        yield int(number), sorted_rows.slice(start, end - start)
+        yield int(number), rows.slice(start, end - start)
 
 
-def _with_decisions(batch: pa.RecordBatch, decided: ByKey) -> pa.RecordBatch:
-    hit, found = decided.find(batch)
-    rows, decisions = batch.take(pa.array(hit)), decided.rows.take(pa.array(found))
+def _with_decisions(rows: pa.RecordBatch, decisions: pa.RecordBatch) -> pa.RecordBatch:
     given = ["decision", *decisions.schema.names[len(_DECIDED) :]]
     columns = [*rows.columns, *(decisions[name] for name in given)]
     return pa.RecordBatch.from_arrays(columns, names=[*rows.schema.names, *given])
 
 
-def _places(rows: pa.RecordBatch, places: Mapping[int, Place]) -> npt.NDArray[np.int64]:
+def _places(decisions: pa.Array, topics: pa.DictionaryArray, places: Mapping[int, Place]) -> npt.NDArray[np.int64]:
     """The number of the place that each row goes to; -1 if its table has it already."""
-    decisions, topics = rows["decision"], rows["real_topic"]
-    found = np.full(len(rows), -1)
+    found = np.full(len(decisions), -1)
     for decision in {place.decision for place in places.values()}:
         mine = pc.equal(decisions, decision).to_numpy(zero_copy_only=False)
         of_topic = {p.topic: n for n, p in places.items() if p.decision == decision}

@@ -45,7 +45,7 @@ def splits_of(files: Sequence[Listed], tasks: int) -> list[list[Split]]:
             parts[-1].append(Split(path, start, end))
             room -= end - start
             start = end
-    return [part for part in parts if part]
+    return _largest_first(parts)
 
 
 def parts_of(splits: Sequence[Split], tasks: int) -> list[list[Split]]:
@@ -57,7 +57,12 @@ def parts_of(splits: Sequence[Split], tasks: int) -> list[list[Split]]:
         size = split.end - split.start
         parts[(before + size // 2) * tasks // max(whole, 1)].append(split)
         before += size
-    return [part for part in parts if part]
+    return _largest_first(parts)
+
+
+def _largest_first(parts: Sequence[list[Split]]) -> list[list[Split]]:
+    """So that tasks end at about the same time."""
+    return sorted(filter(None, parts), key=lambda part: sum(split.end - split.start for split in part), reverse=True)
 
 
 class ParquetPart:
@@ -156,9 +161,24 @@ def _repeating_columns(schema: pa.Schema) -> list[str]:
 
 @dataclass
 class _Open:
+    """A file, and the rows of its next row group: readers like few large ones."""
+
     output: Output
     writer: pq.ParquetWriter
     about: list[pq.FileMetaData]
+    waiting: list[pa.RecordBatch] = field(default_factory=list)
+    room: int = _BATCH_ROWS
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self.waiting.append(batch)
+        self.room -= len(batch)
+        if self.room <= 0:
+            self.flush()
+
+    def flush(self) -> None:
+        if self.waiting:
+            self.writer.write_table(pa.Table.from_batches(self.waiting).unify_dictionaries())
+        self.waiting, self.room = [], _BATCH_ROWS
 
 
 @dataclass
@@ -177,7 +197,7 @@ class PartWriter:
             return
         if place not in self._open:
             self._open[place] = self._opened(place, batch.schema)
-        self._open[place].writer.write_batch(batch)
+        self._open[place].write(batch)
         self._buffered += batch.nbytes
         if self._buffered > _BUFFERED:
             self.close()
@@ -200,6 +220,7 @@ class PartWriter:
     def close(self) -> dict[Any, list[DataFile]]:
         """Ends all files that are open; returns those that were ever written, by place."""
         for place, each in self._open.items():
+            each.flush()
             each.writer.close()
             written, stats = each.output.close(), stats_of(each.about[0], self.searched[place])
             self.files.setdefault(place, []).append(DataFile(*written, stats))
