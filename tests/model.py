@@ -279,11 +279,6 @@ def undeliverable(half: Half) -> str | None:
     return None
 
 
-def unfit(half: Half) -> str | None:
-    """Lines 1 and 4: why it is rejected, unless it ends."""
-    return undeliverable(half) or (None if half.group else "NO_PRODUCER_GROUP")
-
-
 def row_fault(op: Op) -> str | None:
     """Why an op row counts for nothing, whatever half message it names."""
     if op.tag != "d":
@@ -342,6 +337,7 @@ class Model:
         self._new_ops: list[tuple[Op, int]] = []  # the same, with the instant each landed
         self._new_resumes: list[tuple[int, Key]] = []
         self._early: list[tuple[Op, int]] = []  # ops that wait for their half message
+        self._unheard: list[tuple[Op, int]] = []  # sound ops that were rejected for what their half message was
         self._first_identity: dict[OpKey, object] = {}  # of the first sound row under a key
         self._standing: dict[OpKey, dict[str | None, Op]] = {}  # every op that was found valid, or waits, by outcome
         self._finals: set[Final] = set()
@@ -433,7 +429,7 @@ class Model:
         known = transaction.copies[half.offset].half if transaction else arrived.get(half.key)
         if known is None:
             arrived[half.key] = half
-        elif half != known and self._can_be_corrected(known, transaction):
+        elif half != known and self._is_corrected_by(known, half, transaction):
             if transaction:
                 self.transactions.pop(half.key).leave(half.offset)
             arrived[half.key] = half
@@ -441,9 +437,15 @@ class Model:
             self._reject_row("KEY_REUSED", half)
             self.refused_queues.add((half.broker, half.queue))
 
-    def _can_be_corrected(self, half: Half, transaction: Transaction | None) -> bool:
-        """It was rejected, or this run would reject it."""
-        return unfit(half) is not None and (transaction is None or transaction.status in ("OPEN", "REJECT"))
+    def _is_corrected_by(self, half: Half, other: Half, transaction: Transaction | None) -> bool:
+        """Half was rejected, or would be now; or nothing has ended it, and it lacks a group that the other has."""
+        if undeliverable(half) is not None:
+            return self._is_rejected(half, transaction)
+        may = transaction is None or transaction.status in ("OPEN", "DISCARD")
+        return may and not half.group and bool(other.group) and undeliverable(other) is None
+
+    def _is_rejected(self, half: Half, transaction: Transaction | None) -> bool:
+        return undeliverable(half) is not None and (transaction is None or transaction.status in ("OPEN", "REJECT"))
 
     def _join(self, family: list[Half]) -> list[Decision]:
         """Make one transaction of half messages of which some have just arrived; a row for each newly superseded."""
@@ -488,7 +490,11 @@ class Model:
         valid: dict[Key, list[Op]] = {}
         for early, _ in self._early:
             self._standing.pop(early.key, None)
-        pending, self._early = self._early + self._new_ops, []
+        found = [
+            each for each in self._unheard if (each[0].broker, each[0].queue, each[0].half_offset) in self._arrived
+        ]
+        self._unheard = [each for each in self._unheard if each not in found]
+        pending, self._early = self._early + found + self._new_ops, []
         for op, landed_at in pending:
             reason = row_fault(op)
             if reason is not None or op.half_offset is None:
@@ -509,6 +515,8 @@ class Model:
         transaction = self.transactions.get(half_key)
         reason = self._fault(op, transaction, half_key[2]) if transaction else self._lost(op, half_key[2], landed_at)
         if reason is not None:
+            if reason in ("HALF_BEFORE_LANDING", "HALF_NEVER_LANDED", "HALF_REJECTED"):
+                self._unheard.append((op, landed_at))
             self._reject_op(reason, op, half_key in self._arrived)
             return
         self._standing.setdefault(op.key, {})[op.outcome] = op
@@ -608,7 +616,7 @@ class Model:
         transaction = self.transactions.get(key)
         if transaction is None:
             refused = "UNKNOWN"
-        elif self._can_be_corrected(transaction.half, transaction):
+        elif self._is_rejected(transaction.half, transaction):
             refused = "HALF_REJECTED"
         elif transaction.status == "OPEN":
             refused = "OPEN"
@@ -630,7 +638,7 @@ class Model:
         half = transaction.half
         if undeliverable(half) is None and self._discarded_by_broker(transaction):
             return self._discard(transaction, "BROKER_DISCARDED")
-        fault = unfit(half)
+        fault = undeliverable(half)
         if fault is not None:
             self._reject_row(fault, half)
             return self._decided(transaction, "REJECT", fault)
@@ -651,6 +659,8 @@ class Model:
             return self._wait(transaction, "IMMUNE")
         if checked_recently:
             return self._wait(transaction, "CHECKED_RECENTLY")
+        if not half.group:
+            return self._give_up(transaction, "NO_PRODUCER_GROUP")
         return self._check(transaction, "CLOCK_SKEW" if clock < half.born else "TIMEOUT")
 
     def _discarded_by_broker(self, transaction: Transaction) -> bool:

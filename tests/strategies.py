@@ -744,17 +744,16 @@ def reorderings(draw: st.DrawFn, orders: tuple[Charter, Charter] | None = None) 
 
     Ends are commits (with what was delivered), rollbacks and rejects; not how often a producer was asked, nor who is
     discarded meanwhile, for that depends on when the runs take place. Not in these rows, because the rules let the
-    order decide: conflicting ops for one half message (the first decided end stands), reused keys (the first landed
-    row stands), half messages without a producer group (an op that comes in a later run is HALF_REJECTED), faulty half
-    rows that are corrected later (an op in between is HALF_REJECTED), and resumes (refused or not by what came
-    before). Of each queue the lowest offset is in the first landing (or an op below the offsets landed so far is
-    HALF_BEFORE_LANDING), and file_reserved_time never passes while a half message is outstanding (HALF_NEVER_LANDED).
+    order decide: conflicting ops for one half message (the first decided end stands), and reused keys (the first
+    landed row stands).
     """
-    rules = orders[0].settings if orders else replace(draw(settings()), file_reserved_time=72 * 3_600_000)
+    rules = orders[0].settings if orders else draw(settings())
     pool = draw(pools(rules))
     ends = {half.key: draw(st.sampled_from(OUTCOMES)) for half in pool}
-    halves = [draw(faulty(half)) if rarely(draw, 8) else half for half in pool]
-    halves = [half if half.group else replace(half, group="g1") for half in halves]
+    halves = [replace(half, group=None) if rarely(draw, 3) else half for half in pool]
+    garbled = [draw(faulty(half)) for half in halves if rarely(draw, 6)]
+    never_right = {half.key for half in garbled if rarely(draw, 3)}
+    halves = garbled + [half for half in halves if half.key not in never_right]
     ops = draw(all_ops(rules, pool, ends, conflicts=False))
     ops += [fixed for op in ops for fixed in _with_outcome(op, ends)]
     first, second = orders or (draw(_orders(rules)), draw(_orders(rules)))
@@ -772,7 +771,7 @@ def _orders(draw: st.DrawFn, rules: Settings) -> Charter:
         for _ in range(draw(st.integers(0, 2))):
             clock += draw(pauses)
             runs.append(clock)
-        phases.append(Phase(landing, (), tuple(runs)))
+        phases.append(Phase(landing, tuple(runs), tuple(runs)))
     return Charter(rules, tuple(phases), clock + 1)
 
 
@@ -788,19 +787,21 @@ def _sliced(draw: st.DrawFn, charter: Charter, halves: list[Half], ops: list[Op]
     last = len(charter.phases) - 1
     half_phases: list[list[Half]] = [[] for _ in charter.phases]
     op_phases: list[list[Op]] = [[] for _ in charter.phases]
-    seen: set[Queue] = set()
-    for half in halves:  # the pool's order: each queue's lowest offset comes first
-        first = (half.broker, half.queue) not in seen
-        seen.add((half.broker, half.queue))
-        half_phases[0 if first else draw(st.integers(0, last))].append(half)
+    keys = sorted({half.key for half in halves})
+    for half in halves:
+        half_phases[draw(st.integers(0, last))].append(half)
     for op in ops:
         op_phases[draw(st.integers(0, last))].append(op)
-    modes = {queue: draw(st.sampled_from(["absent", "current", "lagging"])) for queue in sorted(seen)}
+    found = sorted({key[:2] for key in keys})
+    modes = {queue: draw(st.sampled_from(["absent", "current", "lagging"])) for queue in found}
     boundaries = moments(charter.settings, halves)
     steps: list[Step] = []
     for number, phase in enumerate(charter.phases):
         at = phase.landing
         known = {queue: _known(draw, mode, at, boundaries) for queue, mode in modes.items() if mode != "absent"}
         steps.append(Land(tuple(half_phases[number]), tuple(op_phases[number]), at, known))
-        steps += [Run(now) for now in phase.runs]
+        for resumed_at, now in zip(phase.resumes, phase.runs, strict=True):
+            if rarely(draw, 3):
+                steps.append(Resume((draw(st.sampled_from(keys)),), resumed_at))
+            steps.append(Run(now))
     return (*steps, Run(charter.last_run))

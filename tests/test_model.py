@@ -108,7 +108,8 @@ def rejects(model: Model) -> list[tuple[str, str]]:
         (60_000, {"check_times": "15"}, ("DISCARD", "CHECKED_TOO_OFTEN")),
         (60_000, {"check_times": "15", "immunity": "0"}, ("CHECK", "TIMEOUT")),  # raised within its own immunity
         (6_001, {"check_times": "-3"}, ("CHECK", "TIMEOUT")),
-        (6_001, {"group": None}, ("REJECT", "NO_PRODUCER_GROUP")),
+        (6_001, {"group": None}, ("DISCARD", "NO_PRODUCER_GROUP")),
+        (6_000, {"group": None}, ("WAIT", "IMMUNE")),
         (6_001, {"real_topic": "a b"}, ("REJECT", "BAD_REAL_TOPIC")),
         (6_001, {"real_qid": "x"}, ("REJECT", "BAD_REAL_QUEUE")),
         (6_001, {"real_topic": "rMq_sYs_x"}, ("REJECT", "SYSTEM_TOPIC")),
@@ -216,6 +217,7 @@ def test_an_op_below_the_queues_first_offset_is_rejected_at_once() -> None:
     assert decide(model, START, op()) == ("EARLY_OP", None)
     assert decide(model, START + 1, half(1)) == ("NOTHING", None)
     assert rejects(model) == [("OP", "HALF_BEFORE_LANDING")]
+    assert decide(model, START + 2, half()) == ("COMMIT", "PRODUCER")
 
 
 def test_an_op_in_a_hole_is_rejected_when_file_reserved_time_has_passed() -> None:
@@ -231,10 +233,15 @@ def test_an_op_in_a_hole_is_rejected_when_file_reserved_time_has_passed() -> Non
 def test_rejected_rows_block_no_corrected_ones() -> None:
     model = Model(Settings())
     assert decide(model, START, half(real_qid="x"), op()) == ("REJECT", "BAD_REAL_QUEUE")
-    assert decide(model, START, half()) == ("WAIT", "FRESH")
-    assert decide(model, START, op(0, None)) == ("WAIT", "FRESH")
+    assert decide(model, START, half()) == ("COMMIT", "PRODUCER")
+    assert rejects(model) == [("OP", "HALF_REJECTED"), ("HALF", "BAD_REAL_QUEUE")]
+
+
+def test_an_op_without_outcome_blocks_no_corrected_one() -> None:
+    model = Model(Settings())
+    assert decide(model, START, half(), op(0, None)) == ("WAIT", "FRESH")
     assert decide(model, START, op()) == ("COMMIT", "PRODUCER")
-    assert rejects(model) == [("OP", "HALF_REJECTED"), ("HALF", "BAD_REAL_QUEUE"), ("OP", "NO_OUTCOME")]
+    assert rejects(model) == [("OP", "NO_OUTCOME")]
 
 
 @pytest.mark.parametrize("columns", [{"commit_log_offset": 7}, {"store": START + 1}, {"uniq_key": None}])
@@ -428,8 +435,8 @@ COPIES: dict[str, tuple[list[list[Row | int]], list[Told]]] = {
         ],
     ),
     "a lower copy of a rejected one is superseded": (
-        [[copy(4, group=None)], [half(group="")], [copy(4, group=None)]],
-        [{4: "REJECT NO_PRODUCER_GROUP"}, {0: "SUPERSEDED by 4"}, {}],
+        [[copy(4, real_qid="x")], [half(real_qid="x")], [copy(4, real_qid="x")]],
+        [{4: "REJECT BAD_REAL_QUEUE"}, {0: "SUPERSEDED by 4"}, {}],
     ),
     "a corrected copy replaces the rejected one": (
         [[half(), copy(4, real_topic=None)], [copy(4)]],
@@ -481,8 +488,8 @@ FINALS: dict[str, tuple[list[list[Row | int]], list[Told]]] = {
         [{0: "SUPERSEDED by 4", 4: "REJECT BAD_REAL_QUEUE"}],
     ),
     "it changes nothing that is rejected": (
-        [[half(group=None)], [final()]],
-        [{0: "REJECT NO_PRODUCER_GROUP"}, {}],
+        [[half(real_qid="x")], [final()]],
+        [{0: "REJECT BAD_REAL_QUEUE"}, {}],
     ),
 }
 
@@ -818,8 +825,8 @@ def test_landing_everything_again_changes_nothing(history: History) -> None:
     assert [row for row in model.delivered if row.key in {d.key for d in delivered}] == delivered
 
 
-def ends_of(history: History) -> tuple[dict[object, str], set[object], set[object]]:
-    """How the transactions ended, what was delivered, and which half messages were rejected, whenever that was."""
+def ends_of(history: History) -> tuple[dict[object, str], set[object]]:
+    """How the transactions ended, and what was delivered, whenever that was."""
     model = play(history).model
     ends: dict[object, str] = {
         key: known.status
@@ -827,8 +834,7 @@ def ends_of(history: History) -> tuple[dict[object, str], set[object], set[objec
         if known.status in ("COMMIT", "ROLLBACK", "REJECT")
     }
     delivered: set[object] = {replace(row, run=0, op_offset=0) for row in model.delivered}
-    rejected: set[object] = {replace(row, run=0) for row in model.rejected if row.kind == "HALF"}
-    return ends, delivered, rejected
+    return ends, delivered
 
 
 @given(reorderings())

@@ -44,9 +44,10 @@ ENDED = [
     Case("3 rollback", [half(), rollback()], "ROLLBACK PRODUCER"),
     Case("3 rollback from a check", [half(), rollback(from_check=True)], "ROLLBACK CHECK"),
     Case("2 without a group", [half(group=None), commit()], "COMMIT PRODUCER"),
-    Case("4 no group", [half(group=None)], "REJECT NO_PRODUCER_GROUP", ["HALF NO_PRODUCER_GROUP"]),
-    Case("4 empty group", [half(group="")], "REJECT NO_PRODUCER_GROUP", ["HALF NO_PRODUCER_GROUP"]),
-    Case("1 before 4", [half(group=None, real_topic="")], "REJECT BAD_REAL_TOPIC", ["HALF BAD_REAL_TOPIC"]),
+    Case("10a no group", [half(group=None)], "DISCARD NO_PRODUCER_GROUP"),
+    Case("10a empty group", [half(group="")], "DISCARD NO_PRODUCER_GROUP"),
+    Case("9 before 10a", [half(group=None, age=SECOND)], "WAIT IMMUNE"),
+    Case("1 before 10a", [half(group=None, real_topic="")], "REJECT BAD_REAL_TOPIC", ["HALF BAD_REAL_TOPIC"]),
 ]
 
 GIVEN_UP = [

@@ -78,8 +78,8 @@ HEADERS = [
         Case(
             f"header of no group {group!r}",
             [half(group=group), headed(group="g")],
-            "REJECT NO_PRODUCER_GROUP",
-            ["HALF NO_PRODUCER_GROUP", "OP WRONG_PRODUCER_GROUP"],
+            "DISCARD NO_PRODUCER_GROUP",
+            ["OP WRONG_PRODUCER_GROUP"],
         )
         for group in (None, "")
     ],

@@ -71,6 +71,12 @@ STORIES = [
         ["EARLY_OP", "", "", "", "", ""],
         ["OP HALF_BEFORE_LANDING"],
     ),
+    Case(
+        "an op before its half's queue, whose half lands later",
+        {0: [commit(), half(1)], 1: [half()]},
+        ["", "COMMIT PRODUCER", "", "", "", ""],
+        ["OP HALF_BEFORE_LANDING"],
+    ),
     Case("an op before its half's queue, at once", [half(1), commit()], [""] * 6, ["OP HALF_BEFORE_LANDING"]),
     Case(
         "an op whose half never lands",
@@ -145,7 +151,7 @@ STORIES = [
     Case(
         "an op given up that lands again after its half",
         {0: [half(1), commit(), rollback(offset=1)], 1: [half()], 2: [commit(), rollback(offset=1)]},
-        ["", "CHECK TIMEOUT", "COMMIT PRODUCER", "", "", ""],
+        ["", "COMMIT PRODUCER", "", "", "", ""],
         ["OP HALF_BEFORE_LANDING"] * 2 + ["OP CONFLICT"],
     ),
     Case(
@@ -168,9 +174,20 @@ STORIES = [
     ),
     Case(
         "an op of a rejected half",
+        {0: [half(real_qid="x")], 1: [commit()]},
+        ["REJECT BAD_REAL_QUEUE", "", "", "", "", ""],
+        ["HALF BAD_REAL_QUEUE", "OP HALF_REJECTED"],
+    ),
+    Case(
+        "an op of a rejected half that is corrected later",
+        {0: [half(real_qid="x")], 1: [commit()], 2: [half()]},
+        ["REJECT BAD_REAL_QUEUE", "", "COMMIT PRODUCER", "", "", ""],
+        ["HALF BAD_REAL_QUEUE", "OP HALF_REJECTED"],
+    ),
+    Case(
+        "an op of a half without a group, a run later",
         {0: [half(group=None)], 1: [commit()]},
-        ["REJECT NO_PRODUCER_GROUP", "", "", "", "", ""],
-        ["HALF NO_PRODUCER_GROUP", "OP HALF_REJECTED"],
+        ["DISCARD NO_PRODUCER_GROUP", "COMMIT AFTER_DISCARD", "", "", "", ""],
     ),
     Case("resumed", [once()], [*ASKED_ONCE, "CHECK TIMEOUT", "DISCARD CHECKED_TOO_OFTEN", ""], resumes={3: [0]}),
     Case(

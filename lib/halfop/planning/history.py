@@ -12,7 +12,7 @@ from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.columns.values import present
 from halfop.planning.arrivals import Arrivals
 from halfop.planning.copies import Copies, copies
-from halfop.planning.late import LookedBack, arrived_late, older
+from halfop.planning.late import LookedBack, arrived_late, older, ops_before
 from halfop.planning.ranges import between_values, covers, in_slice, ranges_of
 from halfop.rules import halves as h
 from halfop.rules import ops as o
@@ -27,8 +27,15 @@ class History:
     halves: DataFrame
     finals: DataFrame | None  # a real broker's final messages that may prove a commit; None if there is none
     copies: Copies | None  # transactions of several half messages; None if there is none
+    ops: DataFrame | None  # of earlier landings, which name half messages that arrived late; None if there is none
     files: dict[str, int]
     looked_up: bool  # half messages that earlier runs have ended or discarded are among them
+
+    @property
+    def named(self) -> DataFrame:
+        """All ops that may end a half message, under its key."""
+        arrived = self.arrivals.named.drop("arrived")
+        return arrived if self.ops is None else arrived.unionByName(self.ops)
 
     def __str__(self) -> str:
         looked = ", ".join(f"{n} of {name}" for name, n in self.files.items()) or "none"
@@ -43,8 +50,9 @@ def history(arrivals: Arrivals) -> History:
     closed = _closed(arrivals, strays, looked_back)
     halves = _one_per_key(arrivals, closed)
     found = copies(arrivals, halves, late, closed is not None, looked_back)
+    ops = ops_before(arrivals, looked_back) if late else None
     files = {name: n for name, n in looked_back.items() if n}
-    return History(arrivals, halves, finals, found, files, closed is not None)
+    return History(arrivals, halves, finals, found, ops, files, closed is not None)
 
 
 def _one_per_key(arrivals: Arrivals, closed: DataFrame | None) -> DataFrame:

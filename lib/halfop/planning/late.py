@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import Counter
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
+from halfop.columns.keys import QUEUE
 from halfop.planning.arrivals import Arrivals
 from halfop.planning.clocks import clocks
-from halfop.planning.ranges import between_values
+from halfop.planning.ranges import between_values, covers, ranges_of
+from halfop.rules import ops as o
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.spark_errors import READ_ERRORS
 from halfop.warehouse.tables import NO_TABLE, Selected
+from halfop.warehouse.where import Where
 
 
 def arrived_late(arrivals: Arrivals) -> bool:
@@ -37,6 +41,32 @@ class LookedBack(Counter[str]):
         """The rows, whose files are counted; None if no file can hold one."""
         self[name] += found.files or 0
         return found.rows if found.files else None
+
+
+def ops_before(arrivals: Arrivals, looked_back: LookedBack) -> DataFrame | None:
+    """Sound ops of earlier landings, under the key of the arrived half message that each names; None if none does.
+
+    An earlier run may have rejected them because their half message had not landed, or was faulty.
+    """
+    halves = arrivals.halves.select(*QUEUE, F.col("queue_offset").alias("half_offset"))
+    ranges = ranges_of(halves.withColumnRenamed("half_offset", "queue_offset"), "queue_offset")
+    found = _older_ops(arrivals, covers(ranges, "half_offset"), looked_back)
+    if found is None:
+        return None
+    naming = arrivals.kept.computed(found.join(halves.distinct(), halves.columns, "left_semi"))
+    rows = naming.withColumnRenamed("op_queue_offset", "queue_offset")
+    same = _older_ops(arrivals, covers(ranges_of(rows, "queue_offset"), "queue_offset"), looked_back)
+    if same is None:
+        return None
+    return o.as_named(o.once_per_row(naming, same.join(naming.select(o.OP_KEY).distinct(), o.OP_KEY, "left_semi")))
+
+
+def _older_ops(arrivals: Arrivals, near: Where | None, looked_back: LookedBack) -> DataFrame | None:
+    before, upto = arrivals.run.inputs_before["op_messages"], arrivals.run.inputs["op_messages"]
+    if near is None or before == NO_TABLE:
+        return None
+    rows = looked_back.read("op_messages", arrivals.warehouse.landed_until("op_messages", before, upto, near))
+    return None if rows is None else o.landed(rows)
 
 
 def older(arrivals: Arrivals, name: str, values: DataFrame, looked_back: LookedBack) -> DataFrame | None:

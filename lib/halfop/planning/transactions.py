@@ -27,7 +27,7 @@ class Transactions:
     named: DataFrame  # ops, and final messages that prove what no op says
     resumes: DataFrame | None
     superseded: DataFrame | None  # decisions on copies that another one stands for
-    plain: bool  # each half message is a transaction of its own, and only ops end one
+    plain: bool  # each half message is a transaction of its own, and only ops that were counted end one
 
     @property
     def arrivals(self) -> Arrivals:
@@ -39,11 +39,12 @@ class Transactions:
 
 def transactions(history: History) -> Transactions:
     """Resolves copies if there are any; without copies and final messages everything stays as it is."""
-    ops, resumes = history.arrivals.named.drop("arrived"), history.arrivals.resumes
+    ops, resumes = history.named, history.arrivals.resumes
     if history.copies is not None:
         return _resolved(history, history.copies, ops, resumes)
     named, proofs = (ops, False) if _all_named(history) else _with_proofs(history, history.halves, ops)
-    return Transactions(history, history.halves, named, _numbered(resumes), None, plain=not proofs)
+    plain = not proofs and history.ops is None
+    return Transactions(history, history.halves, named, _numbered(resumes), None, plain)
 
 
 def _resolved(history: History, copies: Copies, ops: DataFrame, resumes: DataFrame | None) -> Transactions:
@@ -95,7 +96,11 @@ def _all_named(history: History) -> bool:
     """
     counts = history.arrivals.counts
     return (
-        not history.looked_up and counts.all_met and not counts.ops.repeated and counts.halves.rows == counts.ops.rows
+        history.ops is None
+        and not history.looked_up
+        and counts.all_met
+        and not counts.ops.repeated
+        and counts.halves.rows == counts.ops.rows
     )
 
 

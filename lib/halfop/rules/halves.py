@@ -172,13 +172,16 @@ def nothing_else(halves: DataFrame) -> DataFrame:
 def one_per_key(halves: DataFrame) -> DataFrame:
     """One row a half key, with `extras`: the rows of another identity under the same key (KEY_REUSED).
 
-    What is known already stays, except a rejected row, which blocks no corrected one. Of several new rows the first
-    deliverable one is taken. Rows that agree with it are the same message landed again.
+    What is known already stays, except a rejected row, and one that lacks a producer group and has not ended: they
+    block no corrected one. Of several new rows the first deliverable one is taken. Rows that agree with it are the
+    same message landed again.
     """
+    groupless = F.col("producer_group").isNull()
     # a resumed message is open, and its discard is remembered beside it
-    known = F.when(F.col("state") == OPEN, 0).when(F.col("state").isin(ENDED, DISCARDED, SUPERSEDED), 1)
-    new = F.when(undeliverable().isNotNull(), 4).when(F.col("producer_group").isNull(), 3).otherwise(2)
-    rank = known.when(F.col("state") == REJECTED, 5).otherwise(new)
+    known = F.when(F.col("state").isin(OPEN, DISCARDED) & groupless, 3).when(F.col("state") == OPEN, 0)
+    known = known.when(F.col("state").isin(ENDED, DISCARDED, SUPERSEDED), 1).when(F.col("state") == REJECTED, 6)
+    new = F.when(undeliverable().isNotNull(), 5).when(groupless, 4).otherwise(2)
+    rank = known.otherwise(new)
     order = ["half_landed_at", "store_timestamp", "commit_log_offset", "uniq_key"]
     rest = [c for c in COLUMNS if c not in order]
     ranked = halves.select(*HALF_KEY, F.struct(rank.alias("rank"), *order, *rest).alias("row"))

@@ -46,13 +46,13 @@ def _lines(rules: RuleColumns, given_up: bool) -> list[Line]:
         Line(bad.isNotNull(), "REJECT", bad),
         Line(winner.isNotNull(), winner["outcome"], answered),
         *by_broker,
-        Line(F.col("producer_group").isNull(), "REJECT", "NO_PRODUCER_GROUP"),
         _if_asking(ask, Line((check_times >= rules.check_max) & answer_due, "DISCARD", "CHECKED_TOO_OFTEN")),
         _if_asking(ask, Line((kept > rules.file_reserved_time) & answer_due, "DISCARD", "EXPIRED")),
         Line(micros(F.col("store_timestamp")) >= clock, "WAIT", "FRESH"),
         Line(age <= own, "WAIT", "IMMUNE"),
         Line(own.isNull() & (age >= 0) & (age <= rules.timeout), "WAIT", "IMMUNE"),
         Line(asked & (since_check < rules.check_interval), "WAIT", "CHECKED_RECENTLY"),
+        _if_asking(ask, Line(F.col("producer_group").isNull(), "DISCARD", "NO_PRODUCER_GROUP")),
         _if_asking(ask, Line(F.lit(True), "CHECK", F.when(age < 0, "CLOCK_SKEW").otherwise("TIMEOUT"))),
     ]
 

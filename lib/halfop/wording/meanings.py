@@ -32,8 +32,7 @@ LINES = {
     ("COMMIT", "FINAL"): COMMITTED,
     ("ROLLBACK", "PRODUCER"): ROLLED_BACK,
     ("ROLLBACK", "CHECK"): ROLLED_BACK,
-    ("DISCARD", "BROKER_DISCARDED"): LineText("3a", "the broker itself gave it up (see put-back copies)"),
-    ("REJECT", "NO_PRODUCER_GROUP"): LineText("4", "no PGROUP: nobody can ever be asked"),
+    ("DISCARD", "BROKER_DISCARDED"): LineText("4", "the broker itself gave it up (see put-back copies)"),
     ("DISCARD", "CHECKED_TOO_OFTEN"): LineText(
         "5",
         "check times ≥ transaction_check_max, and never checked or last checked at least transaction_check_interval "
@@ -45,12 +44,17 @@ LINES = {
     ("WAIT", "FRESH"): LineText("7", "store_timestamp ≥ queue clock"),
     ("WAIT", "IMMUNE"): LineText("9", "it carries none, and 0 ≤ age ≤ transaction_timeout"),
     ("WAIT", "CHECKED_RECENTLY"): LineText("10", "it was checked less than transaction_check_interval ago"),
+    ("DISCARD", "NO_PRODUCER_GROUP"): LineText(
+        "10a",
+        "no PGROUP: nobody can ever be asked. A discard, no reject: an op that lands later still ends it "
+        "(≠ broker: it counts fifteen questions to nobody)",
+    ),
     ("CHECK", "TIMEOUT"): OTHERWISE,
     ("CHECK", "CLOCK_SKEW"): OTHERWISE,
 }
 # Decisions without a line of their own in that table.
 OTHERS = {
-    ("WAIT", "BROKER_ASKS"): "line 5, 6 or 11 would ask or discard; rules.ask is false, so the broker does that",
+    ("WAIT", "BROKER_ASKS"): "line 5, 6, 10a or 11 would ask or discard; rules.ask is false, so the broker does that",
     ("COMMIT", "AFTER_DISCARD"): "a valid op landed after the message had been discarded, outcome commit",
     ("ROLLBACK", "AFTER_DISCARD"): "a valid op landed after the message had been discarded, outcome rollback",
     ("SUPERSEDED", "ALREADY_ENDED"): "a put-back copy that landed after its transaction had ended",
@@ -73,9 +77,13 @@ REJECTS = {
     "CONFLICT": "an op that says the opposite of how the transaction had ended; the first end stands",
     "KEY_REUSED": "another message or op under a key that stands: a broker was rebuilt under its old name",
     "REDUNDANT": "an op that says again how the transaction had ended; harmless",
-    "HALF_REJECTED": "an op of a half message that was rejected",
-    "HALF_NEVER_LANDED": "an op whose half message has not landed within file_reserved_time",
-    "HALF_BEFORE_LANDING": "an op of a half message from before the first that landed",
+    "HALF_REJECTED": "an op of a half message that was rejected; a corrected one that lands later finds it",
+    "HALF_NEVER_LANDED": (
+        "an op whose half message has not landed within file_reserved_time; if it lands later, it finds the op"
+    ),
+    "HALF_BEFORE_LANDING": (
+        "an op of a half message from before the first that landed; if it lands later, it finds the op"
+    ),
     "WRONG_PRODUCER_GROUP": "an op whose header names another producer group; the message stays open",
     "WRONG_STATE_TABLE_OFFSET": "an op whose header names another half offset; the message stays open",
     "WRONG_COMMIT_LOG_OFFSET": "an op whose header names another commit log offset; the message stays open",
@@ -87,7 +95,6 @@ REJECTS = {
     "BAD_REAL_TOPIC": "a half message with no or illegal REAL_TOPIC",
     "BAD_REAL_QUEUE": "a half message with no or non-numeric REAL_QID",
     "SYSTEM_TOPIC": "a half message to a topic that RocketMQ never lets a client send to",
-    "NO_PRODUCER_GROUP": "a half message without PGROUP: nobody can ever be asked",
     "UNKNOWN": "a resume of a message that has not landed",
     "ENDED": "a resume of a message that has ended",
     "OPEN": "a resume of a message that is open",
