@@ -792,7 +792,9 @@ def test_nobody_is_asked_or_discarded_before_the_rules_allow_it(history: History
     for decision in model.decisions:
         if decision.decision == "CHECK":
             now = nows[decision.run - 1]
-            assert may_be_asked(model.transactions[decision.key].half, now, history.settings)
+            # a queue clock that lags may not have reached its birth yet
+            may = may_be_asked(model.transactions[decision.key].half, now, history.settings)
+            assert may or decision.reason == "CLOCK_SKEW"
             assert decision.check_times <= max(history.settings.check_max_of(model.transactions[decision.key].half), 0)
             assert (
                 now - asked.get(decision.key, now - history.settings.check_interval) >= history.settings.check_interval
