@@ -152,3 +152,24 @@ def rejected(ships: Iterable[Ship]) -> Counter[r.Cells]:
     found = all_of(ships, lambda model: model.rejected)
     rows = [(row.kind, row.reason, row.broker, row.queue, row.queue_offset) for row in found.elements()]
     return Counter(rows)
+
+
+def differences(found: Iterable[m.Decision], ships: Sequence[Ship], run: int) -> list[str]:
+    """The first ship in which a run decided otherwise than the model."""
+    decided: dict[str, Counter[m.Decision]] = {ship.prefix: Counter() for ship in ships}
+    for decision in found:
+        decided[prefix_of(decision.key[0])][decision] += 1
+    for ship in ships:
+        expected, got = Counter(ship.played.runs[run - 1]), decided[ship.prefix]
+        if expected != got:
+            return [f"run {run} of {ship.history}", f"model: {[*(expected - got)]}", f"halfop: {[*(got - expected)]}"]
+    return []
+
+
+def assert_agrees(warehouse: Warehouse, charter: Charter, ships: Sequence[Ship]) -> None:
+    for run in sail(warehouse, charter, ships):
+        assert differences(r.decisions(warehouse, run), ships, run) == []
+    assert r.rejected(warehouse) == rejected(ships)
+    assert r.delivered(warehouse) == all_of(ships, lambda model: model.delivered)
+    assert r.discards(warehouse) == all_of(ships, lambda model: model.discards)
+    assert r.requests(warehouse) == all_of(ships, lambda model: model.requests)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -69,30 +69,9 @@ def _seed() -> None:
 # ---- run by run ----
 
 
-def differences(found: Iterable[m.Decision], ships: Sequence[f.Ship], run: int) -> list[str]:
-    """The first ship in which a run decided otherwise than the model."""
-    decided: dict[str, Counter[m.Decision]] = {ship.prefix: Counter() for ship in ships}
-    for decision in found:
-        decided[f.prefix_of(decision.key[0])][decision] += 1
-    for ship in ships:
-        expected, got = Counter(ship.played.runs[run - 1]), decided[ship.prefix]
-        if expected != got:
-            return [f"run {run} of {ship.history}", f"model: {[*(expected - got)]}", f"halfop: {[*(got - expected)]}"]
-    return []
-
-
-def assert_agrees(warehouse: Warehouse, charter: Charter, ships: Sequence[f.Ship]) -> None:
-    for run in f.sail(warehouse, charter, ships):
-        assert differences(r.decisions(warehouse, run), ships, run) == []
-    assert r.rejected(warehouse) == f.rejected(ships)
-    assert r.delivered(warehouse) == f.all_of(ships, lambda model: model.delivered)
-    assert r.discards(warehouse) == f.all_of(ships, lambda model: model.discards)
-    assert r.requests(warehouse) == f.all_of(ships, lambda model: model.requests)
-
-
 @pytest.mark.parametrize("charter", [PATIENT, HASTY], ids=["patient", "hasty"])
 def test_every_run_decides_what_the_model_decides(warehouse: Warehouse, charter: Charter) -> None:
-    assert_agrees(warehouse, charter, f.fleet(f.generated(histories(charter), SHIPS, SEED)))
+    f.assert_agrees(warehouse, charter, f.fleet(f.generated(histories(charter), SHIPS, SEED)))
 
 
 # Landings minutes apart, so that copies, discards and resumes of a broker fall into several runs.
@@ -108,7 +87,7 @@ PUT_BACK = charter(
 
 @pytest.mark.parametrize("charter", [PUT_BACK, HASTY], ids=["put back", "hasty"])
 def test_transactions_of_several_copies(warehouse: Warehouse, charter: Charter) -> None:
-    assert_agrees(warehouse, charter, f.fleet(f.generated(copied_histories(charter), SHIPS, SEED)))
+    f.assert_agrees(warehouse, charter, f.fleet(f.generated(copied_histories(charter), SHIPS, SEED)))
 
 
 def test_runs_without_repeats_take_the_short_way_to_the_same_end(
@@ -124,7 +103,7 @@ def test_runs_without_repeats_take_the_short_way_to_the_same_end(
     monkeypatch.setattr(halves, "one_per_key", the_long_way)
     short = charter(HASTY.settings, (7_000, (7_001,)), last=30_001)
     found = [h for h in f.generated(histories(short), 3 * SHIPS, SEED + 1) if f.lands_once_at_first(h)]
-    assert_agrees(warehouse, short, f.fleet(found))
+    f.assert_agrees(warehouse, short, f.fleet(found))
     assert len(found) > SHIPS // 4
     assert not long_ways
 
@@ -135,7 +114,7 @@ def test_runs_without_repeats_take_the_short_way_to_the_same_end(
 def test_more_fleets(warehouse: Warehouse, number: int) -> None:
     drawn = f.generated(charters(most_phases=3, most_runs=2), 20, SEED + number)
     charter = max(drawn, key=lambda drawn: sum(len(phase.runs) for phase in drawn.phases))
-    assert_agrees(warehouse, charter, f.fleet(f.generated(histories(charter), SHIPS, SEED + number)))
+    f.assert_agrees(warehouse, charter, f.fleet(f.generated(histories(charter), SHIPS, SEED + number)))
 
 
 # ---- slices and orders ----

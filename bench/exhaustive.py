@@ -1,0 +1,66 @@
+"""Every small history of one UNIQ_KEY: runs decide what the model decides, and the order of landing changes no fate.
+
+bench/run exhaustive [--rows 5] [--batch 20000] [--every N] [--skip N]
+
+Histories of fewer rows come first, so the first that fails is a smallest one. --every takes each Nth. Status 1 if one
+fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import fleet as f
+import small_histories as s
+from backlog import quiet_session
+from halfop.warehouse.tables import Warehouse
+from test_small_histories import fate
+
+
+def batches(most: int, every: int, skip: int, size: int) -> Iterator[list[tuple[s.Rows, tuple[int, ...]]]]:
+    chosen = islice(s.up_to(most), skip, None, every)
+    while batch := list(islice(chosen, size)):
+        yield batch
+
+
+def fates(most: int) -> int:
+    """Compares all orders of the same rows by the model; returns their number."""
+    number = 0
+    for rows in s.all_rows():
+        if rows.number <= most and rows.agree:
+            orders = list(s.orders(rows))
+            number += len(orders)
+            if len({fate(rows, order) for order in orders}) > 1:
+                raise SystemExit(f"the order of landing decides: {rows}")
+    return number
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=5)
+    parser.add_argument("--batch", type=int, default=20_000)
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--skip", type=int, default=0)
+    args = parser.parse_args()
+    spark, begun, played = quiet_session(), time.monotonic(), 0
+    for batch in batches(args.rows, args.every, args.skip, args.batch):
+        folder = Path(tempfile.mkdtemp(prefix="halfop-exhaustive-"))
+        f.assert_agrees(Warehouse(spark, str(folder)), s.CHARTER, f.fleet(s.history(*each) for each in batch))
+        shutil.rmtree(folder)
+        played += len(batch)
+        print(
+            json.dumps({"played": played, "rows": batch[-1][0].number, "s": round(time.monotonic() - begun)}),
+            flush=True,
+        )
+    print(json.dumps({"played": played, "orders_compared": fates(min(args.rows, 5))}))
+
+
+if __name__ == "__main__":
+    main()

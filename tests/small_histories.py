@@ -1,0 +1,146 @@
+"""All small histories of one UNIQ_KEY: a few rows, each of which lands before the first, second or third run.
+
+Up to three half messages (the original, put-back copies, a broker's resume, twins), two ops, a broker's discard record,
+a final message, and a resume of ours. Left out are histories that differ from others in names alone, and those of
+which the rules do not say what is to happen (see `_is_defined`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+from model import BrokerDiscard, Final, Half, Key, Op, Settings
+from strategies import START, Charter, History, Land, Phase, Resume, Run, Step, op_rows
+
+BROKER = "b"
+RUNS = 3
+SECOND = 1_000
+SETTINGS = Settings(check_max=1)  # asked by the first run, discarded by the second
+_BORN = START
+_BETWEEN = 100 * SECOND
+_LANDINGS = [START + (n + 1) * _BETWEEN for n in range(RUNS)]
+CHARTER = Charter(
+    SETTINGS, tuple(Phase(at, (at + 1 * SECOND,), (at + 2 * SECOND,)) for at in _LANDINGS), _LANDINGS[-1] + _BETWEEN
+)
+_Row = Half | Op | BrokerDiscard | Final
+# What a half message may be. A discard record of the broker is stored before the resumes, and after all others.
+ORIGINAL, COPY, RESUMED, TWIN = "original", "copy", "resumed", "twin"
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What lands; half messages by their kind, all others by the half message that they are about."""
+
+    halves: tuple[str, ...]
+    ops: tuple[tuple[int, str], ...]
+    discard: bool
+    final: int | None
+    resume: int | None
+
+    @property
+    def number(self) -> int:
+        """The number of rows that may land before any run."""
+        return len(self.halves) + len(self.ops) + self.discard + (self.final is not None) + (self.resume is not None)
+
+    @property
+    def agree(self) -> bool:
+        """Everything that says how a transaction ends says the same."""
+        return len({outcome for _, outcome in self.ops} | ({"COMMIT"} if self.final is not None else set())) <= 1
+
+
+def all_rows() -> Iterator[Rows]:
+    for halves in _all_halves():
+        about = range(len(halves))
+        ends = [(n, outcome) for n in about for outcome in ("COMMIT", "ROLLBACK")]
+        ops = [(), *((op,) for op in ends), *product(ends, repeat=2)]
+        for each in product(ops, (False, True), [None, *about], [None, *about]):
+            yield Rows(halves, *each)
+
+
+def _all_halves() -> Iterator[tuple[str, ...]]:
+    """The lowest is the original, or a copy whose original has been lost."""
+    for number in range(3):
+        for first, others in product((ORIGINAL, COPY), product((COPY, RESUMED, TWIN), repeat=number)):
+            yield (first, *others)
+
+
+def orders(rows: Rows) -> Iterator[tuple[int, ...]]:
+    """Before which run each row lands: half messages, ops, discard, final message, resume."""
+    for order in product(range(RUNS), repeat=rows.number):
+        if 0 in order and _is_defined(rows, order):
+            yield order
+
+
+def _is_defined(rows: Rows, order: Sequence[int]) -> bool:
+    """The rules say what is to happen; that is not so of
+
+    - a twin that lands after a copy above it, for the copy may be of either;
+    - a broker's resume among twins, without a discard record, or that lands before the record that it undid.
+    """
+    at = dict(zip(range(len(rows.halves)), order, strict=False))
+    kinds = rows.halves
+    for n, kind in enumerate(kinds):
+        if kind == TWIN and any(at[m] < at[n] for m in range(n + 1, len(kinds)) if kinds[m] != TWIN):
+            return False
+    if RESUMED in kinds:
+        discarded = order[len(kinds) + len(rows.ops)] if rows.discard else None
+        first = min(at[n] for n, kind in enumerate(kinds) if kind == RESUMED)
+        return TWIN not in kinds and discarded is not None and discarded <= first
+    return True
+
+
+# ---- as histories ----
+
+
+def history(rows: Rows, order: Sequence[int]) -> History:
+    halves = [_half(n, kind) for n, kind in enumerate(rows.halves)]
+    ops = [_op(n, halves[about], outcome) for n, (about, outcome) in enumerate(rows.ops)]
+    discards = [_DISCARD] if rows.discard else []
+    finals = [] if rows.final is None else [_final(halves[rows.final])]
+    landing: list[_Row] = [*halves, *ops, *discards, *finals]
+    landed = list(zip(landing, order, strict=False))
+    resumed = None if rows.resume is None else (halves[rows.resume].key, order[-1])
+    steps: list[Step] = []
+    for n, phase in enumerate(CHARTER.phases):
+        mine = [row for row, at in landed if at == n]
+        steps += [_land(mine, phase.landing), *_resumes(resumed, n, phase.resumes[0]), Run(phase.runs[0])]
+    return History(SETTINGS, tuple(steps))
+
+
+def _land(rows: Sequence[_Row], at: int) -> Land:
+    halves, ops, discards, finals = (
+        tuple(row for row in rows if isinstance(row, kind)) for kind in (Half, Op, BrokerDiscard, Final)
+    )
+    return Land(halves, ops, at, {(BROKER, 0): at}, finals, discards)  # type: ignore[arg-type]
+
+
+def _resumes(resumed: tuple[Key, int] | None, phase: int, at: int) -> list[Step]:
+    return [Resume((resumed[0],), at)] if resumed and resumed[1] == phase else []
+
+
+def _half(number: int, kind: str) -> Half:
+    store = _BORN + (50 if kind == RESUMED else 10) * SECOND + number
+    plain = Half(BROKER, 0, number, number * 100, "k", "g", "T", "0", _BORN, store, body=b"half %d" % number)
+    times = {COPY: "1", RESUMED: "0"}.get(kind)
+    return replace(plain, check_times=times)
+
+
+def _op(number: int, half: Half, outcome: str) -> Op:
+    rows = op_rows((BROKER, 0), number, str(half.offset), [outcome], _BORN + 60 * SECOND)
+    return rows[0]
+
+
+_DISCARD = BrokerDiscard(BROKER, 0, 0, "k", "g", _BORN, 1, _BORN + 40 * SECOND)
+
+
+def _final(half: Half) -> Final:
+    return Final(BROKER, half.commit_log_offset, "T", 0, 0, "k", _BORN + 60 * SECOND)
+
+
+def up_to(most: int) -> Iterator[tuple[Rows, tuple[int, ...]]]:
+    """All of so many rows at most, those of fewer rows first: the first that fails is a smallest one."""
+    for rows in sorted((rows for rows in all_rows() if rows.number <= most), key=lambda rows: rows.number):
+        for order in orders(rows):
+            yield rows, order

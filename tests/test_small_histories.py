@@ -1,0 +1,37 @@
+"""Small histories of one UNIQ_KEY, all of them: the model and runs agree, and the order of landing changes no fate.
+
+bench/run exhaustive plays all; here a fixed part of them sails.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+
+import fleet as f
+import small_histories as s
+from halfop.warehouse.tables import Warehouse
+from strategies import play
+
+_EVERY = 29  # no multiple of what the enumeration repeats in: 3 runs, 2 outcomes, and so on
+
+
+def test_runs_decide_what_the_model_decides(warehouse: Warehouse) -> None:
+    ships = f.fleet(s.history(*each) for each in islice(s.up_to(5), 0, None, _EVERY))
+    f.assert_agrees(warehouse, s.CHARTER, ships)
+
+
+def test_any_order_of_landing_ends_with_the_same_fate() -> None:
+    """Of the model; runs are held against it."""
+    for rows in s.all_rows():
+        if rows.number <= 4 and rows.agree:
+            fates = {fate(rows, order) for order in s.orders(rows)}
+            assert len(fates) == 1, (rows, fates)
+
+
+def fate(rows: s.Rows, order: tuple[int, ...]) -> object:
+    """How each half message has ended, and how often each transaction was delivered."""
+    model = play(s.history(rows, order)).model
+    ended = {(key, known.status) for key, known in model.transactions.items() if known.status in ("COMMIT", "ROLLBACK")}
+    delivered = Counter(min(model.transactions[row.key].copies) for row in model.delivered)
+    return frozenset(ended), frozenset(delivered.items())
