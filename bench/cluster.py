@@ -2,7 +2,8 @@
 
 bench/run cluster [--rows 10000000] [--rounds 1]
 
-Master, workers and driver share this machine, and all read and write its disk. Status 1 if two workers are not 1.7
+Each worker, with its executor and its Python, is pinned to a core of its own. Master and driver share them, and all
+read and write one disk. Status 1 if two workers are not 1.7
 times as quick as one. `in_jobs` is the time in which Spark runs a job; the rest is the driver's own, and no worker
 shortens it.
 """
@@ -27,7 +28,7 @@ _BOUND = 1.7
 def run(folder: Path, workers: int) -> Called:
     work = copy_of(folder / "warehouse", folder / "work")
     with tempfile.TemporaryDirectory(prefix="halfop-cluster-") as daemons:
-        cluster = Cluster(Path(daemons), workers, "3g")
+        cluster = Cluster(Path(daemons), workers, "3g", pinned=True)
         try:
             options = ["--master", cluster.url, "--conf", "spark.executor.memory=2g"]
             return call("reconcile", "--now", NOW.isoformat(), "--warehouse", str(work), options=options)

@@ -76,18 +76,19 @@ def orders(rows: Rows) -> Iterator[tuple[int, ...]]:
 def _is_defined(rows: Rows, order: Sequence[int]) -> bool:
     """The rules say what is to happen; that is not so of
 
-    - a twin that lands after a copy above it, for the copy may be of either;
-    - a broker's resume among twins, without a discard record, or that lands before the record that it undid.
+    - twins of which a copy above lands in another run, for it may be of either, and one may have ended;
+    - a broker's resume among twins, without a discard record, or that lands before the record that it undid, or after
+      a copy above it: a resume is the highest that is known.
     """
     at = dict(zip(range(len(rows.halves)), order, strict=False))
     kinds = rows.halves
-    for n, kind in enumerate(kinds):
-        if kind == TWIN and any(at[m] < at[n] for m in range(n + 1, len(kinds)) if kinds[m] != TWIN):
-            return False
+    if TWIN in kinds and any(at[m] != at[n] for n, kind in enumerate(kinds) for m in range(n) if kind == COPY):
+        return False
     if RESUMED in kinds:
         discarded = order[len(kinds) + len(rows.ops)] if rows.discard else None
-        first = min(at[n] for n, kind in enumerate(kinds) if kind == RESUMED)
-        return TWIN not in kinds and discarded is not None and discarded <= first
+        resumed = [n for n, kind in enumerate(kinds) if kind == RESUMED]
+        in_order = all(at[n] <= at[m] for n in resumed for m in range(n + 1, len(kinds)))
+        return TWIN not in kinds and discarded is not None and discarded <= at[resumed[0]] and in_order
     return True
 
 
@@ -95,7 +96,7 @@ def _is_defined(rows: Rows, order: Sequence[int]) -> bool:
 
 
 def history(rows: Rows, order: Sequence[int]) -> History:
-    halves = [_half(n, kind) for n, kind in enumerate(rows.halves)]
+    halves = [_half(n, rows.halves[: n + 1]) for n in range(len(rows.halves))]
     ops = [_op(n, halves[about], outcome) for n, (about, outcome) in enumerate(rows.ops)]
     discards = [_DISCARD] if rows.discard else []
     finals = [] if rows.final is None else [_final(halves[rows.final])]
@@ -120,10 +121,11 @@ def _resumes(resumed: tuple[Key, int] | None, phase: int, at: int) -> list[Step]
     return [Resume((resumed[0],), at)] if resumed and resumed[1] == phase else []
 
 
-def _half(number: int, kind: str) -> Half:
-    store = _BORN + (50 if kind == RESUMED else 10) * SECOND + number
+def _half(number: int, kinds: Sequence[str]) -> Half:
+    """The last of these kinds; a queue is in the order of its store times."""
+    store = _BORN + (50 if RESUMED in kinds else 10) * SECOND + number
     plain = Half(BROKER, 0, number, number * 100, "k", "g", "T", "0", _BORN, store, body=b"half %d" % number)
-    times = {COPY: "1", RESUMED: "0"}.get(kind)
+    times = {COPY: "1", RESUMED: "0"}.get(kinds[-1])
     return replace(plain, check_times=times)
 
 

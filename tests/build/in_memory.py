@@ -15,7 +15,7 @@ import model as m
 import pyarrow as pa
 import pyarrow.compute as pc
 import rows as r
-from halfop.columns.keys import HALF_KEY
+from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.rules import cases as c
 from halfop.rules import halves as h
 from halfop.rules import ops as o
@@ -81,7 +81,8 @@ class InMemory:
         rules = RuleColumns(self._settings, r.instant(now))
         ops = self._ops()
         rows = self._halves(rules)
-        copies = self._copies(rows, o.as_named(ops).unionByName(o.waiting(self._open())), rules)
+        named = o.as_named(ops).unionByName(o.waiting(self._open())).unionByName(self._ops_before())
+        copies = self._copies(rows, named, rules)
         resumes = self._resumes(copies)
         both = copies.halves(resumes).join(o.by_half(copies.named), HALF_KEY, "full")
         cases = c.cases(both, resumes, self._clocks(), rules).localCheckpoint()
@@ -99,6 +100,12 @@ class InMemory:
     def _ops(self) -> DataFrame:
         arrived, before = (o.landed(rows) for rows in (self._arrived("op_messages"), self._before("op_messages")))
         return o.once_per_row(arrived, before)
+
+    def _ops_before(self) -> DataFrame:
+        """Ops of earlier landings that name half messages which arrived now."""
+        before = o.landed(self._before("op_messages"))
+        arrived = self._arrived("half_messages").select(*QUEUE, F.col("queue_offset").alias("half_offset")).distinct()
+        return o.as_named(o.once_per_row(before.join(arrived, arrived.columns, "left_semi"), before))
 
     def _copies(self, rows: DataFrame, named: DataFrame, rules: RuleColumns) -> Copies:
         arrived, before = self._arrived("broker_discards"), self._before("broker_discards")

@@ -156,8 +156,8 @@ def _earlier_members(members: DataFrame, orphans: DataFrame | None, closed: Clos
     is_head, is_open = (state == h.NEW) & ~marked, state == h.OPEN
     # a copy belongs to the nearest head below it, so the lowest of a queue must be one, or know of one
     lowest = F.array_min(F.transform(h.own_copies(), lambda copy: copy["queue_offset"]))
-    head = F.min_by(is_head, lowest) & ~F.bool_or(state == h.SUPERSEDED)
-    at_hand = (head | F.min_by(is_open, lowest)).alias("at_hand")
+    # a superseded one has to be told apart from those of a twin by the row that stands for it
+    at_hand = (F.min_by(is_head | is_open, lowest) & ~F.bool_or(state == h.SUPERSEDED)).alias("at_hand")
     alone = members.groupBy(KIN, "queue_id").agg(at_hand).where("NOT at_hand").select(KIN).distinct()
     alone = alone if orphans is None else alone.unionByName(orphans)
     found = closed.among(F.col("decision") != "REJECT", alone.select(f"{KIN}.born_timestamp"))
