@@ -170,7 +170,7 @@ def test_the_same_rows_end_the_same_way_in_any_order_and_slicing(spark: SparkSes
 
 def ended(warehouse: Warehouse) -> dict[m.Key, str]:
     """The last word on each half message that was committed, rolled back or rejected."""
-    rows = warehouse.read("decisions").where(F.col("decision").isin("COMMIT", "ROLLBACK", "REJECT"))
+    rows = warehouse.read("decisions").where(F.col("decision") != "EARLY_OP")
     last = rows.groupBy("broker_name", "queue_id", "queue_offset").agg(F.max_by("decision", "run_id").alias("decision"))
-    found = last.collect()
+    found = last.where(F.col("decision").isin("COMMIT", "ROLLBACK", "REJECT")).collect()
     return {(row["broker_name"], row["queue_id"], row["queue_offset"]): row["decision"] for row in found}
