@@ -52,10 +52,11 @@ def half(offset: int, at: float, times: int | None = None, **given: Any) -> Row:
         "queue_offset": offset,
         "commit_log_offset": place(at),
         "uniq_key": key,
-        "producer_group": "group",
-        "real_topic": "T",
+        "producer_group": given.get("group", "group"),
+        "real_topic": given.get("topic", "T"),
         "real_queue_id": 1,
         "born_timestamp": instant(given.get("born", 0)),
+        "born_host": given.get("host"),
         "store_timestamp": instant(at),
         "properties": {name: str(value) for name, value in properties.items() if value is not None},
         "record_size": 100,
@@ -114,6 +115,23 @@ def without_places(*rows: Row) -> tuple[Row, ...]:
 
 # Around a case, so that what is in its midst lies between half messages that have landed.
 EARLY, LATE = half(0, 0, key="EARLY"), half(90, 90, key="LATE")
+
+
+# Five transactions of a group, put back once with a check, and their answers.
+FIVE = tuple(half(n, n, key=f"K{n}") for n in range(5))
+ASKED = tuple(half(10 + n, 100 + n, 1, key=f"K{n}") for n in range(5))
+
+
+def answered(n: int) -> tuple[Row, ...]:
+    return final(100 + n, 110 + n, f"K{n}"), op(10 + n, 110.5 + n)
+
+
+def sent(host: str, topic: str, offset: int, later: int = 0, skew: int = 0) -> tuple[Row, ...]:
+    """Five messages of a host, each stored as soon as it is born."""
+    times = [(offset + n, later + n, later + n + skew) for n in range(5)]
+    return tuple(
+        half(at, store, host=f"{host}:{at}", topic=topic, born=born, key=f"{host}{at}") for at, store, born in times
+    )
 
 
 @dataclass(frozen=True)
@@ -366,6 +384,51 @@ CASES = [
     Case("a send", (half(0, 1, key=SHARED),), (("TWINS", 0),)),
     Case("a send, repeated to another broker", (half(3, 2, key=SHARED),)),
     Case("no UNIQ_KEY", (half(0, 1, key=None), half(1, 2, key=None)), fates=("OPEN", "OPEN")),
+    # ---- of queues and groups: the timeout is 6 s, the check interval 60 s
+    Case("nothing is put back", (*FIVE, half(9, 300, key="N")), (("CHECK_STUCK", 0),)),
+    Case("nothing is due yet", (*FIVE, half(9, 150, key="N"))),
+    Case("four are due", (*FIVE[1:], half(9, 300, key="N"))),
+    Case("an own immunity", (*[half(n, n, key=f"I{n}", immunity=400) for n in range(5)], half(9, 300, key="N"))),
+    Case(
+        "a later one of another group is put back",
+        (*FIVE, half(8, 10, key="N", group="other"), half(9, 300, 1, key="N", group="other")),
+        (("GROUP_FORGOTTEN", 0),),
+    ),
+    Case("nobody answers", (*FIVE, *ASKED), (("GROUP_FORGOTTEN", 0),)),
+    Case("one answers", (*FIVE, *ASKED, final(100, 110, "K0"), op(10, 111))),
+    Case(
+        "no end but by a check",
+        (*FIVE, *ASKED, *(row for n in range(5) for row in answered(n))),
+        (("COMMIT_ONLY_BY_CHECK", 0),),
+    ),
+    Case(
+        "one ends at once",
+        (
+            *FIVE,
+            *ASKED,
+            *(row for n in range(5) for row in answered(n)),
+            half(20, 120, key="P"),
+            op(20, 121, "ROLLBACK"),
+        ),
+    ),
+    Case(
+        "one ends at once, and is put back all the same",
+        (
+            *FIVE,
+            *ASKED,
+            *(row for n in range(5) for row in answered(n)),
+            half(5, 5, key="P"),
+            op(5, 50, "ROLLBACK"),
+            half(15, 105, 1, key="P"),
+        ),
+        (("CHECKED_AFTER_END", 5),),
+    ),
+    Case("hosts of different topics", (*sent("A", "T", 0), *sent("B", "U", 10)), (("MIXED_GROUP", 0),)),
+    Case("a host of both topics", (*sent("A", "T", 0), *sent("B", "U", 10), half(30, 9, host="B:1", born=9, key="X"))),
+    Case("hosts one after the other", (*sent("A", "T", 0), *sent("B", "U", 10, later=20))),
+    Case("a clock behind", sent("A", "T", 0, skew=-1), (("CLOCK_SKEW", 0),)),
+    Case("a clock ahead", sent("A", "T", 0, skew=1)[:1], (("CLOCK_SKEW", 0),)),
+    Case("one that took long", (*sent("A", "T", 0)[1:], half(0, 5, host="A:1", key="X"))),
     Case("copies whose original has not landed", (half(8, 20, 2), half(9, 30, 3)), fates=("OPEN",)),
 ]
 

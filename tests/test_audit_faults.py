@@ -26,13 +26,14 @@ SOME = -1  # how many is a matter of timing
 
 @dataclass(frozen=True)
 class Fault:
-    """`found`: how many transactions have which finding; no other has any."""
+    """`found`: how many transactions have which finding; no other has any. `of_groups`: findings about the group."""
 
     name: str
     settings: dict[str, object]
     produce: Callable[[RealBroker], list[Truth]]
     found: dict[str, int] = field(default_factory=dict)
     version: int = 5
+    of_groups: tuple[str, ...] = ()
 
 
 def _clean(running: RealBroker) -> list[Truth]:
@@ -75,8 +76,21 @@ FAULTS = [
         {"DELIVERED_TWICE": 20, "CHECKED_AFTER_END": 20},
     ),
     Fault("immune", {"transactionCheckMax": 3}, _never_answers, {"DISCARDED_WITHOUT_CHECK": 30}),
-    Fault("last-check", {"transactionCheckMax": 2}, _answers_the_last_check, {"DELIVERED_AND_DISCARDED": SOME}),
-    Fault("last-check-4", {"transactionCheckMax": 2}, _answers_the_last_check, {"DELIVERED_AND_DISCARDED": SOME}, 4),
+    Fault(
+        "last-check",
+        {"transactionCheckMax": 2},
+        _answers_the_last_check,
+        {"DELIVERED_AND_DISCARDED": SOME},
+        of_groups=("COMMIT_ONLY_BY_CHECK",),
+    ),
+    Fault(
+        "last-check-4",
+        {"transactionCheckMax": 2},
+        _answers_the_last_check,
+        {"DELIVERED_AND_DISCARDED": SOME},
+        4,
+        ("COMMIT_ONLY_BY_CHECK",),
+    ),
     Fault(
         "killed",
         {"transactionOpBatchInterval": 3000, "transactionCheckInterval": 5000},
@@ -110,7 +124,8 @@ def test_finds_what_a_real_broker_did(shared: Warehouse, tmp_path: Path, fault: 
     extra = audit(shared, Settings()).extra
     rows = shared.read("audit").where(f"audit_id = '{extra['audit_id']}' AND broker_name = '{fault.name}'").collect()
     found: dict[str, set[str]] = {}
-    for row in rows:
+    assert sorted(row["finding"] for row in rows if row["uniq_key"] is None) == sorted(fault.of_groups)
+    for row in [row for row in rows if row["uniq_key"]]:
         assert row["uniq_key"] not in found.setdefault(row["finding"], set()), "told twice"
         found[row["finding"]].add(row["uniq_key"])
     assert found == {name: keys for name, keys in _Topics(shared, fault.name).told(truths).items() if keys}

@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from functools import reduce
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame, Row
@@ -18,6 +19,7 @@ from pyspark.sql import functions as F
 from halfop.audit import transactions as t
 from halfop.audit.coverage import LOST_AT_FIRST, coverage
 from halfop.audit.examine import FATES, MEANINGS, examine, twins
+from halfop.audit.groups import REPORTED, alive_until, found_of_groups, found_of_hosts
 from halfop.audit.overview import of_others, overview
 from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import in_micros
@@ -30,7 +32,7 @@ from halfop.warehouse.tables import Warehouse
 
 TABLE = "audit"
 _OF_COPIES = ("discards", "copies", "bytes", "checks", "late_checks")
-_RULES_VERSION = 1  # part of an audit's id: other rules are another audit
+_RULES_VERSION = 2  # part of an audit's id: other rules are another audit
 
 
 class Topics(NamedTuple):
@@ -81,7 +83,9 @@ def audit(warehouse: Warehouse, settings: Settings) -> Summary:
     counted = overview(*rows).persist()
     finals, op_lag = made.read("final_messages"), settings.landing.op_lag
     examined = examine(_other_transactions(rows, counted), read.queues, finals, op_lag).persist()
-    found = examined.select(F.inline("found")).unionByName(twins(rows.halves, counted)).persist()
+    of_groups = found_of_groups(rows.halves, counted, examined, alive_until(*rows[:3]), made.rules)
+    others = [twins(rows.halves, counted), of_groups, found_of_hosts(made.read("half_messages"))]
+    found = reduce(DataFrame.unionByName, [examined.select(F.inline("found")), *others]).persist()
     try:
         with summary.phase("compare"):
             _count(made, [counted, examined, found], len(read.gaps), summary)
@@ -186,9 +190,9 @@ def tables(summary: Summary) -> list[Table]:
     extra = summary.extra
     fates = [(name, n, FATES[name]) for name, n in extra["transactions"].items() if n]
     put_back = [(name.replace("_", " "), n) for name, n in extra["put_back"].items()]
-    found = [(name, n, MEANINGS[name]) for name, n in extra["findings"].items()]
+    found = [(name, n, MEANINGS[name], REPORTED.get(name, "")) for name, n in extra["findings"].items()]
     return [
         Table(["transactions", "number", "what has landed"], fates),
         Table(["put back", "number"], put_back),
-        Table(["finding", "number", "what it is"], found),
+        Table(["finding", "number", "what it is", "RocketMQ's issue"], found),
     ]

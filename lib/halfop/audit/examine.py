@@ -8,13 +8,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from halfop.audit import findings as f
+from halfop.audit import groups
 from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.columns.values import in_micros
 
 TWINS = "TWINS"
-MEANINGS = {each.name: each.meaning for each in f.FINDINGS} | {
-    TWINS: "half messages that share a UNIQ_KEY and are no copies"
-}
+_OF_TRANSACTIONS = {each.name: each.meaning for each in f.FINDINGS}
+MEANINGS = {**_OF_TRANSACTIONS, TWINS: "half messages that share a UNIQ_KEY and are no copies", **groups.MEANINGS}
 FATES = {
     "COMMITTED_AND_DELIVERED": "a final message, and an op",
     "DELIVERED": "a final message, no op (yet)",
@@ -36,7 +36,12 @@ def examine(transactions: DataFrame, coverage: DataFrame, finals: DataFrame, op_
     size = F.aggregate(copies, F.lit(0).cast("bigint"), lambda n, m: n + F.coalesce(m["record_size"], F.lit(0)))
     return rows.select(
         "broker_name",
+        "queue_id",
+        f.first()["queue_offset"].alias("queue_offset"),
+        "producer_group",
         _fate().alias("fate"),
+        f.ended().alias("ended"),
+        f.answers_a_check().alias("answers"),
         F.size("discards").alias("discards"),
         F.size(copies).alias("copies"),
         F.coalesce(size, F.lit(0)).alias("bytes"),

@@ -37,6 +37,17 @@ def late_checks() -> Column:
     return F.when(F.size("members") > 1, asked)
 
 
+def ended() -> Column:
+    """Returns whether an op or a final message has ended it."""
+    return _some("ops") | _some("finals")
+
+
+def answers_a_check() -> Column:
+    """Returns whether the producer was asked, and nothing had ended the transaction before."""
+    first_check = F.get(F.filter("members", lambda m: m["asked"]), F.lit(0))
+    return first_check.isNotNull() & ~F.exists(_ends(), lambda end: later(first_check, end))
+
+
 def given_up() -> Column:
     """Returns whether it was discarded, and not resumed since."""
     return F.exists("discards", lambda d: ~_resumed_after(d))

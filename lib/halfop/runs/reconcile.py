@@ -63,7 +63,7 @@ def reconcile(warehouse: Warehouse, request: Request) -> Summary:
         for run in _runs(warehouse, request, last, summary):
             with logged_with(run_id=run.run_id):
                 write_opened(warehouse, run)
-                finish(warehouse, _newest(warehouse), summary, request.parked)
+                _finish_opened(warehouse, request, summary)
             if summary.status:
                 break
     return summary
@@ -124,26 +124,41 @@ def _refuse_lost(warehouse: Warehouse, last: Run | None) -> None:
     warehouse.refuse_lost("decisions", last.run_id)
 
 
+def _finish_opened(warehouse: Warehouse, request: Request, summary: Summary) -> None:
+    """Finishes the run that has opened, which may be another driver's; what it owes of earlier runs comes first."""
+    run = _newest(warehouse)
+    run = replace(run, owed=pay(warehouse, run.owed, request.parked, summary))
+    if not summary.status:
+        finish(warehouse, run, summary, request.parked)
+
+
 def _finish_open(warehouse: Warehouse, request: Request, summary: Summary) -> Run | None:
-    """Pays what earlier runs owe and finishes the run that an earlier start left open."""
-    found = last_run(warehouse)
-    if found is None:
-        return None
-    last, closed = found
-    if not closed or last.slice.number < last.slice.of:
-        refuse_old_slice(last)
-    last = replace(last, owed=pay(warehouse, last.owed, request.parked, summary))
-    if closed or summary.status:
-        return last
-    with logged_with(run_id=last.run_id):
-        log.info("finishing run %d, which an earlier start left open", last.run_id)
-        summary.notes.append(f"finished run {last.run_id}, which an earlier start had left open")
-        if last.rules_version != VERSION:
+    """Pays what earlier runs owe and finishes runs that are open; returns the last run, closed unless one failed.
+
+    Where nothing locks it out, another driver may open the next run while this one finishes the last.
+    """
+    last: Run | None = None
+    while summary.status == 0 and (found := last_run(warehouse)):
+        last, closed = found
+        if not closed or last.slice.number < last.slice.of:
+            refuse_old_slice(last)
+        last = replace(last, owed=pay(warehouse, last.owed, request.parked, summary))
+        if closed:
+            break
+        if summary.status == 0:
+            _finish_left(warehouse, last, request, summary)
+    return last
+
+
+def _finish_left(warehouse: Warehouse, run: Run, request: Request, summary: Summary) -> None:
+    with logged_with(run_id=run.run_id):
+        log.info("finishing run %d, which an earlier start left open", run.run_id)
+        summary.notes.append(f"finished run {run.run_id}, which an earlier start had left open")
+        if run.rules_version != VERSION:
             summary.notes.append(
-                f"run {last.run_id} was opened by rules version {last.rules_version}, finished by {VERSION}"
+                f"run {run.run_id} was opened by rules version {run.rules_version}, finished by {VERSION}"
             )
-        finish(warehouse, last, summary, request.parked)
-    return _newest(warehouse)
+        finish(warehouse, run, summary, request.parked)
 
 
 def _newest(warehouse: Warehouse) -> Run:
@@ -154,21 +169,23 @@ def _newest(warehouse: Warehouse) -> Run:
 
 
 def _runs(warehouse: Warehouse, request: Request, last: Run | None, summary: Summary) -> Iterator[Run]:
-    """The runs to open: the rest of a sliced backlog first, then what has landed since."""
+    """The runs to open: the rest of a sliced backlog first, then what has landed since. The last one has closed."""
     if last and last.slice.number < last.slice.of:
-        yield from _other_slices(warehouse, last)
-        last = _newest(warehouse)
+        yield from _other_slices(warehouse, request, last, summary)
+        last = _finish_open(warehouse, request, summary)
+    if summary.status:
+        return
     with summary.phase("open"):
         run = _open(warehouse, request, last)
     yield run
-    yield from _other_slices(warehouse, _newest(warehouse))
+    if last := _finish_open(warehouse, request, summary):
+        yield from _other_slices(warehouse, request, last, summary)
 
 
-def _other_slices(warehouse: Warehouse, run: Run) -> Iterator[Run]:
-    while run.slice.number < run.slice.of:
-        run = _next_slice(warehouse, run)
-        yield run
-        run = _newest(warehouse)
+def _other_slices(warehouse: Warehouse, request: Request, run: Run | None, summary: Summary) -> Iterator[Run]:
+    while run and not summary.status and run.slice.number < run.slice.of:
+        yield _next_slice(warehouse, run)
+        run = _finish_open(warehouse, request, summary)
 
 
 def _open(warehouse: Warehouse, request: Request, last: Run | None) -> Run:

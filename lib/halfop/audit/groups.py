@@ -1,0 +1,188 @@
+"""Findings that only many messages together show: of a producer group, a half queue, or a host that sends."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from halfop.columns.keys import HALF_KEY, QUEUE
+from halfop.columns.values import micros, present
+from halfop.rules.halves import carries_a_mark
+from halfop.rules.settings_columns import RuleColumns, own_immunity
+
+FEWEST = 5  # messages that show something; fewer may be chance
+_INTERVALS = 3  # that a check may be late
+_SKEW = 1_000_000  # microseconds that two clocks may be apart
+_GROUP = ["broker_name", "producer_group"]
+_ENDED = ("COMMITTED_AND_DELIVERED", "DELIVERED", "COMMITTED", "ROLLED_BACK", "ENDED")
+
+CHECK_STUCK, GROUP_FORGOTTEN, MIXED_GROUP = "CHECK_STUCK", "GROUP_FORGOTTEN", "MIXED_GROUP"
+COMMIT_ONLY_BY_CHECK, CLOCK_SKEW = "COMMIT_ONLY_BY_CHECK", "CLOCK_SKEW"
+MEANINGS = {
+    CHECK_STUCK: "a half queue whose check does not go on: what is due there is not put back",
+    GROUP_FORGOTTEN: "a producer group that is never asked, or from which no answer comes",
+    COMMIT_ONLY_BY_CHECK: "a producer group whose transactions end only after a check",
+    MIXED_GROUP: "a producer group in which some hosts send to some topics, and other hosts to others",
+    CLOCK_SKEW: "a host whose clock is not the broker's",
+}
+# What users of RocketMQ have reported, by issue of apache/rocketmq.
+REPORTED = {
+    CHECK_STUCK: "9500: open, mended in no release",
+    GROUP_FORGOTTEN: "8316: closed unmended",
+    COMMIT_ONLY_BY_CHECK: "8313, 9431: open, mended in no release",
+    MIXED_GROUP: "9791: open, mended in no release",
+    CLOCK_SKEW: "9640: closed unmended",
+}
+
+
+def found_of_groups(
+    halves: DataFrame, overview: DataFrame, examined: DataFrame, alive: DataFrame, rules: RuleColumns
+) -> DataFrame:
+    """Returns findings about groups and half queues; `alive` has the newest record of each broker's log."""
+    late = _late(halves, overview, examined, alive, rules)
+    stuck = _findings(late.where("NOT passed"), CHECK_STUCK, QUEUE, _late_text("and nothing stored after them was"))
+    skipped = _findings(late.where("passed"), GROUP_FORGOTTEN, _GROUP, _late_text("though later ones were"))
+    answers = _answers(examined)
+    by_check = answers.where((F.col("answered") >= FEWEST) & (F.col("prompt") == 0))
+    by_check = by_check.join(_ended_at_once(halves, overview, by_check), _GROUP, "left_anti")
+    text = F.concat(F.col("answered").cast("string"), F.lit(" transactions ended, each of them only after a check"))
+    only = _about(by_check, COMMIT_ONLY_BY_CHECK, text)
+    silent = answers.where((F.col("unanswered") >= FEWEST) & (F.col("answered") == 0))
+    silent = silent.join(skipped.select(_GROUP), _GROUP, "left_anti")
+    text = F.concat(F.col("unanswered").cast("string"), F.lit(" transactions were put back with a check, none ended"))
+    return reduce(DataFrame.unionByName, [stuck, skipped, only, _about(silent, GROUP_FORGOTTEN, text)])
+
+
+# ---- what is due and was never put back ----
+
+
+def _late(
+    halves: DataFrame, overview: DataFrame, examined: DataFrame, alive: DataFrame, rules: RuleColumns
+) -> DataFrame:
+    """Open half messages that should have been put back long ago; `passed`: a later one of their queue was."""
+    waiting = overview.where("fate = 'OPEN' AND half > 0").select(HALF_KEY)
+    rows = halves.join(waiting, HALF_KEY, "left_semi").dropDuplicates(HALF_KEY)
+    immune = F.greatest(rules.timeout.cast("bigint"), own_immunity(rules.timeout))
+    due = micros(F.col("store")) + immune + F.lit(_INTERVALS * rules.check_interval)
+    looked_at = examined.where((F.col("copies") > 0) | (F.col("discards") > 0))
+    reached = looked_at.groupBy(QUEUE).agg(F.max("queue_offset").alias("reached"))
+    rows = rows.join(F.broadcast(alive), "broker_name").where(due <= F.col("alive"))
+    rows = rows.join(F.broadcast(reached), QUEUE, "left")
+    return rows.withColumn("passed", F.coalesce(F.col("queue_offset") < F.col("reached"), F.lit(False)))
+
+
+def alive_until(halves: DataFrame, ops: DataFrame, finals: DataFrame) -> DataFrame:
+    """Returns when each broker stored its newest record."""
+    newest = F.max(micros(F.col("store"))).alias("alive")
+    each = [halves, ops, finals.withColumnRenamed("final_broker", "broker_name")]
+    rows = reduce(DataFrame.unionByName, [rows.groupBy("broker_name").agg(newest) for rows in each])
+    return rows.groupBy("broker_name").agg(F.max("alive").alias("alive"))
+
+
+def _late_text(other: str) -> Column:
+    many = F.col("n").cast("string")
+    oldest = F.col("oldest").cast("string")
+    return F.concat(many, F.lit(f" open messages were never put back, {other}; the oldest was stored at "), oldest)
+
+
+def _findings(rows: DataFrame, name: str, by: list[str], text: Column) -> DataFrame:
+    first = F.min(F.struct("queue_id", "queue_offset")).alias("first")
+    number = F.count("*").alias("n")
+    found = rows.groupBy(by).agg(number, first, F.min("store").alias("oldest")).where(F.col("n") >= FEWEST)
+    return _about(found, name, text)
+
+
+# ---- what became of those that were asked about ----
+
+
+def _answers(examined: DataFrame) -> DataFrame:
+    rows = examined.where("producer_group IS NOT NULL AND queue_offset IS NOT NULL")
+    return rows.groupBy(_GROUP).agg(
+        F.count_if(F.col("ended") & F.col("answers")).alias("answered"),
+        F.count_if(F.col("ended") & ~F.col("answers")).alias("prompt"),
+        F.count_if(~F.col("ended") & (F.col("checks") > 0)).alias("unanswered"),
+        F.min(F.struct("queue_id", "queue_offset")).alias("first"),
+    )
+
+
+def _ended_at_once(halves: DataFrame, overview: DataFrame, groups: DataFrame) -> DataFrame:
+    """Those of the groups that have a transaction which ended without ever being put back."""
+    ended = overview.where(F.col("fate").isin(*_ENDED)).select(HALF_KEY)
+    mine = halves.join(F.broadcast(groups.select(_GROUP)), _GROUP, "left_semi")
+    return mine.join(ended, HALF_KEY, "left_semi").select(_GROUP).distinct()
+
+
+# ---- hosts ----
+
+
+def found_of_hosts(rows: DataFrame) -> DataFrame:
+    """Returns findings about the hosts that have sent half messages; `rows` are those of half_messages."""
+    host = F.regexp_replace("born_host", r":\d+$", "")
+    originals = rows.where(~carries_a_mark(rows) & F.col("born_host").isNotNull())
+    sent = originals.groupBy(
+        "broker_name",
+        present(F.col("producer_group")).alias("producer_group"),
+        present(F.col("real_topic")).alias("real_topic"),
+        host.alias("host"),
+    ).agg(
+        F.count("*").alias("n"),
+        F.min(micros(F.col("store_timestamp")) - micros(F.col("born_timestamp"))).alias("least"),
+        F.min("store_timestamp").alias("since"),
+        F.max("store_timestamp").alias("until"),
+        F.min(F.struct("queue_id", "queue_offset")).alias("first"),
+    )
+    return _mixed(sent).unionByName(_skewed(sent))
+
+
+def _mixed(sent: DataFrame) -> DataFrame:
+    """Groups with two topics at the same time that no host sends to both."""
+    named = sent.where("producer_group IS NOT NULL AND real_topic IS NOT NULL")
+    sums = [F.sum("n").alias("n"), F.min("since").alias("since"), F.max("until").alias("until")]
+    hosts = F.array_sort(F.collect_set("host")).alias("hosts")
+    topics = named.groupBy(*_GROUP, "real_topic").agg(hosts, *sums, F.min("first").alias("first"))
+    topic = F.struct("real_topic", "hosts", "n", "since", "until")
+    groups = topics.where(F.col("n") >= FEWEST).groupBy(_GROUP)
+    rows = groups.agg(F.array_sort(F.collect_list(topic)).alias("topics"), F.min("first").alias("first"))
+
+    def apart(one: Column, other: Column) -> Column:
+        together = (one["since"] <= other["until"]) & (other["since"] <= one["until"])
+        return together & ~F.arrays_overlap(one["hosts"], other["hosts"])
+
+    is_mixed = F.exists("topics", lambda one: F.exists("topics", lambda other: apart(one, other)))
+    each = F.transform("topics", lambda t: F.concat(t["real_topic"], F.lit(" by "), F.array_join(t["hosts"], ", ")))
+    return _about(rows.where(is_mixed), MIXED_GROUP, F.concat(F.lit("topics "), F.array_join(each, "; ")))
+
+
+def _skewed(sent: DataFrame) -> DataFrame:
+    """Hosts whose messages are stored before they are born, or all of them long after."""
+    sums = [F.sum("n").alias("n"), F.min("least").alias("least"), F.min("first").alias("first")]
+    rows = sent.groupBy("broker_name", "host").agg(*sums)
+    behind = (F.col("least") >= _SKEW) & (F.col("n") >= FEWEST)
+    rows = rows.where(behind | (F.col("least") <= -_SKEW))
+    seconds = (F.abs("least") / F.lit(1e6)).cast("string")
+    way = F.when(F.col("least") > 0, "behind").otherwise("ahead of")
+    text = F.concat(F.lit("the clock of "), "host", F.lit(" is "), seconds, F.lit(" s or more "), way)
+    text = F.concat(text, F.lit(" the broker's, by "), F.col("n").cast("string"), F.lit(" messages"))
+    return _about(rows, CLOCK_SKEW, text)
+
+
+# ---- rows of the table ----
+
+
+def _about(rows: DataFrame, name: str, text: Column) -> DataFrame:
+    """A row a finding: its place is the first message that it is about."""
+    group = F.col("producer_group") if "producer_group" in rows.columns else F.lit(None).cast("string")
+    return rows.select(
+        F.lit(name).alias("finding"),
+        "broker_name",
+        F.col("first")["queue_id"].alias("queue_id"),
+        F.col("first")["queue_offset"].alias("queue_offset"),
+        F.array(F.col("first")["queue_offset"]).alias("half_offsets"),
+        F.lit(None).cast("string").alias("uniq_key"),
+        group.alias("producer_group"),
+        F.lit(None).cast("string").alias("real_topic"),
+        F.lit(None).cast("timestamp").alias("born_timestamp"),
+        text.alias("detail"),
+    )
