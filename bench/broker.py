@@ -15,7 +15,8 @@ import time
 from datetime import timedelta
 from pathlib import Path
 
-from halfop.landing.broker.land import BrokerRequest, land_broker
+from halfop.landing.broker.land import land_broker
+from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.data_source import register
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.warehouse.session import spark_session

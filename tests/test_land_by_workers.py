@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 import store_writer as w
-from build.played_broker import played
+from build.played_broker import About, played
 from halfop.landing.broker import land as broker
 from halfop.landing.broker import messages, tasks
 from halfop.landing.broker import source as broker_source
+from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.data_source import register
 from halfop.landing.staged import Staging
 from halfop.landing.store import by_workers, land, new_part, source
@@ -154,7 +155,7 @@ def test_workers_land_what_spark_lands(
 
 
 def land_broker(warehouse: Warehouse, address: str) -> dict[str, int]:
-    request = broker.BrokerRequest(RemotingSettings(give_up_after=5), timedelta(0), broker=address)
+    request = BrokerRequest(RemotingSettings(give_up_after=5), timedelta(0), broker=address)
     summary = broker.land_broker(warehouse, request, LOG)
     assert summary.status == 0, summary
     return summary.rows_written
@@ -174,7 +175,7 @@ def test_workers_pull_what_spark_pulls(
         monkeypatch.setattr(broker, "next_instant", lambda _, at=AT + landing: at)
         written(chance, store, landing * 60, 60)
         lost = {place for place, _ in store.records if chance.random() < 0.05} if lacking else set[int]()
-        with played(store, lost) as address:
+        with played(store, lost, About(AT // 1000 - 60_000)) as address:
             counted = land_broker(here, address)
             with monkeypatch.context() as patched:
                 patched.setattr(Staging, "by_workers", False)

@@ -16,7 +16,8 @@ import store_writer as w
 from build.json_lines import half, lines, op
 from build.stores import transactions
 from crash import KILLED, commits, dying, ended, killed_after
-from halfop.landing.broker.land import BrokerRequest, land_broker
+from halfop.landing.broker.land import land_broker
+from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.data_source import register
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.store.land import land_store

@@ -6,17 +6,22 @@ import json
 import logging
 import random
 import signal
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 from crash import ended, job, said_until
-from halfop.landing.broker.land import BrokerRequest, land_broker
+from halfop.landing.broker.land import land_broker
+from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.data_source import register
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
+from halfop.rocketmq.names import HALF_TOPIC
+from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import RuleSettings, Settings, TopicSettings
@@ -193,3 +198,18 @@ def test_a_process_follows_a_broker_that_is_at_work(spark: SparkSession, tmp_pat
         assert wrong(reconciled(warehouse), known_so_far(truth)) == []
         keys = warehouse.read("half_messages").groupBy("queue_offset").count().where("count > 1")
         assert keys.count() == 0
+
+
+@pytest.mark.parametrize("version", [5, 4])
+def test_a_broker_shows_its_time_and_role_and_finds_offsets_by_time(tmp_path: Path, version: int) -> None:
+    with broker(version, tmp_path / "broker") as running:
+        begun = time.time()
+        running.produce([Plan("orders", "C")] * 20, linger=5)
+        with closing(Broker(running.address, RemotingSettings())) as asked:
+            before, clock = time.time(), asked.clock()
+            assert before - 1.1 <= clock.shown / 1e6 <= time.time() <= clock.latest() / 1e6
+            assert not asked.is_slave()
+            end = asked.max_offset(HALF_TOPIC, 0)
+            assert end == 20
+            assert asked.offset_at(HALF_TOPIC, 0, int((begun - 60) * 1000)) == 0
+            assert end - 1 <= asked.offset_at(HALF_TOPIC, 0, int((time.time() + 60) * 1000)) <= end

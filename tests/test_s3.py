@@ -146,3 +146,12 @@ def test_a_commit_is_not_overwritten(tmp_path: Path, store: str, said: str, lost
         log = s3.download("table/_delta_log", tmp_path)
     assert (status, told.splitlines()[-1]) == (0, said)
     assert ((log / name).read_text() == "ours\n") == lost
+
+
+def test_a_store_that_ignores_the_condition_is_refused(tmp_path: Path) -> None:
+    """Before the first table is made; nothing is left there."""
+    given = str(lines(tmp_path / "h.jsonl", half(0)))
+    with local_s3("--unconditional") as s3:
+        status, said = ended(job("land", "files", "--half", given, "--warehouse", s3.uri("unsafe")))
+        assert (status, list(s3.download("", tmp_path / "found").rglob("*.json"))) == (2, [])
+    assert "halfop.S3LogStore: 4 of 4 writers at once made the same commit" in said

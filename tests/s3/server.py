@@ -1,7 +1,8 @@
 """moto's S3 on a free port of loopback, told in stdout's first line. It serves one request at a time: moto looks
 whether an object is there and then puts it, which is atomic only so.
 
-server.py [--rival REGEX] [--unanswered REGEX]; each befalls an object of such a name, once a match.
+server.py [--rival REGEX] [--unanswered REGEX] [--unconditional]; the first two befall an object of such a name, once a
+match.
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ _NOTHING = "(?!)"
 class Faults:
     """Around an application."""
 
-    def __init__(self, app: Callable[..., Iterable[bytes]], rival: str, unanswered: str) -> None:
-        self._app, self._rival, self._unanswered = app, rival, unanswered
+    def __init__(self, app: Callable[..., Iterable[bytes]], rival: str, unanswered: str, unconditional: bool) -> None:
+        self._app, self._rival, self._unanswered, self._unconditional = app, rival, unanswered, unconditional
         self._lock, self._befallen = Lock(), set[tuple[str, str]]()
 
     def __call__(self, environ: Environ, start: Callable[..., Any]) -> list[bytes]:
+        if self._unconditional:
+            environ.pop("HTTP_IF_NONE_MATCH", None)
         with self._lock:
             if self._befalls(self._rival, environ):
                 Client(self._app).put(environ["PATH_INFO"], data=_EMPTY_COMMIT)
@@ -51,9 +54,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rival", default=_NOTHING, help="another's empty commit is put there just before")
     parser.add_argument("--unanswered", default=_NOTHING, help="it is put, but the answer is status 500")
+    parser.add_argument("--unconditional", action="store_true", help="If-None-Match is ignored, as by some old stores")
     options = parser.parse_args()
     logging.getLogger("werkzeug").setLevel(logging.WARNING)
-    app = Faults(DomainDispatcherApplication(create_backend_app), options.rival, options.unanswered)
+    moto = DomainDispatcherApplication(create_backend_app)
+    app = Faults(moto, options.rival, options.unanswered, options.unconditional)
     server = make_server("127.0.0.1", 0, app, threaded=True)
     print(server.server_port, flush=True)
     server.serve_forever()

@@ -29,6 +29,13 @@ def positive_int(text: str) -> int:
     return int(text)
 
 
+def offset(text: str) -> int:
+    """`0` and up."""
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise argparse.ArgumentTypeError(f"expected an offset, a whole number of at least 0, given {text!r}")
+    return int(text)
+
+
 def instant(text: str) -> datetime:
     """`2025-06-15T15:06:40Z`, another zone or none (UTC), or epoch milliseconds."""
     try:

@@ -6,11 +6,12 @@ import argparse
 import logging
 from collections.abc import Callable
 
-from halfop.frame.arguments import instant
+from halfop.frame.arguments import instant, offset
 from halfop.frame.cli import Context, Job
 from halfop.frame.errors import UsageError, WarehouseBusy
 from halfop.frame.summary import Summary
-from halfop.landing.broker.land import BrokerRequest, land_broker
+from halfop.landing.broker.land import land_broker
+from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.data_source import register
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.progress import tidy
@@ -115,16 +116,34 @@ def _add_broker(broker: argparse.ArgumentParser) -> None:
     broker.add_argument(
         "--broker-name", default="broker-a", metavar="NAME", help="with --broker: its name; default: %(default)s"
     )
+    broker.add_argument("--cluster", metavar="NAME", help="with --namesrv: only the brokers of this cluster")
+    begin = broker.add_mutually_exclusive_group()
+    begin.add_argument(
+        "--since",
+        type=instant,
+        metavar="T",
+        help="begin a broker's first landing with what was stored at this instant",
+    )
+    begin.add_argument(
+        "--from-offset", type=offset, metavar="N", help="with --broker: begin its first landing with this half message"
+    )
 
 
 def _broker_landing(context: Context, args: argparse.Namespace) -> Landing:
     settings = context.settings
+    if args.cluster and not args.namesrv:
+        raise UsageError("--cluster names a cluster of --namesrv; --broker is one broker")
+    if args.from_offset is not None and not args.broker:
+        raise UsageError("--from-offset is of one broker's half queue: give --broker, or --since T for all brokers")
     request = BrokerRequest(
         settings=_remoting(settings),
         op_lag=settings.landing.op_lag,
         namesrv=args.namesrv,
         broker=args.broker,
         broker_name=args.broker_name,
+        cluster=args.cluster,
+        since=args.since,
+        from_offset=args.from_offset,
         wait=settings.lock.wait,
     )
     return lambda warehouse: land_broker(warehouse, request, context.log)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any, NamedTuple
 
@@ -32,27 +32,35 @@ class ProgressRow(NamedTuple):
     first_offset: int | None
     planned_offset: int | None = None
     planned_at: int | None = None
+    highest_offset: int | None = None
+
+
+class Complete(NamedTuple):
+    """A queue's ops up to the first offset that is missing, and the newest store time before it.
+
+    `highest`: one above the highest op, if some have landed beyond that offset.
+    """
+
+    next_offset: int
+    newest: int | None
+    highest: int | None = None
 
 
 @dataclass(frozen=True)
 class QueueProgress:
-    """The progress that a landing makes, by queue: spans of halves and of ops, and its new known-until."""
+    """The progress that a landing makes, by queue: spans of halves and of ops, and its new known-until.
+
+    `complete`: how far the ops are without a gap, if somebody has looked.
+    """
 
     halves: Mapping[Queue, OffsetSpan]
     ops: Mapping[Queue, OffsetSpan]
     known_until: Mapping[Queue, int | None]
+    complete: Mapping[Queue, Complete] = field(default_factory=dict)
 
     @property
     def queues(self) -> list[Queue]:
         return sorted({*self.halves, *self.ops, *self.known_until})
-
-
-def known_by_ops(halves: Iterable[Queue], ops: Mapping[Queue, OffsetSpan]) -> dict[Queue, int | None]:
-    """The known-until without --known-until: each broker's newest op, for all its queues that landed now."""
-    newest: dict[str, int] = {}
-    for queue, span in ops.items():
-        newest[queue.broker_name] = max(span.newest, newest.get(queue.broker_name, span.newest))
-    return {queue: newest.get(queue.broker_name) for queue in {*halves, *ops}}
 
 
 def rows_before(made: QueueProgress, landed_at: int) -> list[ProgressRow]:
@@ -75,8 +83,11 @@ def _key(queue: Queue, topic: str) -> tuple[str, str, int]:
 def _row(made: QueueProgress, queue: Queue, topic: str, landed_at: int) -> ProgressRow:
     span = (made.halves if topic == HALF_TOPIC else made.ops).get(queue)
     known = made.known_until.get(queue)
-    following = None if span is None else min(span.highest + 1, LONG_MAX)
-    return ProgressRow(*_key(queue, topic), following, known, landed_at, None if span is None else span.lowest)
+    found = Complete(min(span.highest + 1, LONG_MAX), None) if span else None
+    found = made.complete.get(queue, found) if topic == OP_TOPIC else found
+    following, highest = (found.next_offset, found.highest) if found else (None, None)
+    lowest = None if span is None else span.lowest
+    return ProgressRow(*_key(queue, topic), following, known, landed_at, lowest, highest_offset=highest)
 
 
 def log_row(broker_name: str, start: int, end: int, landed_at: int) -> ProgressRow:
@@ -114,6 +125,15 @@ def _of_log(warehouse: Warehouse, broker_name: str, column: str) -> int | None:
 def op_queues(warehouse: Warehouse) -> set[Queue]:
     """All queues that have a row for their op topic."""
     return {Queue(row["broker_name"], row["queue_id"]) for row in progress_rows(warehouse) if row["topic"] == OP_TOPIC}
+
+
+def of_ops(warehouse: Warehouse) -> dict[Queue, ProgressRow]:
+    """The rows of all op topics, by queue."""
+    rows = [row for row in progress_rows(warehouse) if row["topic"] == OP_TOPIC]
+    return {
+        Queue(row["broker_name"], row["queue_id"]): ProgressRow(**{c: _raw(row[c]) for c in ProgressRow._fields})
+        for row in rows
+    }
 
 
 def queues(warehouse: Warehouse) -> set[tuple[str, str, int]]:

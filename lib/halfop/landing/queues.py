@@ -15,12 +15,18 @@ class Queue(NamedTuple):
 
 @dataclass(frozen=True)
 class OffsetSpan:
-    """A queue's rows that a landing brings: lowest and highest offset, newest store time (epoch microseconds)."""
+    """A queue's rows that a landing brings: lowest and highest offset, newest store time (epoch microseconds).
+
+    If `whole`, no offset between them is missing; else one may be, or nobody has looked.
+    """
 
     lowest: int
     highest: int
     newest: int
+    whole: bool = False
 
     def joined(self, other: OffsetSpan) -> OffsetSpan:
         lowest, highest = min(self.lowest, other.lowest), max(self.highest, other.highest)
-        return OffsetSpan(lowest, highest, max(self.newest, other.newest))
+        touching = other.lowest <= self.highest + 1 and self.lowest <= other.highest + 1
+        whole = self.whole and other.whole and touching
+        return OffsetSpan(lowest, highest, max(self.newest, other.newest), whole)

@@ -19,6 +19,7 @@ _FURTHEST: Mapping[str, Callable[[Iterable[Any]], Any]] = {
     "first_offset": min,
     "planned_offset": max,
     "planned_at": max,
+    "highest_offset": max,
 }
 
 

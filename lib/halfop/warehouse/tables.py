@@ -24,6 +24,7 @@ from halfop.warehouse.in_memory import as_arrow, frame_of
 from halfop.warehouse.listing import Listed, TableFiles
 from halfop.warehouse.many import limits, rows_of
 from halfop.warehouse.parquet import ParquetReader, UnreadableFile, arrow_schema, write_files
+from halfop.warehouse.safe_commits import refuse_unsafe
 from halfop.warehouse.schema import TableSpec, table
 from halfop.warehouse.session import few_rows_settings
 from halfop.warehouse.spark_errors import READ_ERRORS, SPARK_ERRORS, or_else, overtaken
@@ -195,6 +196,7 @@ class Warehouse:
 
     def _complete(self, name: str) -> None:
         if self.log.complete(self.path(name), table(name)) is None:
+            refuse_unsafe(self.spark, self.files, self.root)
             self.log.create(self.path(name), table(name))
 
     def append(self, name: str, rows: DataFrame | pa.Table) -> None:

@@ -18,7 +18,8 @@ from halfop.frame.errors import HalfopError, InputRefused, is_transient
 from halfop.frame.summary import Summary, add_counts
 from halfop.landing import lost, progress
 from halfop.landing.broker.messages import SOURCE, Messages, Pulls, PullsBySpark, PullsByWorkers, Source
-from halfop.landing.broker.sampling import Progress, QueueSample, Sampling, choose_finals, unfinished
+from halfop.landing.broker.request import BrokerRequest, addresses, begin_of
+from halfop.landing.broker.sampling import Progress, QueueSample, Sampling, unfinished
 from halfop.landing.broker.seen import real_queues, with_seen
 from halfop.landing.broker.tasks import RealQueue
 from halfop.landing.identity import newest_half, reused_queues
@@ -31,9 +32,8 @@ from halfop.landing.tables import TABLES
 from halfop.rocketmq.batches import FINAL, HALF, OP
 from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
 from halfop.rocketmq.record import chain
-from halfop.rocketmq.wire.client import Broker, BrokerAddress, NameServers
+from halfop.rocketmq.wire.client import Broker, BrokerAddress
 from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
-from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.warehouse.lock import hold
 from halfop.warehouse.progress import TABLE as PROGRESS
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, as_ours, log_failure
@@ -43,25 +43,13 @@ _THREADS = 8
 RangesByKind = Mapping[str, Sequence[QueueRange]]
 
 
-@dataclass(frozen=True)
-class BrokerRequest:
-    """The options of `land broker`: a cluster's name servers, or one broker's address and the name to give it."""
-
-    settings: RemotingSettings
-    op_lag: timedelta
-    namesrv: str | None = None
-    broker: str | None = None
-    broker_name: str = "broker-a"
-    wait: timedelta = timedelta(0)
-
-
 def land_broker(warehouse: Warehouse, request: BrokerRequest, log: logging.Logger) -> Summary:
     """Lands what is new in all brokers, at the same time. A broker that fails stops no other; the summary names it."""
     summary = Summary("land")
     with hold(warehouse, "landing", request.wait), warehouse.for_few_rows(), staging(warehouse) as files:
         warehouse.make(PROGRESS, *TABLES.values())
         shared = Shared(warehouse, request, summary, next_instant(warehouse), files)
-        landings = [BrokerLanding(shared, address) for address in _addresses(request)]
+        landings = [BrokerLanding(shared, address) for address in addresses(request)]
         with ThreadPoolExecutor(_THREADS) as pool:
             errors = list(pool.map(BrokerLanding.land, landings))
         summary.extra["known_until"] = progress.summary_of(
@@ -77,16 +65,6 @@ def _report_failed(summary: Summary, failed: Mapping[str, HalfopError], log: log
         lines = {name: log_failure(log, f"broker {name}", error, str(error)) for name, error in failed.items()}
         status = max(error.exit_status for error in failed.values())
         summary.add_failed("failed_brokers", lines, all(map(is_transient, failed.values())), status)
-
-
-def _addresses(request: BrokerRequest) -> list[BrokerAddress]:
-    if request.namesrv is None:
-        return [BrokerAddress(request.broker_name, "", str(request.broker), True)]
-    servers = NameServers(request.namesrv, request.settings)
-    try:
-        return servers.brokers()
-    finally:
-        servers.close()
 
 
 @dataclass(frozen=True)
@@ -131,26 +109,42 @@ class BrokerLanding:
 
     def _land(self, broker: Broker) -> None:
         rows = progress.of_broker(self._warehouse, self.name)
+        self._refuse_slave(broker)
+        self._clock = broker.clock()
         self._refuse_rebuilt(broker, rows)
-        if not self._address.is_master:
+        if not self._is_master:
             note = f"broker {self.name} has no master now: its slave may lag, so no time passes for its queues"
             self._summary.notes.append(note)
         open_landing = unfinished(rows)
         if open_landing is not None:
             at, ranges = open_landing
             with ExitStack() as kept:
-                self._write(self._pulls(at, kept), ranges)
+                self._write(self._pulls(at, kept), ranges, known_until=None)
             rows = progress.of_broker(self._warehouse, self.name)
-        found = Sampling(broker, rows, self._at, self._address.is_master).sample()
+        sampling = Sampling(broker, rows, self._clock, self._is_master, begin_of(self._request, broker, rows))
+        found = sampling.sample()
+        # a slave may lag by any time
+        known = self._clock.shown - self._request.op_lag // timedelta(microseconds=1) if self._is_master else None
         with ExitStack() as kept:
             pulls = self._pulls(self._at, kept)
             halves = self._pulled(pulls, HALF, found.ranges[HALF])
-            absent = choose_finals(found, rows, halves.real_queues() | self._earlier_queues(rows))
+            absent = sampling.add_finals(found, {**halves.real_queues(), **self._earlier_queues(rows)})
+            if more := sampling.add_halves(found):
+                halves = self._pulled(pulls, HALF, more)
+                absent |= sampling.add_begins(found, halves.real_queues())
             self._record_holes(found)
             with self._lock:
                 lost.record(self._warehouse, self._lost, self._at)
             self._record_ranges(found.ranges, absent)
-            self._write(pulls, found.ranges, halves)
+            self._write(pulls, found.ranges, known, halves)
+
+    def _refuse_slave(self, broker: Broker) -> None:
+        """Raises InputRefused for a slave that was named by --broker; name servers name one if there is no master."""
+        self._is_master = self._address.is_master and not broker.is_slave()
+        if self._request.broker and not self._is_master:
+            problem = f"a slave of {self.name}, no master: it may lag, and then ops would seem not to have come"
+            hint = "give its master's address, or --namesrv: a slave then lands, but lets no time pass"
+            raise InputRefused(self._address.address, None, problem, hint)
 
     def _record_holes(self, found: QueueSample) -> None:
         """Records the sample's holes as lost; a real topic that was made again counts once it has come far enough."""
@@ -166,7 +160,7 @@ class BrokerLanding:
         for hole in [h for h in self._lost.of_queues if h.until is None and (h.topic, h.queue) in pulled]:
             self._lost.found(hole, "the queue has come as far as it had landed")
             self._lost.add(
-                hole._replace(until=self._at),
+                hole._replace(until=self._clock.latest()),
                 "made_again",
                 f"queue {hole.queue} of {hole.topic} was deleted and made again",
             )
@@ -190,12 +184,12 @@ class BrokerLanding:
 
     # ---- the commits, in their order ----
 
-    def _earlier_queues(self, rows: Progress) -> set[tuple[str, int]]:
+    def _earlier_queues(self, rows: Progress) -> dict[tuple[str, int], int | None]:
         """Real queues of half messages that landed from the store, or by a landing that knew no queues yet."""
         if (progress.COMMIT_LOG, 0) not in rows:
-            return set()
+            return {}
         mine = F.col("broker_name") == self.name
-        return real_queues(self._warehouse.read(TABLES[HALF]).where(mine))
+        return dict.fromkeys(real_queues(self._warehouse.read(TABLES[HALF]).where(mine)))
 
     def _record_ranges(self, ranges: RangesByKind, absent: Collection[tuple[str, int]]) -> None:
         """Records the ranges to pull. `absent` queues get a row without one: they are pulled once they exist."""
@@ -208,8 +202,10 @@ class BrokerLanding:
         with self._lock, self._summary.phase("progress"):
             progress.move(self._warehouse, rows)
 
-    def _write(self, pulls: Pulls, ranges: RangesByKind, halves: Messages | None = None) -> None:
-        """Pulls and writes the ranges."""
+    def _write(
+        self, pulls: Pulls, ranges: RangesByKind, known_until: int | None, halves: Messages | None = None
+    ) -> None:
+        """Pulls and writes the ranges; then their queues are known until that instant of the broker's clock."""
         self._pulled_queues = {(q.topic, q.queue) for q in ranges[FINAL]}
         for kind, table in TABLES.items():
             found = halves if kind == HALF and halves else self._pulled(pulls, kind, ranges[kind])
@@ -220,7 +216,7 @@ class BrokerLanding:
             self._append(kind, table, found, pulls.at)
         self._count("op_messages", land_again(self._warehouse, self._reach, pulls.at))
         with self._lock, self._summary.phase("progress"):
-            progress.move(self._warehouse, self._moved(ranges, pulls.at))
+            progress.move(self._warehouse, self._moved(ranges, known_until, pulls.at))
 
     def _pulled(self, pulls: Pulls, kind: str, queues: Sequence[QueueRange]) -> Messages:
         start = time.perf_counter()
@@ -228,11 +224,9 @@ class BrokerLanding:
         self._count(TABLES[kind], 0, "pull", time.perf_counter() - start)
         return found
 
-    def _moved(self, ranges: RangesByKind, at: int) -> list[ProgressRow]:
-        # a slave may lag by any time
-        known = at - self._request.op_lag // timedelta(microseconds=1) if self._address.is_master else None
+    def _moved(self, ranges: RangesByKind, known_until: int | None, at: int) -> list[ProgressRow]:
         return [
-            ProgressRow(self.name, q.topic, q.queue, q.end, known if q.topic in _ASKED else None, at, None)
+            ProgressRow(self.name, q.topic, q.queue, q.end, known_until if q.topic in _ASKED else None, at, None)
             for kind in ranges
             for q in ranges[kind]
         ]
@@ -264,8 +258,10 @@ class BrokerLanding:
 
     def _note_holes(self, found: Messages) -> None:
         """Records offsets that the broker lost while it was being pulled, or cannot read itself."""
-        for hole in found.holes():
-            self._lost.add(hole, "hole", f"queue {hole.queue} of {hole.topic}: the broker no longer has it")
+        known = {hole[:4] for hole in self._lost.of_queues}  # a landing that was killed may have found them
+        for hole in (hole for hole in found.holes() if hole[:4] not in known):
+            timed = hole._replace(until=self._clock.latest())
+            self._lost.add(timed, "hole", f"queue {hole.queue} of {hole.topic}: the broker no longer has it")
 
     # ---- what outcomes depend on ----
 
@@ -279,7 +275,7 @@ class BrokerLanding:
         return self._pulled_queues - holes >= set(queues)
 
     def _with_seen(self, halves: DataFrame) -> DataFrame:
-        return with_seen(self._warehouse, halves, self._pulled_queues, self._lost.of_queues, self._at)
+        return with_seen(self._warehouse, halves, self._pulled_queues, self._lost.of_queues, self._clock.latest())
 
 
 _ASKED = (*HALF_TOPICS, *OP_TOPICS)

@@ -50,10 +50,10 @@ class Messages(Protocol):
         """How many there are."""
 
     def holes(self) -> Sequence[Range]:
-        """Offsets that the broker lost while it was being pulled, or cannot read itself."""
+        """Offsets that the broker lost while it was being pulled, or cannot read itself; they have no time yet."""
 
-    def real_queues(self) -> set[tuple[str, int]]:
-        """The queues that the final messages of these half messages may be in."""
+    def real_queues(self) -> dict[tuple[str, int], int]:
+        """The queues that their final messages may be in, each with the first half message's store time in ms."""
 
     def append_once(self, app: str, reach: Reach, first: bool) -> None:
         """Appends them to their table, once for the app and the instant; `first`: the table has none of the broker."""
@@ -67,7 +67,10 @@ class Pulls(Protocol):
         """The landing's instant."""
 
     def pulled(self, kind: str, queues: Sequence[QueueRange]) -> Messages:
-        """Pulls these ranges; ops come after the half and final messages that decide their outcomes."""
+        """Pulls these ranges, and returns them with those of the kind that were pulled before.
+
+        Ops come after the half and final messages that decide their outcomes.
+        """
 
 
 # ---- by workers ----
@@ -97,7 +100,8 @@ class PullsByWorkers:
             done = [pull_share(share, self.staging.disk) for share in shares]
         else:
             done = in_workers(self.staging.warehouse, shares, pull_share)
-        self._done[kind] = WrittenMessages(self.staging, source, kind, done)
+        before = self._done[kind].parts if kind in self._done else ()
+        self._done[kind] = WrittenMessages(self.staging, source, kind, [*before, *done])
         return self._done[kind]
 
     def _enough(self, offsets: int) -> int:
@@ -126,11 +130,14 @@ class WrittenMessages:
 
     def holes(self) -> Sequence[Range]:
         found = [hole for part in self.parts for hole in part.holes]
-        return [Range(hole.first, hole.next, asked.topic, asked.queue, self.source.at) for asked, hole in found]
+        return [Range(hole.first, hole.next, asked.topic, asked.queue) for asked, hole in found]
 
-    def real_queues(self) -> set[tuple[str, int]]:
-        found = [queue for part in self.parts for queue in part.real_queues]
-        return {(topic, number) for topic, number in found if topic is not None and number is not None}
+    def real_queues(self) -> dict[tuple[str, int], int]:
+        first: dict[tuple[str, int], int] = {}
+        for (topic, number), at in (found for part in self.parts for found in part.real_queues.items()):
+            if topic is not None and number is not None:
+                first[topic, number] = min(at, first.get((topic, number), at))
+        return first
 
     def append_once(self, app: str, reach: Reach, first: bool) -> None:
         name, unsettled = TABLES[self.kind], self.files(UNSETTLED)
@@ -171,6 +178,7 @@ class PullsBySpark:
     source: Source
     warehouse: Warehouse
     kept: ExitStack
+    _done: dict[str, DataFrame] = field(default_factory=dict)
 
     @property
     def at(self) -> int:
@@ -183,6 +191,8 @@ class PullsBySpark:
         if not is_in_memory(rows):
             rows = rows.persist(StorageLevel.DISK_ONLY)
             self.kept.callback(rows.unpersist)
+        rows = self._done[kind].unionByName(rows) if kind in self._done else rows
+        self._done[kind] = rows
         return FrameOfMessages(self.warehouse, self.source, kind, queues[0].topic if queues else None, rows)
 
 
@@ -203,9 +213,9 @@ class FrameOfMessages:
         topic = F.col("topic") if "topic" in self.pulled.columns else F.lit(self.topic)
         holes = self.pulled.where(F.col("hole_from").isNotNull())
         found = holes.select(topic.alias("topic"), "queue_id", "hole_from", "hole_to").collect()
-        return [Range(r["hole_from"], r["hole_to"], r["topic"], r["queue_id"], self.source.at) for r in found]
+        return [Range(r["hole_from"], r["hole_to"], r["topic"], r["queue_id"]) for r in found]
 
-    def real_queues(self) -> set[tuple[str, int]]:
+    def real_queues(self) -> dict[tuple[str, int], int]:
         return real_queues(self.pulled)
 
     def append_once(self, app: str, reach: Reach, first: bool) -> None:

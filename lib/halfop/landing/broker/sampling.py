@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from halfop.frame.errors import InputRefused
@@ -13,21 +13,33 @@ from halfop.rocketmq.batches import DISCARD, FINAL, HALF, KINDS, OP
 from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPICS, NOT_ALLOWED_SEND, OP_TOPICS, SYSTEM_PREFIX
 from halfop.rocketmq.record import chain
 from halfop.rocketmq.wire.client import Broker
+from halfop.rocketmq.wire.clock import BrokerClock
 from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
 
 Progress = Mapping[tuple[str, int], ProgressRow]
 
 
+RealQueue = tuple[str, int]
+_MARGIN = 60_000  # milliseconds: a broker's clock may have been set back a little between two messages
 _OWN = {*HALF_TOPICS, *OP_TOPICS, DISCARD_TOPIC, COMMIT_LOG}
+
+
+@dataclass(frozen=True)
+class Since:
+    """Where the first landing of a queue begins: at a store time, epoch milliseconds; the half queue at an offset."""
+
+    millis: int
+    half_offset: int | None = None
 
 
 @dataclass
 class QueueSample:
-    """The ranges to pull, by kind; for final messages, ranges of every topic that clients may send to.
+    """The ranges to pull, by kind.
 
-    Op queues are asked for their ends first, half queues last. So the final message of an op in a range is in a range
-    too, and so are the half messages of both. `holes` are offsets that the broker has deleted before they landed. A
-    real topic that was deleted and made again is a hole as a whole, in no range, until it is as long as it had landed.
+    Op queues are asked for their ends first, then half queues, then those real queues that the half messages name, and
+    then half queues again. So the final message of an op in a range is in a range too, and so are the half messages of
+    both. `holes` are offsets that the broker has deleted before they landed. A real topic that was deleted and made
+    again is a hole as a whole, in no range, until it is as long as it had landed.
     """
 
     ranges: dict[str, list[QueueRange]] = field(default_factory=lambda: {kind: [] for kind in KINDS})
@@ -35,37 +47,88 @@ class QueueSample:
 
 
 class Sampling:
-    """Asks one broker. `now`, in epoch microseconds, is the latest time of what an empty queue has lost."""
+    """Asks one broker, whose clock bounds the time of what an empty queue has lost."""
 
-    def __init__(self, broker: Broker, progress: Progress, now: int, master: bool) -> None:
-        self._broker, self._progress, self._now, self._master = broker, progress, now, master
+    def __init__(
+        self, broker: Broker, progress: Progress, clock: BrokerClock, master: bool, since: Since | None = None
+    ) -> None:
+        self._broker, self._progress, self._clock, self._master = broker, progress, clock, master
+        self._since, self._asked = since, set[RealQueue]()
+        self._queues = broker.topics()
 
     def sample(self) -> QueueSample:
-        queues = self._broker.topics()
+        """Returns the ranges of ops, discards and half messages."""
         found = QueueSample()
-        for kind, topics in (
-            (OP, OP_TOPICS),
-            (DISCARD, (DISCARD_TOPIC,)),
-            (FINAL, [topic for topic in sorted(queues) if _is_real(topic)]),
-            (HALF, HALF_TOPICS),
-        ):
-            self._add(found, kind, [(topic, n) for topic in topics for n in range(queues.get(topic, 1))])
+        for kind, topics in ((OP, OP_TOPICS), (DISCARD, (DISCARD_TOPIC,)), (HALF, HALF_TOPICS)):
+            queues = [(topic, n) for topic in topics for n in range(self._queues.get(topic, 1))]
+            self._add(found, kind, dict.fromkeys(queues, self._since))
         in_use = [topic for topic in HALF_TOPICS if any(q.topic == topic and q.end for q in found.ranges[HALF])]
         refuse_two_half_topics(self._broker.remote.address, in_use)
         return found
 
-    def _add(self, found: QueueSample, kind: str, queues: Sequence[tuple[str, int]]) -> None:
-        """Adds what is to be pulled of these queues."""
-        ends = dict(zip(queues, self._broker.max_offsets(queues), strict=True))
+    def add_finals(self, found: QueueSample, named: Mapping[RealQueue, int | None]) -> set[RealQueue]:
+        """Adds the real queues that half messages name, now or before; returns those that the broker does not have.
+
+        A queue is named with the store time of its first half message: its final messages are not older.
+        """
+        earlier = [queue for queue in self._progress if queue[0] not in _OWN]
+        wanted = dict.fromkeys(earlier, None) | dict(named)
+        self._asked |= wanted.keys()
+        return wanted.keys() - self._add_real(found, wanted)
+
+    def add_begins(self, found: QueueSample, named: Mapping[RealQueue, int]) -> set[RealQueue]:
+        """Adds real queues that only the newest half messages name, as empty ranges; returns those that are not there.
+
+        The next landing pulls them: their final messages may be of half messages that are in no range yet.
+        """
+        new = {queue: at for queue, at in named.items() if queue not in self._asked}
+        added = self._add_real(found, new)
+        ranges = found.ranges[FINAL]
+        found.ranges[FINAL] = [each._replace(end=each.start) if each[:2] in added else each for each in ranges]
+        return new.keys() - added
+
+    def _add_real(self, found: QueueSample, queues: Mapping[RealQueue, int | None]) -> set[RealQueue]:
+        """Adds those of the real queues that are there and sound, and returns them."""
+        there = {queue: at for queue, at in sorted(queues.items()) if self._is_there(queue)}
+        self._add(found, FINAL, {queue: None if at is None else Since(at) for queue, at in there.items()})
+        return there.keys() & {each[:2] for each in found.ranges[FINAL]}
+
+    def add_halves(self, found: QueueSample) -> list[QueueRange]:
+        """Adds the half messages that have come since the sample; returns their ranges."""
+        before = found.ranges[HALF]
+        ends = self._broker.max_offsets([each[:2] for each in before])
+        found.ranges[HALF] = [each._replace(end=max(each.end, end)) for each, end in zip(before, ends, strict=True)]
+        both = zip(before, found.ranges[HALF], strict=True)
+        return [now._replace(start=was.end) for was, now in both if now.end > was.end]
+
+    def _is_there(self, queue: RealQueue) -> bool:
+        return _is_real(queue[0]) and queue[1] < self._queues.get(queue[0], 0)
+
+    def _add(self, found: QueueSample, kind: str, queues: Mapping[tuple[str, int], Since | None]) -> None:
+        """Adds what is to be pulled of these queues; a queue of which nothing has landed may begin later."""
+        ends = dict(zip(queues, self._broker.max_offsets(list(queues)), strict=True))
         sound = [queue for queue in queues if self._is_sound(found, kind, queue, ends[queue])]
-        some = [queue for queue in sound if ends[queue]]
+        some = [queue for queue in sound if ends[queue] > self._landed(queue)]
         firsts = dict(zip(some, self._broker.min_offsets(some), strict=True))
-        for topic, queue in sound:
-            start, first = self._landed((topic, queue)), firsts.get((topic, queue), 0)
-            there = QueueRange(topic, queue, max(start, first), ends[topic, queue])
-            if first > start:
-                found.holes.append(Range(start, first, topic, queue, self._stored(there)))
-            found.ranges[kind].append(there)
+        for queue in sound:
+            there = QueueRange(*queue, self._landed(queue), ends[queue])
+            first = firsts.get(queue, 0)
+            late = self._begin(there, first, queues[queue])
+            begin = late if late is not None else max(there.start, first)
+            if late is None and first > there.start:
+                hole = QueueRange(*queue, first, ends[queue])
+                found.holes.append(Range(there.start, first, *queue, self._stored(hole)))
+            found.ranges[kind].append(there._replace(start=begin))
+
+    def _begin(self, there: QueueRange, first: int, since: Since | None) -> int | None:
+        """Where a first landing begins if that is after the queue's first message; None if it is not."""
+        if since is None or there.end <= first or (there.topic, there.queue) in self._progress:
+            return None
+        if since.half_offset is not None and there.topic in HALF_TOPICS:
+            return min(max(since.half_offset, first), there.end)
+        begin = min(self._broker.offset_at(there.topic, there.queue, since.millis - _MARGIN), there.end)
+        # a broker may round, or go by the times of its files: what is left out must be older
+        return begin if begin > first and self._stored(there._replace(start=begin - 1)) < since.millis * 1000 else None
 
     def _landed(self, queue: tuple[str, int]) -> int:
         """The offset after the last that has landed."""
@@ -89,25 +152,20 @@ class Sampling:
         raise InputRefused(self._broker.remote.address, None, problem, hint)
 
     def _stored(self, asked: QueueRange) -> int:
-        """The store time of the range's first message; now if there is none."""
-        first = asked._replace(end=min(asked.start + 1, asked.end))
-        pulled = [each for each in pull(self._broker, first) if isinstance(each, Chunk)]
-        return int(chain(pulled[0].data).records.store_ms[0]) * 1000 if pulled else self._now
+        """The store time of the range's first message; the broker's time now if there is none."""
+        at = stored(self._broker, asked)
+        return self._clock.latest() if at is None else at
+
+
+def stored(broker: Broker, asked: QueueRange) -> int | None:
+    """The store time of the range's first message, epoch microseconds; None if there is none."""
+    first = asked._replace(end=min(asked.start + 1, asked.end))
+    pulled = [each for each in pull(broker, first) if isinstance(each, Chunk)]
+    return int(chain(pulled[0].data).records.store_ms[0]) * 1000 if pulled else None
 
 
 def _is_real(topic: str) -> bool:
     return topic not in NOT_ALLOWED_SEND and not topic.lower().startswith(SYSTEM_PREFIX)
-
-
-def choose_finals(
-    found: QueueSample, progress: Progress, real_queues: Iterable[tuple[str, int]]
-) -> set[tuple[str, int]]:
-    """Keeps only real queues that half messages name, now or before; returns those that the sample lacks."""
-    named = {*real_queues, *(row for row in progress if row[0] not in _OWN)}
-    wanted = {*named, *progress}
-    found.ranges[FINAL] = [each for each in found.ranges[FINAL] if each[:2] in wanted]
-    found.holes = [h for h in found.holes if (h.topic, h.queue) in wanted or not _is_real(h.topic)]
-    return named - {each[:2] for each in found.ranges[FINAL]}
 
 
 def unfinished(progress: Progress) -> tuple[int, dict[str, list[QueueRange]]] | None:

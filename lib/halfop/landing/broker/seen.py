@@ -11,10 +11,11 @@ from halfop.landing.lost import Range
 from halfop.warehouse.tables import Warehouse
 
 
-def real_queues(halves: DataFrame) -> set[tuple[str, int]]:
-    """The queues that these half messages' final messages may be in: few, however many messages."""
-    rows = halves.select("real_topic", "real_queue_id").distinct().na.drop().collect()
-    return {(row["real_topic"], row["real_queue_id"]) for row in rows}
+def real_queues(halves: DataFrame) -> dict[tuple[str, int], int]:
+    """The queues that these half messages' final messages may be in, each with the first one's store time in ms."""
+    first = F.min(F.unix_millis("store_timestamp")).alias("first")
+    rows = halves.na.drop(subset=["real_topic", "real_queue_id"]).groupBy("real_topic", "real_queue_id").agg(first)
+    return {(row["real_topic"], row["real_queue_id"]): row["first"] for row in rows.collect()}
 
 
 def with_seen(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -57,12 +57,12 @@ class Share(NamedTuple):
 
 @dataclass
 class Pulled:
-    """What a task has pulled: files by kind, the number of messages, holes, and real queues of half messages."""
+    """What a task has pulled: files by kind, the number of messages, holes, and what real queues half messages name."""
 
     files: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
     messages: int = 0
     holes: list[tuple[QueueRange, Hole]] = field(default_factory=list)
-    real_queues: set[RealQueue] = field(default_factory=set)
+    real_queues: dict[RealQueue, int] = field(default_factory=dict)
 
 
 def pull_share(share: Share, disk: Disk) -> Pulled:
@@ -100,7 +100,8 @@ class _Pulling:
         if kind in HEADS_OF:
             self._out.write(HEADS_OF[kind], HEADS[kind](records))
         if kind == HALF:
-            self._pulled.real_queues |= _real_queues(batch)
+            for queue, at in _real_queues(batch):
+                self._pulled.real_queues[queue] = min(at, self._pulled.real_queues.get(queue, at))
 
     def _write_items(self, ops: pa.RecordBatch) -> None:
         for rows in self._with_outcomes(ops):
@@ -135,8 +136,10 @@ def _among(rows: pa.RecordBatch, column: str, wanted: Longs) -> pa.RecordBatch:
     return rows.filter(pa.array(wanted[at] == numbers))
 
 
-def _real_queues(halves: pa.RecordBatch) -> set[RealQueue]:
-    """The queues that these half messages' final messages may be in: few, however many messages."""
-    rows = pa.Table.from_batches([halves.select(["real_topic", "real_queue_id"])])
-    found = rows.group_by(rows.column_names, use_threads=False).aggregate([])
-    return {(row["real_topic"], row["real_queue_id"]) for row in found.to_pylist()}
+def _real_queues(halves: pa.RecordBatch) -> Iterator[tuple[RealQueue, int]]:
+    """The queues that these half messages' final messages may be in, each with the first one's store time in ms."""
+    rows = pa.Table.from_batches([halves.select(["real_topic", "real_queue_id", "store_timestamp"])])
+    rows = rows.set_column(2, "store_timestamp", rows["store_timestamp"].cast(pa.int64()))
+    grouped = rows.group_by(["real_topic", "real_queue_id"], use_threads=False)
+    for row in grouped.aggregate([("store_timestamp", "min")]).to_pylist():
+        yield (row["real_topic"], row["real_queue_id"]), row["store_timestamp_min"] // 1000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from contextlib import closing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 
 from pyspark.sql import DataFrame
@@ -18,6 +18,7 @@ from halfop.landing import progress
 from halfop.landing.columns.fields import NEAR, known_names
 from halfop.landing.files import landed_files
 from halfop.landing.files.check import Checked, checked, first_lines, refuse_bad
+from halfop.landing.files.gaps import complete, known_by_ops
 from halfop.landing.files.sources import InputFile, InputFiles, are_few
 from halfop.landing.files.taking import Way
 from halfop.landing.files.ways import take
@@ -82,7 +83,7 @@ class _Landing:
                 kinds = checked(taken.found)
                 self._refuse(kinds, taken)
                 made = self._progress(kinds, old, landed_at)
-            self._write(kinds, taken, made, landed_at)
+            made = self._write(kinds, taken, made, landed_at)
             with self._summary.phase("record"):
                 self._record(new, kinds, taken, landed_at)
         self._summarize(new, old, kinds, made)
@@ -106,12 +107,27 @@ class _Landing:
             self._warn(f"column {name} of {checked.kind} rows is unknown and not landed{meant}")
 
     def _progress(self, kinds: Sequence[Checked], old: Sequence[InputFile], landed_at: int) -> progress.QueueProgress:
+        """The progress before anything is written; without --known-until, no time passes yet."""
         spans = {each.kind: each.spans for each in kinds}
         halves, ops, known = spans.get("half", {}), spans.get("op", {}), self._request.known_until
         if known is None:
-            return progress.QueueProgress(halves, ops, progress.known_by_ops(halves, ops))
+            return progress.QueueProgress(halves, ops, dict.fromkeys({*halves, *ops}))
         queues = {*halves, *ops, *self._queues_of(old, landed_at)}
         return progress.QueueProgress(halves, ops, dict.fromkeys(queues or self._all_queues(), progress.micros(known)))
+
+    def _known(self, made: progress.QueueProgress) -> progress.QueueProgress:
+        """The same when all has been written."""
+        found = complete(self._warehouse, made.queues, made.ops, progress.of_ops(self._warehouse))
+        made = replace(made, complete=found)
+        if self._request.known_until is not None:
+            return made
+        for queue, each in sorted(found.items()):
+            if each.highest is not None:
+                self._warn(
+                    f"op {each.next_offset} of {queue.broker_name}/{queue.queue_id} has not landed, but later ones "
+                    "have: time passes only up to the op before it. Land it, or give --known-until T if none is missing"
+                )
+        return replace(made, known_until=known_by_ops(made.halves, found))
 
     def _queues_of(self, old: Sequence[InputFile], landed_at: int) -> set[Queue]:
         """The queues of files that have landed: a landing that is started again gives --known-until for them too."""
@@ -123,7 +139,9 @@ class _Landing:
 
     # ---- the commits, in their order ----
 
-    def _write(self, kinds: Sequence[Checked], taken: Way, made: progress.QueueProgress, landed_at: int) -> None:
+    def _write(
+        self, kinds: Sequence[Checked], taken: Way, made: progress.QueueProgress, landed_at: int
+    ) -> progress.QueueProgress:
         warehouse, summary = self._warehouse, self._summary
         with summary.phase("progress"):
             progress.add_missing(warehouse, progress.rows_before(made, landed_at))
@@ -134,7 +152,9 @@ class _Landing:
                     taken.append(each.kind)
         with summary.phase("progress"):
             if made.queues:
+                made = self._known(made)
                 progress.move(warehouse, progress.rows_after(made, landed_at))
+        return made
 
     def _record(self, new: Sequence[InputFile], kinds: Sequence[Checked], taken: Way, landed_at: int) -> None:
         if any(each.bad.total() for each in kinds):

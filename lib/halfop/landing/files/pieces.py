@@ -73,14 +73,15 @@ class Found:
 
 
 def spans(rows: pa.RecordBatch) -> Iterator[tuple[Queue, OffsetSpan]]:
-    """The offsets and the newest store time of each queue."""
+    """The offsets and the newest store time of each queue, and whether offsets are missing."""
     names = ("broker_name", "queue_id", "queue_offset", "store_timestamp")
     columns = {name: rows[name] for name in names} | {"broker_name": rows["broker_name"].cast(pa.string())}
     columns["store_timestamp"] = rows["store_timestamp"].cast(pa.int64())
-    bounds = [("queue_offset", "min"), ("queue_offset", "max"), ("store_timestamp", "max")]
+    bounds = [("queue_offset", of) for of in ("min", "max", "count_distinct")] + [("store_timestamp", "max")]
     for row in pa.table(columns).group_by(["broker_name", "queue_id"], use_threads=False).aggregate(bounds).to_pylist():
         lowest, highest = row["queue_offset_min"], row["queue_offset_max"]
-        yield Queue(row["broker_name"], row["queue_id"]), OffsetSpan(lowest, highest, row["store_timestamp_max"])
+        whole = row["queue_offset_count_distinct"] == highest - lowest + 1
+        yield Queue(row["broker_name"], row["queue_id"]), OffsetSpan(lowest, highest, row["store_timestamp_max"], whole)
 
 
 def read(piece: Piece, disk: Disk, found: Found) -> Iterator[Typed]:

@@ -12,10 +12,11 @@ from halfop.landing import lost, progress
 from halfop.landing.instant import next_instant
 from halfop.landing.staged import staging
 from halfop.landing.store.commits import commit, commit_messages, queues
-from halfop.landing.store.fetch import local_store
+from halfop.landing.store.fetch import Landed, LocalStore, local_store
 from halfop.landing.store.new_part import NewPart, new_part, parts_found_again
 from halfop.landing.store.state import StoreLanding, StoreRequest
 from halfop.landing.survey import Survey
+from halfop.rocketmq.names import HALF_TOPICS
 from halfop.rocketmq.store.layout import StoreLayout
 from halfop.warehouse.lock import hold
 from halfop.warehouse.spark_errors import SPARK_ERRORS, as_ours
@@ -29,12 +30,13 @@ def land_store(warehouse: Warehouse, request: StoreRequest, log: logging.Logger)
     with ExitStack() as held:
         held.enter_context(hold(warehouse, "landing", request.wait))
         held.enter_context(settings)
-        root = held.enter_context(local_store(warehouse, request.path))
-        files = held.enter_context(staging(warehouse))
         known_lost = lost.known(warehouse, request.broker_name)
-        landing = StoreLanding(warehouse, request, root, next_instant(warehouse), known_lost, files)
+        old = None if known_lost.of_log or request.skip_corrupt else _landed(warehouse, request.broker_name)
+        store = held.enter_context(local_store(warehouse, request.path, old))
+        files = held.enter_context(staging(warehouse))
+        landing = StoreLanding(warehouse, request, store.root, next_instant(warehouse), known_lost, files)
         try:
-            part = _land(landing, summary)
+            part = _land(landing, store, summary)
         except SPARK_ERRORS as error:  # a worker's: the store changed while it was read
             ours = as_ours(error, request.path)
             if not isinstance(ours, InputRefused):
@@ -47,9 +49,30 @@ def land_store(warehouse: Warehouse, request: StoreRequest, log: logging.Logger)
     return summary
 
 
-def _land(landing: StoreLanding, summary: Summary) -> NewPart:
-    with summary.phase("survey"):
+def _landed(warehouse: Warehouse, broker: str) -> Landed | None:
+    """What has landed of the store; None if nothing has."""
+    offset = progress.log_offset(warehouse, broker)
+    rows = progress.of_broker(warehouse, broker).items()
+    units = {queue: row.next_offset - 1 for queue, row in rows if queue[0] in HALF_TOPICS and row.next_offset}
+    return None if offset is None else Landed(offset, units)
+
+
+def _new_part(landing: StoreLanding, store: LocalStore) -> NewPart:
+    """The new part, of a whole store if there is anything wrong with a part of it."""
+    try:
         part = new_part(landing)
+        if store.whole or not part.survey.faults:
+            return part
+    except (InputRefused, *SPARK_ERRORS):
+        if store.whole:
+            raise
+    store.complete()
+    return new_part(landing)
+
+
+def _land(landing: StoreLanding, store: LocalStore, summary: Summary) -> NewPart:
+    with summary.phase("survey"):
+        part = _new_part(landing, store)
     for again in parts_found_again(landing, part.start):
         commit_messages(landing, again, summary)
         landing.lost.found(lost.Range(again.start, again.mark), "it can be read now, and has landed")

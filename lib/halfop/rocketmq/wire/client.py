@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from halfop.frame.errors import UsageError
 from halfop.rocketmq.wire import fastjson
+from halfop.rocketmq.wire.clock import BrokerClock, shown_time
 from halfop.rocketmq.wire.remote import Patience, Remote
 from halfop.rocketmq.wire.remoting import (
     MALFORMED,
@@ -21,7 +23,7 @@ from halfop.rocketmq.wire.remoting import (
 )
 
 T = TypeVar("T")
-_MASTER = 0
+_MASTER, _SLAVE = 0, "SLAVE"
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,21 @@ class Broker:
         answer = self.remote.ask(RemotingRequest(RequestCode.GET_ALL_TOPIC_CONFIG))
         return read_body(self.remote, answer, "topicConfigTable", _read_queues)
 
+    def clock(self) -> BrokerClock:
+        """The broker's own clock."""
+        asked = time.monotonic()
+        answer = self.remote.ask(RemotingRequest(RequestCode.GET_BROKER_RUNTIME_INFO))
+        return BrokerClock(read_body(self.remote, answer, "table", shown_time), asked)
+
+    def is_slave(self) -> bool:
+        """Returns whether the broker follows a master, by its own word."""
+        answer = self.remote.ask(RemotingRequest(RequestCode.GET_BROKER_CONFIG))
+        lines = bytes(answer.body).decode("utf-8", "replace").splitlines()
+        roles = [line.partition("=")[2].strip() for line in lines if line.startswith("brokerRole=")]
+        if not roles:
+            raise Corrupt(self.remote.address, "sent a configuration without brokerRole")
+        return roles[-1] == _SLAVE
+
     def min_offset(self, topic: str, queue: int) -> int:
         """The queue's first offset; 0 for an unknown topic too."""
         return self.min_offsets([(topic, queue)])[0]
@@ -96,6 +113,12 @@ class Broker:
     def max_offsets(self, queues: Iterable[tuple[str, int]]) -> list[int]:
         """`max_offset` of each queue, in the same way."""
         return self._offsets(RequestCode.GET_MAX_OFFSET, queues)
+
+    def offset_at(self, topic: str, queue: int, millis: int) -> int:
+        """About the first offset of the queue whose message was stored at an instant or later; brokers round it."""
+        fields = {"topic": topic, "queueId": str(queue), "timestamp": str(millis)}
+        request = RemotingRequest(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
+        return self._offset(request, self.remote.ask(request))
 
     def close(self) -> None:
         self.remote.close()

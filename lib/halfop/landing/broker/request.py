@@ -1,0 +1,66 @@
+"""The options of `land broker`, and what they name: brokers, and where the first landing of one begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from halfop.frame.errors import InputRefused
+from halfop.landing import progress
+from halfop.landing.broker.sampling import Progress, Since, stored
+from halfop.rocketmq.names import HALF_TOPICS
+from halfop.rocketmq.wire.client import Broker, BrokerAddress, NameServers
+from halfop.rocketmq.wire.pull import QueueRange
+from halfop.rocketmq.wire.remoting import RemotingSettings
+
+
+@dataclass(frozen=True)
+class BrokerRequest:
+    """The options of `land broker`: name servers, all of theirs or one cluster, or one broker's address and its name.
+
+    `since` or `from_offset` (of the half queue) is where the first landing of a broker begins.
+    """
+
+    settings: RemotingSettings
+    op_lag: timedelta
+    namesrv: str | None = None
+    broker: str | None = None
+    broker_name: str = "broker-a"
+    cluster: str | None = None
+    since: datetime | None = None
+    from_offset: int | None = None
+    wait: timedelta = timedelta(0)
+
+
+def addresses(request: BrokerRequest) -> list[BrokerAddress]:
+    """Returns the brokers to land, as the name servers know them now."""
+    if request.namesrv is None:
+        return [BrokerAddress(request.broker_name, "", str(request.broker), True)]
+    servers = NameServers(request.namesrv, request.settings)
+    try:
+        found = servers.brokers()
+    finally:
+        servers.close()
+    mine = [each for each in found if request.cluster in (None, each.cluster)]
+    if found and not mine:
+        known = ", ".join(sorted({each.cluster for each in found}))
+        raise InputRefused(request.namesrv, None, f"no broker of cluster {request.cluster}", f"it knows {known}")
+    return mine
+
+
+def begin_of(request: BrokerRequest, broker: Broker, rows: Progress) -> Since | None:
+    """Returns where the first landing of a broker begins; None for its beginning, and for later landings."""
+    if any(row.next_offset is not None for row in rows.values()):
+        return None
+    if request.from_offset is None:
+        return None if request.since is None else Since(progress.micros(request.since) // 1000)
+    ends = {topic: broker.max_offset(topic, 0) for topic in HALF_TOPICS}
+    topic = max(ends, key=lambda each: ends[each])
+    wanted = QueueRange(topic, 0, request.from_offset, ends[topic])
+    at = stored(broker, wanted) if wanted.start < wanted.end else None
+    if at is None:
+        problem = (
+            f"--from-offset {request.from_offset}: no half message is there, queue 0 of {topic} ends at {wanted.end}"
+        )
+        raise InputRefused(broker.remote.address, None, problem, "give an offset of it, or --since T")
+    return Since(at // 1000, request.from_offset)

@@ -1,0 +1,76 @@
+"""How far the ops of a queue have landed without a gap: time passes up to the op before the first one that is missing.
+
+Files may land in any order, so ops that landed earlier count as well. `landing_progress` knows of a gap, so that a
+landing in order does not read the table of ops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from halfop.landing.columns.fields import LONG_MAX
+from halfop.landing.progress import Complete, ProgressRow
+from halfop.landing.queues import OffsetSpan, Queue
+from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.where import Compared, all_of, equal
+
+
+def complete(
+    warehouse: Warehouse,
+    queues: Iterable[Queue],
+    landed: Mapping[Queue, OffsetSpan],
+    before: Mapping[Queue, ProgressRow],
+) -> dict[Queue, Complete]:
+    """Returns how far each queue's ops are complete: `landed` are in the table, `before` is the progress until then."""
+    found = {}
+    for queue in queues:
+        row, span = before.get(queue), landed.get(queue)
+        start = row.next_offset if row and row.next_offset is not None else span.lowest if span else None
+        highest = row.highest_offset if row else None
+        if start is not None:
+            known = Complete(start, None, highest if highest is not None and highest > start else None)
+            found[queue] = _joined(warehouse, queue, known, span) if span else known
+    return found
+
+
+def known_by_ops(halves: Iterable[Queue], ops: Mapping[Queue, Complete]) -> dict[Queue, int | None]:
+    """The known-until without --known-until: each broker's newest op, but of a queue with a gap its own before that."""
+    newest: dict[str, int] = {}
+    for queue, found in ops.items():
+        if found.newest is not None:
+            newest[queue.broker_name] = max(found.newest, newest.get(queue.broker_name, found.newest))
+    known = {queue: newest.get(queue.broker_name) for queue in {*halves, *ops}}
+    return known | {queue: found.newest for queue, found in ops.items() if found.highest is not None}
+
+
+def _joined(warehouse: Warehouse, queue: Queue, known: Complete, span: OffsetSpan) -> Complete:
+    """What is known of a queue together with the ops that landed now."""
+    start, end = known.next_offset, min(span.highest + 1, LONG_MAX)
+    if known.highest is None:
+        if span.whole and span.lowest <= start:
+            return Complete(max(start, end), span.newest if end > start else None)
+        if span.lowest > start:
+            return Complete(start, None, end)
+    elif end <= start:
+        return known
+    mine = (equal("broker_name", queue.broker_name), equal("queue_id", queue.queue_id))
+    ops = warehouse.read("op_messages", where=all_of(*mine, Compared("queue_offset", ">=", start)))
+    return _beyond(ops.select("queue_offset", "store_timestamp"), start)
+
+
+def _beyond(ops: DataFrame, start: int) -> Complete:
+    """The same of all ops at or above the first offset that was missing."""
+    offsets = ops.select("queue_offset").distinct()
+    bounds = offsets.agg(F.min("queue_offset").alias("low"), F.max("queue_offset").alias("high")).collect()[0]
+    if bounds["low"] is None:
+        return Complete(start, None)
+    highest = min(bounds["high"] + 1, LONG_MAX)
+    if bounds["low"] > start:
+        return Complete(start, None, highest)
+    follow = offsets.select((F.col("queue_offset") - 1).alias("queue_offset"))
+    last = offsets.join(follow, "queue_offset", "left_anti").agg(F.min("queue_offset").alias("at")).collect()[0]["at"]
+    newest = ops.where(F.col("queue_offset") <= last).agg(F.max(F.unix_micros("store_timestamp")).alias("at"))
+    return Complete(min(last + 1, LONG_MAX), newest.collect()[0]["at"], highest if last < bounds["high"] else None)

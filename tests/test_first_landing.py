@@ -1,0 +1,112 @@
+"""Where the first landing of a broker begins, and that it pulls no real topic as a whole."""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rows as r
+import store_writer as w
+from build.played_broker import About, played
+from halfop.frame.errors import InputRefused
+from halfop.landing import progress
+from halfop.landing.broker import request as request_module
+from halfop.landing.broker.land import land_broker
+from halfop.landing.broker.request import BrokerRequest, addresses
+from halfop.rocketmq.wire.client import BrokerAddress
+from halfop.rocketmq.wire.remoting import RemotingSettings
+from halfop.runs.reconcile import Request, reconcile
+from halfop.settings.model import Settings
+from halfop.warehouse.tables import Warehouse
+
+LOG = logging.getLogger("halfop.test")
+HOUR = 3_600_000
+SETTINGS = RemotingSettings(give_up_after=5)
+THERE = About(w.BORN_MS + 20_000)
+
+
+def transactions(store: w.Store, numbers: range, at: int) -> None:
+    """Half messages, of which every second is committed, each with its op, all born and stored at one instant."""
+    first = store.next_offsets.get(w.HALF_QUEUE, 0)
+    places = [store.append(w.half(n, born_ms=at, store_ms=at)) for n in numbers]
+    for n, place in zip(numbers, places, strict=True):
+        if n % 2 == 0:
+            store.append(w.final(n, place, store_ms=at + 1))
+    store.append(w.op("".join(f"{first + i}," for i in range(len(numbers))), store_ms=at + 2))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> w.Store:
+    """Messages of an hour before, and a thousand without a transaction; then transactions of now."""
+    store = w.Store(tmp_path / "store")
+    transactions(store, range(10), w.BORN_MS - HOUR)
+    for n in range(1000):
+        store.append(w.Record("orders", queue_id=n % 4, store_ms=w.BORN_MS - HOUR // 2))
+    transactions(store, range(10, 20), w.BORN_MS)
+    return store
+
+
+def landed(warehouse: Warehouse, store: w.Store, **options: Any) -> dict[int, str]:
+    """What a run decides about the half messages that have landed."""
+    with played(store, about=THERE) as address:
+        summary = land_broker(warehouse, BrokerRequest(SETTINGS, timedelta(0), broker=address, **options), LOG)
+    assert summary.status == 0, summary
+    assert reconcile(warehouse, Request(Settings(), r.instant(w.BORN_MS + 30_000))).status == 0
+    return {row["queue_offset"]: row["decision"] for row in warehouse.read("decisions").collect()}
+
+
+def first_offsets(warehouse: Warehouse) -> set[int | None]:
+    rows = progress.of_broker(warehouse, "broker-a")
+    return {row.first_offset for (topic, _), row in rows.items() if topic == "orders"}
+
+
+def fates(*numbers: int) -> dict[int, str]:
+    return {n: "ROLLBACK" if n % 2 else "COMMIT" for n in numbers}
+
+
+def test_all_of_a_broker(warehouse: Warehouse, store: w.Store) -> None:
+    assert landed(warehouse, store) == fates(*range(20))
+    assert first_offsets(warehouse) == {0}
+
+
+@pytest.mark.parametrize("option", [{"since": r.instant(w.BORN_MS)}, {"from_offset": 10}])
+def test_what_a_broker_has_stored_since(warehouse: Warehouse, store: w.Store, option: dict[str, Any]) -> None:
+    """Of the real topic, none of the messages between."""
+    assert landed(warehouse, store, **option) == fates(*range(10, 20))
+    assert min(first for first in first_offsets(warehouse) if first is not None) >= 250
+    assert warehouse.version("rejected") == -1 or warehouse.read("rejected").isEmpty(), "nothing is lost"
+    transactions(store, range(20, 24), w.BORN_MS + 10_000)
+    assert landed(warehouse, store, **option) == fates(*range(10, 24)), "a later landing goes on where it was"
+
+
+def test_a_first_half_message_that_is_not_there_is_refused(warehouse: Warehouse, store: w.Store) -> None:
+    with played(store, about=THERE) as address:
+        summary = land_broker(warehouse, BrokerRequest(SETTINGS, timedelta(0), broker=address, from_offset=20), LOG)
+    assert summary.status == 3
+    (said,) = summary.extra["failed_brokers"].values()
+    assert "--from-offset 20: no half message is there" in said
+    assert "ends at 20" in said
+
+
+class KnownBrokers:
+    """A name server that knows two clusters."""
+
+    def __init__(self, *_: object) -> None: ...
+
+    def brokers(self) -> list[BrokerAddress]:
+        return [BrokerAddress(name, cluster, f"{name}:1", True) for name, cluster in (("a", "one"), ("b", "two"))]
+
+    def close(self) -> None: ...
+
+
+def test_only_brokers_of_one_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_module, "NameServers", KnownBrokers)
+    whole = BrokerRequest(SETTINGS, timedelta(0), namesrv="n:1")
+    assert [each.name for each in addresses(whole)] == ["a", "b"]
+    two = BrokerRequest(SETTINGS, timedelta(0), namesrv="n:1", cluster="two")
+    assert [each.name for each in addresses(two)] == ["b"]
+    with pytest.raises(InputRefused, match="no broker of cluster three\nit knows one, two"):
+        addresses(BrokerRequest(SETTINGS, timedelta(0), namesrv="n:1", cluster="three"))
