@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from model_lineage import BEGINNING, Copy, Transaction, families, name_of
 
@@ -25,6 +26,7 @@ NOT_ALLOWED_SEND = {
     "OFFSET_MOVED_EVENT",
 }
 
+Ask = Literal["auto", True, False]
 Queue = tuple[str, int]
 Key = tuple[str, int, int]  # broker, queue, offset of the half message
 OpKey = tuple[str, int, int, int, str]
@@ -151,7 +153,8 @@ class Settings:
     file_reserved_time: int = 72 * 3_600_000
     groups: Mapping[str, Override] = field(default_factory=dict)
     topics: Mapping[str, Override] = field(default_factory=dict)
-    ask: bool = True
+    ask: Ask = "auto"
+    watch_for: int = 7 * 24 * 3_600_000
 
     def timeout_of(self, half: Half) -> int:
         values = [override.transaction_timeout for override in self._overrides(half)]
@@ -336,6 +339,7 @@ class Model:
         self.rejected: list[Rejected] = []
         self.refused_queues: set[Queue] = set()
         self.known_until: dict[Queue, int | None] = {}
+        self.asking: set[str] = set()  # the brokers that ask by themselves
         self.now = BEGINNING
         self._run = 0
         self._new_halves: list[Half] = []  # landed since the last run, oldest first
@@ -364,8 +368,12 @@ class Model:
         *,
         finals: Iterable[Final] = (),
         discards: Iterable[BrokerDiscard] = (),
+        sources: Mapping[str, str] | None = None,
     ) -> None:
-        """One landing, all of it or nothing; within it rows have no order. known_until never goes back."""
+        """One landing, all of it or nothing; within it rows have no order. known_until never goes back.
+
+        `sources`: what it reads, by broker; without it files.
+        """
         halves, ops, known = list(halves), list(ops), known_until or {}
         rows: list[Half | Op] = [*halves, *ops]
         for row in rows:
@@ -378,6 +386,7 @@ class Model:
         for queue, instant in known.items():
             before = self.known_until.get(queue)
             self.known_until[queue] = before if instant is None else max(instant, instant if before is None else before)
+        self.asking |= {broker for broker, source in (sources or {}).items() if source in ("STORE", "BROKER")}
         self._finals |= set(finals)
         for discard in discards:
             self._broker_discards.setdefault(discard.key, discard)
@@ -692,17 +701,28 @@ class Model:
         return self._decided(transaction, "WAIT", reason)
 
     def _give_up(self, transaction: Transaction, reason: str) -> Decision:
-        if not self.settings.ask:
-            return self._wait(transaction, "BROKER_ASKS")
-        return self._discard(transaction, reason)
+        return self._watch(transaction) if self._watches(transaction) else self._discard(transaction, reason)
+
+    def _watches(self, transaction: Transaction) -> bool:
+        if self.settings.ask == "auto":
+            return transaction.half.broker in self.asking
+        return not self.settings.ask
+
+    def _watch(self, transaction: Transaction) -> Decision:
+        """The broker asks and discards; its end may have been missed."""
+        half = transaction.half
+        since = half.born if transaction.revived == BEGINNING else transaction.revived
+        if self._clock((half.broker, half.queue)) - since >= self.settings.watch_for:
+            return self._discard(transaction, "END_NOT_SEEN")
+        return self._wait(transaction, "BROKER_ASKS")
 
     def _discard(self, transaction: Transaction, reason: str) -> Decision:
         self.discards.append(Discarded(self._run, transaction.half.key, reason, transaction.check_times))
         return self._decided(transaction, "DISCARD", reason)
 
     def _check(self, transaction: Transaction, reason: str) -> Decision:
-        if not self.settings.ask:
-            return self._wait(transaction, "BROKER_ASKS")
+        if self._watches(transaction):
+            return self._watch(transaction)
         transaction.check_times += 1
         transaction.last_checked = self.now
         half = transaction.half

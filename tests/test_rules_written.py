@@ -109,11 +109,12 @@ def test_runs_one_after_the_other(told: Written, case: Case) -> None:
     check(told.outcome, replace(case, wanted=wanted, rejects=rejects))
 
 
-def test_watching_asks_and_discards_nothing(warehouse: Warehouse) -> None:
+def test_watching_asks_nobody_and_discards_only_at_its_end(warehouse: Warehouse) -> None:
     found = written(warehouse, OBSERVED, replace(RULES, ask=False), [NOW])
     for case in OBSERVED:
         check(found.outcome, case)
-    assert r.discards(warehouse) == r.requests(warehouse) == {}
+    assert {row.reason for row in r.discards(warehouse)} == {"END_NOT_SEEN"}
+    assert r.requests(warehouse) == {}
 
 
 def test_nothing_is_put_back_to_the_half_queue(told: Written) -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from halfop.frame.errors import HalfopError, UsageError
+from halfop.settings.durations import duration_text, parse_duration
 from halfop.settings.keys import RESERVED_VARIABLES
 from halfop.settings.load import load_settings
-from halfop.settings.model import LandingSettings, Settings, duration_text, parse_duration
+from halfop.settings.model import LandingSettings, Settings
 from halfop.settings.reference import default_config, reference
 from hypothesis import given
 from hypothesis import strategies as st
@@ -170,7 +171,7 @@ def test_variables_of_launcher_and_kubernetes_are_no_settings(config: Path) -> N
         (["rules=1"], {}, "rules (--set): has settings under it"),
         (["rules.groups.g=1"], {}, "rules.groups.g (--set): has settings under it"),
         (["rules.ask"], {}, "--set rules.ask: expected KEY=VALUE"),
-        (["rules.ask=1"], {}, "rules.ask (--set): expected true or false, given 1"),
+        (["rules.ask=1"], {}, "rules.ask (--set): expected auto, true or false, given 1"),
         (
             ["rules.transaction_timeout=6"],
             {},

@@ -13,9 +13,9 @@ import yaml
 from build.kills import content, finished, prepare
 from build.messages import NOW, one_of_each
 from halfop.landing import lost
-from halfop.landing.progress import COMMIT_LOG
 from halfop.runs.verify import verify
 from halfop.warehouse import schema
+from halfop.warehouse.progress import COMMIT_LOG
 from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession

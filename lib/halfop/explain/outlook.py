@@ -7,6 +7,7 @@ from typing import NamedTuple
 from pyspark.sql import Row
 
 from halfop.columns.keys import HALF_KEY, Key
+from halfop.columns.values import in_micros
 from halfop.explain.life import Life
 from halfop.explain.queue_clocks import NO_TIME, queue_clock
 from halfop.frame.units import instant, moment, plural
@@ -69,12 +70,10 @@ def _open(warehouse: Warehouse, life: Life, last: Row) -> Outlook:
     run, _ = found
     since = min(row["run_from"] for row in life.decisions if _stands_open(row, last))
     lines = [f"open since run {since}, asked {plural(last['check_times'] or 0, 'time')} so far"]
-    if run.settings.rules.ask:
+    if run.asks_at(last["broker_name"]):
         lines += _next(life.half, last, _settings_of(warehouse, run, life.half), run)
     else:
-        lines.append(
-            "rules.ask is false: halfop only watches, and waits for an op, a final message or the broker's discard"
-        )
+        lines += _watched(life.half, last, run)
     return Outlook("OPEN", [*lines, _clock(warehouse, life.keys[-1], run)])
 
 
@@ -111,6 +110,16 @@ def _next(half: Row, last: Row, settings: MessageSettings, run: Run) -> list[str
     return [
         f"next: its producer is asked, {check} (line 11), {_from(asked, now)}, {unless}",
         f"after that: it is discarded, {_from(expires, now)} (line 6), or {_last_check(settings)} (line 5)",
+    ]
+
+
+def _watched(half: Row, last: Row, run: Run) -> list[str]:
+    """The end of watching; the rules may leave a message alone for longer."""
+    over = (last["resumed_at"] or half["born_timestamp"] or 0) + in_micros(run.settings.rules.watch_for) // 1000
+    return [
+        "its broker asks and discards by itself (rules.ask): halfop only watches, and waits for an op, a final message "
+        "or the broker's discard",
+        f"after that: it is discarded (END_NOT_SEEN), {_from(over, last['until'])} (rules.watch_for)",
     ]
 
 

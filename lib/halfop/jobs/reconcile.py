@@ -22,7 +22,7 @@ _DESCRIPTION = """\
 Decide what becomes of every open half message that has landed. Write committed messages to topics/, checks for
 producers to check_requests, discarded messages to trans_check_max_time, and rows that no rule can use to rejected.
 Start it again and again, for example every minute; an interrupted run is finished first.
-If a real broker's own check service runs: --set rules.ask=false."""
+Brokers that land store or land broker landed ask by themselves, so they are only watched (rules.ask)."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -115,7 +115,7 @@ JOB = Job(
     _DESCRIPTION,
     _run,
     _arguments,
-    examples=("", "--now 2025-06-15T15:06:40Z", "--dry-run", "--verify 7", "--set rules.ask=false --fail-on conflicts"),
+    examples=("", "--now 2025-06-15T15:06:40Z", "--dry-run", "--verify 7", "--set rules.ask=true --fail-on conflicts"),
     pages=("rules.md", "operations.md", "settings.md"),
     measured=_measured,
 )

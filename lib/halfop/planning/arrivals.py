@@ -99,7 +99,7 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept, to_commit: bool) -> Arr
 
     Of a plan that is to be committed, workers may write a large part first.
     """
-    rules = RuleColumns(run.settings.rules, run.now)
+    rules = RuleColumns(run.settings.rules, run.now, run.watched)
     taken = taken_by_workers(warehouse, run, kept) if to_commit else None
     landed = _arrived(warehouse, run, "half_messages") if taken is None else taken.halves
     halves = h.landed(landed.where(in_slice(run.slice)), rules)

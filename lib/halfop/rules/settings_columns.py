@@ -19,10 +19,14 @@ FOREVER = 9 * 10**18
 
 @dataclass(frozen=True)
 class RuleColumns:
-    """The settings of one run as Columns; a topic's value wins over a group's, a group's over the default."""
+    """The settings of one run as Columns; a topic's value wins over a group's, a group's over the default.
+
+    `watched`: the brokers that `rules.ask: auto` only watches.
+    """
 
     settings: RuleSettings
     now: datetime
+    watched: frozenset[str] = frozenset()
 
     @property
     def timeout(self) -> Column:
@@ -39,6 +43,17 @@ class RuleColumns:
     @property
     def file_reserved_time(self) -> int:
         return in_micros(self.settings.file_reserved_time)
+
+    @property
+    def watch_for(self) -> int:
+        return in_micros(self.settings.watch_for)
+
+    @property
+    def watching(self) -> Column | None:
+        """Whether the message's broker asks by itself; None if none does."""
+        if self.settings.ask == "auto" and self.watched:
+            return F.col("broker_name").isin(*sorted(self.watched))
+        return F.lit(True) if self.settings.ask is False else None
 
     def _chosen(self, of: Callable[[RuleOverride], int | None], default: timedelta | int) -> Column:
         base = F.lit(in_micros(default) if isinstance(default, timedelta) else default)

@@ -16,6 +16,7 @@ from halfop.frame.errors import HalfopError, LostRows, UsageError
 from halfop.frame.log import logged_with
 from halfop.frame.summary import Summary
 from halfop.planning.arrivals import ops_repeat
+from halfop.planning.asking import asks
 from halfop.planning.copies import copies_arrived
 from halfop.planning.digest import by_reason
 from halfop.planning.plan import PLAN_APP
@@ -27,6 +28,7 @@ from halfop.runs.owed import pay
 from halfop.runs.record import last_run, refuse_old_slice, wall_clock, write_opened
 from halfop.settings.model import Settings
 from halfop.sinks.targets import make_sinks
+from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 log = logging.getLogger("halfop.reconcile")
@@ -183,6 +185,7 @@ def _open(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
         inputs_before=last.inputs if last else dict.fromkeys(INPUTS, NO_TABLE),
         settings=request.settings,
         owed=last.owed if last else (),
+        asks=asks(request.settings.rules.ask, progress_rows(warehouse, inputs["landing_progress"])),
     )
     bounds = _bounds(warehouse, run, request.max_rows)
     if not bounds:

@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,51 +15,22 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    PlainSerializer,
     StringConstraints,
 )
 from pydantic_core import PydanticCustomError
 
 from halfop.frame.errors import HalfopError, UsageError
+from halfop.settings.durations import Duration, parse_duration
 from halfop.settings.home import checkout
 
-# ---- durations ----
 
-UNITS = {
-    "d": timedelta(days=1),
-    "h": timedelta(hours=1),
-    "m": timedelta(minutes=1),
-    "s": timedelta(seconds=1),
-    "ms": timedelta(milliseconds=1),
-}
-LONGEST = timedelta(days=36500)  # far inside what an instant minus a duration can be
-EXPECTED_DURATION = "a duration: a whole number and its unit, as 500ms, 6s, 15m, 72h or 7d (at most 36500d)"
-
-
-def parse_duration(text: str) -> timedelta:
-    """Returns the duration that a text as `6s` means; a ValueError says what was expected."""
-    match = re.fullmatch(r"([0-9]{1,15})(ms|s|m|h|d)", text)
-    if match is None or (amount := int(match[1])) > LONGEST // UNITS[match[2]]:
-        raise ValueError(f"expected {EXPECTED_DURATION}")
-    return amount * UNITS[match[2]]
-
-
-def duration_text(duration: timedelta) -> str:
-    """The shortest text that means exactly this duration."""
-    unit, size = next((u, s) for u, s in UNITS.items() if not duration % s and (duration or u == "s"))
-    return f"{duration // size}{unit}"
-
-
-def _read_duration(value: object) -> timedelta:
-    if isinstance(value, timedelta) and timedelta(0) <= value <= LONGEST and not value % UNITS["ms"]:
+def _read_ask(value: object) -> object:
+    if value == "auto" or isinstance(value, bool):
         return value
-    try:
-        return parse_duration(value if isinstance(value, str) else "")
-    except ValueError as error:
-        raise PydanticCustomError("duration", "{expected}", {"expected": str(error)}) from None
+    raise PydanticCustomError("ask", "expected auto, true or false")
 
 
-Duration = Annotated[timedelta, BeforeValidator(_read_duration), PlainSerializer(duration_text, return_type=str)]
+Ask = Annotated[Literal["auto", True, False], BeforeValidator(_read_ask)]
 
 # ---- the model ----
 
@@ -101,9 +71,15 @@ class RuleSettings(_Section):
     file_reserved_time: Duration = _duration(
         "72h", "The age after which an open message is discarded without another check."
     )
-    ask: bool = Field(
-        default=True,
-        description="Whether halfop asks and discards. false: it only watches, and the broker's check service asks.",
+    ask: Ask = Field(
+        default="auto",
+        description="Whether halfop asks and discards. false: it only watches, and the broker's check service asks. "
+        "`auto`: it watches brokers that `land store` or `land broker` landed, and asks for all others.",
+    )
+    watch_for: Duration = _duration(
+        "7d",
+        "The age at which a message of a broker that halfop only watches is discarded (END_NOT_SEEN), if halfop would "
+        "ask about it or discard it.",
     )
     groups: dict[RocketName, RuleOverride] = Field(default={}, description="Other values for some producer groups.")
     topics: dict[RocketName, RuleOverride] = Field(default={}, description="Other values for some real topics.")

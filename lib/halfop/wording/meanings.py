@@ -50,7 +50,8 @@ LINES = {
 }
 # Decisions without a line of their own in that table.
 OTHERS = {
-    ("WAIT", "BROKER_ASKS"): "line 5, 6 or 11 would ask or discard; rules.ask is false, so the broker does that",
+    ("WAIT", "BROKER_ASKS"): "line 5, 6 or 11 would ask or discard, but halfop only watches: the broker does that",
+    ("DISCARD", "END_NOT_SEEN"): "halfop only watched, and watch_for has passed without an end",
     ("COMMIT", "AFTER_DISCARD"): "a valid op landed after the message had been discarded, outcome commit",
     ("ROLLBACK", "AFTER_DISCARD"): "a valid op landed after the message had been discarded, outcome rollback",
     ("SUPERSEDED", "ALREADY_ENDED"): "a put-back copy that landed after its transaction had ended",

@@ -35,6 +35,7 @@ from halfop.rocketmq.wire.client import Broker, BrokerAddress, NameServers
 from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.warehouse.lock import hold
+from halfop.warehouse.progress import COMMIT_LOG
 from halfop.warehouse.progress import TABLE as PROGRESS
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, as_ours, log_failure
 from halfop.warehouse.tables import Warehouse
@@ -192,7 +193,7 @@ class BrokerLanding:
 
     def _earlier_queues(self, rows: Progress) -> set[tuple[str, int]]:
         """Real queues of half messages that landed from the store, or by a landing that knew no queues yet."""
-        if (progress.COMMIT_LOG, 0) not in rows:
+        if (COMMIT_LOG, 0) not in rows:
             return set()
         mine = F.col("broker_name") == self.name
         return real_queues(self._warehouse.read(TABLES[HALF]).where(mine))
@@ -206,7 +207,7 @@ class BrokerLanding:
         ]
         rows += [ProgressRow(self.name, topic, queue, None, None, None, None) for topic, queue in sorted(absent)]
         with self._lock, self._summary.phase("progress"):
-            progress.move(self._warehouse, rows)
+            progress.move(self._warehouse, rows, SOURCE)
 
     def _write(self, pulls: Pulls, ranges: RangesByKind, halves: Messages | None = None) -> None:
         """Pulls and writes the ranges."""
@@ -220,7 +221,7 @@ class BrokerLanding:
             self._append(kind, table, found, pulls.at)
         self._count("op_messages", land_again(self._warehouse, self._reach, pulls.at))
         with self._lock, self._summary.phase("progress"):
-            progress.move(self._warehouse, self._moved(ranges, pulls.at))
+            progress.move(self._warehouse, self._moved(ranges, pulls.at), SOURCE)
 
     def _pulled(self, pulls: Pulls, kind: str, queues: Sequence[QueueRange]) -> Messages:
         start = time.perf_counter()
