@@ -143,6 +143,7 @@ class Override:
 
     transaction_timeout: int | None = None
     check_max: int | None = None
+    checks_a_run: int | None = None  # of a group alone
 
 
 @dataclass(frozen=True)
@@ -155,6 +156,11 @@ class Settings:
     topics: Mapping[str, Override] = field(default_factory=dict)
     ask: Ask = "auto"
     watch_for: int = 7 * 24 * 3_600_000
+    checks_a_run: int | None = 1_000
+
+    def checks_of(self, group: str | None) -> int | None:
+        own = self.groups.get(group or "", Override()).checks_a_run
+        return self.checks_a_run if own is None else own
 
     def timeout_of(self, half: Half) -> int:
         values = [override.transaction_timeout for override in self._overrides(half)]
@@ -342,6 +348,7 @@ class Model:
         self.asking: set[str] = set()  # the brokers that ask by themselves
         self.now = BEGINNING
         self._run = 0
+        self._to_ask: list[Transaction] = []  # what line 11 holds for in this run, unless line 10b does
         self._new_halves: list[Half] = []  # landed since the last run, oldest first
         self._new_ops: list[tuple[Op, int]] = []  # the same, with the instant each landed
         self._new_resumes: list[tuple[int, Key]] = []
@@ -408,7 +415,9 @@ class Model:
         for at, key in sorted(self._new_resumes):
             self._resume(key, at)
         self._new_halves, self._new_ops, self._new_resumes = [], [], []
-        plan += [self._decide(transaction) for transaction in self._all("OPEN")]
+        self._to_ask = []
+        plan += [decision for known in self._all("OPEN") if (decision := self._decide(known))]
+        plan += self._ask_the_oldest()
         plan += [self._early_op(op) for op, _ in self._early]
         plan.sort(key=lambda decision: (decision.key, decision.op_offset or 0))
         self.decisions += plan
@@ -634,8 +643,8 @@ class Model:
         known = self.known_until.get(queue, self.now)
         return BEGINNING if known is None else min(self.now, known)
 
-    def _decide(self, transaction: Transaction) -> Decision:
-        """Lines 1 and 4 to 11 for a transaction that no op and no final message ends."""
+    def _decide(self, transaction: Transaction) -> Decision | None:
+        """Lines 1 and 4 to 10 for a transaction that no op and no final message ends; None: one of 10b and 11 holds."""
         half = transaction.half
         if undeliverable(half) is None and self._discarded_by_broker(transaction):
             return self._discard(transaction, "BROKER_DISCARDED")
@@ -645,8 +654,8 @@ class Model:
             return self._decided(transaction, "REJECT", fault)
         return self._ask_or_wait(transaction)
 
-    def _ask_or_wait(self, transaction: Transaction) -> Decision:
-        """Lines 5 to 11."""
+    def _ask_or_wait(self, transaction: Transaction) -> Decision | None:
+        """Lines 5 to 10."""
         half = transaction.half
         clock = self._clock((half.broker, half.queue))
         last = transaction.last_checked
@@ -660,7 +669,25 @@ class Model:
             return self._wait(transaction, "IMMUNE")
         if checked_recently:
             return self._wait(transaction, "CHECKED_RECENTLY")
-        return self._check(transaction, "CLOCK_SKEW" if clock < half.born else "TIMEOUT")
+        if self._watches(transaction):
+            return self._watch(transaction)
+        self._to_ask.append(transaction)
+        return None
+
+    def _ask_the_oldest(self) -> list[Decision]:
+        """Lines 10b and 11: every group's questions go to its oldest messages."""
+        asked: dict[str | None, int] = {}
+        plan = []
+        for transaction in sorted(self._to_ask, key=lambda known: (known.half.born, known.half.key)):
+            half = transaction.half
+            number, most = asked.get(half.group, 0), self.settings.checks_of(half.group)
+            if most is not None and number >= most:
+                plan.append(self._wait(transaction, "CHECK_LIMIT"))
+                continue
+            asked[half.group] = number + 1
+            clock = self._clock((half.broker, half.queue))
+            plan.append(self._check(transaction, "CLOCK_SKEW" if clock < half.born else "TIMEOUT"))
+        return plan
 
     def _discarded_by_broker(self, transaction: Transaction) -> bool:
         """Whether it is in the broker's discard topic; not for a discard that the broker's own resume undid."""
@@ -721,8 +748,6 @@ class Model:
         return self._decided(transaction, "DISCARD", reason)
 
     def _check(self, transaction: Transaction, reason: str) -> Decision:
-        if self._watches(transaction):
-            return self._watch(transaction)
         transaction.check_times += 1
         transaction.last_checked = self.now
         half = transaction.half

@@ -176,7 +176,11 @@ def settings(rules: m.Settings, layout: Layout = "single") -> s.Settings:
             file_reserved_time=millis(rules.file_reserved_time),
             ask=rules.ask,
             watch_for=millis(rules.watch_for),
-            groups={name: s.RuleOverride(**_override(given)) for name, given in rules.groups.items()},
+            checks_a_run=rules.checks_a_run,
+            groups={
+                name: s.GroupOverride(**_override(given), checks_a_run=given.checks_a_run)
+                for name, given in rules.groups.items()
+            },
             topics={name: s.RuleOverride(**_override(given)) for name, given in rules.topics.items()},
         ),
         topics=s.TopicSettings(layout=layout),

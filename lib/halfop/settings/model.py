@@ -56,6 +56,12 @@ class RuleOverride(_Section):
     )
 
 
+class GroupOverride(RuleOverride):
+    """The settings of one producer group."""
+
+    checks_a_run: int | None = Field(default=None, ge=0, description="`rules.checks_a_run` for this one alone.")
+
+
 class RuleSettings(_Section):
     """The rules, with RocketMQ's names. A change holds from the next run; `reconcile --dry-run` shows its effect."""
 
@@ -81,7 +87,13 @@ class RuleSettings(_Section):
         "The age at which a message of a broker that halfop only watches is discarded (END_NOT_SEEN), if halfop would "
         "ask about it or discard it.",
     )
-    groups: dict[RocketName, RuleOverride] = Field(default={}, description="Other values for some producer groups.")
+    checks_a_run: int | None = Field(
+        default=1000,
+        ge=0,
+        description="How many questions a run gives to a producer group, those about the oldest messages; the others "
+        "wait for a later run (CHECK_LIMIT). 0: none. null: no limit.",
+    )
+    groups: dict[RocketName, GroupOverride] = Field(default={}, description="Other values for some producer groups.")
     topics: dict[RocketName, RuleOverride] = Field(default={}, description="Other values for some real topics.")
 
 

@@ -45,6 +45,9 @@ LINES = {
     ("WAIT", "FRESH"): LineText("7", "store_timestamp ≥ queue clock"),
     ("WAIT", "IMMUNE"): LineText("9", "it carries none, and 0 ≤ age ≤ transaction_timeout"),
     ("WAIT", "CHECKED_RECENTLY"): LineText("10", "it was checked less than transaction_check_interval ago"),
+    ("WAIT", "CHECK_LIMIT"): LineText(
+        "10b", "rules.checks_a_run questions have been given to older messages of its group in this run"
+    ),
     ("CHECK", "TIMEOUT"): OTHERWISE,
     ("CHECK", "CLOCK_SKEW"): OTHERWISE,
 }
