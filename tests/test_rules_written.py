@@ -173,6 +173,7 @@ def test_a_check_asks_with_what_the_producers_listener_reads(looked: Written) ->
         "real_topic": "Written",
         "real_queue_id": 3,
         "uniq_key": "k0",
+        "msg_id": "k0",
         "offset_msg_id": WHOLE["offset_msg_id"],
         "commit_log_offset": 0,
         "tran_state_table_offset": 0,
@@ -182,6 +183,9 @@ def test_a_check_asks_with_what_the_producers_listener_reads(looked: Written) ->
         "run_id": 1,
         "requested_at": NOW,
         "half_queue_id": 0,
+        "born_timestamp": NOW - 10 * SECOND,
+        "store_timestamp": NOW - 10 * SECOND,
+        **{name: WHOLE[name] for name in ("sys_flag", "flag", "born_host", "store_host", "reconsume_times")},
     }
     same(looked.warehouse, "check_requests", rows, wanted)
 

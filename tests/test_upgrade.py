@@ -34,7 +34,11 @@ def test_a_warehouse_of_the_first_version_goes_on(spark: SparkSession, tmp_path:
         archive.extractall(tmp_path / "old", filter="data")
     old, new = (tmp_path / name / "warehouse" for name in ("old", "new"))
     prepare(Warehouse(spark, str(new)))
-    assert content(finished(spark, old)) == content(finished(spark, new))
+    later = [column.name for column in schema.table("check_requests").columns if column.since != "1"]
+    unlike = {"check_requests": later, "runs": ["asks", "rules_version"]}
+    found, wanted = (content(finished(spark, folder), without=unlike) for folder in (old, new))
+    assert found == wanted
+    assert "msg_id" in later
     assert verify(Warehouse(spark, str(old)), 1)[0].status == 0
 
 

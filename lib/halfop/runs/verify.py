@@ -107,8 +107,18 @@ def _compared_messages(
         return []
     found = _messages(warehouse, tables, run.run_id)
     whole = WholeMessages(warehouse, run, digest, due)
-    expected = in_tables_columns(messages(whole), whole) if due else found.limit(0)
+    expected = _as_then(in_tables_columns(messages(whole), whole), whole) if due else found.limit(0)
     return _compared(summary, {number: target.name for number, target in tables.items()}, expected, found)
+
+
+def _as_then(rows: DataFrame, whole: WholeMessages) -> DataFrame:
+    """The rows without what the rules did not write yet in the run's version."""
+    version, later = int(whole.run.rules_version), dict[str, list[int]]()
+    for number, target in whole.due.items():
+        for column in target.spec.columns:
+            if int(column.since) > version:
+                later.setdefault(column.name, []).append(number)
+    return rows.withColumns({name: F.when(~F.col(TARGET).isin(*of), F.col(name)) for name, of in later.items()})
 
 
 def _others(warehouse: Warehouse, run_id: int, targets: Sequence[Target]) -> list[Target]:
