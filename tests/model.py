@@ -281,7 +281,8 @@ def undeliverable(half: Half) -> str | None:
     longest = 255 if topic.startswith(("%RETRY%", "%DLQ%")) else 127
     if re.fullmatch(r"[%|a-zA-Z0-9_-]+", topic) is None or len(topic) > longest:
         return "BAD_REAL_TOPIC"
-    if small_number(half.real_qid) is None:
+    queue = small_number(half.real_qid)
+    if queue is None or queue < 0:
         return "BAD_REAL_QUEUE"
     if topic in NOT_ALLOWED_SEND or topic.lower().startswith("rmq_sys_"):
         return "SYSTEM_TOPIC"

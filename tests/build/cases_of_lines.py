@@ -29,7 +29,7 @@ UNDELIVERABLE = [
     ],
     *[
         Case(f"1 queue {text}", [half(real_qid=text)], "REJECT BAD_REAL_QUEUE", ["HALF BAD_REAL_QUEUE"])
-        for text in (None, "x")
+        for text in (None, "x", "-1")
     ],
     *[
         Case(f"1 system {topic}", [half(real_topic=topic)], "REJECT SYSTEM_TOPIC", ["HALF SYSTEM_TOPIC"])

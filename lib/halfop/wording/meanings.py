@@ -14,8 +14,8 @@ class LineText(NamedTuple):
 
 NEVER_DELIVERED = LineText(
     "1",
-    "it cannot ever be delivered: no or illegal REAL_TOPIC, no or non-numeric REAL_QID, a real topic that RocketMQ "
-    "never lets a client send to (its NOT_ALLOWED_SEND set, and rmq_sys_… in any case)",
+    "it cannot ever be delivered: no or illegal REAL_TOPIC, no, non-numeric or negative REAL_QID, a real topic that "
+    "RocketMQ never lets a client send to (its NOT_ALLOWED_SEND set, and rmq_sys_… in any case)",
 )
 COMMITTED = LineText("2", "a valid op names it, outcome commit")
 ROLLED_BACK = LineText("3", "a valid op names it, outcome rollback")
@@ -67,7 +67,7 @@ WHY = {
     "CHECK": "the producer answered a check",
     "FINAL": "a broker's final message is the proof; its op was lost",
     "BAD_REAL_TOPIC": "no or illegal REAL_TOPIC",
-    "BAD_REAL_QUEUE": "no or non-numeric REAL_QID",
+    "BAD_REAL_QUEUE": "no, non-numeric or negative REAL_QID",
     "SYSTEM_TOPIC": "a real topic that RocketMQ never lets a client send to",
     "IMMUNE": "young enough to be left alone",
     "TIMEOUT": "old enough to ask",
@@ -89,7 +89,7 @@ REJECTS = {
     "GARBAGE_OFFSET": "an op item that is no half offset",
     "NO_OUTCOME": "an op without COMMIT or ROLLBACK; the message stays open",
     "BAD_REAL_TOPIC": "a half message with no or illegal REAL_TOPIC",
-    "BAD_REAL_QUEUE": "a half message with no or non-numeric REAL_QID",
+    "BAD_REAL_QUEUE": "a half message with no, non-numeric or negative REAL_QID",
     "SYSTEM_TOPIC": "a half message to a topic that RocketMQ never lets a client send to",
     "NO_PRODUCER_GROUP": "a half message without PGROUP: nobody can ever be asked",
     "UNKNOWN": "a resume of a message that has not landed",

@@ -9,6 +9,7 @@ from typing import Any
 
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.landing.paths import refusing
+from halfop.rocketmq.store.dledger import FOLDERS, refusal
 from halfop.warehouse.lock import local_folder
 from halfop.warehouse.tables import Warehouse
 
@@ -40,6 +41,8 @@ def _copy(warehouse: Warehouse, path: str, target: str) -> None:
     with refusing(path):
         root = hadoop.Path(path)
         system = root.getFileSystem(conf)
+        if system.globStatus(hadoop.Path(root, f"{FOLDERS}/data")):
+            raise refusal(path)
         found = [name for name in _FOLDERS if system.exists(hadoop.Path(root, name))]
         if _FOLDERS[0] not in found:
             raise InputRefused(path, None, "no broker's store: it has no folder commitlog")
