@@ -10,6 +10,7 @@ from halfop.frame.arguments import instant, positive_int
 from halfop.frame.cli import Context, Job, setting_option
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
+from halfop.runs.parked import known_form
 from halfop.runs.reconcile import Request, preview, reconcile
 from halfop.runs.verify import Difference, verify
 from halfop.sinks.targets import SINK_NAMES
@@ -95,9 +96,10 @@ def failing_on(kinds: Collection[str], summary: Summary) -> Summary:
 
 
 def _sink(name: str) -> str:
-    if not name.startswith("topics/") and name not in SINK_NAMES:
-        raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(SINK_NAMES)}")
-    return name
+    try:
+        return known_form(name)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _measured(args: argparse.Namespace) -> str | None:

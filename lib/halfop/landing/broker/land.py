@@ -59,7 +59,8 @@ class BrokerRequest:
 def land_broker(warehouse: Warehouse, request: BrokerRequest, log: logging.Logger) -> Summary:
     """Lands what is new in all brokers, at the same time. A broker that fails stops no other; the summary names it."""
     summary = Summary("land")
-    with hold(warehouse, "landing", request.wait), warehouse.for_few_rows(), staging(warehouse) as files:
+    locked = hold(warehouse, "landing", request.wait)
+    with summary.shown_in_failure(), locked, warehouse.for_few_rows(), staging(warehouse) as files:
         warehouse.make(PROGRESS, *TABLES.values())
         shared = Shared(warehouse, request, summary, next_instant(warehouse), files)
         landings = [BrokerLanding(shared, address) for address in _addresses(request)]

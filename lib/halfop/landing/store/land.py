@@ -27,6 +27,7 @@ def land_store(warehouse: Warehouse, request: StoreRequest, log: logging.Logger)
     summary = Summary("land")
     settings = warehouse.for_few_rows()
     with ExitStack() as held:
+        held.enter_context(summary.shown_in_failure())
         held.enter_context(hold(warehouse, "landing", request.wait))
         held.enter_context(settings)
         root = held.enter_context(local_store(warehouse, request.path))
