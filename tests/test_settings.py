@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -260,6 +261,13 @@ def test_recorded_settings_come_back(config: Path) -> None:
         loaded(config, "rules.transaction_timeout=60s").as_json()
         == loaded(config, "rules.transaction_timeout=1m").as_json()
     )
+
+
+def test_a_run_of_an_older_version_has_no_limits_that_it_could_not_have() -> None:
+    recorded = json.loads(Settings().as_json())
+    del recorded["rules"]["checks_a_run"], recorded["rules"]["watch_for"]
+    rules = Settings.from_json(json.dumps(recorded)).rules
+    assert (rules.checks_a_run, rules.watch_for.days) == (None, 36500)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"rules": {"new_rule": 1}}'])

@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from halfop.frame.errors import HalfopError, UsageError
-from halfop.settings.durations import Duration, parse_duration
+from halfop.settings.durations import LONGEST, Duration, duration_text, parse_duration
 from halfop.settings.home import checkout
 
 
@@ -220,6 +220,10 @@ class LockSettings(_Section):
     wait: Duration = _duration("0s", "How long to wait for another process that holds the lock, before status 4.")
 
 
+# What runs did before there were settings for it.
+_UNLIMITED = {"checks_a_run": None, "watch_for": duration_text(LONGEST)}
+
+
 class Settings(_Section):
     """All settings of a job; recorded with every run."""
 
@@ -255,8 +259,12 @@ class Settings(_Section):
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
+        """Recorded settings; a run of an older version stays as it was, without limits that it could not have."""
         try:
-            return cls.model_validate(json.loads(text))
+            recorded = json.loads(text)
+            if isinstance(recorded, dict) and isinstance(rules := recorded.get("rules"), dict):
+                recorded["rules"] = _UNLIMITED | rules
+            return cls.model_validate(recorded)
         except ValueError as error:
             raise HalfopError(
                 f"recorded settings that this version of halfop can't read: {error}\nuse the version that wrote them"
