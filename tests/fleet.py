@@ -102,7 +102,8 @@ def sail(warehouse: Warehouse, charter: Charter, ships: Sequence[Ship], max_rows
             known = {queue: until for step in land for queue, until in step.known_until.items()}
             halves = [half for step in land for half in step.halves]
             ops = [op for step in land for op in step.ops]
-            r.land(warehouse, halves, ops, land[0].at, known, **_finals_and_discards(land))
+            sources = {broker: source for step in land for broker, source in step.sources.items()}
+            r.land(warehouse, halves, ops, land[0].at, known, sources=sources, **_finals_and_discards(land))
         resumes = [step for step in steps if isinstance(step, Resume)]
         if resumes:
             r.resume(warehouse, [key for step in resumes for key in step.keys], resumes[0].at)

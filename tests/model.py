@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from model_lineage import BEGINNING, Copy, Transaction, families, name_of
 
@@ -25,6 +26,7 @@ NOT_ALLOWED_SEND = {
     "OFFSET_MOVED_EVENT",
 }
 
+Ask = Literal["auto", True, False]
 Queue = tuple[str, int]
 Key = tuple[str, int, int]  # broker, queue, offset of the half message
 OpKey = tuple[str, int, int, int, str]
@@ -141,6 +143,7 @@ class Override:
 
     transaction_timeout: int | None = None
     check_max: int | None = None
+    checks_a_run: int | None = None  # of a group alone
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,13 @@ class Settings:
     file_reserved_time: int = 72 * 3_600_000
     groups: Mapping[str, Override] = field(default_factory=dict)
     topics: Mapping[str, Override] = field(default_factory=dict)
-    ask: bool = True
+    ask: Ask = "auto"
+    watch_for: int = 7 * 24 * 3_600_000
+    checks_a_run: int | None = 1_000
+
+    def checks_of(self, group: str | None) -> int | None:
+        own = self.groups.get(group or "", Override()).checks_a_run
+        return self.checks_a_run if own is None else own
 
     def timeout_of(self, half: Half) -> int:
         values = [override.transaction_timeout for override in self._overrides(half)]
@@ -272,7 +281,8 @@ def undeliverable(half: Half) -> str | None:
     longest = 255 if topic.startswith(("%RETRY%", "%DLQ%")) else 127
     if re.fullmatch(r"[%|a-zA-Z0-9_-]+", topic) is None or len(topic) > longest:
         return "BAD_REAL_TOPIC"
-    if small_number(half.real_qid) is None:
+    queue = small_number(half.real_qid)
+    if queue is None or queue < 0:
         return "BAD_REAL_QUEUE"
     if topic in NOT_ALLOWED_SEND or topic.lower().startswith("rmq_sys_"):
         return "SYSTEM_TOPIC"
@@ -331,8 +341,10 @@ class Model:
         self.rejected: list[Rejected] = []
         self.refused_queues: set[Queue] = set()
         self.known_until: dict[Queue, int | None] = {}
+        self.asking: set[str] = set()  # the brokers that ask by themselves
         self.now = BEGINNING
         self._run = 0
+        self._to_ask: list[Transaction] = []  # what line 11 holds for in this run, unless line 10b does
         self._new_halves: list[Half] = []  # landed since the last run, oldest first
         self._new_ops: list[tuple[Op, int]] = []  # the same, with the instant each landed
         self._new_resumes: list[tuple[int, Key]] = []
@@ -360,8 +372,12 @@ class Model:
         *,
         finals: Iterable[Final] = (),
         discards: Iterable[BrokerDiscard] = (),
+        sources: Mapping[str, str] | None = None,
     ) -> None:
-        """One landing, all of it or nothing; within it rows have no order. known_until never goes back."""
+        """One landing, all of it or nothing; within it rows have no order. known_until never goes back.
+
+        `sources`: what it reads, by broker; without it files.
+        """
         halves, ops, known = list(halves), list(ops), known_until or {}
         rows: list[Half | Op] = [*halves, *ops]
         for row in rows:
@@ -374,6 +390,7 @@ class Model:
         for queue, instant in known.items():
             before = self.known_until.get(queue)
             self.known_until[queue] = before if instant is None else max(instant, instant if before is None else before)
+        self.asking |= {broker for broker, source in (sources or {}).items() if source in ("STORE", "BROKER")}
         self._finals |= set(finals)
         for discard in discards:
             self._broker_discards.setdefault(discard.key, discard)
@@ -395,7 +412,9 @@ class Model:
         for at, key in sorted(self._new_resumes):
             self._resume(key, at)
         self._new_halves, self._new_ops, self._new_resumes = [], [], []
-        plan += [self._decide(transaction) for transaction in self._all("OPEN")]
+        self._to_ask = []
+        plan += [decision for known in self._all("OPEN") if (decision := self._decide(known))]
+        plan += self._ask_the_oldest()
         plan += [self._early_op(op) for op, _ in self._early]
         plan.sort(key=lambda decision: (decision.key, decision.op_offset or 0))
         self.decisions += plan
@@ -633,8 +652,8 @@ class Model:
         known = self.known_until.get(queue, self.now)
         return BEGINNING if known is None else min(self.now, known)
 
-    def _decide(self, transaction: Transaction) -> Decision:
-        """Lines 1 and 4 to 11 for a transaction that no op and no final message ends."""
+    def _decide(self, transaction: Transaction) -> Decision | None:
+        """Lines 1 and 4 to 10 for a transaction that no op and no final message ends; None: one of 10b and 11 holds."""
         half = transaction.half
         if undeliverable(half) is None and self._discarded_by_broker(transaction):
             return self._discard(transaction, "BROKER_DISCARDED")
@@ -644,8 +663,8 @@ class Model:
             return self._decided(transaction, "REJECT", fault)
         return self._ask_or_wait(transaction)
 
-    def _ask_or_wait(self, transaction: Transaction) -> Decision:
-        """Lines 5 to 11."""
+    def _ask_or_wait(self, transaction: Transaction) -> Decision | None:
+        """Lines 5 to 10."""
         half = transaction.half
         clock = self._clock((half.broker, half.queue))
         last = transaction.last_checked
@@ -659,9 +678,31 @@ class Model:
             return self._wait(transaction, "IMMUNE")
         if checked_recently:
             return self._wait(transaction, "CHECKED_RECENTLY")
-        if not half.group:
+        return self._ask_later(transaction)
+
+    def _ask_later(self, transaction: Transaction) -> Decision | None:
+        """Line 10a, and lines 10b and 11 once all are known that they hold for."""
+        if not transaction.half.group:
             return self._give_up(transaction, "NO_PRODUCER_GROUP")
-        return self._check(transaction, "CLOCK_SKEW" if clock < half.born else "TIMEOUT")
+        if self._watches(transaction):
+            return self._watch(transaction)
+        self._to_ask.append(transaction)
+        return None
+
+    def _ask_the_oldest(self) -> list[Decision]:
+        """Lines 10b and 11: every group's questions go to its oldest messages."""
+        asked: dict[str | None, int] = {}
+        plan = []
+        for transaction in sorted(self._to_ask, key=lambda known: (known.half.born, known.half.key)):
+            half = transaction.half
+            number, most = asked.get(half.group, 0), self.settings.checks_of(half.group)
+            if most is not None and number >= most:
+                plan.append(self._wait(transaction, "CHECK_LIMIT"))
+                continue
+            asked[half.group] = number + 1
+            clock = self._clock((half.broker, half.queue))
+            plan.append(self._check(transaction, "CLOCK_SKEW" if clock < half.born else "TIMEOUT"))
+        return plan
 
     def _discarded_by_broker(self, transaction: Transaction) -> bool:
         """Whether it is in the broker's discard topic; not for a discard that the broker's own resume undid."""
@@ -702,17 +743,26 @@ class Model:
         return self._decided(transaction, "WAIT", reason)
 
     def _give_up(self, transaction: Transaction, reason: str) -> Decision:
-        if not self.settings.ask:
-            return self._wait(transaction, "BROKER_ASKS")
-        return self._discard(transaction, reason)
+        return self._watch(transaction) if self._watches(transaction) else self._discard(transaction, reason)
+
+    def _watches(self, transaction: Transaction) -> bool:
+        if self.settings.ask == "auto":
+            return transaction.half.broker in self.asking
+        return not self.settings.ask
+
+    def _watch(self, transaction: Transaction) -> Decision:
+        """The broker asks and discards; its end may have been missed."""
+        half = transaction.half
+        since = half.born if transaction.revived == BEGINNING else transaction.revived
+        if self._clock((half.broker, half.queue)) - since >= self.settings.watch_for:
+            return self._discard(transaction, "END_NOT_SEEN")
+        return self._wait(transaction, "BROKER_ASKS")
 
     def _discard(self, transaction: Transaction, reason: str) -> Decision:
         self.discards.append(Discarded(self._run, transaction.half.key, reason, transaction.check_times))
         return self._decided(transaction, "DISCARD", reason)
 
     def _check(self, transaction: Transaction, reason: str) -> Decision:
-        if not self.settings.ask:
-            return self._wait(transaction, "BROKER_ASKS")
         transaction.check_times += 1
         transaction.last_checked = self.now
         half = transaction.half

@@ -49,6 +49,7 @@ def land(
     *,
     finals: Iterable[m.Final] = (),
     discards: Iterable[m.BrokerDiscard] = (),
+    sources: Mapping[str, str] | None = None,
 ) -> None:
     """One landing, as the land jobs leave it. A queue that is not in `known_until` gets no landing_progress row."""
     halves, ops, known = list(halves), list(ops), known_until or {}
@@ -58,11 +59,11 @@ def land(
     append(warehouse, "half_messages", [half_cells(half, at) for half in halves])
     append(warehouse, "op_messages", [op_cells(op, at) for op in ops])
     progress = [
-        (broker, topic, queue, *_span(halves, (broker, queue), topic), until, at)
+        (broker, topic, queue, *_span(halves, (broker, queue), topic), until, at, (sources or {}).get(broker, "FILES"))
         for (broker, queue), until in known.items()
         for topic in (HALF_TOPIC, OP_TOPIC)
     ]
-    names = ["broker_name", "topic", "queue_id", "first_offset", "next_offset", "known_until", "landed_at"]
+    names = ["broker_name", "topic", "queue_id", "first_offset", "next_offset", "known_until", "landed_at", "source"]
     append(warehouse, PROGRESS, [dict(zip(names, cells, strict=True)) for cells in progress])
 
 
@@ -174,16 +175,21 @@ def settings(rules: m.Settings, layout: Layout = "single") -> s.Settings:
             transaction_check_interval=millis(rules.check_interval),
             file_reserved_time=millis(rules.file_reserved_time),
             ask=rules.ask,
-            groups={name: _override(given) for name, given in rules.groups.items()},
-            topics={name: _override(given) for name, given in rules.topics.items()},
+            watch_for=millis(rules.watch_for),
+            checks_a_run=rules.checks_a_run,
+            groups={
+                name: s.GroupOverride(**_override(given), checks_a_run=given.checks_a_run)
+                for name, given in rules.groups.items()
+            },
+            topics={name: s.RuleOverride(**_override(given)) for name, given in rules.topics.items()},
         ),
         topics=s.TopicSettings(layout=layout),
     )
 
 
-def _override(given: m.Override) -> s.RuleOverride:
+def _override(given: m.Override) -> dict[str, Any]:
     timeout = None if given.transaction_timeout is None else millis(given.transaction_timeout)
-    return s.RuleOverride(transaction_timeout=timeout, transaction_check_max=given.check_max)
+    return {"transaction_timeout": timeout, "transaction_check_max": given.check_max}
 
 
 def run(

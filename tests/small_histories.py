@@ -17,7 +17,7 @@ from strategies import START, Charter, History, Land, Phase, Resume, Run, Step, 
 BROKER = "b"
 RUNS = 3
 SECOND = 1_000
-SETTINGS = Settings(check_max=1)  # asked by the first run, discarded by the second
+SETTINGS = Settings(check_max=1, checks_a_run=None)  # asked by the first run, discarded by the second
 _BORN = START
 _BETWEEN = 100 * SECOND
 _LANDINGS = [START + (n + 1) * _BETWEEN for n in range(RUNS)]

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from model import (
     FOREVER,
     LONG_MAX,
+    Ask,
     BrokerDiscard,
     Decision,
     Final,
@@ -39,6 +40,7 @@ T = TypeVar("T")
 START = 1_750_000_000_000  # ms; most messages are born here
 
 BROKERS = ["broker-a", "broker-b"]
+ASKS: list[Ask] = [True, True, True, "auto", "auto", False]
 HALF_OFFSETS = [0, 1, 2, 3, 5, 8, 2**53 + 1, LONG_MAX - 1, LONG_MAX]  # holes, and more than a double holds
 OP_GAPS = [1, 1, 2, 1000]
 GROUPS = ["g1", "g2"]
@@ -55,7 +57,7 @@ SYSTEM_TOPICS = [
     "Rmq_Sys_Mixed",
 ]
 QUEUE_IDS = ["0", "3", "+3", "03"]
-BAD_QUEUE_IDS = [None, "", "x", " 3", "3.0", "2147483648"]
+BAD_QUEUE_IDS = [None, "", "x", " 3", "3.0", "2147483648", "-1"]
 IMMUNITIES = ["1", "0", "6", "7", "30", "+40", "-7", "-1", "abc", " 30", "1.5", "", "9223372036854775"]
 IMMUNITIES += ["9223372036854776", "9223372036854775807", "9223372036854775808"]
 CHECK_TIMES = ["1", "0", "2", "15", "-3", "x", "1.0", "99999999999"]
@@ -73,6 +75,11 @@ class Land:
     known_until: Mapping[Queue, int | None]
     finals: tuple[Final, ...] = ()
     discards: tuple[BrokerDiscard, ...] = ()
+
+    @property
+    def sources(self) -> dict[str, str]:
+        """What each broker landed by: the last of BROKERS is a real one."""
+        return {broker: "STORE" for broker, _ in self.known_until if broker.endswith(BROKERS[-1])}
 
 
 @dataclass(frozen=True)
@@ -123,7 +130,13 @@ def play(history: History) -> Played:
         else:
             try:
                 played.model.land(
-                    step.halves, step.ops, step.at, step.known_until, finals=step.finals, discards=step.discards
+                    step.halves,
+                    step.ops,
+                    step.at,
+                    step.known_until,
+                    finals=step.finals,
+                    discards=step.discards,
+                    sources=step.sources,
                 )
             except LandingRefused:
                 played.refused.append(number)
@@ -217,7 +230,8 @@ def settings(draw: st.DrawFn) -> Settings:
         file_reserved_time=draw(st.sampled_from([72 * 3_600_000, 3_600_000, 30_000])),
         groups=draw(st.dictionaries(st.sampled_from(GROUPS), overrides(), max_size=1)),
         topics=draw(st.dictionaries(st.sampled_from(TOPICS), overrides(), max_size=1)),
-        ask=not rarely(draw, 8),
+        ask=draw(st.sampled_from(ASKS)),
+        watch_for=draw(st.sampled_from([7 * 24 * 3_600_000, 3_600_000, 30_000])),
     )
 
 

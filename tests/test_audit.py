@@ -17,9 +17,9 @@ from halfop.audit.examine import MEANINGS
 from halfop.frame.cli import main
 from halfop.frame.summary import Summary
 from halfop.landing.lost import FOUND, LOST
-from halfop.landing.progress import COMMIT_LOG
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.settings.model import LandingSettings, Settings
+from halfop.warehouse.progress import COMMIT_LOG
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 

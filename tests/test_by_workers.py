@@ -32,7 +32,7 @@ from seeds import SEED, show_seed
 from strategies import op_rows
 
 NOW = 1_750_000_000_000
-RULES = m.Settings(check_max=2, topics={"T2": m.Override(transaction_timeout=50_000)})
+RULES = m.Settings(check_max=2, checks_a_run=7, topics={"T2": m.Override(transaction_timeout=50_000)})
 FAR = 2**53
 QUEUES = [("a", 0), ("a", 1), ("b", 0)]
 TABLES = ("decisions", "rejected", "check_requests", "trans_check_max_time", "topics/T1", "topics/T2")
@@ -123,6 +123,7 @@ def test_they_decide_and_write_what_the_columns_do(
     by_spark, ways = played(Warehouse(spark, str(tmp_path / "spark")))
     assert not any(each.startswith("by workers") for each in ways)
     assert by_spark == here
+    assert any("CHECK_LIMIT" in row for row in found["decisions"]), "questions go to the same messages both ways"
     committed = found["topics/T1"].total() + found["topics/T2"].total()
     assert committed > 50
     assert found["rejected"].total() > 10

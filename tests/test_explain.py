@@ -130,6 +130,30 @@ def test_where_it_is_now(warehouse: Warehouse, each: dict[int, Life], offset: in
     assert wanted in "\n".join(found.lines), found.lines
 
 
+@pytest.mark.parametrize(
+    ("rules", "wanted"),
+    [
+        (
+            model.Settings(ask=True, checks_a_run=0),
+            "asked 0 times so far\nnext: its producer is asked, check 1 of 15 (line 11), in the next run, unless an op "
+            "lands first; by the settings of run 1; a run gives its group 0 questions, the oldest messages' first "
+            "(rules.checks_a_run)",
+        ),
+        (model.Settings(), "halfop only watches, and waits for an op"),
+        (model.Settings(), "it is discarded (END_NOT_SEEN), not before 2025-06-22 15:06:30 by its queue clock"),
+    ],
+    ids=["over the limit", "watched", "watched for 7 d"],
+)
+def test_where_a_message_is_that_its_broker_or_the_limit_keeps_open(
+    new_warehouse: Callable[[str], Warehouse], rules: model.Settings, wanted: str
+) -> None:
+    made = new_warehouse("kept open")
+    r.land(made, [half(0)], [], NOW, {QUEUE: NOW}, sources={QUEUE[0]: "STORE"})
+    r.run(made, rules, NOW)
+    [life] = look_up(made, {Key(*QUEUE, 0)})
+    assert wanted in "\n".join(outlook(made, Settings(warehouse=made.root), life).lines)
+
+
 # ---- clocks ----
 
 
@@ -245,7 +269,7 @@ def test_the_lines_are_those_of_the_rules() -> None:
     rows = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in DOCS.splitlines()
-        if re.match(r"\| \d+a? \|", line)
+        if re.match(r"\| \d+[ab]? \|", line)
     ]
     documented = {
         (number, holds.replace("`", ""), decision, reason)

@@ -329,7 +329,9 @@ def test_a_folder_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None
 def test_landings_leave_few_files_of_progress(warehouse: Warehouse) -> None:
     queue = Queue("b", 0)
     for offset in range(1, 53):
-        progress.move(warehouse, [progress.ProgressRow("b", OP_TOPIC, 0, offset, offset * 1_000, 1, 60 - offset)])
+        progress.move(
+            warehouse, [progress.ProgressRow("b", OP_TOPIC, 0, offset, offset * 1_000, 1, 60 - offset)], "STORE"
+        )
     assert warehouse.select(TABLE).files == 52
     before = progress_rows(warehouse)
     progress.tidy(warehouse)
@@ -341,7 +343,7 @@ def test_landings_leave_few_files_of_progress(warehouse: Warehouse) -> None:
 
 def test_progress_that_another_landing_has_moved_is_not_replaced(warehouse: Warehouse) -> None:
     for offset in (1, 2):
-        progress.move(warehouse, [progress.ProgressRow("b", OP_TOPIC, 0, offset, None, 1, None)])
+        progress.move(warehouse, [progress.ProgressRow("b", OP_TOPIC, 0, offset, None, 1, None)], "STORE")
     seen = warehouse.version(TABLE) - 1
     assert not warehouse.replace_rows(TABLE, seen, progress_rows(warehouse, seen))
     assert [row["next_offset"] for row in progress_rows(warehouse)] == [2]

@@ -135,9 +135,9 @@ def test_a_run_that_would_decide_nothing_is_none(warehouse: Warehouse, tmp_path:
 def test_many_landings_leave_few_files_of_progress(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_MOST_FILES", 3)
     row = progress.log_row("b", 0, 1, 1)
-    progress.add_missing(warehouse, [row])
+    progress.add_missing(warehouse, [row], "STORE")
     for end in range(2, 7):
-        progress.move(warehouse, [row._replace(next_offset=end)])
+        progress.move(warehouse, [row._replace(next_offset=end)], "STORE")
     with hold(warehouse, "landing", timedelta(0)):
         keep_tidy(Warehouse(warehouse.spark, warehouse.root), LOG)
         assert len(warehouse.log.data_files(warehouse.path(PROGRESS), None, None) or ()) == 6, "another lands"
@@ -149,9 +149,9 @@ def test_many_landings_leave_few_files_of_progress(warehouse: Warehouse, monkeyp
 def test_a_jobs_logs_get_their_checkpoints_after_its_result(warehouse: Warehouse) -> None:
     warehouse.log.defer_upkeep()
     row = progress.log_row("b", 0, 1, 1)
-    progress.add_missing(warehouse, [row])
+    progress.add_missing(warehouse, [row], "STORE")
     for end in range(2, 25):
-        progress.move(warehouse, [row._replace(next_offset=end)])
+        progress.move(warehouse, [row._replace(next_offset=end)], "STORE")
     found = Path(warehouse.path(PROGRESS), "_delta_log")
     assert list(found.glob("*.checkpoint*.parquet")) == []
     warehouse.log.upkeep()

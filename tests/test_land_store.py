@@ -21,6 +21,7 @@ from halfop.landing.data_source import register
 from halfop.landing.staged import Staging
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
+from halfop.warehouse.progress import COMMIT_LOG
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import DataFrame, SparkSession
 
@@ -78,10 +79,10 @@ def test_a_store_lands_and_then_what_is_new(warehouse: Warehouse, store: w.Store
     assert land(warehouse, store).rows_written == {"half_messages": 20, "final_messages": 10, "op_messages": 20}
     found = progress.of_broker(warehouse, BROKER)
     assert found["RMQ_SYS_TRANS_HALF_TOPIC", 0].next_offset == 120
-    assert found[progress.COMMIT_LOG, 0][3:9] == (
+    assert found[COMMIT_LOG, 0][3:9] == (
         store.end,
         None,
-        found[progress.COMMIT_LOG, 0].landed_at,
+        found[COMMIT_LOG, 0].landed_at,
         0,
         None,
         None,

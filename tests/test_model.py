@@ -14,6 +14,7 @@ from build.halves import half_at
 from hypothesis import given
 from model import (
     LONG_MAX,
+    Ask,
     BrokerDiscard,
     Decision,
     Final,
@@ -262,6 +263,24 @@ def test_a_broker_that_asks_itself_is_only_watched() -> None:
     model.land([], [], START, {Q: START + 73 * HOUR})
     assert {decision.reason for decision in model.run(START + 73 * HOUR)} == {"BROKER_ASKS"}
     assert (model.requests, model.discards) == ([], [])
+    model.land([], [], START, {Q: START + 7 * 24 * HOUR})
+    assert {(d.decision, d.reason) for d in model.run(START + 7 * 24 * HOUR)} == {("DISCARD", "END_NOT_SEEN")}
+
+
+@pytest.mark.parametrize(
+    ("ask", "source", "reason"),
+    [
+        ("auto", "FILES", "TIMEOUT"),
+        ("auto", "STORE", "BROKER_ASKS"),
+        ("auto", "BROKER", "BROKER_ASKS"),
+        (True, "STORE", "TIMEOUT"),
+        (False, "FILES", "BROKER_ASKS"),
+    ],
+)
+def test_whether_to_ask_goes_by_what_a_broker_was_landed_by(ask: Ask, source: str, reason: str) -> None:
+    model = Model(Settings(ask=ask))
+    model.land([half()], [], START + 6_001, {Q: START + 6_001}, sources={Q[0]: source})
+    assert [decision.reason for decision in model.run(START + 6_001)] == [reason]
 
 
 def test_a_topics_setting_wins_over_its_groups() -> None:
@@ -801,7 +820,7 @@ def test_nobody_is_asked_or_discarded_before_the_rules_allow_it(history: History
             )
             asked[decision.key] = now
     assert rules.ask or not asked
-    assert rules.ask or not model.discards
+    assert rules.ask or {each.reason for each in model.discards} <= {"END_NOT_SEEN", "BROKER_DISCARDED"}
 
 
 def may_be_asked(known: Half, now: int, rules: Settings) -> bool:

@@ -58,7 +58,7 @@ def test_runs_one_after_the_other(told: Outcome, case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", OBSERVED, ids=named)
-def test_watching_asks_and_discards_nothing(watched: Outcome, case: Case) -> None:
+def test_watching_asks_nobody_and_discards_only_at_its_end(watched: Outcome, case: Case) -> None:
     check(watched, case)
 
 

@@ -58,6 +58,10 @@ PROPERTIES = {
     "KEYS": "a b",
     "TAGS": "tag",
     "own": "ü",
+    "DELAY": "3",
+    "TIMER_DELIVER_MS": "1750000000000",
+    "TIMER_DEL_UNIQKEY": "k0",
+    "TIMER_OWN": "kept",
     "WAIT": "",
 }
 WHOLE: dict[str, Any] = {
@@ -109,11 +113,12 @@ def test_runs_one_after_the_other(told: Written, case: Case) -> None:
     check(told.outcome, replace(case, wanted=wanted, rejects=rejects))
 
 
-def test_watching_asks_and_discards_nothing(warehouse: Warehouse) -> None:
+def test_watching_asks_nobody_and_discards_only_at_its_end(warehouse: Warehouse) -> None:
     found = written(warehouse, OBSERVED, replace(RULES, ask=False), [NOW])
     for case in OBSERVED:
         check(found.outcome, case)
-    assert r.discards(warehouse) == r.requests(warehouse) == {}
+    assert {row.reason for row in r.discards(warehouse)} == {"END_NOT_SEEN"}
+    assert r.requests(warehouse) == {}
 
 
 def test_nothing_is_put_back_to_the_half_queue(told: Written) -> None:
@@ -138,7 +143,8 @@ def test_a_commit_writes_the_half_message_as_end_message_transaction_restores_it
     restored = {
         name: WHOLE[name] for name in ("body", "flag", "tags", "keys", "born_host", "store_host", "reconsume_times")
     }
-    kept = {name: value for name, value in PROPERTIES.items() if name not in ("REAL_TOPIC", "REAL_QID", "TRAN_MSG")}
+    left_out = ("REAL_TOPIC", "REAL_QID", "TRAN_MSG", "DELAY", "TIMER_DELIVER_MS", "TIMER_DEL_UNIQKEY")
+    kept = {name: value for name, value in PROPERTIES.items() if name not in left_out}
     wanted = restored | {
         "topic": "Written",
         "queue_id": 3,
@@ -172,6 +178,7 @@ def test_a_check_asks_with_what_the_producers_listener_reads(looked: Written) ->
         "real_topic": "Written",
         "real_queue_id": 3,
         "uniq_key": "k0",
+        "msg_id": "k0",
         "offset_msg_id": WHOLE["offset_msg_id"],
         "commit_log_offset": 0,
         "tran_state_table_offset": 0,
@@ -181,6 +188,9 @@ def test_a_check_asks_with_what_the_producers_listener_reads(looked: Written) ->
         "run_id": 1,
         "requested_at": NOW,
         "half_queue_id": 0,
+        "born_timestamp": NOW - 10 * SECOND,
+        "store_timestamp": NOW - 10 * SECOND,
+        **{name: WHOLE[name] for name in ("sys_flag", "flag", "born_host", "store_host", "reconsume_times")},
     }
     same(looked.warehouse, "check_requests", rows, wanted)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from build.ways import BY_SPARK
 from chispa import assert_df_equality
 from entry_points import job_of
 from halfop.frame.cli import main
+from halfop.frame.errors import UsageError
 from halfop.planning.plan import Plan
 from halfop.runs import finish
 from halfop.runs.reconcile import Request, preview, reconcile
@@ -205,7 +207,9 @@ def test_a_parked_sink_is_owed_and_written_run_by_run(
     ]
     rows = warehouse.read("topics/U").orderBy("run_id").select("run_id", "half_queue_offset").collect()
     assert [tuple(row) for row in rows] == [(1, 1), (3, 7)]
-    assert _called(warehouse, capsys, "--park-sink", "topcs/U")[0] == 2
+    for wrong, near in (("topcs/U", "topics/TOPIC"), ("check_request", "check_requests"), ("topics/u", "topics/U")):
+        status, told = _called(warehouse, capsys, "--park-sink", wrong)
+        assert (status, f"the nearest known sink is {near}" in told["error"]) == (2, True), told
 
 
 @pytest.mark.slow
@@ -245,6 +249,7 @@ def test_what_dead_drivers_staged_is_cleared(warehouse: Warehouse) -> None:
     assert not left.exists()
 
 
+@pytest.mark.usefixtures("spark")
 def test_each_tables_columns_are_all_written() -> None:
     kinds = {f.name: f.type for name in ("decisions", "half_messages") for f in arrow_schema(table(name).struct)}
     names = sorted({*HALF, *(column for columns in PAYLOAD.values() for column in columns)})
@@ -253,6 +258,15 @@ def test_each_tables_columns_are_all_written() -> None:
     tables = {"COMMIT": "real_topic", "DISCARD": "trans_check_max_time", "CHECK": "check_requests"}
     assert columns == {decision: sorted(table(name).names) for decision, name in tables.items()}
     assert table("real_topics").names == table("real_topic").names
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_message_without_a_key_is_asked_about_by_its_offset_message_id() -> None:
+    kinds = {f.name: f.type for name in ("decisions", "half_messages") for f in arrow_schema(table(name).struct)}
+    cells = [{"uniq_key": key, "offset_msg_id": "0A", "broker_name": "b"} for key in (None, "", "k")]
+    schema = pa.schema([(name, kinds[name]) for name in sorted({*HALF, *PAYLOAD["CHECK"]})])
+    rows = projected(pa.RecordBatch.from_pylist(cells, schema=schema), "CHECK", About(1, 2, False))
+    assert rows["msg_id"].to_pylist() == ["0A", "0A", "k"]
 
 
 def test_a_body_that_is_gone_fails_the_run(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,6 +299,44 @@ def test_a_dry_run_tells_what_a_run_would_decide_and_writes_nothing(warehouse: W
     assert sorted(str(path) for path in Path(warehouse.root).rglob("*")) == before
     assert summary.decisions == r.run(warehouse, RULES, NOW).decisions
     assert {row["decision"] for row in sample} == set(summary.decisions) - {"WAIT"}
+
+
+def test_a_dry_run_counts_rejects(warehouse: Warehouse) -> None:
+    one_of_each(warehouse)
+    told = preview(warehouse, Request(r.settings(RULES), r.instant(NOW)))[0].extra["rejected"]
+    assert told == r.run(warehouse, RULES, NOW).extra["rejected"]
+    assert sum(told.values()) > 1
+
+
+def test_a_dry_run_of_an_open_run_goes_by_what_that_has_recorded(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_of_each(warehouse)
+    with dying(monkeypatch, finish, "planned", False), pytest.raises(Killed):
+        r.run(warehouse, RULES, NOW)
+    with pytest.raises(UsageError, match=r"--now .*: run 1, which is open, comes first"):
+        preview(warehouse, Request(r.settings(RULES), r.instant(NOW + 1)))
+    others = replace(RULES, check_max=0, file_reserved_time=1)
+    summary, _ = preview(warehouse, Request(r.settings(others), r.instant(NOW)))
+    assert "given now (rules.file_reserved_time, rules.transaction_check_max)" in summary.notes[0]
+    same = preview(warehouse, Request(r.settings(RULES)))[0]
+    assert (same.decisions, same.notes) == (summary.decisions, ["dry run: nothing was written"])
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_a_failed_run_says_which_it_is_and_what_it_has_decided(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one_of_each(warehouse)
+
+    def no_space(*_: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(finish, "write_closed", no_space)
+    status, told = _called(warehouse, capsys, "--now", str(NOW))
+    assert (status, told["run_id"], told["job"]) == (1, 1, "reconcile")
+    assert "no space left" in told["error"]
+    assert told["decisions"]["COMMIT"] == {"PRODUCER": told["rows_written"]["topics"]}
 
 
 def _called(warehouse: Warehouse, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, Any]]:

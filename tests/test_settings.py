@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from halfop.frame.errors import HalfopError, UsageError
+from halfop.settings.durations import duration_text, parse_duration
 from halfop.settings.keys import RESERVED_VARIABLES
 from halfop.settings.load import load_settings
-from halfop.settings.model import LandingSettings, Settings, duration_text, parse_duration
+from halfop.settings.model import LandingSettings, Settings
 from halfop.settings.reference import default_config, reference
 from hypothesis import given
 from hypothesis import strategies as st
@@ -170,7 +172,7 @@ def test_variables_of_launcher_and_kubernetes_are_no_settings(config: Path) -> N
         (["rules=1"], {}, "rules (--set): has settings under it"),
         (["rules.groups.g=1"], {}, "rules.groups.g (--set): has settings under it"),
         (["rules.ask"], {}, "--set rules.ask: expected KEY=VALUE"),
-        (["rules.ask=1"], {}, "rules.ask (--set): expected true or false, given 1"),
+        (["rules.ask=1"], {}, "rules.ask (--set): expected auto, true or false, given 1"),
         (
             ["rules.transaction_timeout=6"],
             {},
@@ -259,6 +261,13 @@ def test_recorded_settings_come_back(config: Path) -> None:
         loaded(config, "rules.transaction_timeout=60s").as_json()
         == loaded(config, "rules.transaction_timeout=1m").as_json()
     )
+
+
+def test_a_run_of_an_older_version_has_no_limits_that_it_could_not_have() -> None:
+    recorded = json.loads(Settings().as_json())
+    del recorded["rules"]["checks_a_run"], recorded["rules"]["watch_for"]
+    rules = Settings.from_json(json.dumps(recorded)).rules
+    assert (rules.checks_a_run, rules.watch_for.days) == (None, 36500)
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"rules": {"new_rule": 1}}'])

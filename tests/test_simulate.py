@@ -130,7 +130,7 @@ def test_a_brokers_own_questions_are_left_out(warehouse: Warehouse) -> None:
 # ---- the very settings and instants ----
 
 PROPERTY = m.Settings(
-    6_000, check_max=2, check_interval=20_000, file_reserved_time=3_600_000, groups={"g2": m.Override(1_000)}
+    6_000, check_max=2, check_interval=20_000, file_reserved_time=3_600_000, groups={"g2": m.Override(1_000)}, ask=True
 )
 INSTANTS = [
     START + n

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -103,6 +104,36 @@ def _rename(store: Store) -> None:
 def _queue_rename(store: Store) -> None:
     path = store.queue_file(HALF_QUEUE, 0)[0]
     path.rename(path.with_name("x"))
+
+
+def _dledger_entries(store: Store) -> None:
+    """The log as DLedger has it: each record in an entry, which holds its own place."""
+    (first, *_) = sorted((store.root / "commitlog").iterdir())
+    entry = struct.pack(">iiqqqiiii", 1, 52 + 100, 0, 1, int(first.name), 0, 0, 0, 100)
+    first.write_bytes(entry + first.read_bytes()[len(entry) :])
+
+
+def _dledger_folder(store: Store) -> None:
+    (store.root / "dledger-n0" / "data").mkdir(parents=True)
+
+
+def _dledger_alone(store: Store) -> None:
+    shutil.rmtree(store.root / "commitlog")
+    _dledger_folder(store)
+
+
+@pytest.mark.parametrize("harm", [_dledger_folder, _dledger_alone, _dledger_entries])
+def test_a_log_of_dledger_is_refused_by_name(store: Store, harm: Callable[[Store], object]) -> None:
+    harm(store)
+    with pytest.raises(InputRefused, match=r"DLedger's log .*\nland from the running broker: land broker") as refused:
+        read_all(store.root)
+    assert refused.value.exit_status == 3
+
+
+def test_a_folder_of_dledger_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "dledger-n0" / "data").mkdir(parents=True)
+    with pytest.raises(InputRefused, match="DLedger's log"):
+        read_all(tmp_path / "dledger-n0")
 
 
 @pytest.mark.parametrize(

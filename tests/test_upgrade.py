@@ -13,9 +13,9 @@ import yaml
 from build.kills import content, finished, prepare
 from build.messages import NOW, one_of_each
 from halfop.landing import lost
-from halfop.landing.progress import COMMIT_LOG
 from halfop.runs.verify import verify
 from halfop.warehouse import schema
+from halfop.warehouse.progress import COMMIT_LOG
 from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
@@ -34,7 +34,11 @@ def test_a_warehouse_of_the_first_version_goes_on(spark: SparkSession, tmp_path:
         archive.extractall(tmp_path / "old", filter="data")
     old, new = (tmp_path / name / "warehouse" for name in ("old", "new"))
     prepare(Warehouse(spark, str(new)))
-    assert content(finished(spark, old)) == content(finished(spark, new))
+    later = [column.name for column in schema.table("check_requests").columns if column.since != "1"]
+    unlike = {"check_requests": later, "runs": ["asks", "rules_version"]}
+    found, wanted = (content(finished(spark, folder), without=unlike) for folder in (old, new))
+    assert found == wanted
+    assert "msg_id" in later
     assert verify(Warehouse(spark, str(old)), 1)[0].status == 0
 
 

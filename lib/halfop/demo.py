@@ -36,6 +36,7 @@ OVERRIDES = (
     "rules.transaction_timeout=3s",
     "rules.transaction_check_max=3",
     "rules.transaction_check_interval=3s",
+    "rules.ask=true",  # as if halfop had the place of the broker's check service
     "landing.op_lag=500ms",
 )
 EXAMPLE = "broker-a/0/14"  # asked about, put back, answered and committed

@@ -29,7 +29,7 @@ UNDELIVERABLE = [
     ],
     *[
         Case(f"1 queue {text}", [half(real_qid=text)], "REJECT BAD_REAL_QUEUE", ["HALF BAD_REAL_QUEUE"])
-        for text in (None, "x")
+        for text in (None, "x", "-1")
     ],
     *[
         Case(f"1 system {topic}", [half(real_topic=topic)], "REJECT SYSTEM_TOPIC", ["HALF SYSTEM_TOPIC"])
@@ -137,6 +137,12 @@ OBSERVED = [
     Case("observed: line 5", [asked(15, MINUTE)], "WAIT BROKER_ASKS"),
     Case("observed: line 6", [half(age=80 * HOUR)], "WAIT BROKER_ASKS"),
     Case("observed: line 11", [half()], "WAIT BROKER_ASKS"),
+    Case("observed: for 7 d less 1 ms", [half(age=7 * 24 * HOUR - 1)], "WAIT BROKER_ASKS"),
+    Case("observed: for 7 d", [half(age=7 * 24 * HOUR)], "DISCARD END_NOT_SEEN"),
+    Case("observed: for 7 d, asked too often", [asked(15, MINUTE, age=7 * 24 * HOUR)], "DISCARD END_NOT_SEEN"),
+    Case("observed: for 7 d, immune", [half(age=7 * 24 * HOUR, store=NOW)], "DISCARD END_NOT_SEEN"),
+    Case("observed: for 7 d, just asked", [asked(1, MINUTE - 1, age=7 * 24 * HOUR)], "WAIT CHECKED_RECENTLY"),
+    Case("observed: after 7 d, line 2", [half(age=8 * 24 * HOUR), commit()], "COMMIT PRODUCER"),
     Case("observed: line 11, skewed", [half(age=-1, store=NOW - 1)], "WAIT BROKER_ASKS"),
     Case("observed: line 1", [half(real_topic="")], "REJECT BAD_REAL_TOPIC", ["HALF BAD_REAL_TOPIC"]),
     Case("observed: line 2", [half(), commit()], "COMMIT PRODUCER"),

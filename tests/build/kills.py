@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Collection, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -62,13 +63,19 @@ def finished(spark: SparkSession, folder: Path) -> Warehouse:
     return warehouse
 
 
-def content(warehouse: Warehouse, runs: int = 2) -> dict[str, Counter[str]]:
-    """All rows of all that a run writes. A start that finds the run closed opens one more, which does not count."""
+def content(
+    warehouse: Warehouse, runs: int = 2, without: Mapping[str, Collection[str]] | None = None
+) -> dict[str, Counter[str]]:
+    """All rows of all that a run writes. A start that finds the run closed opens one more, which does not count.
+
+    `without`: columns by table that are not looked at.
+    """
     topics = [f"topics/{row['directory']}" for row in warehouse.rows("topics_index")]
     found = {}
     for name in (*TABLES, *topics):
         rows = (read_rejected(warehouse) if name == TABLE else warehouse.read(name)).where(f"run_id <= {runs}")
-        found[name] = Counter(_text(row) for row in rows.drop(*UNLIKE_EACH_TIME).collect())
+        unlike = [*UNLIKE_EACH_TIME, *(without or {}).get(name, ())]
+        found[name] = Counter(_text(row) for row in rows.drop(*unlike).collect())
     return found
 
 

@@ -11,10 +11,10 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import QUEUE
 from halfop.landing.lost import FOUND, LOST, Range, recorded
-from halfop.landing.progress import COMMIT_LOG, micros
+from halfop.landing.progress import micros
 from halfop.planning.clocks import clocks
 from halfop.rules.settings_columns import FOREVER, NO_TIME
-from halfop.warehouse.progress import progress_rows
+from halfop.warehouse.progress import COMMIT_LOG, progress_rows
 from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.tables import Warehouse
 

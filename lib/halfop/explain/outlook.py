@@ -7,11 +7,13 @@ from typing import NamedTuple
 from pyspark.sql import Row
 
 from halfop.columns.keys import HALF_KEY, Key
+from halfop.columns.values import in_micros
 from halfop.explain.life import Life
 from halfop.explain.queue_clocks import NO_TIME, queue_clock
 from halfop.frame.units import instant, moment, plural
 from halfop.planning.clocks import clocks
 from halfop.planning.run import Run
+from halfop.rules.limits import REASON as CHECK_LIMIT
 from halfop.rules.settings_columns import RuleColumns, own_immunity
 from halfop.runs.record import found_run, last_run
 from halfop.settings.model import Settings
@@ -53,11 +55,15 @@ def _undecided(life: Life) -> Outlook:
 
 
 class MessageSettings(NamedTuple):
-    """The settings that apply to one message, in milliseconds; `immunity` is null if it has none of its own."""
+    """The settings that apply to one message, in milliseconds; `immunity` is null if it has none of its own.
+
+    `checks_a_run` is null if a run may ask its group any number of questions.
+    """
 
     timeout: int
     immunity: int | None
     check_max: int
+    checks_a_run: int | None
     interval: int
     reserved: int
 
@@ -69,12 +75,10 @@ def _open(warehouse: Warehouse, life: Life, last: Row) -> Outlook:
     run, _ = found
     since = min(row["run_from"] for row in life.decisions if _stands_open(row, last))
     lines = [f"open since run {since}, asked {plural(last['check_times'] or 0, 'time')} so far"]
-    if run.settings.rules.ask:
+    if run.asks_at(last["broker_name"]):
         lines += _next(life.half, last, _settings_of(warehouse, run, life.half), run)
     else:
-        lines.append(
-            "rules.ask is false: halfop only watches, and waits for an op, a final message or the broker's discard"
-        )
+        lines += _watched(life.half, last, run)
     return Outlook("OPEN", [*lines, _clock(warehouse, life.keys[-1], run)])
 
 
@@ -89,10 +93,11 @@ def _settings_of(warehouse: Warehouse, run: Run, half: Row) -> MessageSettings:
     row = warehouse.frame([[half[name] or None for name in names]], ", ".join(f"{name} STRING" for name in names))
     rules = RuleColumns(run.settings.rules, run.now)
     columns = {"timeout": rules.timeout, "immunity": own_immunity(rules.timeout), "check_max": rules.check_max}
+    columns["checks_a_run"] = rules.checks_a_run
     found = row.select(*[column.alias(name) for name, column in columns.items()]).collect()[0]
     immunity = None if found["immunity"] is None else found["immunity"] // 1000
     times = (rules.check_interval // 1000, rules.file_reserved_time // 1000)
-    return MessageSettings(found["timeout"] // 1000, immunity, found["check_max"], *times)
+    return MessageSettings(found["timeout"] // 1000, immunity, found["check_max"], found["checks_a_run"], *times)
 
 
 def _next(half: Row, last: Row, settings: MessageSettings, run: Run) -> list[str]:
@@ -108,9 +113,22 @@ def _next(half: Row, last: Row, settings: MessageSettings, run: Run) -> list[str
     if expires < asked:
         return [f"next: it is discarded (line 6), {_from(expires, now)}, {unless}"]
     check = f"check {times + 1} of {settings.check_max}"
+    if last["reason"] == CHECK_LIMIT:
+        questions = plural(settings.checks_a_run or 0, "question")
+        unless += f"; a run gives its group {questions}, the oldest messages' first (rules.checks_a_run)"
     return [
         f"next: its producer is asked, {check} (line 11), {_from(asked, now)}, {unless}",
         f"after that: it is discarded, {_from(expires, now)} (line 6), or {_last_check(settings)} (line 5)",
+    ]
+
+
+def _watched(half: Row, last: Row, run: Run) -> list[str]:
+    """The end of watching; the rules may leave a message alone for longer."""
+    over = (last["resumed_at"] or half["born_timestamp"] or 0) + in_micros(run.settings.rules.watch_for) // 1000
+    return [
+        "its broker asks and discards by itself (rules.ask): halfop only watches, and waits for an op, a final message "
+        "or the broker's discard",
+        f"after that: it is discarded (END_NOT_SEEN), {_from(over, last['until'])} (rules.watch_for)",
     ]
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from halfop.frame.errors import HalfopError, is_transient
+from halfop.frame.summary import Summary
 
 
 @dataclass(frozen=True)
@@ -13,19 +15,28 @@ class Failure:
     status: int
     message: str
     transient: bool
+    known: Mapping[str, object] = field(default_factory=dict)
 
     def fields(self) -> dict[str, object]:
-        """The fields of a summary's line, without the job's name."""
-        return {"error": self.message, "transient": self.transient, "status": self.status}
+        """The fields of a summary's line, without the job's name: also what was known before it failed."""
+        return {**self.known, "error": self.message, "transient": self.transient, "status": self.status}
 
 
 def failure_of(error: BaseException, verbose: bool) -> Failure:
+    known = _known(error)
     if isinstance(error, HalfopError):
-        return Failure(error.exit_status, str(error), error.transient)
+        return Failure(error.exit_status, str(error), error.transient, known)
     if isinstance(error, KeyboardInterrupt):
-        return Failure(130, "interrupted", True)
+        return Failure(130, "interrupted", True, known)
     hint = "" if verbose else "\nrun again with -v for the traceback"
-    return Failure(1, f"{type(error).__name__}: {_first_lines(str(error))}{hint}", is_transient(error))
+    return Failure(1, f"{type(error).__name__}: {_first_lines(str(error))}{hint}", is_transient(error), known)
+
+
+def _known(error: BaseException) -> dict[str, object]:
+    """The fields of the summary that `Summary.shown_in_failure` has left with the error."""
+    summary = getattr(error, "summary", None)
+    fields = summary.fields() if isinstance(summary, Summary) else {}
+    return {name: value for name, value in fields.items() if name != "job"}
 
 
 def _first_lines(message: str) -> str:

@@ -69,6 +69,15 @@ class Summary:
         finally:
             self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - start, 3)
 
+    @contextmanager
+    def shown_in_failure(self) -> Iterator[None]:
+        """Lets an error that ends the block show what the summary knows by then."""
+        try:
+            yield
+        except BaseException as error:
+            error.summary = self  # type: ignore[attr-defined]
+            raise
+
     def add(self, other: Summary) -> None:
         """Counts another summary's decisions and rows in."""
         for decision, reasons in other.decisions.items():

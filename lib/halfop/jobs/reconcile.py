@@ -10,6 +10,7 @@ from halfop.frame.arguments import instant, positive_int
 from halfop.frame.cli import Context, Job, setting_option
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
+from halfop.runs.parked import known_form
 from halfop.runs.reconcile import Request, preview, reconcile
 from halfop.runs.verify import Difference, verify
 from halfop.sinks.targets import SINK_NAMES
@@ -22,7 +23,7 @@ _DESCRIPTION = """\
 Decide what becomes of every open half message that has landed. Write committed messages to topics/, checks for
 producers to check_requests, discarded messages to trans_check_max_time, and rows that no rule can use to rejected.
 Start it again and again, for example every minute; an interrupted run is finished first.
-If a real broker's own check service runs: --set rules.ask=false."""
+Brokers that land store or land broker landed ask by themselves, so they are only watched (rules.ask)."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,9 +96,10 @@ def failing_on(kinds: Collection[str], summary: Summary) -> Summary:
 
 
 def _sink(name: str) -> str:
-    if not name.startswith("topics/") and name not in SINK_NAMES:
-        raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(SINK_NAMES)}")
-    return name
+    try:
+        return known_form(name)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _measured(args: argparse.Namespace) -> str | None:
@@ -115,7 +117,7 @@ JOB = Job(
     _DESCRIPTION,
     _run,
     _arguments,
-    examples=("", "--now 2025-06-15T15:06:40Z", "--dry-run", "--verify 7", "--set rules.ask=false --fail-on conflicts"),
+    examples=("", "--now 2025-06-15T15:06:40Z", "--dry-run", "--verify 7", "--set rules.ask=true --fail-on conflicts"),
     pages=("rules.md", "operations.md", "settings.md"),
     measured=_measured,
 )

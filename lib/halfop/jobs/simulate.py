@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from halfop.frame.arguments import duration, instant, positive_int
@@ -11,11 +11,14 @@ from halfop.frame.cli import Context, Job
 from halfop.frame.summary import Summary
 from halfop.frame.units import instant as instant_text
 from halfop.html import page
-from halfop.settings.model import RuleSettings, duration_text
+from halfop.planning.asking import asks
+from halfop.settings.durations import duration_text
+from halfop.settings.model import RuleSettings
 from halfop.simulation.comparison import compared, html, in_summary
 from halfop.simulation.schedule import Schedule
 from halfop.simulation.simulate import MOST_STEPS, Period, scheduled, simulate
 from halfop.simulation.variants import variants
+from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
 
@@ -64,21 +67,23 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     with summary.phase("simulate"):
         outcomes = simulate(warehouse, tried, period, schedule)
     summary.extra = {"runs": len(schedule.instants), "every": schedule.every, "outcomes": in_summary(outcomes)}
-    summary.notes += _notes(schedule, period, settings.rules)
+    progress = asks(settings.rules.ask, progress_rows(warehouse))
+    watched = [broker for broker, asked in progress.items() if not asked]
+    summary.notes += _notes(schedule, period, settings.rules, watched)
     context.output.tables(compared(outcomes))
     if args.out:
         page.write(args.out, html(outcomes, _about(warehouse.root, schedule)))
     return summary
 
 
-def _notes(schedule: Schedule, period: Period, rules: RuleSettings) -> Iterator[str]:
+def _notes(schedule: Schedule, period: Period, rules: RuleSettings, watched: Collection[str]) -> Iterator[str]:
     if schedule.every and schedule.every > period.wanted(rules):
         yield (
             f"runs are {duration_text(schedule.every)} apart, so that there are no more than {period.most_steps}, and "
             "nobody is asked more often; a shorter time by --from and --to, or more --max-steps, brings them closer"
         )
-    if not rules.ask:
-        yield "rules.ask is false: the broker asks. Here halfop asks in its place"
+    if watched:
+        yield f"halfop only watches {', '.join(watched)} (rules.ask). Here it asks in the brokers' place"
 
 
 def _about(root: str, schedule: Schedule) -> list[tuple[str, str]]:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from halfop.landing.progress import COMMIT_LOG
 from halfop.warehouse.lock import hold_rejected
+from halfop.warehouse.progress import COMMIT_LOG
 from halfop.warehouse.rejected import TABLE, in_form, read_rejected
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import all_of, equal

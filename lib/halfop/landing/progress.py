@@ -10,11 +10,9 @@ from typing import Any, NamedTuple
 from halfop.landing.columns.fields import LONG_MAX
 from halfop.landing.queues import OffsetSpan, Queue
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
-from halfop.warehouse.progress import TABLE, progress_rows
+from halfop.warehouse.progress import COMMIT_LOG, TABLE, counting, progress_rows
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 
-# No topic: the row of a broker's whole log, whose offsets are physical ones.
-COMMIT_LOG = "commitlog"
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # Landings add a few rows each; above so many files they are written afresh as one.
 _MOST_FILES = 50
@@ -136,23 +134,30 @@ def of_ops(warehouse: Warehouse) -> dict[Queue, ProgressRow]:
     }
 
 
-def queues(warehouse: Warehouse) -> set[tuple[str, str, int]]:
-    """The keys of all rows: broker, topic and queue."""
-    return {(row["broker_name"], row["topic"], row["queue_id"]) for row in progress_rows(warehouse)}
+def sources(warehouse: Warehouse) -> dict[tuple[str, str, int], str | None]:
+    """The source that counts for each row, by its key: broker, topic and queue."""
+    return {(row["broker_name"], row["topic"], row["queue_id"]): row["source"] for row in progress_rows(warehouse)}
 
 
-def add_missing(warehouse: Warehouse, rows: Iterable[ProgressRow]) -> None:
-    """Appends the rows whose keys the table lacks."""
+def add_missing(warehouse: Warehouse, rows: Iterable[ProgressRow], source: str) -> None:
+    """Appends the rows whose keys the table lacks, and those that another source counts for from now on."""
     warehouse.make(TABLE)
-    present = queues(warehouse)
-    missing = [row for row in rows if row[:3] not in present]
-    if missing:
-        warehouse.append_rows(TABLE, [_as_row(row) for row in missing])
+    present = sources(warehouse)
+
+    def counts(key: tuple[str, str, int]) -> bool:
+        return key not in present or counting([present[key], source]) != present[key]
+
+    if missing := [row for row in rows if counts(row[:3])]:
+        _append(warehouse, missing, source)
 
 
-def move(warehouse: Warehouse, rows: Iterable[ProgressRow]) -> None:
+def move(warehouse: Warehouse, rows: Iterable[ProgressRow], source: str) -> None:
     """Moves the rows forward; a value that is further already stays, because readers take the furthest."""
-    warehouse.append_rows(TABLE, [_as_row(row) for row in rows])
+    _append(warehouse, rows, source)
+
+
+def _append(warehouse: Warehouse, rows: Iterable[ProgressRow], source: str) -> None:
+    warehouse.append_rows(TABLE, [_as_row(row) | {"source": source} for row in rows])
 
 
 def tidy(warehouse: Warehouse) -> None:

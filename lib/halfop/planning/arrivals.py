@@ -15,6 +15,7 @@ from halfop.planning.ranges import covers, in_slice
 from halfop.planning.run import Run
 from halfop.rules import halves as h
 from halfop.rules import ops as o
+from halfop.rules.limits import REASON as CHECK_LIMIT
 from halfop.rules.settings_columns import RuleColumns
 from halfop.warehouse.in_memory import is_in_memory
 from halfop.warehouse.kept import Kept
@@ -27,12 +28,16 @@ _CLOCK_COLUMNS = "broker_name STRING, queue_id INT, known_until TIMESTAMP, next_
 
 @dataclass(frozen=True)
 class OpenRows:
-    """CHECK, WAIT and EARLY_OP rows of the run before: those of this slice, and those that other slices look at."""
+    """CHECK, WAIT and EARLY_OP rows of the run before: those of this slice, and those that other slices look at.
+
+    `held_back` are of other slices, too: the last slice decides which of them are asked about.
+    """
 
     here: DataFrame
     elsewhere: DataFrame | None
     halves_elsewhere: int = 0
     ops_elsewhere: int = 0
+    held_back: DataFrame | None = None
 
 
 @dataclass(frozen=True)
@@ -81,6 +86,13 @@ class Arrivals:
         return self.counts.halves.rows - self.counts.halves.arrived + elsewhere
 
     @property
+    def may_exceed_a_limit(self) -> bool:
+        """Returns whether there are more half messages than questions that a group may get."""
+        if self.resumes is not None:
+            return bool(self.rules.checks_limits)
+        return any(self.counts.halves.arrived + self.open_messages > limit for limit in self.rules.checks_limits)
+
+    @property
     def waiting_ops(self) -> int:
         """The number of ops that wait for their half messages, in all slices."""
         elsewhere = 0 if self.open is None else self.open.ops_elsewhere
@@ -99,7 +111,7 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept, to_commit: bool) -> Arr
 
     Of a plan that is to be committed, workers may write a large part first.
     """
-    rules = RuleColumns(run.settings.rules, run.now)
+    rules = RuleColumns(run.settings.rules, run.now, run.watched)
     taken = taken_by_workers(warehouse, run, kept) if to_commit else None
     landed = _arrived(warehouse, run, "half_messages") if taken is None else taken.halves
     halves = h.landed(landed.where(in_slice(run.slice)), rules)
@@ -183,7 +195,11 @@ def _open_rows(warehouse: Warehouse, run: Run) -> OpenRows | None:
     elsewhere = rows.where(~in_slice(run.slice))
     is_op = (F.col("decision") == "EARLY_OP").alias("is_op")
     numbers = {row["is_op"]: row["count"] for row in elsewhere.groupBy(is_op).count().collect()}
-    return OpenRows(rows.where(in_slice(run.slice)), elsewhere, numbers.get(False, 0), numbers.get(True, 0))
+    here, of_both = rows.where(in_slice(run.slice)), (numbers.get(False, 0), numbers.get(True, 0))
+    if run.slice.to_offset is not None:
+        return OpenRows(here, elsewhere, *of_both)
+    waits = F.col("reason").eqNullSafe(CHECK_LIMIT)
+    return OpenRows(here, elsewhere.where(~waits), *of_both, held_back=elsewhere.where(waits))
 
 
 # ---- op rows, each once ----

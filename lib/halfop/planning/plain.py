@@ -92,7 +92,7 @@ def in_slice(batch: pa.RecordBatch, about: About, offset: str = "queue_offset") 
 def fit(halves: pa.RecordBatch, deliverable: Sequence[str]) -> Mask:
     """Whether each half message is deliverable."""
     fit = true(pc.is_in(halves["real_topic"].cast(pa.string()), value_set=pa.array(deliverable, pa.string())))
-    return fit & true(pc.is_valid(halves["real_queue_id"]))
+    return fit & true(pc.greater_equal(halves["real_queue_id"], 0))
 
 
 def only_in_properties(halves: pa.RecordBatch) -> dict[str, Mask]:

@@ -13,6 +13,8 @@ from pyspark.sql import functions as F
 from halfop.planning.arrivals import Arrivals
 from halfop.planning.way import Joined
 from halfop.rules import cases as c
+from halfop.rules import halves as h
+from halfop.rules.limits import all_held_back, limited, over_limit
 from halfop.warehouse.kept import Kept
 from halfop.warehouse.local import append_files_once, files_apart, staging_folder, workers_may_write
 from halfop.warehouse.schema import table
@@ -73,7 +75,7 @@ def plan(joined: Joined) -> Plan:
 
 def _decisions(joined: Joined) -> DataFrame:
     arrivals = joined.arrivals
-    rows = c.decisions(_cases(joined), arrivals.rules)
+    rows = c.decisions(_limited(joined), arrivals.rules)
     if arrivals.open is not None and arrivals.open.elsewhere is not None:
         carried = c.carried_over(arrivals.open.elsewhere, arrivals.rules)
         rows = rows.unionByName(carried, allowMissingColumns=True)
@@ -83,6 +85,17 @@ def _decisions(joined: Joined) -> DataFrame:
     return rows.withColumn("run_id", run_id).select(table("decisions").names)
 
 
+def _limited(joined: Joined) -> DataFrame:
+    """The cases with line 10b. Questions of a sliced backlog are given in its last slice, which knows of all slices."""
+    arrivals, rows = joined.arrivals, _cases(joined)
+    if arrivals.run.slice.to_offset is not None:
+        return all_held_back(rows, arrivals.rules)
+    return limited(rows, over_limit(rows, arrivals.rules)) if arrivals.may_exceed_a_limit else rows
+
+
 def _cases(joined: Joined) -> DataFrame:
-    arrivals = joined.arrivals
-    return c.cases(joined.rows, joined.transactions.resumes, arrivals.queues, arrivals.rules)
+    arrivals, rows = joined.arrivals, joined.rows
+    if arrivals.open is not None and arrivals.open.held_back is not None:
+        held_back = h.nothing_else(h.carried(arrivals.open.held_back))
+        rows = rows.unionByName(held_back, allowMissingColumns=True)
+    return c.cases(rows, joined.transactions.resumes, arrivals.queues, arrivals.rules)

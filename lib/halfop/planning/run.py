@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 
+from halfop.planning.asking import asks_at
 from halfop.rules import VERSION
 from halfop.settings.model import Settings
 from halfop.warehouse.tables import NO_TABLE
@@ -74,11 +75,21 @@ class Run:
     owed: tuple[Debt, ...] = ()
     decided: int = 0  # rows of `decisions`, known when it has closed
     left_open: int = 0  # CHECK, WAIT and EARLY_OP among them
+    asks: Mapping[str, bool] = field(default_factory=dict)  # whether it asks or only watches, by broker
 
     @property
     def now_micros(self) -> int:
         """Its instant in epoch microseconds."""
         return (self.now - _EPOCH) // timedelta(microseconds=1)
+
+    @property
+    def watched(self) -> frozenset[str]:
+        """The brokers that it only watches."""
+        return frozenset(broker for broker, asks in self.asks.items() if not asks)
+
+    def asks_at(self, broker: str) -> bool:
+        """Returns whether it asks the producers of a broker's messages; landing_progress may lack the broker."""
+        return self.asks.get(broker, asks_at(self.settings.rules.ask))
 
     @property
     def first(self) -> bool:

@@ -13,6 +13,21 @@ REAL_QUEUE_ID = "REAL_QID"
 PRODUCER_GROUP = "PGROUP"
 UNIQ_KEY = "UNIQ_KEY"
 TRAN_MSG = "TRAN_MSG"
+DELAY = "DELAY"
+TIMER = (  # of MessageConst; a broker that delays a message removes them before it delivers
+    "TIMER_DELAY_LEVEL",
+    "TIMER_DELAY_SEC",
+    "TIMER_DELAY_MS",
+    "TIMER_DELIVER_MS",
+    "TIMER_IN_MS",
+    "TIMER_OUT_MS",
+    "TIMER_ENQUEUE_MS",
+    "TIMER_DEQUEUE_MS",
+    "TIMER_ROLL_TIMES",
+    "TIMER_ROLL_LABEL",
+    "TIMER_DEL_UNIQKEY",
+    "TIMER_DEL_MS",
+)
 TAGS = "TAGS"
 KEYS = "KEYS"
 CHECK_IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"

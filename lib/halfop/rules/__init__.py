@@ -1,3 +1,3 @@
 """The rules of docs/rules.md as Columns and frames: no session, no clock, no tables."""
 
-VERSION = "1"
+VERSION = "2"

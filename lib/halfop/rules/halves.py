@@ -158,7 +158,7 @@ def undeliverable() -> Column:
     system = topic.isin(*names.NOT_ALLOWED_SEND) | F.lower(topic).startswith(names.SYSTEM_PREFIX)
     return (
         F.when(topic.isNull() | illegal, "BAD_REAL_TOPIC")
-        .when(F.col("real_queue_id").isNull(), "BAD_REAL_QUEUE")
+        .when(F.col("real_queue_id").isNull() | (F.col("real_queue_id") < 0), "BAD_REAL_QUEUE")
         .when(system, "SYSTEM_TOPIC")
     )
 

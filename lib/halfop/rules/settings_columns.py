@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import reduce
+from typing import TypeVar
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from halfop.columns.values import FARTHEST, in_micros, whole_number
-from halfop.settings.model import RuleOverride, RuleSettings
+from halfop.settings.model import GroupOverride, RuleOverride, RuleSettings
 
 NO_TIME = -2 * FARTHEST  # a queue clock on which no time has passed yet
 FOREVER = 9 * 10**18
+_Override = TypeVar("_Override", bound=RuleOverride)
 
 
 @dataclass(frozen=True)
 class RuleColumns:
-    """The settings of one run as Columns; a topic's value wins over a group's, a group's over the default."""
+    """The settings of one run as Columns; a topic's value wins over a group's, a group's over the default.
+
+    `watched`: the brokers that `rules.ask: auto` only watches.
+    """
 
     settings: RuleSettings
     now: datetime
+    watched: frozenset[str] = frozenset()
 
     @property
     def timeout(self) -> Column:
@@ -40,6 +46,29 @@ class RuleColumns:
     def file_reserved_time(self) -> int:
         return in_micros(self.settings.file_reserved_time)
 
+    @property
+    def checks_a_run(self) -> Column:
+        """How many questions a group gets; null: no limit."""
+        default = F.lit(self.settings.checks_a_run).cast("int")
+        return _looked_up(F.col("producer_group"), self.settings.groups, _checks_of, default)
+
+    @property
+    def checks_limits(self) -> list[int]:
+        """The limits of all groups that have one."""
+        given = [self.settings.checks_a_run, *(group.checks_a_run for group in self.settings.groups.values())]
+        return [limit for limit in given if limit is not None]
+
+    @property
+    def watch_for(self) -> int:
+        return in_micros(self.settings.watch_for)
+
+    @property
+    def watching(self) -> Column | None:
+        """Whether the message's broker asks by itself; None if none does."""
+        if self.settings.ask == "auto" and self.watched:
+            return F.col("broker_name").isin(*sorted(self.watched))
+        return F.lit(True) if self.settings.ask is False else None
+
     def _chosen(self, of: Callable[[RuleOverride], int | None], default: timedelta | int) -> Column:
         base = F.lit(in_micros(default) if isinstance(default, timedelta) else default)
         by_group = _looked_up(F.col("producer_group"), self.settings.groups, of, base)
@@ -47,7 +76,7 @@ class RuleColumns:
 
 
 def _looked_up(
-    name: Column, overrides: dict[str, RuleOverride], of: Callable[[RuleOverride], int | None], default: Column
+    name: Column, overrides: Mapping[str, _Override], of: Callable[[_Override], int | None], default: Column
 ) -> Column:
     values = [(key, of(override)) for key, override in overrides.items()]
     given = [(key, value) for key, value in values if value is not None]
@@ -60,6 +89,10 @@ def own_immunity(timeout: Column) -> Column:
     bounded = F.greatest(F.lit(-FOREVER // 10**6), F.least(F.lit(FOREVER // 10**6), seconds))
     unreadable = seconds.isNull() | (seconds == -1)
     return F.when(F.col("check_immunity").isNotNull(), F.when(unreadable, timeout).otherwise(bounded * F.lit(10**6)))
+
+
+def _checks_of(override: GroupOverride) -> int | None:
+    return override.checks_a_run
 
 
 def _timeout_of(override: RuleOverride) -> int | None:

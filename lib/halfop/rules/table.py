@@ -41,27 +41,39 @@ def _lines(rules: RuleColumns, given_up: bool) -> list[Line]:
     answered = F.when(winner["from_check"].eqNullSafe(F.lit(True)), "CHECK").otherwise("PRODUCER")
     answered = F.when(is_final(winner), FINAL).otherwise(answered)
     by_broker = [Line(F.col("given_up"), "DISCARD", "BROKER_DISCARDED")] if given_up else []
-    ask = rules.settings.ask
+    watched = Line(rules.watching, *_end_of_watch(kept >= rules.watch_for)) if rules.watching is not None else None
     return [
         Line(bad.isNotNull(), "REJECT", bad),
         Line(winner.isNotNull(), winner["outcome"], answered),
         *by_broker,
-        _if_asking(ask, Line((check_times >= rules.check_max) & answer_due, "DISCARD", "CHECKED_TOO_OFTEN")),
-        _if_asking(ask, Line((kept > rules.file_reserved_time) & answer_due, "DISCARD", "EXPIRED")),
+        _unless(watched, Line((check_times >= rules.check_max) & answer_due, "DISCARD", "CHECKED_TOO_OFTEN")),
+        _unless(watched, Line((kept > rules.file_reserved_time) & answer_due, "DISCARD", "EXPIRED")),
         Line(micros(F.col("store_timestamp")) >= clock, "WAIT", "FRESH"),
         Line(age <= own, "WAIT", "IMMUNE"),
         Line(own.isNull() & (age >= 0) & (age <= rules.timeout), "WAIT", "IMMUNE"),
         Line(asked & (since_check < rules.check_interval), "WAIT", "CHECKED_RECENTLY"),
-        _if_asking(ask, Line(F.col("producer_group").isNull(), "DISCARD", "NO_PRODUCER_GROUP")),
-        _if_asking(ask, Line(F.lit(True), "CHECK", F.when(age < 0, "CLOCK_SKEW").otherwise("TIMEOUT"))),
+        _unless(watched, Line(F.col("producer_group").isNull(), "DISCARD", "NO_PRODUCER_GROUP")),
+        _unless(watched, Line(F.lit(True), "CHECK", F.when(age < 0, "CLOCK_SKEW").otherwise("TIMEOUT"))),
     ]
 
 
-def _if_asking(ask: bool, line: Line) -> Line:
-    """The line, or WAIT if a real broker asks and discards by itself."""
-    return line if ask else Line(line.holds, "WAIT", "BROKER_ASKS")
+def _end_of_watch(over: Column) -> tuple[Column, Column]:
+    """What becomes of a message while its broker asks and discards by itself, and after that."""
+    return F.when(over, "DISCARD").otherwise("WAIT"), F.when(over, "END_NOT_SEEN").otherwise("BROKER_ASKS")
+
+
+def _unless(watched: Line | None, line: Line) -> Line:
+    """The line, unless the message is of a broker that is only watched."""
+    if watched is None:
+        return line
+    both = zip(watched[1:], line[1:], strict=True)
+    return Line(line.holds, *(F.when(watched.holds, watch).otherwise(_column(ask)) for watch, ask in both))
 
 
 def _result(line: Line) -> tuple[Column, Column]:
-    decision, reason = (c if isinstance(c, Column) else F.lit(c) for c in (line.decision, line.reason))
+    decision, reason = map(_column, line[1:])
     return line.holds, F.struct(decision.alias("decision"), reason.alias("reason"))
+
+
+def _column(value: Column | str) -> Column:
+    return value if isinstance(value, Column) else F.lit(value)

@@ -8,6 +8,8 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 
+from pyspark.sql import DataFrame
+
 from halfop.frame.errors import is_transient
 from halfop.frame.summary import Summary, add_counts
 from halfop.planning.arrivals import Arrivals
@@ -40,11 +42,12 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
                 plan = planned(arrivals, summary)
                 plan.commit()
             digest = Digest.of(warehouse, run.run_id, wall_clock())
+        _report_decided(summary, arrivals, digest)
         with summary.phase("apply"):
             others = _other_rejects(digest, arrivals)
             rejecting = (lambda: plan or planned(arrivals, summary)) if others else None
             applied = Sinks(warehouse, run, digest, rejecting).write(lambda sink: sink not in parked)
-        _report(summary, arrivals, digest)
+        _report_written(summary, digest)
     if applied.failed:
         report_failed(summary, applied.failed)
         return
@@ -102,12 +105,16 @@ def _flat(counts: Counts) -> dict[str, int]:
     return {f"{decision}.{reason}": n for decision, reasons in counts.items() for reason, n in reasons.items()}
 
 
-def _report(summary: Summary, arrivals: Arrivals, digest: Digest) -> None:
+def _report_written(summary: Summary, digest: Digest) -> None:
+    totals = digest.totals
+    add_counts(summary.rows_written, {table: totals[of] for of, table in SINK_TABLES.items() if of in totals})
+
+
+def _report_decided(summary: Summary, arrivals: Arrivals, digest: Digest) -> None:
+    totals = digest.totals
     for decision, reasons in digest.counts.items():
         add_counts(summary.decisions.setdefault(decision, {}), reasons)
-    totals = digest.totals
-    written = {table: totals[decision] for decision, table in SINK_TABLES.items() if decision in totals}
-    add_counts(summary.rows_written, {"decisions": sum(totals.values())} | written)
+    add_counts(summary.rows_written, {"decisions": sum(totals.values())})
     read = {"half_messages": arrivals.half_rows, "op_messages": arrivals.op_rows}
     add_counts(summary.rows_read, read | {"open": arrivals.open_messages + arrivals.waiting_ops})
     summary.extra.setdefault("runs", []).append(arrivals.run.run_id)
@@ -125,10 +132,14 @@ def _age(now: datetime, born: int | None) -> float | None:
     return None if born is None else max(0.0, round(now.timestamp() - born / 1000, 3))
 
 
+def counts_of_rejects(rows: DataFrame) -> dict[str, int]:
+    """Rejects by kind and reason."""
+    return {f"{row['kind']}.{row['reason']}": row["count"] for row in rows.groupBy("kind", "reason").count().collect()}
+
+
 def report_rejects(warehouse: Warehouse, run_id: int, summary: Summary) -> None:
     """Adds rejects by kind and reason, and warns of those that mean a double delivery or a rebuilt broker."""
-    mine = warehouse.read(REJECTED, where=equal("run_id", run_id))
-    found = {f"{r['kind']}.{r['reason']}": r["count"] for r in mine.groupBy("kind", "reason").count().collect()}
+    found = counts_of_rejects(warehouse.read(REJECTED, where=equal("run_id", run_id)))
     add_counts(summary.extra.setdefault("rejected", {}), found)
     add_counts(summary.rows_written, {"rejected": sum(found.values())})
     for what, n in found.items():

@@ -16,17 +16,20 @@ from halfop.frame.errors import HalfopError, LostRows, UsageError
 from halfop.frame.log import logged_with
 from halfop.frame.summary import Summary
 from halfop.planning.arrivals import ops_repeat
+from halfop.planning.asking import asks
 from halfop.planning.copies import copies_arrived
 from halfop.planning.digest import by_reason
 from halfop.planning.plan import PLAN_APP
 from halfop.planning.run import INPUTS, Run, Slice
 from halfop.planning.stages import arrived
 from halfop.rules import VERSION
-from halfop.runs.finish import finish, planned
+from halfop.runs.finish import counts_of_rejects, finish, planned
 from halfop.runs.owed import pay
+from halfop.runs.parked import refuse_unknown_topics
 from halfop.runs.record import last_run, refuse_old_slice, wall_clock, write_opened
 from halfop.settings.model import Settings
 from halfop.sinks.targets import make_sinks
+from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 log = logging.getLogger("halfop.reconcile")
@@ -50,56 +53,90 @@ class Request:
 def reconcile(warehouse: Warehouse, request: Request) -> Summary:
     """Finishes an interrupted run, then runs the rules over what has landed. The caller holds the run lock."""
     summary = Summary("reconcile")
-    _check_future(request)
-    if all(warehouse.version(name) == NO_TABLE for name in _LANDED):
-        summary.notes.append(f"nothing has landed in {warehouse.root} yet")
-        return summary
-    warehouse.make(*_NEEDED)
-    make_sinks(warehouse)
-    last = _finish_open(warehouse, request, summary)
-    if summary.status == 0:
-        _check_order(request, last)
-        _refuse_lost(warehouse, last)
-        for run in _runs(warehouse, request, last, summary):
-            with logged_with(run_id=run.run_id):
-                write_opened(warehouse, run)
-                _finish_opened(warehouse, request, summary)
-            if summary.status:
-                break
+    with summary.shown_in_failure():
+        _check_future(request)
+        if _has_landed(warehouse, summary):
+            refuse_unknown_topics(warehouse, request.parked)
+            warehouse.make(*_NEEDED)
+            make_sinks(warehouse)
+            last = _finish_open(warehouse, request, summary)
+            if summary.status == 0:
+                _new_runs(warehouse, request, last, summary)
     return summary
+
+
+def _has_landed(warehouse: Warehouse, summary: Summary) -> bool:
+    if any(warehouse.version(name) != NO_TABLE for name in _LANDED):
+        return True
+    summary.notes.append(f"nothing has landed in {warehouse.root} yet")
+    return False
+
+
+def _new_runs(warehouse: Warehouse, request: Request, last: Run | None, summary: Summary) -> None:
+    _check_order(request, last)
+    _refuse_lost(warehouse, last)
+    for run in _runs(warehouse, request, last, summary):
+        with logged_with(run_id=run.run_id):
+            write_opened(warehouse, run)
+            _finish_opened(warehouse, request, summary)
+        if summary.status:
+            break
 
 
 def preview(warehouse: Warehouse, request: Request) -> tuple[Summary, list[Row]]:
     """Counts what a run would decide now, and shows some of its rows; nothing is written, an open run stays open."""
-    summary = Summary("reconcile")
-    _check_future(request)
-    if all(warehouse.version(name) == NO_TABLE for name in _LANDED):
-        summary.notes.append(f"nothing has landed in {warehouse.root} yet")
-        return summary, []
-    found = last_run(warehouse)
-    last = found[0] if found else None
-    _check_order(request, last)
-    run = _to_preview(warehouse, request, last)
-    with summary.phase("plan"), arrived(warehouse, run) as arrivals:
-        rows = planned(arrivals, summary).decisions
-        counted = rows.groupBy("decision", "reason").count().collect()
-        summary.decisions = by_reason((row[0], row[1], row[2]) for row in counted)
-        shown = rows.where(F.col("decision") != "WAIT").orderBy("decision", *QUEUE, "queue_offset").limit(_SHOWN)
-        sample = shown.select(*QUEUE, "queue_offset", "uniq_key", "real_topic", "decision", "reason").collect()
-    summary.notes.append("dry run: nothing was written")
+    summary, sample = Summary("reconcile"), list[Row]()
+    with summary.shown_in_failure():
+        _check_future(request)
+        if _has_landed(warehouse, summary):
+            found = last_run(warehouse)
+            last = found[0] if found else None
+            _check_order(request, last)
+            sample = _previewed(warehouse, _to_preview(warehouse, request, last, summary), summary)
+            summary.notes.append("dry run: nothing was written")
     return summary, sample
 
 
-def _to_preview(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
+def _previewed(warehouse: Warehouse, run: Run, summary: Summary) -> list[Row]:
+    with summary.phase("plan"), arrived(warehouse, run) as arrivals:
+        plan = planned(arrivals, summary)
+        counted = plan.decisions.groupBy("decision", "reason").count().collect()
+        summary.decisions = by_reason((row[0], row[1], row[2]) for row in counted)
+        with plan.rejects() as others:
+            found = counts_of_rejects(others)
+        found |= {f"HALF.{reason}": n for reason, n in summary.decisions.get("REJECT", {}).items()}
+        summary.extra["rejected"] = found
+        rows = plan.decisions.where(F.col("decision") != "WAIT")
+        shown = rows.orderBy("decision", *QUEUE, "queue_offset").limit(_SHOWN)
+        return list(shown.select(*QUEUE, "queue_offset", "uniq_key", "real_topic", "decision", "reason").collect())
+
+
+def _to_preview(warehouse: Warehouse, request: Request, last: Run | None, summary: Summary) -> Run:
     """An open run that has no plan yet, the rest of a sliced backlog as one slice, or what has landed since."""
     if last and warehouse.marker("decisions", PLAN_APP) < last.run_id:
-        refuse_old_slice(last)
+        _go_by_opened(request, last, summary)
         return last
     if last and last.slice.number < last.slice.of:
-        refuse_old_slice(last)
+        _go_by_opened(request, last, summary)
         rest = replace(last.slice, bounds=last.slice.bounds[: last.slice.number])
         return _next_slice(warehouse, replace(last, slice=rest))
     return _open(warehouse, replace(request, max_rows=None), last)
+
+
+def _go_by_opened(request: Request, run: Run, summary: Summary) -> None:
+    """Refuses what an opened run does not take, because it has an instant; its settings count, not those given."""
+    refuse_old_slice(run)
+    if request.now and request.now != run.now:
+        raise UsageError(
+            f"--now {request.now.isoformat()}: run {run.run_id}, which is open, comes first, with its own instant "
+            f"{run.now.isoformat()}: leave out --now to preview it, or finish it with reconcile"
+        )
+    given, opened = (settings.rules.model_dump() for settings in (request.settings, run.settings))
+    if other := sorted(name for name in given if given[name] != opened[name]):
+        summary.notes.append(
+            f"run {run.run_id} is open and comes first: its settings count, not those given now "
+            f"({', '.join(f'rules.{name}' for name in other)})"
+        )
 
 
 def _check_future(request: Request) -> None:
@@ -200,6 +237,7 @@ def _open(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
         inputs_before=last.inputs if last else dict.fromkeys(INPUTS, NO_TABLE),
         settings=request.settings,
         owed=last.owed if last else (),
+        asks=asks(request.settings.rules.ask, progress_rows(warehouse, inputs["landing_progress"])),
     )
     bounds = _bounds(warehouse, run, request.max_rows)
     if not bounds:

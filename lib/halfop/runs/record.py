@@ -64,6 +64,7 @@ def _run(row: Mapping[str, Any]) -> Run:
         rules_version=row["rules_version"],
         owed=tuple(Debt(**debt) for debt in row["owed"]),
         decided=sum(row["counts"].values()),
+        asks=row["asks"] or {},
         left_open=sum(n for name, n in row["counts"].items() if name.startswith(_OPEN)),
     )
 
@@ -98,6 +99,7 @@ def _write(warehouse: Warehouse, run: Run, app: str, event: Mapping[str, object]
         "settings": run.settings.as_json(),
         "rules_version": run.rules_version,
         "owed": [vars(debt) for debt in run.owed],
+        "asks": run.asks,
         **event,
     }
     warehouse.append_rows_once("runs", [row], app, run.run_id)

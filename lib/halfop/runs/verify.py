@@ -32,8 +32,12 @@ from halfop.warehouse.where import equal
 
 _SHOWN = 20
 _SIDE = "side"
-_KEY = ("broker_name", "queue_id", "queue_offset")
-_HALF_KEY = {"queue_id": "half_queue_id", "queue_offset": "half_queue_offset"}
+# The columns of a half key, by table: the first that a row has.
+_KEY = (
+    ("broker_name",),
+    ("half_queue_id", "queue_id"),
+    ("half_queue_offset", "tran_state_table_offset", "queue_offset"),
+)
 MISSING, UNEXPECTED, UNLIKE = "missing", "unexpected", "unlike"
 
 
@@ -103,8 +107,18 @@ def _compared_messages(
         return []
     found = _messages(warehouse, tables, run.run_id)
     whole = WholeMessages(warehouse, run, digest, due)
-    expected = in_tables_columns(messages(whole), whole) if due else found.limit(0)
+    expected = _as_then(in_tables_columns(messages(whole), whole), whole) if due else found.limit(0)
     return _compared(summary, {number: target.name for number, target in tables.items()}, expected, found)
+
+
+def _as_then(rows: DataFrame, whole: WholeMessages) -> DataFrame:
+    """The rows without what the rules did not write yet in the run's version."""
+    version, later = int(whole.run.rules_version), dict[str, list[int]]()
+    for number, target in whole.due.items():
+        for column in target.spec.columns:
+            if int(column.since) > version:
+                later.setdefault(column.name, []).append(number)
+    return rows.withColumns({name: F.when(~F.col(TARGET).isin(*of), F.col(name)) for name, of in later.items()})
 
 
 def _others(warehouse: Warehouse, run_id: int, targets: Sequence[Target]) -> list[Target]:
@@ -165,16 +179,21 @@ def _comparable(rows: DataFrame, name: str) -> Column:
     return F.sort_array(F.map_entries(name)).alias(name) if isinstance(kind, MapType) else F.col(name)
 
 
-def _key_of(columns: Sequence[str]) -> list[str]:
-    return [half if (half := _HALF_KEY.get(name, name)) in columns else name for name in _KEY]
+def _key_of(columns: Sequence[str]) -> list[Column]:
+    return [F.coalesce(*(F.col(name) for name in names if name in columns)) for names in _KEY]
+
+
+def _key(row: Row) -> tuple[Any, Any, Any]:
+    given = [[row[name] for name in names if name in row.__fields__ and row[name] is not None] for names in _KEY]
+    broker, queue, offset = (values[0] if values else None for values in given)
+    return broker, queue, offset
 
 
 def _differences(names: Mapping[int, str], rows: Sequence[Row]) -> list[Difference]:
     """Rows of one key on both sides are one difference, in the columns that are unlike."""
     by_key: dict[tuple[str, tuple[Any, Any, Any]], list[Row]] = {}
     for row in rows:
-        broker, queue, offset = (row[name] for name in _key_of(row.__fields__))
-        by_key.setdefault((names[row[TARGET]], (broker, queue, offset)), []).append(row)
+        by_key.setdefault((names[row[TARGET]], _key(row)), []).append(row)
     found: list[Difference] = []
     for (name, key), of_key in by_key.items():
         if len(of_key) == 2 and of_key[0][_SIDE] + of_key[1][_SIDE] == 0:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import yaml
 from pydantic import ValidationError
@@ -148,7 +148,8 @@ def _scalar(text: str, field: FieldInfo) -> object:
         return text
     if value is None:
         return None
-    wants_text = type_of(field) is str or get_origin(type_of(field)) is Literal
+    of = type_of(field)
+    wants_text = of is str or (get_origin(of) is Literal and all(isinstance(each, str) for each in get_args(of)))
     return value if isinstance(value, str | bool | int | float) and not wants_text else text
 
 

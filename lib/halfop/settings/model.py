@@ -6,7 +6,6 @@ import json
 import os
 import re
 from collections.abc import Callable
-from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,51 +15,22 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    PlainSerializer,
     StringConstraints,
 )
 from pydantic_core import PydanticCustomError
 
 from halfop.frame.errors import HalfopError, UsageError
+from halfop.settings.durations import LONGEST, Duration, duration_text, parse_duration
 from halfop.settings.home import checkout
 
-# ---- durations ----
 
-UNITS = {
-    "d": timedelta(days=1),
-    "h": timedelta(hours=1),
-    "m": timedelta(minutes=1),
-    "s": timedelta(seconds=1),
-    "ms": timedelta(milliseconds=1),
-}
-LONGEST = timedelta(days=36500)  # far inside what an instant minus a duration can be
-EXPECTED_DURATION = "a duration: a whole number and its unit, as 500ms, 6s, 15m, 72h or 7d (at most 36500d)"
-
-
-def parse_duration(text: str) -> timedelta:
-    """Returns the duration that a text as `6s` means; a ValueError says what was expected."""
-    match = re.fullmatch(r"([0-9]{1,15})(ms|s|m|h|d)", text)
-    if match is None or (amount := int(match[1])) > LONGEST // UNITS[match[2]]:
-        raise ValueError(f"expected {EXPECTED_DURATION}")
-    return amount * UNITS[match[2]]
-
-
-def duration_text(duration: timedelta) -> str:
-    """The shortest text that means exactly this duration."""
-    unit, size = next((u, s) for u, s in UNITS.items() if not duration % s and (duration or u == "s"))
-    return f"{duration // size}{unit}"
-
-
-def _read_duration(value: object) -> timedelta:
-    if isinstance(value, timedelta) and timedelta(0) <= value <= LONGEST and not value % UNITS["ms"]:
+def _read_ask(value: object) -> object:
+    if value == "auto" or isinstance(value, bool):
         return value
-    try:
-        return parse_duration(value if isinstance(value, str) else "")
-    except ValueError as error:
-        raise PydanticCustomError("duration", "{expected}", {"expected": str(error)}) from None
+    raise PydanticCustomError("ask", "expected auto, true or false")
 
 
-Duration = Annotated[timedelta, BeforeValidator(_read_duration), PlainSerializer(duration_text, return_type=str)]
+Ask = Annotated[Literal["auto", True, False], BeforeValidator(_read_ask)]
 
 # ---- the model ----
 
@@ -86,6 +56,12 @@ class RuleOverride(_Section):
     )
 
 
+class GroupOverride(RuleOverride):
+    """The settings of one producer group."""
+
+    checks_a_run: int | None = Field(default=None, ge=0, description="`rules.checks_a_run` for this one alone.")
+
+
 class RuleSettings(_Section):
     """The rules, with RocketMQ's names. A change holds from the next run; `reconcile --dry-run` shows its effect."""
 
@@ -101,11 +77,23 @@ class RuleSettings(_Section):
     file_reserved_time: Duration = _duration(
         "72h", "The age after which an open message is discarded without another check."
     )
-    ask: bool = Field(
-        default=True,
-        description="Whether halfop asks and discards. false: it only watches, and the broker's check service asks.",
+    ask: Ask = Field(
+        default="auto",
+        description="Whether halfop asks and discards. false: it only watches, and the broker's check service asks. "
+        "`auto`: it watches brokers that `land store` or `land broker` landed, and asks for all others.",
     )
-    groups: dict[RocketName, RuleOverride] = Field(default={}, description="Other values for some producer groups.")
+    watch_for: Duration = _duration(
+        "7d",
+        "The age at which a message of a broker that halfop only watches is discarded (END_NOT_SEEN), if halfop would "
+        "ask about it or discard it.",
+    )
+    checks_a_run: int | None = Field(
+        default=1000,
+        ge=0,
+        description="How many questions a run gives to a producer group, those about the oldest messages; the others "
+        "wait for a later run (CHECK_LIMIT). 0: none. null: no limit.",
+    )
+    groups: dict[RocketName, GroupOverride] = Field(default={}, description="Other values for some producer groups.")
     topics: dict[RocketName, RuleOverride] = Field(default={}, description="Other values for some real topics.")
 
 
@@ -232,6 +220,10 @@ class LockSettings(_Section):
     wait: Duration = _duration("0s", "How long to wait for another process that holds the lock, before status 4.")
 
 
+# What runs did before there were settings for it.
+_UNLIMITED = {"checks_a_run": None, "watch_for": duration_text(LONGEST)}
+
+
 class Settings(_Section):
     """All settings of a job; recorded with every run."""
 
@@ -267,8 +259,12 @@ class Settings(_Section):
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
+        """Recorded settings; a run of an older version stays as it was, without limits that it could not have."""
         try:
-            return cls.model_validate(json.loads(text))
+            recorded = json.loads(text)
+            if isinstance(recorded, dict) and isinstance(rules := recorded.get("rules"), dict):
+                recorded["rules"] = _UNLIMITED | rules
+            return cls.model_validate(recorded)
         except ValueError as error:
             raise HalfopError(
                 f"recorded settings that this version of halfop can't read: {error}\nuse the version that wrote them"

@@ -47,11 +47,15 @@ _CONFIG_INTRO = """\
 def _type_text(field: FieldInfo) -> str:
     base = type_of(field)
     if get_origin(base) is Literal:
-        text = " or ".join(f"`{value}`" for value in get_args(base))
+        text = " or ".join(f"`{_yaml(value)}`" for value in get_args(base))
     else:
         text = {timedelta: "duration", int: "whole number", bool: "`true` or `false`", str: "text"}[base]
     least = [f", at least {limit.ge}" for limit in field.metadata if isinstance(limit, Ge)]
     return text + "".join(least) + (" or `null`" if NoneType in get_args(field.annotation) else "")
+
+
+def _yaml(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def reference() -> str:

@@ -22,10 +22,11 @@ from halfop.warehouse.maps import without
 PAYLOAD = {"COMMIT": ["op_queue_offset"], "DISCARD": ["check_times", "reason"], "CHECK": ["check_times"]}
 
 _SHARED = ["broker_name", "body", "commit_log_offset", "offset_msg_id", "uniq_key", "producer_group", "real_topic"]
-_AS_LANDED = ["born_timestamp", "born_host", "store_timestamp", "store_host", "reconsume_times", "flag", "tags", "keys"]
+_AS_STORED = ["born_timestamp", "born_host", "store_timestamp", "store_host", "reconsume_times", "flag"]
+_AS_LANDED = [*_AS_STORED, "tags", "keys"]
 _PLACE = ["queue_id", "queue_offset", "real_queue_id", "sys_flag", "properties"]
 HALF = [*_SHARED, *_AS_LANDED, *_PLACE, "landed_at"]
-_KEPT_BACK = pa.array([names.REAL_TOPIC, names.REAL_QUEUE_ID, names.TRAN_MSG])
+_KEPT_BACK = pa.array([names.REAL_TOPIC, names.REAL_QUEUE_ID, names.TRAN_MSG, names.DELAY, *names.TIMER])
 _INSTANT = pa.timestamp("us", tz="UTC")
 
 Columns = Mapping[str, pa.Array]
@@ -94,8 +95,10 @@ def _discarded(rows: Columns, about: About) -> dict[str, pa.Array]:
 
 
 def _requested(rows: Columns, about: About) -> dict[str, pa.Array]:
-    return _same(rows, *_SHARED, "real_queue_id", "properties", "check_times") | {
+    has_key = pc.not_equal(pc.fill_null(rows["uniq_key"], ""), "")
+    return _same(rows, *_SHARED, *_AS_STORED, "real_queue_id", "sys_flag", "properties", "check_times") | {
         "request_id": _request_ids(rows, about.run_id),
+        "msg_id": pc.if_else(has_key, rows["uniq_key"], rows["offset_msg_id"]),
         "half_queue_id": rows["queue_id"],
         "tran_state_table_offset": rows["queue_offset"],
         **_by_run(len(rows["body"]), about, "requested_at"),

@@ -5,13 +5,17 @@ A landing only appends rows, so no landing can set another one's back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from halfop.warehouse.tables import Warehouse
 
 TABLE = "landing_progress"
+# No topic: the row of a broker's whole log, whose offsets are physical ones.
+COMMIT_LOG = "commitlog"
 _KEY = ("broker_name", "topic", "queue_id")
+# Of several sources of a queue the last counts: the broker of a store, or a running one, asks producers by itself.
+_SOURCES = ("FILES", "STORE", "BROKER")
 _FURTHEST: Mapping[str, Callable[[Iterable[Any]], Any]] = {
     "next_offset": max,
     "known_until": max,
@@ -31,6 +35,23 @@ def progress_rows(warehouse: Warehouse, version: int | None = None) -> list[dict
     return [dict(zip(_KEY, key, strict=True)) | _furthest(rows) for key, rows in queues.items()]
 
 
-def _furthest(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def _furthest(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     given = {name: [row[name] for row in rows if row[name] is not None] for name in _FURTHEST}
-    return {name: furthest(given[name]) if given[name] else None for name, furthest in _FURTHEST.items()}
+    found = {name: furthest(given[name]) if given[name] else None for name, furthest in _FURTHEST.items()}
+    return found | {"source": counting(map(_source, rows))}
+
+
+def counting(sources: Iterable[str | None]) -> str | None:
+    """Returns which of a queue's sources counts; None if none is known."""
+    return max((source for source in sources if source), key=_rank, default=None)
+
+
+def _rank(source: str) -> int:
+    return _SOURCES.index(source) if source in _SOURCES else -1
+
+
+def _source(row: Mapping[str, Any]) -> str | None:
+    """A row's source; versions before 0.2 did not write it, but what only one kind of landing writes shows it."""
+    if row["source"] is None and row["topic"] == COMMIT_LOG:
+        return "STORE"
+    return "BROKER" if row["source"] is None and row["planned_offset"] is not None else row["source"]

@@ -22,10 +22,13 @@ class Made(NamedTuple):
 
 @dataclass(frozen=True)
 class ColumnSpec:
+    """A column. Runs by older versions of the rules than `since` left it null."""
+
     name: str
     type: str
     comment: str
     made: Made | None = None
+    since: str = "1"
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ class LineText(NamedTuple):
 
 NEVER_DELIVERED = LineText(
     "1",
-    "it cannot ever be delivered: no or illegal REAL_TOPIC, no or non-numeric REAL_QID, a real topic that RocketMQ "
-    "never lets a client send to (its NOT_ALLOWED_SEND set, and rmq_sys_… in any case)",
+    "it cannot ever be delivered: no or illegal REAL_TOPIC, no, non-numeric or negative REAL_QID, a real topic that "
+    "RocketMQ never lets a client send to (its NOT_ALLOWED_SEND set, and rmq_sys_… in any case)",
 )
 COMMITTED = LineText("2", "a valid op names it, outcome commit")
 ROLLED_BACK = LineText("3", "a valid op names it, outcome rollback")
@@ -49,12 +49,16 @@ LINES = {
         "no PGROUP: nobody can ever be asked. A discard, no reject: an op that lands later still ends it "
         "(≠ broker: it counts fifteen questions to nobody)",
     ),
+    ("WAIT", "CHECK_LIMIT"): LineText(
+        "10b", "rules.checks_a_run questions have been given to older messages of its group in this run"
+    ),
     ("CHECK", "TIMEOUT"): OTHERWISE,
     ("CHECK", "CLOCK_SKEW"): OTHERWISE,
 }
 # Decisions without a line of their own in that table.
 OTHERS = {
-    ("WAIT", "BROKER_ASKS"): "line 5, 6, 10a or 11 would ask or discard; rules.ask is false, so the broker does that",
+    ("WAIT", "BROKER_ASKS"): "line 5, 6, 10a or 11 would ask or discard, but halfop only watches: the broker does that",
+    ("DISCARD", "END_NOT_SEEN"): "halfop only watched, and watch_for has passed without an end",
     ("COMMIT", "AFTER_DISCARD"): "a valid op landed after the message had been discarded, outcome commit",
     ("ROLLBACK", "AFTER_DISCARD"): "a valid op landed after the message had been discarded, outcome rollback",
     ("SUPERSEDED", "ALREADY_ENDED"): "a put-back copy that landed after its transaction had ended",
@@ -67,7 +71,7 @@ WHY = {
     "CHECK": "the producer answered a check",
     "FINAL": "a broker's final message is the proof; its op was lost",
     "BAD_REAL_TOPIC": "no or illegal REAL_TOPIC",
-    "BAD_REAL_QUEUE": "no or non-numeric REAL_QID",
+    "BAD_REAL_QUEUE": "no, non-numeric or negative REAL_QID",
     "SYSTEM_TOPIC": "a real topic that RocketMQ never lets a client send to",
     "IMMUNE": "young enough to be left alone",
     "TIMEOUT": "old enough to ask",
@@ -93,7 +97,7 @@ REJECTS = {
     "GARBAGE_OFFSET": "an op item that is no half offset",
     "NO_OUTCOME": "an op without COMMIT or ROLLBACK; the message stays open",
     "BAD_REAL_TOPIC": "a half message with no or illegal REAL_TOPIC",
-    "BAD_REAL_QUEUE": "a half message with no or non-numeric REAL_QID",
+    "BAD_REAL_QUEUE": "a half message with no, non-numeric or negative REAL_QID",
     "SYSTEM_TOPIC": "a half message to a topic that RocketMQ never lets a client send to",
     "UNKNOWN": "a resume of a message that has not landed",
     "ENDED": "a resume of a message that has ended",

@@ -35,6 +35,7 @@ from halfop.rocketmq.record import chain
 from halfop.rocketmq.wire.client import Broker, BrokerAddress
 from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
 from halfop.warehouse.lock import hold
+from halfop.warehouse.progress import COMMIT_LOG
 from halfop.warehouse.progress import TABLE as PROGRESS
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, as_ours, log_failure
 from halfop.warehouse.tables import Warehouse
@@ -46,7 +47,8 @@ RangesByKind = Mapping[str, Sequence[QueueRange]]
 def land_broker(warehouse: Warehouse, request: BrokerRequest, log: logging.Logger) -> Summary:
     """Lands what is new in all brokers, at the same time. A broker that fails stops no other; the summary names it."""
     summary = Summary("land")
-    with hold(warehouse, "landing", request.wait), warehouse.for_few_rows(), staging(warehouse) as files:
+    locked = hold(warehouse, "landing", request.wait)
+    with summary.shown_in_failure(), locked, warehouse.for_few_rows(), staging(warehouse) as files:
         warehouse.make(PROGRESS, *TABLES.values())
         shared = Shared(warehouse, request, summary, next_instant(warehouse), files)
         landings = [BrokerLanding(shared, address) for address in addresses(request)]
@@ -186,7 +188,7 @@ class BrokerLanding:
 
     def _earlier_queues(self, rows: Progress) -> dict[tuple[str, int], int | None]:
         """Real queues of half messages that landed from the store, or by a landing that knew no queues yet."""
-        if (progress.COMMIT_LOG, 0) not in rows:
+        if (COMMIT_LOG, 0) not in rows:
             return {}
         mine = F.col("broker_name") == self.name
         return dict.fromkeys(real_queues(self._warehouse.read(TABLES[HALF]).where(mine)))
@@ -200,7 +202,7 @@ class BrokerLanding:
         ]
         rows += [ProgressRow(self.name, topic, queue, None, None, None, None) for topic, queue in sorted(absent)]
         with self._lock, self._summary.phase("progress"):
-            progress.move(self._warehouse, rows)
+            progress.move(self._warehouse, rows, SOURCE)
 
     def _write(
         self, pulls: Pulls, ranges: RangesByKind, known_until: int | None, halves: Messages | None = None
@@ -216,7 +218,7 @@ class BrokerLanding:
             self._append(kind, table, found, pulls.at)
         self._count("op_messages", land_again(self._warehouse, self._reach, pulls.at))
         with self._lock, self._summary.phase("progress"):
-            progress.move(self._warehouse, self._moved(ranges, known_until, pulls.at))
+            progress.move(self._warehouse, self._moved(ranges, known_until, pulls.at), SOURCE)
 
     def _pulled(self, pulls: Pulls, kind: str, queues: Sequence[QueueRange]) -> Messages:
         start = time.perf_counter()

@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 from halfop.frame.errors import InputRefused
 from halfop.landing.identity import refuse_two_half_topics
 from halfop.landing.lost import Range
-from halfop.landing.progress import COMMIT_LOG, ProgressRow
+from halfop.landing.progress import ProgressRow
 from halfop.rocketmq.batches import DISCARD, FINAL, HALF, KINDS, OP
 from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPICS, NOT_ALLOWED_SEND, OP_TOPICS, SYSTEM_PREFIX
 from halfop.rocketmq.record import chain
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.clock import BrokerClock
 from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
+from halfop.warehouse.progress import COMMIT_LOG
 
 Progress = Mapping[tuple[str, int], ProgressRow]
 

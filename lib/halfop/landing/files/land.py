@@ -20,6 +20,7 @@ from halfop.landing.files import landed_files
 from halfop.landing.files.check import Checked, checked, first_lines, refuse_bad
 from halfop.landing.files.gaps import complete, known_by_ops
 from halfop.landing.files.sources import InputFile, InputFiles, are_few
+from halfop.landing.files.table_rows import SOURCE
 from halfop.landing.files.taking import Way
 from halfop.landing.files.ways import take
 from halfop.landing.identity import reused_queues
@@ -135,7 +136,7 @@ class _Landing:
             return {queue for each in taken.found for queue in each.spans}
 
     def _all_queues(self) -> set[Queue]:
-        return {Queue(broker, queue) for broker, _, queue in progress.queues(self._warehouse)}
+        return {Queue(broker, queue) for broker, _, queue in progress.sources(self._warehouse)}
 
     # ---- the commits, in their order ----
 
@@ -144,7 +145,7 @@ class _Landing:
     ) -> progress.QueueProgress:
         warehouse, summary = self._warehouse, self._summary
         with summary.phase("progress"):
-            progress.add_missing(warehouse, progress.rows_before(made, landed_at))
+            progress.add_missing(warehouse, progress.rows_before(made, landed_at), SOURCE)
         for each in kinds:
             with summary.phase(each.kind):
                 if each.spans:
@@ -153,7 +154,7 @@ class _Landing:
         with summary.phase("progress"):
             if made.queues:
                 made = self._known(made)
-                progress.move(warehouse, progress.rows_after(made, landed_at))
+                progress.move(warehouse, progress.rows_after(made, landed_at), SOURCE)
         return made
 
     def _record(self, new: Sequence[InputFile], kinds: Sequence[Checked], taken: Way, landed_at: int) -> None:

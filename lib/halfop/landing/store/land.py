@@ -28,6 +28,7 @@ def land_store(warehouse: Warehouse, request: StoreRequest, log: logging.Logger)
     summary = Summary("land")
     settings = warehouse.for_few_rows()
     with ExitStack() as held:
+        held.enter_context(summary.shown_in_failure())
         held.enter_context(hold(warehouse, "landing", request.wait))
         held.enter_context(settings)
         known_lost = lost.known(warehouse, request.broker_name)

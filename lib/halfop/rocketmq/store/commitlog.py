@@ -12,6 +12,7 @@ from pathlib import Path
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.buffers import Bytes, as_bytes
 from halfop.rocketmq.record import Chain, ChainStop, chain
+from halfop.rocketmq.store import dledger
 
 WINDOW = 8 << 20  # bytes looked at in one go; more only for a record that is longer
 QUIET = 8 << 20  # so many zeros are the end of what has been written
@@ -61,11 +62,14 @@ def _pread(handle: int, length: int, position: int) -> bytes:
 def log_files(root: str | Path) -> tuple[StoreFile, ...]:
     """The commit log's files in their order."""
     folder = Path(root) / "commitlog"
+    dledger.refuse_folders(root)
     if not folder.is_dir():
         raise InputRefused(folder, None, "no such folder", "expected a broker's store, with commitlog in it")
     files = store_files(folder)
     if not files:
         raise InputRefused(folder, None, "the commit log has no files")
+    if dledger.is_entry(bytes(files[0].read(files[0].first, 64)), files[0].first):
+        raise dledger.refusal(files[0].path)
     return files
 
 

@@ -1,0 +1,46 @@
+"""Durations as settings have them: a whole number and its unit."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Annotated
+
+from pydantic import BeforeValidator, PlainSerializer
+from pydantic_core import PydanticCustomError
+
+UNITS = {
+    "d": timedelta(days=1),
+    "h": timedelta(hours=1),
+    "m": timedelta(minutes=1),
+    "s": timedelta(seconds=1),
+    "ms": timedelta(milliseconds=1),
+}
+LONGEST = timedelta(days=36500)  # far inside what an instant minus a duration can be
+EXPECTED_DURATION = "a duration: a whole number and its unit, as 500ms, 6s, 15m, 72h or 7d (at most 36500d)"
+
+
+def parse_duration(text: str) -> timedelta:
+    """Returns the duration that a text as `6s` means; a ValueError says what was expected."""
+    match = re.fullmatch(r"([0-9]{1,15})(ms|s|m|h|d)", text)
+    if match is None or (amount := int(match[1])) > LONGEST // UNITS[match[2]]:
+        raise ValueError(f"expected {EXPECTED_DURATION}")
+    return amount * UNITS[match[2]]
+
+
+def duration_text(duration: timedelta) -> str:
+    """The shortest text that means exactly this duration."""
+    unit, size = next((u, s) for u, s in UNITS.items() if not duration % s and (duration or u == "s"))
+    return f"{duration // size}{unit}"
+
+
+def _read_duration(value: object) -> timedelta:
+    if isinstance(value, timedelta) and timedelta(0) <= value <= LONGEST and not value % UNITS["ms"]:
+        return value
+    try:
+        return parse_duration(value if isinstance(value, str) else "")
+    except ValueError as error:
+        raise PydanticCustomError("duration", "{expected}", {"expected": str(error)}) from None
+
+
+Duration = Annotated[timedelta, BeforeValidator(_read_duration), PlainSerializer(duration_text, return_type=str)]
