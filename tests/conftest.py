@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("build", "rows", "oracle")  # a failing assertion there shows its values, too
+pytest.register_assert_rewrite("build", "fleet", "rows", "oracle")  # a failing assertion there shows its values, too
 
 from build import effort
 from halfop.frame import log
