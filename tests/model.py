@@ -534,8 +534,7 @@ class Model:
         transaction = self.transactions.get(half_key)
         reason = self._fault(op, transaction, half_key[2]) if transaction else self._lost(op, half_key[2], landed_at)
         if reason is not None:
-            if reason in ("HALF_BEFORE_LANDING", "HALF_NEVER_LANDED", "HALF_REJECTED"):
-                self._unheard.append((op, landed_at))
+            self._unheard.append((op, landed_at))
             self._reject_op(reason, op, half_key in self._arrived)
             return
         self._standing.setdefault(op.key, {})[op.outcome] = op

@@ -675,11 +675,9 @@ def _discards(draw: st.DrawFn, chain: _Chain, first: int) -> list[BrokerDiscard]
 
 
 def _undone(chain: _Chain, discard: BrokerDiscard, phases: Sequence[list[Half]]) -> int | None:
-    """Before which phase a discard lands that the broker's resume undid: its record is older than the resumed copy."""
-    resumed = chain.copies[-1]
-    if chain.kind != "resumed" or discard.store > resumed.store:
-        return None
-    return next((n + 1 for n, halves in enumerate(phases) if resumed in halves), None)
+    """Before which phase a discard lands that a broker's resume undid: a later copy with check times 0 reads as one."""
+    resumed = {copy for copy in chain.copies if whole_number(copy.check_times) == 0 and copy.store >= discard.store}
+    return next((n + 1 for n, halves in enumerate(phases) if resumed & set(halves)), None)
 
 
 def _land_once_or_twice(draw: st.DrawFn, row: T, phases: Sequence[list[T]]) -> None:
