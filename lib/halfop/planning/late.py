@@ -49,30 +49,27 @@ def ops_before(arrivals: Arrivals, looked_back: LookedBack) -> DataFrame | None:
     An earlier run may have rejected them because their half message had not landed, or was faulty.
     """
     halves = arrivals.halves.select(*QUEUE, F.col("queue_offset").alias("half_offset"))
-    ranges = ranges_of(halves.withColumnRenamed("half_offset", "queue_offset"), "queue_offset")
-    found = _older_ops(arrivals, covers(ranges, "half_offset"), looked_back)
+    found = _older(arrivals, "op_messages", covers(arrivals.counts.halves.ranges, "half_offset"), looked_back)
     if found is None:
         return None
-    naming = arrivals.kept.computed(found.join(halves.distinct(), halves.columns, "left_semi"))
-    rows = naming.withColumnRenamed("op_queue_offset", "queue_offset")
-    same = _older_ops(arrivals, covers(ranges_of(rows, "queue_offset"), "queue_offset"), looked_back)
-    if same is None:
+    naming = arrivals.kept.computed(o.landed(found).join(halves.distinct(), halves.columns, "left_semi"))
+    places = ranges_of(naming.withColumnRenamed("op_queue_offset", "queue_offset"), "queue_offset")
+    near = _older(arrivals, "op_messages", covers(places, "queue_offset"), looked_back)
+    if near is None:
         return None
-    return o.as_named(o.once_per_row(naming, same.join(naming.select(o.OP_KEY).distinct(), o.OP_KEY, "left_semi")))
-
-
-def _older_ops(arrivals: Arrivals, near: Where | None, looked_back: LookedBack) -> DataFrame | None:
-    before, upto = arrivals.run.inputs_before["op_messages"], arrivals.run.inputs["op_messages"]
-    if near is None or before == NO_TABLE:
-        return None
-    rows = looked_back.read("op_messages", arrivals.warehouse.landed_until("op_messages", before, upto, near))
-    return None if rows is None else o.landed(rows)
+    same = o.landed(near).join(naming.select(o.OP_KEY).distinct(), o.OP_KEY, "left_semi")
+    return o.as_named(o.once_per_row(naming, same))
 
 
 def older(arrivals: Arrivals, name: str, values: DataFrame, looked_back: LookedBack) -> DataFrame | None:
     """Rows of earlier landings whose column of that name lies among these values; None if there are none."""
+    if arrivals.run.inputs_before[name] == NO_TABLE:
+        return None
+    return _older(arrivals, name, between_values(values, *values.columns), looked_back)
+
+
+def _older(arrivals: Arrivals, name: str, near: Where | None, looked_back: LookedBack) -> DataFrame | None:
     before, upto = arrivals.run.inputs_before[name], arrivals.run.inputs[name]
-    near = None if before == NO_TABLE else between_values(values, *values.columns)
-    if near is None:
+    if near is None or before == NO_TABLE:
         return None
     return looked_back.read(name, arrivals.warehouse.landed_until(name, before, upto, near))
