@@ -75,6 +75,7 @@ WAITING = [
     Case("8 immune no more", [half(age=30 * SECOND + 1, immunity="30")], "CHECK TIMEOUT"),
     Case("8 shorter than the timeout", [half(age=1001, immunity="1")], "CHECK TIMEOUT"),
     Case("8 born in the future", [half(age=-1, store=NOW - 1, immunity="0")], "WAIT IMMUNE"),
+    Case("8 a negative immunity is over at age 0", [half(age=0, store=NOW - 1, immunity="-5")], "CHECK TIMEOUT"),
     Case("9 within the timeout", [half(age=6 * SECOND)], "WAIT IMMUNE"),
     Case("9 past the timeout", [half(age=6 * SECOND + 1)], "CHECK TIMEOUT"),
     Case("9 age 0", [half(age=0, store=NOW - 1)], "WAIT IMMUNE"),
