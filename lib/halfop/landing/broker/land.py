@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from halfop.frame.errors import HalfopError, InputRefused, is_transient
 from halfop.frame.summary import Summary, add_counts
 from halfop.landing import lost, progress
+from halfop.landing.broker.checks import check_rows
 from halfop.landing.broker.messages import SOURCE, Messages, Pulls, PullsBySpark, PullsByWorkers, Source
 from halfop.landing.broker.request import BrokerRequest, addresses, begin_of
 from halfop.landing.broker.sampling import Progress, QueueSample, Sampling, Wanted, unfinished
@@ -92,7 +93,7 @@ class BrokerLanding:
         self._shared, self._lock, self._at = shared, shared.lock, shared.at
         self._warehouse, self._request, self._summary = shared.warehouse, shared.request, shared.summary
         self._address, self.name = address, address.name
-        self._lost = lost.Ranges(self.name)
+        self._lost, self._checks = lost.Ranges(self.name), list[ProgressRow]()
 
     @property
     def lost_ranges(self) -> int:
@@ -140,6 +141,8 @@ class BrokerLanding:
             with self._lock:
                 lost.record(self._warehouse, self._lost, self._at)
             self._record_ranges(found.ranges, absent)
+            if self._is_master:
+                self._checks = check_rows(broker, self.name, self._clock.shown, found.ranges[HALF], rows)
             self._write(pulls, found.ranges, known, halves)
 
     def _refuse_slave(self, broker: Broker) -> None:
@@ -235,11 +238,12 @@ class BrokerLanding:
         return found
 
     def _moved(self, ranges: RangesByKind, known_until: int | None, at: int) -> list[ProgressRow]:
-        return [
+        moved = [
             ProgressRow(self.name, q.topic, q.queue, q.end, known_until if q.topic in _ASKED else None, at, None)
             for kind in ranges
             for q in ranges[kind]
         ]
+        return moved + self._checks
 
     def _append(self, kind: str, table: str, found: Messages, at: int) -> None:
         app = f"halfop.land.broker/{self.name}"
