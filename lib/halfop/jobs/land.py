@@ -194,7 +194,15 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     context.later.append(lambda: keep_tidy(warehouse, context.log))
     catalog = Catalog.of(warehouse, context.settings)
     register(warehouse.spark)
-    return catalog.publish(landing(warehouse))
+    return catalog.publish(landed(landing, warehouse, context.log))
+
+
+def landed(landing: Landing, warehouse: Warehouse, log: logging.Logger) -> Summary:
+    """Lands, and logs the rows by table in a line."""
+    summary = landing(warehouse)
+    rows = ", ".join(f"{n:,} {table}" for table, n in sorted(summary.rows_written.items()) if n)
+    log.info("landed: %s", rows or "nothing new")
+    return summary
 
 
 def command(source: str) -> str:
