@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from halfop.start.options import FIRST_COMPILER
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
+from seeds import the_same_again
 
 pytest_plugins = ["real_broker", "build.missing_tools", "build.kills"]
 NewWarehouse = Callable[[str], Warehouse]
@@ -64,6 +65,15 @@ def _place(item: pytest.Item) -> int:
     """The files' places; their own order is kept otherwise."""
     file = item.path.stem
     return _LONGEST.index(file) if file in _LONGEST else len(_LONGEST)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Adds to a failed test the command that draws the same again."""
+    report = yield
+    if report.failed:
+        report.sections.append(("the same again", the_same_again(item.nodeid)))
+    return report
 
 
 # ---- Spark ----

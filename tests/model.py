@@ -27,6 +27,7 @@ NOT_ALLOWED_SEND = {
 }
 
 Ask = Literal["auto", True, False]
+Count = Literal["auto", "written", "delivered"]
 Queue = tuple[str, int]
 Key = tuple[str, int, int]  # broker, queue, offset of the half message
 OpKey = tuple[str, int, int, int, str]
@@ -157,6 +158,7 @@ class Settings:
     ask: Ask = "auto"
     watch_for: int = 7 * 24 * 3_600_000
     checks_a_run: int | None = 1_000
+    count: Count = "auto"
 
     def checks_of(self, group: str | None) -> int | None:
         own = self.groups.get(group or "", Override()).checks_a_run
@@ -342,6 +344,8 @@ class Model:
         self.refused_queues: set[Queue] = set()
         self.known_until: dict[Queue, int | None] = {}
         self.asking: set[str] = set()  # the brokers that ask by themselves
+        self.gateways: set[str] = set()  # the brokers that are gateways
+        self._sent: dict[tuple[int, Key], int] = {}  # when a question, by run and half key, was delivered; it lands so
         self.now = BEGINNING
         self._run = 0
         self._to_ask: list[Transaction] = []  # what line 11 holds for in this run, unless line 10b does
@@ -391,12 +395,17 @@ class Model:
             before = self.known_until.get(queue)
             self.known_until[queue] = before if instant is None else max(instant, instant if before is None else before)
         self.asking |= {broker for broker, source in (sources or {}).items() if source in ("STORE", "BROKER")}
+        self.gateways |= {broker for broker, source in (sources or {}).items() if source == "GATEWAY"}
         self._finals |= set(finals)
         for discard in discards:
             self._broker_discards.setdefault(discard.key, discard)
 
     def resume(self, key: Key, at: int) -> None:
         self._new_resumes.append((at, key))
+
+    def deliver(self, run: int, key: Key, at: int) -> None:
+        """A producer was sent the question of a run."""
+        self._sent.setdefault((run, key), at)
 
     # A run
 
@@ -406,6 +415,7 @@ class Model:
             raise ValueError(f"now {now} lies before the last run's {self.now}")
         self.now = now
         self._run += 1
+        self._hear_of_deliveries()
         plan = self._take_halves()
         plan += self._end(self._valid_ops())
         plan += self._end_by_finals()
@@ -419,6 +429,20 @@ class Model:
         plan.sort(key=lambda decision: (decision.key, decision.op_offset or 0))
         self.decisions += plan
         return plan
+
+    def _hear_of_deliveries(self) -> None:
+        for transaction in self._all("OPEN"):
+            for question in [each for each in transaction.undelivered if each in self._sent]:
+                transaction.undelivered.remove(question)
+                transaction.check_times += 1
+                at = min(self._sent[question], self.now)
+                transaction.last_checked = max(at, transaction.last_checked or at)
+        self._sent = {}
+
+    def _counts_when_delivered(self, half: Half) -> bool:
+        if self.settings.count == "auto":
+            return half.broker in self.gateways
+        return self.settings.count == "delivered"
 
     def _all(self, *statuses: str) -> list[Transaction]:
         """Each once, lowest starter first."""
@@ -762,9 +786,12 @@ class Model:
         return self._decided(transaction, "DISCARD", reason)
 
     def _check(self, transaction: Transaction, reason: str) -> Decision:
-        transaction.check_times += 1
         transaction.last_checked = self.now
         half = transaction.half
+        if self._counts_when_delivered(half):
+            transaction.undelivered = [*transaction.undelivered, (self._run, half.key)][-16:]
+        else:
+            transaction.check_times += 1
         self.requests.append(
             CheckRequest(
                 self._run,
@@ -774,13 +801,15 @@ class Model:
                 int(half.real_qid or ""),
                 half.uniq_key,
                 half.commit_log_offset,
-                transaction.check_times,
+                transaction.check_times + self._counts_when_delivered(half),
             )
         )
         return self._decided(transaction, "CHECK", reason)
 
     def _decided(self, transaction: Transaction, decision: str, reason: str, op_offset: int | None = None) -> Decision:
         transaction.status = "OPEN" if decision in ("WAIT", "CHECK") else decision
+        if transaction.status != "OPEN":
+            transaction.undelivered = []
         times, last = transaction.check_times, transaction.last_checked
         return Decision(self._run, transaction.half.key, decision, reason, times, last, op_offset)
 

@@ -37,6 +37,7 @@ class Transaction:
     status: str = "OPEN"
     check_times: int = 0
     last_checked: int | None = None
+    undelivered: list[object] = field(default_factory=list)  # its questions that count when they are delivered
     revived: int = BEGINNING  # when it was resumed, by us or by the broker
     told: set[int] = field(default_factory=set)  # the copies that are decided for good and get no further row
 
@@ -86,6 +87,7 @@ class Transaction:
 
     def reopen(self, at: int) -> None:
         self.status, self.check_times, self.last_checked, self.revived = "OPEN", 0, None, at
+        self.undelivered = []
 
     def reopen_by(self, resume: Half) -> None:
         """The broker resumed it when it wrote this copy; the copies above count as ever."""

@@ -98,6 +98,19 @@ def discard_cells(discard: m.BrokerDiscard, landed_at: int) -> dict[str, Any]:
     }
 
 
+def deliver(
+    warehouse: Warehouse, questions: Iterable[tuple[int, m.Key]], at: int, outcome: str = "SENT", often: int = 1
+) -> None:
+    """What a gateway says of questions, each named by its run and half key."""
+    asked = {
+        (row["run_id"], (row["broker_name"], row["half_queue_id"], row["tran_state_table_offset"])): row
+        for row in warehouse.rows("check_requests")
+    }
+    found = [asked[question] for question in questions]
+    named = [{c: row[c] for c in ("request_id", "broker_name", "producer_group")} for row in found]
+    append(warehouse, "check_deliveries", [row | {"outcome": outcome, "at": at} for row in named] * often)
+
+
 def _append_new(warehouse: Warehouse, name: str, rows: list[dict[str, Any]]) -> None:
     """To a table that only real brokers fill."""
     if rows:
@@ -177,6 +190,7 @@ def settings(rules: m.Settings, layout: Layout = "single") -> s.Settings:
             ask=rules.ask,
             watch_for=millis(rules.watch_for),
             checks_a_run=rules.checks_a_run,
+            count=rules.count,
             groups={
                 name: s.GroupOverride(**_override(given), checks_a_run=given.checks_a_run)
                 for name, given in rules.groups.items()

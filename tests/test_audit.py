@@ -147,6 +147,7 @@ class Case:
     log_from: int | None = None  # a store landed from there on
     lost: tuple[tuple[float, float], ...] = ()
     found_again: tuple[tuple[float, float], ...] = ()
+    check: tuple[int, float] | None = None  # the half offset that the broker's check has come to, and since when
 
 
 CASES = [
@@ -386,6 +387,10 @@ CASES = [
     Case("no UNIQ_KEY", (half(0, 1, key=None), half(1, 2, key=None)), fates=("OPEN", "OPEN")),
     # ---- of queues and groups: the timeout is 6 s, the check interval 60 s
     Case("nothing is put back", (*FIVE, half(9, 300, key="N")), (("CHECK_STUCK", 0),)),
+    Case("one is due where the check stands", (half(3, 3), half(9, 300, key="N")), (("CHECK_STUCK", 3),), check=(3, 9)),
+    Case("one is due, and the check goes on", (half(3, 3), half(9, 300, key="N")), check=(3, 200)),
+    Case("the check has passed it", (half(3, 3), half(9, 300, key="N")), check=(4, 9)),
+    Case("nothing is put back, but the check goes on", (*FIVE, half(9, 300, key="N")), check=(3, 299)),
     Case("nothing is due yet", (*FIVE, half(9, 150, key="N"))),
     Case("four are due", (*FIVE[1:], half(9, 300, key="N"))),
     Case("an own immunity", (*[half(n, n, key=f"I{n}", immunity=400) for n in range(5)], half(9, 300, key="N"))),
@@ -468,6 +473,9 @@ def _progress(case: Case) -> list[Cells]:
     known = None if case.known_until is None else instant(case.known_until)
     topics = (HALF_TOPIC, OP_TOPIC) if case.listed else ()
     queues: list[Cells] = [{"topic": topic, "queue_id": 0, "known_until": known} for topic in topics]
+    if case.check is not None:
+        offset, since = case.check
+        queues += [{"topic": HALF_TOPIC, "queue_id": 0, "check_offset": offset, "check_since": instant(since)}]
     log: list[Cells] = [{"topic": COMMIT_LOG, "queue_id": 0, "first_offset": case.log_from}]
     log = [] if case.log_from is None else log
     return [{**row, "broker_name": case.name, "landed_at": instant(NOW)} for row in (*queues, *log)]

@@ -28,7 +28,7 @@ from halfop.warehouse.maps import has_key, without
 from halfop.warehouse.splits import ParquetPart, PartWriter, Split, parts_of, span, splits_of
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
-from seeds import SEED, show_seed
+from seeds import SEED
 from strategies import op_rows
 
 NOW = 1_750_000_000_000
@@ -36,11 +36,6 @@ RULES = m.Settings(check_max=2, checks_a_run=7, topics={"T2": m.Override(transac
 FAR = 2**53
 QUEUES = [("a", 0), ("a", 1), ("b", 0)]
 TABLES = ("decisions", "rejected", "check_requests", "trans_check_max_time", "topics/T1", "topics/T2")
-
-
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    show_seed()
 
 
 def half(chance: random.Random, queue: m.Queue, offset: int) -> m.Half:

@@ -11,7 +11,7 @@ from build.ways import BY_SPARK
 from halfop.planning.digest import LATENCIES, Digest, Latency
 from halfop.warehouse import few
 from halfop.warehouse.tables import Warehouse
-from seeds import SEED, show_seed
+from seeds import SEED
 
 AT = datetime(2025, 6, 15, 15, 6, 40, 123_456, timezone.utc)
 RUN = 7
@@ -87,7 +87,6 @@ def _instant(micros: int | None) -> datetime | None:
 def test_a_digest_counts_the_run_s_rows(
     warehouse: Warehouse, way: str, at: datetime | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    show_seed()
     chance = random.Random(SEED)
     warehouse.make("decisions")
     every = []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,10 @@ import pytest
 import rows as r
 import store_writer as w
 from build.played_broker import About, played
-from halfop.frame.errors import InputRefused
+from halfop.frame.errors import InputRefused, UsageError
+from halfop.jobs.land import _topics
 from halfop.landing import progress
+from halfop.landing.broker import messages
 from halfop.landing.broker import request as request_module
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest, addresses
@@ -28,14 +32,20 @@ SETTINGS = RemotingSettings(give_up_after=5)
 THERE = About(w.BORN_MS + 20_000)
 
 
-def transactions(store: w.Store, numbers: range, at: int) -> None:
+def transactions(store: w.Store, numbers: range, at: int, topic: str = "orders") -> None:
     """Half messages, of which every second is committed, each with its op, all born and stored at one instant."""
     first = store.next_offsets.get(w.HALF_QUEUE, 0)
-    places = [store.append(w.half(n, born_ms=at, store_ms=at)) for n in numbers]
+    places = [store.append(_half(n, topic, born_ms=at, store_ms=at)) for n in numbers]
     for n, place in zip(numbers, places, strict=True):
         if n % 2 == 0:
-            store.append(w.final(n, place, store_ms=at + 1))
+            store.append(w.final(n, place, topic=topic, store_ms=at + 1))
     store.append(w.op("".join(f"{first + i}," for i in range(len(numbers))), store_ms=at + 2))
+
+
+def _half(n: int, topic: str, **more: object) -> w.Record:
+    half = w.half(n, **more)
+    assert isinstance(half.properties, Mapping)
+    return replace(half, properties={**half.properties, "REAL_TOPIC": topic})
 
 
 @pytest.fixture
@@ -58,9 +68,9 @@ def landed(warehouse: Warehouse, store: w.Store, **options: Any) -> dict[int, st
     return {row["queue_offset"]: row["decision"] for row in warehouse.read("decisions").collect()}
 
 
-def first_offsets(warehouse: Warehouse) -> set[int | None]:
+def first_offsets(warehouse: Warehouse, of: str = "orders") -> set[int | None]:
     rows = progress.of_broker(warehouse, "broker-a")
-    return {row.first_offset for (topic, _), row in rows.items() if topic == "orders"}
+    return {row.first_offset for (topic, _), row in rows.items() if topic == of}
 
 
 def fates(*numbers: int) -> dict[int, str]:
@@ -80,6 +90,44 @@ def test_what_a_broker_has_stored_since(warehouse: Warehouse, store: w.Store, op
     assert warehouse.version("rejected") == -1 or warehouse.read("rejected").isEmpty(), "nothing is lost"
     transactions(store, range(20, 24), w.BORN_MS + 10_000)
     assert landed(warehouse, store, **option) == fates(*range(10, 24)), "a later landing goes on where it was"
+
+
+def two_topics(tmp_path: Path) -> w.Store:
+    """Transactions of `orders`, and of `others`, of which every second one is committed."""
+    store = w.Store(tmp_path / "two")
+    for topic in ("others", "orders"):
+        for n in range(500):
+            store.append(w.Record(topic, queue_id=n % 4, store_ms=w.BORN_MS - HOUR))
+        transactions(store, range(10), w.BORN_MS, topic)
+    return store
+
+
+@pytest.mark.parametrize("few", [20_000, 0], ids=["here", "in workers"])
+def test_only_some_real_topics(warehouse: Warehouse, tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a topic's final messages would show is unknown as long as it is left out: a commit is no rollback."""
+    monkeypatch.setattr(messages, "_FEW", few)
+    store, some = two_topics(tmp_path), {"topics": frozenset({"orders"})}
+    for _ in range(2):
+        found = landed(warehouse, store, **some)
+        assert {found[n] for n in range(10)} == {"WAIT"}, "their ops have no outcome"
+        assert {n - 10: found[n] for n in range(10, 20)} == fates(*range(10))
+        transactions(store, range(20, 24), w.BORN_MS, "others")
+    assert first_offsets(warehouse, "others") == {None}, "nothing of it was pulled"
+    assert {"NO_OUTCOME"} <= {row["reason"] for row in warehouse.read("rejected").collect()}
+    found = landed(warehouse, store)
+    assert {n: found[n] for n in range(10)} == fates(*range(10)), "as soon as the topic is pulled"
+    assert {n: found[n] for n in range(20, 28)} == {n: "ROLLBACK" if n % 2 else "COMMIT" for n in range(20, 28)}
+    transactions(store, range(30, 34), w.BORN_MS, "others")
+    transactions(store, range(34, 38), w.BORN_MS, "orders")
+    found = landed(warehouse, store, **some)
+    assert {found[n] for n in range(28, 32)} == {"WAIT"}, "left out again"
+    assert landed(warehouse, store) == fates(*range(36))
+
+
+def test_topics_that_are_no_real_topics() -> None:
+    for name in ("RMQ_SYS_TRANS_HALF_TOPIC", "orders,others"):
+        with pytest.raises(UsageError, match="--topics"):
+            _topics(["orders", name])
 
 
 def test_a_first_half_message_that_is_not_there_is_refused(warehouse: Warehouse, store: w.Store) -> None:

@@ -20,7 +20,7 @@ from halfop.warehouse.tables import Warehouse
 from model_lineage import is_marked
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from seeds import SEED, show_seed
+from seeds import SEED
 from strategies import START, Charter, History, Land, Phase, charters, copied_histories, histories, reorderings
 
 SHIPS = int(os.environ.get("HALFOP_TEST_SHIPS", "60"))
@@ -59,11 +59,6 @@ HASTY = charter(
     (7_001, (8_000, 30_001)),
     last=61_002,
 )
-
-
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    show_seed()
 
 
 # ---- run by run ----

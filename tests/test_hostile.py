@@ -23,6 +23,7 @@ from model import undeliverable
 from oracle import half
 from pyspark.sql import SparkSession
 from scripted import answering, serving
+from seeds import SEED
 
 NUMBER = 20_000  # each with seven hostile values
 LEGAL = ["_delta_log", "_staging", "-rf", "%2e%2e%2f", "||", "CON", "%RETRY%_x", "part-0", "_", "a" * 127, "%DLQ%%DLQ%"]
@@ -88,7 +89,7 @@ def values(chance: random.Random) -> Iterator[str]:
 
 def written(folder: Path) -> list[dict[str, Any]]:
     """Half messages with legal topics and without, and a commit for each."""
-    chance = random.Random(7)
+    chance = random.Random(SEED)
     nasty = values(chance)
     rows = []
     for n in range(NUMBER):

@@ -17,6 +17,7 @@ from crash import KILLED, commits, dying, ended, job, killed_after
 from halfop.runs.reconcile import Request, reconcile
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
+from seeds import SEED
 
 AT_RANDOM = 8
 MOST = 10  # kills of a job with many commits
@@ -50,7 +51,7 @@ def test_killed_at_every_commit(spark: SparkSession, before: Path, undisturbed: 
 
 @pytest.mark.slow
 def test_killed_at_any_moment(spark: SparkSession, before: Path, undisturbed: dict[str, Counter[str]]) -> None:
-    chance, killed = random.Random(5), 0
+    chance, killed = random.Random(SEED), 0
     for number in range(AT_RANDOM):
         folder = before.with_name(f"random-{number}")
         shutil.copytree(before, folder)

@@ -33,7 +33,7 @@ from halfop.rocketmq.wire.security import Credentials
 from halfop.warehouse import local
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
-from seeds import SEED, show_seed
+from seeds import SEED
 
 TABLES = ("half_messages", "final_messages", "broker_discards", "op_messages", "landing_progress")
 LOG = logging.getLogger("halfop.test")
@@ -49,7 +49,6 @@ PROPERTIES = {
 
 @pytest.fixture(autouse=True)
 def _source(spark: SparkSession) -> None:
-    show_seed()
     register(spark)
 
 

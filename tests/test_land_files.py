@@ -19,6 +19,7 @@ import rows as r
 from build.json_lines import ABSENT, T0, half, lines, op
 from chispa import assert_df_equality
 from halfop.frame.errors import InputRefused
+from halfop.frame.failure import failure_of
 from halfop.frame.summary import Summary
 from halfop.landing.files import landed_files
 from halfop.landing.files.land import FilesRequest, land_files
@@ -259,6 +260,9 @@ def test_bad_rows_refuse_the_whole_landing(warehouse: Warehouse, tmp_path: Path)
     assert refused.problem == 'BAD_BASE64: body: found "?", expected base64 text'
     assert refused.hint.count(f"\n{bad}:") == 3
     assert "9 bad of 10 rows; nothing has landed, --skip-bad lands the others" in refused.hint
+    known = failure_of(refused, verbose=False).fields()
+    assert (known["rows_read"], known["rows_written"]) == ({"half_messages": 10, "op_messages": 1}, {})
+    assert (known["bad_rows"], known["files_landed"], known["status"]) == (9, 0, 3)
 
 
 def test_a_bad_line_far_into_a_file_of_several_blocks_is_named_by_its_number(

@@ -29,7 +29,7 @@ from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from real_broker import Plan, RealBroker, Truth, broker
-from seeds import SEED, show_seed
+from seeds import SEED
 
 LOG = logging.getLogger("halfop.test")
 MESSAGES = 2_000
@@ -40,7 +40,6 @@ Fate = tuple[str, int]  # the last decision, and how often it was delivered
 
 def mixed(number: int, part: int = 0) -> list[Plan]:
     """Most are committed or rolled back at once, some when asked, some never; some bring their own immunity."""
-    show_seed()
     chance = random.Random(SEED + part)
     answers = ["C"] * 6 + ["R"] * 2 + ["UC", "UR", "UUC", "U"]
     return [

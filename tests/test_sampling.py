@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 from halfop.frame.errors import InputRefused
 from halfop.landing.broker import sampling
-from halfop.landing.broker.sampling import QueueSample, Sampling, Since
+from halfop.landing.broker.sampling import QueueSample, Sampling, Since, Wanted
 from halfop.landing.lost import Range
 from halfop.landing.progress import ProgressRow
 from halfop.rocketmq.batches import FINAL, HALF, OP
@@ -58,7 +58,7 @@ def _a_message_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
 def sampled(
     broker: Scripted, *rows: tuple[Queue, ProgressRow], since: Since | None = None
 ) -> tuple[Sampling, QueueSample]:
-    found = Sampling(cast(Broker, broker), dict(rows), CLOCK, True, since)
+    found = Sampling(cast(Broker, broker), dict(rows), CLOCK, True, Wanted(since))
     return found, found.sample()
 
 
@@ -92,6 +92,18 @@ def test_only_real_queues_that_half_messages_name_are_asked_for_and_pulled() -> 
     assert [each[:2] for each in found.ranges[FINAL]] == [("T", 1)]
     assert absent == {("T", 5), ("gone", 0)}, "of these nothing is known, not even that there was no final message"
     assert {queue for queue in broker.asked if queue[0] in "TU"} == {("T", 1)}
+
+
+def test_a_real_topic_that_is_left_out_counts_as_not_there() -> None:
+    """So nothing of it is known, and nothing of it is lost."""
+    broker = Scripted({("T", 0): 3, ("U", 0): 9})
+    asks = Sampling(cast(Broker, broker), dict([row("T", 0)]), CLOCK, True, Wanted(topics={"U"}))
+    found = asks.sample()
+    assert asks.add_finals(found, {("T", 1): None, ("U", 0): None}) == {("T", 0), ("T", 1)}
+    assert asks.add_begins(found, {("T", 2): 0}) == {("T", 2)}
+    assert ([each[0] for each in found.ranges[FINAL]], found.holes) == (["U"], [])
+    assert asks.left_out == ["T"]
+    assert not any(topic == "T" for topic, _ in broker.asked)
 
 
 def test_a_queue_that_has_nothing_new_is_asked_once() -> None:

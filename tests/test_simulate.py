@@ -28,6 +28,7 @@ from halfop.simulation.simulate import FOLDER, Period, scheduled, simulate
 from halfop.warehouse.tables import Warehouse
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
+from seeds import SEED
 from strategies import OUTCOMES, START, Charter, Land, Run, all_ops, op_rows, play, pools
 from strategies import History as Told
 
@@ -175,7 +176,7 @@ def with_answers(ship: f.Ship) -> Told:
 
 @pytest.mark.slow
 def test_the_very_settings_and_instants_decide_what_the_runs_decided(warehouse: Warehouse, tmp_path: Path) -> None:
-    asking = f.fleet(f.generated(in_time(), 60, 1))
+    asking = f.fleet(f.generated(in_time(), 60, SEED))
     told = [with_answers(ship) for ship in asking]
     ships = [f.Ship(ship.prefix, history, play(history)) for ship, history in zip(asking, told, strict=True)]
     f.sail(warehouse, Charter(PROPERTY, (), 0), ships)

@@ -25,16 +25,11 @@ from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.splits import Split, splits_of
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from pyspark.sql import SparkSession
-from seeds import SEED, show_seed
+from seeds import SEED
 
 LOG = logging.getLogger("halfop.test")
 TABLES = ("half_messages", "op_messages", "rejected", "landed_files")
 WAYS = ("here", "workers", "spark")
-
-
-@pytest.fixture(autouse=True)
-def _seed() -> None:
-    show_seed()
 
 
 @pytest.fixture

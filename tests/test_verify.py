@@ -10,6 +10,7 @@ import rows as r
 from build.messages import NOW, QUEUE, RULES, half, one_of_each, ops
 from halfop.frame.cli import main
 from halfop.frame.errors import UsageError
+from halfop.frame.failure import failure_of
 from halfop.runs.verify import MISSING, UNEXPECTED, UNLIKE, Difference, verify
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
@@ -52,8 +53,9 @@ def test_what_is_recorded_follows_from_the_inputs(ran: Warehouse) -> None:
 
 def test_a_run_that_there_is_not(ran: Warehouse) -> None:
     for run_id in (3, 99):
-        with pytest.raises(UsageError, match=f"no run {run_id}"):
+        with pytest.raises(UsageError, match=f"no run {run_id}") as refused:
             verify(ran, run_id)
+        assert failure_of(refused.value, verbose=False).fields()["run_id"] == run_id
 
 
 @pytest.mark.slow

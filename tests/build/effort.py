@@ -11,13 +11,17 @@ _EXAMPLES = {"quick": 15, "run": 100, "ci": 100, "slow": 400, "nightly": 5_000}
 
 
 def choose() -> None:
-    """Makes the profiles known and takes that of the plain suite; in CI the same examples at every run."""
+    """Makes the profiles known and takes that of the plain suite; in CI the same examples at every run.
+
+    An example that fails is printed with the decorator that plays it again.
+    """
     for name, examples in _EXAMPLES.items():
         settings.register_profile(
             name,
             max_examples=examples,
             deadline=None,
             derandomize=name == "ci",
+            print_blob=True,
             suppress_health_check=[HealthCheck.too_slow],
         )
     settings.load_profile("ci" if os.environ.get("CI") else "run")

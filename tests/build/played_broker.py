@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import store_writer as w
 from scripted import Asked, Peer, frame
 
-_TOPICS, _CONFIG, _RUNTIME, _AT = 21, 26, 28, 29
+_TOPICS, _CONFIG, _RUNTIME, _AT, _CHECKED = 21, 26, 28, 29, 14
 AT = 1_750_000_000_000
 
 
@@ -61,12 +61,15 @@ class Queue:
 
 
 class About(NamedTuple):
-    """What a broker says of itself: its clock, epoch milliseconds, and its role."""
+    """What a broker says of itself: its clock, epoch milliseconds, its role, and how far its check has come."""
 
     at: int = AT
     role: str = "ASYNC_MASTER"
+    check_offset: int | None = None
 
     def answer(self, code: int) -> Mapping[str, Any]:
+        if code == _CHECKED:
+            return {"code": 22} if self.check_offset is None else {"offset": self.check_offset}
         if code == _CONFIG:
             return {"body": f"brokerName=b\nbrokerRole={self.role}\nbrokerId=0\n".encode()}
         boot = self.at - 93_784_000
@@ -116,7 +119,7 @@ def _serve(connection: socket.socket, number: int, queues: Mapping[tuple[str, in
 
 
 def _answer(asked: Asked, queues: Mapping[tuple[str, int], Queue], about: About) -> Mapping[str, Any]:
-    if asked.code in (_CONFIG, _RUNTIME):
+    if asked.code in (_CONFIG, _RUNTIME, _CHECKED):
         return about.answer(asked.code)
     if asked.code == _TOPICS:
         numbers: dict[str, int] = {}

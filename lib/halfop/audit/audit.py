@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from halfop.audit import transactions as t
-from halfop.audit.coverage import LOST_AT_FIRST, coverage
+from halfop.audit.coverage import LOST_AT_FIRST, checks, coverage
 from halfop.audit.examine import FATES, MEANINGS, examine, twins
-from halfop.audit.groups import REPORTED, alive_until, found_of_groups, found_of_hosts
+from halfop.audit.groups import REPORTED, Brokers, alive_until, found_of_groups, found_of_hosts
 from halfop.audit.overview import of_others, overview
 from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import in_micros
@@ -32,7 +32,7 @@ from halfop.warehouse.tables import Warehouse
 
 TABLE = "audit"
 _OF_COPIES = ("discards", "copies", "bytes", "checks", "late_checks")
-_RULES_VERSION = 2  # part of an audit's id: other rules are another audit
+_RULES_VERSION = 3  # part of an audit's id: other rules are another audit
 
 
 class Topics(NamedTuple):
@@ -83,7 +83,8 @@ def audit(warehouse: Warehouse, settings: Settings) -> Summary:
     counted = overview(*rows).persist()
     finals, op_lag = made.read("final_messages"), settings.landing.op_lag
     examined = examine(_other_transactions(rows, counted), read.queues, finals, op_lag).persist()
-    of_groups = found_of_groups(rows.halves, counted, examined, alive_until(*rows[:3]), made.rules)
+    brokers = Brokers(alive_until(*rows[:3]), checks(warehouse, made.pins))
+    of_groups = found_of_groups(rows.halves, counted, examined, brokers, made.rules)
     others = [twins(rows.halves, counted), of_groups, found_of_hosts(made.read("half_messages"))]
     found = reduce(DataFrame.unionByName, [examined.select(F.inline("found")), *others]).persist()
     try:

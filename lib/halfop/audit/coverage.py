@@ -67,6 +67,14 @@ def coverage(warehouse: Warehouse, pins: Pins) -> Coverage:
     return Coverage(F.broadcast(warehouse.frame(rows, _COLUMNS)), gaps)
 
 
+def checks(warehouse: Warehouse, pins: Pins) -> DataFrame:
+    """Returns how far each broker's own check has come in its half queues, and since when, if that was landed."""
+    columns = ("broker_name", "queue_id", "check_offset", "check_since")
+    rows = progress_rows(warehouse, pins["landing_progress"])
+    found = [[row[c] for c in columns] for row in rows if row["check_offset"] is not None]
+    return warehouse.frame(found, "broker_name STRING, queue_id INT, check_offset BIGINT, check_since TIMESTAMP")
+
+
 def _queues(progress: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [row for row in progress if row["topic"] != COMMIT_LOG]
 

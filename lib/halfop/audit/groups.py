@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import reduce
+from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -37,12 +38,21 @@ REPORTED = {
 }
 
 
+class Brokers(NamedTuple):
+    """What shows how brokers' own checks go on: the newest record of each log, and where each check has come to."""
+
+    alive: DataFrame
+    checks: DataFrame
+
+
 def found_of_groups(
-    halves: DataFrame, overview: DataFrame, examined: DataFrame, alive: DataFrame, rules: RuleColumns
+    halves: DataFrame, overview: DataFrame, examined: DataFrame, brokers: Brokers, rules: RuleColumns
 ) -> DataFrame:
-    """Returns findings about groups and half queues; `alive` has the newest record of each broker's log."""
-    late = _late(halves, overview, examined, alive, rules)
-    stuck = _findings(late.where("NOT passed"), CHECK_STUCK, QUEUE, _late_text("and nothing stored after them was"))
+    """Returns findings about groups and half queues."""
+    late = _late(halves, overview, examined, brokers.alive, rules)
+    standing = _standing(late, brokers.checks, rules)
+    unknown = late.where("NOT passed").join(F.broadcast(brokers.checks), QUEUE, "left_anti")
+    stuck = _findings(unknown, CHECK_STUCK, QUEUE, _late_text("and nothing stored after them was"))
     skipped = _findings(late.where("passed"), GROUP_FORGOTTEN, _GROUP, _late_text("though later ones were"))
     answers = _answers(examined)
     by_check = answers.where((F.col("answered") >= FEWEST) & (F.col("prompt") == 0))
@@ -52,7 +62,7 @@ def found_of_groups(
     silent = answers.where((F.col("unanswered") >= FEWEST) & (F.col("answered") == 0))
     silent = silent.join(skipped.select(_GROUP), _GROUP, "left_anti")
     text = F.concat(F.col("unanswered").cast("string"), F.lit(" transactions were put back with a check, none ended"))
-    return reduce(DataFrame.unionByName, [stuck, skipped, only, _about(silent, GROUP_FORGOTTEN, text)])
+    return reduce(DataFrame.unionByName, [stuck, standing, skipped, only, _about(silent, GROUP_FORGOTTEN, text)])
 
 
 # ---- what is due and was never put back ----
@@ -71,6 +81,18 @@ def _late(
     rows = rows.join(F.broadcast(alive), "broker_name").where(due <= F.col("alive"))
     rows = rows.join(F.broadcast(reached), QUEUE, "left")
     return rows.withColumn("passed", F.coalesce(F.col("queue_offset") < F.col("reached"), F.lit(False)))
+
+
+def _standing(late: DataFrame, checks: DataFrame, rules: RuleColumns) -> DataFrame:
+    """Half queues where the broker's own check has stood still, with messages due that it has not come to."""
+    rows = late.join(F.broadcast(checks), QUEUE).where(F.col("queue_offset") >= F.col("check_offset"))
+    long_since = micros(F.col("check_since")) + F.lit(_INTERVALS * rules.check_interval) <= F.col("alive")
+    first = F.min(F.struct("queue_id", "queue_offset")).alias("first")
+    found = rows.where(long_since).groupBy(*QUEUE, "check_offset", "check_since")
+    offset, since, n = (F.col(c).cast("string") for c in ("check_offset", "check_since", "n"))
+    text = F.concat(F.lit("the broker's check stands at offset "), offset, F.lit(" since "), since, F.lit(", and "))
+    text = F.concat(text, n, F.lit(" open messages from there on are due"))
+    return _about(found.agg(F.count("*").alias("n"), first), CHECK_STUCK, text)
 
 
 def alive_until(halves: DataFrame, ops: DataFrame, finals: DataFrame) -> DataFrame:

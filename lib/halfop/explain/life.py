@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, QUEUE, Key, as_key
 from halfop.columns.values import millis
+from halfop.explain.questions import deliveries, requests
 from halfop.explain.queue_clocks import QueueClocks
 from halfop.frame.errors import InputRefused
 from halfop.frame.units import exact
@@ -40,6 +41,7 @@ class Life:
     decisions: Rows = field(default_factory=list)
     ops: Rows = field(default_factory=list)
     requests: Rows = field(default_factory=list)
+    deliveries: Rows = field(default_factory=list)
     rejects: Rows = field(default_factory=list)
     resumes: Rows = field(default_factory=list)
     finals: Rows = field(default_factory=list)
@@ -92,12 +94,15 @@ def look_up(warehouse: Warehouse, keys: Collection[Key]) -> list[Life]:
     everything = {key for group in groups for key in group}
     halves = _halves(warehouse, everything)
     ops = _ops(warehouse, everything)
-    requests, resumes = _requests(warehouse, everything), _resumes(warehouse, everything)
+    asked = requests(warehouse, _among(everything, "tran_state_table_offset", "half_queue_id"))
+    delivered, resumes = deliveries(warehouse, {row["request_id"] for row in asked}), _resumes(warehouse, everything)
     rejects = _rejects(warehouse, everything, ops)
     made, queue_clocks = [Life(group) for group in groups], QueueClocks(warehouse)
     for life in made:
         life.decisions, life.halves, life.ops = (_of(life, rows) for rows in (decisions, halves, ops))
-        life.requests, life.resumes = (_of(life, rows) for rows in (requests, resumes))
+        life.requests, life.resumes = (_of(life, rows) for rows in (asked, resumes))
+        mine = {row["request_id"] for row in life.requests}
+        life.deliveries = [row for row in delivered if row["request_id"] in mine]
         life.rejects = [row for row in rejects if _rejects_about(row, life)]
         life.finals, life.discards = _finals(warehouse, life), _broker_discards(warehouse, life)
         life.clocks = _clocks(queue_clocks, life)
@@ -204,12 +209,6 @@ def _ops(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
     folded = equal.agg(F.count("*").alias("times"), F.unix_millis(F.min("landed_at")).alias("landed_at"))
     found = _with_millis(folded, "born_timestamp", "store_timestamp").withColumn("op_offset", F.col("queue_offset"))
     return found.withColumn("queue_offset", F.col("half_offset")).orderBy("op_offset", "item").collect()
-
-
-def _requests(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
-    rows = warehouse.read("check_requests", where=_among(keys, "tran_state_table_offset", "half_queue_id"))
-    key = [F.col("half_queue_id").alias("queue_id"), F.col("tran_state_table_offset").alias("queue_offset")]
-    return rows.select("broker_name", *key, "request_id", "run_id", "check_times", "producer_group").collect()
 
 
 def _resumes(warehouse: Warehouse, keys: Collection[Key]) -> Rows:

@@ -14,6 +14,7 @@ from halfop.frame.units import instant, moment, plural
 from halfop.planning.clocks import clocks
 from halfop.planning.run import Run
 from halfop.rules.limits import REASON as CHECK_LIMIT
+from halfop.rules.questions import SENT
 from halfop.rules.settings_columns import RuleColumns, own_immunity
 from halfop.runs.record import found_run, last_run
 from halfop.settings.model import Settings
@@ -75,6 +76,8 @@ def _open(warehouse: Warehouse, life: Life, last: Row) -> Outlook:
     run, _ = found
     since = min(row["run_from"] for row in life.decisions if _stands_open(row, last))
     lines = [f"open since run {since}, asked {plural(last['check_times'] or 0, 'time')} so far"]
+    if run.counts_delivered_at(last["broker_name"]):
+        lines += _not_sent(life)
     if run.asks_at(last["broker_name"]):
         lines += _next(life.half, last, _settings_of(warehouse, run, life.half), run)
     else:
@@ -120,6 +123,14 @@ def _next(half: Row, last: Row, settings: MessageSettings, run: Run) -> list[str
         f"next: its producer is asked, {check} (line 11), {_from(asked, now)}, {unless}",
         f"after that: it is discarded, {_from(expires, now)} (line 6), or {_last_check(settings)} (line 5)",
     ]
+
+
+def _not_sent(life: Life) -> list[str]:
+    """The number of questions that do not count, because nobody is known to have got them."""
+    sent = {row["request_id"] for row in life.deliveries if row["outcome"] == SENT}
+    waiting = sum(1 for row in life.requests if row["request_id"] not in sent)
+    written = plural(len(life.requests), "question")
+    return [f"a question counts when a producer was sent it (rules.count): {waiting} of {written} not known to be sent"]
 
 
 def _watched(half: Row, last: Row, run: Run) -> list[str]:

@@ -16,7 +16,7 @@ _CLOCKS = (
     "UTC. Beside each stands its clock: broker (the store time), run (its now), halfop (the machine that landed or "
     "resumed the row; each “landed”, too)"
 )
-_ORDER = ("stored", "op", "final", "discard", "superseded", "decision", "reject", "resume")
+_ORDER = ("stored", "op", "final", "discard", "superseded", "decision", "delivery", "reject", "resume")
 
 
 class Event(NamedTuple):
@@ -55,6 +55,7 @@ def _events(life: Life) -> list[Event]:
         _event(row["at"], "decision", _decision(row, life), _RUN) for row in life.decisions if not _superseded(row)
     ]
     made += _superseding(life)
+    made += [_event(row["at"], "delivery", _delivery(row), _BROKER) for row in life.deliveries]
     made += [_event(row["rejected_at"], "reject", _reject(row), _rejected_by(row)) for row in life.rejects]
     resumed = [(row["resumed_at"], f"resumed by {row['owner'] or 'unknown'}") for row in life.resumes]
     return made + [_event(at, "resume", text, _HALFOP) for at, text in resumed]
@@ -102,6 +103,12 @@ def _final(row: Row) -> str:
 
 def _discarded(row: Row) -> str:
     return f"the broker discarded it (check times {row['check_times']}); landed {moment(row['landed_at'])}"
+
+
+def _delivery(row: Row) -> str:
+    after = None if row["answered_after"] is None else f"after {duration(row['answered_after'])}"
+    about = ", ".join(part for part in (after, row["client"], row["remark"]) if part)
+    return f"the gateway: request {row['request_id'][:16]} {row['outcome']}" + (f" ({about})" if about else "")
 
 
 def _reject(row: Row) -> str:

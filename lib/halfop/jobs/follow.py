@@ -15,7 +15,7 @@ from halfop.frame.arguments import duration
 from halfop.frame.cli import Context, Job
 from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
-from halfop.jobs.land import Landing, add_sources, command, keep_tidy
+from halfop.jobs.land import Landing, add_sources, command, keep_tidy, landed
 from halfop.jobs.reconcile import add_run_options, failing_on, request_of
 from halfop.landing.data_source import register
 from halfop.runs.idle import idle
@@ -60,7 +60,7 @@ class _Work:
     log: logging.Logger
 
     def land(self) -> Summary:
-        return self.catalog.publish(self.landing(self.warehouse))
+        return self.catalog.publish(landed(self.landing, self.warehouse, self.log))
 
     def run(self) -> Summary:
         with hold(self.warehouse, "run", self.wait):

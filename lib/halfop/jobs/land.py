@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from halfop.frame.arguments import instant, offset
 from halfop.frame.cli import Context, Job
@@ -17,6 +17,7 @@ from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.progress import tidy
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
+from halfop.rocketmq.names import is_real_topic
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.rocketmq.wire.security import Credentials, Tls
 from halfop.settings.model import Settings
@@ -117,6 +118,14 @@ def _add_broker(broker: argparse.ArgumentParser) -> None:
         "--broker-name", default="broker-a", metavar="NAME", help="with --broker: its name; default: %(default)s"
     )
     broker.add_argument("--cluster", metavar="NAME", help="with --namesrv: only the brokers of this cluster")
+    broker.add_argument(
+        "--topics",
+        action="extend",
+        nargs="+",
+        metavar="TOPIC",
+        help="pull only these real topics; ops of all others land without an outcome, and end nothing until a landing "
+        "pulls their topics; repeatable",
+    )
     begin = broker.add_mutually_exclusive_group()
     begin.add_argument(
         "--since",
@@ -144,9 +153,18 @@ def _broker_landing(context: Context, args: argparse.Namespace) -> Landing:
         cluster=args.cluster,
         since=args.since,
         from_offset=args.from_offset,
+        topics=_topics(args.topics),
         wait=settings.lock.wait,
     )
     return lambda warehouse: land_broker(warehouse, request, context.log)
+
+
+def _topics(given: Sequence[str] | None) -> frozenset[str] | None:
+    """The real topics to pull; None: all."""
+    for topic in given or ():
+        if not is_real_topic(topic):
+            raise UsageError(f"--topics {topic}: no message can be committed to that topic; give names of real topics")
+    return None if given is None else frozenset(given)
 
 
 def _remoting(settings: Settings) -> RemotingSettings:
@@ -176,7 +194,15 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     context.later.append(lambda: keep_tidy(warehouse, context.log))
     catalog = Catalog.of(warehouse, context.settings)
     register(warehouse.spark)
-    return catalog.publish(landing(warehouse))
+    return catalog.publish(landed(landing, warehouse, context.log))
+
+
+def landed(landing: Landing, warehouse: Warehouse, log: logging.Logger) -> Summary:
+    """Lands, and logs the rows by table in a line."""
+    summary = landing(warehouse)
+    rows = ", ".join(f"{n:,} {table}" for table, n in sorted(summary.rows_written.items()) if n)
+    log.info("landed: %s", rows or "nothing new")
+    return summary
 
 
 def command(source: str) -> str:

@@ -16,6 +16,7 @@ from halfop.warehouse.tables import NO_TABLE, Warehouse
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # Landings add a few rows each; above so many files they are written afresh as one.
 _MOST_FILES = 50
+_INSTANTS = ("known_until", "landed_at", "planned_at", "check_since")
 
 
 class ProgressRow(NamedTuple):
@@ -31,6 +32,8 @@ class ProgressRow(NamedTuple):
     planned_offset: int | None = None
     planned_at: int | None = None
     highest_offset: int | None = None
+    check_offset: int | None = None
+    check_since: int | None = None
 
 
 class Complete(NamedTuple):
@@ -91,6 +94,14 @@ def _row(made: QueueProgress, queue: Queue, topic: str, landed_at: int) -> Progr
 def log_row(broker_name: str, start: int, end: int, landed_at: int) -> ProgressRow:
     """The row that says how far a broker's commit log has been read, in physical offsets."""
     return ProgressRow(broker_name, COMMIT_LOG, 0, end, None, landed_at, start)
+
+
+def check_row(queue: Queue, topic: str, offset: int, at: int, before: ProgressRow | None) -> ProgressRow:
+    """The row that says how far a broker's own check of a half queue has come at an instant of the broker's."""
+    same = before is not None and before.check_offset == offset
+    since = before.check_since if before is not None and same else at
+    row = ProgressRow(*_key(queue, topic), None, None, None, None)
+    return row._replace(check_offset=offset, check_since=since)
 
 
 def of_broker(warehouse: Warehouse, broker_name: str) -> dict[tuple[str, int], ProgressRow]:
@@ -186,7 +197,7 @@ def summary_of(known: Sequence[int | None]) -> dict[str, object]:
 
 
 def _as_row(row: ProgressRow) -> dict[str, object]:
-    return row._asdict() | {name: instant(getattr(row, name)) for name in ("known_until", "landed_at", "planned_at")}
+    return row._asdict() | {name: instant(getattr(row, name)) for name in _INSTANTS}
 
 
 def micros(of: datetime) -> int:

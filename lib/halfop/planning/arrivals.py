@@ -11,6 +11,7 @@ from halfop.columns.keys import HALF_KEY
 from halfop.planning.by_workers import Taken, taken_by_workers
 from halfop.planning.clocks import Clock, clocks
 from halfop.planning.counts import KeyCount, KeyCounts, count_keys, counted
+from halfop.planning.deliveries import with_deliveries
 from halfop.planning.ranges import covers, in_slice
 from halfop.planning.run import Run
 from halfop.rules import halves as h
@@ -111,13 +112,13 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept, to_commit: bool) -> Arr
 
     Of a plan that is to be committed, workers may write a large part first.
     """
-    rules = RuleColumns(run.settings.rules, run.now, run.watched)
+    rules = RuleColumns(run.settings.rules, run.now, run.watched, run.counting_delivered)
     taken = taken_by_workers(warehouse, run, kept) if to_commit else None
     landed = _arrived(warehouse, run, "half_messages") if taken is None else taken.halves
     halves = h.landed(landed.where(in_slice(run.slice)), rules)
     op_rows = arrived_ops(warehouse, run) if taken is None else o.landed(taken.ops)
     op_rows = op_rows.where(in_slice(run.slice, "half_offset"))
-    open_rows = _open_rows(warehouse, run)
+    open_rows = _open_rows(warehouse, run, kept)
     at_hand = [halves, op_rows] if open_rows is None else [halves, op_rows, open_rows.here]
     few = all(map(is_in_memory, at_hand))
     if few:
@@ -185,11 +186,11 @@ def _resumes(warehouse: Warehouse, run: Run) -> DataFrame | None:
 # ---- the open set ----
 
 
-def _open_rows(warehouse: Warehouse, run: Run) -> OpenRows | None:
+def _open_rows(warehouse: Warehouse, run: Run, kept: Kept) -> OpenRows | None:
     if run.first:
         return None
     before = all_of(equal("open", True), equal("run_id", run.run_id - 1))
-    rows = warehouse.read("decisions", run.inputs["decisions"], before)
+    rows = with_deliveries(warehouse, run, warehouse.read("decisions", run.inputs["decisions"], before), kept)
     if run.slice.of == 1:
         return OpenRows(rows, None)
     elsewhere = rows.where(~in_slice(run.slice))

@@ -1,24 +1,39 @@
-"""For which brokers a run asks producers, and which it only watches, because their own check service asks."""
+"""For which brokers a run asks producers or only watches, and for which a question counts when it is delivered."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from halfop.settings.model import Ask
-from halfop.warehouse.progress import counting
+from halfop.settings.model import Ask, Count
+from halfop.warehouse.progress import GATEWAY, counting
 
 _ASKS_BY_ITSELF = ("STORE", "BROKER")
 
 
 def asks(ask: Ask, progress: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
     """Returns whether halfop asks, by broker, for all brokers of landing_progress."""
-    sources: dict[str, list[str | None]] = {}
-    for row in progress:
-        sources.setdefault(row["broker_name"], []).append(row["source"])
-    return {broker: asks_at(ask, counting(found)) for broker, found in sorted(sources.items())}
+    return {broker: asks_at(ask, source) for broker, source in _sources(progress).items()}
 
 
 def asks_at(ask: Ask, source: str | None = None) -> bool:
     """Returns whether halfop asks for a broker that landed so; None: by files, or by a user's own pipeline."""
     return source not in _ASKS_BY_ITSELF if ask == "auto" else ask
+
+
+def counts_delivered(count: Count, progress: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
+    """Returns whether a question counts only when it is delivered, by broker, for all brokers of landing_progress."""
+    return {broker: counts_delivered_at(count, source) for broker, source in _sources(progress).items()}
+
+
+def counts_delivered_at(count: Count, source: str | None = None) -> bool:
+    """Returns whether a question about a message of a broker that landed so counts only when it is delivered."""
+    return source == GATEWAY if count == "auto" else count == "delivered"
+
+
+def _sources(progress: Iterable[Mapping[str, Any]]) -> dict[str, str | None]:
+    """The source that counts of each broker."""
+    sources: dict[str, list[str | None]] = {}
+    for row in progress:
+        sources.setdefault(row["broker_name"], []).append(row["source"])
+    return {broker: counting(found) for broker, found in sorted(sources.items())}

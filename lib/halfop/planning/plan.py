@@ -15,6 +15,7 @@ from halfop.planning.way import Joined
 from halfop.rules import cases as c
 from halfop.rules import halves as h
 from halfop.rules.limits import all_held_back, limited, over_limit
+from halfop.rules.questions import with_questions
 from halfop.warehouse.kept import Kept
 from halfop.warehouse.local import append_files_once, files_apart, staging_folder, workers_may_write
 from halfop.warehouse.schema import table
@@ -75,7 +76,7 @@ def plan(joined: Joined) -> Plan:
 
 def _decisions(joined: Joined) -> DataFrame:
     arrivals = joined.arrivals
-    rows = c.decisions(_limited(joined), arrivals.rules)
+    rows = with_questions(c.decisions(_limited(joined), arrivals.rules), arrivals.rules, arrivals.run.run_id)
     if arrivals.open is not None and arrivals.open.elsewhere is not None:
         carried = c.carried_over(arrivals.open.elsewhere, arrivals.rules)
         rows = rows.unionByName(carried, allowMissingColumns=True)

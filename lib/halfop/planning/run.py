@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 
-from halfop.planning.asking import asks_at
+from halfop.planning.asking import asks_at, counts_delivered_at
 from halfop.rules import VERSION
 from halfop.settings.model import Settings
 from halfop.warehouse.tables import NO_TABLE
@@ -21,6 +21,7 @@ INPUTS = (
     "broker_discards",
     "half_messages",
     "resumes",
+    "check_deliveries",
     "decisions",
 )
 
@@ -76,6 +77,7 @@ class Run:
     decided: int = 0  # rows of `decisions`, known when it has closed
     left_open: int = 0  # CHECK, WAIT and EARLY_OP among them
     asks: Mapping[str, bool] = field(default_factory=dict)  # whether it asks or only watches, by broker
+    delivered: Mapping[str, bool] = field(default_factory=dict)  # whether only delivered questions count, by broker
 
     @property
     def now_micros(self) -> int:
@@ -90,6 +92,15 @@ class Run:
     def asks_at(self, broker: str) -> bool:
         """Returns whether it asks the producers of a broker's messages; landing_progress may lack the broker."""
         return self.asks.get(broker, asks_at(self.settings.rules.ask))
+
+    @property
+    def counting_delivered(self) -> frozenset[str]:
+        """The brokers for which only delivered questions count."""
+        return frozenset(broker for broker, delivered in self.delivered.items() if delivered)
+
+    def counts_delivered_at(self, broker: str) -> bool:
+        """Returns whether only delivered questions about a broker's messages count; `delivered` may lack the broker."""
+        return self.delivered.get(broker, counts_delivered_at(self.settings.rules.count))
 
     @property
     def first(self) -> bool:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+
 HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
 OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 DISCARD_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 HALF_TOPICS = (HALF_TOPIC, "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
 OP_TOPICS = (OP_TOPIC, "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC")
+
+# The consumer group by which a broker keeps how far its check of half messages has come.
+CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 
 REAL_TOPIC = "REAL_TOPIC"
 REAL_QUEUE_ID = "REAL_QID"
@@ -55,3 +60,9 @@ SYSTEM_PREFIX = "rmq_sys_"
 
 TRANSACTION_TYPE_MASK = 0xC
 TRANSACTION_COMMIT = 0x8
+
+
+def is_real_topic(topic: str) -> bool:
+    """Returns whether a client may send to a topic of that name."""
+    allowed = topic not in NOT_ALLOWED_SEND and not topic.lower().startswith(SYSTEM_PREFIX)
+    return allowed and re.fullmatch("[%|a-zA-Z0-9_-]+", topic) is not None

@@ -9,6 +9,7 @@ from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.columns.values import micros
 from halfop.rules import halves as h
 from halfop.rules import ops as o
+from halfop.rules.questions import PENDING
 from halfop.rules.settings_columns import NO_TIME, RuleColumns, own_immunity
 from halfop.rules.table import decide
 
@@ -54,6 +55,7 @@ def _reopened(rows: DataFrame) -> DataFrame:
             "check_times": F.when(reopened, 0).otherwise(F.col("check_times")),
             "last_checked_at": F.when(~F.coalesce(reopened, F.lit(False)), F.col("last_checked_at")),
             "resumed_at": F.when(reopened, F.col("asked_for")).otherwise(F.col("resumed_at")),
+            PENDING: F.when(~F.coalesce(reopened, F.lit(False)), F.col(PENDING)),
             "was_open": F.col("state") == h.OPEN,
         }
     )
@@ -84,13 +86,17 @@ def decisions(rows: DataFrame, rules: RuleColumns) -> DataFrame:
         {
             "decision": decision,
             "reason": verdict["reason"],
-            "check_times": F.col("check_times") + asked.cast("int"),
+            "check_times": F.col("check_times") + _counts_at_once(asked, rules).cast("int"),
             "last_checked_at": F.when(asked, now).otherwise(F.col("last_checked_at")),
             "op_queue_offset": F.when(is_op, F.col("op")).when(ended, F.col("winner"))["op_queue_offset"],
             "op": F.when(is_op, o.as_text(F.col("op"))),
         }
     )
     return _finished(decided.withColumns(_ended_by(F.when(ended, F.col("winner")))), now)
+
+
+def _counts_at_once(asked: Column, rules: RuleColumns) -> Column:
+    return asked if rules.counts_later is None else asked & ~rules.counts_later
 
 
 def _ended_by(op: Column) -> dict[str, Column]:

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import micros, present, whole_number
 from halfop.rocketmq import names
+from halfop.rules.questions import PENDING, nothing_pending
 from halfop.rules.settings_columns import RuleColumns, own_immunity
 
 # What is known of a half message before the run decides.
@@ -38,6 +39,7 @@ _CARRIED = [
     "half_landed_at",
     "repeated",
     "copies",
+    PENDING,
 ]
 # All copies of a message, the row's own among them; null if there is but one.
 COPIES = "array<struct<queue_offset:bigint,commit_log_offset:bigint,landed_at:timestamp>>"
@@ -68,7 +70,7 @@ def landed(half_messages: DataFrame, rules: RuleColumns) -> DataFrame:
         .withColumn("resumed_at", F.lit(None).cast("timestamp"))
         .withColumn("repeated", F.lit(False))
         .withColumn("state", F.lit(NEW))
-        .withColumns({"decision": _no_text(), "reason": _no_text(), "copies": _no_copies()})
+        .withColumns({"decision": _no_text(), "reason": _no_text(), "copies": _no_copies(), PENDING: nothing_pending()})
         .withColumn("resume_mark", is_resumed_copy())
         .select(COLUMNS)
     )

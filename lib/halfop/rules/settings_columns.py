@@ -23,12 +23,14 @@ _Override = TypeVar("_Override", bound=RuleOverride)
 class RuleColumns:
     """The settings of one run as Columns; a topic's value wins over a group's, a group's over the default.
 
-    `watched`: the brokers that `rules.ask: auto` only watches.
+    `watched`: the brokers that `rules.ask: auto` only watches; `counting_delivered`: those for which by
+    `rules.count: auto` only delivered questions count.
     """
 
     settings: RuleSettings
     now: datetime
     watched: frozenset[str] = frozenset()
+    counting_delivered: frozenset[str] = frozenset()
 
     @property
     def timeout(self) -> Column:
@@ -68,6 +70,13 @@ class RuleColumns:
         if self.settings.ask == "auto" and self.watched:
             return F.col("broker_name").isin(*sorted(self.watched))
         return F.lit(True) if self.settings.ask is False else None
+
+    @property
+    def counts_later(self) -> Column | None:
+        """Whether a question about the message counts only when it is delivered; None if none does."""
+        if self.settings.count == "auto" and self.counting_delivered:
+            return F.col("broker_name").isin(*sorted(self.counting_delivered))
+        return F.lit(True) if self.settings.count == "delivered" else None
 
     def _chosen(self, of: Callable[[RuleOverride], int | None], default: timedelta | int) -> Column:
         base = F.lit(in_micros(default) if isinstance(default, timedelta) else default)

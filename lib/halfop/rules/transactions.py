@@ -15,6 +15,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.rules import halves as h
 from halfop.rules import kins
+from halfop.rules.questions import PENDING, of_copies
 from halfop.rules.settings_columns import RuleColumns
 
 KIN = "kin"
@@ -85,6 +86,7 @@ def standing(found: DataFrame) -> DataFrame:
     """One row a transaction in the form of a half message; `discard_times`: when it, or a twin of it, was discarded."""
     known, row = F.col("known"), F.col("standing")
     made = {c: known[c] for c in ("check_times", "last_checked_at", "resumed_at", "marked")}
+    made[PENDING] = of_copies(row, F.col("superseded"))
     made["copies"] = F.when(F.size(known["copies"]) > 1, known["copies"])
     columns = [made.get(c, row[c]).alias(c) for c in h.COLUMNS]
     starter = F.element_at(known["copies"], 1)["queue_offset"].alias("starter")
@@ -133,7 +135,7 @@ def superseded(found: DataFrame, rules: RuleColumns) -> DataFrame:
         F.lit(False).alias("open"),
         F.lit(rules.now).alias("decided_at"),
     )
-    own = [c for c in h.COLUMNS if c not in ("decision", "reason", "copies", "marked")]
+    own = [c for c in h.COLUMNS if c not in ("decision", "reason", "copies", "marked", PENDING)]
     return rows.select(*[c for c in rows.columns if c != "m"], *[F.col("m")[c].alias(c) for c in own])
 
 

@@ -13,8 +13,8 @@ from halfop.runs.record import last_run, wall_clock
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.tables import Warehouse
 
-# Time passes by landing_progress, but only for open messages.
-_DECIDED_BY = [name for name in INPUTS if name not in ("landing_progress", "decisions")]
+# Time passes by landing_progress, and questions are delivered, but only for open messages.
+_DECIDED_BY = [name for name in INPUTS if name not in ("landing_progress", "check_deliveries", "decisions")]
 
 
 def idle(warehouse: Warehouse, request: Request) -> Summary | None:

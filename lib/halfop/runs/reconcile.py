@@ -16,7 +16,7 @@ from halfop.frame.errors import HalfopError, LostRows, UsageError
 from halfop.frame.log import logged_with
 from halfop.frame.summary import Summary
 from halfop.planning.arrivals import ops_repeat
-from halfop.planning.asking import asks
+from halfop.planning.asking import asks, counts_delivered
 from halfop.planning.copies import copies_arrived
 from halfop.planning.digest import by_reason
 from halfop.planning.plan import PLAN_APP
@@ -227,6 +227,7 @@ def _other_slices(warehouse: Warehouse, request: Request, run: Run | None, summa
 
 def _open(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
     inputs = {name: warehouse.version(name) for name in INPUTS}
+    rules, progress = request.settings.rules, progress_rows(warehouse, inputs["landing_progress"])
     now = request.now or wall_clock()
     if last and now < last.now:
         log.warning("the clock is before the instant of run %d, %s, which this run takes", last.run_id, last.now)
@@ -237,7 +238,8 @@ def _open(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
         inputs_before=last.inputs if last else dict.fromkeys(INPUTS, NO_TABLE),
         settings=request.settings,
         owed=last.owed if last else (),
-        asks=asks(request.settings.rules.ask, progress_rows(warehouse, inputs["landing_progress"])),
+        asks=asks(rules.ask, progress),
+        delivered=counts_delivered(rules.count, progress),
     )
     bounds = _bounds(warehouse, run, request.max_rows)
     if not bounds:

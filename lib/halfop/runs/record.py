@@ -9,9 +9,9 @@ from datetime import datetime, timezone
 from typing import Any
 
 from halfop.frame.errors import HalfopError, LostRows
-from halfop.planning.run import Debt, Run, Slice
+from halfop.planning.run import INPUTS, Debt, Run, Slice
 from halfop.settings.model import Settings
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 OPEN_APP = "halfop.runs.open"
 CLOSE_APP = "halfop.runs.close"
@@ -57,16 +57,22 @@ def _run(row: Mapping[str, Any]) -> Run:
     return Run(
         run_id=row["run_id"],
         now=row["now"],
-        inputs=row["inputs"],
-        inputs_before=row["inputs_before"],
+        inputs=_pins(row["inputs"]),
+        inputs_before=_pins(row["inputs_before"]),
         settings=Settings.from_json(row["settings"]),
         slice=Slice(part["number"], tuple(part["bounds"]), part["ops_repeat"], part["copies"]),
         rules_version=row["rules_version"],
         owed=tuple(Debt(**debt) for debt in row["owed"]),
         decided=sum(row["counts"].values()),
         asks=row["asks"] or {},
+        delivered=row["counts_delivered"] or {},
         left_open=sum(n for name, n in row["counts"].items() if name.startswith(_OPEN)),
     )
+
+
+def _pins(recorded: Mapping[str, int]) -> dict[str, int]:
+    """The pinned versions; a run of an older version of halfop lacks the tables that came later."""
+    return dict.fromkeys(INPUTS, NO_TABLE) | dict(recorded)
 
 
 def refuse_old_slice(run: Run) -> None:
@@ -100,6 +106,7 @@ def _write(warehouse: Warehouse, run: Run, app: str, event: Mapping[str, object]
         "rules_version": run.rules_version,
         "owed": [vars(debt) for debt in run.owed],
         "asks": run.asks,
+        "counts_delivered": run.delivered,
         **event,
     }
     warehouse.append_rows_once("runs", [row], app, run.run_id)

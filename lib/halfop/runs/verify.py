@@ -56,9 +56,20 @@ class Difference:
 def verify(warehouse: Warehouse, run_id: int) -> tuple[Summary, list[Difference]]:
     """Compares the run with what is recorded, and writes nothing; status 5 if something differs."""
     summary = Summary("reconcile", run_id=run_id)
+    with summary.shown_in_failure():
+        shown = _compared_with_records(warehouse, run_id, summary)
+    summary.extra["differences"] = sum(summary.extra.get("differs", {}).values())
+    summary.status = 5 if summary.extra["differences"] else 0
+    return summary, shown
+
+
+def _compared_with_records(warehouse: Warehouse, run_id: int, summary: Summary) -> list[Difference]:
+    """Some of the rows that differ; the summary counts them all, table by table."""
     run, owed = _closed(warehouse, run_id)
     if run.rules_version != VERSION:
         summary.notes.append(f"run {run_id} was decided by rules version {run.rules_version}, verified by {VERSION}")
+    if owed:
+        summary.notes.append(f"not verified, for it is still owed: {', '.join(sorted(owed))}")
     shown: list[Difference] = []
     with logged_with(run_id=run_id), arrived(warehouse, run) as arrivals:
         plan, digest = planned(arrivals, summary), Digest.of(warehouse, run_id)
@@ -71,11 +82,7 @@ def verify(warehouse: Warehouse, run_id: int) -> tuple[Summary, list[Difference]
             if REJECTED not in owed:
                 recorded = read_rejected(warehouse).where(F.col("run_id") == run_id)
                 shown += _compared(summary, {0: REJECTED}, refused, recorded)
-    if owed:
-        summary.notes.append(f"not verified, for it is still owed: {', '.join(sorted(owed))}")
-    summary.extra["differences"] = sum(summary.extra.get("differs", {}).values())
-    summary.status = 5 if summary.extra["differences"] else 0
-    return summary, shown
+    return shown
 
 
 def _closed(warehouse: Warehouse, run_id: int) -> tuple[Run, set[str]]:

@@ -31,6 +31,7 @@ def _read_ask(value: object) -> object:
 
 
 Ask = Annotated[Literal["auto", True, False], BeforeValidator(_read_ask)]
+Count = Literal["auto", "written", "delivered"]
 
 # ---- the model ----
 
@@ -81,6 +82,12 @@ class RuleSettings(_Section):
         default="auto",
         description="Whether halfop asks and discards. false: it only watches, and the broker's check service asks. "
         "`auto`: it watches brokers that `land store` or `land broker` landed, and asks for all others.",
+    )
+    count: Count = Field(
+        default="auto",
+        description="When a question counts. `written`: when it is written to `check_requests`. `delivered`: when "
+        "`check_deliveries` says that a producer was sent it. `auto`: `delivered` for brokers that a gateway serves, "
+        "`written` for all others.",
     )
     watch_for: Duration = _duration(
         "7d",

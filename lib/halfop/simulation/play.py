@@ -26,7 +26,7 @@ class Play:
 
     def __init__(self, name: str, rules: RuleSettings, replay: Replay) -> None:
         self._name, self._replay = name, replay
-        self._settings = Settings(rules=rules.model_copy(update={"ask": True}))
+        self._settings = Settings(rules=rules.model_copy(update={"ask": True, "count": "written"}))
         self._schedule = replay.landed.schedule
         self._pins = dict.fromkeys(INPUTS, NO_TABLE)
         self._run_id = 0

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from halfop.planning.asking import counts_delivered_at
 from halfop.planning.run import Run
 from halfop.rocketmq import names
 from halfop.rocketmq.compression import COMPRESSED, FLAGS, decompressed
@@ -33,15 +34,23 @@ Columns = Mapping[str, pa.Array]
 
 
 class About(NamedTuple):
-    """What of a run is in its rows; `now` in epoch microseconds."""
+    """What of a run is in its rows; `now` in epoch microseconds. `delivered`: see `Run`, and what holds for others."""
 
     run_id: int
     now: int
     decompress: bool
+    delivered: Mapping[str, bool]
+    others_delivered: bool
 
     @staticmethod
     def of(run: Run) -> About:
-        return About(run.run_id, run.now_micros, run.settings.topics.decompress)
+        others = counts_delivered_at(run.settings.rules.count)
+        return About(run.run_id, run.now_micros, run.settings.topics.decompress, dict(run.delivered), others)
+
+    def counts_later(self, brokers: pa.Array) -> pa.Array:
+        """Returns 1 where a question does not count yet, 0 where the decision has counted it."""
+        found = [self.delivered.get(broker, self.others_delivered) for broker in brokers.to_pylist()]
+        return pa.array(found, pa.bool_()).cast(pa.int32())
 
 
 def projected(rows: pa.RecordBatch, decision: str, about: About) -> dict[str, pa.Array]:
@@ -96,7 +105,8 @@ def _discarded(rows: Columns, about: About) -> dict[str, pa.Array]:
 
 def _requested(rows: Columns, about: About) -> dict[str, pa.Array]:
     has_key = pc.not_equal(pc.fill_null(rows["uniq_key"], ""), "")
-    return _same(rows, *_SHARED, *_AS_STORED, "real_queue_id", "sys_flag", "properties", "check_times") | {
+    return _same(rows, *_SHARED, *_AS_STORED, "real_queue_id", "sys_flag", "properties") | {
+        "check_times": pc.add(rows["check_times"], about.counts_later(rows["broker_name"])),
         "request_id": _request_ids(rows, about.run_id),
         "msg_id": pc.if_else(has_key, rows["uniq_key"], rows["offset_msg_id"]),
         "half_queue_id": rows["queue_id"],

@@ -38,8 +38,8 @@ class Target:
 
 
 def make_sinks(warehouse: Warehouse) -> None:
-    """Makes empty tables for readers. If one can't be made, only a run that has rows for it fails."""
-    for name in ("trans_check_max_time", "check_requests"):
+    """Makes empty tables for readers, and for who asks. If one can't be made, only a run with rows for it fails."""
+    for name in ("trans_check_max_time", "check_requests", "check_deliveries"):
         with suppress(*OPERATIONAL_ERRORS):
             warehouse.make(name)
     with suppress(*OPERATIONAL_ERRORS), hold_rejected(warehouse):

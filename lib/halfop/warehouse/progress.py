@@ -14,8 +14,10 @@ TABLE = "landing_progress"
 # No topic: the row of a broker's whole log, whose offsets are physical ones.
 COMMIT_LOG = "commitlog"
 _KEY = ("broker_name", "topic", "queue_id")
-# Of several sources of a queue the last counts: the broker of a store, or a running one, asks producers by itself.
-_SOURCES = ("FILES", "STORE", "BROKER")
+GATEWAY = "GATEWAY"
+# Of several sources of a queue the last counts: the broker of a store, or a running one, asks producers by itself; a
+# gateway does not.
+_SOURCES = ("FILES", "STORE", "BROKER", GATEWAY)
 _FURTHEST: Mapping[str, Callable[[Iterable[Any]], Any]] = {
     "next_offset": max,
     "known_until": max,
@@ -38,7 +40,14 @@ def progress_rows(warehouse: Warehouse, version: int | None = None) -> list[dict
 def _furthest(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     given = {name: [row[name] for row in rows if row[name] is not None] for name in _FURTHEST}
     found = {name: furthest(given[name]) if given[name] else None for name, furthest in _FURTHEST.items()}
-    return found | {"source": counting(map(_source, rows))}
+    return found | _check(rows) | {"source": counting(map(_source, rows))}
+
+
+def _check(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """How far the broker's own check had come when it was seen last: it may begin again at an earlier offset."""
+    seen = [row for row in rows if row["check_since"] is not None]
+    newest = max(seen, key=lambda row: row["check_since"], default={})
+    return {name: newest.get(name) for name in ("check_offset", "check_since")}
 
 
 def counting(sources: Iterable[str | None]) -> str | None:

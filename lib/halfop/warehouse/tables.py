@@ -149,7 +149,7 @@ class Warehouse:
         """The rows that landed after version `before`, up to and with version `upto`.
 
         They are in the files that they landed in. If a VACUUM has removed those files after an OPTIMIZE wrote others,
-        the rows are found by the version that each row carries.
+        the rows are found by the version that each row carries. No landing table: all its rows come.
         """
         if before == upto:
             return self.empty(name)
@@ -168,7 +168,7 @@ class Warehouse:
         with or_else(f"reading {name}", *SPARK_ERRORS):  # its log, or files, may be cleaned up
             if self.log.only_appends(self.path(name), before, upto):
                 return self._feed(name, before, upto)
-        versions = F.col("_metadata.row_commit_version")
+        versions = F.col("_metadata.row_commit_version") if table(name).landing else F.lit(upto)
         return self._by_spark(name, upto).where((versions > before) & (versions <= upto))
 
     def landed_until(self, name: str, before: int, upto: int, where: Where) -> Selected:

@@ -17,9 +17,10 @@ from pyspark.sql import functions as F
 from halfop.frame.errors import HalfopError, InputRefused, is_transient
 from halfop.frame.summary import Summary, add_counts
 from halfop.landing import lost, progress
+from halfop.landing.broker.checks import check_rows
 from halfop.landing.broker.messages import SOURCE, Messages, Pulls, PullsBySpark, PullsByWorkers, Source
 from halfop.landing.broker.request import BrokerRequest, addresses, begin_of
-from halfop.landing.broker.sampling import Progress, QueueSample, Sampling, unfinished
+from halfop.landing.broker.sampling import Progress, QueueSample, Sampling, Wanted, unfinished
 from halfop.landing.broker.seen import real_queues, with_seen
 from halfop.landing.broker.tasks import RealQueue
 from halfop.landing.identity import newest_half, reused_queues
@@ -92,7 +93,7 @@ class BrokerLanding:
         self._shared, self._lock, self._at = shared, shared.lock, shared.at
         self._warehouse, self._request, self._summary = shared.warehouse, shared.request, shared.summary
         self._address, self.name = address, address.name
-        self._lost = lost.Ranges(self.name)
+        self._lost, self._checks = lost.Ranges(self.name), list[ProgressRow]()
 
     @property
     def lost_ranges(self) -> int:
@@ -123,7 +124,8 @@ class BrokerLanding:
             with ExitStack() as kept:
                 self._write(self._pulls(at, kept), ranges, known_until=None)
             rows = progress.of_broker(self._warehouse, self.name)
-        sampling = Sampling(broker, rows, self._clock, self._is_master, begin_of(self._request, broker, rows))
+        wanted = Wanted(begin_of(self._request, broker, rows), self._request.topics)
+        sampling = Sampling(broker, rows, self._clock, self._is_master, wanted)
         found = sampling.sample()
         # a slave may lag by any time
         known = self._clock.shown - self._request.op_lag // timedelta(microseconds=1) if self._is_master else None
@@ -135,9 +137,12 @@ class BrokerLanding:
                 halves = self._pulled(pulls, HALF, more)
                 absent |= sampling.add_begins(found, halves.real_queues())
             self._record_holes(found)
+            self._note_left_out(sampling.left_out)
             with self._lock:
                 lost.record(self._warehouse, self._lost, self._at)
             self._record_ranges(found.ranges, absent)
+            if self._is_master:
+                self._checks = check_rows(broker, self.name, self._clock.shown, found.ranges[HALF], rows)
             self._write(pulls, found.ranges, known, halves)
 
     def _refuse_slave(self, broker: Broker) -> None:
@@ -193,6 +198,12 @@ class BrokerLanding:
         mine = F.col("broker_name") == self.name
         return dict.fromkeys(real_queues(self._warehouse.read(TABLES[HALF]).where(mine)))
 
+    def _note_left_out(self, topics: Sequence[str]) -> None:
+        if topics:
+            names = ", ".join(topics)
+            text = f"real topics that --topics leaves out: {names}; their ops land without an outcome"
+            self._summary.notes.append(f"broker {self.name}: {text}, and end nothing before these topics are pulled")
+
     def _record_ranges(self, ranges: RangesByKind, absent: Collection[tuple[str, int]]) -> None:
         """Records the ranges to pull. `absent` queues get a row without one: they are pulled once they exist."""
         rows = [
@@ -227,11 +238,12 @@ class BrokerLanding:
         return found
 
     def _moved(self, ranges: RangesByKind, known_until: int | None, at: int) -> list[ProgressRow]:
-        return [
+        moved = [
             ProgressRow(self.name, q.topic, q.queue, q.end, known_until if q.topic in _ASKED else None, at, None)
             for kind in ranges
             for q in ranges[kind]
         ]
+        return moved + self._checks
 
     def _append(self, kind: str, table: str, found: Messages, at: int) -> None:
         app = f"halfop.land.broker/{self.name}"

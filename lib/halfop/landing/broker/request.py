@@ -18,7 +18,8 @@ from halfop.rocketmq.wire.remoting import RemotingSettings
 class BrokerRequest:
     """The options of `land broker`: name servers, all of theirs or one cluster, or one broker's address and its name.
 
-    `since` or `from_offset` (of the half queue) is where the first landing of a broker begins.
+    `since` or `from_offset` (of the half queue) is where the first landing of a broker begins. `topics`: the only real
+    topics that are pulled, None: all.
     """
 
     settings: RemotingSettings
@@ -29,6 +30,7 @@ class BrokerRequest:
     cluster: str | None = None
     since: datetime | None = None
     from_offset: int | None = None
+    topics: frozenset[str] | None = None
     wait: timedelta = timedelta(0)
 
 

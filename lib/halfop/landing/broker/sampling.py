@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from halfop.frame.errors import InputRefused
@@ -10,7 +10,7 @@ from halfop.landing.identity import refuse_two_half_topics
 from halfop.landing.lost import Range
 from halfop.landing.progress import ProgressRow
 from halfop.rocketmq.batches import DISCARD, FINAL, HALF, KINDS, OP
-from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPICS, NOT_ALLOWED_SEND, OP_TOPICS, SYSTEM_PREFIX
+from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPICS, OP_TOPICS, is_real_topic
 from halfop.rocketmq.record import chain
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.clock import BrokerClock
@@ -33,6 +33,17 @@ class Since:
     half_offset: int | None = None
 
 
+@dataclass(frozen=True)
+class Wanted:
+    """The wanted part of a broker: from where on, None for its beginning; the real topics, None for all.
+
+    The queues of other real topics count as not there.
+    """
+
+    since: Since | None = None
+    topics: Collection[str] | None = None
+
+
 @dataclass
 class QueueSample:
     """The ranges to pull, by kind.
@@ -51,10 +62,10 @@ class Sampling:
     """Asks one broker, whose clock bounds the time of what an empty queue has lost."""
 
     def __init__(
-        self, broker: Broker, progress: Progress, clock: BrokerClock, master: bool, since: Since | None = None
+        self, broker: Broker, progress: Progress, clock: BrokerClock, master: bool, wanted: Wanted | None = None
     ) -> None:
         self._broker, self._progress, self._clock, self._master = broker, progress, clock, master
-        self._since, self._asked = since, set[RealQueue]()
+        self._wanted, self._asked = wanted or Wanted(), set[RealQueue]()
         self._queues = broker.topics()
 
     def sample(self) -> QueueSample:
@@ -62,7 +73,7 @@ class Sampling:
         found = QueueSample()
         for kind, topics in ((OP, OP_TOPICS), (DISCARD, (DISCARD_TOPIC,)), (HALF, HALF_TOPICS)):
             queues = [(topic, n) for topic in topics for n in range(self._queues.get(topic, 1))]
-            self._add(found, kind, dict.fromkeys(queues, self._since))
+            self._add(found, kind, dict.fromkeys(queues, self._wanted.since))
         in_use = [topic for topic in HALF_TOPICS if any(q.topic == topic and q.end for q in found.ranges[HALF])]
         refuse_two_half_topics(self._broker.remote.address, in_use)
         return found
@@ -77,12 +88,18 @@ class Sampling:
         self._asked |= wanted.keys()
         return wanted.keys() - self._add_real(found, wanted)
 
+    @property
+    def left_out(self) -> list[str]:
+        """The real topics that half messages name and that are not wanted."""
+        return sorted({topic for topic, _ in self._asked if is_real_topic(topic) and not self._covers(topic)})
+
     def add_begins(self, found: QueueSample, named: Mapping[RealQueue, int]) -> set[RealQueue]:
         """Adds real queues that only the newest half messages name, as empty ranges; returns those that are not there.
 
         The next landing pulls them: their final messages may be of half messages that are in no range yet.
         """
         new = {queue: at for queue, at in named.items() if queue not in self._asked}
+        self._asked |= new.keys()
         added = self._add_real(found, new)
         ranges = found.ranges[FINAL]
         found.ranges[FINAL] = [each._replace(end=each.start) if each[:2] in added else each for each in ranges]
@@ -103,7 +120,10 @@ class Sampling:
         return [now._replace(start=was.end) for was, now in both if now.end > was.end]
 
     def _is_there(self, queue: RealQueue) -> bool:
-        return _is_real(queue[0]) and queue[1] < self._queues.get(queue[0], 0)
+        return is_real_topic(queue[0]) and self._covers(queue[0]) and queue[1] < self._queues.get(queue[0], 0)
+
+    def _covers(self, topic: str) -> bool:
+        return self._wanted.topics is None or topic in self._wanted.topics
 
     def _add(self, found: QueueSample, kind: str, queues: Mapping[tuple[str, int], Since | None]) -> None:
         """Adds what is to be pulled of these queues; a queue of which nothing has landed may begin later."""
@@ -163,10 +183,6 @@ def stored(broker: Broker, asked: QueueRange) -> int | None:
     first = asked._replace(end=min(asked.start + 1, asked.end))
     pulled = [each for each in pull(broker, first) if isinstance(each, Chunk)]
     return int(chain(pulled[0].data).records.store_ms[0]) * 1000 if pulled else None
-
-
-def _is_real(topic: str) -> bool:
-    return topic not in NOT_ALLOWED_SEND and not topic.lower().startswith(SYSTEM_PREFIX)
 
 
 def unfinished(progress: Progress) -> tuple[int, dict[str, list[QueueRange]]] | None:

@@ -26,8 +26,8 @@ from halfop.frame.errors import InputRefused
 from halfop.landing.columns.fields import fields
 from halfop.landing.files import json_rows, parquet_rows
 from halfop.landing.files.pieces import Found
+from halfop.landing.files.rows import BAD_ROW, bad_rows, table_rows
 from halfop.landing.files.sources import InputFile
-from halfop.landing.files.table_rows import BAD_ROW, bad_rows, table_rows
 from halfop.landing.files.typed import Typed
 from halfop.landing.paths import one_form, shown_path
 from halfop.landing.tables import TABLES

@@ -19,8 +19,8 @@ from halfop.landing.columns.fields import NEAR, known_names
 from halfop.landing.files import landed_files
 from halfop.landing.files.check import Checked, checked, first_lines, refuse_bad
 from halfop.landing.files.gaps import complete, known_by_ops
+from halfop.landing.files.rows import SOURCE
 from halfop.landing.files.sources import InputFile, InputFiles, are_few
-from halfop.landing.files.table_rows import SOURCE
 from halfop.landing.files.taking import Way
 from halfop.landing.files.ways import take
 from halfop.landing.identity import reused_queues
@@ -48,11 +48,12 @@ class FilesRequest:
 def land_files(warehouse: Warehouse, request: FilesRequest, log: logging.Logger) -> Summary:
     """Lands files, each once. Nothing is written before all of them are checked; InputRefused names what was found."""
     summary = Summary("land")
-    with summary.phase("find"):
-        files = _find(warehouse, request)
-    small = warehouse.for_few_rows() if warehouse.past_spark and are_few(files) else nullcontext()
-    with hold(warehouse, "landing", request.wait), small:
-        _Landing(warehouse, request, log, summary).land(files)
+    with summary.shown_in_failure():
+        with summary.phase("find"):
+            files = _find(warehouse, request)
+        small = warehouse.for_few_rows() if warehouse.past_spark and are_few(files) else nullcontext()
+        with hold(warehouse, "landing", request.wait), small:
+            _Landing(warehouse, request, log, summary).land(files)
     return summary
 
 
@@ -82,12 +83,13 @@ class _Landing:
         with closing(taken):
             with self._summary.phase("check"):
                 kinds = checked(taken.found)
+                self._count_read(old, kinds)
                 self._refuse(kinds, taken)
                 made = self._progress(kinds, old, landed_at)
             made = self._write(kinds, taken, made, landed_at)
             with self._summary.phase("record"):
                 self._record(new, kinds, taken, landed_at)
-        self._summarize(new, old, kinds, made)
+        self._summarize(made)
 
     # ---- what is there ----
 
@@ -151,6 +153,7 @@ class _Landing:
                 if each.spans:
                     warehouse.make(TABLES[each.kind])
                     taken.append(each.kind)
+                summary.rows_written[TABLES[each.kind]] = each.good.total()
         with summary.phase("progress"):
             if made.queues:
                 made = self._known(made)
@@ -158,11 +161,13 @@ class _Landing:
         return made
 
     def _record(self, new: Sequence[InputFile], kinds: Sequence[Checked], taken: Way, landed_at: int) -> None:
-        if any(each.bad.total() for each in kinds):
+        if bad := sum(each.bad.total() for each in kinds):
             with hold_rejected(self._warehouse):
                 self._reject(_rejected(self._warehouse, taken, landed_at))
+            self._summary.rows_written["rejected"] = bad
         if new:
             landed_files.record(self._warehouse, new, kinds, landed_at)
+            self._summary.extra["files_landed"] = len(new)
 
     def _reject(self, rows: DataFrame) -> None:
         """Rejects each row once: a landing that was killed before it was recorded may have written them."""
@@ -172,25 +177,15 @@ class _Landing:
 
     # ---- the summary ----
 
-    def _summarize(
-        self,
-        new: Sequence[InputFile],
-        old: Sequence[InputFile],
-        kinds: Sequence[Checked],
-        made: progress.QueueProgress,
-    ) -> None:
+    def _count_read(self, old: Sequence[InputFile], kinds: Sequence[Checked]) -> None:
+        self._summary.rows_read = {TABLES[each.kind]: each.read for each in kinds}
+        bad = sum(each.bad.total() for each in kinds)
+        self._summary.extra |= {"files_landed": 0, "files_skipped": len(old), "bad_rows": bad}
+
+    def _summarize(self, made: progress.QueueProgress) -> None:
         known = progress.known_until(self._warehouse, made.queues)
         self._warn_of_future(known)
-        bad = sum(each.bad.total() for each in kinds)
-        self._summary.rows_read = {TABLES[each.kind]: each.read for each in kinds}
-        written = {TABLES[each.kind]: each.good.total() for each in kinds}
-        self._summary.rows_written = written | ({"rejected": bad} if bad else {})
-        self._summary.extra = {
-            "files_landed": len(new),
-            "files_skipped": len(old),
-            "bad_rows": bad,
-            "known_until": progress.summary_of(known),
-        }
+        self._summary.extra["known_until"] = progress.summary_of(known)
 
     def _warn_of_future(self, known: Iterable[int | None]) -> None:
         newest = progress.instant(max((k for k in known if k is not None), default=None))

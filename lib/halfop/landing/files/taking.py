@@ -17,8 +17,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from halfop.frame.errors import InputRefused
 from halfop.landing.files.pieces import Found, Piece, read
+from halfop.landing.files.rows import BAD, BAD_ROW, bad_rows, table_rows
 from halfop.landing.files.sources import InputFile, is_packed
-from halfop.landing.files.table_rows import BAD, BAD_ROW, bad_rows, table_rows
 from halfop.landing.paths import refusing
 from halfop.landing.staged import landing_folder
 from halfop.landing.tables import TABLES

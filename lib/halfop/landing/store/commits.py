@@ -9,6 +9,7 @@ from pyspark.sql import functions as F
 
 from halfop.frame.summary import Summary
 from halfop.landing import lost, progress
+from halfop.landing.check_offsets import check_offsets
 from halfop.landing.outcomes.by_join import read_between
 from halfop.landing.outcomes.op_rows import Reach, item_rows, land_again, looked_up
 from halfop.landing.queues import Queue
@@ -18,6 +19,7 @@ from halfop.landing.store.state import SOURCE, StoreLanding
 from halfop.landing.survey import Survey
 from halfop.landing.tables import TABLES, UNSETTLED
 from halfop.rocketmq.batches import HALF, OP
+from halfop.rocketmq.names import HALF_TOPIC
 from halfop.warehouse.progress import TABLE as PROGRESS
 
 
@@ -38,7 +40,19 @@ def commit(landing: StoreLanding, part: NewPart, summary: Summary) -> None:
         landing.written["op_messages"] = landing.written.get("op_messages", 0) + again
     with summary.phase("progress"):
         log_row = progress.log_row(landing.broker, part.start, part.survey.end, landing.landed_at)
-        progress.move(landing.warehouse, [*progress.rows_after(made, landing.landed_at), log_row], SOURCE)
+        rows = [*progress.rows_after(made, landing.landed_at), log_row, *_check_rows(landing, part.survey)]
+        progress.move(landing.warehouse, rows, SOURCE)
+
+
+def _check_rows(landing: StoreLanding, survey: Survey) -> list[progress.ProgressRow]:
+    """How far the broker's own check has come; nothing if the log is as it was, because then no time has passed."""
+    if survey.newest is None:
+        return []
+    before, at = progress.of_broker(landing.warehouse, landing.broker), survey.newest * 1000
+    return [
+        progress.check_row(Queue(landing.broker, queue), HALF_TOPIC, offset, at, before.get((HALF_TOPIC, queue)))
+        for queue, offset in check_offsets(landing.root).items()
+    ]
 
 
 def _record_lost(landing: StoreLanding, part: NewPart) -> None:

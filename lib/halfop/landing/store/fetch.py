@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from halfop.frame.errors import InputRefused, UsageError
+from halfop.landing.check_offsets import FILE
 from halfop.landing.paths import refusing
 from halfop.rocketmq.store.commitlog import QUIET
 from halfop.rocketmq.store.consumequeue import UNIT
@@ -153,7 +154,7 @@ class _Copy:
 
 def _copy_whole(remote: _Remote, target: str) -> int:
     """Returns the number of bytes. The queues come first: what they name is in the log then."""
-    copied = 0
+    copied = _copy_check_offsets(remote, target)
     for file in [*remote.files(QUEUES), *remote.files(LOG)]:
         with closing(_Copy(remote, file, target)) as copy:
             for at in range(0, file.length, QUIET):
@@ -162,9 +163,19 @@ def _copy_whole(remote: _Remote, target: str) -> int:
     return copied
 
 
+def _copy_check_offsets(remote: _Remote, target: str) -> int:
+    """Returns the number of bytes; none if the broker has not written the file yet."""
+    copied = 0
+    for file in (file for file in remote.files(os.path.dirname(FILE)) if file.name == FILE):
+        with closing(_Copy(remote, file, target)) as copy:
+            copy.take(0, file.length)
+            copied += copy.copied
+    return copied
+
+
 def _copy_new(remote: _Remote, target: str, landed: Landed) -> int:
     since = max(landed.offset - BACK, 0)
-    copied = 0
+    copied = _copy_check_offsets(remote, target)
     for folder, files in groupby(remote.files(QUEUES), key=lambda file: file.folder):
         topic, _, queue = folder.removeprefix(f"{QUEUES}/").rpartition("/")
         unit = landed.units.get((topic, int(queue))) if queue.isdecimal() else None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from halfop.frame.errors import UsageError
+from halfop.rocketmq.names import CHECK_GROUP
 from halfop.rocketmq.wire import fastjson
 from halfop.rocketmq.wire.clock import BrokerClock, shown_time
 from halfop.rocketmq.wire.remote import Patience, Remote
@@ -119,6 +120,13 @@ class Broker:
         fields = {"topic": topic, "queueId": str(queue), "timestamp": str(millis)}
         request = RemotingRequest(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
         return self._offset(request, self.remote.ask(request))
+
+    def check_offset(self, topic: str, queue: int) -> int | None:
+        """How far the broker's own check of a half queue has come; None if it does not say so."""
+        fields = {"consumerGroup": CHECK_GROUP, "topic": topic, "queueId": str(queue)}
+        request = RemotingRequest(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        answer = self.remote.answer(request)
+        return self._offset(request, answer) if answer.code == AnswerCode.SUCCESS else None
 
     def close(self) -> None:
         self.remote.close()

@@ -1,0 +1,80 @@
+"""Questions that count only when a producer was sent them: what an open message remembers of them, and learns later.
+
+A message remembers its last questions by their request ids, until a delivery says that one was sent.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from halfop.columns.keys import HALF_KEY
+from halfop.rules.settings_columns import RuleColumns
+
+PENDING = "pending_requests"
+TYPE = "array<string>"
+SENT = "SENT"
+# A delivery follows its question within a check interval. Of a gateway that is down for days, no row remembers all.
+MOST = 16
+_KEY = ("broker_name", "queue_id", "queue_offset")
+
+
+def request_id(run_id: int) -> Column:
+    """Returns the id of a run's question about the row's half message; the same however often the run is replayed."""
+    return F.sha2(
+        F.concat_ws("/", F.lit(run_id), *[F.coalesce(F.col(c).cast("string"), F.lit("None")) for c in _KEY]), 256
+    )
+
+
+def with_questions(decided: DataFrame, rules: RuleColumns, run_id: int) -> DataFrame:
+    """Returns decision rows whose open messages remember the questions that may still count."""
+    pending = F.col(PENDING)
+    if rules.counts_later is not None:
+        every = F.array_append(F.coalesce(pending, _none()), request_id(run_id))
+        newest = F.slice(every, F.greatest(F.size(every) - (MOST - 1), F.lit(1)), MOST)
+        asked = (F.col("decision") == "CHECK") & rules.counts_later
+        pending = F.when(asked, newest).otherwise(pending)
+    return decided.withColumn(PENDING, F.when(F.col("open"), pending))
+
+
+def sent(open_rows: DataFrame, deliveries: DataFrame) -> DataFrame:
+    """Returns by half key which pending questions were sent: their ids, and when the last of them was."""
+    first = deliveries.where(F.col("outcome") == SENT).groupBy("request_id").agg(F.min("at").alias("sent_at"))
+    asked = open_rows.where(F.col(PENDING).isNotNull()).select(*HALF_KEY, F.explode(PENDING).alias("request_id"))
+    found = asked.join(first, "request_id").groupBy(HALF_KEY)
+    return found.agg(F.collect_set("request_id").alias("sent"), F.max("sent_at").alias("sent_at"))
+
+
+def counted(open_rows: DataFrame, sent: DataFrame, now: datetime) -> DataFrame:
+    """Returns open rows with the questions that were sent counted as checks.
+
+    The last check is the later one of the question and its delivery, so that there is time for an answer. A clock that
+    runs ahead moves it to `now` at most.
+    """
+    left = F.array_except(PENDING, F.col("sent"))
+    learned = {
+        "check_times": F.col("check_times") + F.size("sent"),
+        "last_checked_at": F.greatest("last_checked_at", F.least(F.col("sent_at"), F.lit(now))),
+        PENDING: F.when(F.size(left) > 0, left),
+    }
+    any_sent = F.col("sent").isNotNull()
+    found = {name: F.when(any_sent, column).otherwise(F.col(name)) for name, column in learned.items()}
+    return open_rows.join(sent, HALF_KEY, "left").withColumns(found).drop("sent", "sent_at")
+
+
+def of_copies(standing: Column, others: Column) -> Column:
+    """Returns what a transaction remembers: the questions about all its open copies; none if its broker resumed it."""
+    each = F.filter(F.transform(others, lambda copy: copy[PENDING]), lambda ids: ids.isNotNull())
+    every = F.array_distinct(F.concat(F.coalesce(standing[PENDING], _none()), F.flatten(each)))
+    return F.when((F.size(every) > 0) & ~standing["resume_mark"], every)
+
+
+def nothing_pending() -> Column:
+    """Returns what a half message that lands remembers."""
+    return F.lit(None).cast(TYPE)
+
+
+def _none() -> Column:
+    return F.array().cast(TYPE)

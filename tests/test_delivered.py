@@ -1,0 +1,201 @@
+"""A question counts when it was delivered (rules.count): for gateways, with runs, slices, --verify and explain."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import model as m
+import pytest
+import rows as r
+from build.halves import half_at
+from halfop.explain.explain import explain
+from halfop.frame.errors import UsageError
+from halfop.planning import by_workers
+from halfop.planning.asking import counts_delivered
+from halfop.rules import questions
+from halfop.runs.idle import idle
+from halfop.runs.reconcile import Request
+from halfop.runs.record import recorded
+from halfop.runs.verify import verify
+from halfop.settings.model import Settings
+from halfop.simulation.simulate import Period, simulate
+from halfop.simulation.variants import variants
+from halfop.warehouse.tables import Warehouse
+from seeds import SEED
+from strategies import op_rows
+
+NOW, SECOND, MINUTE, HOUR = 1_750_000_000_000, 1_000, 60_000, 3_600_000
+GATEWAY, FILES = ("gw", 0), ("f", 0)
+SOURCES = {"gw": "GATEWAY", "f": "FILES"}
+RULES = m.Settings(check_max=2)
+
+
+class Both:
+    """The warehouse and the model, which get the same, and decide the same in every run."""
+
+    def __init__(self, warehouse: Warehouse, rules: m.Settings = RULES) -> None:
+        self.warehouse, self.rules, self.model = warehouse, rules, m.Model(rules)
+        self.runs = 0
+
+    def land(self, halves: list[m.Half], now: int, known: int, ops: Sequence[m.Op] = ()) -> None:
+        untils = dict.fromkeys((GATEWAY, FILES), known)
+        r.land(self.warehouse, halves, ops, now, untils, sources=SOURCES)
+        self.model.land(halves, ops, now, untils, sources=SOURCES)
+
+    def run(self, now: int) -> list[str]:
+        """What the run says of each message, as `DECISION REASON CHECK_TIMES`."""
+        self.runs += 1
+        r.run(self.warehouse, self.rules, now)
+        found = r.decisions(self.warehouse, self.runs)
+        assert found == self.model.run(now)
+        return [f"{d.decision} {d.reason} {d.check_times}" for d in found]
+
+    def deliver(self, run: int, at: int, *keys: m.Key, often: int = 1) -> None:
+        r.deliver(self.warehouse, [(run, key) for key in keys], at, often=often)
+        for key in keys:
+            self.model.deliver(run, key, at)
+
+    def verify(self) -> None:
+        """The last runs can be computed again, and the questions are those that the model asks."""
+        assert r.requests(self.warehouse) == Counter(self.model.requests)
+        last = range(max(1, self.runs - 1), self.runs + 1)
+        assert {verify(self.warehouse, run)[0].status for run in last} == {0}
+
+
+def test_a_gateway_s_questions_count_when_they_are_delivered(warehouse: Warehouse) -> None:
+    """The same message asked about by a gateway, which is down over several runs, and by files."""
+    both, key = Both(warehouse), (*GATEWAY, 0)
+    both.land([half_at(queue, 0, NOW) for queue in (GATEWAY, FILES)], NOW, NOW + HOUR)
+    assert both.run(NOW + 10 * SECOND) == ["CHECK TIMEOUT 1", "CHECK TIMEOUT 0"]
+    assert both.run(NOW + 20 * SECOND) == ["WAIT CHECKED_RECENTLY 1", "WAIT CHECKED_RECENTLY 0"]
+    assert both.run(NOW + 80 * SECOND) == ["CHECK TIMEOUT 2", "CHECK TIMEOUT 0"]
+    assert both.run(NOW + 150 * SECOND) == ["DISCARD CHECKED_TOO_OFTEN 2", "CHECK TIMEOUT 0"]
+    assert recorded(warehouse, 1).delivered == {"f": False, "gw": True}
+    asked = [request.check_times for request in both.model.requests if request.key == key]
+    assert asked == [1, 1, 1], "each would be the first that counts"
+
+    r.deliver(warehouse, [(4, key)], NOW + 151 * SECOND, "NO_PRODUCER")
+    both.deliver(3, NOW + 152 * SECOND, key, often=3)
+    assert both.run(NOW + 211 * SECOND) == ["WAIT CHECKED_RECENTLY 1"], "from the delivery of the question on"
+    both.deliver(3, NOW + 211 * SECOND, key)
+    assert both.run(NOW + 212 * SECOND) == ["CHECK TIMEOUT 1"], "a question counts once"
+    both.deliver(6, NOW + 213 * SECOND, key)
+    assert both.run(NOW + 272 * SECOND) == ["WAIT CHECKED_RECENTLY 2"], "the last one gets its time to be answered"
+    assert both.run(NOW + 273 * SECOND) == ["DISCARD CHECKED_TOO_OFTEN 2"]
+    both.verify()
+    text = explain(warehouse, r.settings(RULES), "/".join(map(str, key)))[1]
+    assert text.count(" SENT") == 5
+    assert " NO_PRODUCER" in text
+    last = Request(r.settings(RULES))
+    assert (found := idle(warehouse, last)) is not None
+    assert not found.extra["runs"]
+    r.deliver(warehouse, [(6, key)], NOW + HOUR)
+    assert idle(warehouse, last) is not None, "a delivery that no open message waits for is nothing to do"
+
+
+def test_explain_says_which_questions_do_not_count(warehouse: Warehouse) -> None:
+    both, key = Both(warehouse), (*GATEWAY, 0)
+    both.land([half_at(GATEWAY, 0, NOW)], NOW, NOW + HOUR)
+    both.run(NOW + 10 * SECOND)
+    both.run(NOW + 80 * SECOND)
+    both.deliver(1, NOW + 11 * SECOND, key)
+    both.run(NOW + 90 * SECOND)
+    text = explain(warehouse, r.settings(RULES), "gw/0/0")[1]
+    assert "a question counts when a producer was sent it (rules.count): 1 of 2 questions not known to be sent" in text
+    assert "asked 1 time so far" in text
+    assert "check 2 of 2 (line 11), not before" in text
+
+
+def test_what_is_resumed_begins_with_no_question(warehouse: Warehouse) -> None:
+    both, key = Both(warehouse), (*GATEWAY, 0)
+    both.land([half_at(GATEWAY, 0, NOW)], NOW, NOW + 100 * HOUR)
+    assert both.run(NOW + 10 * SECOND) == ["CHECK TIMEOUT 0"]
+    assert both.run(NOW + 73 * HOUR) == ["DISCARD EXPIRED 0"], "rules.file_reserved_time counts whoever was asked"
+    r.resume(warehouse, [key], NOW + 73 * HOUR)
+    both.model.resume(key, NOW + 73 * HOUR)
+    assert both.run(NOW + 74 * HOUR) == ["CHECK TIMEOUT 0"]
+    both.deliver(1, NOW + 74 * HOUR, key)
+    assert both.run(NOW + 75 * HOUR) == ["CHECK TIMEOUT 0"], "a question from before the resume"
+
+
+def test_a_message_remembers_its_last_questions(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row does not grow while nobody delivers anything."""
+    monkeypatch.setattr(questions, "MOST", 2)
+    both, key = Both(warehouse), (*GATEWAY, 0)
+    both.land([half_at(GATEWAY, 0, NOW)], NOW, NOW + HOUR)
+    for number in range(1, 5):
+        both.run(NOW + number * MINUTE)
+    (row,) = warehouse.read("decisions").where(f"run_id = {both.runs}").collect()
+    assert len(row["pending_requests"]) == 2
+    r.deliver(warehouse, [(1, key), (2, key)], NOW + HOUR)
+    both.deliver(3, NOW + HOUR, key)
+    assert both.run(NOW + 4 * MINUTE + SECOND) == ["WAIT CHECKED_RECENTLY 1"], "of the third alone"
+
+
+def some_questions(chance: random.Random, both: Both) -> list[tuple[int, m.Key]]:
+    known = [(request.run, request.key) for request in both.model.requests]
+    return [each for each in known if chance.random() < 0.3]
+
+
+@pytest.mark.parametrize(
+    ("count", "way"), [("auto", "grouped"), pytest.param("delivered", "by workers", marks=pytest.mark.slow)]
+)
+def test_any_order_of_deliveries(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, count: m.Count, way: str
+) -> None:
+    """Late, twice, by a clock that is wrong, about what has ended; with ops, copies, resumes and limits."""
+    chance, both = random.Random(SEED), Both(warehouse, replace(RULES, count=count, checks_a_run=5))
+    monkeypatch.setattr(by_workers, "are_few", lambda _: way == "grouped")
+    now, told = NOW, set[str]()
+    for number in range(5):
+        offsets = range(number * 3, number * 3 + 3) if number < 3 else range(0)
+        halves = [half_at(queue, offset, now - 10 * SECOND) for queue in (GATEWAY, FILES) for offset in offsets]
+        halves += [replace(half_at(GATEWAY, 50, NOW - 10 * SECOND, uniq_key="k0"), check_times="1")] * (number == 3)
+        ops = [
+            op
+            for half in halves
+            if chance.random() < 0.3
+            for op in op_rows(half.key[:2], half.offset, str(half.offset), ["COMMIT"], now)
+        ]
+        both.land(halves, now, now + HOUR, ops)
+        for run, key in some_questions(chance, both):
+            both.deliver(run, now + chance.choice([-30, 0, 10**6]) * SECOND, key, often=chance.choice([1, 2]))
+        told |= set(both.run(now))
+        now += chance.choice([SECOND, 30 * SECOND, 61 * SECOND])
+    assert any(each.startswith("CHECK") for each in told)
+    both.verify()
+
+
+def test_slices_count_what_one_run_counts(warehouse: Warehouse) -> None:
+    rules = replace(RULES, count="delivered")
+    both = Both(warehouse, rules)
+    halves = [half_at(GATEWAY, offset, NOW) for offset in range(8)]
+    both.land(halves, NOW, NOW + HOUR)
+    both.run(NOW + 10 * SECOND)
+    both.deliver(1, NOW + 10 * SECOND, *[half.key for half in halves[::2]])
+    both.land([half_at(GATEWAY, offset, NOW) for offset in range(8, 14)], NOW, NOW + HOUR)
+    last = r.run(warehouse, rules, NOW + 80 * SECOND, 3).run_id or 0
+    assert last > 2
+    expected = [replace(d, run=last) for d in both.model.run(NOW + 80 * SECOND)]
+    assert r.decisions(warehouse, last) == expected
+    assert verify(warehouse, last)[0].status == 0
+
+
+def test_in_a_simulation_every_question_counts(warehouse: Warehouse) -> None:
+    both = Both(warehouse)
+    both.land([half_at(GATEWAY, 0, NOW)], NOW, NOW + HOUR)
+    rules = r.settings(replace(RULES, count="delivered")).rules
+    (outcome,) = simulate(warehouse, {"now": rules}, Period(until=r.instant(NOW + 5 * MINUTE)))
+    assert (outcome.checks, outcome.discards) == (2, 1)
+    with pytest.raises(UsageError, match="in a simulation every question counts"):
+        variants(Settings(), None, ["count=delivered"])
+
+
+def test_settings_say_it_for_all() -> None:
+    progress = [{"broker_name": broker, "source": source} for broker, source in SOURCES.items()]
+    assert counts_delivered("auto", progress) == {"f": False, "gw": True}
+    assert counts_delivered("written", progress) == {"f": False, "gw": False}
+    assert counts_delivered("delivered", progress) == {"f": True, "gw": True}
