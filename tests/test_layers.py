@@ -30,6 +30,8 @@ LAYERS = {
     "report": "html wording runs planning columns settings warehouse",
     "html": "wording",
     "wording": "settings warehouse",
+    # answers to brokers
+    "ending": "landing runs planning columns rocketmq rocketmq.wire settings warehouse",
     # a run
     "upkeep": "runs planning columns settings warehouse",
     "runs": "sinks planning rules columns settings warehouse",
