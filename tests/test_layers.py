@@ -22,7 +22,7 @@ LAYERS = {
     "start": "",
     "frame.cli": "frame.metrics frame.arguments settings",
     "follow": "frame.metrics planning settings warehouse",
-    "frame.arguments": "settings",
+    "frame.arguments": "columns settings",
     # readers
     "simulation": "html wording runs planning rules columns rocketmq settings warehouse",
     "audit": "landing planning rules columns rocketmq settings warehouse",

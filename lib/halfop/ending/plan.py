@@ -85,10 +85,10 @@ class Plan:
 
 
 class Place(NamedTuple):
-    """The place of a half message, or of a copy, in its queue and in its broker's log."""
+    """The place of a half message, or of a copy, in its queue and in its broker's log; there -1 if it is not known."""
 
     queue_offset: int
-    commit_log_offset: int | None
+    commit_log_offset: int
 
 
 class Row(NamedTuple):
@@ -103,7 +103,6 @@ class Row(NamedTuple):
     real_topic: str | None
     decision: str | None
     born_timestamp: datetime | None
-    commit_log_offset: int
     places: tuple[Place, ...]
 
 
@@ -122,20 +121,31 @@ def rows_of(table: pa.Table, size: int) -> Iterator[list[Row]]:
 
 def _row(cells: Mapping[str, Any]) -> Row:
     key = Key(cells["broker_name"], cells["queue_id"], cells["queue_offset"])
-    own = Place(key.queue_offset, cells["commit_log_offset"])
-    others = [Place(**place) for place in cells["copies"] or () if place["queue_offset"] != key.queue_offset]
+    own = place_of(cells)
+    others = sorted(place for place in map(place_of, cells["copies"] or ()) if place.queue_offset != own.queue_offset)
     taken = {name: cells[name] for name in Row._fields if name in cells}
-    return Row(key=key, places=(*sorted(others), own), **taken)
+    return Row(key=key, places=(*others, own), **taken)
+
+
+def place_of(cells: Mapping[str, Any]) -> Place:
+    """Returns the place that a row, or a copy in it, shows."""
+    log_offset = cells["commit_log_offset"]
+    return Place(cells["queue_offset"], -1 if log_offset is None else log_offset)
 
 
 # ---- the file ----
 
 
+def refuse_existing(path: str) -> None:
+    """Raises UsageError if there is a file already: it may be a plan that is half applied."""
+    if Path(path).exists():
+        raise UsageError(f"--plan {path}: there is a file already; name a new one")
+
+
 def write(plan: Plan, path: str) -> None:
     """Writes a plan to a new file."""
+    refuse_existing(path)
     target = Path(path)
-    if target.exists():
-        raise UsageError(f"--plan {path}: there is a file already; name a new one")
     try:
         if _is_parquet(target):
             head = {_METADATA: json.dumps(asdict(plan.head)).encode()}
