@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from halfop.columns.keys import Key, as_key
+from halfop.frame.arguments import half_key
 from halfop.frame.cli import Context, Job
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
 from halfop.upkeep.resume import Selection, resume
 from halfop.warehouse.opened import opened
-
-
-def _key(text: str) -> Key:
-    key = as_key(text)
-    if key is None or not key.broker_name:
-        raise argparse.ArgumentTypeError(f"expected BROKER/QUEUE/OFFSET, as broker-a/0/4711; given {text!r}")
-    return key
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +18,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--key",
         action="append",
         default=[],
-        type=_key,
+        type=half_key,
         metavar="BROKER/QUEUE/OFFSET",
         help="a discarded message by its half key (repeatable)",
     )
