@@ -9,8 +9,12 @@ from typing import Any
 import pytest
 import rows as r
 from build.messages import KNOWN, NOW, QUEUE, RULES, half, ops
+from crash import KILLED, dying, ended
 from entry_points import job_of
+from halfop.columns.keys import Key
 from halfop.ending.plan import read
+from halfop.explain.life import look_up
+from halfop.explain.timeline import timeline
 from halfop.frame.cli import main
 from halfop.landing.files.gaps import complete
 from halfop.landing.progress import ProgressRow
@@ -79,6 +83,9 @@ def test_from_a_plan_to_op_rows_to_decisions(warehouse: Warehouse, called: Any, 
     assert r.rejected(warehouse) == {("OP", "CONFLICT", "b", 0, 2**62 + 4): 1}
     status, said = called("--apply", rest, *ALLOWED)
     assert (status, said["endings"]) == (0, {"VERIFIED": 1, "ENDED_MEANWHILE": 1})
+    (life,) = look_up(warehouse, {Key("b", 0, 2)})
+    told = [line.partition("end: ")[2] for line in timeline(life) if "end: " in line]
+    assert [line.split(",")[0] for line in told] == ["ROLLBACK INTENDED", "ROLLBACK SENT", "ROLLBACK VERIFIED"]
 
 
 def test_what_has_changed_since_the_plan_is_not_ended(warehouse: Warehouse, called: Any, tmp_path: Path) -> None:
@@ -130,3 +137,25 @@ def test_an_answer_of_ours_is_no_op_of_the_brokers_queue(warehouse: Warehouse) -
     found = complete(warehouse, [queue], {queue: OffsetSpan(5, 5, NOW * 1000, True)}, before)
     assert found[queue].next_offset == 7
     assert found[queue].highest is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [2, 3, 4])
+def test_killed_before_a_commit(warehouse: Warehouse, called: Any, tmp_path: Path, number: int) -> None:
+    """The table endings is made, INTENDED, the op rows, SENT: whatever comes first, each op row lands once."""
+    r.land(warehouse, [half(0), half(1)], [], NOW, KNOWN)
+    r.run(warehouse, RULES, NOW)
+    file = str(tmp_path / "plan.jsonl")
+    assert called("--where", "true", "--commit", "--plan", file)[0] == 0
+    options = ("--apply", file, *ALLOWED, "--warehouse", warehouse.root)
+    status, said = ended(dying("before", number, "end", *options))
+    assert status == KILLED, said
+    assert ops_of_ours(warehouse) == ({0, 1} if number == 4 else set())
+    status, said = called("--apply", file, *ALLOWED)
+    assert (status, said["endings"]) == (0, {"SENT": 2})
+    assert ops_of_ours(warehouse) == {0, 1}
+    assert warehouse.read("op_messages").count() == 2
+
+
+def ops_of_ours(warehouse: Warehouse) -> set[int]:
+    return {row["half_offset"] for row in warehouse.read("op_messages").where("source = 'RESOLVE'").collect()}

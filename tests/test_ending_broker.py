@@ -118,7 +118,7 @@ def test_resume_puts_back_whatever_is_there(quiet: RealBroker) -> None:
         found = stored_at(there, one["commit_log_offset"])
         assert found is not None
         assert (found.uniq_key, found.queue_offset) == (one["uniq_key"], one["queue_offset"])
-        assert there.remote.answer(resume_check("resume", one["offset_msg_id"])).code == 0
+        assert there.remote.answer(resume_check("resume", one["commit_log_offset"])).code == 0
         eventually(lambda: [row["uniq_key"] for row in halves(there)].count(one["uniq_key"]), 2)
 
 
@@ -247,6 +247,22 @@ def test_a_discarded_message(tmp_path: Path, endings: Written) -> None:
         end(running, rows, endings)
         assert endings.states() == {"VERIFIED": 2}
         assert delivered(there, "discards") == {rows[0].uniq_key: 1}
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_resumed_where_it_was_given_up(version: int, tmp_path: Path, endings: Written) -> None:
+    with broker(version, tmp_path / "broker", {"transactionCheckMax": 1}) as running, connected(running) as there:
+        running.produce([Plan("resumed", "U")] * 2)
+        eventually(lambda: there.max_offset("TRANS_CHECK_MAX_TIME_TOPIC", 0), 2)
+        one, two = originals(there, "resumed")
+        last = [half for half in halves(there) if half["uniq_key"] == one["uniq_key"]]
+        rows = [row_of(one, "RESUME", *last), row_of(two | {"commit_log_offset": 1}, "RESUME")]
+        found = end(running, rows, endings)
+        assert [found[row.key].state for row in rows] == ["VERIFIED", "GONE"]
+        number = len([half for half in halves(there) if half["uniq_key"] == one["uniq_key"]])
+        assert number > len(last)
+        again = Written(tmp_path / "again.jsonl")
+        assert end(running, rows[:1], again)[rows[0].key].state == "ENDED_MEANWHILE", "its check walks it"
 
 
 def test_no_index(tmp_path: Path, endings: Written) -> None:

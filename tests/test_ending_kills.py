@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 from ending_process import rows_to
 from ending_rows import Written, connected, delivered, halves, open_still, originals, row_of
+from halfop.ending.owner import NoMaster, Where
 from halfop.ending.plan import COMMIT, ROLLBACK, Row
+from halfop.rocketmq.wire.ends import HalfPlace, end_transaction
+from halfop.rocketmq.wire.remoting import Answer, AnswerCode, RemotingSettings
 from real_broker import Plan, RealBroker, broker
 
 pytestmark = pytest.mark.broker
@@ -84,3 +87,19 @@ def test_without_a_look_messages_are_delivered_twice(tmp_path: Path) -> None:
             killed(running, tmp_path, "sent", number, "unguarded")
         killed(running, tmp_path, "never", 0, "unguarded")
         assert max(delivered(there, "control").values()) > 1
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_slave_ends_nothing(version: int, tmp_path: Path) -> None:
+    with broker(version, tmp_path / "broker", {"brokerRole": "SLAVE", "brokerId": 1}) as running:
+        where = Where(RemotingSettings(give_up_after=1), broker=running.address)
+        with pytest.raises(NoMaster, match="is a slave of broker-a"), where.owner("broker-a"):
+            pass
+        request = end_transaction(HalfPlace("g", "K", "T", 0, 0), commit=True)
+        with connected(running) as there:
+            ((_, answer),) = there.remote.stream_once([request])
+            assert isinstance(answer, Answer)
+            assert answer.code == AnswerCode.SLAVE_NOT_AVAILABLE
+        named = Where(RemotingSettings(give_up_after=1), namesrv=running.namesrv)
+        with pytest.raises(NoMaster, match="broker-a has no master now"):
+            named.master("broker-a")

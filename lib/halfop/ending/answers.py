@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from halfop.ending.endings import State
 from halfop.ending.guard import Verdict
-from halfop.ending.plan import COMMIT
+from halfop.ending.plan import COMMIT, RESUME
 from halfop.rocketmq.wire.client import Broker
-from halfop.rocketmq.wire.ends import HalfPlace, end_transaction
+from halfop.rocketmq.wire.ends import HalfPlace, end_transaction, resume_check
 from halfop.rocketmq.wire.remoting import Answer, AnswerCode, Lost, RemotingRequest
 
 _GONE = "find prepared transaction message failed"
@@ -39,6 +39,8 @@ def send(broker: Broker, verdicts: Sequence[Verdict]) -> Iterator[Sent]:
 
 def _request(verdict: Verdict) -> RemotingRequest:
     row, place = verdict.row, verdict.place
+    if row.kind == RESUME:
+        return resume_check(row.real_topic or "", place.commit_log_offset)
     half = HalfPlace(row.producer_group, row.uniq_key, row.real_topic, *place)
     return end_transaction(half, row.kind == COMMIT)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -13,16 +13,13 @@ from halfop.ending.changes import Changed, checked
 from halfop.ending.endings import NOT_ENDED, Clerk, Ending, State
 from halfop.ending.op_rows import land_answers
 from halfop.ending.owner import Where
+from halfop.ending.parts import by_files, landed, refuse_forbidden, refuse_unreachable
 from halfop.ending.plan import Plan, Row
 from halfop.ending.sender import Broker, Sender
 from halfop.ending.table import TABLE, EndingsTable, Known, known
-from halfop.ending.tails import Landed, landed_of
 from halfop.frame.errors import HalfopError, UsageError, is_transient
 from halfop.frame.summary import Summary
-from halfop.planning.asking import asks
-from halfop.runs.record import last_run
 from halfop.warehouse.lock import hold
-from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, as_ours, log_failure
 from halfop.warehouse.tables import Warehouse
 
@@ -51,13 +48,13 @@ def apply(warehouse: Warehouse, request: Request) -> tuple[Summary, list[Ending]
     summary = Summary("end")
     names = _names(request)
     with summary.shown_in_failure(), hold(warehouse, "ending", request.wait):
-        lands = _by_files(warehouse)
-        _refuse_unreachable(request, [name for name in names if not lands.get(name, True)])
+        ours = by_files(warehouse)
+        refuse_unreachable([name for name in names if name not in ours], request.where)
         warehouse.make(TABLE)
         application = _Application(warehouse, request, summary)
         with summary.phase("check"):
             rows = application.unchanged()
-        failed = dict(application.ended(rows, names, lands))
+        failed = dict(application.ended(rows, names, ours))
         found = known(warehouse, request.plan.head.plan_id, application.keys).mine
     _sum_up(summary, request.plan, found, failed)
     return summary, list(found.values())
@@ -68,25 +65,8 @@ def _names(request: Request) -> list[str]:
     names = sorted(set(request.plan.rows["broker_name"].to_pylist()))
     if len(request.plan) > request.limit:
         raise UsageError(f"the plan has {len(request.plan)} transactions, end.limit is {request.limit}: give --limit N")
-    if forbidden := [name for name in names if name not in request.brokers]:
-        allowed = ", ".join(request.brokers) or "none"
-        raise UsageError(
-            f"end.brokers: {', '.join(forbidden)} may not be asked to end transactions; it names {allowed}. "
-            f"If it may: --set end.brokers={','.join([*request.brokers, *forbidden])}"
-        )
+    refuse_forbidden(names, request.brokers)
     return names
-
-
-def _by_files(warehouse: Warehouse) -> dict[str, bool]:
-    """Whether halfop decides for a broker, because its messages land by files; by broker."""
-    return asks("auto", progress_rows(warehouse))
-
-
-def _refuse_unreachable(request: Request, names: Sequence[str]) -> None:
-    if names and request.where is None:
-        raise UsageError(f"{', '.join(names)}: landed from a broker, so it must be asked: give --namesrv or --broker")
-    if len(names) > 1 and request.where and request.where.broker:
-        raise UsageError(f"--broker is one broker, but the plan names {', '.join(names)}: give --namesrv")
 
 
 class _Application:
@@ -117,14 +97,14 @@ class _Application:
         return self._clerk.ending(changed.row, changed.state(recorded is not None), changed.remark, sent=sent)
 
     def ended(
-        self, rows: Sequence[Row], names: Sequence[str], by_files: Mapping[str, bool]
+        self, rows: Sequence[Row], names: Sequence[str], ours: Collection[str]
     ) -> Iterator[tuple[str, HalfopError]]:
         """Ends the rows broker by broker; yields the errors that have stopped one."""
         for name in names:
             mine = [row for row in rows if row.key.broker_name == name]
             try:
                 with self._summary.phase(f"end {name}"):
-                    if mine and by_files.get(name, True):
+                    if mine and name in ours:
                         self._land(mine)
                     elif mine and self._request.where:
                         self._send(self._request.where, name, mine)
@@ -136,19 +116,9 @@ class _Application:
         land_answers(self._warehouse, todo, self._request.plan.head.instant, self._clerk, self._table)
 
     def _send(self, where: Where, name: str, rows: Sequence[Row]) -> None:
-        part = Broker(name, where, self._landed(name, rows), self._request.no_index)
-        Sender(part, self._clerk, self._table, self._known.mine, self._known.others).end(rows)
-
-    def _landed(self, name: str, rows: Sequence[Row]) -> dict[int, Landed]:
-        """How far the queues had landed for the last run that has decided: what landed later, no run has seen."""
-        version = None
-        if found := last_run(self._warehouse):
-            run, closed = found
-            decided = closed and run.slice.number == run.slice.of
-            version = (run.inputs if decided else run.inputs_before)["landing_progress"]
-        progress = [row for row in progress_rows(self._warehouse, version) if row["broker_name"] == name]
-        offsets = {(row["topic"], row["queue_id"]): row["next_offset"] for row in progress}
-        return {queue: landed_of(offsets, queue) for queue in {row.key.queue_id for row in rows}}
+        queues = {row.key.queue_id for row in rows}
+        part = Broker(name, where, landed(self._warehouse, name, queues), self._request.no_index)
+        Sender(part, self._clerk, self._table, self._known.mine, self._known.lately.get(name)).end(rows)
 
 
 def _sum_up(summary: Summary, plan: Plan, found: Mapping[Key, Ending], failed: Mapping[str, HalfopError]) -> None:

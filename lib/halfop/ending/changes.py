@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, QUEUE, Key
 from halfop.ending.endings import State
-from halfop.ending.plan import Place, Plan, Row, place_of, rows_of
+from halfop.ending.plan import Plan, Row, places_of, rows_of
 from halfop.ending.standing import Standing, last_decisions, standing
 from halfop.planning.ranges import covers, ranges_of
 from halfop.warehouse.tables import Warehouse
@@ -30,7 +30,7 @@ class Changed(NamedTuple):
     def state(self, sent_before: bool) -> State:
         """Returns what to record: an end that we wanted, and perhaps have sent, is there now, or another one."""
         if self.ends_as is None:
-            return "FAILED"
+            return "UNKNOWN" if sent_before else "FAILED"
         return "VERIFIED" if sent_before and self.ends_as == self.row.kind else "ENDED_MEANWHILE"
 
 
@@ -79,7 +79,7 @@ def _key(cells: Mapping[str, Any]) -> Key:
 def _compared(row: Row, live: Mapping[str, Any] | None, last: Mapping[str, Any] | None) -> Row | Changed:
     if live is None:
         return _ended(row, last)
-    places = tuple(_places(live))
+    places = places_of({**live, "queue_offset": live["stands_at"]})
     if live["uniq_key"] != row.uniq_key or live["producer_group"] != row.producer_group:
         return Changed(row, "the plan's uniq_key or producer_group is not that of the half message", None)
     if row.places[-1] not in places:
@@ -87,13 +87,6 @@ def _compared(row: Row, live: Mapping[str, Any] | None, last: Mapping[str, Any] 
     if (live["decision"] == "DISCARD") != (row.decision == "DISCARD"):
         return Changed(row, f"it was {row.decision} when planned, and is {live['decision']} now: {_HINT}", None)
     return row._replace(places=places)
-
-
-def _places(live: Mapping[str, Any]) -> Iterator[Place]:
-    """All copies of a transaction, the live one last."""
-    own = place_of({**live, "queue_offset": live["stands_at"]})
-    yield from sorted(each for each in map(place_of, live["copies"] or ()) if each.queue_offset != own.queue_offset)
-    yield own
 
 
 def _ended(row: Row, last: Mapping[str, Any] | None) -> Changed:

@@ -9,9 +9,10 @@ from typing import NamedTuple
 from halfop.columns.keys import Key
 from halfop.ending.endings import State
 from halfop.ending.owner import Owner
-from halfop.ending.plan import COMMIT, Place, Row
+from halfop.ending.plan import COMMIT, RESUME, ROLLBACK, Place, Row
 from halfop.ending.tails import Tails
-from halfop.rocketmq.wire.ends import prepared_offsets, query_finals
+from halfop.rocketmq.names import HALF_TOPICS
+from halfop.rocketmq.wire.ends import prepared_offsets, query_finals, stored_at
 
 
 class Verdict(NamedTuple):
@@ -35,7 +36,8 @@ class Guard:
         for tails in self.tails.values():
             tails.catch_up(owner.broker)
         finals = self.finals(owner, rows)
-        return [self._verdict(row, finals.get(n), row.key in in_doubt) for n, row in enumerate(rows)]
+        found = [self._verdict(row, finals.get(n), row.key in in_doubt) for n, row in enumerate(rows)]
+        return [self._resumed(owner, each, in_doubt) if each.row.kind == RESUME else each for each in found]
 
     def places(self, row: Row) -> tuple[Place, ...]:
         """Returns all half messages of a transaction that are known now, the live copy last."""
@@ -70,6 +72,20 @@ class Guard:
             return Verdict(row, live, "UNKNOWN", "it may have been sent, and without an index nobody knows")
         return Verdict(row, live)
 
+    def _resumed(self, owner: Owner, verdict: Verdict, in_doubt: Collection[Key]) -> Verdict:
+        """Lets a message be resumed only if the broker's check walks no copy of it, and its half message is there."""
+        row = verdict.row
+        if verdict.state is not None:
+            return verdict
+        if copies := self.tails[row.key.queue_id].copies(row):
+            remark = f"the broker has put back a copy at {copies[-1].queue_offset}"
+            return Verdict(row, row.places[-1], "SENT" if row.key in in_doubt else "ENDED_MEANWHILE", remark)
+        stored = stored_at(owner.broker, row.places[-1].commit_log_offset)
+        mine = (row.places[-1].queue_offset, row.uniq_key, row.producer_group)
+        if stored is None or stored.topic not in HALF_TOPICS or stored[1:] != mine:
+            return Verdict(row, row.places[-1], "GONE", "the half message is not in the broker's log")
+        return Verdict(row, row.places[-1])
+
 
 def _delivered(row: Row, place: Place, in_doubt: bool) -> Verdict:
     if row.kind == COMMIT:
@@ -80,5 +96,5 @@ def _delivered(row: Row, place: Place, in_doubt: bool) -> Verdict:
 def _ended(row: Row, op: tuple[int, Place], in_doubt: bool, asked: bool) -> Verdict:
     number, place = op
     text = f"op message {number} names half message {place.queue_offset}"
-    ours = in_doubt and asked and row.kind != COMMIT  # nothing was delivered
+    ours = in_doubt and asked and row.kind == ROLLBACK  # nothing was delivered
     return Verdict(row, place, "SENT" if ours else "ENDED_MEANWHILE", text)

@@ -23,9 +23,10 @@ import pyarrow.parquet as pq
 from halfop.columns.keys import Key
 from halfop.frame.errors import InputRefused, UsageError
 
-Kind = Literal["COMMIT", "ROLLBACK"]
+Kind = Literal["COMMIT", "ROLLBACK", "RESUME"]
 COMMIT: Kind = "COMMIT"
 ROLLBACK: Kind = "ROLLBACK"
+RESUME: Kind = "RESUME"  # no plan has it: `resume --broker` sends it at once
 Origin = Literal["KEY", "WHERE", "RESOLVE", "SWEEP"]
 
 _INSTANT = pa.timestamp("us", "UTC")
@@ -121,10 +122,15 @@ def rows_of(table: pa.Table, size: int) -> Iterator[list[Row]]:
 
 def _row(cells: Mapping[str, Any]) -> Row:
     key = Key(cells["broker_name"], cells["queue_id"], cells["queue_offset"])
-    own = place_of(cells)
-    others = sorted(place for place in map(place_of, cells["copies"] or ()) if place.queue_offset != own.queue_offset)
     taken = {name: cells[name] for name in Row._fields if name in cells}
-    return Row(key=key, places=(*others, own), **taken)
+    return Row(key=key, places=places_of(cells), **taken)
+
+
+def places_of(cells: Mapping[str, Any]) -> tuple[Place, ...]:
+    """Returns all half messages of the transaction that a row stands for, its own, the live copy, last."""
+    own = place_of(cells)
+    others = (place_of(each) for each in cells["copies"] or ())
+    return (*sorted(each for each in others if each.queue_offset != own.queue_offset), own)
 
 
 def place_of(cells: Mapping[str, Any]) -> Place:

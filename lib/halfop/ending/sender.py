@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -21,7 +21,7 @@ from halfop.ending.answers import Sent, send
 from halfop.ending.endings import IN_DOUBT, Clerk, Ending, Endings, State
 from halfop.ending.guard import Guard
 from halfop.ending.owner import NoMaster, Owner, Where
-from halfop.ending.plan import COMMIT, ROLLBACK, Place, Row
+from halfop.ending.plan import COMMIT, RESUME, ROLLBACK, Place, Row
 from halfop.ending.tails import Landed, Tails
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.wire.remote import Patience
@@ -49,14 +49,14 @@ class Broker:
 class Sender:
     """Sends the answers of one plan to one broker.
 
-    `known` is what earlier calls have recorded, by half key; `others`: when other plans sent something about it.
+    `known` is what earlier calls have recorded, by half key; `lately`: when any plan last sent this broker anything.
     """
 
     broker: Broker
     clerk: Clerk
     endings: Endings
     known: Mapping[Key, Ending]
-    others: Mapping[Key, datetime] = field(default_factory=dict)
+    lately: datetime | None = None
     _results: list[Ending] = field(default_factory=list)
     _sent: dict[Key, tuple[Row, Place]] = field(default_factory=dict)
     _verified: set[Key] = field(default_factory=set)
@@ -91,7 +91,7 @@ class Sender:
             return
 
     def _refuse_without_index(self, rows: Sequence[Row]) -> None:
-        if self._owner.has_index or self.broker.no_index or all(row.kind == ROLLBACK for row in rows):
+        if self._owner.has_index or self.broker.no_index or all(row.kind != COMMIT for row in rows):
             return
         problem = f"broker {self.broker.name} keeps no index (messageIndexEnable=false)"
         hint = "nobody can ask it whether a message was committed; --no-index commits without asking"
@@ -115,10 +115,10 @@ class Sender:
             self._last = max(self._last, known.at)
         return True
 
-    def _wait_for_doubts(self, rows: Iterable[Row]) -> None:
+    def _wait_for_doubts(self, rows: Sequence[Row]) -> None:
         """Waits until the broker must show what an earlier call may have sent."""
         doubts = [self.known[row.key].at for row in rows if self._in_doubt(row)]
-        doubts += [self.others[row.key] for row in rows if row.key in self.others]
+        doubts += [self.lately] if rows and self.lately else []
         if doubts:
             self._wait_until(max(doubts) + self._owner.settles)
 
@@ -207,7 +207,7 @@ class Sender:
         found = {}
         for row, place in self._sent.values():
             live = self._guard.places(row)[-1]
-            if live > place and self._guard.op_of(row._replace(places=(live,))) is None:
+            if row.kind != RESUME and live > place and self._guard.op_of(row._replace(places=(live,))) is None:
                 key = row.key._replace(queue_offset=live.queue_offset)
                 found[key] = row._replace(key=key, kind=ROLLBACK, origin="SWEEP", places=(live,))
         return list(found.values())
@@ -219,8 +219,10 @@ class Sender:
             finals = self._guard.finals(self._owner, [row for row, _ in batch])
             for n, (row, place) in enumerate(batch):
                 op = self._guard.op_of(row._replace(places=(place,)))
-                own = {each.commit_log_offset for each in self._guard.places(row)}
-                found = _found(row, op is not None, None if n not in finals else sum(p in own for p in finals[n]))
+                places = self._guard.places(row)
+                own = {each.commit_log_offset for each in places}
+                shown = len(places) > len(row.places) if row.kind == RESUME else op is not None
+                found = _found(row, shown, None if n not in finals else sum(p in own for p in finals[n]))
                 if found is not None:
                     self._verified.add(row.key)
                     self._results.append(self.clerk.ending(row, *found, sent=place))
@@ -234,11 +236,11 @@ def _cut(rows: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (rows[start : start + size] for start in range(0, len(rows), size))
 
 
-def _found(row: Row, has_op: bool, delivered: int | None) -> tuple[State, str] | None:
+def _found(row: Row, shown: bool, delivered: int | None) -> tuple[State, str] | None:
     """Returns what the broker shows of a transaction that it has ended for us; None if it does not show that yet."""
     wanted = 1 if row.kind == COMMIT else 0
     if delivered is not None and delivered > wanted:
         return "FAILED", f"delivered {delivered} times: somebody else has ended it, too"
-    if not has_op or (delivered is not None and delivered < wanted):
+    if not shown or (delivered is not None and delivered < wanted):
         return None
-    return "VERIFIED", "its op message is there"
+    return "VERIFIED", "its new copy is there" if row.kind == RESUME else "its op message is there"

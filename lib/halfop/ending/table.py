@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 from typing import Any
-
-import pyarrow as pa
 
 from halfop.columns.keys import Key
 from halfop.ending.endings import UNFINISHED, Ending, newest
 from halfop.ending.plan import Place
+from halfop.landing.progress import micros
 from halfop.planning.ranges import OffsetRange, covers
 from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.where import Compared, Where, all_of, equal
 
 TABLE = "endings"
+_LATELY = timedelta(hours=1)
 
 
 @dataclass(frozen=True)
@@ -30,25 +31,28 @@ class EndingsTable:
 
 @dataclass(frozen=True)
 class Known:
-    """What earlier calls have recorded of some half messages: by this plan, and when other plans last sent anything.
+    """What a plan's earlier calls have recorded of its half messages.
 
-    `after` is the instant of the newest row.
+    `after` is the instant of the newest row; `lately`: when any plan last sent something to a broker, in the last hour.
     """
 
     mine: Mapping[Key, Ending]
-    others: Mapping[Key, datetime]
+    lately: Mapping[str, datetime]
     after: datetime | None
 
 
 def known(warehouse: Warehouse, plan_id: str, keys: Collection[Key]) -> Known:
     """Returns what is recorded of these half messages."""
     near = covers(_ranges(keys), "queue_offset")
-    found = [] if near is None else [_ending(row) for row in _rows(warehouse.read(TABLE, where=near).toArrow())]
-    mine = [row for row in found if row.plan_id == plan_id]
-    by_plan = {each: [row for row in found if row.plan_id == each] for each in {row.plan_id for row in found}}
-    others = [row for each in by_plan.keys() - {plan_id} for row in newest(by_plan[each]).values()]
-    waiting = {row.key: row.at for row in sorted(others, key=lambda row: row.at) if row.state in UNFINISHED}
-    return Known(newest(mine), waiting, max((row.at for row in found), default=None))
+    found = [] if near is None else _read(warehouse, all_of(equal("plan_id", plan_id), near))
+    since = Compared("at", ">=", micros(datetime.now(timezone.utc) - _LATELY))
+    sent = [row for row in _read(warehouse, since) if row.state in UNFINISHED]
+    lately = {row.key.broker_name: row.at for row in sorted(sent, key=lambda row: row.at)}
+    return Known(newest(found), lately, max((row.at for row in found), default=None))
+
+
+def _read(warehouse: Warehouse, where: Where) -> list[Ending]:
+    return [_ending(row) for row in warehouse.read(TABLE, where=where).toArrow().to_pylist()]
 
 
 def _ranges(keys: Iterable[Key]) -> list[OffsetRange]:
@@ -56,10 +60,6 @@ def _ranges(keys: Iterable[Key]) -> list[OffsetRange]:
     for key in keys:
         offsets.setdefault(key[:2], []).append(key.queue_offset)
     return [OffsetRange(*queue, min(found), max(found)) for queue, found in offsets.items()]
-
-
-def _rows(table: pa.Table) -> list[dict[str, Any]]:
-    return list(table.to_pylist())
 
 
 _OWN = ("kind", "origin", "evidence", "state", "code", "remark", "by", "at", "uniq_key")

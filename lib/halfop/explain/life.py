@@ -42,6 +42,7 @@ class Life:
     requests: Rows = field(default_factory=list)
     rejects: Rows = field(default_factory=list)
     resumes: Rows = field(default_factory=list)
+    endings: Rows = field(default_factory=list)
     finals: Rows = field(default_factory=list)
     discards: Rows = field(default_factory=list)
     clocks: dict[int, str] = field(default_factory=dict)  # its queue's clock in runs that left it open or discarded it
@@ -93,11 +94,12 @@ def look_up(warehouse: Warehouse, keys: Collection[Key]) -> list[Life]:
     halves = _halves(warehouse, everything)
     ops = _ops(warehouse, everything)
     requests, resumes = _requests(warehouse, everything), _resumes(warehouse, everything)
+    endings = _endings(warehouse, everything)
     rejects = _rejects(warehouse, everything, ops)
     made, queue_clocks = [Life(group) for group in groups], QueueClocks(warehouse)
     for life in made:
         life.decisions, life.halves, life.ops = (_of(life, rows) for rows in (decisions, halves, ops))
-        life.requests, life.resumes = (_of(life, rows) for rows in (requests, resumes))
+        life.requests, life.resumes, life.endings = (_of(life, rows) for rows in (requests, resumes, endings))
         life.rejects = [row for row in rejects if _rejects_about(row, life)]
         life.finals, life.discards = _finals(warehouse, life), _broker_discards(warehouse, life)
         life.clocks = _clocks(queue_clocks, life)
@@ -215,6 +217,12 @@ def _requests(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
 def _resumes(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
     rows = warehouse.read("resumes", where=_among(keys))
     return rows.select(*HALF_KEY, "owner", millis("resumed_at")).orderBy("resumed_at").collect()
+
+
+def _endings(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
+    rows = warehouse.read("endings", where=_among(keys))
+    about = ["plan_id", "kind", "origin", "state", "remark", "by"]
+    return rows.select(*HALF_KEY, *about, millis("at")).orderBy("at").collect()
 
 
 def _rejects(warehouse: Warehouse, keys: Collection[Key], ops: Rows) -> Rows:

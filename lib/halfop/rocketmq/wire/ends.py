@@ -14,6 +14,7 @@ from halfop.rocketmq.wire.remoting import Answer, AnswerCode, Corrupt, RemotingR
 _COMMIT, _ROLLBACK = "8", "12"
 _LAST_INSTANT = str(2**63 - 1)
 _MOST_FINALS = "32"  # brokers may give more
+_NO_HOST = "0" * 16  # of a message id, brokers look at the offset alone
 
 
 class HalfPlace(NamedTuple):
@@ -91,9 +92,9 @@ def stored_at(broker: Broker, place: int) -> Stored | None:
     return Stored(topic, *(rows[0][name] for name in ("queue_offset", "uniq_key", "producer_group")))
 
 
-def resume_check(topic: str, offset_msg_id: str) -> RemotingRequest:
-    """Makes the broker put a copy of whatever is at the message id's place to its half topic, with check times 0."""
-    return RemotingRequest(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"topic": topic, "msgId": offset_msg_id})
+def resume_check(topic: str, place: int) -> RemotingRequest:
+    """Makes the broker put a copy of whatever is at this place of its log to its half topic, with check times 0."""
+    return RemotingRequest(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"topic": topic, "msgId": f"{_NO_HOST}{place:016X}"})
 
 
 def _records(broker: Broker, answer: Answer) -> Records:
