@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,13 @@ from build.messages import KNOWN, NOW, QUEUE, RULES, half, ops
 from crash import KILLED, dying, ended
 from entry_points import job_of
 from halfop.columns.keys import Key
-from halfop.ending.plan import read
+from halfop.ending.endings import Ending
+from halfop.ending.plan import Place, read
+from halfop.ending.table import TABLE, EndingsTable, known
 from halfop.explain.life import look_up
 from halfop.explain.timeline import timeline
 from halfop.frame.cli import main
+from halfop.frame.errors import WarehouseBusy
 from halfop.landing.files.gaps import complete
 from halfop.landing.progress import ProgressRow
 from halfop.landing.queues import OffsetSpan, Queue
@@ -137,6 +141,21 @@ def test_an_answer_of_ours_is_no_op_of_the_brokers_queue(warehouse: Warehouse) -
     found = complete(warehouse, [queue], {queue: OffsetSpan(5, 5, NOW * 1000, True)}, before)
     assert found[queue].next_offset == 7
     assert found[queue].highest is None
+
+
+def test_a_second_process_stops_the_first(warehouse: Warehouse) -> None:
+    warehouse.make(TABLE)
+    first, second = EndingsTable(warehouse), EndingsTable(warehouse)
+    at = datetime(2025, 1, 1, tzinfo=timezone.utc)
+    row = Ending("p", Key("b", 0, 1), "COMMIT", "KEY", None, "INTENDED", None, None, "me", at, "U", Place(1, 100))
+    first.record([row])
+    first.record([row._replace(state="SENT", at=at + timedelta(seconds=1))])
+    with pytest.raises(WarehouseBusy, match="another process ends or resumes transactions"):
+        second.record([row])
+    found = known(warehouse, "p", [row.key])
+    assert found.mine[row.key].state == "SENT"
+    assert found.mine[row.key].sent == Place(1, 100)
+    assert (found.after, found.lately) == (at + timedelta(seconds=1), {}), "that was long ago"
 
 
 @pytest.mark.slow

@@ -76,8 +76,8 @@ class _Application:
         self._warehouse, self._request, self._summary = warehouse, request, summary
         cells = zip(*(request.plan.rows[name].to_pylist() for name in Key._fields), strict=True)
         self.keys = [Key(*each) for each in cells]
+        self._table = EndingsTable(warehouse)  # before `known`: what comes in between stops this call
         self._known: Known = known(warehouse, request.plan.head.plan_id, self.keys)
-        self._table = EndingsTable(warehouse)
         self._clerk = Clerk(request.plan.head.plan_id, self._known.after)
 
     def unchanged(self) -> list[Row]:
