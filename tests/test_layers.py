@@ -22,7 +22,7 @@ LAYERS = {
     "start": "",
     "frame.cli": "frame.metrics frame.arguments settings",
     "follow": "frame.metrics planning settings warehouse",
-    "frame.arguments": "settings",
+    "frame.arguments": "columns settings",
     # readers
     "simulation": "html wording runs planning rules columns rocketmq settings warehouse",
     "audit": "landing planning rules columns rocketmq settings warehouse",
@@ -30,6 +30,8 @@ LAYERS = {
     "report": "html wording runs planning columns settings warehouse",
     "html": "wording",
     "wording": "settings warehouse",
+    # answers to brokers
+    "ending": "landing runs planning columns rocketmq rocketmq.wire settings warehouse",
     # a run
     "upkeep": "runs planning columns settings warehouse",
     "runs": "sinks planning rules columns settings warehouse",

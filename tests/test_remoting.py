@@ -7,18 +7,23 @@ import struct
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ending_rows import Written, connected, delivered, end, originals, row_of
+from halfop.ending.plan import ROLLBACK
 from halfop.frame.errors import UsageError
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.wire import fastjson
 from halfop.rocketmq.wire.client import Broker, BrokerAddress, NameServers
 from halfop.rocketmq.wire.remote import Remote
 from halfop.rocketmq.wire.remoting import (
+    Answer,
     Corrupt,
+    Lost,
     Refused,
     RemotingRequest,
     RemotingSettings,
@@ -248,6 +253,29 @@ def test_fastjson(text: str, value: object) -> None:
     assert fastjson.loads(text.encode()) == value
 
 
+# ---- requests that change something ----
+
+
+def test_what_changes_something_is_sent_once() -> None:
+    seen: list[str] = []
+
+    def script(peer: Peer) -> None:
+        for asked in peer.requests():
+            seen.append(asked.fields["queueId"])
+            if len(seen) == 3:
+                return
+            peer.send(frame(asked.opaque, 2))
+
+    with talking(script, RemotingSettings(in_flight=2)) as remote:
+        told = [answer.code if isinstance(answer, Answer) else Lost for _, answer in remote.stream_once(asking_all(9))]
+        assert told == [2, 2, Lost, Lost], "busy is an answer, and two were under way; the others were not sent"
+        assert seen == ["0", "1", "2"]
+
+
+def test_without_a_connection_nothing_is_sent(closed_port: str) -> None:
+    assert list(Remote(closed_port, QUICK).stream_once(asking_all(2))) == []
+
+
 # ---- who asks ----
 
 
@@ -257,6 +285,12 @@ def test_the_signature_is_that_of_rocketmqs_own_test() -> None:
     assert signed == {"Z": "M", "a": "", "AccessKey": "Rocket", "Signature": "IUc8rrO/0gDch8CjObLQsW2rsiA="}
     with_token = Credentials("R", "12345678", "etM").signed({"A": "", "B": "ock"}, b"Q")
     assert (with_token["SecurityToken"], with_token["Signature"]) == ("etM", signed["Signature"])
+
+
+def test_the_mark_of_a_query_by_unique_key_is_not_signed() -> None:
+    marked = Credentials("R", "12345678").signed({"key": "k", "_UNIQUE_KEY_QUERY": "true"})
+    plain = Credentials("R", "12345678").signed({"key": "k"})
+    assert marked == {**plain, "_UNIQUE_KEY_QUERY": "true"}
 
 
 def test_credentials_from_the_environment() -> None:
@@ -385,6 +419,24 @@ def test_without_the_right_certificates_nothing_is_told(
 ) -> None:
     with pytest.raises(error, match=why):
         max_offset(secured.address, KEYS, tls, seconds=1)
+
+
+@pytest.mark.broker
+def test_transactions_end_with_keys_and_certificates_alone(secured: RealBroker, tmp_path: Path) -> None:
+    options = ["-DaccessKey=halfop-key", "-DsecretKey=halfop-secret", "-Dtls=true"]
+    secured.produce([Plan("ended", "U")] * 2, jvm=options)
+    ours = RemotingSettings(give_up_after=10, credentials=KEYS, tls=OURS)
+    with connected(secured, ours) as there:
+        one, two = originals(there, "ended")
+        endings = Written(tmp_path / "endings")
+        with pytest.raises(Refused, match=r"(?i)check signature failed"):
+            end(secured, [row_of(one)], endings, settings=replace(ours, credentials=Credentials("halfop-key", "x")))
+        with pytest.raises(TlsFailed):
+            end(secured, [row_of(one)], endings, settings=replace(ours, tls=Tls()))
+        assert endings.rows == [], "nothing was sent"
+        end(secured, [row_of(one), row_of(two, ROLLBACK)], endings, settings=ours, namesrv=True)
+        assert endings.states() == {"VERIFIED": 2}
+        assert delivered(there, "ended") == {one["uniq_key"]: 1}
 
 
 @pytest.mark.broker

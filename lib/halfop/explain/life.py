@@ -44,6 +44,7 @@ class Life:
     deliveries: Rows = field(default_factory=list)
     rejects: Rows = field(default_factory=list)
     resumes: Rows = field(default_factory=list)
+    endings: Rows = field(default_factory=list)
     finals: Rows = field(default_factory=list)
     discards: Rows = field(default_factory=list)
     clocks: dict[int, str] = field(default_factory=dict)  # its queue's clock in runs that left it open or discarded it
@@ -96,11 +97,12 @@ def look_up(warehouse: Warehouse, keys: Collection[Key]) -> list[Life]:
     ops = _ops(warehouse, everything)
     asked = requests(warehouse, _among(everything, "tran_state_table_offset", "half_queue_id"))
     delivered, resumes = deliveries(warehouse, {row["request_id"] for row in asked}), _resumes(warehouse, everything)
+    endings = _endings(warehouse, everything)
     rejects = _rejects(warehouse, everything, ops)
     made, queue_clocks = [Life(group) for group in groups], QueueClocks(warehouse)
     for life in made:
         life.decisions, life.halves, life.ops = (_of(life, rows) for rows in (decisions, halves, ops))
-        life.requests, life.resumes = (_of(life, rows) for rows in (asked, resumes))
+        life.requests, life.resumes, life.endings = (_of(life, rows) for rows in (asked, resumes, endings))
         mine = {row["request_id"] for row in life.requests}
         life.deliveries = [row for row in delivered if row["request_id"] in mine]
         life.rejects = [row for row in rejects if _rejects_about(row, life)]
@@ -214,6 +216,12 @@ def _ops(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
 def _resumes(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
     rows = warehouse.read("resumes", where=_among(keys))
     return rows.select(*HALF_KEY, "owner", millis("resumed_at")).orderBy("resumed_at").collect()
+
+
+def _endings(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
+    rows = warehouse.read("endings", where=_among(keys))
+    about = ["plan_id", "kind", "origin", "state", "remark", "by"]
+    return rows.select(*HALF_KEY, *about, millis("at")).orderBy("at").collect()
 
 
 def _rejects(warehouse: Warehouse, keys: Collection[Key], ops: Rows) -> Rows:

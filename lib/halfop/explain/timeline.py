@@ -16,7 +16,7 @@ _CLOCKS = (
     "UTC. Beside each stands its clock: broker (the store time), run (its now), halfop (the machine that landed or "
     "resumed the row; each “landed”, too)"
 )
-_ORDER = ("stored", "op", "final", "discard", "superseded", "decision", "delivery", "reject", "resume")
+_ORDER = ("stored", "op", "final", "discard", "superseded", "decision", "delivery", "reject", "resume", "ending")
 
 
 class Event(NamedTuple):
@@ -58,7 +58,8 @@ def _events(life: Life) -> list[Event]:
     made += [_event(row["at"], "delivery", _delivery(row), _BROKER) for row in life.deliveries]
     made += [_event(row["rejected_at"], "reject", _reject(row), _rejected_by(row)) for row in life.rejects]
     resumed = [(row["resumed_at"], f"resumed by {row['owner'] or 'unknown'}") for row in life.resumes]
-    return made + [_event(at, "resume", text, _HALFOP) for at, text in resumed]
+    made += [_event(at, "resume", text, _HALFOP) for at, text in resumed]
+    return made + [_event(row["at"], "ending", _ending(row), _HALFOP) for row in life.endings]
 
 
 def _event(at: int | None, kind: str, text: str, clock: str) -> Event:
@@ -86,6 +87,11 @@ def _stored(row: Row, life: Life) -> Event:
     what = "stored" if row["queue_offset"] == first else "put back by the broker"
     text = f"{what} at offset {row['queue_offset']} (log {row['commit_log_offset']}{times}); {_landed(row)}"
     return _at_broker(row["store_timestamp"], row, "stored", text)
+
+
+def _ending(row: Row) -> str:
+    text = f"end: {row['kind']} {row['state']}, plan {row['plan_id']} ({row['origin']}), by {row['by']}"
+    return f"{text}: {row['remark']}" if row["remark"] else text
 
 
 def _op(row: Row) -> Event:

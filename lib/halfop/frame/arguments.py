@@ -6,6 +6,7 @@ import argparse
 import re
 from datetime import datetime, timedelta, timezone
 
+from halfop.columns.keys import Key, as_key
 from halfop.settings.durations import parse_duration
 
 _ISO = re.compile(
@@ -34,6 +35,14 @@ def offset(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,18}", text):
         raise argparse.ArgumentTypeError(f"expected an offset, a whole number of at least 0, given {text!r}")
     return int(text)
+
+
+def half_key(text: str) -> Key:
+    """`broker-a/0/4711`."""
+    key = as_key(text)
+    if key is None or not key.broker_name:
+        raise argparse.ArgumentTypeError(f"expected BROKER/QUEUE/OFFSET, as broker-a/0/4711; given {text!r}")
+    return key
 
 
 def instant(text: str) -> datetime:

@@ -10,6 +10,7 @@ from halfop.frame.arguments import instant, offset
 from halfop.frame.cli import Context, Job
 from halfop.frame.errors import UsageError, WarehouseBusy
 from halfop.frame.summary import Summary
+from halfop.jobs.connecting import remoting
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.data_source import register
@@ -18,9 +19,6 @@ from halfop.landing.progress import tidy
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
 from halfop.rocketmq.names import is_real_topic
-from halfop.rocketmq.wire.remoting import RemotingSettings
-from halfop.rocketmq.wire.security import Credentials, Tls
-from halfop.settings.model import Settings
 from halfop.warehouse.catalog import Catalog
 from halfop.warehouse.lock import hold
 from halfop.warehouse.opened import opened
@@ -145,7 +143,7 @@ def _broker_landing(context: Context, args: argparse.Namespace) -> Landing:
     if args.from_offset is not None and not args.broker:
         raise UsageError("--from-offset is of one broker's half queue: give --broker, or --since T for all brokers")
     request = BrokerRequest(
-        settings=_remoting(settings),
+        settings=remoting(settings, settings.landing.in_flight),
         op_lag=settings.landing.op_lag,
         namesrv=args.namesrv,
         broker=args.broker,
@@ -165,20 +163,6 @@ def _topics(given: Sequence[str] | None) -> frozenset[str] | None:
         if not is_real_topic(topic):
             raise UsageError(f"--topics {topic}: no message can be committed to that topic; give names of real topics")
     return None if given is None else frozenset(given)
-
-
-def _remoting(settings: Settings) -> RemotingSettings:
-    """Settings of connections to brokers; credentials come from the environment."""
-    landing = settings.landing
-    tls = Tls(**settings.tls.model_dump(exclude={"enabled"})) if settings.tls.enabled else None
-    return RemotingSettings(
-        connect_timeout=landing.connect_timeout.total_seconds(),
-        answer_timeout=landing.answer_timeout.total_seconds(),
-        give_up_after=landing.give_up_after.total_seconds(),
-        in_flight=landing.in_flight,
-        credentials=Credentials.from_environment(),
-        tls=tls,
-    )
 
 
 def _files_landing(context: Context, args: argparse.Namespace) -> Landing:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from halfop.columns.keys import Key, as_key
+from halfop.ending.given_up import Resume, resume_at_brokers
+from halfop.ending.owner import Where
+from halfop.frame.arguments import half_key
 from halfop.frame.cli import Context, Job
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
+from halfop.jobs.connecting import add_owner, owner_of
 from halfop.upkeep.resume import Selection, resume
 from halfop.warehouse.opened import opened
-
-
-def _key(text: str) -> Key:
-    key = as_key(text)
-    if key is None or not key.broker_name:
-        raise argparse.ArgumentTypeError(f"expected BROKER/QUEUE/OFFSET, as broker-a/0/4711; given {text!r}")
-    return key
+from halfop.warehouse.tables import Warehouse
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +22,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--key",
         action="append",
         default=[],
-        type=_key,
+        type=half_key,
         metavar="BROKER/QUEUE/OFFSET",
         help="a discarded message by its half key (repeatable)",
     )
@@ -35,20 +32,35 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         help="every discarded message for which this is true, over the columns of table trans_check_max_time",
     )
     parser.add_argument("--dry-run", action="store_true", help="list them, and resume none")
+    add_owner(parser)
 
 
 def _run(context: Context, args: argparse.Namespace) -> Summary:
     settings = context.settings
+    where = owner_of(settings, args)
     warehouse = opened("resume", settings, context.later)
+    if where is not None:
+        return _at_brokers(context, args, warehouse, where)
     with warehouse.for_few_rows():
         summary, rows = resume(warehouse, Selection(args.key, args.where, settings.lock.wait, args.dry_run))
     context.output.tables(Table(["broker_name", "queue_id", "queue_offset", "was"], rows))
     return summary
 
 
+def _at_brokers(context: Context, args: argparse.Namespace, warehouse: Warehouse, where: Where) -> Summary:
+    end, wait = context.settings.end, context.settings.lock.wait
+    with warehouse.for_few_rows():
+        request = Resume(where, end.brokers, args.key, args.where, end.limit, wait, args.dry_run)
+        summary, endings = resume_at_brokers(warehouse, request)
+    rows = [[*each.key, each.state, each.code, each.remark] for each in endings]
+    context.output.tables(Table(["broker_name", "queue_id", "queue_offset", "state", "code", "remark"], rows))
+    return summary
+
+
 JOB = Job(
     "resume",
-    "Make discarded messages open again, with check times 0. The next reconcile asks their producers again.",
+    "Make discarded messages open again, with check times 0. The next reconcile asks their producers again. With\n"
+    "--namesrv or --broker: messages that their broker itself gave up are put back there, and it asks again.",
     _run,
     _arguments,
     examples=(

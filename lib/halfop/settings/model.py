@@ -35,7 +35,18 @@ Count = Literal["auto", "written", "delivered"]
 
 # ---- the model ----
 
-RocketName = Annotated[str, StringConstraints(pattern=r"^[%|a-zA-Z0-9_-]+$")]
+_ROCKET_NAME = r"^[%|a-zA-Z0-9_-]+$"
+RocketName = Annotated[str, StringConstraints(pattern=_ROCKET_NAME)]
+
+
+def _read_names(value: object) -> object:
+    names = [each.strip() for each in value.split(",") if each.strip()] if isinstance(value, str) else value
+    if isinstance(names, list) and all(isinstance(each, str) and re.fullmatch(_ROCKET_NAME, each) for each in names):
+        return names
+    raise PydanticCustomError("names", "expected names with , between: letters, digits, %, |, _ and -")
+
+
+Names = Annotated[list[str], BeforeValidator(_read_names)]
 
 
 class _Section(BaseModel):
@@ -221,6 +232,21 @@ class CatalogSettings(_Section):
     )
 
 
+class EndSettings(_Section):
+    """Ending transactions from outside of their producers: docs/ending.md."""
+
+    brokers: Names = Field(
+        default=[], description="The names of the brokers whose transactions `end --apply` may end. Empty: none."
+    )
+    min_age: Duration = _duration(
+        "10m", "The age below which a transaction gets into no plan: its producer may answer in the same moment."
+    )
+    limit: int = Field(default=1000, ge=1, description="The most transactions that a plan may have.")
+    in_flight: int = Field(
+        default=64, ge=1, description="How many answers are in flight to a broker in one connection."
+    )
+
+
 class LockSettings(_Section):
     """The lock of a warehouse on a local disk."""
 
@@ -244,6 +270,7 @@ class Settings(_Section):
     run: RunSettings = RunSettings()
     retention: RetentionSettings = RetentionSettings()
     catalog: CatalogSettings = CatalogSettings()
+    end: EndSettings = EndSettings()
     metrics: MetricsSettings = MetricsSettings()
     lock: LockSettings = LockSettings()
 

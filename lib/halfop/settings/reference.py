@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from types import NoneType
-from typing import Literal, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 from annotated_types import Ge
 from pydantic import BaseModel
@@ -43,15 +43,25 @@ _CONFIG_INTRO = """\
 # this file: docs/settings.md. Generated from lib/halfop/settings/model.py: python -m halfop.settings.reference yaml.
 """
 
+_TYPES = {
+    timedelta: "duration",
+    int: "whole number",
+    bool: "`true` or `false`",
+    str: "text",
+    list[str]: "names with `,` between",
+}
+
 
 def _type_text(field: FieldInfo) -> str:
-    base = type_of(field)
-    if get_origin(base) is Literal:
-        text = " or ".join(f"`{_yaml(value)}`" for value in get_args(base))
-    else:
-        text = {timedelta: "duration", int: "whole number", bool: "`true` or `false`", str: "text"}[base]
     least = [f", at least {limit.ge}" for limit in field.metadata if isinstance(limit, Ge)]
-    return text + "".join(least) + (" or `null`" if NoneType in get_args(field.annotation) else "")
+    null = " or `null`" if NoneType in get_args(field.annotation) else ""
+    return "".join([_base_text(type_of(field)), *least, null])
+
+
+def _base_text(base: Any) -> str:
+    if get_origin(base) is Literal:
+        return " or ".join(f"`{_yaml(value)}`" for value in get_args(base))
+    return _TYPES[base]
 
 
 def _yaml(value: object) -> str:

@@ -21,6 +21,7 @@ _INPUTS = ("half_messages", "op_messages", "final_messages", "broker_discards", 
 _READ = {
     "report": ("decisions", "runs", "rejected"),
     "resume": ("trans_check_max_time", "resumes"),
+    "end": ("decisions/open=true", "trans_check_max_time", "endings"),
     "audit": ("half_messages", "op_messages", "final_messages", "broker_discards"),
 }
 _ALWAYS_LITTLE = ("demo", "explain")

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from halfop.landing.columns.fields import LONG_MAX
 from halfop.landing.progress import Complete, ProgressRow
 from halfop.landing.queues import OffsetSpan, Queue
+from halfop.landing.tables import RESOLVE
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import Compared, all_of, equal
 
@@ -58,6 +59,7 @@ def _joined(warehouse: Warehouse, queue: Queue, known: Complete, span: OffsetSpa
         return known
     mine = (equal("broker_name", queue.broker_name), equal("queue_id", queue.queue_id))
     ops = warehouse.read("op_messages", where=all_of(*mine, Compared("queue_offset", ">=", start)))
+    ops = ops.where(~F.col("source").eqNullSafe(F.lit(RESOLVE)))
     return _beyond(ops.select("queue_offset", "store_timestamp"), start)
 
 

@@ -92,12 +92,16 @@ class Broker:
 
     def is_slave(self) -> bool:
         """Returns whether the broker follows a master, by its own word."""
+        role = self.configuration().get("brokerRole")
+        if role is None:
+            raise Corrupt(self.remote.address, "sent a configuration without brokerRole")
+        return role == _SLAVE
+
+    def configuration(self) -> dict[str, str]:
+        """The broker's settings by its own names."""
         answer = self.remote.ask(RemotingRequest(RequestCode.GET_BROKER_CONFIG))
         lines = bytes(answer.body).decode("utf-8", "replace").splitlines()
-        roles = [line.partition("=")[2].strip() for line in lines if line.startswith("brokerRole=")]
-        if not roles:
-            raise Corrupt(self.remote.address, "sent a configuration without brokerRole")
-        return roles[-1] == _SLAVE
+        return {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)}
 
     def min_offset(self, topic: str, queue: int) -> int:
         """The queue's first offset; 0 for an unknown topic too."""

@@ -59,7 +59,7 @@ class _Pending:
 class Remote:
     """A server, for one thread at a time.
 
-    Requests may reach it more than once: send only those that change nothing.
+    Requests may reach it more than once: send those that change something by `stream_once`.
     """
 
     def __init__(self, address: str, settings: RemotingSettings) -> None:
@@ -96,6 +96,34 @@ class Remote:
                 yield window.popleft().request, answer
         finally:
             if window:  # nobody will take their answers
+                self.close()
+
+    def stream_once(self, requests: Iterable[RemotingRequest]) -> Iterator[tuple[RemotingRequest, Answer | Lost]]:
+        """Each request with its answer, in order, `in_flight` of them under way; none is sent a second time.
+
+        After a loss those under way come with it, and the others are not sent: whether the server has met the former
+        nobody knows.
+        """
+        unsent, window = iter(requests), deque[_Pending]()
+        try:
+            connection = self._connected()
+        except Lost:
+            self.close()
+            return
+        try:
+            while True:
+                for request in islice(unsent, self._settings.in_flight - len(window)):
+                    window.append(_Pending(request))
+                    window[-1].opaque = connection.send(request, self._settings.answer_timeout)
+                if not window:
+                    return
+                answer = connection.answer(window[0].opaque, self._settings.answer_timeout)
+                yield window.popleft().request, answer
+        except Lost as error:
+            for pending in window:
+                yield pending.request, error
+        finally:
+            if window:
                 self.close()
 
     def close(self) -> None:

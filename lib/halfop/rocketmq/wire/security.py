@@ -13,6 +13,8 @@ from halfop.frame.errors import UsageError
 
 _ACCESS, _SECRET, _TOKEN = "ROCKETMQ_ACCESS_KEY", "ROCKETMQ_SECRET_KEY", "ROCKETMQ_SECURITY_TOKEN"
 
+_UNSIGNED = "_UNIQUE_KEY_QUERY"  # brokers leave it out, too
+
 
 @dataclass(frozen=True)
 class Credentials:
@@ -31,10 +33,10 @@ class Credentials:
         return cls(access, secret, environment.get(_TOKEN, "")) if access else None
 
     def signed(self, fields: Mapping[str, str], body: bytes = b"") -> dict[str, str]:
-        """The fields with key, token and signature: HMAC-SHA1 over all values, by name, and the body."""
+        """The fields with key, token and signature: HMAC-SHA1 over the values, by name, and the body."""
         token = {"SecurityToken": self.security_token} if self.security_token else {}
         all_fields = {**fields, "AccessKey": self.access_key, **token}
-        content = "".join(all_fields[name] for name in sorted(all_fields)).encode() + body
+        content = "".join(all_fields[name] for name in sorted(all_fields) if name != _UNSIGNED).encode() + body
         signature = base64.b64encode(hmac.digest(self.secret_key.encode(), content, "sha1")).decode()
         return {**all_fields, "Signature": signature}
 

@@ -1,0 +1,133 @@
+"""`end --apply`: a plan's rows end at the brokers that own them, or, if a broker lands by files, as op rows."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from halfop.columns.keys import Key
+from halfop.ending.changes import Changed, checked
+from halfop.ending.endings import NOT_ENDED, Clerk, Ending, State
+from halfop.ending.op_rows import land_answers
+from halfop.ending.owner import Where
+from halfop.ending.parts import by_files, landed, refuse_forbidden, refuse_unreachable
+from halfop.ending.plan import Plan, Row
+from halfop.ending.sender import Broker, Sender
+from halfop.ending.table import TABLE, EndingsTable, Known, known
+from halfop.frame.errors import HalfopError, UsageError, is_transient
+from halfop.frame.summary import Summary
+from halfop.warehouse.lock import hold
+from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, as_ours, log_failure
+from halfop.warehouse.tables import Warehouse
+
+# Rows in these states get no further request; those that were sent are swept and verified again.
+_GO_ON: tuple[State, ...] = ("INTENDED", "UNKNOWN", "SENT", "VERIFIED")
+_LOG = logging.getLogger("halfop.end")
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of `end --apply`: who may be asked, and where; None: only brokers that land by files."""
+
+    plan: Plan
+    brokers: Sequence[str]
+    limit: int
+    where: Where | None = None
+    no_index: bool = False
+    wait: timedelta = timedelta(0)
+
+
+def apply(warehouse: Warehouse, request: Request) -> tuple[Summary, list[Ending]]:
+    """Returns the summary, and the newest ending of each row. A broker that fails stops no other.
+
+    Raises UsageError before anything is done if the plan names a broker that may not, or cannot, be asked.
+    """
+    summary = Summary("end")
+    names = _names(request)
+    with summary.shown_in_failure(), hold(warehouse, "ending", request.wait):
+        ours = by_files(warehouse)
+        refuse_unreachable([name for name in names if name not in ours], request.where)
+        warehouse.make(TABLE)
+        application = _Application(warehouse, request, summary)
+        with summary.phase("check"):
+            rows = application.unchanged()
+        failed = dict(application.ended(rows, names, ours))
+        found = known(warehouse, request.plan.head.plan_id, application.keys).mine
+    _sum_up(summary, request.plan, found, failed)
+    return summary, list(found.values())
+
+
+def _names(request: Request) -> list[str]:
+    """The plan's brokers, if all of them may be asked."""
+    names = sorted(set(request.plan.rows["broker_name"].to_pylist()))
+    if len(request.plan) > request.limit:
+        raise UsageError(f"the plan has {len(request.plan)} transactions, end.limit is {request.limit}: give --limit N")
+    refuse_forbidden(names, request.brokers)
+    return names
+
+
+class _Application:
+    """One call of `end --apply`."""
+
+    def __init__(self, warehouse: Warehouse, request: Request, summary: Summary) -> None:
+        self._warehouse, self._request, self._summary = warehouse, request, summary
+        cells = zip(*(request.plan.rows[name].to_pylist() for name in Key._fields), strict=True)
+        self.keys = [Key(*each) for each in cells]
+        self._table = EndingsTable(warehouse)  # before `known`: what comes in between stops this call
+        self._known: Known = known(warehouse, request.plan.head.plan_id, self.keys)
+        self._clerk = Clerk(request.plan.head.plan_id, self._known.after)
+
+    def unchanged(self) -> list[Row]:
+        """Returns the rows that still stand as planned and want something; what has changed is recorded."""
+        found = checked(self._warehouse, self._request.plan)
+        changed = [each for each in found.changed if self._is_open(each.row, after="SENT")]
+        self._table.record([self._change(each) for each in changed])
+        return [row for row in found.rows if self._is_open(row, after="VERIFIED")]
+
+    def _is_open(self, row: Row, after: State) -> bool:
+        recorded = self._known.mine.get(row.key)
+        return recorded is None or recorded.state in _GO_ON[: _GO_ON.index(after) + 1]
+
+    def _change(self, changed: Changed) -> Ending:
+        recorded = self._known.mine.get(changed.row.key)
+        sent = recorded.sent if recorded else None
+        return self._clerk.ending(changed.row, changed.state(recorded is not None), changed.remark, sent=sent)
+
+    def ended(
+        self, rows: Sequence[Row], names: Sequence[str], ours: Collection[str]
+    ) -> Iterator[tuple[str, HalfopError]]:
+        """Ends the rows broker by broker; yields the errors that have stopped one."""
+        for name in names:
+            mine = [row for row in rows if row.key.broker_name == name]
+            try:
+                with self._summary.phase(f"end {name}"):
+                    if mine and name in ours:
+                        self._land(mine)
+                    elif mine and self._request.where:
+                        self._send(self._request.where, name, mine)
+            except OPERATIONAL_ERRORS as error:
+                yield name, as_ours(error, name)
+
+    def _land(self, rows: Sequence[Row]) -> None:
+        todo = [row for row in rows if self._is_open(row, after="UNKNOWN")]
+        land_answers(self._warehouse, todo, self._request.plan.head.instant, self._clerk, self._table)
+
+    def _send(self, where: Where, name: str, rows: Sequence[Row]) -> None:
+        queues = {row.key.queue_id for row in rows}
+        part = Broker(name, where, landed(self._warehouse, name, queues), self._request.no_index)
+        Sender(part, self._clerk, self._table, self._known.mine, self._known.lately.get(name)).end(rows)
+
+
+def _sum_up(summary: Summary, plan: Plan, found: Mapping[Key, Ending], failed: Mapping[str, HalfopError]) -> None:
+    states = Counter(row.state for row in found.values())
+    left = len(plan) - sum(states.values())
+    summary.extra |= {"plan_id": plan.head.plan_id, "endings": dict(states), "not_tried": left}
+    summary.status = 5 if left or any(states[state] for state in NOT_ENDED) else 0
+    if failed:
+        lines = {name: log_failure(_LOG, f"broker {name}", error, str(error)) for name, error in failed.items()}
+        status = max(error.exit_status for error in failed.values())
+        summary.status = 0
+        summary.add_failed("failed_brokers", lines, all(map(is_transient, failed.values())), status)

@@ -1,0 +1,98 @@
+"""A plan's rows as the transactions stand now: what has changed since the plan was made is not ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from halfop.columns.keys import HALF_KEY, QUEUE, Key
+from halfop.ending.endings import State
+from halfop.ending.plan import Plan, Row, places_of, rows_of
+from halfop.ending.standing import Standing, last_decisions, standing
+from halfop.planning.ranges import covers, ranges_of
+from halfop.warehouse.tables import Warehouse
+
+_AT_ONCE = 10_000
+_HINT = "plan again"
+
+
+class Changed(NamedTuple):
+    """A row that must not be ended; `ends_as`: how its transaction has ended by now, null if it has not."""
+
+    row: Row
+    remark: str
+    ends_as: str | None
+
+    def state(self, sent_before: bool) -> State:
+        """Returns what to record: an end that we wanted, and perhaps have sent, is there now, or another one."""
+        if self.ends_as is None:
+            return "UNKNOWN" if sent_before else "FAILED"
+        return "VERIFIED" if sent_before and self.ends_as == self.row.kind else "ENDED_MEANWHILE"
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A plan's rows with the copies that are known now, and those that have changed."""
+
+    rows: list[Row]
+    changed: list[Changed]
+
+
+def checked(warehouse: Warehouse, plan: Plan) -> Checked:
+    """Returns what may be ended of a plan, as the last run that has decided leaves it."""
+    now = standing(warehouse)
+    given = warehouse.spark.createDataFrame(plan.rows.select(list(Key._fields)))
+    live = {_key(row): row for row in _live(now, given).toArrow().to_pylist()}
+    rows = [row for batch in rows_of(plan.rows, _AT_ONCE) for row in batch]
+    gone = [row for row in rows if row.key not in live]
+    ends = _last(warehouse, now, gone) if gone else {}
+    found = [_compared(row, live.get(row.key), ends.get(row.key)) for row in rows]
+    return Checked(
+        rows=[each for each in found if isinstance(each, Row)],
+        changed=[each for each in found if isinstance(each, Changed)],
+    )
+
+
+def _live(now: Standing, given: DataFrame) -> DataFrame:
+    """The standing rows of the given half keys, under these keys."""
+    asked = now.keys().join(given, HALF_KEY).select(*QUEUE, F.col("queue_offset").alias("asked"), "stands_at")
+    rows = now.rows.withColumnRenamed("queue_offset", "stands_at").join(asked, [*QUEUE, "stands_at"])
+    return rows.withColumnRenamed("asked", "queue_offset")
+
+
+def _last(warehouse: Warehouse, now: Standing, gone: list[Row]) -> dict[Key, Mapping[str, Any]]:
+    """The last decisions about half messages that are neither open nor discarded."""
+    keys = warehouse.frame([row.key for row in gone], "broker_name STRING, queue_id INT, queue_offset BIGINT")
+    near = covers(ranges_of(keys, "queue_offset"), "queue_offset")
+    rows = warehouse.read("decisions", now.version, near).join(keys, HALF_KEY, "left_semi")
+    return {_key(row): row for row in last_decisions(rows).toArrow().to_pylist()}
+
+
+def _key(cells: Mapping[str, Any]) -> Key:
+    return Key(*(cells[name] for name in Key._fields))
+
+
+def _compared(row: Row, live: Mapping[str, Any] | None, last: Mapping[str, Any] | None) -> Row | Changed:
+    if live is None:
+        return _ended(row, last)
+    places = places_of({**live, "queue_offset": live["stands_at"]})
+    if live["uniq_key"] != row.uniq_key or live["producer_group"] != row.producer_group:
+        return Changed(row, "the plan's uniq_key or producer_group is not that of the half message", None)
+    if row.places[-1] not in places:
+        return Changed(row, "the plan's commit_log_offset is not that of the half message", None)
+    if (live["decision"] == "DISCARD") != (row.decision == "DISCARD"):
+        return Changed(row, f"it was {row.decision} when planned, and is {live['decision']} now: {_HINT}", None)
+    return row._replace(places=places)
+
+
+def _ended(row: Row, last: Mapping[str, Any] | None) -> Changed:
+    if last is None:
+        return Changed(row, "no run has decided about this half message", None)
+    text = f"run {last['run_id']}: {last['decision']} {last['reason'] or ''}".rstrip()
+    if last["decision"] in ("COMMIT", "ROLLBACK"):
+        return Changed(row, text, last["decision"])
+    return Changed(row, f"{text}: {_HINT}", None)

@@ -1,0 +1,122 @@
+"""`resume --broker`: messages that their broker itself gave up are put back there; its own check asks about them again.
+
+In the lake they are open again once the copy has landed that the broker makes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from halfop.columns.keys import HALF_KEY, Key
+from halfop.ending.endings import NOT_ENDED, Clerk, Ending, newest
+from halfop.ending.owner import Where
+from halfop.ending.parts import landed, refuse_forbidden, refuse_unreachable
+from halfop.ending.plan import RESUME, Row, new_head, places_of
+from halfop.ending.sender import Broker, Sender
+from halfop.ending.standing import standing
+from halfop.ending.table import TABLE, EndingsTable, known
+from halfop.frame.errors import InputRefused, UsageError
+from halfop.frame.summary import Summary
+from halfop.warehouse.lock import hold
+from halfop.warehouse.tables import Warehouse
+
+_DISCARDS = "trans_check_max_time"
+_KEYS = "broker_name STRING, queue_id INT, queue_offset BIGINT"
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Messages that brokers gave up: by their keys, or by a condition over trans_check_max_time."""
+
+    where_is: Where
+    brokers: Sequence[str]
+    keys: Collection[Key] = ()
+    where: str | None = None
+    limit: int = 1000
+    wait: timedelta = timedelta(0)
+    dry_run: bool = False
+
+
+def resume_at_brokers(warehouse: Warehouse, request: Resume) -> tuple[Summary, list[Ending]]:
+    """Returns the summary, and what became of each message."""
+    summary = Summary("resume")
+    rows = _rows(warehouse, request)
+    names = sorted({row.key.broker_name for row in rows})
+    if len(rows) > request.limit:
+        raise UsageError(f"{len(rows)} messages are to be resumed, end.limit is {request.limit}: name fewer")
+    refuse_forbidden(names, request.brokers)
+    refuse_unreachable(names, request.where_is)
+    if request.dry_run:
+        summary.extra["would_resume"] = len(rows)
+        summary.notes.append("dry run: no broker was asked")
+        return summary, []
+    with hold(warehouse, "ending", request.wait):
+        warehouse.make(TABLE)
+        found = list(_resumed(warehouse, request, rows, names))
+    states = Counter(each.state for each in found)
+    summary.extra |= {"endings": dict(states), "resumed": states["SENT"] + states["VERIFIED"]}
+    summary.status = 5 if any(states[state] for state in NOT_ENDED) else 0
+    return summary, found
+
+
+def _resumed(warehouse: Warehouse, request: Resume, rows: Sequence[Row], names: Sequence[str]) -> Iterator[Ending]:
+    head, table = new_head(warehouse.version("decisions"), "resume"), _Kept(warehouse)
+    earlier = known(warehouse, head.plan_id, [row.key for row in rows])
+    for name in names:
+        mine = [row for row in rows if row.key.broker_name == name]
+        part = Broker(name, request.where_is, landed(warehouse, name, {row.key.queue_id for row in mine}))
+        Sender(part, Clerk(head.plan_id, earlier.after), table, {}, earlier.lately.get(name)).end(mine)
+    yield from newest(table.kept).values()
+
+
+class _Kept(EndingsTable):
+    """The table, and what this call has written to it."""
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        super().__init__(warehouse)
+        self.kept: list[Ending] = []
+
+    def record(self, rows: Sequence[Ending]) -> None:
+        super().record(rows)
+        self.kept += rows
+
+
+# ---- which messages ----
+
+
+def _rows(warehouse: Warehouse, request: Resume) -> list[Row]:
+    """The messages that their brokers gave up, and that are so still; InputRefused for a key of another one."""
+    given_up = standing(warehouse).rows.where("decision = 'DISCARD' AND reason = 'BROKER_DISCARDED'")
+    try:
+        found = given_up.join(_asked(warehouse, request), HALF_KEY, "left_semi").toArrow().to_pylist()
+    except PySparkException as error:
+        if request.where is None:
+            raise
+        raise UsageError(f"--where {request.where}: {str(error).splitlines()[0]}") from error
+    rows = [_row(cells) for cells in found]
+    if unknown := sorted(set(request.keys) - {row.key for row in rows}):
+        problem = f"no message that its broker gave up: {', '.join(map(str, unknown[:_SHOWN]))}"
+        hint = "nothing was resumed; what a run of ours discarded, `resume` without --broker makes open again"
+        raise InputRefused(warehouse.path("decisions"), None, problem, hint)
+    return [row for row in rows if row.uniq_key and row.places[-1].commit_log_offset >= 0]
+
+
+def _asked(warehouse: Warehouse, request: Resume) -> DataFrame:
+    if request.where is None:
+        return F.broadcast(warehouse.frame(sorted(set(request.keys)), _KEYS))
+    return warehouse.read(_DISCARDS).where(request.where).select(HALF_KEY)
+
+
+def _row(cells: Mapping[str, Any]) -> Row:
+    taken = ("uniq_key", "producer_group", "real_topic", "decision", "born_timestamp")
+    key = Key(*(cells[name] for name in Key._fields))
+    return Row(key, RESUME, "KEY", None, places=places_of(cells), **{name: cells[name] for name in taken})

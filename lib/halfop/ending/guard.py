@@ -1,0 +1,100 @@
+"""The last look before an answer leaves: what the broker itself shows of each transaction at this moment."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from halfop.columns.keys import Key
+from halfop.ending.endings import State
+from halfop.ending.owner import Owner
+from halfop.ending.plan import COMMIT, RESUME, ROLLBACK, Place, Row
+from halfop.ending.tails import Tails
+from halfop.rocketmq.names import HALF_TOPICS
+from halfop.rocketmq.wire.ends import prepared_offsets, query_finals, stored_at
+
+
+class Verdict(NamedTuple):
+    """What the look has found: `state` is None if an answer may be sent, which names the half message at `place`."""
+
+    row: Row
+    place: Place
+    state: State | None = None
+    remark: str | None = None
+
+
+@dataclass
+class Guard:
+    """Looks at the transactions of one broker, whose queues are read on by their `tails`, by queue id."""
+
+    tails: Mapping[int, Tails]
+    asks_index: bool
+
+    def look(self, owner: Owner, rows: Sequence[Row], in_doubt: Collection[Key] = ()) -> list[Verdict]:
+        """Returns a verdict a row. Rows in doubt may have been sent before, long enough ago to be seen."""
+        for tails in self.tails.values():
+            tails.catch_up(owner.broker)
+        finals = self.finals(owner, rows)
+        found = [self._verdict(row, finals.get(n), row.key in in_doubt) for n, row in enumerate(rows)]
+        return [self._resumed(owner, each, in_doubt) if each.row.kind == RESUME else each for each in found]
+
+    def places(self, row: Row) -> tuple[Place, ...]:
+        """Returns all half messages of a transaction that are known now, the live copy last."""
+        return (*row.places, *self.tails[row.key.queue_id].copies(row))
+
+    def op_of(self, row: Row) -> tuple[int, Place] | None:
+        """Returns the op message that ended a transaction, and the half message that it names; None if none did."""
+        tails = self.tails[row.key.queue_id]
+        found = ((tails.op_of(place), place) for place in self.places(row))
+        return next(((op, place) for op, place in found if op is not None), None)
+
+    def finals(self, owner: Owner, rows: Sequence[Row]) -> dict[int, list[int]]:
+        """Returns the places in the log that the broker's final messages name, by the row's number; none unasked."""
+        if not self.asks_index:
+            return {}
+        asked = [n for n, row in enumerate(rows) if row.real_topic]
+        requests = [query_finals(str(rows[n].real_topic), rows[n].uniq_key) for n in asked]
+        answers = owner.broker.remote.stream(requests)
+        return {n: prepared_offsets(owner.broker, *each) for n, each in zip(asked, answers, strict=True)}
+
+    def _verdict(self, row: Row, finals: Sequence[int] | None, in_doubt: bool) -> Verdict:
+        places = self.places(row)
+        live = places[-1]
+        if delivered := [place for place in places if place.commit_log_offset in (finals or ())]:
+            return _delivered(row, delivered[0], in_doubt)
+        if (op := self.op_of(row)) is not None:
+            return _ended(row, op, in_doubt, finals is not None)
+        if row.kind == COMMIT and finals:
+            remark = f"a final message with this UNIQ_KEY is there, of the half message at {finals[0]}: end it by hand"
+            return Verdict(row, live, "FAILED", remark)
+        if row.kind == COMMIT and in_doubt and finals is None:
+            return Verdict(row, live, "UNKNOWN", "it may have been sent, and without an index nobody knows")
+        return Verdict(row, live)
+
+    def _resumed(self, owner: Owner, verdict: Verdict, in_doubt: Collection[Key]) -> Verdict:
+        """Lets a message be resumed only if the broker's check walks no copy of it, and its half message is there."""
+        row = verdict.row
+        if verdict.state is not None:
+            return verdict
+        if copies := self.tails[row.key.queue_id].copies(row):
+            remark = f"the broker has put back a copy at {copies[-1].queue_offset}"
+            return Verdict(row, row.places[-1], "SENT" if row.key in in_doubt else "ENDED_MEANWHILE", remark)
+        stored = stored_at(owner.broker, row.places[-1].commit_log_offset)
+        mine = (row.places[-1].queue_offset, row.uniq_key, row.producer_group)
+        if stored is None or stored.topic not in HALF_TOPICS or stored[1:] != mine:
+            return Verdict(row, row.places[-1], "GONE", "the half message is not in the broker's log")
+        return Verdict(row, row.places[-1])
+
+
+def _delivered(row: Row, place: Place, in_doubt: bool) -> Verdict:
+    if row.kind == COMMIT:
+        return Verdict(row, place, "SENT" if in_doubt else "ALREADY_COMMITTED", "its final message is there")
+    return Verdict(row, place, "ENDED_MEANWHILE", "its final message is there: it was committed")
+
+
+def _ended(row: Row, op: tuple[int, Place], in_doubt: bool, asked: bool) -> Verdict:
+    number, place = op
+    text = f"op message {number} names half message {place.queue_offset}"
+    ours = in_doubt and asked and row.kind == ROLLBACK  # nothing was delivered
+    return Verdict(row, place, "SENT" if ours else "ENDED_MEANWHILE", text)

@@ -1,0 +1,90 @@
+"""The master that owns a broker's half messages, found again whenever it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from halfop.frame.errors import InputRefused
+from halfop.rocketmq.wire.client import Broker, NameServers
+from halfop.rocketmq.wire.remoting import Corrupt, RemotingError, RemotingSettings
+
+_ONE_MASTER = 10.0  # seconds for which one address is tried; then there may be another master
+_OP_BATCH_OF_4 = 0  # 4.x writes an op message at once
+
+
+class NoMaster(RemotingError):
+    """The broker has no master now; name servers may know another one soon."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """The addresses of masters: those that name servers know, or the one given."""
+
+    settings: RemotingSettings
+    namesrv: str | None = None
+    broker: str | None = None
+
+    def master(self, name: str) -> str:
+        """Returns the address of a broker's master. Raises NoMaster, or InputRefused for an unknown broker."""
+        if self.broker:
+            return self.broker
+        servers = NameServers(str(self.namesrv), self.settings)
+        try:
+            found = {each.name: each for each in servers.brokers()}
+        finally:
+            servers.close()
+        if name not in found:
+            known = ", ".join(sorted(found)) or "none"
+            raise InputRefused(str(self.namesrv), None, f"no broker {name}", f"the name servers know {known}")
+        if not found[name].is_master:
+            raise NoMaster(f"broker {name} has no master now: only a master ends transactions")
+        return found[name].address
+
+    @contextmanager
+    def owner(self, name: str) -> Iterator[Owner]:
+        """A connection to a broker's master, by its own word, while the block runs."""
+        brief = replace(self.settings, give_up_after=min(self.settings.give_up_after, _ONE_MASTER))
+        broker = Broker(self.master(name), brief)
+        try:
+            yield _checked(broker, name)
+        finally:
+            broker.close()
+
+
+@dataclass(frozen=True)
+class Owner:
+    """A master, and what its configuration shows of how soon its work can be seen."""
+
+    broker: Broker
+    has_index: bool
+    op_batch: timedelta
+    check_interval: timedelta
+
+    @property
+    def settles(self) -> timedelta:
+        """The time after which an answer's op message is there to be read."""
+        return self.op_batch + timedelta(seconds=1)
+
+
+def _checked(broker: Broker, name: str) -> Owner:
+    """Raises InputRefused for another broker, NoMaster for a slave."""
+    conf, address = broker.configuration(), broker.remote.address
+    if conf.get("brokerName") != name:
+        problem = f"it is broker {conf.get('brokerName')}, but the messages are of {name}"
+        raise InputRefused(address, None, problem, "give the address of that broker, or --namesrv")
+    if conf.get("brokerRole") == "SLAVE":
+        raise NoMaster(f"{address} is a slave of {name}: only a master ends transactions")
+    batch, interval = (
+        _millis(address, conf, key) for key in ("transactionOpBatchInterval", "transactionCheckInterval")
+    )
+    return Owner(broker, conf.get("messageIndexEnable") == "true", batch, interval)
+
+
+def _millis(address: str, conf: dict[str, str], key: str) -> timedelta:
+    text = conf.get(key, str(_OP_BATCH_OF_4))
+    if not text.isdecimal():
+        raise Corrupt(address, f"sent a configuration with {key} = {text!r}")
+    return timedelta(milliseconds=int(text))

@@ -1,0 +1,51 @@
+"""The brokers of some transactions: which of them may be asked, how far they have landed, and who decides for them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from halfop.ending.owner import Where
+from halfop.ending.tails import Landed, landed_of
+from halfop.frame.errors import UsageError
+from halfop.planning.asking import asks
+from halfop.runs.record import last_run
+from halfop.warehouse.progress import TABLE as PROGRESS
+from halfop.warehouse.progress import progress_rows
+from halfop.warehouse.tables import Warehouse
+
+
+def refuse_forbidden(names: Sequence[str], allowed: Sequence[str]) -> None:
+    """Raises UsageError for brokers that the settings do not name."""
+    if forbidden := [name for name in names if name not in allowed]:
+        raise UsageError(
+            f"end.brokers: {', '.join(forbidden)} may not be asked to end transactions; "
+            f"it names {', '.join(allowed) or 'none'}. If it may: --set end.brokers={','.join([*allowed, *forbidden])}"
+        )
+
+
+def refuse_unreachable(names: Sequence[str], where: Where | None) -> None:
+    """Raises UsageError if these brokers must be asked, and no option says where."""
+    if names and where is None:
+        raise UsageError(f"{', '.join(names)}: landed from a broker, so it must be asked: give --namesrv or --broker")
+    if len(names) > 1 and where is not None and where.broker:
+        raise UsageError(f"--broker is one broker, but the messages are of {', '.join(names)}: give --namesrv")
+
+
+def by_files(warehouse: Warehouse) -> set[str]:
+    """Returns the brokers for which halfop decides, because their messages land by files."""
+    return {name for name, ours in asks("auto", progress_rows(warehouse)).items() if ours}
+
+
+def landed(warehouse: Warehouse, name: str, queues: Collection[int]) -> dict[int, Landed]:
+    """Returns how far a broker's queues had landed for the last run that has decided about all of that.
+
+    What landed later, no run has seen, so it is read from the broker again.
+    """
+    version = None
+    if found := last_run(warehouse):
+        run, closed = found
+        decided = closed and run.slice.number == run.slice.of
+        version = (run.inputs if decided else run.inputs_before)[PROGRESS]
+    rows = [row for row in progress_rows(warehouse, version) if row["broker_name"] == name]
+    offsets = {(row["topic"], row["queue_id"]): row["next_offset"] for row in rows}
+    return {queue: landed_of(offsets, queue) for queue in queues}

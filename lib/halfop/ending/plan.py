@@ -1,0 +1,273 @@
+"""A plan: transactions that somebody wants to end, each with its outcome and all that an answer to its broker needs.
+
+A plan is a file that people read, and from which they may delete lines: JSON lines with a head in the first line, or
+Parquet (a name with the suffix .parquet) with the head in the schema's metadata.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import secrets
+import socket
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from halfop.columns.keys import Key
+from halfop.frame.errors import InputRefused, UsageError
+
+Kind = Literal["COMMIT", "ROLLBACK", "RESUME"]
+COMMIT: Kind = "COMMIT"
+ROLLBACK: Kind = "ROLLBACK"
+RESUME: Kind = "RESUME"  # no plan has it: `resume --broker` sends it at once
+Origin = Literal["KEY", "WHERE", "RESOLVE", "SWEEP"]
+
+_INSTANT = pa.timestamp("us", "UTC")
+_PLACE = pa.struct([("queue_offset", pa.int64()), ("commit_log_offset", pa.int64())])
+ROWS = pa.schema(
+    [
+        ("kind", pa.string()),
+        ("broker_name", pa.string()),
+        ("queue_id", pa.int32()),
+        ("queue_offset", pa.int64()),
+        ("uniq_key", pa.string()),
+        ("producer_group", pa.string()),
+        ("real_topic", pa.string()),
+        ("origin", pa.string()),
+        ("evidence", pa.string()),
+        ("decision", pa.string()),
+        ("reason", pa.string()),
+        ("check_times", pa.int32()),
+        ("run_id", pa.int64()),
+        ("born_timestamp", _INSTANT),
+        ("commit_log_offset", pa.int64()),
+        ("copies", pa.list_(_PLACE)),
+    ]
+)
+# What an answer cannot do without; `copies` are null if the transaction has one half message.
+_NEEDED = ("kind", "broker_name", "queue_id", "queue_offset", "uniq_key", "producer_group", "commit_log_offset")
+_METADATA = b"halfop.plan"
+_FORM = 1
+_NO_CELLS = (pa.ArrowException, ValueError, TypeError, OverflowError)
+
+
+@dataclass(frozen=True)
+class Head:
+    """The origin of a plan; `decisions` is the version of that table from which its rows are."""
+
+    plan_id: str
+    decisions: int
+    made_at: str
+    made_by: str
+    asked_for: str
+    form: int = _FORM
+
+    @property
+    def instant(self) -> datetime:
+        return datetime.fromisoformat(self.made_at)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A head, and rows with the columns of `ROWS`, one a transaction, under the half key of its live copy."""
+
+    head: Head
+    rows: pa.Table
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+class Place(NamedTuple):
+    """The place of a half message, or of a copy, in its queue and in its broker's log; there -1 if it is not known."""
+
+    queue_offset: int
+    commit_log_offset: int
+
+
+class Row(NamedTuple):
+    """A row of a plan, as Python has it; the live copy comes last in `places`."""
+
+    key: Key
+    kind: Kind
+    origin: Origin
+    evidence: str | None
+    uniq_key: str
+    producer_group: str
+    real_topic: str | None
+    decision: str | None
+    born_timestamp: datetime | None
+    places: tuple[Place, ...]
+
+
+def new_head(decisions: int, asked_for: str) -> Head:
+    """Returns the head of a plan that is made now, by this user."""
+    now = datetime.now(timezone.utc)
+    by = f"{getpass.getuser()}@{socket.gethostname()}"
+    return Head(f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}", decisions, now.isoformat(), by, asked_for)
+
+
+def rows_of(table: pa.Table, size: int) -> Iterator[list[Row]]:
+    """Returns the rows of a plan in batches of at most `size`."""
+    for start in range(0, len(table), size):
+        yield [_row(each) for each in table.slice(start, size).to_pylist()]
+
+
+def _row(cells: Mapping[str, Any]) -> Row:
+    key = Key(cells["broker_name"], cells["queue_id"], cells["queue_offset"])
+    taken = {name: cells[name] for name in Row._fields if name in cells}
+    return Row(key=key, places=places_of(cells), **taken)
+
+
+def places_of(cells: Mapping[str, Any]) -> tuple[Place, ...]:
+    """Returns all half messages of the transaction that a row stands for, its own, the live copy, last."""
+    own = place_of(cells)
+    others = (place_of(each) for each in cells["copies"] or ())
+    return (*sorted(each for each in others if each.queue_offset != own.queue_offset), own)
+
+
+def place_of(cells: Mapping[str, Any]) -> Place:
+    """Returns the place that a row, or a copy in it, shows."""
+    log_offset = cells["commit_log_offset"]
+    return Place(cells["queue_offset"], -1 if log_offset is None else log_offset)
+
+
+# ---- the file ----
+
+
+def refuse_existing(path: str) -> None:
+    """Raises UsageError if there is a file already: it may be a plan that is half applied."""
+    if Path(path).exists():
+        raise UsageError(f"--plan {path}: there is a file already; name a new one")
+
+
+def write(plan: Plan, path: str) -> None:
+    """Writes a plan to a new file."""
+    refuse_existing(path)
+    target = Path(path)
+    try:
+        if _is_parquet(target):
+            head = {_METADATA: json.dumps(asdict(plan.head)).encode()}
+            pq.write_table(plan.rows.replace_schema_metadata(head), target)
+        else:
+            with target.open("x", encoding="utf-8") as file:
+                file.writelines(f"{line}\n" for line in _lines(plan))
+    except OSError as error:
+        raise UsageError(f"--plan {path}: it cannot be written: {error}") from error
+
+
+def read(path: str) -> Plan:
+    """Returns a plan as it was written, or with fewer rows; InputRefused if it is something else."""
+    source = Path(path)
+    try:
+        plan = _from_parquet(source) if _is_parquet(source) else _from_lines(source)
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        raise InputRefused(path, None, f"the plan cannot be read: {error}") from error
+    _refuse_unsound(path, plan.rows)
+    return plan
+
+
+def _is_parquet(path: Path) -> bool:
+    return path.suffix == ".parquet"
+
+
+def _lines(plan: Plan) -> Iterator[str]:
+    yield json.dumps({"plan": asdict(plan.head)})
+    for batch in plan.rows.to_batches(10_000):
+        for row in batch.to_pylist():
+            yield json.dumps({name: _plain(value) for name, value in row.items() if value is not None})
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+def _from_parquet(source: Path) -> Plan:
+    table = pq.read_table(source)
+    metadata = table.schema.metadata or {}
+    if _METADATA not in metadata:
+        raise _no_plan(source, None)
+    found = [table[f.name].cast(f.type) if f.name in table.column_names else _nulls(table, f) for f in ROWS]
+    return Plan(_head(source, json.loads(metadata[_METADATA])), pa.Table.from_arrays(found, schema=ROWS))
+
+
+def _nulls(table: pa.Table, field: pa.Field) -> pa.Array:
+    return pa.nulls(len(table), field.type)
+
+
+def _from_lines(source: Path) -> Plan:
+    with source.open(encoding="utf-8") as file:
+        lines = [(number, _object(source, number, line)) for number, line in enumerate(file, 1) if line.strip()]
+    if not lines:
+        raise _no_plan(source, 1)
+    head = _head(source, lines[0][1].get("plan"))
+    return Plan(head, pa.Table.from_arrays([_column(source, lines[1:], field) for field in ROWS], schema=ROWS))
+
+
+def _column(source: Path, lines: Sequence[tuple[int, dict[str, Any]]], field: pa.Field) -> pa.Array:
+    try:
+        return _array([row.get(field.name) for _, row in lines], field)
+    except _NO_CELLS as error:
+        wrong = next(number for number, row in lines if not _fits(row.get(field.name), field))
+        raise InputRefused(source, wrong, f"{field.name}: {error}", "delete lines, but do not change them") from error
+
+
+def _array(values: Iterable[Any], field: pa.Field) -> pa.Array:
+    if field.type == _INSTANT:
+        values = (None if value is None else datetime.fromisoformat(value) for value in values)
+    return pa.array(values, field.type)
+
+
+def _fits(value: Any, field: pa.Field) -> bool:
+    try:
+        return len(_array([value], field)) == 1
+    except _NO_CELLS:
+        return False
+
+
+def _object(source: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError as error:
+        raise _no_plan(source, number) from error
+    if not isinstance(found, dict):
+        raise _no_plan(source, number)
+    return found
+
+
+def _head(source: Path, found: Any) -> Head:
+    try:
+        head = Head(**found)
+        if head.form == _FORM and head.instant.tzinfo and isinstance(head.decisions, int):
+            return head
+    except (TypeError, ValueError, AttributeError) as error:
+        raise _no_plan(source, None) from error
+    raise InputRefused(source, None, f"a plan of form {head.form}; this version reads form {_FORM}", "make it again")
+
+
+def _no_plan(source: Path, number: int | None) -> InputRefused:
+    hint = "expected a plan that `end` or `resolve` wrote: its head in the first line (or in Parquet's metadata)"
+    return InputRefused(source, number, "no plan", hint)
+
+
+def _refuse_unsound(path: str, rows: pa.Table) -> None:
+    """Raises InputRefused for rows that lack what an answer needs, and for two rows of one transaction."""
+    lacking = [name for name in _NEEDED if rows[name].null_count]
+    if lacking:
+        raise InputRefused(path, None, f"rows without {', '.join(lacking)}", "delete lines, but do not change them")
+    if wrong := set(rows["kind"].to_pylist()) - {COMMIT, ROLLBACK}:
+        raise InputRefused(path, None, f"kind {', '.join(sorted(wrong))}; expected COMMIT or ROLLBACK")
+    if twice := _twice(zip(*(rows[name].to_pylist() for name in Key._fields), strict=True)):
+        raise InputRefused(path, None, f"{twice} is there twice", "delete one of the two lines")
+
+
+def _twice(keys: Iterable[tuple[Any, ...]]) -> Key | None:
+    (most,) = Counter(keys).most_common(1) or [((), 0)]
+    return Key(*most[0]) if most[1] > 1 else None

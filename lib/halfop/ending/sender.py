@@ -1,0 +1,246 @@
+"""Ends the transactions of one broker: batch by batch, never twice, with a record before and after each.
+
+The record is what makes a kill harmless. INTENDED is there for good before the first byte of a batch leaves. A row that
+is INTENDED and has no result may have been sent: the next call waits until the broker must show it, looks, and only
+then sends. The same holds for a lost connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from itertools import chain
+from typing import TypeVar
+
+from halfop.columns.keys import Key
+from halfop.ending.answers import Sent, send
+from halfop.ending.endings import IN_DOUBT, Clerk, Ending, Endings, State
+from halfop.ending.guard import Guard
+from halfop.ending.owner import NoMaster, Owner, Where
+from halfop.ending.plan import COMMIT, RESUME, ROLLBACK, Place, Row
+from halfop.ending.tails import Landed, Tails
+from halfop.frame.errors import InputRefused
+from halfop.rocketmq.wire.remote import Patience
+from halfop.rocketmq.wire.remoting import Lost, Unreachable
+
+BATCH = 500
+_SWEEPS = 3
+_LONGEST_WAIT = 120.0  # seconds: brokers check every 30 or 60
+_LOG = logging.getLogger("halfop.ending")
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+@dataclass
+class Broker:
+    """One broker's part of a plan: how to reach it, and how far its queues have landed."""
+
+    name: str
+    where: Where
+    landed: Mapping[int, Landed]
+    no_index: bool = False
+    batch: int = BATCH
+
+
+@dataclass
+class Sender:
+    """Sends the answers of one plan to one broker.
+
+    `known` is what earlier calls have recorded, by half key; `lately`: when any plan last sent this broker anything.
+    """
+
+    broker: Broker
+    clerk: Clerk
+    endings: Endings
+    known: Mapping[Key, Ending]
+    lately: datetime | None = None
+    _results: list[Ending] = field(default_factory=list)
+    _sent: dict[Key, tuple[Row, Place]] = field(default_factory=dict)
+    _verified: set[Key] = field(default_factory=set)
+    _last: datetime = _EPOCH
+
+    def end(self, rows: Sequence[Row]) -> None:
+        """Ends these transactions, then sweeps: later copies of them are rolled back, and what is ended is verified."""
+        with ExitStack() as kept:
+            self._route(kept)
+            self._refuse_without_index(rows)
+            self._guard = Guard(self._tails(rows), self._owner.has_index)
+            try:
+                todo = [row for row in rows if not self._was_sent(row)]
+                self._wait_for_doubts(todo)
+                for batch in _cut(todo, self.broker.batch):
+                    self._batch(batch, kept)
+                self._sweep(kept)
+            finally:
+                self._record()
+
+    # ---- the way to the broker ----
+
+    def _route(self, kept: ExitStack) -> None:
+        patience = Patience(self.broker.where.settings.give_up_after)
+        while True:
+            kept.close()
+            try:
+                self._owner: Owner = kept.enter_context(self.broker.where.owner(self.broker.name))
+            except (NoMaster, *_NO_ANSWER) as error:
+                patience.pause(str(error))
+                continue
+            return
+
+    def _refuse_without_index(self, rows: Sequence[Row]) -> None:
+        if self._owner.has_index or self.broker.no_index or all(row.kind != COMMIT for row in rows):
+            return
+        problem = f"broker {self.broker.name} keeps no index (messageIndexEnable=false)"
+        hint = "nobody can ask it whether a message was committed; --no-index commits without asking"
+        raise InputRefused(self._owner.broker.remote.address, None, problem, hint)
+
+    def _tails(self, rows: Sequence[Row]) -> dict[int, Tails]:
+        queues = {row.key.queue_id for row in rows}
+        of_queue = {queue: [row for row in rows if row.key.queue_id == queue] for queue in queues}
+        return {queue: Tails(self.broker.landed.get(queue, Landed()), queue, of_queue[queue]) for queue in queues}
+
+    # ---- what earlier calls have done ----
+
+    def _was_sent(self, row: Row) -> bool:
+        """Remembers a row that is SENT or VERIFIED for the sweep."""
+        known = self.known.get(row.key)
+        if known is None or known.state not in ("SENT", "VERIFIED"):
+            return False
+        if known.sent is not None:
+            self._sent[row.key] = (row, known.sent)
+            self._verified |= {row.key} if known.state == "VERIFIED" else set()
+            self._last = max(self._last, known.at)
+        return True
+
+    def _wait_for_doubts(self, rows: Sequence[Row]) -> None:
+        """Waits until the broker must show what an earlier call may have sent."""
+        doubts = [self.known[row.key].at for row in rows if self._in_doubt(row)]
+        doubts += [self.lately] if rows and self.lately else []
+        if doubts:
+            self._wait_until(max(doubts) + self._owner.settles)
+
+    def _in_doubt(self, row: Row) -> bool:
+        return row.key in self.known and self.known[row.key].state in IN_DOUBT
+
+    def _wait_until(self, instant: datetime) -> None:
+        left = (instant - datetime.now(timezone.utc)).total_seconds()
+        if left > 0:
+            time.sleep(min(left, _LONGEST_WAIT))
+
+    # ---- one batch ----
+
+    def _batch(self, rows: Sequence[Row], kept: ExitStack) -> None:
+        """Ends some transactions; returns once each has a result. Raises Unreachable if it takes too long."""
+        doubts = {row.key for row in rows if self._in_doubt(row)}
+        self._results += [self.clerk.ending(row, "INTENDED", sent=row.places[-1]) for row in rows]
+        self._record()
+        patience, todo = Patience(self.broker.where.settings.give_up_after), list(rows)
+        while todo:
+            try:
+                outcomes = self._looked_and_sent(todo, doubts)
+            except _NO_ANSWER as error:  # to the look: nothing was sent
+                patience.pause(str(error))
+                self._route(kept)
+                continue
+            done = {each.verdict.row.key for each in outcomes if not each.again}
+            todo = [row for row in todo if row.key not in done]
+            if todo:
+                doubts |= {each.verdict.row.key for each in outcomes if each.state == "UNKNOWN"}
+                self._before_another(todo, outcomes, patience, kept)
+
+    def _looked_and_sent(self, rows: Sequence[Row], doubts: set[Key]) -> list[Sent]:
+        """Returns the outcomes of all rows but those that a loss has kept from being sent; all are noted."""
+        verdicts = self._guard.look(self._owner, rows, doubts)
+        known = [Sent(each, each.state, None, each.remark) for each in verdicts if each.state is not None]
+        answers = send(self._owner.broker, [each for each in verdicts if each.state is None])
+        return [self._noted(each) for each in chain(known, answers)]
+
+    def _noted(self, sent: Sent) -> Sent:
+        row, place = sent.verdict.row, sent.verdict.place
+        if sent.state is not None:
+            self._results.append(self.clerk.ending(row, sent.state, sent.remark, sent.code, place))
+        if sent.state == "SENT":
+            self._sent[row.key], self._last = (row, place), datetime.now(timezone.utc)
+        return sent
+
+    def _before_another(
+        self, todo: Sequence[Row], outcomes: Sequence[Sent], patience: Patience, kept: ExitStack
+    ) -> None:
+        """Waits until the broker has room, or must show what it has met of the requests whose answers were lost."""
+        again = [each for each in outcomes if each.again]
+        self._record()
+        why = again[0].remark if again else None
+        patience.pause(f"broker {self.broker.name}: {len(todo)} answers are left: {why or 'the connection was lost'}")
+        if any(each.state == "UNKNOWN" for each in again):
+            time.sleep(self._owner.settles.total_seconds())
+        if not again or any(each.elsewhere for each in again):
+            self._route(kept)
+
+    def _record(self) -> None:
+        rows, self._results = self._results, []
+        if rows:
+            self.endings.record(rows)
+
+    # ---- afterwards ----
+
+    def _sweep(self, kept: ExitStack) -> None:
+        """Rolls back copies that the broker put back while it did not see our answers yet, and verifies the answers."""
+        for _ in range(_SWEEPS):
+            if not self._sent:
+                return
+            self._record()
+            self._wait_until(self._last + self._owner.settles + self._owner.check_interval)
+            self._guard.look(self._owner, ())
+            self._verify()
+            copies = self._later_copies()
+            if not copies:
+                return
+            _LOG.info("broker %s has put back %d copies of what was ended", self.broker.name, len(copies))
+            for batch in _cut(copies, self.broker.batch):
+                self._batch(batch, kept)
+
+    def _later_copies(self) -> list[Row]:
+        """Returns rows that roll back the live copies of transactions that were ended by an earlier one."""
+        found = {}
+        for row, place in self._sent.values():
+            live = self._guard.places(row)[-1]
+            if row.kind != RESUME and live > place and self._guard.op_of(row._replace(places=(live,))) is None:
+                key = row.key._replace(queue_offset=live.queue_offset)
+                found[key] = row._replace(key=key, kind=ROLLBACK, origin="SWEEP", places=(live,))
+        return list(found.values())
+
+    def _verify(self) -> None:
+        """Notes what the broker shows by now of the answers that it has taken."""
+        unsure = [each for key, each in self._sent.items() if key not in self._verified]
+        for batch in _cut(unsure, self.broker.batch):
+            finals = self._guard.finals(self._owner, [row for row, _ in batch])
+            for n, (row, place) in enumerate(batch):
+                op = self._guard.op_of(row._replace(places=(place,)))
+                places = self._guard.places(row)
+                own = {each.commit_log_offset for each in places}
+                shown = len(places) > len(row.places) if row.kind == RESUME else op is not None
+                found = _found(row, shown, None if n not in finals else sum(p in own for p in finals[n]))
+                if found is not None:
+                    self._verified.add(row.key)
+                    self._results.append(self.clerk.ending(row, *found, sent=place))
+
+
+_NO_ANSWER = (Lost, Unreachable)
+T = TypeVar("T")
+
+
+def _cut(rows: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (rows[start : start + size] for start in range(0, len(rows), size))
+
+
+def _found(row: Row, shown: bool, delivered: int | None) -> tuple[State, str] | None:
+    """Returns what the broker shows of a transaction that it has ended for us; None if it does not show that yet."""
+    wanted = 1 if row.kind == COMMIT else 0
+    if delivered is not None and delivered > wanted:
+        return "FAILED", f"delivered {delivered} times: somebody else has ended it, too"
+    if not shown or (delivered is not None and delivered < wanted):
+        return None
+    return "VERIFIED", "its new copy is there" if row.kind == RESUME else "its op message is there"

@@ -1,0 +1,98 @@
+"""The transactions that can be ended: open ones, and discarded ones, as `decisions` has them at a version."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from halfop.columns.keys import HALF_KEY, QUEUE
+from halfop.planning.plan import PLAN_APP
+from halfop.planning.ranges import between_values, covers, ranges_of
+from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.where import all_of, equal
+
+_DISCARDS = "trans_check_max_time"
+COLUMNS = [
+    *("broker_name", "queue_id", "queue_offset", "uniq_key", "producer_group", "real_topic", "decision", "reason"),
+    *("check_times", "run_id", "born_timestamp", "commit_log_offset", "copies"),
+]
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Rows of `decisions` at a version, one a transaction, under the half key of its live copy."""
+
+    version: int
+    rows: DataFrame
+
+    def keys(self) -> DataFrame:
+        """Returns every half key of these transactions, also of superseded copies, with the offset `stands_at`."""
+        own = F.array(F.col("queue_offset"))
+        every = F.coalesce(F.transform("copies", lambda copy: copy["queue_offset"]), own)
+        rows = self.rows.select(
+            *QUEUE, F.col("queue_offset").alias("stands_at"), F.explode(every).alias("queue_offset")
+        )
+        return rows.select(*HALF_KEY, "stands_at")
+
+
+def standing(warehouse: Warehouse, discarded: bool = True) -> Standing:
+    """Returns the open transactions of the last run that has decided, and all discarded ones that are still so."""
+    planned = warehouse.marker("decisions", PLAN_APP)
+    version = warehouse.version("decisions")
+    opened = _opened(warehouse, version, planned)
+    parts = [opened]
+    if discarded and (found := _discarded(warehouse, version, Standing(version, opened))) is not None:
+        parts.append(found)
+    return Standing(version, reduce(DataFrame.unionByName, parts))
+
+
+def _opened(warehouse: Warehouse, version: int, planned: int) -> DataFrame:
+    if version == NO_TABLE:
+        return warehouse.empty("decisions").select(COLUMNS)
+    rows = warehouse.read("decisions", version, all_of(equal("open", True), equal("run_id", planned)))
+    return rows.where(F.col("decision") != "EARLY_OP").select(COLUMNS)
+
+
+def _discarded(warehouse: Warehouse, version: int, opened: Standing) -> DataFrame | None:
+    """Discarded transactions whose last decision is that; None if no run has discarded any."""
+    if version == NO_TABLE or warehouse.version(_DISCARDS) == NO_TABLE:
+        return None
+    asked = warehouse.read(_DISCARDS).select(HALF_KEY).distinct()
+    near = covers(ranges_of(asked, "queue_offset"), "queue_offset")
+    if near is None:
+        return None
+    rows = last_decisions(warehouse.read("decisions", version, near).join(asked, HALF_KEY, "left_semi"))
+    discards = rows.where(F.col("decision") == "DISCARD").select(COLUMNS)
+    gone_on = opened.keys()
+    if (ended := _taken_over(warehouse, version, discards)) is not None:
+        gone_on = gone_on.unionByName(ended)
+    return discards.join(gone_on.select(HALF_KEY), HALF_KEY, "left_anti").select(COLUMNS)
+
+
+def last_decisions(rows: DataFrame) -> DataFrame:
+    """Returns the last decision about each half message of these rows of `decisions`."""
+    of_messages = rows.where(F.col("decision") != "EARLY_OP")
+    last = of_messages.groupBy(HALF_KEY).agg(F.max_by(F.struct("*"), "run_id").alias("last"))
+    return last.select("last.*")
+
+
+def _taken_over(warehouse: Warehouse, version: int, discards: DataFrame) -> DataFrame | None:
+    """Half keys of transactions that ended under a later copy: a broker may resume what it gave up."""
+    near = between_values(discards, "born_timestamp")
+    if near is None:
+        return None
+    rows = warehouse.read("decisions", version, all_of(equal("open", False), near))
+    ended = rows.where(F.col("copies").isNotNull() & F.col("decision").isin("COMMIT", "ROLLBACK"))
+    return Standing(version, ended.select(COLUMNS)).keys().where("queue_offset < stands_at")
+
+
+def lacks() -> Column:
+    """Returns what a transaction lacks so that nobody can end it; null if it lacks nothing."""
+    return (
+        F.when(F.col("producer_group").isNull(), "NO_PRODUCER_GROUP")
+        .when(F.col("uniq_key").isNull(), "NO_UNIQ_KEY")
+        .when(F.col("commit_log_offset").isNull(), "NO_COMMIT_LOG_OFFSET")
+    )

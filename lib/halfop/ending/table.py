@@ -1,0 +1,101 @@
+"""The table `endings`: rows appended as `Endings` asks for it, and what earlier calls have recorded there."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pyarrow as pa
+
+from halfop.columns.keys import Key
+from halfop.ending.endings import UNFINISHED, Ending, newest
+from halfop.ending.plan import Place
+from halfop.frame.errors import WarehouseBusy
+from halfop.landing.progress import micros
+from halfop.planning.ranges import OffsetRange, covers
+from halfop.warehouse.delta_log import AlreadyWrittenError
+from halfop.warehouse.parquet import arrow_schema
+from halfop.warehouse.tables import Warehouse, spec_of
+from halfop.warehouse.where import Compared, Where, all_of, equal
+
+TABLE = "endings"
+_APP = "halfop.end"
+_LATELY = timedelta(hours=1)
+
+
+class EndingsTable:
+    """The table of a warehouse, as one process writes it that began with `known`.
+
+    Its commits are numbered by a transaction marker: if another process commits in between, this one stops before it
+    sends anything more. So two calls never send the same answers side by side, also where no lock keeps them apart.
+    """
+
+    def __init__(self, warehouse: Warehouse) -> None:
+        self._warehouse, self._number = warehouse, warehouse.marker(TABLE, _APP)
+
+    def record(self, rows: Sequence[Ending]) -> None:
+        """Appends the rows; WarehouseBusy if somebody else has written since this process began."""
+        if not rows:
+            return
+        self._number += 1
+        found = pa.Table.from_pylist([_cells(row) for row in rows], schema=arrow_schema(self._warehouse.schema(TABLE)))
+        if not self._warehouse.takes_files(TABLE):  # with a listener that must see all that is written
+            self._warehouse.append(TABLE, found)
+            return
+        path, files = self._warehouse.path(TABLE), self._warehouse.files_of(TABLE, found)
+        try:
+            self._warehouse.log.commit_files(path, spec_of(TABLE), _APP, self._number, files)
+        except AlreadyWrittenError as error:
+            text = "another process ends or resumes transactions of this warehouse: start again when it is done"
+            raise WarehouseBusy(f"{path}: {text}") from error
+
+
+@dataclass(frozen=True)
+class Known:
+    """What a plan's earlier calls have recorded of its half messages.
+
+    `after` is the instant of the newest row; `lately`: when any plan last sent something to a broker, in the last hour.
+    """
+
+    mine: Mapping[Key, Ending]
+    lately: Mapping[str, datetime]
+    after: datetime | None
+
+
+def known(warehouse: Warehouse, plan_id: str, keys: Collection[Key]) -> Known:
+    """Returns what is recorded of these half messages."""
+    near = covers(_ranges(keys), "queue_offset")
+    found = [] if near is None else _read(warehouse, all_of(equal("plan_id", plan_id), near))
+    since = Compared("at", ">=", micros(datetime.now(timezone.utc) - _LATELY))
+    sent = [row for row in _read(warehouse, since) if row.state in UNFINISHED]
+    lately = {row.key.broker_name: row.at for row in sorted(sent, key=lambda row: row.at)}
+    return Known(newest(found), lately, max((row.at for row in found), default=None))
+
+
+def _read(warehouse: Warehouse, where: Where) -> list[Ending]:
+    return [_ending(row) for row in warehouse.read(TABLE, where=where).toArrow().to_pylist()]
+
+
+def _ranges(keys: Iterable[Key]) -> list[OffsetRange]:
+    offsets: dict[tuple[str, int], list[int]] = {}
+    for key in keys:
+        offsets.setdefault(key[:2], []).append(key.queue_offset)
+    return [OffsetRange(*queue, min(found), max(found)) for queue, found in offsets.items()]
+
+
+_OWN = ("kind", "origin", "evidence", "state", "code", "remark", "by", "at", "uniq_key")
+
+
+def _cells(row: Ending) -> dict[str, object]:
+    sent, of_log = row.sent or (None, None)
+    own = {name: getattr(row, name) for name in _OWN}
+    return {"plan_id": row.plan_id, **row.key._asdict(), **own, "sent_offset": sent, "sent_commit_log_offset": of_log}
+
+
+def _ending(cells: Mapping[str, Any]) -> Ending:
+    sent = cells["sent_offset"]
+    place = None if sent is None else Place(sent, cells["sent_commit_log_offset"])
+    key = Key(*(cells[name] for name in Key._fields))
+    return Ending(cells["plan_id"], key, sent=place, **{name: cells[name] for name in _OWN})

@@ -1,0 +1,121 @@
+"""What a broker has written to its half and op queues since they landed."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+import pyarrow.compute as pc
+
+from halfop.ending.plan import Place, Row
+from halfop.frame.errors import InputRefused
+from halfop.rocketmq.batches import HALF, OP, half_batch, op_batch
+from halfop.rocketmq.names import CHECK_TIMES, HALF_TOPIC, HALF_TOPICS, OP_TOPIC, OP_TOPICS, PREPARED_QUEUE_OFFSET
+from halfop.rocketmq.properties import Properties
+from halfop.rocketmq.record import Records
+from halfop.rocketmq.wire.answers import checked
+from halfop.rocketmq.wire.client import Broker
+from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
+
+
+class Landed(NamedTuple):
+    """The offsets up to which a broker's half and op queue have landed; None: nothing has."""
+
+    half_topic: str = HALF_TOPIC
+    half: int | None = None
+    op_topic: str = OP_TOPIC
+    op: int | None = None
+
+
+class Copy(NamedTuple):
+    """A copy that the broker's own check service has put back since the landing."""
+
+    place: Place
+    producer_group: str | None
+    born_timestamp: datetime | None
+
+
+class _Tail:
+    """A queue from an offset on; each call reads what is new."""
+
+    def __init__(self, topic: str, queue: int, start: int, kind: str) -> None:
+        self._topic, self._queue, self.next, self._kind = topic, queue, start, kind
+
+    def new(self, broker: Broker) -> Iterator[Records]:
+        end = broker.max_offset(self._topic, self._queue)
+        if end < self.next:
+            problem = f"queue {self._queue} of {self._topic} ends at {end}, but has landed up to {self.next}"
+            raise InputRefused(broker.remote.address, None, problem, "is it the broker that has landed?")
+        asked = QueueRange(self._topic, self._queue, self.next, end)
+        for pulled in pull(broker, asked) if end > self.next else ():
+            if isinstance(pulled, Chunk):
+                yield checked(broker.remote.address, asked, pulled, self._kind)
+            self.next = pulled.next
+
+
+class Tails:
+    """The half and op queue of one broker and queue id after what has landed, as far as some transactions need it."""
+
+    def __init__(self, landed: Landed, queue: int, rows: Collection[Row]) -> None:
+        lowest = min((place.queue_offset for row in rows for place in row.places), default=0)
+        self._halves = _Tail(landed.half_topic, queue, lowest if landed.half is None else landed.half, HALF)
+        self._ops = _Tail(landed.op_topic, queue, landed.op or 0, OP)
+        self._wanted, self._lowest = {row.uniq_key for row in rows}, lowest
+        self._copies: dict[str, list[Copy]] = defaultdict(list)
+        self._ended: dict[int, int] = {}
+
+    def catch_up(self, broker: Broker) -> None:
+        """Reads what is new; half messages first, so that an op is never older than the copies that are known."""
+        for records in self._halves.new(broker):
+            self._add_copies(records)
+        for records in self._ops.new(broker):
+            self._add_ops(records)
+
+    def copies(self, row: Row) -> list[Place]:
+        """Returns the newer copies of a transaction, in the order of their offsets."""
+        known = self._copies.get(row.uniq_key, ())
+        return [copy.place for copy in known if copy.place > row.places[-1] and _is_kin(row, copy)]
+
+    def op_of(self, place: Place) -> int | None:
+        """Returns the offset of the op message that names a half message; None if there is none."""
+        return self._ended.get(place.queue_offset)
+
+    def _add_copies(self, records: Records) -> None:
+        properties = Properties(records)
+        marked = pc.or_(*(pc.is_valid(properties.strings(name)) for name in (CHECK_TIMES, PREPARED_QUEUE_OFFSET)))
+        rows = half_batch(records).select(_COPY_COLUMNS).filter(marked)
+        for row in rows.to_pylist():
+            if row["uniq_key"] in self._wanted:
+                place = Place(row["queue_offset"], row["commit_log_offset"])
+                self._copies[row["uniq_key"]].append(Copy(place, row["producer_group"], row["born_timestamp"]))
+
+    def _add_ops(self, records: Records) -> None:
+        rows = op_batch(records)
+        for offset, body in zip(rows["queue_offset"].to_pylist(), rows["body"].to_pylist(), strict=True):
+            for item in _offsets(body or ""):
+                if item >= self._lowest:
+                    self._ended.setdefault(item, offset)
+
+
+_COPY_COLUMNS = ["queue_offset", "commit_log_offset", "uniq_key", "producer_group", "born_timestamp"]
+
+
+def _is_kin(row: Row, copy: Copy) -> bool:
+    born = row.born_timestamp
+    return copy.producer_group == row.producer_group and (born is None or copy.born_timestamp == born)
+
+
+def _offsets(body: str) -> Iterator[int]:
+    for item in body.split(","):
+        if item.isascii() and item.isdigit():
+            yield int(item)
+
+
+def landed_of(progress: Mapping[tuple[str, int], int | None], queue: int) -> Landed:
+    """Returns how far a queue has landed, from the next offsets by topic and queue."""
+    halves = {topic: progress[topic, queue] for topic in HALF_TOPICS if progress.get((topic, queue)) is not None}
+    half_topic = max(halves, key=lambda topic: halves[topic] or 0, default=HALF_TOPIC)
+    op_topic = dict(zip(HALF_TOPICS, OP_TOPICS, strict=True))[half_topic]
+    return Landed(half_topic, halves.get(half_topic), op_topic, progress.get((op_topic, queue)))

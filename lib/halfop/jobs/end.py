@@ -1,0 +1,108 @@
+"""End open or discarded transactions in the brokers that own them: first a plan, then its answers."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from halfop.ending import plan as plans
+from halfop.ending.apply import Request, apply
+from halfop.ending.selection import Selection, plan
+from halfop.frame.arguments import half_key
+from halfop.frame.cli import Context, Job, setting_option
+from halfop.frame.errors import UsageError
+from halfop.frame.output import Table
+from halfop.frame.summary import Summary
+from halfop.jobs.connecting import add_owner, owner_of
+from halfop.settings.home import launcher
+from halfop.warehouse.opened import opened
+
+_SHOWN = 20
+_PLANNED = ["kind", "broker_name", "queue_id", "queue_offset", "producer_group", "real_topic", "decision", "reason"]
+_ENDED = ["broker_name", "queue_id", "queue_offset", "kind", "state", "code", "remark"]
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "--key",
+        action="append",
+        default=[],
+        type=half_key,
+        metavar="BROKER/QUEUE/OFFSET",
+        help="plan for a message by its half key (repeatable)",
+    )
+    which.add_argument(
+        "--where",
+        metavar="SQL",
+        help="plan for every open or discarded message for which this is true, over the columns of table decisions",
+    )
+    which.add_argument("--apply", metavar="FILE", help="end the transactions of a plan")
+    outcome = parser.add_mutually_exclusive_group()
+    for kind in (plans.COMMIT, plans.ROLLBACK):
+        outcome.add_argument(f"--{kind.lower()}", dest="kind", action="store_const", const=kind, help="the outcome")
+    parser.add_argument(
+        "--plan", metavar="FILE", help="the plan's file; Parquet by its suffix .parquet; default: ./end-ID.jsonl"
+    )
+    setting_option(parser, "--min-age", "end.min_age", "DURATION")
+    setting_option(parser, "--limit", "end.limit", "N")
+    add_owner(parser)
+    parser.add_argument(
+        "--no-index", action="store_true", help="commit also at brokers that cannot show what was committed"
+    )
+
+
+def _run(context: Context, args: argparse.Namespace) -> Summary:
+    return _apply(context, args) if args.apply is not None else _plan(context, args)
+
+
+def _plan(context: Context, args: argparse.Namespace) -> Summary:
+    if args.kind is None:
+        raise UsageError("which outcome? Give --commit or --rollback")
+    settings = context.settings
+    if args.plan is not None:
+        plans.refuse_existing(args.plan)
+    warehouse = opened("end", settings, context.later)
+    chosen = Selection(args.kind, args.key, args.where, settings.end.min_age, settings.end.limit)
+    with warehouse.for_few_rows():
+        summary, made = plan(warehouse, chosen)
+    path = args.plan or f"end-{made.head.plan_id}.jsonl"
+    plans.write(made, path)
+    summary.extra |= {"plan": str(Path(path).absolute()), "plan_id": made.head.plan_id}
+    summary.notes.append(f"nothing has been ended; review {path}, then: {launcher()} end --apply {path}")
+    context.output.tables(Table(_PLANNED, [list(row.values()) for row in _shown(made)]))
+    return summary
+
+
+def _shown(made: plans.Plan) -> list[dict[str, object]]:
+    return list(made.rows.select(_PLANNED).slice(0, _SHOWN).to_pylist())
+
+
+def _apply(context: Context, args: argparse.Namespace) -> Summary:
+    if args.kind is not None or args.plan is not None:
+        raise UsageError("--apply FILE ends what the plan says: --commit, --rollback and --plan belong to planning")
+    settings, made = context.settings, plans.read(args.apply)
+    where = owner_of(settings, args)
+    warehouse = opened("end", settings, context.later)
+    request = Request(made, settings.end.brokers, settings.end.limit, where, args.no_index, settings.lock.wait)
+    with warehouse.for_few_rows():
+        summary, endings = apply(warehouse, request)
+    rows = [[*each.key, each.kind, each.state, each.code, each.remark] for each in endings]
+    context.output.tables(Table(_ENDED, sorted(rows, key=lambda row: (str(row[4]) == "VERIFIED", row[:3]))[:_SHOWN]))
+    return summary
+
+
+JOB = Job(
+    "end",
+    "End open or discarded transactions in the brokers that own them. The first call writes a plan, which you may\n"
+    "review and shorten; the second, with --apply, sends its answers. Brokers must be allowed by end.brokers.",
+    _run,
+    _arguments,
+    examples=(
+        "--key broker-a/0/4711 --commit",
+        "--where \"producer_group = 'orders' AND born_timestamp < '2025-06-15'\" --rollback --plan orders.jsonl",
+        "--apply orders.jsonl --namesrv 'a:9876;b:9876' --set end.brokers=broker-a",
+    ),
+    pages=("ending.md", "settings.md"),
+    measured=lambda args: "end" if args.apply is not None else None,
+)

@@ -1,0 +1,104 @@
+"""Requests by which a third party ends a transaction at its broker, asks whether it was committed, or resumes it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from halfop.rocketmq import names
+from halfop.rocketmq.batches import half_batch
+from halfop.rocketmq.properties import Properties, decoded
+from halfop.rocketmq.record import Records, chain
+from halfop.rocketmq.wire.client import Broker
+from halfop.rocketmq.wire.remoting import Answer, AnswerCode, Corrupt, RemotingRequest, RequestCode
+
+_COMMIT, _ROLLBACK = "8", "12"
+_LAST_INSTANT = str(2**63 - 1)
+_MOST_FINALS = "32"  # brokers may give more
+_NO_HOST = "0" * 16  # of a message id, brokers look at the offset alone
+
+
+class HalfPlace(NamedTuple):
+    """The half message that an END_TRANSACTION names, with what the broker compares with it."""
+
+    producer_group: str
+    uniq_key: str
+    real_topic: str | None
+    queue_offset: int
+    commit_log_offset: int
+
+
+def end_transaction(half: HalfPlace, commit: bool) -> RemotingRequest:
+    """The answer to a check: a broker takes it also after the message's own immunity."""
+    fields = {
+        "producerGroup": half.producer_group,
+        "tranStateTableOffset": str(half.queue_offset),
+        "commitLogOffset": str(half.commit_log_offset),
+        "commitOrRollback": _COMMIT if commit else _ROLLBACK,
+        "fromTransactionCheck": "true",
+        "msgId": half.uniq_key,
+        "transactionId": half.uniq_key,
+        "topic": half.real_topic or "",
+    }
+    return RemotingRequest(RequestCode.END_TRANSACTION, fields)
+
+
+def query_finals(topic: str, uniq_key: str) -> RemotingRequest:
+    """Asks for the messages of a topic with a UNIQ_KEY; the broker finds them by its index."""
+    fields = {
+        "topic": topic,
+        "key": uniq_key,
+        "maxNum": _MOST_FINALS,
+        "beginTimestamp": "0",
+        "endTimestamp": _LAST_INSTANT,
+        "_UNIQUE_KEY_QUERY": "true",
+    }
+    return RemotingRequest(RequestCode.QUERY_MESSAGE, fields)
+
+
+def prepared_offsets(broker: Broker, request: RemotingRequest, answer: Answer) -> list[int]:
+    """Returns the places of the half messages in the log whose final messages were asked for by `query_finals`."""
+    if answer.code == AnswerCode.QUERY_NOT_FOUND:
+        return []
+    if answer.code != AnswerCode.SUCCESS:
+        raise broker.remote.refusal(request, answer)
+    records = _records(broker, answer)
+    topics = records.topics().dictionary_decode().to_pylist()
+    keys = Properties(records).strings(names.UNIQ_KEY).to_pylist()
+    committed = (records.head["sys_flag"] & names.TRANSACTION_TYPE_MASK) == names.TRANSACTION_COMMIT
+    rows = zip(topics, keys, committed, records.longs("prepared_offset"), strict=True)
+    wanted = request.fields["topic"], request.fields["key"]
+    return [int(place) for topic, key, final, place in rows if final and (decoded(topic), key) == wanted]
+
+
+class Stored(NamedTuple):
+    """A message at a place of the log."""
+
+    topic: str
+    queue_offset: int
+    uniq_key: str | None
+    producer_group: str | None
+
+
+def stored_at(broker: Broker, place: int) -> Stored | None:
+    """Returns the message that begins at this place of the broker's log; None if none does."""
+    answer = broker.remote.answer(RemotingRequest(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(place)}))
+    if answer.code != AnswerCode.SUCCESS:
+        return None
+    records = _records(broker, answer)
+    rows = half_batch(records).to_pylist()
+    if len(rows) != 1 or rows[0]["commit_log_offset"] != place:
+        return None
+    topic = decoded(records.topics().dictionary_decode().to_pylist()[0])
+    return Stored(topic, *(rows[0][name] for name in ("queue_offset", "uniq_key", "producer_group")))
+
+
+def resume_check(topic: str, place: int) -> RemotingRequest:
+    """Makes the broker put a copy of whatever is at this place of its log to its half topic, with check times 0."""
+    return RemotingRequest(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"topic": topic, "msgId": f"{_NO_HOST}{place:016X}"})
+
+
+def _records(broker: Broker, answer: Answer) -> Records:
+    found = chain(answer.body)
+    if found.stop is not None:
+        raise Corrupt(broker.remote.address, f"byte {found.stop.position} of the answer: {found.stop.text}")
+    return found.records

@@ -1,0 +1,93 @@
+"""`end` and `resume --broker` as a user calls them, from landing to landing: the lake follows the broker that owns."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ending_rows import QUICK, connected, delivered, halves, open_still
+from entry_points import job_of
+from halfop.frame.cli import main
+from halfop.landing.broker.land import land_broker
+from halfop.landing.broker.request import BrokerRequest
+from halfop.landing.data_source import register
+from halfop.runs.reconcile import Request, reconcile
+from halfop.settings.model import Settings, TopicSettings
+from halfop.warehouse.tables import Warehouse
+from pyspark.sql import functions as F
+from real_broker import Plan, RealBroker, broker
+
+pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("logging_as_before")]
+
+
+@pytest.fixture
+def called(warehouse: Warehouse, capsys: pytest.CaptureFixture[str]) -> Any:
+    def call(job: str, *options: str) -> dict[str, Any]:
+        common = ("--warehouse", warehouse.root, "--set", "end.brokers=broker-a", "--set", "end.min_age=0s")
+        status = main(job_of(job), [*common, *options])
+        said: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert said["status"] == status
+        return said
+
+    return call
+
+
+def followed(warehouse: Warehouse, running: RealBroker) -> dict[str, tuple[str, str]]:
+    """Lands what is new and decides; returns the last decision and its reason by UNIQ_KEY."""
+    register(warehouse.spark)
+    request = BrokerRequest(QUICK, timedelta(0), broker=running.address)
+    assert land_broker(warehouse, request, logging.getLogger("halfop.test")).status == 0
+    summary = reconcile(warehouse, Request(Settings(topics=TopicSettings(layout="single")), datetime.now(timezone.utc)))
+    assert summary.status == 0, summary
+    decided = warehouse.read("decisions").where(F.col("decision") != "SUPERSEDED").groupBy("uniq_key")
+    rows = decided.agg(F.max_by(F.struct("decision", "reason"), "run_id").alias("last")).collect()
+    return {row["uniq_key"]: tuple(row["last"]) for row in rows}
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_the_lake_follows(version: int, tmp_path: Path, warehouse: Warehouse, called: Any) -> None:
+    with broker(version, tmp_path / "broker", {"transactionCheckMax": 1000}) as running, connected(running) as there:
+        truths = running.produce([Plan("follows", "U")] * 12)
+        assert {decision for decision, _ in followed(warehouse, running).values()} == {"WAIT"}
+        commits, rollbacks = str(tmp_path / "commits.jsonl"), str(tmp_path / "rollbacks.parquet")
+        odd = "real_topic = 'follows' AND queue_offset % 2 = {}"
+        planned = called("end", "--where", odd.format(1), "--commit", "--plan", commits)["planned"]
+        planned += called("end", "--where", odd.format(0), "--rollback", "--plan", rollbacks)["planned"]
+        assert planned == 12
+        time.sleep(1.5)  # the broker's check goes on
+        said = called("end", "--apply", commits, "--broker", running.address)
+        assert (said["status"], set(said["endings"])) == (0, {"VERIFIED"}), said
+        said = called("end", "--apply", rollbacks, "--namesrv", running.namesrv)
+        assert (said["status"], set(said["endings"])) == (0, {"VERIFIED"}), said
+        assert open_still(there, "follows") == []
+        found = followed(warehouse, running)
+        final = delivered(there, "follows")
+        assert {key: decision for key, (decision, _) in found.items()} == {
+            truth.uniq: "COMMIT" if truth.uniq in final else "ROLLBACK" for truth in truths
+        }
+        assert set(final.values()) == {1}
+        assert warehouse.read("real_topics").count() == len(final)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_resumed_where_it_was_given_up(version: int, tmp_path: Path, warehouse: Warehouse, called: Any) -> None:
+    with broker(version, tmp_path / "broker", {"transactionCheckMax": 1}) as running, connected(running) as there:
+        running.produce([Plan("given-up", "U")] * 3)
+        while there.max_offset("TRANS_CHECK_MAX_TIME_TOPIC", 0) < 3:
+            time.sleep(0.2)
+        assert set(followed(warehouse, running).values()) == {("DISCARD", "BROKER_DISCARDED")}
+        before = len(halves(there))
+        said = called("resume", "--where", "true", "--broker", running.address, "--dry-run")
+        assert (said["would_resume"], len(halves(there))) == (3, before)
+        said = called("resume", "--where", "true", "--broker", running.address)
+        assert (said["status"], said["endings"]) == (0, {"VERIFIED": 3}), said
+        assert len(halves(there)) >= before + 3
+        kinds = {(row["kind"], row["state"]) for row in warehouse.read("endings").collect()}
+        assert kinds == {("RESUME", state) for state in ("INTENDED", "SENT", "VERIFIED")}
+        key = called("resume", "--where", "true", "--broker", running.address)
+        assert key["endings"] == {"ENDED_MEANWHILE": 3}, "the broker's check walks them"
