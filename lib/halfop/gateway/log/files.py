@@ -27,6 +27,8 @@ class LogFiles:
         self._reading = Lock()  # so that no file is closed while it is being read
         folder.mkdir(parents=True, exist_ok=True)
         self._handles = {file.first: _opened(Path(file.path)) for file in store_files(folder)}
+        if self._handles:  # a copy of a store may end with its last record
+            os.posix_fallocate(self._handles[max(self._handles)], 0, size)
 
     @property
     def first(self) -> int:

@@ -7,12 +7,13 @@ from itertools import starmap
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
+
 from halfop.gateway.log.messages import OUTCOMES, Half
 from halfop.rocketmq import names
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.properties import Properties
 from halfop.rocketmq.record import Records
-from numpy.typing import NDArray
 
 Codes = NDArray[np.uint8]
 _DIGITS = r"\A[0-9]{1,18}\z"

@@ -11,6 +11,7 @@ from itertools import compress
 from pathlib import Path
 
 import numpy as np
+
 from halfop.frame.errors import InputRefused
 from halfop.gateway.log.checkpoint import Checkpoint
 from halfop.gateway.log.files import LogFiles

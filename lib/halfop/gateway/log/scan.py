@@ -7,11 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.names import WHOLE_CRC
 from halfop.rocketmq.properties import Properties
-from halfop.rocketmq.record import ChainStop, Records
+from halfop.rocketmq.record import PROPERTY_CRC_TAIL, ChainStop, Records
 from halfop.rocketmq.store.commitlog import StoreFile, closes, store_files, windows
+
+# the bytes of a CRC property that are the same in every record: its name, and the marks before and after the digits
+_MARKS = np.array([*range(9), PROPERTY_CRC_TAIL - 1])
+_MARKED = np.frombuffer(WHOLE_CRC.encode() + b"\x01\x02", np.uint8)
+_MOST_TORN = 128 << 20  # bytes that one flush may have had under way; a gateway appends no more before it is done
 
 
 @dataclass(frozen=True)
@@ -60,7 +66,7 @@ class Scan:
     def _stopped(self, file: StoreFile, stop: ChainStop) -> None:
         at = self.end.at
         later = any(not each.zeros(each.first) for each in self._files if each.first > at)
-        self.end = LogEnd(at, stop.text, later or not file.zeros(at, file.size))
+        self.end = LogEnd(at, stop.text, later or not file.zeros(at, _MOST_TORN))
         self._refuse_before_checked()
 
     def _refuse_before_checked(self) -> None:
@@ -77,13 +83,19 @@ class Scan:
             return records, None
         lacks = np.zeros(len(records), np.bool_)
         lacks[fresh] = Properties(records.select(fresh)).strings(WHOLE_CRC).is_null().to_numpy(zero_copy_only=False)
-        whole = lacks & (records.buffer[records.ends - 1] != 0)
-        if whole.any():
-            at = int(records.longs("physical_offset")[whole][0])
-            problem = f"the record at physical offset {at} has no CRC of its own: another program has written it"
-            raise InputRefused(self._folder, None, problem, "a broker has run over this store; take a new folder")
-        wrong = fresh & (lacks | records.wrong_body_crc() | records.wrong_property_crc())
+        self._refuse_foreign(records.select(lacks))
+        cut = records.buffer[records.ends - 1] != _MARKED[-1]  # the last byte, which no CRC covers
+        wrong = fresh & (lacks | cut | records.wrong_body_crc() | records.wrong_property_crc())
         if not wrong.any():
             return records, None
         first = int(np.argmax(wrong))
         return records.select(slice(first)), (int(records.longs("physical_offset")[first]), "a record fails its CRC")
+
+    def _refuse_foreign(self, lacking: Records) -> None:
+        """Raises InputRefused if a whole record has nothing like our CRC at its end: no crash leaves that."""
+        for end, at in zip(lacking.ends.tolist(), lacking.longs("physical_offset").tolist(), strict=True):
+            tail = lacking.buffer[end - PROPERTY_CRC_TAIL : end]
+            like = int((tail[_MARKS] == _MARKED).sum())
+            if tail[-1] and like < len(_MARKED) - 2:
+                problem = f"the record at physical offset {at} has no CRC of its own: another program has written it"
+                raise InputRefused(self._folder, None, problem, "a broker has run over this store; take a new folder")
