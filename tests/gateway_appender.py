@@ -5,21 +5,24 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterable
 from itertools import count
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from gateway_log import Waiting, end_of, uniq
+from halfop.gateway.log.messages import OUTCOMES
 
 
 def failing(after: int) -> None:
     """Makes the disk fail after so many syncs."""
     sync, calls = os.fdatasync, count()
 
-    def fdatasync(handle: int) -> None:
+    def fdatasync(fd: Any) -> None:
         if next(calls) >= after:
             raise OSError(5, "Input/output error")
-        sync(handle)
+        sync(fd)
 
     os.fdatasync = fdatasync
 
@@ -38,7 +41,7 @@ def main(folder: Path, seed: int, *fail_after: int) -> None:
         open_halves += halves
         random.shuffle(open_halves)
         ended, open_halves = open_halves[5:], open_halves[:5]
-        said = [random.choice(("COMMIT", "ROLLBACK")) for _ in ended]
+        said = [random.choice(OUTCOMES) for _ in ended]
         for half, outcome in zip(ended, said, strict=True):
             last = gateway.log.append_end(half, end_of(outcome)._replace(transaction_id=half.uniq_key))
         gateway.until(last.end)
@@ -47,7 +50,7 @@ def main(folder: Path, seed: int, *fail_after: int) -> None:
             gateway.log.checkpoint()
 
 
-def tell(lines: object) -> None:
+def tell(lines: Iterable[str]) -> None:
     os.write(1, "".join(f"{line}\n" for line in lines).encode())
 
 

@@ -148,13 +148,13 @@ def test_store_times_never_go_back(gateway: Waiting, monkeypatch: pytest.MonkeyP
 
 
 def test_unflushed_messages_cannot_be_read(gateway: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gateway.log._flusher.wake, "set", lambda: None)
+    monkeypatch.setattr(gateway.log._flusher, "wake", lambda: None)
     half = gateway.log.append_half(message(1))
     assert gateway.log.unflushed == half.size
     assert (gateway.log.half_at(0), gateway.log.record(0)) == (None, None)
     assert gateway.log.offsets(HALF_TOPIC, 0) == QueueOffsets(0, 0)
     monkeypatch.undo()
-    gateway.log._flusher.wake.set()
+    gateway.log._flusher.wake()
     gateway.until(half.end)
     assert (gateway.log.half_at(0), gateway.log.unflushed) == (half, 0)
 

@@ -27,22 +27,27 @@ class Flusher:
 
     def __init__(self, files: LogFiles, swap: Callable[[], Batch | None], flushed: Callable[[int], None]) -> None:
         self._files, self._swap, self._flushed = files, swap, flushed
-        self.wake = Event()
+        self._appended = Event()
         self._closing = False
         self._thread = Thread(target=self._run, name="gateway-log", daemon=True)
         self._thread.start()
 
+    def wake(self) -> None:
+        """Has what was appended written soon."""
+        if not self._appended.is_set():
+            self._appended.set()
+
     def close(self) -> None:
         """Writes what is left, and ends the thread."""
         self._closing = True
-        self.wake.set()
+        self._appended.set()
         self._thread.join()
 
     def _run(self) -> None:
         try:
             while not self._closing:
-                self.wake.wait()
-                self.wake.clear()
+                self._appended.wait()
+                self._appended.clear()
                 self._flush()
             self._flush()
         except BaseException as error:

@@ -95,7 +95,7 @@ class Log:
             with self._lock:
                 self._append_op(half, End("COMMIT", None, half.group, half.uniq_key))
                 self._state.end(half, "COMMIT")
-            self._flusher.wake.set()
+            self._flusher.wake()
 
     # ---- appends ----
 
@@ -107,7 +107,7 @@ class Log:
             place = self._buffer.put(self._half_queue, message, _now_ms())
             half = Half(*place, born_ms, topic, queue, group, uniq_key, immunity)
             self._state.add(half)
-        self._flusher.wake.set()
+        self._flusher.wake()
         return half
 
     def append_end(self, half: Half, end: End) -> Ended:
@@ -128,7 +128,7 @@ class Log:
             if stands is None:
                 self._state.end(half, end.outcome)
             ended = Ended("ENDED" if stands is None else "OPPOSED", self._buffer.end)
-        self._flusher.wake.set()
+        self._flusher.wake()
         return ended
 
     def _append_op(self, half: Half, end: End) -> None:

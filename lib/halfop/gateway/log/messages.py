@@ -31,8 +31,7 @@ class HalfMessage(NamedTuple):
     immunity: str | None
 
 
-@dataclass(slots=True, frozen=True)
-class Half:
+class Half(NamedTuple):
     """A half message in the log, as far as ends and questions need it.
 
     `topic` and `queue` are the real ones, `immunity` is CHECK_IMMUNITY_TIME_IN_SECONDS as the producer gave it.

@@ -21,12 +21,14 @@ from halfop.rocketmq.record import (
     STORE_HOST_V6,
 )
 
+_V4, _V6 = 8, 20
 # size, magic, body CRC, queue, flag, queue offset, physical offset, sysFlag, born time
 HEAD = Struct(">iIiiiqqiq")
-_LONG, _TAIL, _SHORT, _BLANK = Struct(">q"), Struct(">iqi"), Struct(">h"), Struct(">iI")
-_FIXED = HEAD.size + _LONG.size + _TAIL.size + 1 + _SHORT.size + PROPERTY_CRC_TAIL
+# and born host, store time, store host, reconsume times, prepared offset, length of the body
+_FIXED = {(born, store): Struct(f">iIiiiqqiq{born}sq{store}siqi") for born in (_V4, _V6) for store in (_V4, _V6)}
+_LONG, _SHORT, _BLANK = Struct(">q"), Struct(">h"), Struct(">iI")
+_LENGTHS_AND_CRC = 1 + _SHORT.size + PROPERTY_CRC_TAIL
 BLANK_SIZE = _BLANK.size
-_V4, _V6 = 8, 20
 
 HALF_TOPIC, OP_TOPIC = names.HALF_TOPIC.encode(), names.OP_TOPIC.encode()
 _ENDS_VALUE = b"\x02"
@@ -65,34 +67,20 @@ class Place(NamedTuple):
 
 def size_of(message: Message, store_host: bytes) -> int:
     """The number of bytes of the message's record."""
-    return (
-        _FIXED
-        + len(message.born_host)
-        + len(store_host)
-        + len(message.body)
-        + len(message.topic)
-        + len(message.properties)
-    )
+    fixed = _FIXED[len(message.born_host), len(store_host)].size
+    return fixed + len(message.body) + len(message.topic) + len(message.properties) + _LENGTHS_AND_CRC
 
 
 def encoded(message: Message, place: Place, store_host: bytes) -> bytes:
     """The message's record at that place."""
     topic, queue, flag, sys_flag, born_ms, born_host, reconsumed, prepared, body, body_crc, properties, _ = message
     offset, at, size, store_ms = place
-    whole = b"".join(
-        (
-            HEAD.pack(size, MAGIC_V1, body_crc, queue, flag, offset, at, sys_flag, born_ms),
-            born_host,
-            _LONG.pack(store_ms),
-            store_host,
-            _TAIL.pack(reconsumed, prepared, len(body)),
-            body,
-            len(topic).to_bytes(1, "big"),
-            topic,
-            _SHORT.pack(len(properties) + PROPERTY_CRC_TAIL),
-            properties,
-        )
+    fixed = _FIXED[len(born_host), len(store_host)].pack(
+        *(size, MAGIC_V1, body_crc, queue, flag, offset, at, sys_flag, born_ms),
+        *(born_host, store_ms, store_host, reconsumed, prepared, len(body)),
     )
+    lengths = _SHORT.pack(len(properties) + PROPERTY_CRC_TAIL)
+    whole = b"".join((fixed, body, len(topic).to_bytes(1, "big"), topic, lengths, properties))
     return whole + b"__CRC32#\x01%b\x02" % (b"%010d" % (crc32(whole) & CRC_MASK))[::-1]
 
 
@@ -159,12 +147,10 @@ def op_message(half: Half, end: End, now_ms: int, store_host: bytes) -> Message:
 
 def final_message(half: Half, record: bytes) -> Message:
     """The committed message in its real topic, made of the half message's record."""
-    _, _, body_crc, _, flag, _, _, sys_flag, born_ms = HEAD.unpack_from(record)
-    at = HEAD.size + (_V6 if sys_flag & BORN_HOST_V6 else _V4)
-    born_host = record[HEAD.size : at]
-    at += _LONG.size + (_V6 if sys_flag & STORE_HOST_V6 else _V4)
-    reconsumed, _, length = _TAIL.unpack_from(record, at)
-    body_at = at + _TAIL.size
+    sys_flag = HEAD.unpack_from(record)[7]
+    fixed = _FIXED[_V6 if sys_flag & BORN_HOST_V6 else _V4, _V6 if sys_flag & STORE_HOST_V6 else _V4]
+    _, _, body_crc, _, flag, *_, born_ms, born_host, _, _, reconsumed, _, length = fixed.unpack_from(record)
+    body_at = fixed.size
     topic_at = body_at + length + 1
     properties = record[topic_at + record[topic_at - 1] + _SHORT.size : -PROPERTY_CRC_TAIL]
     kept = [entry for entry in properties.split(_ENDS_VALUE) if not entry.startswith(_LEFT_OUT)]
