@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from gateway_log import Waiting, end_of, uniq
+from gateway_log import MIDDLE, Waiting, end_of, uniq
 from halfop.gateway.log.messages import OUTCOMES
 
 
@@ -31,7 +31,7 @@ def main(folder: Path, seed: int, *fail_after: int) -> None:
     logging.basicConfig(level=logging.CRITICAL)
     for after in fail_after:
         failing(after)
-    random, gateway, number = Random(seed), Waiting(folder), seed * 1_000_000
+    random, gateway, number = Random(seed), Waiting(folder, form=MIDDLE), seed * 1_000_000
     open_halves = list(gateway.log.open_halves.values())
     while True:
         some = random.randint(1, 40)

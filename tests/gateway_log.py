@@ -15,6 +15,7 @@ HOST = socket.inet_aton("10.0.0.2") + (10911).to_bytes(4, "big")
 CLIENT = socket.inet_aton("10.0.0.1") + (40000).to_bytes(4, "big")
 BORN_MS = 1_750_000_000_000
 SMALL = Form(8192, 100)
+MIDDLE = Form(1 << 20, 1000)
 TOPIC, QUEUES = "orders", 4
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from gateway_log import BORN_MS, Waiting
-from halfop.gateway.log.messages import OUTCOMES, Half, QueueOffsets
+from halfop.gateway.log.messages import OUTCOMES, Half, HalfGone, QueueOffsets
 from halfop.gateway.log.retention import WHOLE_LOG
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from store_reader import read_all
@@ -96,6 +96,9 @@ def test_open_half_messages_stay_until_they_expire(gateway: Waiting, monkeypatch
     assert gateway.log.expire(all_landed(gateway), BORN_MS + 10) == []  # the file's last message is of that instant
     assert gateway.log.expire(all_landed(gateway), BORN_MS + 11) == [late]
     assert gateway.log.half_at(late.physical_offset) is None
+    for outcome in OUTCOMES:
+        with pytest.raises(HalfGone):
+            gateway.end(late, outcome)
     assert list(gateway.log.open_halves) == []
 
 

@@ -18,6 +18,7 @@ from halfop.gateway.log.messages import (
     End,
     Ended,
     Half,
+    HalfGone,
     HalfMessage,
     Identity,
     Outcome,
@@ -113,10 +114,13 @@ class Log:
     def append_end(self, half: Half, end: End) -> Ended:
         """Ends a half message that `half_at` gave: its op and, for a first commit, its final message, in one append.
 
-        An end that says again what stands writes nothing; the opposite of it writes an op that delivers nothing.
+        An end that says again what stands writes nothing; the opposite of it writes an op that delivers nothing. Raises
+        HalfGone if `expire` has removed the half message meanwhile.
         """
         record = self._files.read(half.physical_offset, half.size) if end.outcome == "COMMIT" else b""
         with self._lock:
+            if not self._state.has(half):
+                raise HalfGone(half.queue_offset)
             stands = self._state.outcome(half.queue_offset)
             if stands == end.outcome:
                 return Ended("REPEATED", self._buffer.end)
@@ -209,9 +213,9 @@ class Log:
     # ---- upkeep ----
 
     def disk_used(self) -> float:
-        """The part of the disk that is in use, from 0 to 1."""
+        """The part of the disk that is in use, from 0 to 1; the log's next file counts as if it were there."""
         usage = shutil.disk_usage(self.folder)
-        return 1 - usage.free / usage.total
+        return 1 - max(usage.free - self._files.size, 0) / usage.total
 
     def checkpoint(self) -> None:
         """Makes the consume queues durable, so that a recovery begins here. For the thread of `expire`."""

@@ -63,6 +63,10 @@ class End(NamedTuple):
     transaction_id: str | None
 
 
+class HalfGone(LookupError):
+    """The log no longer has the half message: its file was removed after it had expired. Nothing was written."""
+
+
 class Ended(NamedTuple):
     """What became of an END_TRANSACTION: it may be answered once the log is flushed to `end`.
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from halfop.frame.errors import InputRefused, WarehouseBusy
 from halfop.gateway.log.disk import replace_file
 from halfop.gateway.log.messages import Identity
+from halfop.rocketmq.names import GATEWAY_FILE
 
-_FILE = "gateway.json"
 _FLOCK = struct.Struct("hhqqi4x")
 
 
@@ -36,7 +36,7 @@ class StoreLock:
 
 def identity(folder: Path, name: str) -> Identity:
     """The store's identity, which is made with an empty store. Raises InputRefused if it is of another name."""
-    path = folder / _FILE
+    path = folder / GATEWAY_FILE
     if not path.exists():
         if any(folder.glob("commitlog/*")):
             raise InputRefused(folder, None, "a store that no gateway has made", "give --store an empty folder")

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
 
-from halfop.gateway.log.disk import write_all
+from halfop.gateway.log.disk import sync_folder, write_all
 from halfop.gateway.log.messages import QueueOffsets, Unit
 from halfop.rocketmq.store.commitlog import store_files
 from halfop.rocketmq.store.consumequeue import ConsumeQueue
@@ -28,6 +28,7 @@ class Queue:
         self._file_size = file_units * PACKED.size
         self.first = self.next = self.flushed = 0
         self._dirty: set[int] = set()
+        self._new_files = False
 
     @property
     def offsets(self) -> QueueOffsets:
@@ -42,6 +43,7 @@ class Queue:
             with self._file(begin, os.O_RDWR | os.O_CREAT) as handle:
                 if not os.fstat(handle).st_size:
                     os.ftruncate(handle, self._file_size)
+                    self._new_files = True
                 write_all(handle, part, at - begin)
             self._dirty.add(begin)
             at, left = at + len(part), left[len(part) :]
@@ -68,6 +70,10 @@ class Queue:
         while self._dirty:
             with self._file(self._dirty.pop(), os.O_RDWR) as handle:
                 os.fsync(handle)
+        if self._new_files:
+            self._new_files = False
+            for folder in (self.folder, self.folder.parent, self.folder.parent.parent):
+                sync_folder(folder)
 
     def recover(self, log_first: int, checked: int) -> None:
         """Reads the queue's offsets from its files, and cuts units of places from `checked` on."""

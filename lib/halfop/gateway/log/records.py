@@ -32,11 +32,7 @@ BLANK_SIZE = _BLANK.size
 
 HALF_TOPIC, OP_TOPIC = names.HALF_TOPIC.encode(), names.OP_TOPIC.encode()
 _ENDS_VALUE = b"\x02"
-# of a half message, what its final message no longer has
-_LEFT_OUT = tuple(
-    name.encode() + b"\x01"
-    for name in (names.REAL_TOPIC, names.REAL_QUEUE_ID, names.TRAN_MSG, names.WHOLE_CRC, names.DELAY, *names.TIMER)
-)
+_LEFT_OUT = tuple(name.encode() + b"\x01" for name in names.NOT_DELIVERED)
 
 
 class Message(NamedTuple):

@@ -48,7 +48,7 @@ def recover(files: LogFiles, queues: Queues, checkpoint: Checkpoint) -> Recovere
         queue.recover(scan.first, checked)
     for records in scan.stretches():
         fresh = records.select(records.longs("physical_offset") >= checked)
-        _refuse_out_of_order(files.folder, fresh, queues)
+        _refuse_out_of_order(files.folder, fresh, queues, rebuilt=not checked)
         _dispatch(fresh, queues)
         found.add(records)
     _cut(files, scan.end)
@@ -75,12 +75,15 @@ def _groups(records: Records) -> list[tuple[str, int, Longs]]:
     return [(known[int(keys[rows[0]]) >> 32], int(keys[rows[0]]) & 0xFFFFFFFF, rows) for rows in parts]
 
 
-def _refuse_out_of_order(folder: Path, records: Records, queues: Queues) -> None:
-    """Raises InputRefused if a sound record has not the next offset of its queue."""
+def _refuse_out_of_order(folder: Path, records: Records, queues: Queues, rebuilt: bool) -> None:
+    """Raises InputRefused if a sound record has not the next offset of its queue.
+
+    `rebuilt`: no unit was kept, so that a queue may begin with any offset.
+    """
     offsets = records.longs("queue_offset")
     for topic, number, rows in _groups(records):
         queue = queues.get(topic, number)
-        begin = queue.next or int(offsets[rows[0]])  # of a queue without units, any offset may be the first
+        begin = int(offsets[rows[0]]) if rebuilt and not queue.next else queue.next
         wrong = offsets[rows] != np.arange(begin, begin + len(rows))
         if wrong.any():
             row = rows[np.argmax(wrong)]

@@ -28,6 +28,10 @@ class State:
         self._open.pop(half.physical_offset, None)
         self._outcomes[half.queue_offset - self._first] = OUTCOMES.index(outcome) + 1
 
+    def has(self, half: Half) -> bool:
+        """Returns whether the log still has the half message."""
+        return half.queue_offset >= self._first
+
     def outcome(self, queue_offset: int) -> Outcome | None:
         """How the half message ended; None if it is open, or the log no longer has it."""
         at = queue_offset - self._first
