@@ -10,7 +10,6 @@ import numpy as np
 
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.names import WHOLE_CRC
-from halfop.rocketmq.properties import Properties
 from halfop.rocketmq.record import PROPERTY_CRC_TAIL, ChainStop, Records
 from halfop.rocketmq.store.commitlog import StoreFile, closes, store_files, windows
 
@@ -78,12 +77,11 @@ class Scan:
 
     def _sound(self, records: Records) -> tuple[Records, tuple[int, str] | None]:
         """The records before the first that does not match its CRCs, and what is wrong with that one."""
+        lacks = ~records.has_property_crc()
+        self._refuse_foreign(records.select(lacks))
         fresh = records.longs("physical_offset") >= self._checked
         if not fresh.any():
             return records, None
-        lacks = np.zeros(len(records), np.bool_)
-        lacks[fresh] = Properties(records.select(fresh)).strings(WHOLE_CRC).is_null().to_numpy(zero_copy_only=False)
-        self._refuse_foreign(records.select(lacks))
         cut = records.buffer[records.ends - 1] != _MARKED[-1]  # the last byte, which no CRC covers
         wrong = fresh & (lacks | cut | records.wrong_body_crc() | records.wrong_property_crc())
         if not wrong.any():
