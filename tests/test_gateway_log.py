@@ -84,6 +84,9 @@ def test_the_first_end_stands(gateway: Waiting, first: str, opposite: str) -> No
     assert gateway.log.offsets("orders", 1) == delivered
     assert gateway.log.offsets(OP_TOPIC, 0) == QueueOffsets(0, 2)
     assert gateway.log.outcome(half) == first
+    gateway.close()
+    gateway.log = Waiting(gateway.log.folder).log  # the fixture closes it
+    assert gateway.log.outcome(half) == first
 
 
 def test_a_store_is_what_our_readers_take(gateway: Waiting) -> None:
