@@ -81,6 +81,15 @@ class Truth(NamedTuple):
     half_offset: int
 
 
+class Consumed(NamedTuple):
+    """A message that a consumer got; `body` is its length."""
+
+    topic: str
+    queue: int
+    uniq: str
+    body: int
+
+
 class RealBroker:
     """Addresses are `host:port`, `store` is the broker's store folder. Its output and logs are below `home`."""
 
@@ -143,6 +152,20 @@ class RealBroker:
         command += [f"-D{name}={value}" for name, value in options.items()]
         _checked("the producer", *command, "Producer", plan_file, truth_file)
         return [Truth(**json.loads(line)) for line in truth_file.read_text().splitlines()]
+
+    def consume(self, topics: Sequence[str], expect: int, *, quiet: int = 3, linger: int = 120) -> list[Consumed]:
+        """What a consumer of a new group gets from the topics' beginnings.
+
+        It ends `quiet` seconds after the last message once it has `expect`, and after `linger` seconds in any case.
+        """
+        self._produced += 1
+        found = self.home / f"consumed-{self._produced}"
+        command = self._java(f"-Drocketmq.client.logRoot={self.home}", "-Xmx192m")
+        options = {"namesrv": self.namesrv, "group": f"consumers-{self._produced}", "expect": expect}
+        command += [f"-D{name}={value}" for name, value in {**options, "quiet": quiet, "linger": linger}.items()]
+        _checked("the consumer", *command, "Consumer", found, *topics)
+        lines = [line.split("\t") for line in found.read_text().splitlines()]
+        return [Consumed(topic, int(queue), uniq, int(length)) for topic, queue, uniq, length in lines]
 
     def _java(self, *options: str) -> list[str]:
         return [_java(), *self._jvm, *options, "-cp", f"{self._jars}/classes{os.pathsep}{self._jars}/*"]
@@ -241,7 +264,7 @@ def _jars(version: int) -> Path:
         fcntl.flock(held, fcntl.LOCK_EX)
         if not _same(lock, folder / lock.name):
             _checked("fetching RocketMQ's jars", sys.executable, _ROOT / "tools/fetch_jars.py", _java(), lock, folder)
-        sources = [_SOURCE / "Server.java", _SOURCE / "Producer.java"]
+        sources = [_SOURCE / f"{name}.java" for name in ("Server", "Producer", "Consumer")]
         if not all(_same(source, folder / source.name) for source in sources):
             _compile(sources, folder, folder / "classes")
             for source in sources:

@@ -44,6 +44,9 @@ LAYERS = {
     "landing.store": "landing columns rocketmq rocketmq.store warehouse",
     "landing.broker": "landing columns rocketmq rocketmq.wire warehouse",
     "landing": "columns rocketmq rocketmq.store rocketmq.wire warehouse",
+    # the broker's place for producers
+    "gateway": "gateway.log rocketmq rocketmq.wire settings warehouse",
+    "gateway.log": "rocketmq rocketmq.store",
     # what all of them stand on
     "frame.metrics": "settings",
     "warehouse": "settings",
@@ -57,6 +60,7 @@ LAYERS = {
 # Libraries that a room must not import.
 FOREIGN = {
     "rocketmq": "pyspark delta py4j",
+    "gateway": "pyspark delta py4j",
     "settings": "pyspark delta py4j",
     "columns": "delta py4j os pathlib time random",
     "rules": "delta py4j os pathlib time random",

@@ -120,14 +120,15 @@ class Records:
     def wrong_property_crc(self) -> Mask:
         """Marks records whose bytes do not match the CRC at their end, if they have one (enabledAppendPropCRC)."""
         wrong = np.zeros(len(self), np.bool_)
-        has = np.flatnonzero(self._has_property_crc())
+        has = np.flatnonzero(self.has_property_crc())
         if len(has):
             lengths = self.sizes[has] - PROPERTY_CRC_TAIL
             covered = cut(self.buffer, self.positions[has], lengths)
             wrong[has] = _crc32(covered, lengths) != self._property_crc(has)
         return wrong
 
-    def _has_property_crc(self) -> Mask:
+    def has_property_crc(self) -> Mask:
+        """Marks records whose last property is the CRC of the record."""
         at = self.ends - PROPERTY_CRC_TAIL
         name, mark = gather(self.buffer, at, "<u8"), gather(self.buffer, at + 8, np.uint8)
         has: Mask = (name == _PROPERTY_CRC) & (mark == 1) & (self.properties_length >= PROPERTY_CRC_TAIL)

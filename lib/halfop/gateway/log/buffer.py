@@ -1,0 +1,73 @@
+"""What has been appended to the log and is not written yet: swapped as a whole when a flush begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from halfop.gateway.log.files import Run
+from halfop.gateway.log.queues import PACKED, Queue
+from halfop.gateway.log.records import BLANK_SIZE, Message, Place, blank, encoded, size_of
+
+
+@dataclass
+class Batch:
+    """Records that become durable together: their bytes, and their units by queue."""
+
+    runs: list[Run]
+    units: dict[Queue, list[bytes]] = field(default_factory=dict)
+    size: int = 0
+    end: int = 0
+
+
+class Buffer:
+    """Gives messages their places, in the order in which they come. For one thread at a time.
+
+    `end` is the physical offset after the last one, `newest_ms` its store time: store times never go back.
+    """
+
+    def __init__(self, end: int, newest_ms: int, file_size: int, store_host: bytes) -> None:
+        self.end, self.newest_ms = end, newest_ms
+        self._file_size, self._store_host = file_size, store_host
+        self._batch = self._new_batch()
+
+    def put(self, queue: Queue, message: Message, now_ms: int) -> Place:
+        """Appends a message, and returns the place that it got."""
+        size = size_of(message, self._store_host)
+        at = self._room(size)
+        self.newest_ms = store_ms = max(self.newest_ms, now_ms)
+        place = Place(queue.next, at, size, store_ms)
+        self._chunks.append(encoded(message, place, self._store_host))
+        unit = PACKED.pack(at, size, message.tags_code)
+        units = self._batch.units.get(queue)
+        if units is None:
+            self._batch.units[queue] = [unit]
+        else:
+            units.append(unit)
+        queue.next += 1
+        self.end = at + size
+        self._batch.size += size
+        return place
+
+    def swap(self) -> Batch | None:
+        """Takes what has been appended since the last swap; None if nothing has."""
+        if not self._batch.size:
+            return None
+        batch, batch.end = self._batch, self.end
+        self._batch = self._new_batch()
+        return batch
+
+    def _new_batch(self) -> Batch:
+        self._chunks: list[bytes] = []
+        return Batch([Run(self.end, self._chunks)])
+
+    def _room(self, size: int) -> int:
+        """The place of a record of that size: the end, or the next file if this one has no room for it."""
+        left = self._file_size - self.end % self._file_size
+        if size + BLANK_SIZE > self._file_size:
+            raise ValueError(f"a record of {size} bytes does not fit into a file of {self._file_size}")
+        if size + BLANK_SIZE > left:
+            self._chunks.append(blank(left))
+            self.end += left
+            self._chunks = []
+            self._batch.runs.append(Run(self.end, self._chunks))
+        return self.end

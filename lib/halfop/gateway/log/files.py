@@ -1,0 +1,107 @@
+"""The commit log's files: each of one size, named by its first physical offset, and filled from the front."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple
+
+from halfop.gateway.log.disk import sync_folder, write_all
+from halfop.rocketmq.store.commitlog import store_files
+
+
+class Run(NamedTuple):
+    """Bytes that follow each other in one file, from a physical offset on."""
+
+    physical_offset: int
+    chunks: list[bytes]
+
+
+class LogFiles:
+    """The files of a commit log, read and written by physical offset. One thread writes, any may read."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self.folder, self.size = folder, size
+        self._reading = Lock()  # so that no file is closed while it is being read
+        folder.mkdir(parents=True, exist_ok=True)
+        self._handles = {file.first: _opened(Path(file.path)) for file in store_files(folder)}
+        if self._handles:  # a copy of a store may end with its last record
+            os.posix_fallocate(self._handles[max(self._handles)], 0, size)
+
+    @property
+    def first(self) -> int:
+        """The first physical offset that is there."""
+        return min(self._handles, default=0)
+
+    @property
+    def firsts(self) -> list[int]:
+        """The first physical offset of each file, ascending."""
+        return sorted(self._handles)
+
+    def begin_of(self, physical_offset: int) -> int:
+        """The first offset of the file that has or would have this one."""
+        return physical_offset - physical_offset % self.size
+
+    def write(self, runs: Iterable[Run]) -> None:
+        """Writes the runs and makes them durable; files that do not exist yet are made."""
+        for run in runs:
+            begin = self.begin_of(run.physical_offset)
+            handle = self._handles.get(begin)
+            if handle is None:
+                handle = self._handles[begin] = self._made(begin)
+            write_all(handle, b"".join(run.chunks), run.physical_offset - begin)
+            os.fdatasync(handle)
+
+    def read(self, physical_offset: int, length: int) -> bytes:
+        """Up to `length` bytes of one file; none if no file has the offset."""
+        begin = self.begin_of(physical_offset)
+        with self._reading:
+            handle = self._handles.get(begin)
+            if handle is None or physical_offset < 0:
+                return b""
+            return os.pread(handle, min(length, begin + self.size - physical_offset), physical_offset - begin)
+
+    def cut(self, end: int) -> None:
+        """Ends the log at a physical offset: what was written after it becomes zeros."""
+        for begin in self.firsts:
+            if begin > end or (begin == end and end > self.first):
+                self._remove(begin)
+        begin = self.begin_of(end)
+        if begin in self._handles:
+            os.ftruncate(self._handles[begin], end - begin)
+            os.posix_fallocate(self._handles[begin], 0, self.size)
+            os.fsync(self._handles[begin])
+        sync_folder(self.folder)
+
+    def remove_before(self, physical_offset: int) -> None:
+        """Removes the files that end at or before a physical offset."""
+        for begin in self.firsts:
+            if begin + self.size <= physical_offset:
+                self._remove(begin)
+        sync_folder(self.folder)
+
+    def close(self) -> None:
+        while self._handles:
+            os.close(self._handles.popitem()[1])
+
+    def _made(self, begin: int) -> int:
+        path = self._path(begin)
+        handle = _opened(path)
+        os.posix_fallocate(handle, 0, self.size)
+        os.fsync(handle)
+        sync_folder(self.folder)
+        return handle
+
+    def _remove(self, begin: int) -> None:
+        self._path(begin).unlink()
+        with self._reading:
+            os.close(self._handles.pop(begin))
+
+    def _path(self, begin: int) -> Path:
+        return self.folder / f"{begin:020d}"
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

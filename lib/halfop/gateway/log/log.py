@@ -1,0 +1,257 @@
+"""The gateway's log: half messages, op messages and final messages, in the form of a broker's store."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from time import time
+
+from halfop.gateway.log.buffer import Batch, Buffer
+from halfop.gateway.log.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from halfop.gateway.log.files import LogFiles
+from halfop.gateway.log.flusher import Flusher
+from halfop.gateway.log.messages import (
+    End,
+    Ended,
+    Half,
+    HalfGone,
+    HalfMessage,
+    Identity,
+    Outcome,
+    Pulled,
+    QueueOffsets,
+    Topic,
+    Unit,
+)
+from halfop.gateway.log.owner import StoreLock, identity
+from halfop.gateway.log.queues import FILE_UNITS, Queues
+from halfop.gateway.log.reads import Reader
+from halfop.gateway.log.records import final_message, half_message, op_message
+from halfop.gateway.log.recovery import recover
+from halfop.gateway.log.retention import Landed, Reserve, removable_to
+from halfop.gateway.log.topics import TopicTable
+from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+
+FILE_SIZE = 1 << 30  # a broker's default
+_ABORT = "abort"
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Form:
+    """The sizes of a store's files. A broker refuses a store whose sizes are not the ones that it is set to."""
+
+    file_size: int = FILE_SIZE
+    queue_file_units: int = FILE_UNITS
+
+
+class Log:
+    """A store that this process owns. One thread appends; any may read; a thread of its own makes records durable.
+
+    An append returns at once. Acknowledge it only after `flushed_to` has reached its `end`: `on_flush` is called, in
+    the log's own thread, each time it moves. If the disk fails, the process ends. `store_host` is the address (4 or 16
+    bytes) and the port (4 bytes) that records and message ids carry.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        name: str,
+        store_host: bytes,
+        form: Form = Form(),
+        on_flush: Callable[[int], None] = lambda flushed_to: None,
+    ) -> None:
+        """Opens the store, or makes it; recovers what a crash left. Raises WarehouseBusy or InputRefused."""
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._owner = StoreLock(self.folder)
+        try:
+            self._open(name, store_host, form, on_flush)
+        except BaseException:
+            self._owner.release()
+            raise
+
+    def _open(self, name: str, store_host: bytes, form: Form, on_flush: Callable[[int], None]) -> None:
+        self.identity: Identity = identity(self.folder, name)
+        self._store_host, self._on_flush = store_host, on_flush
+        self._topics = TopicTable(self.folder)
+        self._files = LogFiles(self.folder / "commitlog", form.file_size)
+        self._queues = Queues(self.folder / "consumequeue", form.queue_file_units)
+        (self.folder / _ABORT).touch()
+        found = recover(self._files, self._queues, read_checkpoint(self.folder))
+        self._state = found.state
+        self._buffer = Buffer(found.end, found.newest_ms, form.file_size, store_host)
+        self.flushed_to = found.end
+        self._half_queue, self._op_queue = self._queues.get(HALF_TOPIC, 0), self._queues.get(OP_TOPIC, 0)
+        self._reader = Reader(self._files, self._queues, lambda: self.flushed_to)
+        self._lock = Lock()
+        self._flusher = Flusher(self._files, self._swap, self._flushed)
+        for half in found.lacking_ops:
+            _logger.warning("half message %s is committed, but its op was lost: written again", half.queue_offset)
+            with self._lock:
+                self._append_op(half, End("COMMIT", None, half.group, half.uniq_key))
+                self._state.end(half, "COMMIT")
+            self._flusher.wake()
+
+    # ---- appends ----
+
+    def append_half(self, given: HalfMessage) -> Half:
+        """Appends a half message; it may be acknowledged when the log is flushed to its `end`."""
+        _, _, _, born_ms, _, _, _, topic, queue, group, uniq_key, immunity = given
+        message = half_message(given, self._store_host)
+        with self._lock:
+            place = self._buffer.put(self._half_queue, message, _now_ms())
+            half = Half(*place, born_ms, topic, queue, group, uniq_key, immunity)
+            self._state.add(half)
+        self._flusher.wake()
+        return half
+
+    def append_end(self, half: Half, end: End) -> Ended:
+        """Ends a half message that `half_at` gave: its op and, for a first commit, its final message, in one append.
+
+        An end that says again what stands writes nothing; the opposite of it writes an op that delivers nothing. Raises
+        HalfGone if `expire` has removed the half message meanwhile.
+        """
+        record = self._files.read(half.physical_offset, half.size) if end.outcome == "COMMIT" else b""
+        with self._lock:
+            if not self._state.has(half):
+                raise HalfGone(half.queue_offset)
+            stands = self._state.outcome(half.queue_offset)
+            if stands == end.outcome:
+                return Ended("REPEATED", self._buffer.end)
+            if stands is None and end.outcome == "COMMIT":
+                queue = self._queues.get(half.topic, half.queue)
+                # before its op: an op without a final message is a rollback
+                self._buffer.put(queue, final_message(half, record), _now_ms())
+            self._append_op(half, end)
+            if stands is None:
+                self._state.end(half, end.outcome)
+            ended = Ended("ENDED" if stands is None else "OPPOSED", self._buffer.end)
+        self._flusher.wake()
+        return ended
+
+    def _append_op(self, half: Half, end: End) -> None:
+        now = _now_ms()
+        self._buffer.put(self._op_queue, op_message(half, end, now, self._store_host), now)
+
+    @property
+    def unflushed(self) -> int:
+        """Bytes that have been appended and are not durable yet."""
+        return self._buffer.end - self.flushed_to
+
+    def _swap(self) -> Batch | None:
+        with self._lock:
+            return self._buffer.swap()
+
+    def _flushed(self, end: int) -> None:
+        self.flushed_to = end
+        self._on_flush(end)
+
+    # ---- what is known of half messages ----
+
+    @property
+    def open_halves(self) -> Mapping[int, Half]:
+        """The open half messages by physical offset, the oldest first; also those that are not flushed yet."""
+        return self._state.open
+
+    def half_at(self, physical_offset: int) -> Half | None:
+        """The durable half message that begins there, open or ended; None if the log has none there."""
+        half = self._state.open.get(physical_offset)
+        if half is None:
+            return self._reader.half(physical_offset)
+        return half if half.end <= self.flushed_to else None
+
+    def outcome(self, half: Half) -> Outcome | None:
+        """How it ended; None if it is open."""
+        return self._state.outcome(half.queue_offset)
+
+    # ---- reads ----
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """The topic table."""
+        return self._topics.all
+
+    def put_topic(self, name: str, topic: Topic) -> None:
+        """Adds or changes a topic; durable when it returns."""
+        self._topics.put(name, topic)
+
+    @property
+    def newest_ms(self) -> int:
+        """The newest store time; store times never go back."""
+        return self._buffer.newest_ms
+
+    def offsets(self, topic: str, queue: int) -> QueueOffsets:
+        """A queue's first offset and its next one; zeros if it has had no message."""
+        known = self._queues.known(topic, queue)
+        return known.offsets if known else QueueOffsets(0, 0)
+
+    def record(self, physical_offset: int) -> bytes | None:
+        """The record that begins there; None if none does."""
+        return self._reader.record(physical_offset)
+
+    def pull(self, topic: str, queue: int, offset: int, count: int, most_bytes: int = 256 << 10) -> Pulled:
+        """Records of a queue from an offset on; none if the queue does not have it."""
+        known = self._queues.known(topic, queue)
+        return self._reader.pull(known, offset, count, most_bytes) if known else Pulled([], offset)
+
+    def units(self, topic: str, queue: int, offset: int, count: int) -> list[Unit]:
+        """Units of a queue from an offset on; none if the queue does not have it."""
+        known = self._queues.known(topic, queue)
+        return known.units(offset, count) if known else []
+
+    def offset_at(self, topic: str, queue: int, millis: int) -> int:
+        """The first offset that was stored at that instant or later; the next offset if none was."""
+        known = self._queues.known(topic, queue)
+        return self._reader.offset_at(known, millis) if known else 0
+
+    # ---- upkeep ----
+
+    def disk_used(self) -> float:
+        """The part of the disk that is in use, from 0 to 1; the log's next file counts as if it were there."""
+        usage = shutil.disk_usage(self.folder)
+        return 1 - max(usage.free - self._files.size, 0) / usage.total
+
+    def checkpoint(self) -> None:
+        """Makes the consume queues durable, so that a recovery begins here. For the thread of `expire`."""
+        found = Checkpoint(self.flushed_to, self._buffer.newest_ms)
+        for queue in self._queues:
+            queue.sync()
+        write_checkpoint(self.folder, found)
+
+    def expire(self, landed: Landed, since_ms: int) -> list[Half]:
+        """Removes files that have landed, and whose half messages have ended or were stored before `since_ms`.
+
+        Makes a checkpoint first. Returns the half messages that were open in them: nobody can end them any more. For
+        one thread at a time, which need not be the one that appends.
+        """
+        self.checkpoint()
+        with self._lock:
+            first_open = self._state.first_open()
+        reserve = Reserve(self.flushed_to if first_open is None else first_open, since_ms)
+        end = removable_to(self._files, self._queues, self.flushed_to, landed, reserve)
+        if end == self._files.first:
+            return []
+        for queue in self._queues:
+            queue.remove_before(end)
+        with self._lock:
+            lost = self._state.remove_before(self._half_queue.first, end)
+        self._files.remove_before(end)
+        return lost
+
+    def close(self) -> None:
+        """Makes all durable, and lets the store go."""
+        self._flusher.close()
+        self.checkpoint()
+        self._files.close()
+        (self.folder / _ABORT).unlink()
+        self._owner.release()
+
+
+def _now_ms() -> int:
+    return int(time() * 1000)

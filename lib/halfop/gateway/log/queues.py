@@ -1,0 +1,146 @@
+"""The consume queues: for each message of a topic's queue, the place of its record in the commit log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from struct import Struct
+
+from halfop.gateway.log.disk import sync_folder, write_all
+from halfop.gateway.log.messages import QueueOffsets, Unit
+from halfop.rocketmq.store.commitlog import store_files
+from halfop.rocketmq.store.consumequeue import ConsumeQueue
+
+PACKED = Struct(">qiq")
+FILE_UNITS = 300_000  # a broker's default
+
+
+class Queue:
+    """One queue of a topic, and its files.
+
+    `next` is the offset that the next message gets; messages from `first` to `flushed` - 1 can be read.
+    """
+
+    def __init__(self, folder: Path, topic: str, number: int, file_units: int = FILE_UNITS) -> None:
+        self.folder, self.topic, self.number = folder, topic, number
+        self._file_size = file_units * PACKED.size
+        self.first = self.next = self.flushed = 0
+        self._dirty: set[int] = set()
+        self._new_files = False
+
+    @property
+    def offsets(self) -> QueueOffsets:
+        return QueueOffsets(self.first, self.flushed)
+
+    def write(self, offset: int, units: bytes) -> None:
+        """Writes units from an offset on; they are durable after `sync`."""
+        at, left = offset * PACKED.size, memoryview(units)
+        while left:
+            begin = at - at % self._file_size
+            part = left[: begin + self._file_size - at]
+            with self._file(begin, os.O_RDWR | os.O_CREAT) as handle:
+                if not os.fstat(handle).st_size:
+                    os.ftruncate(handle, self._file_size)
+                    self._new_files = True
+                write_all(handle, part, at - begin)
+            self._dirty.add(begin)
+            at, left = at + len(part), left[len(part) :]
+
+    def units(self, offset: int, count: int) -> list[Unit]:
+        """Up to `count` flushed units from an offset on; none if it is not in the queue."""
+        found: list[Unit] = []
+        end = min(offset + count, self.flushed)
+        at = offset * PACKED.size if self.first <= offset else end * PACKED.size
+        while at < end * PACKED.size:
+            begin = at - at % self._file_size
+            length = min(end * PACKED.size, begin + self._file_size) - at
+            with self._file(begin, os.O_RDONLY) as handle:
+                found += map(Unit._make, PACKED.iter_unpack(os.pread(handle, length, at - begin)))
+            at += length
+        return found
+
+    def first_from(self, physical_offset: int) -> int:
+        """The offset of the first message whose record is at or after a place; the next offset if none is."""
+        return self._as_read().first_from(physical_offset) if self.next else 0
+
+    def sync(self) -> None:
+        """Makes all units durable that have been written."""
+        while self._dirty:
+            with self._file(self._dirty.pop(), os.O_RDWR) as handle:
+                os.fsync(handle)
+        if self._new_files:
+            self._new_files = False
+            for folder in (self.folder, self.folder.parent, self.folder.parent.parent):
+                sync_folder(folder)
+
+    def recover(self, log_first: int, checked: int) -> None:
+        """Reads the queue's offsets from its files, and cuts units of places from `checked` on."""
+        if not self.folder.is_dir() or not store_files(self.folder):
+            return
+        found = self._as_read()
+        self.first = found.first_from(log_first)
+        self.next = self.flushed = max(found.first_from(checked), self.first)
+        self._cut(self.next * PACKED.size)
+
+    def remove_before(self, log_first: int) -> None:
+        """Moves the first offset to the first place from `log_first` on, and removes files before it; not the last."""
+        self.first = min(max(self.first_from(log_first), self.first), self.flushed)
+        if not self.folder.is_dir():
+            return
+        for file in store_files(self.folder)[:-1]:
+            if file.end <= self.first * PACKED.size:
+                os.unlink(file.path)
+                self._dirty.discard(file.first)
+
+    def _as_read(self) -> ConsumeQueue:
+        return ConsumeQueue(str(self.folder), self.topic, self.number)
+
+    def _cut(self, end: int) -> None:
+        files = store_files(self.folder)
+        for file in files:
+            if file.first >= end and file is not files[0]:
+                os.unlink(file.path)
+            elif file.end > end:
+                os.truncate(file.path, max(end - file.first, 0))
+                os.truncate(file.path, self._file_size)
+
+    @contextmanager
+    def _file(self, begin: int, mode: int) -> Iterator[int]:
+        path = self.folder / f"{begin:020d}"
+        if mode & os.O_CREAT and not path.parent.is_dir():
+            path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, mode | os.O_CLOEXEC, 0o644)
+        try:
+            yield handle
+        finally:
+            os.close(handle)
+
+
+class Queues:
+    """All queues of a store, by topic and number."""
+
+    def __init__(self, folder: Path, file_units: int = FILE_UNITS) -> None:
+        self._folder, self._file_units = folder, file_units
+        folder.mkdir(exist_ok=True)
+        self._all: dict[tuple[str, int], Queue] = {}
+        for topic in sorted(folder.iterdir()):
+            for number in topic.iterdir():
+                self.get(topic.name, int(number.name))
+
+    def __iter__(self) -> Iterator[Queue]:
+        return iter(list(self._all.values()))
+
+    def get(self, topic: str, number: int) -> Queue:
+        """The queue, which need not have a message yet."""
+        key = (topic, number)
+        found = self._all.get(key)
+        if found is None:
+            folder = self._folder / topic / str(number)
+            found = self._all[key] = Queue(folder, topic, number, self._file_units)
+        return found
+
+    def known(self, topic: str, number: int) -> Queue | None:
+        """The queue if it has had a message."""
+        return self._all.get((topic, number))

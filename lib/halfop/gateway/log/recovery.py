@@ -1,0 +1,183 @@
+"""What a store holds when it is opened: its end, its queues, and which half messages are open.
+
+The log alone counts. Consume queues are written again from the checkpoint on; the state comes from all of the log.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from itertools import compress
+from pathlib import Path
+
+import numpy as np
+
+from halfop.frame.errors import InputRefused
+from halfop.gateway.log.checkpoint import Checkpoint
+from halfop.gateway.log.files import LogFiles
+from halfop.gateway.log.halves import Codes, ends_of, halves_of
+from halfop.gateway.log.messages import Half
+from halfop.gateway.log.queues import PACKED, Queue, Queues
+from halfop.gateway.log.records import tags_code
+from halfop.gateway.log.scan import LogEnd, Scan
+from halfop.gateway.log.state import State
+from halfop.rocketmq import names
+from halfop.rocketmq.buffers import Longs
+from halfop.rocketmq.properties import Properties
+from halfop.rocketmq.record import Records, chain
+from halfop.rocketmq.store.consumequeue import UNIT
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """The log's end, its newest store time, the state, and committed half messages that lack their ops."""
+
+    end: int
+    newest_ms: int
+    state: State
+    lacking_ops: list[Half]
+
+
+def recover(files: LogFiles, queues: Queues, checkpoint: Checkpoint) -> Recovered:
+    """Reads the log, cuts it at its first bad record, and writes the queues again from the checkpoint on."""
+    checked = checkpoint.checked if any(queues) else 0
+    scan, found = Scan(files.folder, checked), _Found()
+    for queue in queues:
+        queue.recover(scan.first, checked)
+    for records in scan.stretches():
+        fresh = records.select(records.longs("physical_offset") >= checked)
+        _refuse_out_of_order(files.folder, fresh, queues, rebuilt=not checked)
+        _dispatch(fresh, queues)
+        found.add(records)
+    _cut(files, scan.end)
+    return found.recovered(files, scan.end.at, queues.get(names.HALF_TOPIC, 0), checkpoint.newest_ms)
+
+
+def _cut(files: LogFiles, end: LogEnd) -> None:
+    if end.damaged:
+        _log.warning("the log is cut at physical offset %s, where a crash left something: %s", end.at, end.why)
+        files.cut(end.at)
+
+
+# ---- consume queues ----
+
+
+def _groups(records: Records) -> list[tuple[str, int, Longs]]:
+    """The rows of each queue's records, by topic and queue id."""
+    topics = records.topics()
+    keys = topics.indices.to_numpy().astype(np.int64) << 32 | records.longs("queue_id")
+    order = np.argsort(keys, kind="stable")
+    bounds = np.flatnonzero(np.diff(keys[order])) + 1
+    parts = np.split(order, bounds) if len(order) else []
+    known = [topic.decode() for topic in topics.dictionary.to_pylist()]
+    return [(known[int(keys[rows[0]]) >> 32], int(keys[rows[0]]) & 0xFFFFFFFF, rows) for rows in parts]
+
+
+def _refuse_out_of_order(folder: Path, records: Records, queues: Queues, rebuilt: bool) -> None:
+    """Raises InputRefused if a sound record has not the next offset of its queue.
+
+    `rebuilt`: no unit was kept, so that a queue may begin with any offset.
+    """
+    offsets = records.longs("queue_offset")
+    for topic, number, rows in _groups(records):
+        queue = queues.get(topic, number)
+        begin = int(offsets[rows[0]]) if rebuilt and not queue.next else queue.next
+        wrong = offsets[rows] != np.arange(begin, begin + len(rows))
+        if wrong.any():
+            row = rows[np.argmax(wrong)]
+            place, offset = int(records.longs("physical_offset")[row]), int(offsets[row])
+            problem = f"the record at physical offset {place} has offset {offset} of queue {number} of {topic}"
+            hint = f"the queue's files end at {queue.next}: remove the folder consumequeue, it is written again"
+            raise InputRefused(folder, None, problem, hint)
+
+
+def _dispatch(fresh: Records, queues: Queues) -> None:
+    """Writes the units of records that no unit names yet."""
+    if not len(fresh):
+        return
+    tags = Properties(fresh).strings(names.TAGS).dictionary_encode()
+    codes = np.array([*(tags_code(tag.encode()) for tag in tags.dictionary.to_pylist()), 0], np.int64)
+    units = np.zeros(len(fresh), UNIT)
+    units["physical"], units["size"] = fresh.longs("physical_offset"), fresh.sizes
+    units["tags"] = codes[tags.indices.fill_null(len(codes) - 1).to_numpy()]
+    for topic, number, rows in _groups(fresh):
+        _write(queues.get(topic, number), int(fresh.longs("queue_offset")[rows[0]]), units[rows].tobytes())
+
+
+def _write(queue: Queue, offset: int, units: bytes) -> None:
+    queue.write(offset, units)
+    queue.first = queue.first if queue.next else offset
+    queue.next = queue.flushed = offset + len(units) // PACKED.size
+
+
+# ---- state ----
+
+
+class _Found:
+    """Half messages, ends and final messages of the log, stretch by stretch, as numbers only."""
+
+    def __init__(self) -> None:
+        self._halves: list[tuple[Longs, Longs, Longs]] = []
+        self._ends: list[tuple[Longs, Codes]] = []
+        self._finals: list[Longs] = []
+        self._newest_ms = 0
+
+    def add(self, records: Records) -> None:
+        topics = records.topics()
+        kinds = [{names.HALF_TOPIC: 1, names.OP_TOPIC: 2}.get(t.decode(), 0) for t in topics.dictionary.to_pylist()]
+        kind = np.array([*kinds, 0], np.int8)[topics.indices.to_numpy()]
+        halves, ops = records.select(kind == 1), records.select(kind == 2)
+        finals = records.select(
+            (kind == 0) & (records.longs("sys_flag") & names.TRANSACTION_TYPE_MASK == names.TRANSACTION_COMMIT)
+        )
+        self._halves.append((halves.longs("queue_offset"), halves.longs("physical_offset"), halves.sizes))
+        self._ends.append(ends_of(ops))
+        self._finals.append(finals.longs("prepared_offset"))
+        self._newest_ms = max(self._newest_ms, int(records.store_ms.max(initial=0)))
+
+    def recovered(self, files: LogFiles, end: int, half_queue: Queue, newest_ms: int) -> Recovered:
+        offsets, places, sizes = (
+            (np.concatenate([_NONE, *parts]) for parts in zip(*self._halves, strict=True))
+            if self._halves
+            else (_NONE,) * 3
+        )
+        first = int(offsets[0]) if len(offsets) else half_queue.next
+        codes = self._codes(first, len(offsets))
+        open_rows = codes == 0
+        halves = _read(files, places[open_rows], sizes[open_rows])
+        finals = np.isin(places[open_rows], np.concatenate([_NONE, *self._finals]))
+        state = State(first, codes.tobytes(), halves)
+        return Recovered(end, max(self._newest_ms, newest_ms), state, list(compress(halves, finals)))
+
+    def _codes(self, first: int, number: int) -> Codes:
+        """The outcome of each half message: of several ops, what the first one says."""
+        named = np.concatenate([_NONE, *(offsets for offsets, _ in self._ends)]) - first
+        said = np.concatenate([np.zeros(0, np.uint8), *(codes for _, codes in self._ends)])
+        there = (named >= 0) & (named < number)
+        codes = np.zeros(number, np.uint8)
+        codes[named[there][::-1]] = said[there][::-1]
+        return codes
+
+
+_NONE = np.zeros(0, np.int64)
+_NEAR = 8 << 20
+
+
+def _read(files: LogFiles, places: Longs, sizes: Longs) -> list[Half]:
+    """The half messages at these places, which ascend; neighbours are read in one go."""
+    found: list[Half] = []
+    at = 0
+    while at < len(places):
+        begin = int(places[at])
+        near = min(begin + _NEAR, files.begin_of(begin) + files.size)
+        end = max(int(np.searchsorted(places, near)), at + 1)
+        length = int(places[end - 1] + sizes[end - 1]) - begin
+        content = memoryview(files.read(begin, length))
+        parts = [
+            content[p : p + s] for p, s in zip((places[at:end] - begin).tolist(), sizes[at:end].tolist(), strict=True)
+        ]
+        found += halves_of(chain(b"".join(parts)).records)
+        at = end
+    return found

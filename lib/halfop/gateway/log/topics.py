@@ -1,0 +1,66 @@
+"""The topic table, kept as a broker keeps it, so that a broker over this store knows the topics too."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from time import time
+
+from halfop.frame.errors import InputRefused
+from halfop.gateway.log.disk import replace_file
+from halfop.gateway.log.messages import Topic
+from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+
+_OWN = {HALF_TOPIC: Topic(1, 1), OP_TOPIC: Topic(1, 1)}
+
+
+class TopicTable:
+    """The topics of a store; each change is durable when `put` returns."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "config" / "topics.json"
+        self._path.parent.mkdir(exist_ok=True)
+        self._topics, self._counter = self._read() if self._path.exists() else ({}, 0)
+        if not _OWN.keys() <= self._topics.keys():
+            self._topics |= _OWN
+            self._write()
+
+    @property
+    def all(self) -> Mapping[str, Topic]:
+        return self._topics
+
+    def put(self, name: str, topic: Topic) -> None:
+        """Adds or changes a topic."""
+        if self._topics.get(name) != topic:
+            self._topics[name] = topic
+            self._write()
+
+    def _read(self) -> tuple[dict[str, Topic], int]:
+        try:
+            read = json.loads(self._path.read_bytes())
+            table = read["topicConfigTable"]
+            topics = {name: Topic(t["readQueueNums"], t["writeQueueNums"], t["perm"]) for name, t in table.items()}
+            return topics, int(read["dataVersion"]["counter"])
+        except (ValueError, LookupError, TypeError) as error:
+            raise InputRefused(self._path, None, "no topic table can be read from it", "restore the file") from error
+
+    def _write(self) -> None:
+        self._counter += 1
+        version = {"counter": self._counter, "stateVersion": 0, "timestamp": int(time() * 1000)}
+        table = {name: _config(name, topic) for name, topic in self._topics.items()}
+        content = {"dataVersion": version, "topicConfigTable": table}
+        replace_file(self._path, json.dumps(content, indent=1).encode())
+
+
+def _config(name: str, topic: Topic) -> dict[str, object]:
+    return {
+        "topicName": name,
+        "readQueueNums": topic.read_queues,
+        "writeQueueNums": topic.write_queues,
+        "perm": topic.perm,
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "order": False,
+        "attributes": {},
+    }
