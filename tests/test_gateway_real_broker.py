@@ -29,7 +29,7 @@ from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from real_broker import RealBroker, broker
-from seeds import SEED, show_seed
+from seeds import SEED
 
 pytestmark = pytest.mark.broker
 LOG = logging.getLogger("halfop.test")
@@ -46,7 +46,6 @@ def a_message(chance: random.Random, n: int) -> HalfMessage:
 
 def played(folder: Path, killed: bool) -> Fates:
     """Transactions with and without ends, some of which come twice or contradict; `killed`: nothing was closed."""
-    show_seed()
     chance, gateway = random.Random(SEED), Waiting(folder.with_name("gateway"), "broker-a", MIDDLE)
     for topic in TOPICS:
         gateway.log.put_topic(topic, Topic(4, 4))
