@@ -14,8 +14,10 @@ TABLE = "landing_progress"
 # No topic: the row of a broker's whole log, whose offsets are physical ones.
 COMMIT_LOG = "commitlog"
 _KEY = ("broker_name", "topic", "queue_id")
-# Of several sources of a queue the last counts: the broker of a store, or a running one, asks producers by itself.
-_SOURCES = ("FILES", "STORE", "BROKER")
+GATEWAY = "GATEWAY"
+# Of several sources of a queue the last counts: the broker of a store, or a running one, asks producers by itself; a
+# gateway does not.
+_SOURCES = ("FILES", "STORE", "BROKER", GATEWAY)
 _FURTHEST: Mapping[str, Callable[[Iterable[Any]], Any]] = {
     "next_offset": max,
     "known_until": max,

@@ -30,7 +30,7 @@ def commit(landing: StoreLanding, part: NewPart, summary: Summary) -> None:
         # the log's row too: a landing that is killed before it moves has recorded which store it was
         landing.warehouse.make(PROGRESS, *(table for kind, table in TABLES.items() if part.survey.rows[kind]))
         begun = progress.log_row(landing.broker, part.start, part.start, landing.landed_at)
-        progress.add_missing(landing.warehouse, [*progress.rows_before(made, landing.landed_at), begun], SOURCE)
+        progress.add_missing(landing.warehouse, [*progress.rows_before(made, landing.landed_at), begun], landing.source)
     _record_lost(landing, part)
     first = commit_messages(landing, part, summary)
     with summary.phase("outcomes"):
@@ -38,7 +38,7 @@ def commit(landing: StoreLanding, part: NewPart, summary: Summary) -> None:
         landing.written["op_messages"] = landing.written.get("op_messages", 0) + again
     with summary.phase("progress"):
         log_row = progress.log_row(landing.broker, part.start, part.survey.end, landing.landed_at)
-        progress.move(landing.warehouse, [*progress.rows_after(made, landing.landed_at), log_row], SOURCE)
+        progress.move(landing.warehouse, [*progress.rows_after(made, landing.landed_at), log_row], landing.source)
 
 
 def _record_lost(landing: StoreLanding, part: NewPart) -> None:
