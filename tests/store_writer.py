@@ -98,6 +98,21 @@ def op(body: str, **more: object) -> Record:
     return replace(Record(OP, body.encode(), {"TAGS": "d"}), **more)  # type: ignore[arg-type]
 
 
+def gateway_op(offset: int, outcome: str, **more: str | None) -> Record:
+    """An op message of a gateway, which says how the half message ended."""
+    said = {
+        "TAGS": "d",
+        "END_OUTCOME": outcome,
+        "END_FROM_CHECK": "true",
+        "END_GROUP": "pg",
+        "END_TRANSACTION_ID": f"{offset:032X}",
+        "END_STATE_TABLE_OFFSET": str(offset),
+        "END_COMMIT_LOG_OFFSET": str(offset * 100),
+        **more,
+    }
+    return Record(OP, str(offset).encode(), {name: text for name, text in said.items() if text is not None})
+
+
 def final(n: int, prepared_offset: int, **more: object) -> Record:
     properties = {"UNIQ_KEY": f"{n:032X}", "TRAN_MSG": "true", "PGROUP": "pg"}
     record = Record("orders", b"body %d" % n, properties, sys_flag=8, prepared_offset=prepared_offset, queue_id=n % 4)

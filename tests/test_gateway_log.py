@@ -63,6 +63,14 @@ def test_records_are_what_a_broker_lays_out(gateway: Waiting) -> None:
     ).at(op_at)
 
 
+def test_an_op_is_born_when_its_end_was_judged(gateway: Waiting) -> None:
+    halves = gateway.halves([1, 2])
+    gateway.until(gateway.log.append_end(halves[0], end_of("ROLLBACK")._replace(at_ms=BORN_MS + 77)).end)
+    gateway.end(halves[1], "ROLLBACK")
+    born = [row["born_timestamp"].timestamp() * 1000 for row in read_all(gateway.log.folder).rows["op"]]
+    assert born == [BORN_MS + 77, gateway.log.newest_ms]
+
+
 def test_a_rollback_delivers_nothing(gateway: Waiting) -> None:
     half = gateway.half(1)
     gateway.end(half, "ROLLBACK")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -120,6 +121,22 @@ def test_a_store_that_lost_files_opens_again(gateway: Waiting) -> None:
     again.close()
     gateway.log = Waiting(gateway.log.folder).log  # the fixture closes it
     assert gateway.log.offsets(HALF_TOPIC, 0).next == 252
+
+
+def test_queues_that_begin_in_the_middle_are_written_again(gateway: Waiting) -> None:
+    ended(gateway, 0, 150)
+    gateway.log.expire(all_landed(gateway), NEVER)
+    offsets = {queue: gateway.log.offsets(*queue) for queue in all_landed(gateway)}
+    assert offsets[HALF_TOPIC, 0].first % 100
+    gateway.close()
+    shutil.rmtree(gateway.log.folder / "consumequeue")
+    there = {queue: each for queue, each in offsets.items() if each.first < each.next}
+    for _ in range(2):
+        again = Waiting(gateway.log.folder)
+        assert {queue: again.log.offsets(*queue) for queue in there} == there
+        again.close()
+        assert read_all(gateway.log.folder).faults == []
+    gateway.log = Waiting(gateway.log.folder).log  # the fixture closes it
 
 
 def test_the_disk_in_use(gateway: Waiting) -> None:

@@ -75,7 +75,8 @@ def written(chance: random.Random, store: w.Store, first: int, count: int) -> No
             ends = [open_ones.pop() for _ in range(chance.randint(1, len(open_ones)))]
             committed = [each for each in ends if chance.random() < 0.6]
             op_first = chance.random() < 0.1
-            steps = [partial(write_finals, store, committed), partial(write_ops, store, ends)]
+            write = write_gateways_ops if chance.random() < 0.3 else write_ops
+            steps = [partial(write_finals, store, committed), partial(write, store, ends)]
             for step in reversed(steps) if op_first else steps:
                 step()
     store.append(w.op("x,,-1,99999"))
@@ -91,6 +92,12 @@ def write_ops(store: w.Store, ended: list[tuple[int, int, tuple[int, int]]]) -> 
     for queue_id in (0, 1):
         if offsets := [offset for _, _, (queue, offset) in ended if queue == queue_id]:
             store.append(w.op("".join(f"{offset}," for offset in offsets), queue_id=queue_id))
+
+
+def write_gateways_ops(store: w.Store, ended: list[tuple[int, int, tuple[int, int]]]) -> None:
+    """Some of them say the opposite of what the final messages show."""
+    for n, _, (queue_id, offset) in ended:
+        store.append(replace(w.gateway_op(offset, "COMMIT" if n % 3 else "ROLLBACK"), queue_id=queue_id))
 
 
 def land_store(warehouse: Warehouse, store: w.Store) -> dict[str, int]:

@@ -9,12 +9,12 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from halfop.rocketmq.batches import discard_batch, final_batch, half_batch, kinds_of, op_batch
+from halfop.rocketmq.batches import END_TRANSACTION, discard_batch, final_batch, half_batch, kinds_of, op_batch
 from halfop.rocketmq.properties import Properties, decoded
 from halfop.rocketmq.record import MAX_SIZE, Chain, chain, sound_anywhere
 from hypothesis import given
 from hypothesis import strategies as st
-from store_writer import DISCARD, HALF, OP, Record, discard, final, half, host_bytes, op, property_bytes
+from store_writer import DISCARD, HALF, OP, Record, discard, final, gateway_op, half, host_bytes, op, property_bytes
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 INTS, LONGS = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
@@ -203,7 +203,8 @@ def test_op_final_and_discard_rows() -> None:
     key: dict[str, Any]
     times: dict[str, Any] = {"born_timestamp": millis(one.born_ms), "store_timestamp": millis(one.store_ms)}
     key = {"queue_id": 0, "queue_offset": 5, "physical_offset": places[0]}
-    assert op_batch(found.select(slice(0, 1))).to_pylist() == [key | {"tag": "d", "body": "12,15,"} | times]
+    said = {"tag": "d", "body": "12,15,"} | dict.fromkeys(END_TRANSACTION)
+    assert op_batch(found.select(slice(0, 1))).to_pylist() == [key | times | said]
     assert final_batch(found.select(slice(1, 2))).to_pylist() == [
         {
             "physical_offset": places[1],
@@ -217,6 +218,17 @@ def test_op_final_and_discard_rows() -> None:
     ]
     key = {"physical_offset": places[2], "queue_id": 0, "queue_offset": 7, "uniq_key": "u", "producer_group": "pg"}
     assert discard_batch(found.select(slice(2, 3))).to_pylist() == [key | {"check_times": None} | times]
+
+
+def test_a_gateways_op_shows_what_end_transaction_said() -> None:
+    records = [gateway_op(12, "COMMIT"), gateway_op(7, "ROLLBACK", END_FROM_CHECK=None), op("3")]
+    rows = op_batch(chained(laid([*records, gateway_op(2, "MAYBE")])).records).to_pylist()
+    assert [tuple(row[name] for name in ("body", *END_TRANSACTION)) for row in rows] == [
+        ("12", "COMMIT", True, "pg", 12, 1200, f"{12:032X}"),
+        ("7", "ROLLBACK", None, "pg", 7, 700, f"{7:032X}"),
+        ("3", None, None, None, None, None, None),
+        ("2", None, True, "pg", 2, 200, f"{2:032X}"),
+    ]
 
 
 def test_batches_of_nothing_have_the_same_columns() -> None:

@@ -19,7 +19,7 @@ from halfop.rocketmq.store.layout import layout
 from halfop.rocketmq.store.stretch import Stretch, read
 from hypothesis import given
 from hypothesis import strategies as st
-from store_writer import Record, Store, final, half, op
+from store_writer import Record, Store, final, gateway_op, half, op
 
 Items = list[tuple[int, int, str | None]]  # op's queue offset, half offset, outcome
 
@@ -135,6 +135,22 @@ def test_one_stretch_settles_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ]
     back = replace(stretch, start=place + store.size(place))
     assert ended(back, set())[0] == {place}
+
+
+def test_what_a_gateways_op_says_needs_no_final_message(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    store.append(half(0))
+    store.append(final(1, store.append(half(1))))
+    for each in (gateway_op(0, "COMMIT"), gateway_op(1, "ROLLBACK"), gateway_op(7, "COMMIT"), op("0,1,")):
+        store.append(each)
+    (stretch,) = layout(store.root).stretches
+    assert [(row["half_offset"], row["outcome"], row["from_check"]) for row in ended(stretch, set())[1]] == [
+        (0, "COMMIT", True),
+        (1, "ROLLBACK", True),
+        (7, "COMMIT", True),
+        (0, "ROLLBACK", None),
+        (1, "COMMIT", None),
+    ]
 
 
 def test_a_retry_s_copy_names_no_one(tmp_path: Path) -> None:

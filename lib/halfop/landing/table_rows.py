@@ -13,6 +13,7 @@ from halfop.landing.tables import UNSETTLED
 from halfop.rocketmq.batches import OP
 from halfop.warehouse.maps import entries
 from halfop.warehouse.parquet import arrow_schema, cast_to
+from halfop.warehouse.progress import GATEWAY
 from halfop.warehouse.schema import table
 from halfop.warehouse.splits import PartWriter
 
@@ -48,7 +49,7 @@ def in_form(rows: pa.RecordBatch, form: Form) -> pa.RecordBatch:
 
 def _column(rows: pa.RecordBatch, made: Mapping[str, pa.Array], field: pa.Field, form: Form) -> pa.Array:
     repeats = pa.types.is_dictionary(field.type)
-    if field.name in form.shared:
+    if field.name in form.shared and field.name not in rows.schema.names:
         value = form.shared[field.name]
         if not repeats:
             return pa.repeat(value, len(rows))
@@ -61,7 +62,9 @@ def _column(rows: pa.RecordBatch, made: Mapping[str, pa.Array], field: pa.Field,
 
 
 def write_items(out: PartWriter, items: pa.RecordBatch, form: Form) -> None:
-    """Writes op items; those without an outcome go to files of their own."""
+    """Writes op items; those without an outcome go to files of their own. A gateway's show it by END_TRANSACTION."""
+    by_gateway = pc.is_valid(items["producer_group"])
+    items = items.append_column("source", pc.if_else(by_gateway, GATEWAY, form.shared["source"].as_py()))
     settled = pc.is_valid(items["outcome"])
     out.write(OP, in_form(items.filter(settled), form))
     out.write(UNSETTLED, in_form(items.filter(pc.invert(settled)), form))

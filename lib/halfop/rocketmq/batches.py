@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from halfop.rocketmq import names
 from halfop.rocketmq.buffers import Longs, Mask, gather
@@ -17,6 +18,14 @@ from halfop.rocketmq.record import Records
 
 HALF, OP, FINAL, DISCARD = KINDS = ("half", "op", "final", "discard")
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # the years 1 to 9999
+END_TRANSACTION = {
+    "outcome": pa.string(),
+    "from_check": pa.bool_(),
+    "producer_group": pa.string(),
+    "tran_state_table_offset": pa.int64(),
+    "commit_log_offset": pa.int64(),
+    "uniq_key": pa.string(),
+}
 _TIMESTAMP = pa.timestamp("us", "UTC")
 _TOPICS = {
     **dict.fromkeys(names.HALF_TOPICS, HALF),
@@ -65,18 +74,36 @@ def half_batch(records: Records) -> pa.RecordBatch:
 
 
 def op_batch(records: Records) -> pa.RecordBatch:
-    """Rows of the op topic."""
+    """Rows of the op topic; what END_TRANSACTION said is known only of a gateway's ops."""
+    properties = Properties(records)
     return pa.RecordBatch.from_pydict(
         {
             "queue_id": _ints(records, "queue_id"),
             "queue_offset": _longs(records, "queue_offset"),
             "physical_offset": _longs(records, "physical_offset"),
-            "tag": Properties(records).strings(names.TAGS),
+            "tag": properties.strings(names.TAGS),
             "body": strings(records.bodies),
             "born_timestamp": _times(records.longs("born_ms")),
             "store_timestamp": _times(records.store_ms),
+            **_end_transaction(properties),
         }
     )
+
+
+def _end_transaction(properties: Properties) -> dict[str, pa.Array]:
+    """Columns of END_TRANSACTION as ops carry it; `outcome` is COMMIT, ROLLBACK or null."""
+    said = properties.strings(names.END_OUTCOME)
+    if said.null_count == len(said):
+        return {name: pa.nulls(len(said), kind) for name, kind in END_TRANSACTION.items()}
+    from_check = properties.strings(names.END_FROM_CHECK)
+    return {
+        "outcome": pc.if_else(pc.is_in(said, pa.array(["COMMIT", "ROLLBACK"])), said, pa.scalar(None, pa.string())),
+        "from_check": pc.if_else(pc.is_valid(from_check), pc.equal(from_check, "true"), None),
+        "producer_group": properties.strings(names.END_GROUP),
+        "tran_state_table_offset": properties.longs(names.END_STATE_TABLE_OFFSET),
+        "commit_log_offset": properties.longs(names.END_COMMIT_LOG_OFFSET),
+        "uniq_key": properties.strings(names.END_TRANSACTION_ID),
+    }
 
 
 def final_batch(records: Records) -> pa.RecordBatch:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from halfop.rocketmq.buffers import Bytes, Ints, Longs, Mask, cut
-from halfop.rocketmq.numbers import parse_int
+from halfop.rocketmq.numbers import parse_int, parse_long
 from halfop.rocketmq.record import Records
 
 _NAME_ENDS, _VALUE_ENDS = 1, 2
@@ -48,6 +48,10 @@ class Properties:
         """One property as a whole number; null if a record has none, or if it is no Java int."""
         encoded = self.strings(name).dictionary_encode()
         return pa.array([parse_int(text) for text in encoded.dictionary.to_pylist()], pa.int32()).take(encoded.indices)
+
+    def longs(self, name: str) -> pa.Int64Array:
+        """One property as a whole number; null if a record has none, or if it is no Java long."""
+        return pa.array(map(parse_long, self.strings(name).to_pylist()), pa.int64())
 
     def _encode(self) -> None:
         """Numbers each entry's record and its name."""

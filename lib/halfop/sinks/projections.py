@@ -27,7 +27,7 @@ _AS_STORED = ["born_timestamp", "born_host", "store_timestamp", "store_host", "r
 _AS_LANDED = [*_AS_STORED, "tags", "keys"]
 _PLACE = ["queue_id", "queue_offset", "real_queue_id", "sys_flag", "properties"]
 HALF = [*_SHARED, *_AS_LANDED, *_PLACE, "landed_at"]
-_KEPT_BACK = pa.array([names.REAL_TOPIC, names.REAL_QUEUE_ID, names.TRAN_MSG, names.DELAY, *names.TIMER])
+_KEPT_BACK = pa.array(names.NOT_DELIVERED)
 _INSTANT = pa.timestamp("us", tz="UTC")
 
 Columns = Mapping[str, pa.Array]

@@ -94,7 +94,7 @@ class Log:
         for half in found.lacking_ops:
             _logger.warning("half message %s is committed, but its op was lost: written again", half.queue_offset)
             with self._lock:
-                self._append_op(half, End("COMMIT", None, half.group, half.uniq_key))
+                self._append_op(half, End("COMMIT", None, half.group, half.uniq_key), _now_ms())
                 self._state.end(half, "COMMIT")
             self._flusher.wake()
 
@@ -118,6 +118,7 @@ class Log:
         HalfGone if `expire` has removed the half message meanwhile.
         """
         record = self._files.read(half.physical_offset, half.size) if end.outcome == "COMMIT" else b""
+        now = _now_ms()
         with self._lock:
             if not self._state.has(half):
                 raise HalfGone(half.queue_offset)
@@ -127,16 +128,15 @@ class Log:
             if stands is None and end.outcome == "COMMIT":
                 queue = self._queues.get(half.topic, half.queue)
                 # before its op: an op without a final message is a rollback
-                self._buffer.put(queue, final_message(half, record), _now_ms())
-            self._append_op(half, end)
+                self._buffer.put(queue, final_message(half, record), now)
+            self._append_op(half, end, now)
             if stands is None:
                 self._state.end(half, end.outcome)
             ended = Ended("ENDED" if stands is None else "OPPOSED", self._buffer.end)
         self._flusher.wake()
         return ended
 
-    def _append_op(self, half: Half, end: End) -> None:
-        now = _now_ms()
+    def _append_op(self, half: Half, end: End, now: int) -> None:
         self._buffer.put(self._op_queue, op_message(half, end, now, self._store_host), now)
 
     @property

@@ -55,12 +55,17 @@ class Half(NamedTuple):
 
 
 class End(NamedTuple):
-    """A producer's END_TRANSACTION of a half message; `from_check` is None if that is no longer known."""
+    """A producer's END_TRANSACTION of a half message; `from_check` is None if that is no longer known.
+
+    `at_ms` is the instant at which it was found to be in time: the op is born then, so that the rules find the same.
+    None: now.
+    """
 
     outcome: Outcome
     from_check: bool | None
     group: str
     transaction_id: str | None
+    at_ms: int | None = None
 
 
 class HalfGone(LookupError):

@@ -14,6 +14,7 @@ from halfop.rocketmq.store.commitlog import store_files
 from halfop.rocketmq.store.consumequeue import ConsumeQueue
 
 PACKED = Struct(">qiq")
+_BLANK = PACKED.pack(0, 0x7FFFFFFF, 0)
 FILE_UNITS = 300_000  # a broker's default
 
 
@@ -33,6 +34,12 @@ class Queue:
     @property
     def offsets(self) -> QueueOffsets:
         return QueueOffsets(self.first, self.flushed)
+
+    def begin(self, offset: int) -> None:
+        """Begins an empty queue at an offset; the units before it in its file are blank, as a broker has them."""
+        before = offset % (self._file_size // PACKED.size)
+        self.write(offset - before, _BLANK * before)
+        self.first = self.next = self.flushed = offset
 
     def write(self, offset: int, units: bytes) -> None:
         """Writes units from an offset on; they are durable after `sync`."""
@@ -108,10 +115,14 @@ class Queue:
 
     @contextmanager
     def _file(self, begin: int, mode: int) -> Iterator[int]:
-        path = self.folder / f"{begin:020d}"
-        if mode & os.O_CREAT and not path.parent.is_dir():
-            path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, mode | os.O_CLOEXEC, 0o644)
+        path = f"{self.folder}/{begin:020d}"
+        try:
+            handle = os.open(path, mode | os.O_CLOEXEC, 0o644)
+        except FileNotFoundError:
+            if not mode & os.O_CREAT:
+                raise
+            self.folder.mkdir(parents=True)
+            handle = os.open(path, mode | os.O_CLOEXEC, 0o644)
         try:
             yield handle
         finally:

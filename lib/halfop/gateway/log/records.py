@@ -130,7 +130,7 @@ def op_message(half: Half, end: End, now_ms: int, store_host: bytes) -> Message:
         0,
         0,
         _with_hosts(0, store_host, store_host),
-        now_ms,
+        now_ms if end.at_ms is None else end.at_ms,
         store_host,
         0,
         0,

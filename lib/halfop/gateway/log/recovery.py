@@ -107,8 +107,9 @@ def _dispatch(fresh: Records, queues: Queues) -> None:
 
 
 def _write(queue: Queue, offset: int, units: bytes) -> None:
+    if not queue.next:
+        queue.begin(offset)
     queue.write(offset, units)
-    queue.first = queue.first if queue.next else offset
     queue.next = queue.flushed = offset + len(units) // PACKED.size
 
 

@@ -18,12 +18,15 @@ _VALUES = [_HALF_AT, "seen", "final"]
 def with_outcomes(items: DataFrame, halves: DataFrame, finals: DataFrame, known: Column, number: int) -> DataFrame:
     """Returns items of op messages with `outcome`: COMMIT, ROLLBACK, or null if it cannot be known.
 
-    A rollback is known if all of the log has been read that could hold the final message. `halves` may say so in
-    `seen`, and `known` by an item and its `half_log_offset`. `number`: how many half rows there may be.
+    An outcome that an item has stays. A rollback is known if all of the log has been read that could hold the final
+    message. `halves` may say so in `seen`, and `known` by an item and its `half_log_offset`. `number`: how many half
+    rows there may be.
     """
     keyed = items.withColumnsRenamed({"queue_offset": "op_offset", "half_offset": "queue_offset"})
     placed = look_up(keyed, packed(_ends(halves, finals), number, _VALUES), _VALUES, "left")
     outcome = F.when(F.col("final"), "COMMIT").when(known & F.col("seen"), "ROLLBACK")
+    if "outcome" in items.columns:
+        outcome = F.coalesce(F.col("outcome"), outcome)
     back = {"queue_offset": "half_offset", "op_offset": "queue_offset"}
     return placed.withColumn("outcome", outcome).drop(*_VALUES).withColumnsRenamed(back)
 

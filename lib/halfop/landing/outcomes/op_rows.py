@@ -13,6 +13,7 @@ from halfop.landing.columns.op_items import items_of
 from halfop.landing.outcomes.by_join import with_outcomes
 from halfop.warehouse.in_memory import at_hand
 from halfop.warehouse.kept import Kept
+from halfop.warehouse.progress import GATEWAY
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import all_of, between, equal, is_null
@@ -39,7 +40,7 @@ class Reach:
 
 def op_rows(warehouse: Warehouse, rows: DataFrame, reach: Reach, first_landing: bool) -> DataFrame:
     """Whole op messages as rows of op_messages, without landed_at."""
-    split = items_of(_given(rows, reach)).drop("outcome")
+    split = items_of(_given(rows, reach))
     return _with_outcomes(warehouse, split, reach, bounded=not first_landing)
 
 
@@ -62,9 +63,10 @@ def _columns() -> list[str]:
 
 
 def _given(rows: DataFrame, reach: Reach) -> DataFrame:
-    """The rows with all columns of an op message."""
+    """The rows with all columns of an op message; only a gateway's ops carry END_TRANSACTION's group."""
     nulls = {name: F.lit(None).cast(kind) for name, kind in _NOT_GIVEN.items() if name not in rows.columns}
-    return rows.withColumns(nulls).withColumn("source", F.lit(reach.source))
+    source = F.when(F.col("producer_group").isNotNull(), GATEWAY).otherwise(reach.source)
+    return rows.withColumns(nulls).withColumn("source", source)
 
 
 def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:

@@ -65,18 +65,19 @@ class StretchOutcomes:
         return np.unique(prepared[(places >= self._start) & (prepared < self._start)])
 
     def items(self) -> Iterator[pa.RecordBatch]:
-        """Op messages split into items, each with its outcome if this stretch alone settles it."""
+        """Op messages split into items, each with its outcome if the op itself or this stretch alone settles it."""
         committed, rolled_back = self._ends()
         queues, offsets, halves = (self._longs(HALF, of) for of in ("queue_id", "queue_offset", "physical_offset"))
         for batch in self._ops:
             rows = items(batch)
             at = _places(rows, queues, offsets)
-            found = at >= 0
+            found = (at >= 0) & pc.is_null(rows["outcome"]).to_numpy(zero_copy_only=False)
             outcome = np.where(found & committed[at], 0, 1)
             known = found & (committed[at] | rolled_back[at])
             self.rolled_back = np.union1d(self.rolled_back, halves[at[found & rolled_back[at]]])
             words = pa.array(["COMMIT", "ROLLBACK"]).take(pa.array(outcome, mask=~known))
-            yield rows.append_column("outcome", words)
+            given = rows.schema.get_field_index("outcome")
+            yield rows.set_column(given, "outcome", pc.coalesce(rows["outcome"], words))
 
     def _ends(self) -> tuple[Mask, Mask]:
         """Marks half messages that were committed, and those that were rolled back; the last entry stands for none."""

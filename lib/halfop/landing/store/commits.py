@@ -32,7 +32,7 @@ def commit(landing: StoreLanding, part: NewPart, summary: Summary) -> None:
         # the log's row too: a landing that is killed before it moves has recorded which store it was
         landing.warehouse.make(PROGRESS, *(table for kind, table in TABLES.items() if part.survey.rows[kind]))
         begun = progress.log_row(landing.broker, part.start, part.start, landing.landed_at)
-        progress.add_missing(landing.warehouse, [*progress.rows_before(made, landing.landed_at), begun], SOURCE)
+        progress.add_missing(landing.warehouse, [*progress.rows_before(made, landing.landed_at), begun], landing.source)
     _record_lost(landing, part)
     first = commit_messages(landing, part, summary)
     with summary.phase("outcomes"):
@@ -41,7 +41,7 @@ def commit(landing: StoreLanding, part: NewPart, summary: Summary) -> None:
     with summary.phase("progress"):
         log_row = progress.log_row(landing.broker, part.start, part.survey.end, landing.landed_at)
         rows = [*progress.rows_after(made, landing.landed_at), log_row, *_check_rows(landing, part.survey)]
-        progress.move(landing.warehouse, rows, SOURCE)
+        progress.move(landing.warehouse, rows, landing.source)
 
 
 def _check_rows(landing: StoreLanding, survey: Survey) -> list[progress.ProgressRow]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy as np
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.landing.check_offsets import FILE
 from halfop.landing.paths import refusing
+from halfop.rocketmq.names import GATEWAY_FILE
 from halfop.rocketmq.store.commitlog import QUIET
 from halfop.rocketmq.store.consumequeue import UNIT
 from halfop.rocketmq.store.dledger import FOLDERS, refusal
@@ -82,6 +84,8 @@ def local_store(warehouse: Warehouse, path: str, landed: Landed | None) -> Itera
         with refusing(path):
             remote = _Remote(warehouse, path)
             copied = _copy_whole(remote, copy) if landed is None else _copy_new(remote, copy, landed)
+            if remote.has(GATEWAY_FILE):
+                Path(copy, GATEWAY_FILE).touch()
         try:
             yield LocalStore(copy, landed is None, copied, remote)
         except InputRefused as error:
@@ -115,6 +119,9 @@ class _Remote:
             status = found.next()
             files.append(RemoteFile(str(status.getPath().toString())[below:], int(status.getLen())))
         return sorted(files)
+
+    def has(self, name: str) -> bool:
+        return bool(self._system.exists(self._path(self._root, name)))
 
     def open(self, file: RemoteFile) -> Any:
         return self._system.open(self._path(self._root, file.name))

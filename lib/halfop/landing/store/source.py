@@ -30,7 +30,7 @@ _LITTLE = 8 * 1024 * 1024
 # Ops as items with their outcomes.
 ITEMS = "items"
 SCHEMAS = {kind: batch(chain(b"").records).schema for kind, batch in BATCH.items()}
-SCHEMAS[ITEMS] = items(BATCH[OP](chain(b"").records)).schema.append(pa.field("outcome", pa.string()))
+SCHEMAS[ITEMS] = items(BATCH[OP](chain(b"").records)).schema
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from pyspark.sql import DataFrame
 
@@ -11,7 +12,9 @@ from halfop.landing import lost
 from halfop.landing.staged import Staging
 from halfop.landing.store.source import StoreTask, longs_text, read_task
 from halfop.rocketmq.buffers import Longs
+from halfop.rocketmq.names import GATEWAY_FILE
 from halfop.rocketmq.store.layout import StoreLayout
+from halfop.warehouse.progress import GATEWAY
 from halfop.warehouse.tables import Warehouse
 
 SOURCE = "STORE"
@@ -44,6 +47,11 @@ class StoreLanding:
     @property
     def broker(self) -> str:
         return self.request.broker_name
+
+    @property
+    def source(self) -> str:
+        """What landing_progress has as the store's source: producers of a gateway's are asked by our own runs."""
+        return GATEWAY if (Path(self.root) / GATEWAY_FILE).exists() else SOURCE
 
     def read(
         self, layout: StoreLayout, kind: str, skip_corrupt: bool, committed_later: Longs | None = None
