@@ -83,9 +83,8 @@ class Splitter:
     def _keep(self, data: bytes, at: int) -> None:
         if at < len(data):
             self._held += data[at:]
-            known = len(self._held) >= 4
-            self._wanted = 4 + _INT.unpack_from(self._held)[0] if known else _PREFIX.size
-            self._wanted = max(self._wanted, _PREFIX.size)
+            known = len(self._held) >= _PREFIX.size  # and so judged
+            self._wanted = 4 + int(_PREFIX.unpack_from(self._held)[0]) if known else _PREFIX.size
 
 
 # ---- reading ----
