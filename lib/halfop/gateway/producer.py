@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from threading import Lock, Thread
 from types import MappingProxyType, TracebackType
@@ -153,7 +154,7 @@ class Producer:
         future = self._send(code, 0, fields, body)
         try:
             found = future.result(_ANSWER_SECONDS)
-        except (TimeoutError, ConnectionError) as error:
+        except (FutureTimeout, ConnectionError) as error:
             raise TransientError(f"no answer to request {code}: {error}") from error
         if found.code != codes.SUCCESS:
             raise Refusal(found.code, found.remark)
@@ -175,6 +176,8 @@ class Producer:
         future: Future[Request] = Future()
         signed = self._credentials.signed(fields, body) if self._credentials else fields
         with self._lock:
+            if self._closed:
+                raise TransientError("the connection is closed")
             self._opaque += 1
             if not flag & codes.ONE_WAY:
                 self._answers[self._opaque] = future
@@ -199,7 +202,9 @@ class Producer:
                 if time.monotonic() - heard > _HEARTBEAT_SECONDS and not self._closed:
                     heard = time.monotonic()
                     Thread(target=self._quiet_heartbeat, daemon=True).start()
-        for future in list(self._answers.values()):
+        with self._lock:
+            self._closed = True
+        for future in self._answers.values():
             future.set_exception(ConnectionError("the connection ended"))
 
     def _quiet_heartbeat(self) -> None:

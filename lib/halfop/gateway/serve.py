@@ -105,6 +105,8 @@ class _Gateway:
             await self._stop.wait()
             await self._end(server, pages, upstream, broker, clocks)
         finally:
+            if upstream:
+                upstream.close()
             self._log.close()
         return self._summary()
 
@@ -263,7 +265,6 @@ class _Gateway:
             clock.cancel()
         if upstream:
             await upstream.unregister(broker)
-            upstream.close()
         patience = time.monotonic() + self._own.flush_time.total_seconds()
         while len(self._waiting) and time.monotonic() < patience:
             await asyncio.sleep(0.01)
