@@ -71,7 +71,7 @@ class Plan(NamedTuple):
 
 class Truth(NamedTuple):
     """What became of it. `answers` is what was answered until the producer's end; half_offset is -1 for a message of
-    an earlier producer, whose check this one answered."""
+    an earlier producer, whose check this one answered. `asked_bytes`: of the body in the last check, or -1."""
 
     uniq: str
     topic: str
@@ -79,6 +79,7 @@ class Truth(NamedTuple):
     answers: str
     queue: int
     half_offset: int
+    asked_bytes: int
 
 
 class Consumed(NamedTuple):

@@ -54,6 +54,13 @@ def follow(warehouse: Warehouse, address: str, producers: list[Future[list[Truth
     raise AssertionError(f"still open after {seconds} s")
 
 
+def asked(warehouse: Warehouse) -> Counter[int]:
+    """How many questions were sent about each half message, by its offset."""
+    sent = warehouse.read("check_deliveries").where("outcome = 'SENT'").select("request_id")
+    rows = warehouse.read("check_requests").join(sent, "request_id").select("tran_state_table_offset").collect()
+    return Counter(row[0] for row in rows)
+
+
 def delivered(warehouse: Warehouse, topic: str) -> Counter[str]:
     rows = warehouse.read(f"topics/{topic}").select("transaction_id").collect()
     return Counter(row[0] for row in rows)
@@ -80,3 +87,45 @@ def test_transactions_end_as_their_producer_says(warehouse: Warehouse, tmp_path:
     outcomes = Counter(row["outcome"] for row in warehouse.read("check_deliveries").collect())
     assert outcomes["SENT"] == outcomes["ANSWERED"] + outcomes["UNKNOWN"]
     assert outcomes["ANSWERED"] == 37
+
+
+def mixed(topic: str) -> list[Plan]:
+    """A thousand transactions: committed, rolled back, answered after some questions, and never."""
+    answers = ["C"] * 600 + ["R"] * 200 + ["UC"] * 60 + ["UR"] * 60 + ["UUC"] * 40 + ["UUUU"] * 40
+    return [Plan(topic, each, body=8192 if n % 10 == 0 else 100) for n, each in enumerate(answers)]
+
+
+def test_two_thousand_mixed_transactions_of_both_versions(warehouse: Warehouse, tmp_path: Path) -> None:
+    register(warehouse.spark)
+    with (
+        gateway(tmp_path / "gateway", *options(), warehouse=warehouse.root) as running,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        four, five, dying = (folder(tmp_path, version, running.address) for version in (4, 5, 5))
+        sending = [
+            pool.submit(each.produce, mixed(topic), linger=100, group=topic)
+            for each, topic in ((four, "four"), (five, "five"))
+        ]
+        # it dies without a goodbye; another of its group answers
+        assert len(dying.produce([Plan("dying", "UC")] * 20, halt=True, group="dying")) == 20
+        sending.append(pool.submit(dying.produce, [], expect=20, linger=100, group="dying"))
+        follow(warehouse, running.address, sending, 200)
+        truths = [truth for each in sending for truth in each.result()]
+    assert len(truths) == 2020
+    committed = {t.uniq for t in truths if t.answers.endswith("C")}
+    assert len(committed) == 1420
+    assert sum((delivered(warehouse, topic) for topic in ("four", "five", "dying")), Counter()) == Counter(committed)
+    given_up = {row["uniq_key"]: row["check_times"] for row in warehouse.read("trans_check_max_time").collect()}
+    silent = {t.uniq: t.half_offset for t in truths if t.plan == "UUUU"}
+    assert given_up == dict.fromkeys(silent, 3)
+    questions = asked(warehouse)
+    assert {questions[offset] for offset in silent.values()} == {3}
+    # compressed by the client, and whole again in its listener
+    assert {t.asked_bytes for t in truths if t.asked_bytes >= 0} == {100, 8192}
+
+
+def folder(tmp_path: Path, version: int, address: str) -> RealClients:
+    """Clients with a folder of their own."""
+    home = tmp_path / f"clients-{len(list(tmp_path.iterdir()))}"
+    home.mkdir()
+    return RealClients(version, home, address)
