@@ -259,6 +259,13 @@ main() {
     check_spark_home
     setup
     environment
+    case $1 in
+        gateway) # has no Spark in it
+            [ ${#opts[@]} -eq 0 ] || refuse "$1 needs no Spark, so it takes no options of spark-submit"
+            shift
+            export PYTHONPATH=$home/lib${PYTHONPATH:+:$PYTHONPATH}
+            exec "$venv/bin/python" "$job" "$@" ;;
+    esac
     if [ "$mode" = client ]; then SPARK_SUBMIT_OPTS=$(java_options "$@"); export SPARK_SUBMIT_OPTS; fi
     shift
     zip=$("$venv/bin/python" -I "$home/tools/zip_lib.py" "$state/lib")

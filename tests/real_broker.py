@@ -71,7 +71,7 @@ class Plan(NamedTuple):
 
 class Truth(NamedTuple):
     """What became of it. `answers` is what was answered until the producer's end; half_offset is -1 for a message of
-    an earlier producer, whose check this one answered."""
+    an earlier producer, whose check this one answered. `asked_bytes`: of the body in the last check, or -1."""
 
     uniq: str
     topic: str
@@ -79,6 +79,7 @@ class Truth(NamedTuple):
     answers: str
     queue: int
     half_offset: int
+    asked_bytes: int
 
 
 class Consumed(NamedTuple):
@@ -90,41 +91,13 @@ class Consumed(NamedTuple):
     body: int
 
 
-class RealBroker:
-    """Addresses are `host:port`, `store` is the broker's store folder. Its output and logs are below `home`."""
+class RealClients:
+    """Producers of a version, which reach brokers by a name server. Their plans, truths and logs are below `home`."""
 
-    def __init__(self, version: int, home: Path, jvm: Sequence[str], settings: Mapping[str, object]) -> None:
-        self.version, self.home, self.store = version, home, home / "store"
+    def __init__(self, version: int, home: Path, namesrv: str, jvm: Sequence[str] = ()) -> None:
+        self.version, self.home, self.namesrv = version, home, namesrv
         self._jars, self._jvm = _jars(version), [*_JVM, *jvm, f"-Duser.home={home}"]
-        port = _free_ports()
-        self.namesrv, self.address = f"127.0.0.1:{port}", f"127.0.0.1:{port + 3}"
-        _write_conf(home / "conf", port, {**settings, "storePathRootDir": self.store})
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._produced = 0
-
-    def start(self) -> None:
-        """Name server and broker, each where it does not run; after a kill or stop over what the store holds."""
-        if "namesrv" not in self._processes:
-            self._start("namesrv", "-Xmx96m")
-        self._start("broker", "-Xmx384m", "-XX:MaxDirectMemorySize=256m")
-
-    restart = start
-
-    def kill(self) -> None:
-        """SIGKILL to the broker; the name server lives on."""
-        self._end("broker", subprocess.Popen.kill)
-
-    def stop(self) -> None:
-        """SIGTERM to the broker, which takes it 6-18 s."""
-        self._end("broker", subprocess.Popen.terminate)
-
-    def signal(self, number: int) -> None:
-        """A signal to the broker, which stays ours: SIGSTOP and SIGCONT."""
-        self._processes["broker"].send_signal(number)
-
-    def close(self) -> None:
-        for name in list(self._processes):
-            self._end(name, subprocess.Popen.kill)
 
     def produce(
         self,
@@ -169,6 +142,41 @@ class RealBroker:
 
     def _java(self, *options: str) -> list[str]:
         return [_java(), *self._jvm, *options, "-cp", f"{self._jars}/classes{os.pathsep}{self._jars}/*"]
+
+
+class RealBroker(RealClients):
+    """Addresses are `host:port`, `store` is the broker's store folder. Its output and logs are below `home`."""
+
+    def __init__(self, version: int, home: Path, jvm: Sequence[str], settings: Mapping[str, object]) -> None:
+        port = _free_ports()
+        super().__init__(version, home, f"127.0.0.1:{port}", jvm)
+        self.store, self.address = home / "store", f"127.0.0.1:{port + 3}"
+        _write_conf(home / "conf", port, {**settings, "storePathRootDir": self.store})
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self) -> None:
+        """Name server and broker, each where it does not run; after a kill or stop over what the store holds."""
+        if "namesrv" not in self._processes:
+            self._start("namesrv", "-Xmx96m")
+        self._start("broker", "-Xmx384m", "-XX:MaxDirectMemorySize=256m")
+
+    restart = start
+
+    def kill(self) -> None:
+        """SIGKILL to the broker; the name server lives on."""
+        self._end("broker", subprocess.Popen.kill)
+
+    def stop(self) -> None:
+        """SIGTERM to the broker, which takes it 6-18 s."""
+        self._end("broker", subprocess.Popen.terminate)
+
+    def signal(self, number: int) -> None:
+        """A signal to the broker, which stays ours: SIGSTOP and SIGCONT."""
+        self._processes["broker"].send_signal(number)
+
+    def close(self) -> None:
+        for name in list(self._processes):
+            self._end(name, subprocess.Popen.kill)
 
     def _start(self, name: str, *options: str) -> None:
         conf, out = self.home / "conf" / f"{name}.conf", self.home / f"{name}.out"

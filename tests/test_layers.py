@@ -17,6 +17,7 @@ LAYERS = {
     "command": "*",
     "jobs": "*",
     "demo": "wording runs landing.store rocketmq.store settings warehouse",
+    "gateway_demo": "landing.broker runs gateway rocketmq.wire settings warehouse",
     "notebook": "settings warehouse",
     "training": "start jobs demo frame.cli settings",
     "start": "",

@@ -54,7 +54,8 @@ def run(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs a job and ends the process with its exit status; the console script."""
     spark, name, options = split(sys.argv[1:] if argv is None else argv)
     if name in job_names():
-        sys.exit(main(job_of(name), options, lambda: prepare(spark, name, options)))
+        job = job_of(name)
+        sys.exit(main(job, options, (lambda: prepare(spark, name, options)) if job.needs_spark else None))
     if name == "setup" and options in ([], ["--no-cache"]):
         set_up(archived=not options)
         sys.exit(0)

@@ -41,6 +41,7 @@ public final class Producer implements TransactionListener {
         String plan;
         long halfOffset = -1;
         int queue = -1;
+        int askedBytes = -1;
     }
 
     private final Map<String, Truth> truths = Collections.synchronizedMap(new LinkedHashMap<>());
@@ -153,7 +154,10 @@ public final class Producer implements TransactionListener {
 
     @Override
     public LocalTransactionState checkLocalTransaction(MessageExt message) {
-        return answer(message);
+        LocalTransactionState state = answer(message);
+        truth(message.getProperty(MessageConst.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX), message.getTopic(),
+            message.getUserProperty("plan")).askedBytes = message.getBody().length;
+        return state;
     }
 
     private LocalTransactionState answer(Message message) {
@@ -185,8 +189,8 @@ public final class Producer implements TransactionListener {
         try (PrintWriter out = new PrintWriter(Files.newBufferedWriter(file))) {
             synchronized (truths) {
                 truths.forEach((uniq, t) -> out.printf(
-                    "{\"uniq\": \"%s\", \"topic\": \"%s\", \"plan\": \"%s\", \"answers\": \"%s\", \"queue\": %d, \"half_offset\": %d}%n",
-                    uniq, t.topic, t.plan, t.answers, t.queue, t.halfOffset));
+                    "{\"uniq\": \"%s\", \"topic\": \"%s\", \"plan\": \"%s\", \"answers\": \"%s\", \"queue\": %d, \"half_offset\": %d, \"asked_bytes\": %d}%n",
+                    uniq, t.topic, t.plan, t.answers, t.queue, t.halfOffset, t.askedBytes));
             }
         }
     }

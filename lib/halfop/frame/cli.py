@@ -49,6 +49,7 @@ class Job:
     """A command: `run` does the work, `add_arguments` names options and subcommands, `examples` are argument lines.
 
     `pages` of docs/ have more. `measured` is the name that a call's metrics go by; None: it has none.
+    A job that needs no Spark is a plain Python process.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Job:
     examples: Sequence[str] = ()
     pages: Sequence[str] = ()
     measured: Callable[[argparse.Namespace], str | None] = _not_measured
+    needs_spark: bool = True
 
 
 # ---- options ----

@@ -6,6 +6,7 @@ import argparse
 import os
 from pathlib import Path
 
+from halfop import gateway_demo
 from halfop.demo import OVERRIDES, fates, fresh_folder, next_commands, places, play, refused
 from halfop.frame.cli import Context, Job
 from halfop.frame.errors import UsageError
@@ -17,6 +18,14 @@ from halfop.settings.load import load_settings
 from halfop.warehouse.lock import local_folder
 from halfop.warehouse.session import FOR_FEW_ROWS, spark_session
 from halfop.warehouse.tables import Warehouse
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--gateway",
+        action="store_true",
+        help="instead: a gateway, a producer that is asked and answers, and what follow does, all live",
+    )
 
 
 def _run(context: Context, args: argparse.Namespace) -> Summary:
@@ -31,6 +40,8 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     spark = spark_session("demo", **FOR_FEW_ROWS | {"spark.sql.shuffle.partitions": "1"})
     register(spark)
     warehouse = Warehouse(spark, root)
+    if args.gateway:
+        return _live(context, warehouse, Path(root))
     context.output.text("the clock    what happened\n")
     summary = play(warehouse, load_settings(None, OVERRIDES, {}), home / "demo", context.output)
     context.log.info("reading what became of the messages")
@@ -46,11 +57,24 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     return summary
 
 
+def _live(context: Context, warehouse: Warehouse, root: Path) -> Summary:
+    """The demo of the gateway; its store is beside the tables."""
+    store = root / "gateway"
+    store.mkdir()
+    context.output.text("the clock  who       what\n")
+    summary = gateway_demo.play(warehouse, load_settings(None, gateway_demo.OVERRIDES, {}), store, context.output)
+    context.output.text("\n")
+    context.output.tables(fates(warehouse), places(warehouse))
+    context.output.text(f"\nThe tables are Delta, below {root}\nThe gateway's store is {store}/store\n")
+    return summary
+
+
 JOB = Job(
     "demo",
     "Land and reconcile a real broker's store that comes with the checkout, pass by pass. Show what became of its\n"
     "messages, and write report.html to this folder. Each demo makes its tables again, in demo/ of the warehouse.",
     _run,
-    examples=("", "--warehouse my-warehouse"),
-    pages=("rules.md", "report.md"),
+    _arguments,
+    examples=("", "--warehouse my-warehouse", "--gateway"),
+    pages=("rules.md", "report.md", "gateway.md"),
 )

@@ -36,7 +36,7 @@ from halfop.rocketmq.record import chain
 from halfop.rocketmq.wire.client import Broker, BrokerAddress
 from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
 from halfop.warehouse.lock import hold
-from halfop.warehouse.progress import COMMIT_LOG
+from halfop.warehouse.progress import COMMIT_LOG, GATEWAY
 from halfop.warehouse.progress import TABLE as PROGRESS
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, as_ours, log_failure
 from halfop.warehouse.tables import Warehouse
@@ -147,7 +147,9 @@ class BrokerLanding:
 
     def _refuse_slave(self, broker: Broker) -> None:
         """Raises InputRefused for a slave that was named by --broker; name servers name one if there is no master."""
-        self._is_master = self._address.is_master and not broker.is_slave()
+        role = broker.role()
+        self._is_master = self._address.is_master and not role.is_slave
+        self._asked_by = GATEWAY if role.is_gateway else SOURCE
         if self._request.broker and not self._is_master:
             problem = f"a slave of {self.name}, no master: it may lag, and then ops would seem not to have come"
             hint = "give its master's address, or --namesrv: a slave then lands, but lets no time pass"
@@ -213,7 +215,7 @@ class BrokerLanding:
         ]
         rows += [ProgressRow(self.name, topic, queue, None, None, None, None) for topic, queue in sorted(absent)]
         with self._lock, self._summary.phase("progress"):
-            progress.move(self._warehouse, rows, SOURCE)
+            progress.move(self._warehouse, rows, self._asked_by)
 
     def _write(
         self, pulls: Pulls, ranges: RangesByKind, known_until: int | None, halves: Messages | None = None
@@ -229,7 +231,7 @@ class BrokerLanding:
             self._append(kind, table, found, pulls.at)
         self._count("op_messages", land_again(self._warehouse, self._reach, pulls.at))
         with self._lock, self._summary.phase("progress"):
-            progress.move(self._warehouse, self._moved(ranges, known_until, pulls.at), SOURCE)
+            progress.move(self._warehouse, self._moved(ranges, known_until, pulls.at), self._asked_by)
 
     def _pulled(self, pulls: Pulls, kind: str, queues: Sequence[QueueRange]) -> Messages:
         start = time.perf_counter()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from halfop.frame.errors import UsageError
 from halfop.rocketmq.names import CHECK_GROUP
@@ -25,6 +25,7 @@ from halfop.rocketmq.wire.remoting import (
 
 T = TypeVar("T")
 _MASTER, _SLAVE = 0, "SLAVE"
+GATEWAY_CONFIG = "halfopGateway"  # in a gateway's configuration: the id of its store
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,13 @@ class BrokerAddress:
     cluster: str
     address: str
     is_master: bool
+
+
+class Role(NamedTuple):
+    """Whether a broker follows a master, and whether it is a gateway of halfop's."""
+
+    is_slave: bool
+    is_gateway: bool
 
 
 class NameServers:
@@ -90,12 +98,12 @@ class Broker:
         answer = self.remote.ask(RemotingRequest(RequestCode.GET_BROKER_RUNTIME_INFO))
         return BrokerClock(read_body(self.remote, answer, "table", shown_time), asked)
 
-    def is_slave(self) -> bool:
-        """Returns whether the broker follows a master, by its own word."""
-        role = self.configuration().get("brokerRole")
-        if role is None:
+    def role(self) -> Role:
+        """What the broker is, by its own word."""
+        found = self.configuration()
+        if "brokerRole" not in found:
             raise Corrupt(self.remote.address, "sent a configuration without brokerRole")
-        return role == _SLAVE
+        return Role(found["brokerRole"] == _SLAVE, GATEWAY_CONFIG in found)
 
     def configuration(self) -> dict[str, str]:
         """The broker's settings by its own names."""

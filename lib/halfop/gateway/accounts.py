@@ -1,0 +1,90 @@
+"""Accounts of clients (RocketMQ's ACL 1.0): who has signed a request, and what each may do."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from halfop.frame.errors import UsageError
+from halfop.gateway import codes
+from halfop.gateway.frames import Request
+from halfop.gateway.refused import Refused
+
+_SIGNATURE, _ACCESS_KEY = "Signature", "AccessKey"
+_UNSIGNED = (_SIGNATURE, "_UNIQUE_KEY_QUERY")
+_KNOWN = {"accessKey", "secretKey", "admin", "defaultTopicPerm", "topicPerms", "defaultGroupPerm", "groupPerms"}
+_RIGHTS = {"DENY": frozenset[str](), "PUB": frozenset({"PUB"}), "SUB": frozenset({"SUB"})}
+_RIGHTS["ANY"] = _RIGHTS["PUB|SUB"] = _RIGHTS["SUB|PUB"] = frozenset({"PUB", "SUB"})
+
+
+@dataclass(frozen=True)
+class Account:
+    """What the owner of a key may do; an admin may do all."""
+
+    access_key: str
+    secret: bytes = field(repr=False)
+    admin: bool
+    otherwise: frozenset[str]
+    topics: Mapping[str, frozenset[str]]
+
+    def check(self, right: str, topic: str) -> None:
+        """Raises Refused if the account has no such right (PUB or SUB) to the topic."""
+        if not self.admin and right not in self.topics.get(topic, self.otherwise):
+            raise Refused(codes.NO_PERMISSION, f"account {self.access_key} has no {right} on topic {topic}")
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """All accounts by access key."""
+
+    known: Mapping[str, Account]
+
+    def of(self, request: Request) -> Account:
+        """The account that has signed the request. Raises Refused if none has."""
+        fields = request.fields
+        account = self.known.get(fields.get(_ACCESS_KEY, ""))
+        secret = account.secret if account else b"no account"  # as much work for an unknown key
+        signed = "".join([fields[name] for name in sorted(fields) if name not in _UNSIGNED]).encode()
+        signature = base64.b64encode(hmac.digest(secret, signed + request.body, "sha1"))
+        given = fields.get(_SIGNATURE, "").encode()
+        if not hmac.compare_digest(signature, given) or account is None:
+            raise Refused(codes.NO_PERMISSION, "no account of this gateway has signed the request")
+        return account
+
+
+def read_accounts(path: str) -> Accounts:
+    """The accounts of a file. Raises UsageError if it is not as RocketMQ's plain_acl.yml."""
+    try:
+        read = yaml.safe_load(Path(path).read_bytes())
+        entries = read["accounts"]
+        accounts = [_account(entry) for entry in entries]
+    except OSError as error:
+        raise UsageError(f"gateway.acl_file {path}: {error.strerror}; expected a YAML file of accounts") from error
+    except (yaml.YAMLError, LookupError, TypeError, AttributeError, ValueError) as error:
+        expected = "expected `accounts:` with accessKey, secretKey, admin, defaultTopicPerm, topicPerms"
+        raise UsageError(f"gateway.acl_file {path}: {error}; {expected}") from error
+    if read.get("globalWhiteRemoteAddresses"):
+        raise UsageError(f"gateway.acl_file {path}: no globalWhiteRemoteAddresses here: give each client a key")
+    return Accounts({account.access_key: account for account in accounts})
+
+
+def _account(entry: Mapping[str, Any]) -> Account:
+    if unknown := set(entry) - _KNOWN:
+        raise ValueError(f"{', '.join(sorted(unknown))}: not supported")
+    permissions = dict(_permission(each) for each in entry.get("topicPerms") or ())
+    otherwise = _RIGHTS[str(entry.get("defaultTopicPerm", "DENY")).upper()]
+    secret = str(entry["secretKey"]).encode()
+    return Account(str(entry["accessKey"]), secret, entry.get("admin", False) is True, otherwise, permissions)
+
+
+def _permission(text: str) -> tuple[str, frozenset[str]]:
+    topic, equals, right = str(text).partition("=")
+    if not equals:
+        raise ValueError(f"{text}: expected topic=PUB, SUB, PUB|SUB or DENY")
+    return topic.strip(), _RIGHTS[right.strip().upper()]

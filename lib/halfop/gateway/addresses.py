@@ -1,0 +1,45 @@
+"""Addresses: the one that a gateway listens at, and how records have them."""
+
+from __future__ import annotations
+
+import socket
+from struct import Struct
+
+from halfop.frame.errors import UsageError
+
+_PORT = Struct(">i")
+
+
+def bound(host: str, number: int) -> socket.socket:
+    """A socket at the address. Raises UsageError if it cannot be had."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, number, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family, kind, protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+    except OSError as error:
+        raise UsageError(f"--listen {host}:{number}: {error.strerror}; give an address of this machine") from error
+    return made
+
+
+def shown(listening: socket.socket) -> str:
+    """The address that producers use. Raises UsageError for all addresses at once."""
+    host, number, *_ = listening.getsockname()
+    if host in ("0.0.0.0", "::"):  # noqa: S104 - it is refused
+        raise UsageError("--listen at all addresses: which one shall producers use? Give gateway.advertise=host:port")
+    return f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
+
+
+def resolved(host: str) -> str:
+    """The IP address of a host. Raises UsageError."""
+    try:
+        return str(socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][4][0])
+    except OSError as error:
+        raise UsageError(f"gateway.advertise: {host} has no address: {error.strerror}") from error
+
+
+def host_bytes(address: str, port: int) -> bytes:
+    """The address and port as records have them: 8 bytes, or 20 for IPv6."""
+    address = address.removeprefix("::ffff:").partition("%")[0]
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    return socket.inet_pton(family, address) + _PORT.pack(port)

@@ -1,0 +1,131 @@
+"""Questions to producers: which are to be asked, whom they are sent to, and what became of each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from halfop.gateway.connection import Channel
+from halfop.gateway.log.log import Log
+from halfop.gateway.log.messages import Half
+from halfop.gateway.producers import Producers
+from halfop.gateway.questions import Asker, question
+from halfop.gateway.tables import CheckRequest, Delivery
+from halfop.gateway.tallies import Tallies
+
+_MOST_ROWS = 200_000
+_FIRST_OPAQUE = 1 << 20
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Manner(NamedTuple):
+    """How questions are asked. `young`: a request is asked until it is so old; `a_second`: the most a client gets."""
+
+    asker: Asker
+    young: timedelta
+    a_second: int
+
+
+class _Sent(NamedTuple):
+    request: CheckRequest
+    at: datetime
+
+
+class Asking:
+    """Requests that wait for a producer, questions that wait for an answer, and rows for check_deliveries."""
+
+    def __init__(self, log: Log, producers: Producers, manner: Manner, tallies: Tallies) -> None:
+        self._log, self._producers, self._manner, self._tallies = log, producers, manner, tallies
+        self._wanted: dict[int, CheckRequest] = {}
+        self._sent: dict[int, _Sent] = {}
+        self._rows: list[Delivery] = []
+        self._opaque = _FIRST_OPAQUE
+
+    @property
+    def waiting(self) -> int:
+        """How many requests have not been asked yet."""
+        return len(self._wanted)
+
+    def want(self, requests: Iterable[CheckRequest], now: datetime) -> None:
+        """Takes new requests; a newer one about the same message replaces an older one."""
+        for request in requests:
+            older = self._wanted.pop(request.physical_offset, None)
+            if older is not None:
+                self._note(older, "SUPERSEDED", now, remark="there is a newer request")
+            self._wanted[request.physical_offset] = request
+
+    def ask(self, now: datetime, seconds: float) -> None:
+        """Sends what can be sent; `seconds` have passed since the last call."""
+        left = Counter[Channel]()
+        most = max(1, round(self._manner.a_second * seconds))
+        for place, request in list(self._wanted.items()):
+            half = self._log.open_halves.get(place)
+            if half is None or half.queue_offset != request.queue_offset:
+                self._drop(place, "SUPERSEDED", now, "it ended before it was asked about, or is not of this log")
+            elif now - request.requested_at > self._manner.young:
+                self._give_up(place, now)
+            else:
+                self._send(half, request, now, left, most)
+
+    def answered(self, physical_offset: int, outcome: str, client: str, remark: str, now: datetime) -> None:
+        """Notes a producer's answer to a question: ANSWERED or UNKNOWN."""
+        sent = self._sent.pop(physical_offset, None)
+        if sent is not None:
+            after = (now - sent.at) // _MILLISECOND
+            self._note(sent.request, outcome, now, after, client, remark or None)
+
+    def prune(self) -> None:
+        """Forgets questions about messages that have ended otherwise."""
+        open_halves = self._log.open_halves
+        self._sent = {place: sent for place, sent in self._sent.items() if place in open_halves}
+
+    def take_rows(self) -> list[Delivery]:
+        """The rows that are not in the table yet; the caller writes them or puts them back."""
+        rows, self._rows = self._rows, []
+        return rows
+
+    def put_back(self, rows: list[Delivery]) -> None:
+        """Keeps rows that could not be written, the newest of them if they are too many."""
+        self._rows = (rows + self._rows)[-_MOST_ROWS:]
+
+    # ---- one request ----
+
+    def _send(self, half: Half, request: CheckRequest, now: datetime, left: Counter[Channel], most: int) -> None:
+        record: bytes | None = None
+        for channel in self._producers.in_turn(request.group):
+            if left[channel] >= most:
+                continue
+            record = record or self._log.record(half.physical_offset)
+            if record is None:
+                self._drop(half.physical_offset, "FAILED", now, "the log cannot read the message")
+                return
+            self._opaque = self._opaque + 1 if self._opaque < 2**31 - 1 else _FIRST_OPAQUE
+            channel.send(question(half, record, self._manner.asker, self._opaque, channel.form))
+            left[channel] += 1
+            del self._wanted[half.physical_offset]
+            self._sent[half.physical_offset] = _Sent(request, now)
+            self._note(request, "SENT", now, client=channel.client)
+            return
+
+    def _give_up(self, place: int, now: datetime) -> None:
+        if self._producers.groups.get(self._wanted[place].group):
+            self._drop(place, "FAILED", now, "no producer of the group took it within the check interval")
+        else:
+            self._drop(place, "NO_PRODUCER", now, "no producer of the group was connected")
+
+    def _drop(self, place: int, outcome: str, now: datetime, remark: str) -> None:
+        self._note(self._wanted.pop(place), outcome, now, remark=remark)
+
+    def _note(  # noqa: PLR0913, PLR0917 - a row's columns
+        self,
+        request: CheckRequest,
+        outcome: str,
+        now: datetime,
+        after: int | None = None,
+        client: str | None = None,
+        remark: str | None = None,
+    ) -> None:
+        self._tallies.questions[outcome] += 1
+        self._rows.append(Delivery(request.request_id, request.group, outcome, now, after, client, remark))

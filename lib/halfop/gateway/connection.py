@@ -1,0 +1,100 @@
+"""A connection of a client: frames in, frames out, and the limits that keep one client from harming the others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol, cast
+
+from halfop.gateway.addresses import host_bytes
+from halfop.gateway.frames import BadFrame, Request, Splitter
+
+_log = logging.getLogger("halfop.gateway")
+
+
+class House(Protocol):
+    """What serves the connections."""
+
+    max_frame: int
+    unsent_bytes: int
+
+    def now(self) -> float: ...
+
+    def opened(self, channel: Channel) -> bool:
+        """Returns whether there is room for the connection."""
+
+    def handle(self, channel: Channel, request: Request) -> None: ...
+
+    def closed(self, channel: Channel, bad_frame: BadFrame | None) -> None: ...
+
+
+class Channel(asyncio.Protocol):
+    """One connection. `client` is the client's own id, or its address until it has given one."""
+
+    def __init__(self, house: House) -> None:
+        self._house, self._splitter = house, Splitter(house.max_frame)
+        self.groups: set[str] = set()
+        self.client, self.host, self.form = "", b"", 0
+        self.heard = house.now()
+        self.began: float | None = None
+        self.reads = 0
+        self._bad: BadFrame | None = None
+        self._full = False
+
+    # ---- called by the loop ----
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's have no common class
+        if not self._house.opened(self):
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(self._house.unsent_bytes)
+        address, port, *_ = transport.get_extra_info("peername")
+        self.host, self.client = host_bytes(address, port), f"{address}:{port}"
+
+    def data_received(self, data: bytes) -> None:
+        self.heard = self._house.now()
+        try:
+            requests = self._splitter.feed(data)
+        except BadFrame as error:
+            self._bad = error
+            self.close()
+            return
+        if not self._splitter.is_within:
+            self.began = None
+        elif requests or self.began is None:
+            self.began = self.heard
+        for request in requests:
+            self.form = request.form
+            self._house.handle(self, request)
+
+    def pause_writing(self) -> None:
+        self._full = True
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._full = False
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._house.closed(self, self._bad)
+
+    # ---- called by the house ----
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a frame that is sent now will go out soon."""
+        return not self._full and not self._transport.is_closing()
+
+    def send(self, frame: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(frame)
+
+    def close(self) -> None:
+        """Drops the connection, with what has not been sent."""
+        self._transport.abort()
+
+    def finish(self) -> None:
+        """Closes the connection once all is sent."""
+        self._transport.close()

@@ -1,0 +1,76 @@
+"""END_TRANSACTION: its header, and the checks that a broker makes before a transaction ends."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import NamedTuple
+
+from halfop.gateway import codes
+from halfop.gateway.fields import a_flag, a_long, an_int, text
+from halfop.gateway.frames import Request
+from halfop.gateway.log.messages import End, Half
+from halfop.gateway.refused import Refused
+from halfop.rocketmq.numbers import parse_long
+from halfop.settings.model import RuleSettings
+
+_MILLISECOND = timedelta(milliseconds=1)
+NOT_FOUND = Refused(codes.SYSTEM_ERROR, "Find prepared transaction message failed")
+
+
+class EndRequest(NamedTuple):
+    """The header of END_TRANSACTION; `kind` is COMMIT_TYPE, ROLLBACK_TYPE, or what a broker does not answer."""
+
+    group: str
+    state_table_offset: int
+    commit_log_offset: int
+    kind: int
+    from_check: bool
+    transaction_id: str | None
+
+    @property
+    def ends(self) -> bool:
+        return self.kind in (codes.COMMIT_TYPE, codes.ROLLBACK_TYPE)
+
+    @property
+    def end(self) -> End:
+        outcome = "COMMIT" if self.kind == codes.COMMIT_TYPE else "ROLLBACK"
+        return End(outcome, self.from_check, self.group, self.transaction_id)  # type: ignore[arg-type]
+
+
+def end_request(request: Request) -> EndRequest:
+    """The header's fields. Raises Refused."""
+    fields = request.fields
+    return EndRequest(
+        text(fields, "producerGroup"),
+        a_long(fields, "tranStateTableOffset"),
+        a_long(fields, "commitLogOffset"),
+        an_int(fields, "commitOrRollback"),
+        a_flag(fields, "fromTransactionCheck"),
+        fields.get("transactionId"),
+    )
+
+
+def check(asked: EndRequest, half: Half | None, now_ms: int, rules: RuleSettings) -> Half:
+    """The half message that the request names. Raises Refused with the broker's codes and remarks, in its order."""
+    if half is None:
+        raise NOT_FOUND
+    if not asked.from_check and half.immunity and now_ms - half.born_ms > _immune_ms(half, rules):
+        raise Refused(codes.ILLEGAL_OPERATION, "TOO_LATE: its check immunity is over, so it is asked about")
+    if half.group != asked.group:
+        raise Refused(codes.SYSTEM_ERROR, "The producer group wrong")
+    if half.queue_offset != asked.state_table_offset:
+        raise Refused(codes.SYSTEM_ERROR, "The transaction state table offset wrong")
+    return half
+
+
+def _immune_ms(half: Half, rules: RuleSettings) -> int:
+    """For how long a producer may end the transaction without having been asked: its own immunity, or the timeout."""
+    seconds, timeout = parse_long(half.immunity), _timeout(half, rules) // _MILLISECOND
+    return timeout if seconds is None or seconds == -1 else max(seconds * 1000, timeout)
+
+
+def _timeout(half: Half, rules: RuleSettings) -> timedelta:
+    for own in (rules.topics.get(half.topic), rules.groups.get(half.group)):
+        if own is not None and own.transaction_timeout is not None:
+            return own.transaction_timeout
+    return rules.transaction_timeout

@@ -1,0 +1,130 @@
+"""The connections of a gateway, and the clocks that look after them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from halfop.frame.errors import TransientError
+from halfop.gateway import codes
+from halfop.gateway.connection import Channel
+from halfop.gateway.frames import BadFrame, Request, answer
+from halfop.gateway.namesrv import NameServers
+from halfop.gateway.producers import Producers
+from halfop.gateway.refused import Refused
+from halfop.gateway.service import Service
+from halfop.gateway.tallies import Tallies
+
+_MOST_ROUTES = 100  # that are being asked for
+_log = logging.getLogger("halfop.gateway")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What one connection may take of the gateway; times in seconds."""
+
+    max_frame: int
+    unsent_bytes: int
+    connections: int
+    frame_seconds: float
+    idle_seconds: float
+
+
+class House:
+    """All connections. Everything here is called in the loop's thread."""
+
+    def __init__(self, bounds: Bounds, producers: Producers, tallies: Tallies, upstream: NameServers | None) -> None:
+        self._bounds, self._producers, self._tallies, self._upstream = bounds, producers, tallies, upstream
+        self.max_frame, self.unsent_bytes = bounds.max_frame, bounds.unsent_bytes
+        self.service: Service | None = None
+        self.now = time.monotonic
+        self._loop = asyncio.get_running_loop()
+        self._channels: set[Channel] = set()
+        self._readers = ThreadPoolExecutor(1, "gateway-reads")
+        self._routes: set[asyncio.Task[None]] = set()
+
+    def __len__(self) -> int:
+        return len(self._channels)
+
+    # ---- of connections ----
+
+    def opened(self, channel: Channel) -> bool:
+        """Returns whether there is room for the connection."""
+        if len(self._channels) >= self._bounds.connections:
+            self._tallies.connections_refused += 1
+            return False
+        self._channels.add(channel)
+        return True
+
+    def handle(self, channel: Channel, request: Request) -> None:
+        if self.service is not None:
+            self.service.handle(channel, request)
+
+    def closed(self, channel: Channel, bad_frame: BadFrame | None) -> None:
+        self._channels.discard(channel)
+        self._producers.remove(channel.groups, channel)
+        if bad_frame is not None:
+            self._tallies.bad_frames += 1
+            _log.info("connection of %s closed: %s", channel.client, bad_frame)
+
+    def look_after(self) -> None:
+        """Drops connections that take too long for a frame, or are silent for too long."""
+        now = self.now()
+        for channel in list(self._channels):
+            began = channel.began
+            if began is not None and now - began > self._bounds.frame_seconds:
+                _log.info("connection of %s closed: its frame took too long", channel.client)
+                channel.close()
+            elif now - channel.heard > self._bounds.idle_seconds:
+                _log.info("connection of %s closed: it was silent for too long", channel.client)
+                channel.close()
+
+    def finish(self) -> None:
+        """Closes all connections once their answers are sent."""
+        for channel in list(self._channels):
+            channel.finish()
+        self._readers.shutdown(wait=False, cancel_futures=True)
+
+    # ---- work that would hold up the loop ----
+
+    def read(self, channel: Channel, request: Request, read: Callable[[], bytes]) -> None:
+        """Answers the request from another thread."""
+        channel.reads += 1
+
+        def work() -> None:
+            try:
+                frame = read()
+            except Refused as error:
+                frame = answer(request, error.code, remark=error.remark)
+            except Exception:
+                _log.exception("request %s of %s failed", request.code, channel.client)
+                frame = answer(request, codes.SYSTEM_ERROR, remark="the gateway failed at it: its log says why")
+            self._loop.call_soon_threadsafe(done, frame)
+
+        def done(frame: bytes) -> None:
+            channel.reads -= 1
+            channel.send(frame)
+
+        self._readers.submit(work)
+
+    def route(self, channel: Channel, request: Request, topic: str) -> bool:
+        """Answers with the given name servers' route; False if there are none."""
+        if self._upstream is None:
+            return False
+        if len(self._routes) >= _MOST_ROUTES:
+            raise Refused(codes.SYSTEM_BUSY, "[OVERLOAD]too many routes are being asked for")
+        task = self._loop.create_task(self._ask_route(self._upstream, channel, request, topic))
+        self._routes.add(task)
+        task.add_done_callback(self._routes.discard)
+        return True
+
+    async def _ask_route(self, upstream: NameServers, channel: Channel, request: Request, topic: str) -> None:
+        try:
+            found = await upstream.route(topic)
+            channel.send(answer(request, found.code, found.fields, found.remark, found.body))
+        except TransientError as error:
+            channel.send(answer(request, codes.SYSTEM_ERROR, remark=str(error)))

@@ -1,0 +1,149 @@
+"""Name servers that a gateway registers with, and asks for the routes of other brokers' topics."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import zlib
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from struct import Struct
+
+import orjson
+
+from halfop.frame.errors import TransientError, UsageError
+from halfop.gateway import codes
+from halfop.gateway.frames import JSON, Request, read, written
+from halfop.gateway.log.messages import Topic
+from halfop.gateway.reading import Broker, config_of
+from halfop.rocketmq.wire import fastjson
+from halfop.rocketmq.wire.remoting import endpoint
+
+_LENGTHS = Struct(">II")
+_TIMEOUT = 5.0
+_MOST_BYTES = 16 << 20
+_WRITES = 2  # of a queue's permissions
+_FAILURES = (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, ValueError)
+_log = logging.getLogger("halfop.gateway")
+
+
+class NameServer:
+    """One name server, through one connection: it forgets a broker whose connection ends."""
+
+    def __init__(self, address: str, tls: ssl.SSLContext | None) -> None:
+        self.address, self._tls = address, tls
+        self._host, self._number = endpoint(address)
+        self._lock, self._opaque = asyncio.Lock(), 0
+        self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
+
+    async def ask(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> Request:
+        """The answer to a request. Raises TransientError."""
+        async with self._lock:
+            try:
+                return await asyncio.wait_for(self._asked(code, fields, body), _TIMEOUT)
+            except _FAILURES as error:
+                self.close()
+                raise TransientError(f"name server {self.address}: {str(error) or type(error).__name__}") from error
+
+    def close(self) -> None:
+        if self._streams:
+            self._streams[1].close()
+            self._streams = None
+
+    async def _asked(self, code: int, fields: Mapping[str, str], body: bytes) -> Request:
+        if self._streams is None:
+            self._streams = await asyncio.open_connection(self._host, self._number, ssl=self._tls)
+        reader, writer = self._streams
+        self._opaque += 1
+        writer.write(written(code, 0, self._opaque, fields, JSON, body=body))
+        while True:
+            length, mark = _LENGTHS.unpack(await reader.readexactly(_LENGTHS.size))
+            header = mark & 0xFFFFFF
+            if not 4 + header <= length <= _MOST_BYTES:
+                raise ValueError(f"sent a frame of {length} bytes")
+            content = await reader.readexactly(length - 4)
+            found = read(content[:header], mark >> 24, content[header:])
+            if found.flag & codes.ANSWER and found.opaque == self._opaque:
+                return found
+
+
+class NameServers:
+    """All name servers, in RocketMQ's form `host:port;host:port`."""
+
+    def __init__(self, addresses: str, tls: ssl.SSLContext | None) -> None:
+        self._all = [NameServer(each, tls) for each in addresses.split(";") if each.strip()]
+        if not self._all:
+            raise UsageError(f"no name server in {addresses!r}; expected host:port, or several with ; between")
+
+    async def refuse_served(self, topics: Iterable[str], broker: Broker) -> None:
+        """Raises UsageError for a topic that another broker serves for writing: producers would send to both."""
+        for topic in topics:
+            for server in self._all:
+                answer = await server.ask(codes.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+                others = _writers(answer) - {broker.name}
+                if others:
+                    served = f"topic {topic} is served for writing by broker {', '.join(sorted(others))}"
+                    raise UsageError(f"{served} ({server.address}); take it from there first, or leave it out here")
+
+    async def register(self, broker: Broker, topics: Mapping[str, Topic]) -> None:
+        """Registers with each; one that cannot be reached is tried again by the next call."""
+        body = _registration(topics)
+        fields = _fields_of(broker) | {
+            "haServerAddr": broker.address,
+            "compressed": "false",
+            "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF),
+        }
+        await self._tell(codes.REGISTER_BROKER, fields, body)
+
+    async def unregister(self, broker: Broker) -> None:
+        await self._tell(codes.UNREGISTER_BROKER, _fields_of(broker))
+
+    async def route(self, topic: str) -> Request:
+        """The answer of the first name server that can be reached. Raises TransientError."""
+        *others, last = self._all
+        for server in others:
+            with suppress(TransientError):
+                return await server.ask(codes.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+        return await last.ask(codes.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+
+    def close(self) -> None:
+        for server in self._all:
+            server.close()
+
+    async def _tell(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
+        for server in self._all:
+            try:
+                answer = await server.ask(code, fields, body)
+            except TransientError as error:
+                _log.warning("%s", error)
+                continue
+            if answer.code != codes.SUCCESS:
+                _log.warning("name server %s answered %s to %s: %s", server.address, answer.code, code, answer.remark)
+
+
+def _writers(route: Request) -> set[str]:
+    """The brokers that take messages of a topic."""
+    if route.code != codes.SUCCESS:
+        return set()
+    with suppress(ValueError, LookupError, TypeError):
+        queues = fastjson.loads(route.body)["queueDatas"]
+        return {str(each["brokerName"]) for each in queues if int(each["perm"]) & _WRITES}
+    return set()
+
+
+def _fields_of(broker: Broker) -> dict[str, str]:
+    return {
+        "brokerName": broker.name,
+        "brokerAddr": broker.address,
+        "clusterName": broker.cluster,
+        "brokerId": "1" if broker.is_slave else "0",
+    }
+
+
+def _registration(topics: Mapping[str, Topic]) -> bytes:
+    """The topics, half and op topic with them: 5.x takes no first registration with exactly one."""
+    table = {name: config_of(name, topic) for name, topic in topics.items()}
+    version = {"counter": len(table), "stateVersion": 0, "timestamp": 0}
+    wrapper = {"dataVersion": version, "topicConfigTable": table}
+    return orjson.dumps({"filterServerList": [], "topicConfigSerializeWrapper": wrapper})

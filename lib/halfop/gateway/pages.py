@@ -1,0 +1,38 @@
+"""The pages /metrics and /healthz, for Prometheus and for what restarts processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from http import HTTPStatus
+
+_SECONDS, _LONGEST = 5.0, 8192
+_TEXT = "text/plain; version=0.0.4; charset=utf-8"
+Page = Callable[[], tuple[HTTPStatus, bytes]]
+
+
+async def serve_pages(host: str, number: int, metrics: Page, health: Page) -> asyncio.Server:
+    """Serves the pages until the server is closed."""
+    pages = {b"/metrics": metrics, b"/healthz": health}
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _SECONDS)
+            status, body = _page(head, pages)
+            line = f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {_TEXT}\r\n"
+            writer.write(f"{line}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
+            await asyncio.wait_for(writer.drain(), _SECONDS)
+        except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass
+        finally:
+            writer.close()
+
+    return await asyncio.start_server(serve, host, number, limit=_LONGEST)
+
+
+def _page(head: bytes, pages: dict[bytes, Page]) -> tuple[HTTPStatus, bytes]:
+    method, _, rest = head.partition(b" ")
+    page = pages.get(rest.partition(b" ")[0].partition(b"?")[0])
+    if method != b"GET":
+        return HTTPStatus.METHOD_NOT_ALLOWED, b"GET alone\n"
+    return page() if page else (HTTPStatus.NOT_FOUND, b"there are /metrics and /healthz\n")

@@ -1,0 +1,239 @@
+"""A small producer of transactional messages in Python: for the demo, for tests, and to try a gateway or a broker out.
+
+It speaks to one address and keeps no messages. Use RocketMQ's own clients in production.
+"""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from threading import Lock, Thread
+from types import MappingProxyType, TracebackType
+from typing import Literal, NamedTuple
+
+import orjson
+
+from halfop.frame.errors import TransientError
+from halfop.gateway import codes
+from halfop.gateway.frames import JSON, BadFrame, Request, Splitter, written
+from halfop.gateway.sends import properties_of
+from halfop.rocketmq import names
+from halfop.rocketmq.record import chain
+from halfop.rocketmq.wire.remoting import endpoint
+from halfop.rocketmq.wire.security import Credentials
+
+Answer = Literal["COMMIT", "ROLLBACK", "UNKNOWN"]
+_KINDS: Mapping[Answer, int] = {
+    "COMMIT": codes.COMMIT_TYPE,
+    "ROLLBACK": codes.ROLLBACK_TYPE,
+    "UNKNOWN": codes.NOT_TYPE,
+}
+_MOST_BYTES, _RECEIVED = 64 << 20, 1 << 16
+_HEARTBEAT_SECONDS, _ANSWER_SECONDS = 20.0, 15.0
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
+class Refusal(TransientError):
+    """The server answered with an error."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        self.code, self.remark = code, remark
+        super().__init__(f"answered with code {code}: {remark}")
+
+
+class Sent(NamedTuple):
+    """A half message as the server has stored it: what its end must name."""
+
+    topic: str
+    transaction_id: str
+    queue_offset: int
+    physical_offset: int
+
+
+class Question(NamedTuple):
+    """The server's question about a half message, with the message."""
+
+    sent: Sent
+    body: bytes
+    properties: Mapping[str, str]
+
+
+class Producer:
+    """A producer of a group. `answer` decides what to answer when it is asked; it is called in a thread of its own."""
+
+    def __init__(
+        self,
+        address: str,
+        group: str,
+        answer: Callable[[Question], Answer],
+        credentials: Credentials | None = None,
+    ) -> None:
+        self._group, self._answer, self._credentials = group, answer, credentials
+        self._client = f"halfop-{secrets.token_hex(4)}"
+        self._socket = socket.create_connection(endpoint(address), _ANSWER_SECONDS)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.settimeout(_HEARTBEAT_SECONDS)
+        self._lock, self._opaque, self._closed = Lock(), 0, False
+        self._answers: dict[int, Future[Request]] = {}
+        self._thread = Thread(target=self._receive, name=f"producer-{group}", daemon=True)
+        self._thread.start()
+        try:
+            self.heartbeat()
+        except TransientError:
+            self._disconnect()
+            raise
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- what a producer does ----
+
+    def transaction(
+        self, topic: str, body: bytes, local: Callable[[Sent], Answer], properties: Mapping[str, str] = _NOTHING
+    ) -> Sent:
+        """Sends a half message, does the local transaction, and ends the message as that says."""
+        sent = self.send(topic, body, properties)
+        self.end(sent, local(sent))
+        return sent
+
+    def send(self, topic: str, body: bytes, properties: Mapping[str, str] = _NOTHING) -> Sent:
+        """Sends a half message. Raises Refusal."""
+        uniq = properties.get(names.UNIQ_KEY, secrets.token_hex(16).upper())
+        own = {names.TRAN_MSG: "true", names.PRODUCER_GROUP: self._group, names.UNIQ_KEY: uniq}
+        packed = "".join(f"{name}\x01{value}\x02" for name, value in {**properties, **own}.items())
+        now = str(int(time.time() * 1000))
+        fields = {"a": self._group, "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "4", "g": now, "h": "0"}
+        found = self.ask(codes.SEND_MESSAGE_V2, {**fields, "i": packed, "j": "0", "k": "false", "m": "false"}, body)
+        return Sent(
+            topic,
+            found.fields["transactionId"],
+            int(found.fields["queueOffset"]),
+            int(found.fields["msgId"][-16:], 16),
+        )
+
+    def end(self, sent: Sent, answer: Answer, from_check: bool = False) -> None:
+        """Ends the half message. As RocketMQ's clients do, it waits for no answer."""
+        self._send(codes.END_TRANSACTION, codes.ONE_WAY, self._ending(sent, answer, from_check))
+
+    def end_surely(self, sent: Sent, answer: Answer, from_check: bool = False) -> None:
+        """Ends the half message, and waits until the server has it. Raises Refusal."""
+        self.ask(codes.END_TRANSACTION, self._ending(sent, answer, from_check))
+
+    def heartbeat(self) -> None:
+        """Says that this producer is there to be asked."""
+        data = {"clientID": self._client, "consumerDataSet": [], "producerDataSet": [{"groupName": self._group}]}
+        self.ask(codes.HEART_BEAT, {}, orjson.dumps(data))
+
+    def close(self) -> None:
+        """Says goodbye, and closes the connection."""
+        with suppress(TransientError):
+            self.ask(codes.UNREGISTER_CLIENT, {"clientID": self._client, "producerGroup": self._group})
+        self._disconnect()
+
+    def _disconnect(self) -> None:
+        self._closed = True
+        with suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._socket.close()
+
+    # ---- frames ----
+
+    def ask(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> Request:
+        """The answer to a request. Raises Refusal, or TransientError if there is none."""
+        future = self._send(code, 0, fields, body)
+        try:
+            found = future.result(_ANSWER_SECONDS)
+        except (FutureTimeout, ConnectionError) as error:
+            raise TransientError(f"no answer to request {code}: {error}") from error
+        if found.code != codes.SUCCESS:
+            raise Refusal(found.code, found.remark)
+        return found
+
+    def _ending(self, sent: Sent, answer: Answer, from_check: bool) -> dict[str, str]:
+        return {
+            "producerGroup": self._group,
+            "topic": sent.topic,
+            "tranStateTableOffset": str(sent.queue_offset),
+            "commitLogOffset": str(sent.physical_offset),
+            "commitOrRollback": str(_KINDS[answer]),
+            "fromTransactionCheck": "true" if from_check else "false",
+            "msgId": sent.transaction_id,
+            "transactionId": sent.transaction_id,
+        }
+
+    def _send(self, code: int, flag: int, fields: Mapping[str, str], body: bytes = b"") -> Future[Request]:
+        future: Future[Request] = Future()
+        signed = self._credentials.signed(fields, body) if self._credentials else fields
+        with self._lock:
+            if self._closed:
+                raise TransientError("the connection is closed")
+            self._opaque += 1
+            if not flag & codes.ONE_WAY:
+                self._answers[self._opaque] = future
+            try:
+                self._socket.sendall(written(code, flag, self._opaque, signed, JSON, body=body))
+            except OSError as error:
+                raise TransientError(f"the connection is lost: {error}") from error
+        return future
+
+    def _receive(self) -> None:
+        splitter, heard = Splitter(_MOST_BYTES), time.monotonic()
+        with suppress(OSError, BadFrame):
+            while True:
+                try:
+                    data = self._socket.recv(_RECEIVED)
+                except TimeoutError:
+                    data = None
+                if data == b"":
+                    break
+                for request in splitter.feed(data or b""):
+                    self._take(request)
+                if time.monotonic() - heard > _HEARTBEAT_SECONDS and not self._closed:
+                    heard = time.monotonic()
+                    Thread(target=self._quiet_heartbeat, daemon=True).start()
+        with self._lock:
+            self._closed = True
+        for future in self._answers.values():
+            future.set_exception(ConnectionError("the connection ended"))
+
+    def _quiet_heartbeat(self) -> None:
+        with suppress(TransientError):
+            self.heartbeat()
+
+    def _take(self, request: Request) -> None:
+        if request.flag & codes.ANSWER:
+            future = self._answers.pop(request.opaque, None)
+            if future is not None:
+                future.set_result(request)
+        elif request.code == codes.CHECK_TRANSACTION_STATE:
+            Thread(target=self._answer_question, args=(request,), daemon=True).start()
+
+    def _answer_question(self, request: Request) -> None:
+        question = question_of(request)
+        with suppress(TransientError):
+            self.end(question.sent, self._answer(question), from_check=True)
+
+
+def question_of(request: Request) -> Question:
+    """The question that a frame holds."""
+    fields, records = request.fields, chain(request.body).records
+    at, length = int(records.properties_at[0]), int(records.properties_length[0])
+    packed = request.body[at : at + length].decode()
+    sent = Sent(
+        str(records.topics()[0].as_py().decode()),
+        fields["transactionId"],
+        int(fields["tranStateTableOffset"]),
+        int(fields["commitLogOffset"]),
+    )
+    return Question(sent, records.bodies[0].as_py(), properties_of(packed))

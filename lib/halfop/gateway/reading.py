@@ -1,0 +1,166 @@
+"""The read side: what `land broker` asks a broker for, answered from the gateway's own log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from halfop.gateway import codes
+from halfop.gateway.accounts import Account
+from halfop.gateway.fields import a_long, an_int, text
+from halfop.gateway.frames import Request, answer
+from halfop.gateway.log.log import Log
+from halfop.gateway.log.messages import QueueOffsets, Topic
+from halfop.gateway.refused import Refused
+from halfop.rocketmq.wire.client import GATEWAY_CONFIG
+
+_MOST_MESSAGES, _MOST_UNITS = 32, 1024
+_SUBSCRIPTION = 4  # of a pull's sysFlag: the request brings its subscription
+
+
+@dataclass(frozen=True)
+class Broker:
+    """What a broker says of itself."""
+
+    name: str
+    cluster: str
+    address: str
+    created: str
+    is_slave: bool
+
+    def config(self) -> bytes:
+        """The lines of its configuration; a gateway's has its store's id, which no broker's has."""
+        lines = {
+            "brokerName": self.name,
+            "brokerClusterName": self.cluster,
+            "brokerId": "1" if self.is_slave else "0",
+            "brokerRole": "SLAVE" if self.is_slave else "SYNC_MASTER",
+            "flushDiskType": "SYNC_FLUSH",
+            GATEWAY_CONFIG: self.created,
+        }
+        return "".join(f"{name}={value}\n" for name, value in lines.items()).encode()
+
+
+class Reading:
+    """Answers to reads. `clock_ms` is an instant before which all that was stored can be read."""
+
+    def __init__(self, log: Log, broker: Broker, clock_ms: Callable[[], int]) -> None:
+        self._log, self._broker, self._clock_ms = log, broker, clock_ms
+        self._booted_ms = int(time.time() * 1000)
+        self.handlers: Mapping[int, Callable[[Request, Account | None], bytes]] = {
+            codes.GET_ALL_TOPIC_CONFIG: self._topics,
+            codes.GET_BROKER_CONFIG: self._config,
+            codes.GET_BROKER_RUNTIME_INFO: self._runtime,
+            codes.SEARCH_OFFSET_BY_TIMESTAMP: self._offset_at,
+            codes.GET_MAX_OFFSET: self._max_offset,
+            codes.GET_MIN_OFFSET: self._min_offset,
+        }
+        # these read records from the disk
+        self.slow_handlers: Mapping[int, Callable[[Request, Account | None], bytes]] = {
+            codes.PULL_MESSAGE: self._pull,
+            codes.VIEW_MESSAGE_BY_ID: self._view,
+            codes.QUERY_CONSUME_QUEUE: self._units,
+        }
+
+    # ---- about the broker ----
+
+    def _topics(self, request: Request, account: Account | None) -> bytes:
+        table = {name: config_of(name, topic) for name, topic in dict(self._log.topics).items()}
+        version = {"counter": len(table), "stateVersion": 0, "timestamp": self._booted_ms}
+        body = orjson.dumps({"dataVersion": version, "topicConfigTable": table})
+        return answer(request, codes.SUCCESS, body=body)
+
+    def _config(self, request: Request, account: Account | None) -> bytes:
+        return answer(request, codes.SUCCESS, {"version": "{}"}, body=self._broker.config())
+
+    def _runtime(self, request: Request, account: Account | None) -> bytes:
+        # a clock that moves when nothing is stored: landing goes by it
+        seconds = max(self._clock_ms() - self._booted_ms, 0) // 1000
+        minutes, hours = seconds // 60, seconds // 3600
+        ran = f"[ {hours // 24} days, {hours % 24} hours, {minutes % 60} minutes, {seconds % 60} seconds ]"
+        table = {"bootTimestamp": str(self._booted_ms), "runtime": ran, "brokerVersionDesc": "halfop gateway"}
+        return answer(request, codes.SUCCESS, body=orjson.dumps({"table": table}))
+
+    # ---- offsets ----
+
+    def _max_offset(self, request: Request, account: Account | None) -> bytes:
+        return answer(request, codes.SUCCESS, {"offset": str(self._offsets(request).next)})
+
+    def _min_offset(self, request: Request, account: Account | None) -> bytes:
+        return answer(request, codes.SUCCESS, {"offset": str(self._offsets(request).first)})
+
+    def _offset_at(self, request: Request, account: Account | None) -> bytes:
+        fields = request.fields
+        found = self._log.offset_at(text(fields, "topic"), an_int(fields, "queueId"), a_long(fields, "timestamp"))
+        return answer(request, codes.SUCCESS, {"offset": str(found)})
+
+    def _offsets(self, request: Request) -> QueueOffsets:
+        return self._log.offsets(text(request.fields, "topic"), an_int(request.fields, "queueId"))
+
+    # ---- messages ----
+
+    def _pull(self, request: Request, account: Account | None) -> bytes:
+        fields = request.fields
+        topic, queue, offset = text(fields, "topic"), an_int(fields, "queueId"), a_long(fields, "queueOffset")
+        _check_reader(account, topic)
+        if topic not in self._log.topics:
+            raise Refused(codes.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
+        if not an_int(fields, "sysFlag") & _SUBSCRIPTION or fields.get("subscription", "*") != "*":
+            raise Refused(codes.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist: a pull must bring `*`")
+        count = min(max(an_int(fields, "maxMsgNums"), 1), _MOST_MESSAGES)
+        there = self._log.offsets(topic, queue)
+        pulled = self._log.pull(topic, queue, offset, count)
+        code, following = codes.SUCCESS, pulled.next
+        if not pulled.records:
+            code, following = _nothing(there, offset)
+        shown = {"nextBeginOffset": following, "minOffset": there.first, "maxOffset": there.next}
+        said = {"suggestWhichBrokerId": "0"} | {name: str(value) for name, value in shown.items()}
+        return answer(request, code, said, body=b"".join(pulled.records))
+
+    def _view(self, request: Request, account: Account | None) -> bytes:
+        offset = a_long(request.fields, "offset")
+        found = self._log.record(offset)
+        _check_reader(account, "")
+        if found is None:
+            raise Refused(codes.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+        return answer(request, codes.SUCCESS, body=found)
+
+    def _units(self, request: Request, account: Account | None) -> bytes:
+        fields = request.fields
+        topic, queue = text(fields, "topic"), an_int(fields, "queueId")
+        _check_reader(account, topic)
+        count = min(max(an_int(fields, "count"), 0), _MOST_UNITS)
+        found = self._log.units(topic, queue, a_long(fields, "index"), count)
+        there = self._log.offsets(topic, queue)
+        units = [{"physicOffset": u.physical_offset, "physicSize": u.size, "tagsCode": u.tags_code} for u in found]
+        body = {"queueData": units, "minQueueIndex": there.first, "maxQueueIndex": there.next}
+        return answer(request, codes.SUCCESS, body=orjson.dumps(body))
+
+
+def _check_reader(account: Account | None, topic: str) -> None:
+    """Raises Refused for a key that may not read the topic; none is named: that may not read all."""
+    if account is not None:
+        account.check("SUB", topic)
+
+
+def _nothing(there: QueueOffsets, offset: int) -> tuple[int, int]:
+    """The code and the next offset of a pull that finds nothing."""
+    if offset < there.first:
+        return codes.PULL_OFFSET_MOVED, there.first
+    return (codes.PULL_NOT_FOUND, offset) if offset == there.next else (codes.PULL_OFFSET_MOVED, there.next)
+
+
+def config_of(name: str, topic: Topic) -> dict[str, object]:
+    """A topic as a broker's table has it."""
+    return {
+        "topicName": name,
+        "readQueueNums": topic.read_queues,
+        "writeQueueNums": topic.write_queues,
+        "perm": topic.perm,
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "order": False,
+    }

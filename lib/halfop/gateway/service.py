@@ -1,0 +1,270 @@
+"""What a gateway does with each request: sends and ends go to its log, and are answered when they are durable."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import orjson
+
+from halfop.gateway import codes
+from halfop.gateway.accounts import Account, Accounts
+from halfop.gateway.asking import Asking
+from halfop.gateway.connection import Channel
+from halfop.gateway.ends import NOT_FOUND, EndRequest, check, end_request
+from halfop.gateway.fields import text
+from halfop.gateway.frames import Request, answer
+from halfop.gateway.log.log import Log
+from halfop.gateway.log.messages import HalfGone, Topic
+from halfop.gateway.producers import Producers
+from halfop.gateway.questions import message_id
+from halfop.gateway.reading import Broker, Reading
+from halfop.gateway.refused import Refused
+from halfop.gateway.routes import DEFAULT_TOPIC, cluster_info, no_route, route_of
+from halfop.gateway.sends import Terms, check_topic, half_message
+from halfop.gateway.tables import now as table_now
+from halfop.gateway.tallies import Tallies
+from halfop.gateway.waiting import Answer, Waiting
+from halfop.settings.model import RuleSettings
+
+_log = logging.getLogger("halfop.gateway")
+_MOST_TOPICS = 10_000
+_MOST_GROUPS = 100  # of a connection
+_MOST_READS = 64  # of a connection, at a time
+_READ_WRITE, _ANY = 6, 7
+
+Handler = Callable[[Channel, Request, Account | None], bytes | None]
+
+
+class Away(Protocol):
+    """Work that would hold up the loop."""
+
+    def read(self, channel: Channel, request: Request, read: Callable[[], bytes]) -> None:
+        """Answers the request from another thread."""
+
+    def route(self, channel: Channel, request: Request, topic: str) -> bool:
+        """Answers with the given name servers' route; False if there are none."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Above these sends are refused, so that the gateway lives."""
+
+    unflushed_bytes: int
+    open_messages: int
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a service works with."""
+
+    producers: Producers
+    waiting: Waiting
+    asking: Asking
+    tallies: Tallies
+
+
+class Service:
+    """Handles requests in the loop's thread. `disk_full`, `stopping` and `accounts` are set from outside, too."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - its parts
+        self,
+        log: Log,
+        broker: Broker,
+        store_host: bytes,
+        terms: Terms,
+        limits: Limits,
+        rules: RuleSettings,
+        accounts: Accounts | None,
+        parts: Parts,
+        away: Away,
+    ) -> None:
+        self._log, self._broker, self._store_host = log, broker, store_host
+        self._terms, self._limits, self._rules, self.accounts = terms, limits, rules, accounts
+        self._producers, self._waiting, self._asking = parts.producers, parts.waiting, parts.asking
+        self._tallies, self._away = parts.tallies, away
+        self.disk_full = self.stopping = False
+        self._reading = Reading(log, broker, self._clock_ms)
+        self._handlers: Mapping[int, Handler] = {
+            codes.SEND_MESSAGE: self._send,
+            codes.SEND_MESSAGE_V2: self._send,
+            codes.SEND_BATCH_MESSAGE: self._refuse_batch,
+            codes.END_TRANSACTION: self._end,
+            codes.HEART_BEAT: self._heartbeat,
+            codes.UNREGISTER_CLIENT: self._unregister,
+            codes.CHECK_CLIENT_CONFIG: self._check_client,
+            codes.GET_ROUTEINFO_BY_TOPIC: self._route,
+            codes.GET_BROKER_CLUSTER_INFO: lambda channel, request, account: cluster_info(request, broker),
+        }
+
+    def handle(self, channel: Channel, request: Request) -> None:
+        """Handles a request, and answers it now or when it is durable."""
+        if request.flag & codes.ANSWER:
+            return
+        try:
+            account = self.accounts.of(request) if self.accounts else None
+            frame = self._handled(channel, request, account)
+        except Refused as error:
+            frame = self._refusal(request, error)
+        except Exception:
+            _log.exception("request %s of %s failed", request.code, channel.client)
+            frame = self._refusal(request, Refused(codes.SYSTEM_ERROR, "the gateway failed at it: its log says why"))
+        if frame is not None and not request.flag & codes.ONE_WAY:
+            channel.send(frame)
+
+    def _handled(self, channel: Channel, request: Request, account: Account | None) -> bytes | None:
+        handler = self._handlers.get(request.code)
+        if handler is not None:
+            return handler(channel, request, account)
+        quick = self._reading.handlers.get(request.code)
+        if quick is not None:
+            return quick(request, account)
+        slow = self._reading.slow_handlers.get(request.code)
+        if slow is None:
+            raise Refused(codes.NOT_SUPPORTED, f" request type {request.code} not supported")
+        if channel.reads >= _MOST_READS:
+            raise Refused(codes.SYSTEM_BUSY, "[OVERLOAD]too many reads of this connection are under way")
+        self._away.read(channel, request, lambda: slow(request, account))
+        return None
+
+    def _refusal(self, request: Request, error: Refused) -> bytes:
+        self._tallies.refused[error.code] += 1
+        return answer(request, error.code, remark=error.remark)
+
+    def _wait(self, end: int, channel: Channel, request: Request, fields: dict[str, str] | None) -> None:
+        """Answers the request when the log is durable to `end`."""
+        answered = None if request.flag & codes.ONE_WAY else channel
+        self._waiting.add(Answer(end, time.monotonic(), answered, request.opaque, request.form, fields))
+        if end <= self._log.flushed_to:  # nothing new was written
+            self._waiting.flushed(end, time.monotonic())
+
+    def _clock_ms(self) -> int:
+        """An instant before which all that was stored can be read."""
+        oldest = self._waiting.oldest
+        behind = 0.0 if oldest is None else time.monotonic() - oldest
+        return int((time.time() - behind) * 1000)
+
+    # ---- sends ----
+
+    def _send(self, channel: Channel, request: Request, account: Account | None) -> None:
+        if self._broker.is_slave:
+            raise Refused(codes.SYSTEM_BUSY, "[REJECTREQUEST]system busy: a slave takes no messages")
+        given = half_message(request, channel.host, self._terms)
+        if account is not None:
+            account.check("PUB", given.topic)
+        self._check_room()
+        if given.topic not in self._log.topics:
+            self._add_topic(given.topic)
+        half = self._log.append_half(given)
+        if given.group not in channel.groups:
+            self._learn(given.group, channel)
+        self._tallies.sent += 1
+        fields = {
+            "msgId": message_id(self._store_host, half.physical_offset),
+            "queueId": str(half.queue),
+            "queueOffset": str(half.queue_offset),
+            "transactionId": half.uniq_key or "",
+        }
+        self._wait(half.end, channel, request, fields)
+
+    def _check_room(self) -> None:
+        if self.stopping:
+            raise Refused(codes.SERVICE_NOT_AVAILABLE, "service not available now: the gateway stops")
+        if self.disk_full:
+            raise Refused(codes.SERVICE_NOT_AVAILABLE, "service not available now: the gateway's disk is full")
+        if self._log.unflushed > self._limits.unflushed_bytes:
+            raise Refused(codes.SYSTEM_BUSY, "[UNFLUSHED]the disk is slower than the messages come, try again later")
+        if len(self._log.open_halves) >= self._limits.open_messages:
+            raise Refused(codes.SYSTEM_BUSY, "[OPEN]too many transactions are open (gateway.open_messages)")
+
+    def _add_topic(self, topic: str) -> None:
+        if len(self._log.topics) >= _MOST_TOPICS:
+            raise Refused(codes.TOPIC_NOT_EXIST, f"topic[{topic}] not exist: this gateway has {_MOST_TOPICS} topics")
+        self._log.put_topic(topic, Topic(self._terms.queues, self._terms.queues))
+
+    def _learn(self, group: str, channel: Channel) -> None:
+        if len(channel.groups) < _MOST_GROUPS:
+            self._producers.add(group, channel)
+
+    def _refuse_batch(self, channel: Channel, request: Request, account: Account | None) -> bytes:
+        raise Refused(codes.NO_PERMISSION, "a batch: this gateway takes transactional messages only")
+
+    # ---- ends ----
+
+    def _end(self, channel: Channel, request: Request, account: Account | None) -> bytes | None:
+        if self._broker.is_slave:
+            raise Refused(codes.SLAVE_NOT_AVAILABLE, "message store is slave mode, so end transaction is forbidden")
+        asked = end_request(request)
+        if not asked.ends:
+            self._note_unknown(channel, request, asked)
+            return None
+        half = check(asked, self._log.half_at(asked.commit_log_offset), int(time.time() * 1000), self._rules)
+        if account is not None:
+            account.check("PUB", half.topic)
+        try:
+            ended = self._log.append_end(half, asked.end)
+        except HalfGone:
+            raise NOT_FOUND from None
+        self._tallies.ended[f"{asked.end.outcome}_{ended.kind}"] += 1
+        if asked.from_check:
+            remark = request.remark
+            self._asking.answered(half.physical_offset, "ANSWERED", channel.client, remark, table_now())
+        self._wait(ended.end, channel, request, None)
+        return None
+
+    def _note_unknown(self, channel: Channel, request: Request, asked: EndRequest) -> None:
+        """An end that says nothing is not answered, as a broker does not."""
+        self._tallies.ended["UNKNOWN"] += 1
+        half = self._log.open_halves.get(asked.commit_log_offset)
+        if asked.from_check and half is not None and half.group == asked.group:
+            remark = request.remark
+            self._asking.answered(half.physical_offset, "UNKNOWN", channel.client, remark, table_now())
+
+    # ---- clients ----
+
+    def _heartbeat(self, channel: Channel, request: Request, account: Account | None) -> bytes:
+        try:
+            data = orjson.loads(request.body)
+            groups = [str(each["groupName"]) for each in data.get("producerDataSet") or ()]
+            channel.client = str(data.get("clientID") or channel.client)[:200]
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise Refused(codes.SYSTEM_ERROR, "a heartbeat that cannot be read") from error
+        for group in groups:
+            self._learn(group, channel)
+        # V2 leaves out what has not changed, which this gateway would have to remember
+        return answer(request, codes.SUCCESS, {"IS_SUPPORT_HEART_BEAT_V2": "false", "IS_SUB_CHANGE": "true"})
+
+    def _unregister(self, channel: Channel, request: Request, account: Account | None) -> bytes:
+        group = request.fields.get("producerGroup")
+        if group:
+            self._producers.remove([group], channel)
+        return answer(request, codes.SUCCESS)
+
+    def _check_client(self, channel: Channel, request: Request, account: Account | None) -> bytes:
+        return answer(request, codes.SUCCESS)
+
+    # ---- routes ----
+
+    def _route(self, channel: Channel, request: Request, account: Account | None) -> bytes | None:
+        topic = text(request.fields, "topic")
+        if self._serves(topic):
+            queues = self._terms.queues
+            found = self._log.topics.get(topic) or Topic(
+                queues, queues, _ANY if topic == DEFAULT_TOPIC else _READ_WRITE
+            )
+            return answer(request, codes.SUCCESS, body=route_of(self._broker, found))
+        if self._away.route(channel, request, topic):
+            return None
+        raise no_route(topic)
+
+    def _serves(self, topic: str) -> bool:
+        if self._terms.topics is None and topic == DEFAULT_TOPIC:
+            return True
+        try:
+            check_topic(topic, self._terms)
+        except Refused:
+            return False
+        return True

@@ -1,0 +1,93 @@
+"""Work of a gateway in a thread of its own: requests come from a table, deliveries go to one, and old files go."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from threading import Event, Thread
+
+from halfop.gateway.asking import Asking
+from halfop.gateway.log.log import Log
+from halfop.gateway.tables import CheckRequest, Tables, now
+
+_EXPIRE_EVERY = 60.0
+_log = logging.getLogger("halfop.gateway")
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Upkeep:
+    """The thread. `call` runs a function in the loop's thread, where `asking` lives; a failure is tried again."""
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what it works with
+        self,
+        tables: Tables,
+        log: Log,
+        asking: Asking,
+        call: Callable[[Callable[[], None]], object],
+        every: timedelta,
+        young: timedelta,
+        reserved: timedelta,
+    ) -> None:
+        self._tables, self._gateway_log, self._asking, self._call = tables, log, asking, call
+        self._every, self._young, self._reserved = every.total_seconds(), young, reserved
+        self._stop, self._sent_before = Event(), set[str]()
+        self._first, self._expired = True, time.monotonic()
+        self._failing: set[str] = set()
+        self._thread = Thread(target=self._run, name="gateway-tables", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Ends the thread after it has written what there is."""
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._every):
+            self._try("check_requests", self._take_requests)
+            self._try("check_deliveries", self._write_deliveries)
+            if time.monotonic() - self._expired > _EXPIRE_EVERY:
+                self._expired = time.monotonic()
+                self._try("old files", self._expire)
+        self._try("check_deliveries", self._write_deliveries)
+
+    def _try(self, what: str, work: Callable[[], None]) -> None:
+        """Does the work; its first failure is a warning, the others only count."""
+        try:
+            work()
+            self._failing.discard(what)
+        except Exception as error:
+            level = logging.DEBUG if what in self._failing else logging.WARNING
+            _log.log(level, "%s: %s: %s; tried again", what, type(error).__name__, str(error)[:500])
+            self._failing.add(what)
+
+    def _take_requests(self) -> None:
+        if self._first:
+            # asked by the process before this one
+            self._sent_before = self._tables.delivered_since(now() - self._young)
+            self._first = False
+        found = [each for each in self._tables.new_requests(self._young) if each.request_id not in self._sent_before]
+        if found:
+            self._call(lambda: self._want(found))
+
+    def _want(self, found: Iterable[CheckRequest]) -> None:
+        self._asking.want(found, now())
+
+    def _write_deliveries(self) -> None:
+        rows = self._asking.take_rows()
+        if not rows:
+            return
+        try:
+            written = self._tables.append(rows)
+        except BaseException:
+            self._asking.put_back(rows)
+            raise
+        if not written:
+            self._asking.put_back(rows)
+
+    def _expire(self) -> None:
+        since_ms = int(time.time() * 1000) - self._reserved // _MILLISECOND
+        for half in self._gateway_log.expire(self._tables.landed(), since_ms):
+            _log.warning("half message %s was open for too long: its file was removed", half.queue_offset)
+        self._call(self._asking.prune)

@@ -1,0 +1,79 @@
+"""The settings of the gateway."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from halfop.settings.durations import Duration
+from halfop.settings.section import Section, duration, like
+
+_TOPICS = like(r"[%|a-zA-Z0-9_-]+(,[%|a-zA-Z0-9_-]+)*", "names of topics with commas between")
+_ADDRESS = like(r"[^\s:]+:[0-9]{1,5}|\[[0-9a-fA-F:]+\]:[0-9]{1,5}", "host:port")
+_MIB = 1 << 20
+
+
+class GatewaySettings(Section):
+    """The gateway, which takes a broker's place for producers of transactional messages: docs/gateway.md."""
+
+    topics: Annotated[str, AfterValidator(_TOPICS)] | None = Field(
+        default=None,
+        description="The topics that it serves, with commas between. null: every legal topic, if no name server is "
+        "given.",
+    )
+    queues: int = Field(default=4, ge=1, le=1000, description="How many queues each of its topics has.")
+    cluster: Annotated[str, AfterValidator(like(r"[%|a-zA-Z0-9_-]+", "letters, digits, %, |, _ and -"))] = Field(
+        default="halfop", description="The name of its cluster."
+    )
+    advertise: Annotated[str, AfterValidator(_ADDRESS)] | None = Field(
+        default=None, description="The address, host:port, by which producers reach it. null: the one it listens at."
+    )
+    reject_transactions: bool = Field(
+        default=False, description="Whether new messages are refused, as RocketMQ's rejectTransactionMessage does."
+    )
+    register_every: Duration = duration("30s", "How often it registers with the name servers.")
+    max_connections: int = Field(default=10_000, ge=1, description="How many connections it has at the most.")
+    max_body: int = Field(default=4 * _MIB, ge=1, le=32 * _MIB, description="The most bytes of a message's body.")
+    frame_time: Duration = duration("10s", "How long a client may take for a frame that it has begun.")
+    idle_time: Duration = duration("120s", "How long a client may be silent; RocketMQ's say something every 30 s.")
+    unsent_bytes: int = Field(
+        default=_MIB,
+        ge=1,
+        description="Bytes of answers that a client has not taken, above which nothing more is read from it.",
+    )
+    unflushed_bytes: int = Field(
+        default=64 * _MIB,
+        ge=1,
+        description="Bytes not on the disk yet, above which sends are answered with 2.",
+    )
+    open_messages: int = Field(
+        default=5_000_000, ge=1, description="Open half messages, above which sends are answered with 2."
+    )
+    flush_time: Duration = duration(
+        "3s", "How long a send waits for the disk before it is answered with 10; its producer then does nothing."
+    )
+    disk_percent: int = Field(
+        default=90, ge=1, le=100, description="The use of the disk, in percent, above which sends are answered with 14."
+    )
+    file_size: int = Field(
+        default=1024 * _MIB, ge=65_536, description="Bytes of a file of its commit log; a store keeps the size it has."
+    )
+    look_every: Duration = duration("1s", "How often it looks for new questions in `check_requests`.")
+    questions_a_second: int = Field(
+        default=100, ge=1, description="How many questions one client gets a second; it drops what it cannot queue."
+    )
+    acl_file: str | None = Field(
+        default=None,
+        description="The file of accounts (YAML, as RocketMQ's plain_acl.yml). null: clients need no signature.",
+    )
+    certificate: str | None = Field(
+        default=None, description="The file of its certificate (PEM). null: connections are not encrypted."
+    )
+    key: str | None = Field(default=None, description="The file of the key of its certificate.")
+    client_ca: str | None = Field(
+        default=None, description="The file of authorities that sign clients' certificates. null: clients need none."
+    )
+    metrics: Annotated[str, AfterValidator(_ADDRESS)] | None = Field(
+        default=None, description="The address, host:port, of its pages /metrics and /healthz. null: none."
+    )

@@ -1,0 +1,102 @@
+"""A light generator of load for a gateway: transactions over many connections, each sent after the answer before it."""
+
+from __future__ import annotations
+
+import re
+import selectors
+import socket
+import time
+from dataclasses import dataclass, field
+
+from halfop.gateway import codes
+from halfop.gateway.frames import JSON, written
+
+_OFFSETS = re.compile(rb'"msgId":"[0-9A-F]{16}([0-9A-F]{16})".*?"queueOffset":"(\d+)"')
+_RECEIVED = 1 << 16
+# as a client of 5.3.3 sends it
+_PROPERTIES = {
+    "KEYS": "key-1",
+    "TRAN_MSG": "true",
+    "UNIQ_KEY": "U" * 32,
+    "WAIT": "true",
+    "PGROUP": "load",
+    "TAGS": "tag",
+}
+
+
+@dataclass
+class Load:
+    """What a load was: seconds from the send of each transaction's half message to its answer."""
+
+    seconds: float = 0.0
+    waited: list[float] = field(default_factory=list)
+    refused: int = 0
+
+    def percentile(self, part: float) -> float:
+        """Milliseconds that this part of the transactions did not exceed."""
+        ordered = sorted(self.waited)
+        return round(ordered[min(int(len(ordered) * part), len(ordered) - 1)] * 1000, 2)
+
+    @property
+    def a_second(self) -> float:
+        return len(self.waited) / self.seconds
+
+
+class Generator:
+    """Connections to an address, through which transactions run."""
+
+    def __init__(self, address: str, connections: int, body: int = 200) -> None:
+        host, _, number = address.rpartition(":")
+        self._selector, self._sockets = selectors.DefaultSelector(), list[socket.socket]()
+        for _ in range(connections):
+            made = socket.create_connection((host, int(number)), 30)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._selector.register(made, selectors.EVENT_READ)
+            self._sockets.append(made)
+        self._body = bytes(97 + n % 26 for n in range(body))
+
+    def run(self, transactions: int) -> Load:
+        """Sends so many half messages, and commits each once its send is answered."""
+        load, began, sent = Load(), dict[int, float](), 0
+        start = time.perf_counter()
+        for each in self._sockets[:transactions]:
+            sent, began[each.fileno()] = sent + 1, time.perf_counter()
+            each.sendall(self._send(sent))
+        while len(load.waited) + load.refused < transactions:
+            for key, _ in self._selector.select(30):
+                one = self._sockets_of(key.fileobj)
+                found = _OFFSETS.search(one.recv(_RECEIVED))
+                now, frames = time.perf_counter(), b""
+                if found is None:
+                    load.refused += 1
+                else:
+                    load.waited.append(now - began[one.fileno()])
+                    frames = self._end(int(found[1], 16), found[2].decode())
+                if sent < transactions:
+                    sent, began[one.fileno()] = sent + 1, now
+                    frames += self._send(sent)
+                if frames:
+                    one.sendall(frames)
+        load.seconds = time.perf_counter() - start
+        return load
+
+    def close(self) -> None:
+        self._selector.close()
+        for each in self._sockets:
+            each.close()
+
+    @staticmethod
+    def _sockets_of(found: object) -> socket.socket:
+        assert isinstance(found, socket.socket)
+        return found
+
+    def _send(self, number: int) -> bytes:
+        packed = "".join(f"{name}\x01{value}\x02" for name, value in _PROPERTIES.items())
+        fields = {"a": "load", "b": "load", "c": "TBW102", "d": "4", "e": str(number % 4), "f": "4"}
+        fields |= {"g": "1795394985362", "h": "0", "i": packed, "j": "0", "k": "false", "m": "false"}
+        return written(codes.SEND_MESSAGE_V2, 0, number, fields, JSON, body=self._body)
+
+    def _end(self, physical_offset: int, queue_offset: str) -> bytes:
+        fields = {"producerGroup": "load", "tranStateTableOffset": queue_offset, "msgId": "U" * 32}
+        fields |= {"commitLogOffset": str(physical_offset), "commitOrRollback": "8", "fromTransactionCheck": "false"}
+        return written(codes.END_TRANSACTION, codes.ONE_WAY, 1, fields | {"transactionId": "U" * 32}, JSON)

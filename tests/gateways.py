@@ -1,0 +1,70 @@
+"""Gateways as processes of their own, over folders of their own, for tests; killed when they end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_ROOT = Path(__file__).parents[1]
+_SECONDS = 30.0
+NAME = "gateway-a"
+
+
+@dataclass
+class RunningGateway:
+    """`log` is the file of what it has written to stderr."""
+
+    address: str
+    store: Path
+    log: Path
+    process: subprocess.Popen[bytes]
+
+    def stop(self) -> int:
+        """SIGTERM; returns its exit status."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(_SECONDS)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(_SECONDS)
+
+
+def start(folder: Path, *options: str, warehouse: str | None = None, listen: str = "127.0.0.1:0") -> RunningGateway:
+    """Starts a gateway, whose store is `folder`/store, and waits until it listens."""
+    folder.mkdir(parents=True, exist_ok=True)
+    store, log = folder / "store", folder / "gateway.log"
+    command = [sys.executable, str(_ROOT / "jobs/gateway.py"), "--listen", listen, "--store", str(store)]
+    command += ["--name", NAME, "--warehouse", warehouse or str(folder / "warehouse"), *options]
+    environment = os.environ | {"PYTHONPATH": str(_ROOT / "lib")}
+    with log.open("wb") as errors, (folder / "gateway.out").open("wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=errors, env=environment)
+    return RunningGateway(_address(log, process), store, log, process)
+
+
+def _address(log: Path, process: subprocess.Popen[bytes]) -> str:
+    end = time.monotonic() + _SECONDS
+    while not (found := re.search(r"listens at (\S+),", log.read_text())):
+        if process.poll() is not None or time.monotonic() > end:
+            process.kill()
+            raise RuntimeError(f"the gateway did not start:\n{log.read_text()[-3000:]}")
+        time.sleep(0.02)
+    return found[1]
+
+
+@contextmanager
+def gateway(folder: Path, *options: str, warehouse: str | None = None) -> Iterator[RunningGateway]:
+    """A gateway that runs while the block does."""
+    running = start(folder, *options, warehouse=warehouse)
+    try:
+        yield running
+    finally:
+        if running.process.poll() is None:
+            running.kill()

@@ -1,0 +1,131 @@
+"""Real producers of both versions against a gateway, in the closed loop of landing, rules and questions."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from gateways import gateway
+from halfop.landing.broker.land import land_broker
+from halfop.landing.broker.request import BrokerRequest
+from halfop.landing.data_source import register
+from halfop.rocketmq.wire.remoting import RemotingSettings
+from halfop.runs.reconcile import Request, reconcile
+from halfop.settings.load import load_settings
+from halfop.settings.model import Settings
+from halfop.warehouse.tables import Warehouse
+from real_broker import Plan, RealClients, Truth
+
+pytestmark = pytest.mark.broker
+RULES = ("rules.transaction_timeout=1s", "rules.transaction_check_interval=2s", "rules.transaction_check_max=3")
+LOG = logging.getLogger("tests")
+
+
+def settings() -> Settings:
+    return load_settings(None, RULES, {})
+
+
+def options() -> list[str]:
+    return [part for rule in RULES for part in ("--set", rule)]
+
+
+def cycle(warehouse: Warehouse, address: str) -> Counter[str]:
+    """Lands and reconciles once; returns the counts of decisions."""
+    request = BrokerRequest(RemotingSettings(), timedelta(0), namesrv=address)
+    landed = land_broker(warehouse, request, LOG)
+    assert landed.status == 0, landed.to_json()
+    run = reconcile(warehouse, Request(settings()))
+    assert run.status == 0, run.to_json()
+    return Counter({name: sum(reasons.values()) for name, reasons in run.decisions.items()})
+
+
+def follow(warehouse: Warehouse, address: str, producers: list[Future[list[Truth]]], seconds: float = 90) -> None:
+    """Cycles until the producers have ended and nothing is open."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        decided = cycle(warehouse, address)
+        if all(each.done() for each in producers) and not decided["CHECK"] + decided["WAIT"]:
+            return
+    raise AssertionError(f"still open after {seconds} s")
+
+
+def asked(warehouse: Warehouse) -> Counter[int]:
+    """How many questions were sent about each half message, by its offset."""
+    sent = warehouse.read("check_deliveries").where("outcome = 'SENT'").select("request_id")
+    rows = warehouse.read("check_requests").join(sent, "request_id").select("tran_state_table_offset").collect()
+    return Counter(row[0] for row in rows)
+
+
+def delivered(warehouse: Warehouse, topic: str) -> Counter[str]:
+    rows = warehouse.read(f"topics/{topic}").select("transaction_id").collect()
+    return Counter(row[0] for row in rows)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_transactions_end_as_their_producer_says(warehouse: Warehouse, tmp_path: Path, version: int) -> None:
+    register(warehouse.spark)
+    plans = [Plan("orders", answers) for answers in ("C", "R", "UC", "UR", "UUC") * 12]
+    plans += [Plan("orders", "C", body=8192), Plan("orders", "UC", body=8192)]
+    with (
+        gateway(tmp_path / "gateway", *options(), warehouse=warehouse.root) as running,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        clients = RealClients(version, tmp_path, running.address)
+        sending = pool.submit(clients.produce, plans, linger=60)
+        follow(warehouse, running.address, [sending])
+        truths = sending.result()
+        assert running.stop() == 0
+    assert len(truths) == len(plans)
+    committed = {truth.uniq for truth in truths if truth.answers.endswith("C")}
+    assert len(committed) == 38
+    assert delivered(warehouse, "orders") == Counter(committed)
+    outcomes = Counter(row["outcome"] for row in warehouse.read("check_deliveries").collect())
+    assert outcomes["SENT"] == outcomes["ANSWERED"] + outcomes["UNKNOWN"]
+    assert outcomes["ANSWERED"] == 37
+
+
+def mixed(topic: str) -> list[Plan]:
+    """A thousand transactions: committed, rolled back, answered after some questions, and never."""
+    answers = ["C"] * 600 + ["R"] * 200 + ["UC"] * 60 + ["UR"] * 60 + ["UUC"] * 40 + ["UUUU"] * 40
+    return [Plan(topic, each, body=8192 if n % 10 == 0 else 100) for n, each in enumerate(answers)]
+
+
+def test_two_thousand_mixed_transactions_of_both_versions(warehouse: Warehouse, tmp_path: Path) -> None:
+    register(warehouse.spark)
+    with (
+        gateway(tmp_path / "gateway", *options(), warehouse=warehouse.root) as running,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        four, five, dying = (folder(tmp_path, version, running.address) for version in (4, 5, 5))
+        sending = [
+            pool.submit(each.produce, mixed(topic), linger=100, group=topic)
+            for each, topic in ((four, "four"), (five, "five"))
+        ]
+        # it dies without a goodbye; another of its group answers
+        assert len(dying.produce([Plan("dying", "UC")] * 20, halt=True, group="dying")) == 20
+        sending.append(pool.submit(dying.produce, [], expect=20, linger=100, group="dying"))
+        follow(warehouse, running.address, sending, 200)
+        truths = [truth for each in sending for truth in each.result()]
+    assert len(truths) == 2020
+    committed = {t.uniq for t in truths if t.answers.endswith("C")}
+    assert len(committed) == 1420
+    assert sum((delivered(warehouse, topic) for topic in ("four", "five", "dying")), Counter()) == Counter(committed)
+    given_up = {row["uniq_key"]: row["check_times"] for row in warehouse.read("trans_check_max_time").collect()}
+    silent = {t.uniq: t.half_offset for t in truths if t.plan == "UUUU"}
+    assert given_up == dict.fromkeys(silent, 3)
+    questions = asked(warehouse)
+    assert {questions[offset] for offset in silent.values()} == {3}
+    # compressed by the client, and whole again in its listener
+    assert {t.asked_bytes for t in truths if t.asked_bytes >= 0} == {100, 8192}
+
+
+def folder(tmp_path: Path, version: int, address: str) -> RealClients:
+    """Clients with a folder of their own."""
+    home = tmp_path / f"clients-{len(list(tmp_path.iterdir()))}"
+    home.mkdir()
+    return RealClients(version, home, address)

@@ -1,0 +1,100 @@
+"""The closed loop of a gateway, landing and rules, with a producer in Python: questions count when they are sent."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from gateways import RunningGateway, gateway
+from halfop.gateway.producer import Answer, Producer, Question
+from halfop.landing.broker.land import land_broker
+from halfop.landing.broker.request import BrokerRequest
+from halfop.landing.data_source import register
+from halfop.rocketmq.wire.remoting import RemotingSettings
+from halfop.runs.reconcile import Request, reconcile
+from halfop.settings.load import load_settings
+from halfop.warehouse.tables import Warehouse
+
+pytestmark = pytest.mark.slow
+RULES = ("rules.transaction_timeout=100ms", "rules.transaction_check_interval=1s", "rules.transaction_check_max=3")
+OPTIONS = [part for rule in (*RULES, "gateway.look_every=100ms") for part in ("--set", rule)]
+
+
+class Loop:
+    """A gateway's landing and runs, one cycle after the other."""
+
+    def __init__(self, warehouse: Warehouse, running: RunningGateway) -> None:
+        register(warehouse.spark)
+        self.warehouse, self.running = warehouse, running
+        self.decided = Counter[str]()
+
+    def cycle(self) -> Counter[str]:
+        request = BrokerRequest(RemotingSettings(), timedelta(0), namesrv=self.running.address)
+        assert land_broker(self.warehouse, request, logging.getLogger("tests")).status == 0
+        return self.run()
+
+    def run(self) -> Counter[str]:
+        run = reconcile(self.warehouse, Request(load_settings(None, RULES, {})))
+        assert run.status == 0
+        found = Counter({name: sum(reasons.values()) for name, reasons in run.decisions.items()})
+        self.decided += found
+        return found
+
+    def until(self, done: Callable[[], bool], seconds: float = 60) -> None:
+        end = time.monotonic() + seconds
+        while not done():
+            assert time.monotonic() < end, self.decided
+            self.cycle()
+
+    def outcomes(self) -> Counter[str]:
+        return Counter(row["outcome"] for row in self.warehouse.read("check_deliveries").collect())
+
+
+def nothing(question: Question) -> Answer:
+    return "UNKNOWN"
+
+
+def test_a_silent_transaction_is_asked_about_as_often_as_allowed_then_discarded(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    with gateway(tmp_path, *OPTIONS, warehouse=warehouse.root) as running:
+        loop = Loop(warehouse, running)
+        with Producer(running.address, "group", nothing) as producer:
+            producer.send("orders", b"silent")
+            loop.until(lambda: loop.decided["DISCARD"] == 1)
+            assert loop.decided["CHECK"] == 3
+            time.sleep(0.5)
+            assert loop.outcomes() == Counter({"SENT": 3, "UNKNOWN": 3})
+            (given_up,) = warehouse.read("trans_check_max_time").collect()
+            assert (given_up["check_times"], given_up["body"]) == (3, b"silent")
+
+
+def test_an_end_and_its_opposite(warehouse: Warehouse, tmp_path: Path) -> None:
+    with gateway(tmp_path, *OPTIONS, warehouse=warehouse.root) as running:
+        loop = Loop(warehouse, running)
+        with Producer(running.address, "group", nothing) as producer:
+            sent = [producer.send("orders", body) for body in (b"yes", b"no")]
+            for each, answers in zip(sent, (("COMMIT", "ROLLBACK"), ("ROLLBACK", "COMMIT")), strict=True):
+                for answer in answers:
+                    producer.end_surely(each, answer)  # type: ignore[arg-type]
+            loop.until(lambda: loop.decided["COMMIT"] + loop.decided["ROLLBACK"] == 2)
+        assert [row["body"] for row in warehouse.read("topics/orders").collect()] == [b"yes"]
+        rejected = Counter(row["reason"] for row in warehouse.read("rejected").collect())
+        assert rejected == Counter({"CONFLICT": 2})
+
+
+def test_while_no_producer_is_there_nothing_is_given_up(warehouse: Warehouse, tmp_path: Path) -> None:
+    with gateway(tmp_path, *OPTIONS, warehouse=warehouse.root) as running:
+        loop = Loop(warehouse, running)
+        with Producer(running.address, "group", nothing) as producer:
+            producer.send("orders", b"patient")
+        loop.until(lambda: loop.decided["CHECK"] >= 5)
+        assert loop.decided["DISCARD"] == 0
+        with Producer(running.address, "group", lambda question: "COMMIT"):
+            loop.until(lambda: loop.decided["COMMIT"] == 1)
+    assert [row["body"] for row in warehouse.read("topics/orders").collect()] == [b"patient"]

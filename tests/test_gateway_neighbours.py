@@ -1,0 +1,113 @@
+"""A gateway among name servers, and behind TLS."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import socket
+import ssl
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from gateways import NAME, gateway
+from halfop.frame.cli import main
+from halfop.gateway import codes
+from halfop.gateway.producer import Answer, Producer, Question, Refusal
+from halfop.jobs.gateway import JOB
+from halfop.rocketmq.wire.client import Broker
+from halfop.rocketmq.wire.remoting import RemotingSettings
+from halfop.rocketmq.wire.security import Tls
+from scripted import Asked, answering, serving
+
+TLS = Path(__file__).parent / "broker" / "tls"
+OTHERS = {"queueDatas": [{"brokerName": "broker-a", "perm": 6}], "brokerDatas": []}
+
+
+def nothing(question: Question) -> Answer:
+    return "UNKNOWN"
+
+
+def name_server(asked: list[Asked]) -> object:
+    """A name server that knows one topic of another broker's, and keeps what it is asked."""
+
+    def answer(each: Asked) -> bytes | dict[str, object]:
+        asked.append(each)
+        if each.code != codes.GET_ROUTEINFO_BY_TOPIC:
+            return {}
+        if each.fields["topic"] == "theirs":
+            return json.dumps(OTHERS).encode()
+        return {"code": codes.TOPIC_NOT_EXIST, "remark": "no route of it"}
+
+    return answering(answer)
+
+
+def test_it_registers_gives_others_routes_and_unregisters(tmp_path: Path) -> None:
+    asked: list[Asked] = []
+    with serving(name_server(asked)) as address:  # type: ignore[arg-type]
+        options = ("--namesrv", address, "--topics", "mine,too", "--set", "gateway.register_every=100ms")
+        with gateway(tmp_path, *options) as running, Producer(running.address, "group", nothing) as producer:
+            mine = json.loads(producer.ask(codes.GET_ROUTEINFO_BY_TOPIC, {"topic": "mine"}).body)
+            assert mine["brokerDatas"][0]["brokerName"] == NAME
+            theirs = producer.ask(codes.GET_ROUTEINFO_BY_TOPIC, {"topic": "theirs"})
+            assert json.loads(theirs.body) == OTHERS
+            with pytest.raises(Refusal, match="no route of it"):
+                producer.ask(codes.GET_ROUTEINFO_BY_TOPIC, {"topic": "nobodys"})
+            with pytest.raises(Refusal) as refused:
+                producer.send("theirs", b"x")
+            assert refused.value.code == codes.TOPIC_NOT_EXIST
+            end = time.monotonic() + 10
+            while [each.code for each in asked].count(codes.REGISTER_BROKER) < 3:
+                assert time.monotonic() < end
+            assert running.stop() == 0
+    told = [each for each in asked if each.code in (codes.REGISTER_BROKER, codes.UNREGISTER_BROKER)]
+    assert told[-1].code == codes.UNREGISTER_BROKER
+    assert {each.fields["brokerName"] for each in told} == {NAME}
+    assert {each.fields["brokerAddr"] for each in told} == {running.address}
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_a_topic_that_another_broker_serves_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(name_server([])) as address:  # type: ignore[arg-type]
+        given = ["--listen", "127.0.0.1:0", "--store", str(tmp_path), "--name", NAME, "--namesrv", address]
+        assert main(JOB, [*given, "--topics", "mine,theirs"]) == 2
+    assert "topic theirs is served for writing by broker broker-a" in capsys.readouterr().err
+
+
+def certificate_of(address: str) -> bytes | None:
+    """The certificate that the gateway shows now."""
+    context = ssl.create_default_context(cafile=str(TLS / "ca.pem"))
+    context.check_hostname = False
+    context.load_cert_chain(TLS / "client.pem", TLS / "client.key")
+    host, _, number = address.rpartition(":")
+    with socket.create_connection((host, int(number)), 10) as plain, context.wrap_socket(plain) as found:
+        return found.getpeercert(binary_form=True)
+
+
+def test_connections_are_encrypted_and_certificates_read_again(tmp_path: Path) -> None:
+    certificate, key = tmp_path / "own.pem", tmp_path / "own.key"
+    shutil.copy(TLS / "server.pem", certificate)
+    shutil.copy(TLS / "server.key", key)
+    options = (f"certificate={certificate}", f"key={key}", f"client_ca={TLS}/ca.pem")
+    with gateway(tmp_path, *(part for each in options for part in ("--set", f"gateway.{each}"))) as running:
+        ours = Tls(f"{TLS}/ca.pem", f"{TLS}/client.pem", f"{TLS}/client.key", check_hostname=False)
+        with closing(Broker(running.address, RemotingSettings(tls=ours))) as broker:
+            assert broker.role().is_gateway
+        with (
+            pytest.raises(Exception, match=r"TLS|closed"),
+            closing(
+                Broker(
+                    running.address, RemotingSettings(give_up_after=0.1, tls=Tls(f"{TLS}/ca.pem", check_hostname=False))
+                )
+            ) as unknown,
+        ):
+            unknown.role()
+        before = certificate_of(running.address)
+        shutil.copy(TLS / "client.pem", certificate)
+        shutil.copy(TLS / "client.key", key)
+        running.process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 10
+        while certificate_of(running.address) == before:
+            assert time.monotonic() < end

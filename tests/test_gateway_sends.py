@@ -1,0 +1,183 @@
+"""Sends and ends of a gateway: what is stored of a message, and which requests are refused with which code."""
+
+from __future__ import annotations
+
+import json
+import socket
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from halfop.gateway import codes
+from halfop.gateway.ends import check, end_request
+from halfop.gateway.frames import JSON, Request
+from halfop.gateway.log.messages import Half
+from halfop.gateway.refused import Refused
+from halfop.gateway.sends import Terms, half_message, properties_of
+from halfop.settings.model import RuleOverride, RuleSettings
+from hypothesis import given
+from hypothesis import strategies as st
+
+HOST = socket.inet_aton("10.0.0.1") + (4711).to_bytes(4, "big")
+TERMS = Terms(frozenset({"orders"}), queues=4, max_body=1000, rejects=False)
+NAMES = {"group": "a", "topic": "b", "queue": "e", "sys_flag": "f", "born": "g", "flag": "h", "properties": "i"}
+NAMES |= {"reconsumed": "j", "unit": "k", "batch": "m"}
+OLD_NAMES = {"group": "producerGroup", "topic": "topic", "queue": "queueId", "sys_flag": "sysFlag"}
+OLD_NAMES |= {"born": "bornTimestamp", "flag": "flag", "properties": "properties", "reconsumed": "reconsumeTimes"}
+GIVEN = {"group": "g", "topic": "orders", "queue": "2", "sys_flag": "5", "born": "1700000000000", "flag": "9"}
+PROPERTIES = {"TRAN_MSG": "true", "UNIQ_KEY": "U1", "PGROUP": "g", "TAGS": "red"}
+
+
+def packed(properties: dict[str, str]) -> str:
+    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
+
+
+def send(body: bytes = b"body", code: int = codes.SEND_MESSAGE_V2, **changed: str | None) -> Request:
+    names = NAMES if code == codes.SEND_MESSAGE_V2 else OLD_NAMES
+    fields = GIVEN | {"properties": packed(PROPERTIES)} | changed
+    sent = {names[name]: value for name, value in fields.items() if value is not None}
+    return Request(code, 0, 1, sent, "", 0, JSON, body)
+
+
+@pytest.mark.parametrize("code", [codes.SEND_MESSAGE, codes.SEND_MESSAGE_V2])
+def test_a_send_becomes_what_a_brokers_bridge_stores(code: int) -> None:
+    given_properties = PROPERTIES | {"DELAY": "3", "TRANSACTION_CHECK_TIMES": "7", "POP_CK": "x", "own": "value"}
+    found = half_message(send(code=code, properties=packed(given_properties)), HOST, TERMS)
+    assert properties_of(found.properties.decode()) == PROPERTIES | {
+        "own": "value",
+        "__transactionId__": "U1",
+        "REAL_TOPIC": "orders",
+        "REAL_QID": "2",
+    }
+    assert (found.body, found.flag, found.sys_flag, found.born_ms) == (b"body", 9, 5 & ~0xC, 1700000000000)
+    assert (found.topic, found.queue, found.group, found.uniq_key, found.born_host) == ("orders", 2, "g", "U1", HOST)
+
+
+def test_a_message_without_an_id_or_a_queue_gets_one() -> None:
+    found = half_message(send(properties="TRAN_MSG\x01TRUE", queue="-1"), HOST, TERMS)
+    assert found.uniq_key is not None
+    assert len(found.uniq_key) == 32
+    assert found.group == "g"
+    assert 0 <= found.queue < 4
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"properties": packed({"UNIQ_KEY": "U1"})}, codes.NO_PERMISSION),
+        ({"properties": None}, codes.NO_PERMISSION),
+        ({"batch": "true"}, codes.NO_PERMISSION),
+        ({"unit": "true"}, codes.NO_PERMISSION),
+        ({"reconsumed": "1", "properties": packed(PROPERTIES | {"DELAY": "1"})}, codes.NO_PERMISSION),
+        ({"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}, codes.NO_PERMISSION),
+        ({"topic": "rmq_sys_other"}, codes.NO_PERMISSION),
+        ({"topic": "or ders"}, codes.INVALID_PARAMETER),
+        ({"topic": "orders\n"}, codes.INVALID_PARAMETER),
+        ({"topic": ""}, codes.INVALID_PARAMETER),
+        ({"topic": "../../etc"}, codes.INVALID_PARAMETER),
+        ({"topic": "o" * 128}, codes.MESSAGE_ILLEGAL),
+        ({"topic": "others"}, codes.TOPIC_NOT_EXIST),
+        ({"queue": "4"}, codes.INVALID_PARAMETER),
+        ({"properties": packed(PROPERTIES | {"long": "x" * 33000})}, codes.MESSAGE_ILLEGAL),
+        ({"group": None}, codes.SYSTEM_ERROR),
+        ({"born": "now"}, codes.SYSTEM_ERROR),
+        ({"queue": "99999999999"}, codes.SYSTEM_ERROR),
+        ({"flag": "1_0"}, codes.SYSTEM_ERROR),
+    ],
+    ids=lambda each: json.dumps(each)[:40],
+)
+def test_what_is_refused(changed: dict[str, Any], code: int) -> None:
+    with pytest.raises(Refused) as refused:
+        half_message(send(**changed), HOST, TERMS)
+    assert refused.value.code == code
+    assert refused.value.remark
+
+
+@pytest.mark.parametrize("body", [b"", b"x" * 1001])
+def test_bodies_of_no_or_too_many_bytes_are_refused(body: bytes) -> None:
+    with pytest.raises(Refused) as refused:
+        half_message(send(body), HOST, TERMS)
+    assert refused.value.code == codes.MESSAGE_ILLEGAL
+
+
+def test_transactions_can_be_rejected_and_topics_left_open() -> None:
+    with pytest.raises(Refused, match=str(codes.NO_PERMISSION)):
+        half_message(send(), HOST, TERMS._replace(rejects=True))
+    assert half_message(send(topic="others"), HOST, TERMS._replace(topics=None)).topic == "others"
+
+
+@given(st.text(max_size=60))
+def test_properties_of_any_text(text: str) -> None:
+    for name, value in properties_of(text).items():
+        assert name
+        assert value
+        assert "\x02" not in name + value
+
+
+# ---- ends ----
+
+HALF = Half(5, 1000, 300, 1_000_000, 1_000_001, "orders", 2, "g", "U1", None)
+RULES = RuleSettings()
+
+
+def end(**changed: str | None) -> Request:
+    fields = {"producerGroup": "g", "tranStateTableOffset": "5", "commitLogOffset": "1000", "commitOrRollback": "8"}
+    fields |= {"fromTransactionCheck": "false", "transactionId": "U1"}
+    sent = {name: value for name, value in (fields | changed).items() if value is not None}
+    return Request(codes.END_TRANSACTION, 2, 1, sent, "", 0, JSON, b"")
+
+
+@pytest.mark.parametrize(
+    ("kind", "outcome"), [("8", "COMMIT"), ("12", "ROLLBACK"), ("0", None), ("4", None), ("-1", None)]
+)
+def test_what_an_end_says(kind: str, outcome: str | None) -> None:
+    asked = end_request(end(commitOrRollback=kind, fromTransactionCheck="true"))
+    assert asked.ends == (outcome is not None)
+    if outcome:
+        assert asked.end == (outcome, True, "g", "U1")
+
+
+@pytest.mark.parametrize(
+    ("changed", "half", "code", "remark"),
+    [
+        ({}, None, codes.SYSTEM_ERROR, "Find prepared transaction message failed"),
+        ({"producerGroup": "other"}, HALF, codes.SYSTEM_ERROR, "The producer group wrong"),
+        ({"tranStateTableOffset": "6"}, HALF, codes.SYSTEM_ERROR, "The transaction state table offset wrong"),
+    ],
+)
+def test_ends_that_a_broker_refuses(changed: dict[str, str | None], half: Half | None, code: int, remark: str) -> None:
+    with pytest.raises(Refused) as refused:
+        check(end_request(end(**changed)), half, 1_000_100, RULES)
+    assert (refused.value.code, refused.value.remark) == (code, remark)
+
+
+@pytest.mark.parametrize(
+    ("immunity", "age_ms", "from_check", "late"),
+    [
+        (None, 10**9, "false", False),
+        ("60", 60_000, "false", False),
+        ("60", 60_001, "false", True),
+        ("60", 60_001, "true", False),
+        ("1", 5_000, "false", False),
+        ("1", 6_001, "false", True),
+        ("-1", 6_001, "false", True),
+        ("soon", 6_000, "false", False),
+        ("soon", 6_001, "false", True),
+    ],
+)
+def test_an_end_after_the_messages_own_immunity_is_too_late(
+    immunity: str | None, age_ms: int, from_check: str, late: bool
+) -> None:
+    half = Half(5, 1000, 300, 1_000_000, 1_000_001, "orders", 2, "g", "U1", immunity)
+    asked = end_request(end(fromTransactionCheck=from_check))
+    if late:
+        with pytest.raises(Refused, match=str(codes.ILLEGAL_OPERATION)):
+            check(asked, half, half.born_ms + age_ms, RULES)
+    else:
+        assert check(asked, half, half.born_ms + age_ms, RULES) is half
+
+
+def test_a_topics_own_timeout_counts_for_ends_too() -> None:
+    rules = RuleSettings(topics={"orders": RuleOverride(transaction_timeout=timedelta(seconds=60))})
+    half = Half(5, 1000, 300, 1_000_000, 1_000_001, "orders", 2, "g", "U1", "1")
+    assert check(end_request(end()), half, half.born_ms + 60_000, rules) is half
