@@ -124,6 +124,13 @@ class Broker:
         request = RemotingRequest(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
         return self._offset(request, self.remote.ask(request))
 
+    def consumer_offset(self, group: str, topic: str, queue: int) -> int | None:
+        """The offset after the last message that a consumer group has done with; None if the broker shows none."""
+        fields = {"consumerGroup": group, "topic": topic, "queueId": str(queue)}
+        request = RemotingRequest(RequestCode.QUERY_CONSUMER_OFFSET, fields)
+        answer = self.remote.answer(request)
+        return self._offset(request, answer) if answer.code == AnswerCode.SUCCESS else None
+
     def close(self) -> None:
         self.remote.close()
 

@@ -68,6 +68,7 @@ class Refused(RemotingError):
 class RequestCode(IntEnum):
     PULL_MESSAGE = 11
     QUERY_MESSAGE = 12
+    QUERY_CONSUMER_OFFSET = 14
     GET_ALL_TOPIC_CONFIG = 21
     GET_BROKER_CONFIG = 26
     GET_BROKER_RUNTIME_INFO = 28
