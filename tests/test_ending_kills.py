@@ -100,6 +100,6 @@ def test_a_slave_ends_nothing(version: int, tmp_path: Path) -> None:
             ((_, answer),) = there.remote.stream_once([request])
             assert isinstance(answer, Answer)
             assert answer.code == AnswerCode.SLAVE_NOT_AVAILABLE
-        named = Where(RemotingSettings(give_up_after=1), namesrv=running.namesrv)
-        with pytest.raises(NoMaster, match="broker-a has no master now"):
-            named.master("broker-a")
+        if version == 4:  # a slave of 5.x without a master does not register
+            with pytest.raises(NoMaster, match="broker-a has no master now"):
+                Where(RemotingSettings(give_up_after=1), namesrv=running.namesrv).master("broker-a")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crash import KILLED, dying, ended
 from ending_rows import QUICK, connected, delivered, halves, open_still
 from entry_points import job_of
 from halfop.frame.cli import main
@@ -91,3 +92,21 @@ def test_resumed_where_it_was_given_up(version: int, tmp_path: Path, warehouse: 
         assert kinds == {("RESUME", state) for state in ("INTENDED", "SENT", "VERIFIED")}
         key = called("resume", "--where", "true", "--broker", running.address)
         assert key["endings"] == {"ENDED_MEANWHILE": 3}, "the broker's check walks them"
+
+
+def test_the_job_killed_at_its_commits(tmp_path: Path, warehouse: Warehouse, called: Any) -> None:
+    """Before INTENDED is there; twice when the answers have left, and nobody has recorded what came of them."""
+    with broker(5, tmp_path / "broker", {"transactionCheckMax": 1000}) as running, connected(running) as there:
+        truths = running.produce([Plan("killed", "U")] * 6)
+        followed(warehouse, running)
+        file = str(tmp_path / "plan.jsonl")
+        assert called("end", "--where", "real_topic = 'killed'", "--commit", "--plan", file)["planned"] == 6
+        options = ("--apply", file, "--broker", running.address, "--set", "end.brokers=broker-a")
+        for left in (0, 6, 6):
+            status, said = ended(dying("before", 2, "end", *options, "--warehouse", warehouse.root))
+            assert status == KILLED, said
+            assert sum(delivered(there, "killed").values()) == left
+        said = called("end", *options)
+        assert (said["status"], said["endings"]) == (0, {"VERIFIED": 6}), said
+        assert delivered(there, "killed") == {truth.uniq: 1 for truth in truths}
+        assert open_still(there, "killed") == []

@@ -424,7 +424,7 @@ def test_without_the_right_certificates_nothing_is_told(
 @pytest.mark.broker
 def test_transactions_end_with_keys_and_certificates_alone(secured: RealBroker, tmp_path: Path) -> None:
     options = ["-DaccessKey=halfop-key", "-DsecretKey=halfop-secret", "-Dtls=true"]
-    secured.produce([Plan("ended", "U")] * 2, jvm=options)
+    secured.produce([Plan("ended", "U"), Plan("ended", "U"), Plan("other", "C")], jvm=options)
     ours = RemotingSettings(give_up_after=10, credentials=KEYS, tls=OURS)
     with connected(secured, ours) as there:
         one, two = originals(there, "ended")
@@ -434,6 +434,11 @@ def test_transactions_end_with_keys_and_certificates_alone(secured: RealBroker, 
         with pytest.raises(TlsFailed):
             end(secured, [row_of(one)], endings, settings=replace(ours, tls=Tls()))
         assert endings.rows == [], "nothing was sent"
+        if secured.version == 4:  # over TLS it answers look-ups of messages without their bodies
+            with pytest.raises(Corrupt):
+                end(secured, [row_of(one), row_of(two, ROLLBACK)], endings, settings=ours)
+            assert not delivered(there, "ended"), "nothing was sent"
+            return
         end(secured, [row_of(one), row_of(two, ROLLBACK)], endings, settings=ours, namesrv=True)
         assert endings.states() == {"VERIFIED": 2}
         assert delivered(there, "ended") == {one["uniq_key"]: 1}

@@ -78,6 +78,7 @@ class _Application:
         self.keys = [Key(*each) for each in cells]
         self._table = EndingsTable(warehouse)  # before `known`: what comes in between stops this call
         self._known: Known = known(warehouse, request.plan.head.plan_id, self.keys)
+        self._unswept: list[Row] = []
         self._clerk = Clerk(request.plan.head.plan_id, self._known.after)
 
     def unchanged(self) -> list[Row]:
@@ -85,6 +86,9 @@ class _Application:
         found = checked(self._warehouse, self._request.plan)
         changed = [each for each in found.changed if self._is_open(each.row, after="SENT")]
         self._table.record([self._change(each) for each in changed])
+        self._unswept = [
+            each.row for each in changed if each.row.key in self._known.mine and each.ends_as == each.row.kind
+        ]
         return [row for row in found.rows if self._is_open(row, after="VERIFIED")]
 
     def _is_open(self, row: Row, after: State) -> bool:
@@ -101,13 +105,13 @@ class _Application:
     ) -> Iterator[tuple[str, HalfopError]]:
         """Ends the rows broker by broker; yields the errors that have stopped one."""
         for name in names:
-            mine = [row for row in rows if row.key.broker_name == name]
+            mine, ended = ([row for row in of if row.key.broker_name == name] for of in (rows, self._unswept))
             try:
                 with self._summary.phase(f"end {name}"):
                     if mine and name in ours:
                         self._land(mine)
-                    elif mine and self._request.where:
-                        self._send(self._request.where, name, mine)
+                    elif (mine or ended) and name not in ours and self._request.where:
+                        self._send(self._request.where, name, mine, ended)
             except OPERATIONAL_ERRORS as error:
                 yield name, as_ours(error, name)
 
@@ -115,16 +119,18 @@ class _Application:
         todo = [row for row in rows if self._is_open(row, after="UNKNOWN")]
         land_answers(self._warehouse, todo, self._request.plan.head.instant, self._clerk, self._table)
 
-    def _send(self, where: Where, name: str, rows: Sequence[Row]) -> None:
-        queues = {row.key.queue_id for row in rows}
+    def _send(self, where: Where, name: str, rows: Sequence[Row], ended: Sequence[Row]) -> None:
+        queues = {row.key.queue_id for row in (*rows, *ended)}
         part = Broker(name, where, landed(self._warehouse, name, queues), self._request.no_index)
-        Sender(part, self._clerk, self._table, self._known.mine, self._known.lately.get(name)).end(rows)
+        Sender(part, self._clerk, self._table, self._known.mine, self._known.lately.get(name)).end(rows, ended)
 
 
 def _sum_up(summary: Summary, plan: Plan, found: Mapping[Key, Ending], failed: Mapping[str, HalfopError]) -> None:
     states = Counter(row.state for row in found.values())
     left = len(plan) - sum(states.values())
     summary.extra |= {"plan_id": plan.head.plan_id, "endings": dict(states), "not_tried": left}
+    if states["SENT"]:
+        summary.notes.append(f"{states['SENT']} answers are not verified yet: start the same command again later")
     summary.status = 5 if left or any(states[state] for state in NOT_ENDED) else 0
     if failed:
         lines = {name: log_failure(_LOG, f"broker {name}", error, str(error)) for name, error in failed.items()}

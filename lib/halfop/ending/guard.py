@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -42,6 +42,13 @@ class Guard:
     def places(self, row: Row) -> tuple[Place, ...]:
         """Returns all half messages of a transaction that are known now, the live copy last."""
         return (*row.places, *self.tails[row.key.queue_id].copies(row))
+
+    def has_checked(self, owner: Owner, sent: Iterable[tuple[Row, Place]]) -> bool:
+        """Returns whether the broker's check has passed all of these places."""
+        highest: dict[int, Place] = {}
+        for row, place in sent:
+            highest[row.key.queue_id] = max(place, highest.get(row.key.queue_id, place))
+        return all(self.tails[queue].has_checked(owner.broker, place) for queue, place in highest.items())
 
     def op_of(self, row: Row) -> tuple[int, Place] | None:
         """Returns the op message that ended a transaction, and the half message that it names; None if none did."""

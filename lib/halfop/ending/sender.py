@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from itertools import chain
 from typing import TypeVar
 
@@ -22,14 +22,15 @@ from halfop.ending.endings import IN_DOUBT, Clerk, Ending, Endings, State
 from halfop.ending.guard import Guard
 from halfop.ending.owner import NoMaster, Owner, Where
 from halfop.ending.plan import COMMIT, RESUME, ROLLBACK, Place, Row
-from halfop.ending.tails import Landed, Tails
+from halfop.ending.tails import Landed, Tails, since
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.wire.remote import Patience
 from halfop.rocketmq.wire.remoting import Lost, Unreachable
 
 BATCH = 500
-_SWEEPS = 3
-_LONGEST_WAIT = 120.0  # seconds: brokers check every 30 or 60
+_SWEEPS = 5
+_LONGEST_WAIT = 120.0  # seconds
+_LONGEST_ROUND = timedelta(seconds=60)  # of a broker's check: its MAX_PROCESS_TIME_LIMIT
 _LOG = logging.getLogger("halfop.ending")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
@@ -62,13 +63,18 @@ class Sender:
     _verified: set[Key] = field(default_factory=set)
     _last: datetime = _EPOCH
 
-    def end(self, rows: Sequence[Row]) -> None:
-        """Ends these transactions, then sweeps: later copies of them are rolled back, and what is ended is verified."""
+    def end(self, rows: Sequence[Row], ended: Sequence[Row] = ()) -> None:
+        """Ends these transactions, then sweeps: later copies of them are rolled back, and what is ended is verified.
+
+        `ended`: transactions that a killed call has ended and not swept, and whose end has landed meanwhile.
+        """
         with ExitStack() as kept:
             self._route(kept)
             self._refuse_without_index(rows)
-            self._guard = Guard(self._tails(rows), self._owner.has_index)
+            self._guard = Guard(self._tails(rows, ended), self._owner.has_index)
             try:
+                for row in ended:
+                    self._remember(row, verified=True)
                 todo = [row for row in rows if not self._was_sent(row)]
                 self._wait_for_doubts(todo)
                 for batch in _cut(todo, self.broker.batch):
@@ -97,10 +103,14 @@ class Sender:
         hint = "nobody can ask it whether a message was committed; --no-index commits without asking"
         raise InputRefused(self._owner.broker.remote.address, None, problem, hint)
 
-    def _tails(self, rows: Sequence[Row]) -> dict[int, Tails]:
-        queues = {row.key.queue_id for row in rows}
-        of_queue = {queue: [row for row in rows if row.key.queue_id == queue] for queue in queues}
-        return {queue: Tails(self.broker.landed.get(queue, Landed()), queue, of_queue[queue]) for queue in queues}
+    def _tails(self, rows: Sequence[Row], ended: Sequence[Row]) -> dict[int, Tails]:
+        found = {}
+        for queue in {row.key.queue_id for row in (*rows, *ended)}:
+            landed = self.broker.landed.get(queue, Landed())
+            swept = [self.known[row.key] for row in ended if row.key.queue_id == queue]
+            start = since(landed, self._owner.broker, queue, swept) if swept else landed
+            found[queue] = Tails(start, queue, [row for row in (*rows, *ended) if row.key.queue_id == queue])
+        return found
 
     # ---- what earlier calls have done ----
 
@@ -109,11 +119,14 @@ class Sender:
         known = self.known.get(row.key)
         if known is None or known.state not in ("SENT", "VERIFIED"):
             return False
-        if known.sent is not None:
-            self._sent[row.key] = (row, known.sent)
-            self._verified |= {row.key} if known.state == "VERIFIED" else set()
-            self._last = max(self._last, known.at)
+        self._remember(row, known.state == "VERIFIED")
         return True
+
+    def _remember(self, row: Row, verified: bool) -> None:
+        known = self.known[row.key]
+        self._sent[row.key] = (row, known.sent or row.places[-1])
+        self._verified |= {row.key} if verified else set()
+        self._last = max(self._last, known.at)
 
     def _wait_for_doubts(self, rows: Sequence[Row]) -> None:
         """Waits until the broker must show what an earlier call may have sent."""
@@ -192,7 +205,8 @@ class Sender:
             if not self._sent:
                 return
             self._record()
-            self._wait_until(self._last + self._owner.settles + self._owner.check_interval)
+            self._wait_until(self._last + self._owner.settles)
+            self._wait_for_check()
             self._guard.look(self._owner, ())
             self._verify()
             copies = self._later_copies()
@@ -201,6 +215,15 @@ class Sender:
             _LOG.info("broker %s has put back %d copies of what was ended", self.broker.name, len(copies))
             for batch in _cut(copies, self.broker.batch):
                 self._batch(batch, kept)
+
+    def _wait_for_check(self) -> None:
+        """Waits until a round of the broker's check that began before our answers could be seen puts back no more."""
+        deadline = self._last + self._owner.settles + self._owner.check_interval + _LONGEST_ROUND
+        pause = min(1.0, max(0.05, self._owner.check_interval.total_seconds() / 10))
+        while datetime.now(timezone.utc) < deadline:
+            if self._guard.has_checked(self._owner, self._sent.values()):
+                return
+            time.sleep(pause)
 
     def _later_copies(self) -> list[Row]:
         """Returns rows that roll back the live copies of transactions that were ended by an earlier one."""

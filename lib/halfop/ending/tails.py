@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
-from datetime import datetime
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 import pyarrow.compute as pc
 
+from halfop.ending.endings import Ending
 from halfop.ending.plan import Place, Row
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.batches import HALF, OP, half_batch, op_batch
-from halfop.rocketmq.names import CHECK_TIMES, HALF_TOPIC, HALF_TOPICS, OP_TOPIC, OP_TOPICS, PREPARED_QUEUE_OFFSET
+from halfop.rocketmq.names import (
+    CHECK_TIMES,
+    HALF_TOPIC,
+    HALF_TOPICS,
+    OP_TOPIC,
+    OP_TOPICS,
+    PREPARED_QUEUE_OFFSET,
+)
 from halfop.rocketmq.properties import Properties
 from halfop.rocketmq.record import Records
 from halfop.rocketmq.wire.answers import checked
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
+
+_CLOCKS_DIFFER = timedelta(minutes=1)  # this machine's and the broker's, at most
 
 
 class Landed(NamedTuple):
@@ -41,14 +51,14 @@ class _Tail:
     """A queue from an offset on; each call reads what is new."""
 
     def __init__(self, topic: str, queue: int, start: int, kind: str) -> None:
-        self._topic, self._queue, self.next, self._kind = topic, queue, start, kind
+        self.topic, self.queue, self.next, self._kind = topic, queue, start, kind
 
     def new(self, broker: Broker) -> Iterator[Records]:
-        end = broker.max_offset(self._topic, self._queue)
+        end = broker.max_offset(self.topic, self.queue)
         if end < self.next:
-            problem = f"queue {self._queue} of {self._topic} ends at {end}, but has landed up to {self.next}"
+            problem = f"queue {self.queue} of {self.topic} ends at {end}, but has landed up to {self.next}"
             raise InputRefused(broker.remote.address, None, problem, "is it the broker that has landed?")
-        asked = QueueRange(self._topic, self._queue, self.next, end)
+        asked = QueueRange(self.topic, self.queue, self.next, end)
         for pulled in pull(broker, asked) if end > self.next else ():
             if isinstance(pulled, Chunk):
                 yield checked(broker.remote.address, asked, pulled, self._kind)
@@ -77,6 +87,11 @@ class Tails:
         """Returns the newer copies of a transaction, in the order of their offsets."""
         known = self._copies.get(row.uniq_key, ())
         return [copy.place for copy in known if copy.place > row.places[-1] and _is_kin(row, copy)]
+
+    def has_checked(self, broker: Broker, place: Place) -> bool:
+        """Returns whether the broker's check has passed a half message: a copy that it put back until then is there."""
+        checked_until = broker.check_offset(self._halves.topic, self._halves.queue)
+        return checked_until is not None and checked_until > place.queue_offset
 
     def op_of(self, place: Place) -> int | None:
         """Returns the offset of the op message that names a half message; None if there is none."""
@@ -111,6 +126,14 @@ def _offsets(body: str) -> Iterator[int]:
     for item in body.split(","):
         if item.isascii() and item.isdigit():
             yield int(item)
+
+
+def since(landed: Landed, broker: Broker, queue: int, endings: Sequence[Ending]) -> Landed:
+    """Returns where to read from if these earlier answers, too, must be seen, with the copies that came after them."""
+    first = min(each.at for each in endings) - _CLOCKS_DIFFER
+    op = broker.offset_at(landed.op_topic, queue, int(first.timestamp() * 1000))
+    halves = [each.sent.queue_offset for each in endings if each.sent is not None]
+    return landed._replace(half=min(halves, default=landed.half), op=min(op, landed.op or op))
 
 
 def landed_of(progress: Mapping[tuple[str, int], int | None], queue: int) -> Landed:
