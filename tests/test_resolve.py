@@ -23,8 +23,8 @@ from pyspark.sql import SparkSession
 BORN = r.instant(NOW - 10_000)
 MINUTE = timedelta(minutes=1)
 COMMITTED, ROLLED_BACK, NOT_KNOWN, BOTH, ABSENT, OTHER_GROUP, BROKEN, NO_KEYS = range(8)
-ORDERS = """SELECT id AS key, CASE state WHEN 'PAID' THEN 'COMMIT' WHEN 'CANCELLED' THEN 'ROLLBACK' END AS outcome, state
-    FROM orders"""
+ORDERS = """SELECT id AS key, state,
+    CASE state WHEN 'PAID' THEN 'COMMIT' WHEN 'CANCELLED' THEN 'ROLLBACK' END AS outcome FROM orders"""
 BOTH_STATES = [("k0", "PAID"), ("k1", "CANCELLED"), ("k2", "NEW"), ("k3", "PAID"), ("k3", "CANCELLED"), ("k5", "PAID")]
 
 
@@ -190,7 +190,7 @@ def test_a_wrong_query_names_its_group(
 def test_groups_and_tables_that_are_not_there(hanging: Warehouse) -> None:
     with pytest.raises(InputRefused, match=r"resolve\.groups\.g\.tables\.orders: it cannot be read"):
         resolved(hanging, {"tables": {"orders": {"path": "/nowhere"}}})
-    with pytest.raises(UsageError, match="--group G: .*did you mean g"):
+    with pytest.raises(UsageError, match=r"--group G: .*did you mean g"):
         resolved(hanging, {}, groups=["G"])
     with pytest.raises(UsageError, match="no producer group is configured"):
         resolve(hanging, Request({}))
@@ -200,13 +200,9 @@ def test_a_database_by_jdbc(hanging: Warehouse, spark: SparkSession, tmp_path: P
     """Derby comes with Spark."""
     url, driver = f"jdbc:derby:{tmp_path}/shop;create=true", "org.apache.derby.iapi.jdbc.AutoloadedDriver"
     rows = spark.createDataFrame(BOTH_STATES, "id STRING, state STRING")
-    options = {
-        "url": url,
-        "dbtable": "orders",
-        "driver": driver,
-        "createTableColumnTypes": "id CHAR(20), state CHAR(20)",
-    }
-    rows.write.format("jdbc").options(**options).save()
-    table = {"url": url, "dbtable": "(SELECT id, trim(state) AS state FROM orders) o", "properties": {"driver": driver}}
+    options = {"dbtable": "orders", "driver": driver, "createTableColumnTypes": "id CHAR(20), state CHAR(20)"}
+    rows.write.format("jdbc").options(url=url, **options).save()
+    trimmed = '(SELECT "id", trim("state") AS "state" FROM orders) o'
+    table = {"url": url, "dbtable": trimmed, "properties": {"driver": driver}}
     _, found = resolved(hanging, {"tables": {"orders": table}})
     assert kinds(found) == {COMMITTED: "COMMIT", ROLLED_BACK: "ROLLBACK"}

@@ -47,7 +47,7 @@ def _several(keys: Column) -> Column:
 def _text() -> Column:
     """The body as text; null if it cannot be decompressed."""
     is_compressed = F.coalesce(F.col("sys_flag"), F.lit(0)).bitwiseAND(COMPRESSED) != 0
-    undo = arrow_udf(_decompressed, "binary")
+    undo = arrow_udf(_decompressed, "binary")  # type: ignore[call-overload]
     undone = undo(F.when(is_compressed, F.col("body")), F.col("sys_flag"))  # other bodies do not travel
     return F.when(is_compressed, undone).otherwise(F.col("body")).cast("string")
 

@@ -59,9 +59,8 @@ def with_outcomes(rows: DataFrame, found: DataFrame, absence: Absence) -> DataFr
         *_of(COMMIT, "commits", COMMIT_EVIDENCE), *_of(ROLLBACK, "rollbacks", ROLLBACK_EVIDENCE)
     )
     joined = rows.join(said, HALF_KEY, "left")
-    return joined.withColumns({KIND: _kind(absence)}).withColumns(
-        {EVIDENCE: _evidence(absence), WHY_NOT: _why_not(absence)}
-    )
+    with_kind = joined.withColumn(KIND, _kind(absence))
+    return with_kind.withColumns({EVIDENCE: _evidence(absence), WHY_NOT: _why_not(absence)})
 
 
 def _of(outcome: str, number: str, evidence: str) -> list[Column]:

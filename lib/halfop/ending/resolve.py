@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import QUEUE
-from halfop.ending.business import EVIDENCE, Business, business, is_ahead
+from halfop.ending.business import EVIDENCE, business, is_ahead
 from halfop.ending.join_keys import JOIN_KEYS, UNIQ_KEY, with_join_keys
 from halfop.ending.outcomes import (
     BOTH_OUTCOMES,
@@ -80,15 +80,17 @@ def resolve(warehouse: Warehouse, request: Request) -> tuple[Summary, Resolved]:
     until = datetime.now(timezone.utc) - request.min_age
     with summary.shown_in_failure(), summary.phase("plan"):
         open_ones = standing(warehouse, request.discarded)
+        rows = open_ones.rows.withColumn("left_out", left_out(until))
         for name in groups:
-            _resolve(warehouse, name, request.known[name], open_ones.rows, until, found)
-    rows = pa.concat_tables([ROWS.empty_table(), *found.rows])
-    summary.extra |= {"planned": len(rows), "left_out": found.left_out, "groups": found.groups}
-    if len(rows) > request.limit:
+            mine = rows.where(F.col("producer_group") == name)
+            _resolve(warehouse, name, request.known[name], mine, found)
+    ending = pa.concat_tables([ROWS.empty_table(), *found.rows])
+    summary.extra |= {"planned": len(ending), "left_out": found.left_out, "groups": found.groups}
+    if len(ending) > request.limit:
         raise UsageError(
-            f"{len(rows)} transactions are to be ended, end.limit is {request.limit}: name a group, or give --limit N"
+            f"{len(ending)} transactions are to be ended, end.limit is {request.limit}: name a group, or give --limit N"
         )
-    return summary, Resolved(Plan(new_head(open_ones.version, str(request)), rows), _refused(found.refused))
+    return summary, Resolved(Plan(new_head(open_ones.version, str(request)), ending), _refused(found.refused))
 
 
 def _asked(request: Request) -> list[str]:
@@ -101,11 +103,8 @@ def _asked(request: Request) -> list[str]:
     return sorted(set(request.groups) or request.known)
 
 
-def _resolve(
-    warehouse: Warehouse, name: str, how: Resolution, open_ones: DataFrame, until: datetime, found: _Found
-) -> None:
-    """Adds what is found of a group."""
-    mine = open_ones.where(F.col("producer_group") == name).withColumn("left_out", left_out(until))
+def _resolve(warehouse: Warehouse, name: str, how: Resolution, mine: DataFrame, found: _Found) -> None:
+    """Adds what is found of a group; `mine` are its transactions."""
     with _kept(with_join_keys(warehouse, mine, how.by), how.by != UNIQ_KEY) as rows:
         view = rows.select(*_VIEW, "born_timestamp", F.explode_outer(JOIN_KEYS).alias("key"))
         with business(warehouse.spark, name, how, view) as data:

@@ -26,8 +26,8 @@ class TableSource(Section):
     table: str | None = Field(default=None, description="The name of a table in Spark's catalog, as `sales.orders`.")
     url: str | None = Field(
         default=None,
-        description="The JDBC URL of a database. Its driver comes by `--packages` or `--jars`. The URL is recorded with "
-        "every run: no password.",
+        description="The JDBC URL of a database; no password: it is recorded with every run. Its driver comes by "
+        "`--packages` or `--jars`.",
     )
     dbtable: str | None = Field(
         default=None, description="With `url`: a table of the database, or a query in parentheses with an alias."
@@ -70,8 +70,8 @@ class Resolution(Section):
     )
     absent_after: Duration | None = Field(
         default=None,
-        description="A transaction that `query` gives no row for is rolled back if the business data is fresh up to this "
-        "long after its born time. null: it stays open.",
+        description="A transaction for which `query` gives no row is rolled back if the business data is fresh up to "
+        "this long after its born time. null: it stays open.",
     )
     watermark: str | None = Field(
         default=None,
@@ -94,7 +94,5 @@ class ResolveSettings(Section):
     groups: dict[RocketName, Resolution] = Field(
         default={},
         description="Where the outcomes of producer groups are found.",
-        examples=[
-            "{payment_group: {tables: {orders: {path: /lake/orders}}, query: SELECT id AS key, outcome FROM orders}}"
-        ],
+        examples=["{payment_group: {tables: {orders: {path: /lake/orders}}, query: SELECT key, outcome FROM orders}}"],
     )
