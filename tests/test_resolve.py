@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import zlib
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
@@ -13,7 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 import rows as r
 from build.messages import KNOWN, NOW, RULES, half
+from entry_points import job_of
 from halfop.ending.resolve import Request, Resolved, resolve
+from halfop.frame.cli import main
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
 from halfop.settings.business import Resolution
@@ -108,7 +111,15 @@ def test_what_is_absent_from_fresh_data_is_rolled_back(hanging: Warehouse, order
     }, "but not what is there without an outcome"
     evidence = next(row for row in found.plan.rows.to_pylist() if row["queue_offset"] == ABSENT)["evidence"]
     assert evidence == f'{{"absent_after":"30m","watermark":"{fresh.isoformat()}"}}'
-    assert summary.extra["groups"]["g"]["watermark"] == fresh
+    group = summary.extra["groups"]["g"]
+    assert (group["watermark"], group["rolled back as absent"]) == (fresh, 3)
+
+
+def test_a_key_that_fits_no_message_is_warned_of(
+    hanging: Warehouse, orders: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    resolved(hanging, {"tables": orders([("K0", "PAID")], BORN + 60 * MINUTE), **absent()})
+    assert "nothing was found of any transaction" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -206,3 +217,64 @@ def test_a_database_by_jdbc(hanging: Warehouse, spark: SparkSession, tmp_path: P
     table = {"url": url, "dbtable": trimmed, "properties": {"driver": driver}}
     _, found = resolved(hanging, {"tables": {"orders": table}})
     assert kinds(found) == {COMMITTED: "COMMIT", ROLLED_BACK: "ROLLBACK"}
+
+
+# ---- the job ----
+
+CONFIG = """
+resolve:
+  groups:
+    g:
+      tables: {orders: {path: PATH, format: parquet}}
+      query: >
+        SELECT id AS key, state,
+               CASE state WHEN 'PAID' THEN 'COMMIT' WHEN 'CANCELLED' THEN 'ROLLBACK' END AS outcome
+        FROM orders LEFT SEMI JOIN open_transactions USING (key)
+      evidence: [state]
+""".replace(" USING (key)", " t ON t.key = id")
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_from_business_data_to_decisions(
+    warehouse: Warehouse, orders: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def called(job: str, *options: str) -> tuple[int, dict[str, Any]]:
+        status = main(job_of(job), ["--warehouse", warehouse.root, "--config", str(config), *options])
+        return status, json.loads(capsys.readouterr().out.splitlines()[-1])
+
+    config, plan = tmp_path / "halfop.yaml", tmp_path / "plan.jsonl"
+    config.write_text(CONFIG.replace("PATH", orders(BOTH_STATES)["orders"]["path"]))
+    r.land(warehouse, [half(n) for n in range(5)], [], NOW, KNOWN)
+    r.run(warehouse, RULES, NOW)
+    assert called("resolve", "--plan", str(plan), "--broker", "b:1")[0] == 2, "that is for --apply"
+    status, said = called("resolve", "--plan", str(plan))
+    assert (status, said["planned"], said["left_out"]) == (0, 2, {"BOTH_OUTCOMES": 1, "NOT_FOUND": 1, "UNDECIDED": 1})
+    assert said["refused"] == str(tmp_path / "plan.refused.jsonl")
+    (refused,) = map(json.loads, (tmp_path / "plan.refused.jsonl").read_text().splitlines())
+    assert (refused["queue_offset"], refused["rollback_evidence"]) == (BOTH, '{"state":"CANCELLED"}')
+    assert called("resolve", "--plan", str(plan))[0] == 2, "the file is there already"
+    assert warehouse.version("endings") == -1, "a plan ends nothing"
+    assert called("end", "--apply", str(plan), "--set", "end.brokers=b")[0] == 0
+    endings = {(row["queue_offset"], row["origin"], row["evidence"]) for row in warehouse.read("endings").collect()}
+    assert endings == {(0, "RESOLVE", '{"state":"PAID"}'), (1, "RESOLVE", '{"state":"CANCELLED"}')}
+    r.run(warehouse, RULES, NOW + 1)
+    last = {(d.key[2], d.decision, d.reason) for d in r.decisions(warehouse, 2)}
+    assert {(0, "COMMIT", "CHECK"), (1, "ROLLBACK", "CHECK"), (2, "WAIT", "CHECKED_RECENTLY")} <= last
+    status, said = called("resolve", "--apply", "--plan", str(tmp_path / "next.jsonl"))
+    assert (status, said["planned"], said.get("plan")) == (0, 0, None), "nothing is left to end"
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_at_once_with_apply(
+    warehouse: Warehouse, orders: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "halfop.yaml"
+    config.write_text(CONFIG.replace("PATH", orders(BOTH_STATES)["orders"]["path"]))
+    r.land(warehouse, [half(0), half(1)], [], NOW, KNOWN)
+    r.run(warehouse, RULES, NOW)
+    options = ["--warehouse", warehouse.root, "--config", str(config), "--apply", "--plan", str(tmp_path / "p.parquet")]
+    assert main(job_of("resolve"), options) == 2, "nobody has allowed it"
+    (tmp_path / "p.parquet").unlink()
+    capsys.readouterr()
+    assert main(job_of("resolve"), [*options, "--set", "end.brokers=b"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["endings"] == {"SENT": 2}

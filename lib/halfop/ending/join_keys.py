@@ -40,8 +40,13 @@ def _keys(by: str) -> Column:
 
 def _several(keys: Column) -> Column:
     """The keys that are there, each once; null if none is."""
-    found = F.array_distinct(F.filter(F.transform(keys, F.rtrim), lambda key: key != ""))
+    found = F.array_distinct(F.filter(F.transform(keys, _trimmed), lambda key: key != ""))
     return F.when(F.size(found) > 0, found)
+
+
+def _trimmed(key: Column) -> Column:
+    """`F.rtrim` itself would take the key's number in the array for the characters to cut."""
+    return F.rtrim(key)
 
 
 def _text() -> Column:

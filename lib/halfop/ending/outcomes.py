@@ -18,7 +18,7 @@ UNDECIDED = "UNDECIDED"
 NO_JOIN_KEY = "NO_JOIN_KEY"
 NOT_FOUND = "NOT_FOUND"
 NOT_FRESH = "NOT_FRESH"
-KIND, WHY_NOT = "kind", "why_not"
+KIND, WHY_NOT, ABSENT = "kind", "why_not", "absent"
 COMMIT_EVIDENCE, ROLLBACK_EVIDENCE = "commit_evidence", "rollback_evidence"
 
 
@@ -51,7 +51,7 @@ def with_outcomes(rows: DataFrame, found: DataFrame, absence: Absence) -> DataFr
     """Returns transactions with `kind` and `evidence`, or else with `why_not`.
 
     `rows` have their join keys; `found` is what a query gives: any number of rows a key. COMMIT and ROLLBACK for one
-    transaction are neither (BOTH_OUTCOMES), with the evidence of both.
+    transaction are neither (BOTH_OUTCOMES), with the evidence of both. `absent`: nothing was found.
     """
     keys = rows.select(*HALF_KEY, F.explode(JOIN_KEYS).alias(KEY))
     named = found.withColumnRenamed(EVIDENCE, "said").join(keys, KEY)
@@ -59,7 +59,7 @@ def with_outcomes(rows: DataFrame, found: DataFrame, absence: Absence) -> DataFr
         *_of(COMMIT, "commits", COMMIT_EVIDENCE), *_of(ROLLBACK, "rollbacks", ROLLBACK_EVIDENCE)
     )
     joined = rows.join(said, HALF_KEY, "left")
-    with_kind = joined.withColumn(KIND, _kind(absence))
+    with_kind = joined.withColumns({KIND: _kind(absence), ABSENT: _nothing_found()})
     return with_kind.withColumns({EVIDENCE: _evidence(absence), WHY_NOT: _why_not(absence)})
 
 

@@ -17,6 +17,7 @@ from halfop.columns.keys import QUEUE
 from halfop.ending.business import EVIDENCE, business, is_ahead
 from halfop.ending.join_keys import JOIN_KEYS, UNIQ_KEY, with_join_keys
 from halfop.ending.outcomes import (
+    ABSENT,
     BOTH_OUTCOMES,
     COMMIT_EVIDENCE,
     KIND,
@@ -112,13 +113,25 @@ def _resolve(warehouse: Warehouse, name: str, how: Resolution, mine: DataFrame, 
             told = with_outcomes(rows, data.outcomes(), Absence(how.absent_after, watermark))
             with data.named():
                 table = _worked_out(told)
-    planned = split(table.drop_columns([COMMIT_EVIDENCE, ROLLBACK_EVIDENCE]), "RESOLVE")
+    planned = split(table.drop_columns([COMMIT_EVIDENCE, ROLLBACK_EVIDENCE, ABSENT]), "RESOLVE")
     found.rows.append(planned.rows)
     found.refused.append(table.filter(pc.equal(table[WHY_NOT], BOTH_OUTCOMES)).select(REFUSED))
     add_counts(found.left_out, planned.left_out)
     kinds = planned.rows[KIND].value_counts().to_pylist()
-    counts = planned.left_out | {each["values"]: each["counts"] for each in kinds}
-    found.groups[name] = {**counts, **({} if how.watermark is None else {"watermark": watermark})}
+    counts: dict[str, object] = planned.left_out | {each["values"]: each["counts"] for each in kinds}
+    if how.watermark is not None:
+        counts |= {"watermark": watermark, "rolled back as absent": _absent(name, table)}
+    found.groups[name] = counts
+
+
+def _absent(group: str, table: pa.Table) -> int:
+    """Returns how many transactions are rolled back because nothing was found of them."""
+    absent = table.filter(pc.and_(table[ABSENT], pc.is_null(table[WHY_NOT])))
+    if len(absent) and pc.all(table[ABSENT]).as_py():
+        _LOG.warning(
+            "resolve.groups.%s: nothing was found of any transaction: is `key` written as in the messages?", group
+        )
+    return len(absent)
 
 
 @contextmanager
@@ -133,7 +146,7 @@ def _kept(rows: DataFrame, costly: bool) -> Iterator[DataFrame]:
 
 
 def _worked_out(told: DataFrame) -> pa.Table:
-    columns = [*COLUMNS, KIND, EVIDENCE, COMMIT_EVIDENCE, ROLLBACK_EVIDENCE]
+    columns = [*COLUMNS, KIND, EVIDENCE, COMMIT_EVIDENCE, ROLLBACK_EVIDENCE, ABSENT]
     rows = told.select(*columns, F.coalesce("left_out", WHY_NOT).alias(WHY_NOT))
     return rows.toArrow().sort_by([(name, "ascending") for name in (*QUEUE, "queue_offset")])
 

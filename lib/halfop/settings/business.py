@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from halfop.settings.durations import Duration
-from halfop.settings.section import RocketName, Section, like
+from halfop.settings.section import Names, RocketName, Section, like
 
 OPEN_TRANSACTIONS = "open_transactions"
 
@@ -54,8 +54,9 @@ class Resolution(Section):
     """What the business data of a producer group says of its open transactions."""
 
     query: str = Field(
+        default="",
         description="SQL over `tables` and the view `open_transactions` that gives `key`, `outcome` (COMMIT, ROLLBACK, "
-        "or null: not known) and the columns of `evidence`."
+        "or null: not known) and the columns of `evidence`.",
     )
     by: Annotated[str, AfterValidator(_BY)] = Field(
         default="uniq_key",
@@ -65,7 +66,7 @@ class Resolution(Section):
     tables: dict[Annotated[str, AfterValidator(_VIEW)], TableSource] = Field(
         default={}, description="The tables that `query` and `watermark` name."
     )
-    evidence: list[str] = Field(
+    evidence: Names = Field(
         default=[], description="Columns of `query` that are kept with each outcome, in the plan and in `endings`."
     )
     absent_after: Duration | None = Field(
@@ -80,7 +81,9 @@ class Resolution(Section):
     )
 
     @model_validator(mode="after")
-    def _knows_how_fresh(self) -> Resolution:
+    def _is_whole(self) -> Resolution:
+        if not self.query.strip():
+            raise PydanticCustomError("query", "expected a query")
         if self.absent_after is not None and self.watermark is None:
             raise PydanticCustomError(
                 "watermark", "expected a watermark with absent_after: old data must not roll back what is alive"

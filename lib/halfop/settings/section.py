@@ -6,12 +6,23 @@ import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from halfop.settings.durations import parse_duration
 
-RocketName = Annotated[str, StringConstraints(pattern=r"^[%|a-zA-Z0-9_-]+$")]
+_ROCKET_NAME = r"^[%|a-zA-Z0-9_-]+$"
+RocketName = Annotated[str, StringConstraints(pattern=_ROCKET_NAME)]
+
+
+def _read_names(value: object) -> object:
+    names = [each.strip() for each in value.split(",") if each.strip()] if isinstance(value, str) else value
+    if isinstance(names, list) and all(isinstance(each, str) and re.fullmatch(_ROCKET_NAME, each) for each in names):
+        return names
+    raise PydanticCustomError("names", "expected names with , between: letters, digits, %, |, _ and -")
+
+
+Names = Annotated[list[str], BeforeValidator(_read_names)]
 
 
 class Section(BaseModel):

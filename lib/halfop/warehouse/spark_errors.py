@@ -82,7 +82,7 @@ def first_line(error: BaseException) -> str:
 def innermost(error: BaseException) -> str:
     """Returns the last cause that the JVM names, else the first line."""
     causes = _CAUSED.findall(str(error))
-    return causes[-1] if causes else str(error).split("\n")[0]
+    return causes[-1] if causes else str(error).strip().split("\n")[0]
 
 
 def as_ours(error: Exception, where: str) -> HalfopError:
