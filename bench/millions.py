@@ -33,7 +33,7 @@ Cells = tuple[dict[str, pa.Array], int]  # columns that are given, and the numbe
 
 
 class Stretch(NamedTuple):
-    """The messages at offsets `first` to `first + count`, of so many producer groups; of a hundred, `open` have no op."""
+    """The messages at offsets `first` to `first + count`, of so many groups; of a hundred, `open` have no op."""
 
     first: int
     count: int
