@@ -262,7 +262,7 @@ GROUP = "resolve: {groups: {g: {query: SELECT 1, "
         ),
         (GROUP + "tables: {t: {url: a}}}}}", "resolve.groups.g.tables.t (FILE): expected url and dbtable together"),
         (GROUP + "tables: {a b: {path: a}}}}}", "resolve.groups.g.tables.a b (FILE): expected a name of SQL"),
-        (GROUP + "tables: {open_transactions: {path: a}}}}}", "expected a name of SQL other than open_transactions"),
+        (GROUP + "tables: {Open_Transactions: {path: a}}}}}", "expected a name of SQL other than open_transactions"),
         (
             GROUP + "tables: {t: {table: a, properties: {fetchsize: 10}}}}}}",
             "tables.t.properties.fetchsize (FILE): expected",
