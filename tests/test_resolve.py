@@ -1,307 +1,280 @@
-"""Put-back copies without Spark: rule by rule, by the hundred thousand, and as a worker sees them."""
+"""`resolve`: what business data says of open transactions, and when its silence says something."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+import json
+import zlib
+from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
 
-import model as m
-import model_lineage as lineage
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from halfop.rules import kins
-from halfop.rules.resolve import Candidate, Copy, Member, State, Transaction, given_up, resolve
+import rows as r
+from build.messages import KNOWN, NOW, RULES, half
+from entry_points import job_of
+from halfop.ending.resolve import Request, Resolved, resolve
+from halfop.frame.cli import main
+from halfop.frame.errors import InputRefused, UsageError
+from halfop.frame.summary import Summary
+from halfop.settings.business import Resolution
+from halfop.warehouse.tables import Warehouse
+from pyspark.sql import SparkSession
 
-LATEST = 10**6
-
-
-def at(offset: int, state: State = "NEW", times: int | None = None, **changed: object) -> Member:
-    """A half message, stored at its offset; one with check times is a copy, and 0 says that the broker resumed it."""
-    marked, checks = times is not None, times or 0
-    known = Member(offset, state, marked, times == 0, offset, checks, offset if checks else None, None, (copy(offset),))
-    return known._replace(**changed)  # type: ignore[arg-type]
-
-
-def copy(offset: int) -> Copy:
-    return Copy(offset, offset * 500, 1)
-
-
-def known(*offsets: int) -> tuple[Copy, ...]:
-    return tuple(map(copy, offsets))
+BORN = r.instant(NOW - 10_000)
+MINUTE = timedelta(minutes=1)
+COMMITTED, ROLLED_BACK, NOT_KNOWN, BOTH, ABSENT, OTHER_GROUP, BROKEN, NO_KEYS = range(8)
+ORDERS = """SELECT id AS key, state,
+    CASE state WHEN 'PAID' THEN 'COMMIT' WHEN 'CANCELLED' THEN 'ROLLBACK' END AS outcome FROM orders"""
+BOTH_STATES = [("k0", "PAID"), ("k1", "CANCELLED"), ("k2", "NEW"), ("k3", "PAID"), ("k3", "CANCELLED"), ("k5", "PAID")]
 
 
-def told(transaction: Transaction) -> tuple[int, bool, list[int]]:
-    """The offset that it stands at, whether that is a live copy, and the offsets that it supersedes."""
-    return transaction.standing.offset, transaction.alive, [member.offset for member in transaction.superseded]
+def landed(offset: int, body: bytes, **cells: Any) -> dict[str, Any]:
+    made = half(offset, body=body, group="other" if offset == OTHER_GROUP else "g")
+    return r.half_cells(made, NOW) | {"keys": f"x{offset} K-{offset}"} | cells
 
 
-RESUMED = {"resumed_at": 50}
-CASES: dict[str, tuple[list[Member], list[int], list[tuple[int, bool, list[int]]]]] = {
-    "the highest copy is the live one": ([at(0), at(5, times=1), at(9, times=2)], [], [(9, True, [0, 5])]),
-    "twins are never merged": ([at(0), at(5)], [], [(0, True, []), (5, True, [])]),
-    "a copy belongs to the nearest head below it": (
-        [at(0), at(3, times=1), at(5), at(7, times=1)],
-        [],
-        [(3, True, [0]), (7, True, [5])],
-    ),
-    "copies whose head has not landed are one transaction": (
-        [at(3, times=1), at(5, times=2), at(7)],
-        [],
-        [(5, True, [3]), (7, True, [])],
-    ),
-    "an open row takes its place by the lowest copy that it knows": (
-        [at(9, "OPEN", copies=known(0, 9)), at(5)],
-        [],
-        [(9, True, []), (5, True, [])],
-    ),
-    "a pointer is no head of a transaction": (
-        [at(0, "SUPERSEDED"), at(5, "OPEN", copies=known(0, 5)), at(7, times=2)],
-        [],
-        [(7, True, [5])],
-    ),
-    "a copy that lands after the end is decided with it": (
-        [at(0, "ENDED"), at(5, times=1)],
-        [],
-        [(0, False, [5])],
-    ),
-    "a copy that lands after we gave up is decided with it": (
-        [at(0, "DISCARDED"), at(5, times=1)],
-        [],
-        [(0, False, [5])],
-    ),
-    "a copy with check times 0 opens what was given up": (
-        [at(0, "DISCARDED"), at(3, times=2), at(5, times=0), at(7, times=1)],
-        [],
-        [(7, True, [3, 5])],
-    ),
-    "no resume lies below what was known": (
-        [at(9, "DISCARDED", copies=known(0, 9)), at(5, times=0)],
-        [],
-        [(9, False, [5])],
-    ),
-    "no resume was stored before the last one": (
-        [at(0, "DISCARDED", **RESUMED), at(5, times=0)],
-        [],
-        [(0, False, [5])],
-    ),
-    "no resume of what has ended": ([at(0, "ENDED"), at(5, times=0)], [4], [(0, False, [5])]),
-    "what was given up and resumed is a pointer": (
-        [at(0, "DISCARDED"), at(5, "OPEN", copies=known(0, 5)), at(7, times=1)],
-        [],
-        [(7, True, [5])],
-    ),
-    "a rejected row stands where nothing else does": ([at(0, "REJECTED")], [], [(0, False, [])]),
-    "a superseded row stands before a rejected one": (
-        [at(0, "SUPERSEDED"), at(5, "REJECTED", times=1)],
-        [],
-        [(0, False, [])],
-    ),
-}
+def body(offset: int) -> bytes:
+    return b'{"order": {"id": %d}, "text": "\xc3\xa4"}' % (1000 + offset)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_case(name: str) -> None:
-    members, discards, expected = CASES[name]
-    assert sorted(map(told, resolve(members, discards))) == sorted(expected)
+@pytest.fixture(scope="module")
+def hanging(new_warehouse: Callable[[str], Warehouse]) -> Warehouse:
+    """One open message for each of the names above; BROKEN has a compressed body that is none."""
+    made = new_warehouse("hanging")
+    r.land(made, [], [], NOW, KNOWN)
+    rows = [landed(n, body(n)) for n in range(BROKEN)]
+    rows[COMMITTED] |= {"body": zlib.compress(body(COMMITTED)), "sys_flag": 1}
+    rows.append(landed(BROKEN, b"no stream", sys_flag=1))
+    rows.append(landed(NO_KEYS, b"no JSON", keys=None))
+    r.append(made, "half_messages", rows)
+    assert r.run(made, RULES, NOW).decisions == {"CHECK": {"TIMEOUT": 8}}
+    return made
 
 
-def only(members: list[Member], discards: list[int] | None = None) -> Member:
-    (transaction,) = resolve(members, discards or [])
-    return transaction.standing
+@pytest.fixture
+def orders(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Writes a table of orders; returns the settings that name it."""
+
+    def write(rows: list[tuple[Any, str]], at: datetime | None = None, of: pa.DataType | None = None) -> dict[str, Any]:
+        ids, states = ([row[n] for row in rows] for n in (0, 1))
+        times = pa.array([at] * len(rows), pa.timestamp("us", "UTC"))
+        table = pa.table({"id": pa.array(ids, of or pa.string()), "state": pa.array(states, pa.string()), "at": times})
+        pq.write_table(table, tmp_path / "orders.parquet")
+        return {"orders": {"path": str(tmp_path / "orders.parquet"), "format": "parquet"}}
+
+    return write
 
 
-def test_the_live_copy_has_the_most_of_all_copies() -> None:
-    row = only([at(0, "OPEN", check_times=7, last_checked_at=99), at(5, times=2)])
-    assert (row.check_times, row.last_checked_at, row.copies, row.marked) == (7, 99, known(0, 5), False)
+def resolved(warehouse: Warehouse, how: dict[str, Any], **given: Any) -> tuple[Summary, Resolved]:
+    settings = Resolution.model_validate({"query": ORDERS, **how})
+    return resolve(warehouse, Request({"g": settings}, **given))
 
 
-def test_copies_without_their_start_are_marked() -> None:
-    assert only([at(5, times=2)]).marked
-    assert only([at(0, "SUPERSEDED"), at(5, "OPEN", times=2)]).marked
+def kinds(found: Resolved) -> dict[int, str]:
+    rows = found.plan.rows.to_pylist()
+    return {row["queue_offset"]: row["kind"] for row in rows}
 
 
-def test_checks_before_our_resume_count_no_more() -> None:
-    """The copy was stored before it, and lands after it."""
-    row = only([at(0, "OPEN", **RESUMED), at(5, times=9), at(60, times=2)])
-    assert (row.offset, row.check_times, row.last_checked_at, row.resumed_at) == (60, 2, 60, 50)
+def test_outcomes_and_evidence(hanging: Warehouse, orders: Callable[..., Any]) -> None:
+    summary, found = resolved(hanging, {"tables": orders(BOTH_STATES), "evidence": ["state"]})
+    assert kinds(found) == {COMMITTED: "COMMIT", ROLLED_BACK: "ROLLBACK"}
+    first = found.plan.rows.to_pylist()[0]
+    assert (first["origin"], first["evidence"], first["commit_log_offset"]) == ("RESOLVE", '{"state":"PAID"}', 0)
+    left_out = {"BOTH_OUTCOMES": 1, "NOT_FOUND": 3, "UNDECIDED": 1}
+    assert summary.extra["left_out"] == left_out
+    assert summary.extra["groups"] == {"g": {"COMMIT": 1, "ROLLBACK": 1, **left_out}}
 
 
-def test_checks_before_the_brokers_resume_count_no_more() -> None:
-    row = only([at(0), at(5, times=9), at(60, times=0), at(70, times=1)], [55])
-    assert (row.offset, row.check_times, row.last_checked_at, row.resumed_at) == (70, 1, 70, 60)
+def test_both_outcomes_are_refused_and_listed(
+    hanging: Warehouse, orders: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    _, found = resolved(hanging, {"tables": orders(BOTH_STATES), "evidence": ["state"]})
+    (row,) = found.refused.to_pylist()
+    assert (row["queue_offset"], row["uniq_key"]) == (BOTH, "k3")
+    assert (row["commit_evidence"], row["rollback_evidence"]) == ('{"state":"PAID"}', '{"state":"CANCELLED"}')
+    assert "b/0/3 of g: business data says both" in caplog.text
 
 
-def test_a_discard_after_it_makes_a_copy_no_resume() -> None:
-    row = only([at(0), at(5, times=9), at(60, times=0)], [61])
-    assert (row.offset, row.check_times, row.resumed_at) == (60, 9, None)
+def absent(after: str = "30m", watermark: str = "SELECT max(at) FROM orders") -> dict[str, Any]:
+    return {"absent_after": timedelta(minutes=int(after[:-1])), "watermark": watermark}
 
 
-def test_a_row_without_a_store_time_is_no_resume() -> None:
-    assert only([at(0), at(5, times=0, stored_at=None)], [1]).resumed_at is None
+def test_what_is_absent_from_fresh_data_is_rolled_back(hanging: Warehouse, orders: Callable[..., Any]) -> None:
+    fresh = BORN + 30 * MINUTE + timedelta(microseconds=1)
+    summary, found = resolved(hanging, {"tables": orders(BOTH_STATES, fresh), **absent()})
+    assert kinds(found) == {
+        COMMITTED: "COMMIT",
+        **dict.fromkeys((ROLLED_BACK, ABSENT, BROKEN, NO_KEYS), "ROLLBACK"),
+    }, "but not what is there without an outcome"
+    evidence = next(row for row in found.plan.rows.to_pylist() if row["queue_offset"] == ABSENT)["evidence"]
+    assert evidence == f'{{"absent_after":"30m","watermark":"{fresh.isoformat()}"}}'
+    group = summary.extra["groups"]["g"]
+    assert (group["watermark"], group["rolled back as absent"]) == (fresh, 3)
 
 
-OPEN_TWINS = [Candidate(0, 0, True, None, 0), Candidate(5, 0, True, None, 0)]
-TWINS = {
-    "one record, the lowest twin": (OPEN_TWINS, [9], 0, [True, False]),
-    "a record for each": (OPEN_TWINS, [8, 9], 0, [True, True]),
-    "not what ends": ([Candidate(0, 0, False, None, 0), OPEN_TWINS[1]], [9], 0, [False, True]),
-    "not what was resumed after it": ([Candidate(0, 0, True, 9, 0), OPEN_TWINS[1]], [9], 0, [False, True]),
-    "not what another was given up for": ([Candidate(0, 0, True, None, 1)], [9], 1, [False]),
-    "a record that is new": ([Candidate(0, 0, True, None, 1)], [8, 9], 1, [True]),
-    "what was seen and not spent": ([Candidate(0, 0, True, None, 0)], [9], 1, [True]),
-    "none was seen, so none is spent": ([Candidate(0, 0, True, None, 1)], [9], 0, [True]),
-    "queues in order": ([Candidate(0, 1, True, None, 0), Candidate(0, 0, True, None, 0)], [9], 0, [False, True]),
-}
+def test_a_key_that_fits_no_message_is_warned_of(
+    hanging: Warehouse, orders: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    resolved(hanging, {"tables": orders([("K0", "PAID")], BORN + 60 * MINUTE), **absent()})
+    assert "nothing was found of any transaction" in caplog.text
 
 
-@pytest.mark.parametrize("name", TWINS)
-def test_given_up(name: str) -> None:
-    candidates, discards, seen, expected = TWINS[name]
-    assert given_up(candidates, discards, seen) == expected
+@pytest.mark.parametrize(
+    ("rows", "at"),
+    [
+        (BOTH_STATES, BORN + 30 * MINUTE),
+        (BOTH_STATES, None),
+        (BOTH_STATES, datetime.now(timezone.utc) + 60 * MINUTE),
+        ([], None),
+    ],
+    ids=["stale", "null", "in the future", "empty"],
+)
+def test_a_business_table_that_is_not_fresh_ends_nothing_by_absence(
+    hanging: Warehouse, orders: Callable[..., Any], rows: list[Any], at: datetime | None
+) -> None:
+    summary, found = resolved(hanging, {"tables": orders(rows, at), **absent()})
+    assert kinds(found) == ({COMMITTED: "COMMIT", ROLLED_BACK: "ROLLBACK"} if rows else {})
+    assert summary.extra["left_out"]["NOT_FRESH"] == (3 if rows else 7)
 
 
-# ---- against the independent model ----
+def test_one_of_several_keys(hanging: Warehouse, orders: Callable[..., Any]) -> None:
+    rows = [("K-0  ", "PAID"), ("K-3", "PAID"), ("x3", "CANCELLED"), ("K-7", "PAID")]
+    summary, found = resolved(hanging, {"by": "keys", "tables": orders(rows, BORN + 60 * MINUTE), **absent()})
+    assert kinds(found) == {COMMITTED: "COMMIT", **dict.fromkeys((ROLLED_BACK, NOT_KNOWN, ABSENT, BROKEN), "ROLLBACK")}
+    assert summary.extra["left_out"] == {"BOTH_OUTCOMES": 1, "NO_JOIN_KEY": 1}, "without keys nothing can be absent"
 
 
-@dataclass
-class Both:
-    """One kin in the model and as rows; what landed, ended or was given up is done to both."""
-
-    chance: random.Random
-    rows: dict[int, Member] = field(default_factory=dict)
-    model: dict[m.Key, lineage.Transaction] = field(default_factory=dict)
-    arrived: set[m.Key] = field(default_factory=set)
-    halves: dict[int, m.Half] = field(default_factory=dict)
-    may_resume: bool = True  # once between two runs: a broker resumes what it gave up, and that was seen
-
-    def land(self, offset: int) -> None:
-        between = any(low < offset for low in self.rows) and any(high > offset for high in self.rows)
-        original = not offset or (not between and self.chance.random() < 0.2)
-        times = None if original else self.chance.choice(["0" if self.may_resume else "1", "1", "2", None])
-        self.may_resume = self.may_resume and times != "0"
-        prepared = None if original or times else "0"
-        half = m.Half("b", 0, offset, offset * 500, "K", "g", "T", "1", 0, offset, check_times=times)
-        self.halves[offset] = replace(half, prepared_offset=prepared)
-        number = int(times) if times is not None else 0 if prepared else None
-        says_zero = times == "0"
-        self.rows[offset] = at(offset, times=number, says_resumed=says_zero)
-        self.arrived.add(half.key)
-
-    def model_resolves(self) -> set[tuple[object, ...]]:
-        found: set[tuple[object, ...]] = set()
-        for family in lineage.families(self.halves.values(), self.model):
-            home = next((self.model[h.key] for h in family if h.key in self.model), lineage.Transaction())
-            for half in family:
-                if half.key in self.arrived:
-                    self._model_takes(home, half)
-            below = {o for o in home.copies if o != home.live and o not in home.told}
-            home.told |= below
-            alive = home.status == "OPEN"
-            counts = (home.check_times, home.last_checked) if alive else None
-            found.add((home.live, alive, counts, tuple(sorted(below)), tuple(sorted(home.copies))))
-        self.arrived.clear()
-        return found
-
-    def _model_takes(self, home: lineage.Transaction, half: m.Half) -> None:
-        self.model[half.key] = home
-        times = int(half.check_times or 0)
-        made = lineage.Copy(half, times, half.store if times else None, half.check_times == "0")
-        (home.join if home.copies else home.start)(made)
-
-    def resolves(self) -> set[tuple[object, ...]]:
-        found: set[tuple[object, ...]] = set()
-        for transaction in resolve(self._at_hand(), []):
-            row = transaction.standing
-            counts = (row.check_times, row.last_checked_at) if transaction.alive else None
-            below = tuple(member.offset for member in transaction.superseded)
-            found.add((row.offset, transaction.alive, counts, below, tuple(c.offset for c in row.copies)))
-            for offset in below:
-                self.rows[offset] = self.rows[offset]._replace(state="SUPERSEDED", says_resumed=False)
-            self.rows[row.offset] = row._replace(state="OPEN" if transaction.alive else row.state, says_resumed=False)
-        return found
-
-    def _at_hand(self) -> list[Member]:
-        """Superseded copies are only read where neither an open row nor a new original is there."""
-        news = any(row.state == "OPEN" or (row.state == "NEW" and not row.marked) for row in self.rows.values())
-        return [row for row in self.rows.values() if not news or row.state != "SUPERSEDED"]
-
-    def decide(self, now: int) -> None:
-        """What a run, and a user after it, may make of each open or discarded transaction."""
-        self.may_resume = True
-        for home in {id(t): t for t in self.model.values()}.values():
-            row, what = self.rows[home.live], self.chance.randrange(6)
-            if home.status == "OPEN" and what == 0:
-                home.status, self.rows[home.live] = "COMMIT", row._replace(state="ENDED")
-            elif home.status == "OPEN" and what in (1, 2):
-                home.status, self.rows[home.live] = "DISCARD", row._replace(state="DISCARDED")
-            elif home.status == "DISCARD" and what in (1, 2):
-                home.reopen(now)
-                reopened = {"check_times": 0, "last_checked_at": None, "resumed_at": now}
-                self.rows[home.live] = row._replace(state="OPEN", **reopened)  # type: ignore[arg-type]
+def test_a_field_of_the_body(hanging: Warehouse, orders: Callable[..., Any]) -> None:
+    """COMMITTED's is compressed; what cannot be decompressed, or is no JSON, is not absent."""
+    tables = orders([(1000, "PAID"), (1001, "CANCELLED"), (1002, "PAID")], BORN + 60 * MINUTE, pa.int64())
+    summary, found = resolved(hanging, {"by": "body.$.order.id", "tables": tables, **absent()})
+    wanted = {COMMITTED: "COMMIT", ROLLED_BACK: "ROLLBACK", NOT_KNOWN: "COMMIT", BOTH: "ROLLBACK", ABSENT: "ROLLBACK"}
+    assert kinds(found) == wanted
+    assert summary.extra["left_out"] == {"NO_JOIN_KEY": 2}
 
 
-def runs(chance: random.Random) -> Iterator[tuple[Both, list[int], int]]:
-    """Offsets that land before each of three runs, most in their order."""
-    both, offsets = Both(chance), sorted(chance.sample(range(12), chance.choice([2, 3, 4, 5])))
-    cuts = sorted(chance.choices(range(len(offsets) + 1), k=2))
-    late = chance.random() < 0.2
-    if late:
-        chance.shuffle(offsets)
-    for start, end in zip([0, *cuts], [*cuts, len(offsets)], strict=True):
-        yield both, offsets[start:end], max(offsets[:end], default=0)
+def test_the_query_may_name_the_open_transactions(hanging: Warehouse) -> None:
+    query = "SELECT key, 'ROLLBACK' AS outcome FROM open_transactions WHERE real_topic = 'T' AND queue_offset < 2;"
+    _, found = resolved(hanging, {"query": query})
+    assert kinds(found) == {COMMITTED: "ROLLBACK", ROLLED_BACK: "ROLLBACK"}
+    assert not hanging.spark.catalog.tableExists("open_transactions"), "the view is removed"
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_a_hundred_thousand_runs_against_the_model(seed: int) -> None:
-    for number in range(8_400):
-        landed: list[list[int]] = []
-        for both, offsets, newest in runs(random.Random(f"{seed} {number}")):
-            landed.append(offsets)
-            for offset in offsets:
-                both.land(offset)
-            before = dict(both.rows)
-            expected, found = both.model_resolves(), both.resolves()
-            assert found == expected, (number, landed, before)
-            both.decide(newest)
+def test_young_ones_are_left_out_and_many_refused(hanging: Warehouse, orders: Callable[..., Any]) -> None:
+    how = {"tables": orders(BOTH_STATES)}
+    summary, found = resolved(hanging, how, min_age=timedelta(days=36_500))
+    assert (len(found.plan), summary.extra["left_out"]) == (0, {"TOO_YOUNG": 7})
+    with pytest.raises(UsageError, match=r"2 transactions .* end\.limit is 1"):
+        resolved(hanging, how, limit=1)
 
 
-# ---- in a worker ----
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (
+            {"query": "SELECT id AS key, state AS outcome FROM orders"},
+            "query: .*expected COMMIT, ROLLBACK or null; .*PAID",
+        ),
+        (
+            {"query": "SELECT id AS kei, NULL AS outcome FROM orders"},
+            "query: expected one column key; .*did you mean kei",
+        ),
+        ({"query": "SELECT 1.5D AS key, 'COMMIT' AS outcome"}, "query: key: expected a text or a whole number.*DOUBLE"),
+        ({"query": "SELEC 1"}, "query: .*syntax"),
+        ({"query": "DROP TABLE orders"}, "query: .*syntax"),
+        ({"query": "SELECT * FROM order"}, r"query: .*order"),
+        ({"evidence": ["stat"]}, "query: expected one column stat; .*did you mean state"),
+        (absent(watermark="SELECT at FROM orders"), "watermark: expected one row"),
+        (absent(watermark="SELECT max(state) FROM orders"), "watermark: max.state.: expected an instant.*STRING"),
+    ],
+)
+def test_a_wrong_query_names_its_group(
+    hanging: Warehouse, orders: Callable[..., Any], how: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(UsageError, match=rf"(?s)^resolve\.groups\.g\.{said}"):
+        resolved(hanging, {"tables": orders(BOTH_STATES), **how})
 
 
-def columns(of: list[list[tuple[int, Member]]], gone: list[list[int]]) -> list[pa.Array]:
-    """Kins as lists of members with their queues, in the columns that a worker gets."""
-    instant, long = pa.timestamp("us", tz="UTC"), pa.int64()
-    each = dict(zip(kins.MEMBER, Member._fields, strict=True))
-    place = pa.struct([("queue_offset", long), ("commit_log_offset", long), ("landed_at", instant)])
-    types = {"state": pa.string(), "marked": pa.bool_(), "resume_mark": pa.bool_(), "check_times": pa.int32()}
-    types |= {"queue_offset": long, "store_timestamp": instant, "last_checked_at": instant, "resumed_at": instant}
-    types["copies"] = pa.list_(place)
-
-    def column(name: str) -> pa.Array:
-        values = [[getattr(member, each[name]) for _, member in kin] for kin in of]
-        if name == "copies":
-            names = [f.name for f in place]
-            values = [[[dict(zip(names, c, strict=True)) for c in cell] for cell in kin] for kin in values]
-        return pa.array(values, pa.list_(types[name]))
-
-    queues = pa.array([[queue for queue, _ in kin] for kin in of], pa.list_(pa.int32()))
-    return [queues, *map(column, kins.MEMBER), pa.array(gone, pa.list_(instant))]
+def test_groups_and_tables_that_are_not_there(hanging: Warehouse) -> None:
+    with pytest.raises(InputRefused, match=r"resolve\.groups\.g\.tables\.orders: it cannot be read"):
+        resolved(hanging, {"tables": {"orders": {"path": "/nowhere"}}})
+    with pytest.raises(UsageError, match=r"--group G: .*did you mean g"):
+        resolved(hanging, {}, groups=["G"])
+    with pytest.raises(UsageError, match="no producer group is configured"):
+        resolve(hanging, Request({}))
 
 
-def test_a_worker_names_members_by_their_places_in_their_kin() -> None:
-    both_queues = [(0, at(0)), (0, at(5, times=1)), (1, at(0)), (1, at(LATEST, times=0))]
-    given = columns([both_queues, [(0, at(3, times=1))]], [[60], []])
-    whole = kins.resolved(*given)
-    places = [[(t["standing"], t["superseded"], t["members"], t["marked"]) for t in kin] for kin in whole.to_pylist()]
-    assert places == [[(1, [0], [0, 1], False), (3, [2], [2, 3], False)], [(0, [], [0], True)]]
-    resumed = [[t["resumed_at"] and t["resumed_at"].timestamp() for t in kin] for kin in whole.to_pylist()]
-    assert resumed == [[None, LATEST / 1e6], [None]]
-    assert kins.resolved(*[column.slice(1) for column in given]).equals(whole.slice(1))
+def test_a_database_by_jdbc(hanging: Warehouse, spark: SparkSession, tmp_path: Path) -> None:
+    """Derby comes with Spark."""
+    url, driver = f"jdbc:derby:{tmp_path}/shop;create=true", "org.apache.derby.iapi.jdbc.AutoloadedDriver"
+    rows = spark.createDataFrame(BOTH_STATES, "id STRING, state STRING")
+    options = {"dbtable": "orders", "driver": driver, "createTableColumnTypes": "id CHAR(20), state CHAR(20)"}
+    rows.write.format("jdbc").options(url=url, **options).save()
+    trimmed = '(SELECT "id", trim("state") AS "state" FROM orders) o'
+    table = {"url": url, "dbtable": trimmed, "properties": {"driver": driver}}
+    _, found = resolved(hanging, {"tables": {"orders": table}})
+    assert kinds(found) == {COMMITTED: "COMMIT", ROLLED_BACK: "ROLLBACK"}
 
 
-def test_a_worker_reads_instants_beyond_the_year_9999() -> None:
-    far = 300_000_000_000_000_000
-    kin = columns([[(0, at(0, stored_at=far)), (0, at(5, times=0, stored_at=far))]], [[far]])
-    found = kins.resolved(*kin).flatten()
-    assert found.field("resumed_at").cast(pa.int64()).to_pylist() == [far]
+# ---- the job ----
+
+CONFIG = """
+resolve:
+  groups:
+    g:
+      tables: {orders: {path: PATH, format: parquet}}
+      query: >
+        SELECT id AS key, state,
+               CASE state WHEN 'PAID' THEN 'COMMIT' WHEN 'CANCELLED' THEN 'ROLLBACK' END AS outcome
+        FROM orders LEFT SEMI JOIN open_transactions USING (key)
+      evidence: [state]
+""".replace(" USING (key)", " t ON t.key = id")
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_from_business_data_to_decisions(
+    warehouse: Warehouse, orders: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def called(job: str, *options: str) -> tuple[int, dict[str, Any]]:
+        status = main(job_of(job), ["--warehouse", warehouse.root, "--config", str(config), *options])
+        return status, json.loads(capsys.readouterr().out.splitlines()[-1])
+
+    config, plan = tmp_path / "halfop.yaml", tmp_path / "plan.jsonl"
+    config.write_text(CONFIG.replace("PATH", orders(BOTH_STATES)["orders"]["path"]))
+    r.land(warehouse, [half(n) for n in range(5)], [], NOW, KNOWN)
+    r.run(warehouse, RULES, NOW)
+    assert called("resolve", "--plan", str(plan), "--broker", "b:1")[0] == 2, "that is for --apply"
+    status, said = called("resolve", "--plan", str(plan))
+    assert (status, said["planned"], said["left_out"]) == (0, 2, {"BOTH_OUTCOMES": 1, "NOT_FOUND": 1, "UNDECIDED": 1})
+    assert said["refused"] == str(tmp_path / "plan.refused.jsonl")
+    (refused,) = map(json.loads, (tmp_path / "plan.refused.jsonl").read_text().splitlines())
+    assert (refused["queue_offset"], refused["rollback_evidence"]) == (BOTH, '{"state":"CANCELLED"}')
+    assert called("resolve", "--plan", str(plan))[0] == 2, "the file is there already"
+    assert warehouse.version("endings") == -1, "a plan ends nothing"
+    assert called("end", "--apply", str(plan), "--set", "end.brokers=b")[0] == 0
+    endings = {(row["queue_offset"], row["origin"], row["evidence"]) for row in warehouse.read("endings").collect()}
+    assert endings == {(0, "RESOLVE", '{"state":"PAID"}'), (1, "RESOLVE", '{"state":"CANCELLED"}')}
+    r.run(warehouse, RULES, NOW + 1)
+    last = {(d.key[2], d.decision, d.reason) for d in r.decisions(warehouse, 2)}
+    assert {(0, "COMMIT", "CHECK"), (1, "ROLLBACK", "CHECK"), (2, "WAIT", "CHECKED_RECENTLY")} <= last
+    status, said = called("resolve", "--apply", "--plan", str(tmp_path / "next.jsonl"))
+    assert (status, said["planned"], said.get("plan")) == (0, 0, None), "nothing is left to end"
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_at_once_with_apply(
+    warehouse: Warehouse, orders: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "halfop.yaml"
+    config.write_text(CONFIG.replace("PATH", orders(BOTH_STATES)["orders"]["path"]))
+    r.land(warehouse, [half(0), half(1)], [], NOW, KNOWN)
+    r.run(warehouse, RULES, NOW)
+    options = ["--warehouse", warehouse.root, "--config", str(config), "--apply", "--plan", str(tmp_path / "p.parquet")]
+    assert main(job_of("resolve"), options) == 2, "nobody has allowed it"
+    (tmp_path / "p.parquet").unlink()
+    capsys.readouterr()
+    assert main(job_of("resolve"), [*options, "--set", "end.brokers=b"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["endings"] == {"SENT": 2}

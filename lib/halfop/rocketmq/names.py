@@ -11,7 +11,6 @@ HALF_TOPICS = (HALF_TOPIC, "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"  # a broker's check service reads as this consumer group
 OP_TOPICS = (OP_TOPIC, "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC")
 
-# The consumer group by which a broker keeps how far its check of half messages has come.
 
 REAL_TOPIC = "REAL_TOPIC"
 REAL_QUEUE_ID = "REAL_QID"

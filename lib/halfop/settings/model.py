@@ -8,15 +8,11 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import (
-    AfterValidator,
-    BeforeValidator,
-    Field,
-    StringConstraints,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from halfop.frame.errors import HalfopError, UsageError
+from halfop.settings.business import ResolveSettings
 from halfop.settings.durations import LONGEST, Duration, duration_text, parse_duration
 from halfop.settings.gateway import GatewaySettings
 from halfop.settings.home import checkout
@@ -89,8 +85,16 @@ class RuleSettings(Section):
         description="How many questions a run gives to a producer group, those about the oldest messages; the others "
         "wait for a later run (CHECK_LIMIT). 0: none. null: no limit.",
     )
-    groups: dict[RocketName, GroupOverride] = Field(default={}, description="Other values for some producer groups.")
-    topics: dict[RocketName, RuleOverride] = Field(default={}, description="Other values for some real topics.")
+    groups: dict[RocketName, GroupOverride] = Field(
+        default={},
+        description="Other values for some producer groups.",
+        examples=["{payment_group: {transaction_timeout: 1m}}"],
+    )
+    topics: dict[RocketName, RuleOverride] = Field(
+        default={},
+        description="Other values for some real topics.",
+        examples=["{TopicPayment: {transaction_timeout: 1m}}"],
+    )
 
 
 class TlsSettings(Section):
@@ -241,6 +245,7 @@ class Settings(Section):
     gateway: GatewaySettings = GatewaySettings()
     catalog: CatalogSettings = CatalogSettings()
     end: EndSettings = EndSettings()
+    resolve: ResolveSettings = ResolveSettings()
     metrics: MetricsSettings = MetricsSettings()
     lock: LockSettings = LockSettings()
 

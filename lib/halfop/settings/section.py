@@ -1,4 +1,4 @@
-"""The forms that the model's sections and values have."""
+"""What the models of settings are made of: a section, durations, and texts of a certain form."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def duration(default: str, doc: str) -> Any:
 
 
 def like(pattern: str, expected: str) -> Callable[[str], str]:
-    """Returns a check that a text matches the pattern."""
+    """Returns a validator of texts that fit the pattern as a whole."""
 
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
