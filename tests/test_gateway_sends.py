@@ -134,7 +134,7 @@ def test_what_an_end_says(kind: str, outcome: str | None) -> None:
     asked = end_request(end(commitOrRollback=kind, fromTransactionCheck="true"))
     assert asked.ends == (outcome is not None)
     if outcome:
-        assert asked.end == (outcome, True, "g", "U1")
+        assert asked.end(7) == (outcome, True, "g", "U1", 7)
 
 
 @pytest.mark.parametrize(

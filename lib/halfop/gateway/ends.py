@@ -8,7 +8,7 @@ from typing import NamedTuple
 from halfop.gateway import codes
 from halfop.gateway.fields import a_flag, a_long, an_int, text
 from halfop.gateway.frames import Request
-from halfop.gateway.log.messages import End, Half
+from halfop.gateway.log.messages import End, Half, Outcome
 from halfop.gateway.refused import Refused
 from halfop.rocketmq.numbers import parse_long
 from halfop.settings.model import RuleSettings
@@ -31,10 +31,10 @@ class EndRequest(NamedTuple):
     def ends(self) -> bool:
         return self.kind in (codes.COMMIT_TYPE, codes.ROLLBACK_TYPE)
 
-    @property
-    def end(self) -> End:
-        outcome = "COMMIT" if self.kind == codes.COMMIT_TYPE else "ROLLBACK"
-        return End(outcome, self.from_check, self.group, self.transaction_id)  # type: ignore[arg-type]
+    def end(self, at_ms: int) -> End:
+        """What it says, if it was found to be in time at that instant."""
+        outcome: Outcome = "COMMIT" if self.kind == codes.COMMIT_TYPE else "ROLLBACK"
+        return End(outcome, self.from_check, self.group, self.transaction_id, at_ms)
 
 
 def end_request(request: Request) -> EndRequest:

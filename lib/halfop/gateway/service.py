@@ -201,14 +201,16 @@ class Service:
         if not asked.ends:
             self._note_unknown(channel, request, asked)
             return None
-        half = check(asked, self._log.half_at(asked.commit_log_offset), int(time.time() * 1000), self._rules)
+        now_ms = int(time.time() * 1000)
+        half = check(asked, self._log.half_at(asked.commit_log_offset), now_ms, self._rules)
         if account is not None:
             account.check("PUB", half.topic)
         try:
-            ended = self._log.append_end(half, asked.end)
+            end = asked.end(now_ms)
+            ended = self._log.append_end(half, end)
         except HalfGone:
             raise NOT_FOUND from None
-        self._tallies.ended[f"{asked.end.outcome}_{ended.kind}"] += 1
+        self._tallies.ended[f"{end.outcome}_{ended.kind}"] += 1
         if asked.from_check:
             remark = request.remark
             self._asking.answered(half.physical_offset, "ANSWERED", channel.client, remark, table_now())
