@@ -86,7 +86,7 @@ def main() -> None:
     known = newest(written.rows)
     left = [row for row in rows_from(Path(rows)) if row.key not in known or known[row.key].state in GO_ON]
     after = max((row.at for row in written.rows), default=None)
-    Sender(part_of(address, QUICK, batch=50), Clerk("plan", after), written, known).end(left)
+    Sender(part_of(address, QUICK, batch=100), Clerk("plan", after), written, known).end(left)
 
 
 if __name__ == "__main__":

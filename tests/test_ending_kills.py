@@ -21,8 +21,8 @@ from real_broker import Plan, RealBroker, broker
 pytestmark = pytest.mark.broker
 OPEN, DISCARDED, COPIED = 1_000, 200, 200
 POINTS = [
-    *(("sent", number) for number in (1, 7, 40, 63, 64, 130)),
-    *(("answered", number) for number in (1, 2, 30, 51, 99)),
+    *(("sent", number) for number in (1, 7, 40, 63, 64, 230)),
+    *(("answered", number) for number in (1, 2, 30, 101, 199)),
     *(("recording", number) for number in (1, 2, 3)),
     *(("recorded", number) for number in (1, 2, 3)),
     *(("looked", number) for number in (1, 2, 3)),

@@ -143,6 +143,23 @@ def test_a_slave_is_not_asked(ended: Any, tmp_path: Path) -> None:
     assert Written(tmp_path / "endings").rows == []
 
 
+def test_the_sweep_waits_until_the_brokers_check_has_passed(ended: Any) -> None:
+    passed = iter([0, 7, 7, 8, 8])
+
+    def script(peer: Peer) -> None:
+        for asked in peer.requests():
+            if asked.code == RequestCode.QUERY_CONSUMER_OFFSET:
+                peer.send(frame(asked.opaque, offset=next(passed)))
+            elif asked.code == RequestCode.END_TRANSACTION:
+                peer.send(frame(asked.opaque))
+            else:
+                peer.send(frame(asked.opaque, **shown(asked)))
+
+    with serving(script) as address:
+        assert ended(Where(QUICK, broker=address), row(7), row(3)).states() == {"SENT": 2}
+    assert next(passed) == 8, "asked until it was beyond the highest offset, and no more"
+
+
 def test_what_was_unknown_without_an_index_is_not_committed_again(ended: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("test_ending_sender.CONFIG", CONFIG.replace("true", "false"))
     clerk, asked_for = Clerk("plan", None), []

@@ -50,6 +50,12 @@ class Guard:
             highest[row.key.queue_id] = max(place, highest.get(row.key.queue_id, place))
         return all(self.tails[queue].has_checked(owner.broker, place) for queue, place in highest.items())
 
+    def later_copy(self, row: Row, place: Place) -> Place | None:
+        """Returns the live copy of a transaction that was ended at a place, if it is a later one that is still open."""
+        live = self.places(row)[-1]
+        is_open = live.queue_offset > place.queue_offset and self.op_of(row._replace(places=(live,))) is None
+        return live if is_open else None
+
     def op_of(self, row: Row) -> tuple[int, Place] | None:
         """Returns the op message that ended a transaction, and the half message that it names; None if none did."""
         tails = self.tails[row.key.queue_id]
@@ -60,7 +66,7 @@ class Guard:
         """Returns the places in the log that the broker's final messages name, by the row's number; none unasked."""
         if not self.asks_index:
             return {}
-        asked = [n for n, row in enumerate(rows) if row.real_topic]
+        asked = [n for n, row in enumerate(rows) if row.real_topic and row.origin != "SWEEP"]
         requests = [query_finals(str(rows[n].real_topic), rows[n].uniq_key) for n in asked]
         answers = owner.broker.remote.stream(requests)
         return {n: prepared_offsets(owner.broker, *each) for n, each in zip(asked, answers, strict=True)}

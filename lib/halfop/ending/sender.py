@@ -28,7 +28,7 @@ from halfop.rocketmq.wire.remote import Patience
 from halfop.rocketmq.wire.remoting import Lost, Unreachable
 
 BATCH = 500
-_SWEEPS = 5
+_SWEEPS = 20
 _LONGEST_WAIT = 120.0  # seconds
 _LONGEST_ROUND = timedelta(seconds=60)  # of a broker's check: its MAX_PROCESS_TIME_LIMIT
 _LOG = logging.getLogger("halfop.ending")
@@ -200,7 +200,10 @@ class Sender:
     # ---- afterwards ----
 
     def _sweep(self, kept: ExitStack) -> None:
-        """Rolls back copies that the broker put back while it did not see our answers yet, and verifies the answers."""
+        """Rolls back copies that the broker put back while it did not see our answers yet, and verifies the answers.
+
+        A broker that checks again and again in a second may put back another copy meanwhile: then once more.
+        """
         for _ in range(_SWEEPS):
             if not self._sent:
                 return
@@ -208,13 +211,13 @@ class Sender:
             self._wait_until(self._last + self._owner.settles)
             self._wait_for_check()
             self._guard.look(self._owner, ())
-            self._verify()
             copies = self._later_copies()
+            for batch in _cut(copies, self.broker.batch):
+                self._batch(batch, kept)
+            self._verify()
             if not copies:
                 return
             _LOG.info("broker %s has put back %d copies of what was ended", self.broker.name, len(copies))
-            for batch in _cut(copies, self.broker.batch):
-                self._batch(batch, kept)
 
     def _wait_for_check(self) -> None:
         """Waits until a round of the broker's check that began before our answers could be seen puts back no more."""
@@ -229,8 +232,8 @@ class Sender:
         """Returns rows that roll back the live copies of transactions that were ended by an earlier one."""
         found = {}
         for row, place in self._sent.values():
-            live = self._guard.places(row)[-1]
-            if row.kind != RESUME and live > place and self._guard.op_of(row._replace(places=(live,))) is None:
+            live = None if row.kind == RESUME else self._guard.later_copy(row, place)
+            if live is not None:
                 key = row.key._replace(queue_offset=live.queue_offset)
                 found[key] = row._replace(key=key, kind=ROLLBACK, origin="SWEEP", places=(live,))
         return list(found.values())
@@ -241,14 +244,22 @@ class Sender:
         for batch in _cut(unsure, self.broker.batch):
             finals = self._guard.finals(self._owner, [row for row, _ in batch])
             for n, (row, place) in enumerate(batch):
-                op = self._guard.op_of(row._replace(places=(place,)))
-                places = self._guard.places(row)
-                own = {each.commit_log_offset for each in places}
-                shown = len(places) > len(row.places) if row.kind == RESUME else op is not None
-                found = _found(row, shown, None if n not in finals else sum(p in own for p in finals[n]))
+                delivered = self._delivered(row, finals[n]) if n in finals else None
+                found = _found(row, self._shows(row, place), delivered)
                 if found is not None:
                     self._verified.add(row.key)
                     self._results.append(self.clerk.ending(row, *found, sent=place))
+
+    def _shows(self, row: Row, place: Place) -> bool:
+        """Returns whether the broker shows the effect of an answer, and no later copy goes on."""
+        if row.kind == RESUME:
+            return len(self._guard.places(row)) > len(row.places)
+        ended = self._guard.op_of(row._replace(places=(place,))) is not None
+        return ended and self._guard.later_copy(row, place) is None
+
+    def _delivered(self, row: Row, finals: Sequence[int]) -> int:
+        own = {place.commit_log_offset for place in self._guard.places(row)}
+        return sum(final in own for final in finals)
 
 
 _NO_ANSWER = (Lost, Unreachable)

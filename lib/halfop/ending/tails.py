@@ -85,8 +85,8 @@ class Tails:
 
     def copies(self, row: Row) -> list[Place]:
         """Returns the newer copies of a transaction, in the order of their offsets."""
-        known = self._copies.get(row.uniq_key, ())
-        return [copy.place for copy in known if copy.place > row.places[-1] and _is_kin(row, copy)]
+        known, last = self._copies.get(row.uniq_key, ()), row.places[-1].queue_offset
+        return [copy.place for copy in known if copy.place.queue_offset > last and _is_kin(row, copy)]
 
     def has_checked(self, broker: Broker, place: Place) -> bool:
         """Returns whether the broker's check has passed a half message: a copy that it put back until then is there."""
