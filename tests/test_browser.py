@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import time
 from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
@@ -10,13 +13,22 @@ from pathlib import Path
 import lived
 import pytest
 from browser import Tab, chromium
-from build.pages import everything
+from build.pages import everything, hanging_rows, many_hang
+from halfop.columns.keys import Key
 from halfop.report.figures import Figures, read_figures
 from halfop.report.report import render
+from halfop.settings.home import launcher
 from halfop.settings.model import Settings
+from pyspark.sql import Row
 
 pytestmark = pytest.mark.browser
 
+MANY = 10_000
+SET = """([which, text]) => {
+    const select = document.querySelector(which);
+    select.value = [...select.options].find(o => o.textContent.startsWith(text)).value;
+    select.dispatchEvent(new Event("change", {bubbles: true}));
+}"""
 AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
 TABLES = {"half_messages": 0, "op_messages": 0}
 LONG = "https://example.invalid/<img src=http://example.invalid/x>" + "W" * 240
@@ -59,6 +71,110 @@ def test_it_fits_and_asks_for_nothing(tab: Tab, page: Path, width: int, theme: s
     requested = {request["request"]["url"] for request in tab.said("Network.requestWillBeSent")}
     assert requested == {page.absolute().as_uri()}
     assert tab.said("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown") == []
+
+
+@pytest.fixture(scope="module")
+def hanging(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page with 10,000 hanging messages, under names that break out of whatever they can."""
+    page = tmp_path_factory.mktemp("hanging") / "report.html"
+    page.write_text(render(many_hang(MANY), Settings(warehouse="/w/it's"), AT), encoding="utf-8")
+    return page
+
+
+def choose(tab: Tab, **values: str) -> None:
+    """Sets filters by the beginnings of their options' texts."""
+    for name, text in values.items():
+        given = f"select[name={name}]", text
+        tab.evaluate(f"({SET})({json.dumps(given)})")
+
+
+def keys_of(rows: list[Row]) -> list[Key]:
+    return [Key(row["broker_name"], row["queue_id"], row["queue_offset"]) for row in rows]
+
+
+def counted(tab: Tab) -> str:
+    text: str = tab.evaluate('document.querySelector(".chosen").textContent')
+    return text
+
+
+def shown(tab: Tab) -> int:
+    found: int = tab.evaluate('[...document.querySelectorAll("#choices tbody tr")].filter(r => r.offsetHeight).length')
+    return found
+
+
+def command(tab: Tab, made: str) -> list[str]:
+    """The words that bash makes of a command in the page."""
+    text = tab.evaluate(f'document.querySelector(".{made} .command").textContent')
+    bash = ["bash", "-c", f"printf '%s\\0' {text.removeprefix(launcher())}"]
+    return subprocess.run(bash, capture_output=True, check=True).stdout.decode().split("\0")[:-1]
+
+
+def test_hanging_messages_are_filtered_selected_and_named(tab: Tab, hanging: Path) -> None:
+    tab.look(1200, "light")
+    tab.open(hanging)
+    choose(tab, group="</script>", ending="--roll")
+    assert "2,500 fit, 200 shown, 0 selected" in counted(tab)
+    choose(tab, age="6 h", topic="T")
+    old = [row for row in hanging_rows(MANY - 359) if row["queue_offset"] % 4 == 1 and row["real_topic"]]
+    assert f"{len(old):,} fit" in counted(tab)
+    tab.evaluate('document.querySelector("button[name=all]").click()')
+    end = ["end", "--warehouse", "/w/it's", "--rollback"]
+    assert command(tab, "by-where") == [*end, "--where", " AND ".join(conditions(tab))]
+    named = command(tab, "by-key")
+    assert named[:6] == [*end, "--limit", str(len(old))]
+    keys = [word.removeprefix("--key=") for word in named[6:] if word != "--key"]
+    assert keys == [str(key) for key in keys_of(old)]
+    choose(tab, group="all")
+    assert f"{len(old):,} selected" in counted(tab)
+    assert tab.said("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown") == []
+
+
+def conditions(tab: Tab) -> list[str]:
+    of_set = '[...document.querySelectorAll(".filters select")].map(s => s.selectedOptions[0].dataset.sql)'
+    return [each for each in tab.evaluate(of_set) if each and not each.startswith("--")]
+
+
+def test_what_is_filtered_away_is_not_selected(tab: Tab, hanging: Path) -> None:
+    tab.look(1200, "light")
+    tab.open(hanging)
+    choose(tab, ending="--commit")
+    tab.evaluate('document.querySelectorAll("#choices tbody input")[1].click()')
+    assert len(command(tab, "by-key")) == 6
+    choose(tab, reason="CHECK")
+    choose(tab, reason="all")
+    assert tab.evaluate('document.querySelector(".by-key button").disabled')
+
+
+def test_a_filter_of_10_000_rows_takes_no_second(tab: Tab, hanging: Path) -> None:
+    tab.look(1200, "light")
+    tab.open(hanging)
+    before = time.monotonic()
+    choose(tab, reason="DISCARD")
+    assert "5,000 fit" in counted(tab)
+    assert shown(tab) == 200
+    tab.evaluate('document.querySelector("button[name=more]").click()')
+    assert shown(tab) == 400
+    assert time.monotonic() - before < 2, "with its layout, on a busy machine"
+
+
+def test_without_javascript_the_list_is_there(tab: Tab, hanging: Path) -> None:
+    tab.ask("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        tab.look(1200, "light")
+        tab.open(hanging)
+        assert shown(tab) == MANY
+        assert tab.evaluate('document.querySelector(".chooser").offsetHeight') == 0
+    finally:
+        tab.ask("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def test_the_policy_stops_every_other_script(tab: Tab, hanging: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.html"
+    inserted = "<script>window.broken = 1</script><img src=x onerror='window.broken = 2'>"
+    bad.write_text(hanging.read_text().replace("<main>", f"<main>{inserted}"), encoding="utf-8")
+    tab.open(bad)
+    assert tab.evaluate("window.broken") is None
+    assert shown(tab) == 200
 
 
 def test_it_prints_on_pages_in_ink(tab: Tab, page: Path) -> None:

@@ -68,7 +68,7 @@ def test_a_page_has_no_tag_but_its_own(values: list[str]) -> None:
 def _page(values: Sequence[str]) -> str:
     title, name, value, note, line = values
     glance = [p.tiles([p.Tile(name, value, f"{note} ")]), p.notice("warn", value)]
-    rows = p.table(["name", "number"], [[name, 1], [p.unbroken(value), 2]], ["row-1", "row-2"])
+    rows = p.table(["name", "number"], [[name, 1], [p.unbroken(value), 2]], [{"id": "row-1"}, {"id": "row-2"}])
     content = [
         rows,
         p.more(2, 3, "rows", [line]),
@@ -80,7 +80,10 @@ def _page(values: Sequence[str]) -> str:
 
 
 def test_a_page_allows_no_script_and_no_network() -> None:
-    policy = "default-src &#x27;none&#x27;; style-src &#x27;unsafe-inline&#x27;"
+    policy = (
+        "default-src &#x27;none&#x27;; base-uri &#x27;none&#x27;; form-action &#x27;none&#x27;; "
+        'style-src &#x27;unsafe-inline&#x27;"'
+    )
     html = _page(["plain"] * 5)
     assert policy in html
     assert not {"script", "img", "link", "iframe"} & Tags(html).found

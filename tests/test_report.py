@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
+import re
 from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +18,13 @@ from build.pages import AT, Tags, everything
 from entry_points import job_of
 from halfop.frame.cli import main
 from halfop.report.figures import Figures, RunFigures, of_columns, read_figures
+from halfop.report.queries import LONGEST
 from halfop.report.report import open_messages, render
 from halfop.runs.record import last_run
 from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
 from rows import instant, land
 
 LONE = "\ud800"  # half a character; no setting takes it
@@ -100,15 +106,70 @@ def test_a_window_of_the_newest_runs(spark: SparkSession) -> None:
 # ---- the page ----
 
 
+class Policies(HTMLParser):
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if ("http-equiv", "Content-Security-Policy") in attrs:
+            self.found += dict(attrs)["content"] or ""
+
+
+class Conditions(HTMLParser):
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs).get("data-sql")
+        self.found += [given] if given and not given.startswith("--") else []
+
+
 def test_the_page_has_no_tag_but_its_own(found: Figures) -> None:
     html = render(found, Settings(warehouse="/w"), AT)
     own = Tags(render(everything("plain"), Settings(), AT)).found
     assert Tags(html).found <= own
-    assert "<script" not in html
     assert "<img" not in html
     assert t.HOSTILE_GROUP[:6] in "".join(Tags(html).said), "as text"
     assert "\x1b" not in html
     assert "./spark-submit.sh resume --key b/0/3 --warehouse /w" in "".join(Tags(html).said)
+
+
+def test_only_the_pages_own_script_may_run(found: Figures) -> None:
+    html = render(found, Settings(), AT)
+    (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
+    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = Policies(html).found
+    assert policy.startswith("default-src 'none'; ")
+    assert policy.partition("script-src")[2] == f" 'sha256-{allowed}'"
+    nothing_hangs = render(Figures(tables={"half_messages": 0, "op_messages": 0}), Settings(), AT)
+    assert "script" not in Policies(nothing_hangs).found
+    assert "<script" not in nothing_hangs
+
+
+def test_open_and_discarded_messages_hang(found: Figures) -> None:
+    states = [(row["queue_offset"], row["decision"]) for row in found["hanging"]]
+    assert states[:2] == [(t.GIVEN_UP, "DISCARD"), (t.RESUMED, "CHECK")], "the oldest first"
+    assert {offset for offset, _ in states[2:]} == {t.COPY, t.TWIN, t.OTHER_TWIN, t.HOSTILE}
+
+
+@pytest.mark.parametrize("name", ["it's", "a\\'b", "\x1b\u202e\U000e0001", "$(id) `id`\n", "x" * LONGEST])
+def test_conditions_of_filters_hold_for_their_rows(spark: SparkSession, name: str) -> None:
+    """And they are printable, whatever a producer wrote."""
+    found = everything(name)
+    rows = [row.asDict() for row in found["hanging"]]
+    columns = "producer_group STRING, real_topic STRING, decision STRING, reason STRING"
+    frame = spark.createDataFrame([[row[c.split()[0]] for c in columns.split(", ")] for row in rows], columns)
+    conditions = Conditions(render(found, Settings(), AT)).found
+    assert all(condition.isprintable() for condition in conditions)
+    of_rows = [each for each in conditions if "born_timestamp" not in each]
+    counts = frame.agg(*[F.count_if(F.expr(each)) for each in of_rows]).first()
+    assert of_rows
+    assert counts is not None
+    assert list(counts) == [2 if "topic" in each else 1 for each in of_rows]
 
 
 def test_links_lead_somewhere(found: Figures) -> None:

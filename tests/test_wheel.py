@@ -103,7 +103,7 @@ def test_it_brings_all_that_it_needs_along(installed: Path) -> None:
         "assert load_settings(None) == Settings()\n"
         "files = [command.JARS_LOCK, command._CONF / 'spark-defaults.conf', command._CONF / 'log4j2.properties',\n"
         "         command._TOOLS / 'fetch_jars.py', command._TOOLS / 'build_jar.py',\n"
-        "         command._PACKAGE / 'html/page.css']\n"
+        "         command._PACKAGE / 'html/page.css', command._PACKAGE / 'html/choices.js']\n"
         "print(json.dumps([halfop.__file__, table_names(), [str(f) for f in files if not f.is_file()]]))"
     )
     python = [str(installed / "env/bin/python"), "-c", program]

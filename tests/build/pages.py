@@ -13,6 +13,8 @@ from pyspark.sql import Row
 from build.messages import NOW
 
 AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
+_AT_MILLIS = int(AT.timestamp() * 1000)
+HOSTILE = ("plain", "</script><script>x()</script>", "--it's \"$(id)`id`\\", "\x1b[2J\u202e<img src=x onerror=y()>")
 
 
 class Tags(HTMLParser):
@@ -33,6 +35,30 @@ class Tags(HTMLParser):
 
     def handle_comment(self, data: str) -> None:
         self.found.add("a comment")
+
+
+def hanging_rows(number: int) -> list[Row]:
+    """Hanging messages, born a minute apart, of four groups and brokers; every second is discarded."""
+    return [
+        Row(
+            broker_name=HOSTILE[n % 4],
+            queue_id=0,
+            queue_offset=n,
+            producer_group=HOSTILE[n % 4],
+            real_topic="T" if n % 3 else None,
+            decision="DISCARD" if n % 2 else "CHECK",
+            reason="EXPIRED" if n % 2 else "TIMEOUT",
+            check_times=1,
+            born_timestamp=_AT_MILLIS - (number - n) * 60_000,
+        )
+        for n in range(number)
+    ]
+
+
+def many_hang(number: int) -> Figures:
+    run = RunFigures(1, AT, AT, AT, {})
+    tables = {"half_messages": number, "op_messages": 0}
+    return Figures(last=1, planned=1, runs=[run], tables=tables, found={"hanging": hanging_rows(number)})
 
 
 def everything(name: str, number: int = 3, runs: int = 2) -> Figures:
@@ -69,6 +95,7 @@ def everything(name: str, number: int = 3, runs: int = 2) -> Figures:
         "topics": [{"real_topic": name, "n": number}, {"real_topic": None, "n": 1}],
         "asked": [{"decision": "COMMIT", "reason": "CHECK", "n": number}],
         "discard_reasons": [{"reason": name, "n": number}],
+        "hanging": [about, {**about, "producer_group": None, "reason": None, "born_timestamp": None}],
         "discards": [about, {**about, "resumed": True}],
         "reject_reasons": [{"kind": "OP", "reason": name, "n": number}, {"kind": "OP", "reason": "CONFLICT", "n": 1}],
         "rejects": [reject, {**reject, "reason": "CONFLICT"}],

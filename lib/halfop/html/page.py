@@ -1,11 +1,13 @@
-"""The elements of a self-contained HTML page: sections, tables, tiles, notices, commands.
+"""The elements of a self-contained HTML page: sections, tables, tiles, notices, commands, choices.
 
 Plain text is escaped by `markup`; only what these functions and `plots` return goes in as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
@@ -14,8 +16,8 @@ from halfop.frame.errors import UsageError
 from halfop.frame.units import count
 from halfop.html.markup import Markup, element, join
 
-# No script, no frame, no network, whatever slipped in.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'"
+# No frame, no network and no script but the page's own, whatever slipped in.
+_POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'"
 
 
 Cells = list[str | int]
@@ -39,30 +41,47 @@ class Tile(NamedTuple):
     tone: str = ""
 
 
-def page(title: str, about: Sequence[tuple[str, str]], glance: Sequence[str], sections: Sequence[Section]) -> str:
-    """Returns a whole page: facts about it (name, value), what is seen at once, and the sections with links to them."""
+def page(
+    title: str, about: Sequence[tuple[str, str]], glance: Sequence[str], sections: Sequence[Section], script: str = ""
+) -> str:
+    """Returns a whole page: facts about it (name, value), what is seen at once, and the sections with links to them.
+
+    `script` is code of the package: it runs when all is there, and the page's policy allows nothing else to run.
+    """
     facts = [element("div", {}, element("dt", {}, name), element("dd", {}, value)) for name, value in about]
     links = [element("a", {"href": f"#{each.anchor}"}, each.title) for each in sections]
-    body = [
+    body: list[str] = [
         element("header", {}, element("h1", {}, title), element("dl", {"class": "about"}, *facts)),
         *glance,
         element("nav", {"aria-label": "Sections"}, *links),
         element("main", {}, *[_section(each) for each in sections]),
     ]
-    return f"<!DOCTYPE html>\n{element('html', {'lang': 'en'}, _head(title), element('body', {}, *body))}\n"
+    if script:
+        body.append(element("script", {}, Markup(script)))
+    head = _head(title, f"{_POLICY}; script-src '{_digest(script)}'" if script else _POLICY)
+    return f"<!DOCTYPE html>\n{element('html', {'lang': 'en'}, head, element('body', {}, *body))}\n"
 
 
-def _head(title: str) -> Markup:
+def _digest(script: str) -> str:
+    """The name by which a policy allows a script."""
+    return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
+
+
+def _head(title: str, policy: str) -> Markup:
     return element(
         "head",
         {},
         element("meta", {"charset": "utf-8"}),
-        element("meta", {"http-equiv": "Content-Security-Policy", "content": _POLICY}),
+        element("meta", {"http-equiv": "Content-Security-Policy", "content": policy}),
         element("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
         element("meta", {"name": "referrer", "content": "no-referrer"}),
         element("title", {}, title),
-        element("style", {}, Markup(resources.files("halfop.html").joinpath("page.css").read_text(encoding="utf-8"))),
+        element("style", {}, Markup(_packaged("page.css"))),
     )
+
+
+def _packaged(name: str) -> str:
+    return resources.files("halfop.html").joinpath(name).read_text(encoding="utf-8")
 
 
 def _section(each: Section) -> Markup:
@@ -127,15 +146,15 @@ def command(*lines: str) -> Markup:
     return element("pre", {"class": "command"}, Markup("\n".join(shown)))
 
 
-def table(header: Sequence[str], rows: Sequence[Cells], anchors: Sequence[str] = ()) -> Markup:
+def table(header: Sequence[str], rows: Sequence[Cells], attributes: Sequence[Mapping[str, object]] = ()) -> Markup:
     """Returns a table that turns into one block a row if there is little room.
 
-    Numbers stand to the right. `anchors` are the targets of links to the rows.
+    Numbers stand to the right. `attributes` are those of the rows, as the id that links lead to.
     """
     right = [bool(rows) and all(isinstance(row[n], int) for row in rows) for n in range(len(header))]
     heads = [element("th", _aligned(number), name) for name, number in zip(header, right, strict=True)]
     drawn = [
-        element("tr", {"id": anchors[n]} if anchors else {}, *_cells(header, row, right)) for n, row in enumerate(rows)
+        element("tr", attributes[n] if attributes else {}, *_cells(header, row, right)) for n, row in enumerate(rows)
     ]
     head, body = element("thead", {}, element("tr", {}, *heads)), element("tbody", {}, *drawn)
     return element("div", {"class": "rows"}, element("table", {}, head, body))

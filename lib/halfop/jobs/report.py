@@ -39,7 +39,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
 JOB = Job(
     "report",
     "Write the state of the warehouse and what its newest runs did as one HTML page.\n\n"
-    "The page holds everything that it shows: it opens without a network, on a phone and in print, and has no script.\n"
+    "The page holds everything that it shows: it opens without a network, on a phone and in print.\n"
     "Open, discarded and rejected messages come with the commands to continue. Tables are only read.",
     _run,
     _arguments,

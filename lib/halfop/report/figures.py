@@ -54,6 +54,11 @@ class Figures:
         return self.found.get(name, [])
 
     @property
+    def now(self) -> datetime | None:
+        """The instant of the newest run."""
+        return self.runs[-1].now if self.runs else None
+
+    @property
     def per_column(self) -> int:
         """Runs that share a column of a plot."""
         return per_column(self.first, self.last)

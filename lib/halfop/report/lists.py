@@ -110,7 +110,7 @@ def _query(root: str, first: int, kind: str, reason: str) -> list[str]:
 def _rows_of(why: tuple[str, str], rows: list[Row], of: int, anchor: str, query: list[str]) -> Markup:
     kind, reason = why
     header = ["place", "run", "rejected (UTC)", "what was found", "half key"]
-    table = p.table(header, [_reject(row) for row in rows], [f"{anchor}-{row['nth']}" for row in rows])
+    table = p.table(header, [_reject(row) for row in rows], [{"id": f"{anchor}-{row['nth']}"} for row in rows])
     return p.anchored(anchor, f"{kind} {reason}", table, p.more(len(rows), of, "rows", query))
 
 

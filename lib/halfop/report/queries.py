@@ -24,7 +24,8 @@ TOP = 12
 MOST_DISCARDS = 20
 MOST_REJECTS = 10  # a reason
 MOST_OPEN = 10
-_LONGEST = 300  # characters of a value; producers may write more
+MOST_HANGING = 10_000
+LONGEST = 300  # characters of a value; producers may write more
 _MINUTE, _HOUR, _DAY = 60_000, 3_600_000, 86_400_000
 AGES = (
     (0, "born in the future"),
@@ -35,14 +36,14 @@ AGES = (
     (_DAY, "6 hours to 1 day"),
     (3 * _DAY, "1 to 3 days"),
 )
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 Rows = list[Row]
 Results = dict[str, Rows]
 
 
 def at(number: int) -> datetime:
     """Returns the instant of a number of `millis`."""
-    return _EPOCH + timedelta(milliseconds=number)
+    return EPOCH + timedelta(milliseconds=number)
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class RunWindow:
 
 
 def _short(column: str) -> Column:
-    return F.substring(column, 1, _LONGEST).alias(column)
+    return F.substring(column, 1, LONGEST).alias(column)
 
 
 def _top(rows: DataFrame, name: str, by: Column) -> DataFrame:
@@ -198,7 +199,19 @@ class Queries:
     def discards(self) -> Results:
         rows = self._discarded
         newest = rows.orderBy(F.desc("run_id"), F.asc_nulls_last("born_timestamp"), *HALF_KEY).limit(MOST_DISCARDS)
-        return _together(discards=newest, discard_reasons=rows.groupBy("reason").agg(F.count("*").alias("n")))
+        counts = rows.groupBy("reason").agg(F.count("*").alias("n"))
+        found = _together(discards=newest, discard_reasons=counts, hanging=self._hanging)
+        found["hanging"].sort(key=lambda row: (row["born_timestamp"] is None, row["born_timestamp"] or 0))
+        return found
+
+    @property
+    def _hanging(self) -> DataFrame:
+        """The oldest messages that nothing has ended: open ones, and discards that stand."""
+        texts = [_short(c) for c in ("producer_group", "real_topic")]
+        columns: list[Column | str] = [*HALF_KEY, "decision", "reason", "check_times", "born_timestamp", *texts]
+        opened = self._open_messages.withColumn("born_timestamp", millis("born_timestamp")).select(columns)
+        rows = opened.unionByName(self._discarded.where("resumed IS NULL").select(columns))
+        return rows.orderBy(F.asc_nulls_last("born_timestamp"), *HALF_KEY).limit(MOST_HANGING)
 
     # ---- rejected ----
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from halfop.frame import units as u
 from halfop.frame.summary import Summary
 from halfop.html import page as p
+from halfop.html.choices import script
 from halfop.planning.clocks import Clock
 from halfop.report.figures import Figures, read_figures
 from halfop.report.lists import anchors
@@ -40,7 +41,9 @@ def report(warehouse: Warehouse, settings: Settings, out: Path, newest: int) -> 
 
 def render(found: Figures, settings: Settings, now: datetime) -> str:
     """Returns the page."""
-    return p.page("halfop report", _about(found, settings, now), _glance(found, now), sections(found, settings))
+    about, glance = _about(found, settings, now), _glance(found, now)
+    code = script() if found["hanging"] and found.runs else ""
+    return p.page("halfop report", about, glance, sections(found, settings), code)
 
 
 def _about(found: Figures, settings: Settings, now: datetime) -> list[tuple[str, str]]:

@@ -13,6 +13,7 @@ from halfop.html import plots as g
 from halfop.html.markup import Markup
 from halfop.report import queries as q
 from halfop.report.figures import Figures, RunFigures, of_columns
+from halfop.report.hanging import hanging
 from halfop.report.lists import discards, group, instant, key, rejects
 from halfop.settings.model import Settings
 from halfop.wording import commands as c
@@ -39,6 +40,7 @@ def sections(found: Figures, settings: Settings) -> list[p.Section]:
         _topics(found),
         _checks(found),
         _silence(found),
+        hanging(found, settings),
         discards(found, settings),
         rejects(found, settings),
     ]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from halfop.settings.home import launcher
 from halfop.settings.model import Settings
-from halfop.warehouse.sql import delta_table
+from halfop.warehouse.sql import delta_table, literal
 
 
 def half_key(broker_name: str | None, queue_id: int | None, queue_offset: int | None) -> str:
@@ -32,16 +32,35 @@ def _spelled(character: str) -> str:
 
 def on_message(job: str, key: str, settings: Settings, option: str = "") -> str:
     """Returns the command of a job on one message of this warehouse; a key may look like an option."""
-    dashed = key.startswith("-")
     if option:
-        given = [f"{option}={word(key)}" if dashed else f"{option} {word(key)}", *_warehouse(settings)]
+        given = [with_value(option, key), *_warehouse(settings)]
     else:
-        given = [*_warehouse(settings), "--", word(key)] if dashed else [word(key), *_warehouse(settings)]
+        given = [*_warehouse(settings), "--", word(key)] if key.startswith("-") else [word(key), *_warehouse(settings)]
     return " ".join([launcher(), job, *given])
+
+
+def with_value(option: str, value: str) -> str:
+    """Returns an option with its value, which may look like an option."""
+    return f"{option}={word(value)}" if value.startswith("-") else f"{option} {word(value)}"
+
+
+def job_here(job: str, settings: Settings) -> str:
+    """Returns the command of a job on this warehouse, to which options can be added."""
+    return " ".join([launcher(), job, *_warehouse(settings)])
 
 
 def _warehouse(settings: Settings) -> Sequence[str]:
     return [] if settings.warehouse is None else ["--warehouse", word(settings.warehouse_root)]
+
+
+def value(text: str) -> str:
+    """Returns a literal of Spark's SQL that is printable, whatever the text is."""
+    return "".join(c if c.isprintable() else _in_sql(c) for c in literal(text))
+
+
+def _in_sql(character: str) -> str:
+    number = ord(character)
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 def select(root: str, table: str, *clauses: str) -> list[str]:
