@@ -168,6 +168,8 @@ def test_variables_of_launcher_and_kubernetes_are_no_settings(config: Path) -> N
         (["transactionTimeOut=6s"], {}, "nearest known one is rules.transaction_timeout"),
         (["rules.topic.T.transaction_timeout=6s"], {}, "nearest known one is rules.topics.T.transaction_timeout"),
         (["rules.groups.g.transaction_check_mx=6"], {}, "nearest known one is rules.groups.g.transaction_check_max"),
+        (["resolve.groups.g.qery=x"], {}, "nearest known one is resolve.groups.g.query"),
+        (["resolve.groups.g.tables.o.pth=x"], {}, "nearest known one is resolve.groups.g.tables.o.path"),
         (["Warehouse=x"], {}, "nearest known one is warehouse"),
         (["rules=1"], {}, "rules (--set): has settings under it"),
         (["rules.groups.g=1"], {}, "rules.groups.g (--set): has settings under it"),
@@ -237,6 +239,44 @@ def test_what_is_refused_in_a_file(tmp_path: Path, content: str | bytes | None, 
     file = tmp_path / "own.yaml"
     if content is not None:
         file.write_bytes(content if isinstance(content, bytes) else content.encode())
+    assert said.replace("FILE", str(file)) in refusal(file)
+
+
+GROUP = "resolve: {groups: {g: {query: SELECT 1, "
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (
+            GROUP + "qury: x}}}",
+            "resolve.groups.g.qury (FILE): unknown key; the nearest known one is resolve.groups.g.query",
+        ),
+        (GROUP + "by: body.id}}}", "resolve.groups.g.by (FILE): expected uniq_key, keys, or body and a JSON path"),
+        (GROUP + "absent_after: 1h}}}", "resolve.groups.g (FILE): expected a watermark with absent_after"),
+        (GROUP + "evidence: 3}}}", "resolve.groups.g.evidence (FILE): expected names"),
+        ("resolve: {groups: {g: {by: keys}}}", "resolve.groups.g (FILE): expected a query"),
+        (
+            GROUP + "tables: {t: {path: a, table: b}}}}}",
+            "resolve.groups.g.tables.t (FILE): expected one of path, table",
+        ),
+        (GROUP + "tables: {t: {url: a}}}}}", "resolve.groups.g.tables.t (FILE): expected url and dbtable together"),
+        (GROUP + "tables: {a b: {path: a}}}}}", "resolve.groups.g.tables.a b (FILE): expected a name of SQL"),
+        (GROUP + "tables: {Open_Transactions: {path: a}}}}}", "expected a name of SQL other than open_transactions"),
+        (
+            GROUP + "tables: {t: {table: a, properties: {fetchsize: 10}}}}}}",
+            "tables.t.properties.fetchsize (FILE): expected",
+        ),
+        (
+            GROUP + "tables: {t: {url: a, dbtable: b, properties: {password: c}}}}}}",
+            "expected no password, but password_env",
+        ),
+        (GROUP + "tables: {t: {url: 'jdbc:x://me:pw@h/d', dbtable: b}}}}}", "expected no password, but password_env"),
+    ],
+)
+def test_what_is_refused_of_business_data(tmp_path: Path, content: str, said: str) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(content)
     assert said.replace("FILE", str(file)) in refusal(file)
 
 

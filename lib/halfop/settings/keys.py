@@ -19,7 +19,7 @@ Key = tuple[str, ...]
 def _leaves(model: type[BaseModel], prefix: Key = ()) -> Iterator[tuple[Key, FieldInfo]]:
     for name, field in model.model_fields.items():
         path = (*prefix, field.alias or name)
-        if get_origin(field.annotation) is dict:
+        if is_by_name(field):
             yield from _leaves(get_args(field.annotation)[1], (*path, f"<{name[:-1]}>"))
         elif isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from _leaves(field.annotation, path)
@@ -27,8 +27,14 @@ def _leaves(model: type[BaseModel], prefix: Key = ()) -> Iterator[tuple[Key, Fie
             yield path, field
 
 
+def is_by_name(field: FieldInfo) -> bool:
+    """Returns whether there is a section under each of some names that the user chooses."""
+    kinds = get_args(field.annotation)
+    return get_origin(field.annotation) is dict and isinstance(kinds[1], type) and issubclass(kinds[1], BaseModel)
+
+
 KEYS = dict(_leaves(Settings))
-"""Every setting by its path; `<group>` and `<topic>` stand for any name."""
+"""Every setting by its path; `<group>`, `<topic>` and `<table>` stand for any name."""
 
 RESERVED_VARIABLES = frozenset(
     {"HALFOP_HOME", "HALFOP_JARS", "HALFOP_JAVA", "HALFOP_TRUST_STORE", "HALFOP_IVY_SETTINGS"}

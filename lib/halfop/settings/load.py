@@ -129,11 +129,19 @@ class _Layers:
         path = tuple(str(part) for part in error["loc"])
         if path[-1] == "[key]":
             source = next(given.source for known, given in self.values.items() if known[: len(path) - 1] == path[:-1])
-            return f"{'.'.join(path[:-1])} ({source}): expected a name of RocketMQ: letters, digits, %, |, _ and -"
-        given = self.values[path]
+            of_rocketmq = "expected a name of RocketMQ: letters, digits, %, |, _ and -"
+            expected = error["msg"] if error["type"] == "text" else of_rocketmq
+            return f"{'.'.join(path[:-1])} ({source}): {expected}"
+        given = self.nearest(path)
         expected = re.sub(r"^(Input should be (a valid )?|String should )", "expected ", error["msg"])
         expected = _EXPECTED.get(error["type"], expected)
-        return f"{'.'.join(path)} ({given.source}): {expected}, given {given.shown or 'nothing'}"
+        shown = f", given {given.shown or 'nothing'}" if given is self.values.get(path) else ""
+        return f"{'.'.join(path)} ({given.source}): {expected}{shown}"
+
+    def nearest(self, path: Key) -> _Given:
+        """The value at a path, else one that it is a part of, else one of the section that it is."""
+        part = next((self.values[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.values), None)
+        return part or next(given for known, given in self.values.items() if known[: len(path)] == path)
 
 
 def _shown(value: object) -> str:

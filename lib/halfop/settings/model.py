@@ -5,23 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    StringConstraints,
-)
+from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from halfop.frame.errors import HalfopError, UsageError
+from halfop.settings.business import ResolveSettings
 from halfop.settings.durations import LONGEST, Duration, duration_text, parse_duration
 from halfop.settings.home import checkout
+from halfop.settings.section import Names, RocketName, Section, duration, like
 
 
 def _read_ask(value: object) -> object:
@@ -34,29 +28,8 @@ Ask = Annotated[Literal["auto", True, False], BeforeValidator(_read_ask)]
 
 # ---- the model ----
 
-_ROCKET_NAME = r"^[%|a-zA-Z0-9_-]+$"
-RocketName = Annotated[str, StringConstraints(pattern=_ROCKET_NAME)]
 
-
-def _read_names(value: object) -> object:
-    names = [each.strip() for each in value.split(",") if each.strip()] if isinstance(value, str) else value
-    if isinstance(names, list) and all(isinstance(each, str) and re.fullmatch(_ROCKET_NAME, each) for each in names):
-        return names
-    raise PydanticCustomError("names", "expected names with , between: letters, digits, %, |, _ and -")
-
-
-Names = Annotated[list[str], BeforeValidator(_read_names)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-
-
-def _duration(default: str, doc: str) -> Any:
-    return Field(default=parse_duration(default), description=doc, examples=[default])
-
-
-class RuleOverride(_Section):
+class RuleOverride(Section):
     """The settings of one group or topic; a topic's win over a group's, and null means the general setting."""
 
     transaction_timeout: Duration | None = Field(
@@ -73,19 +46,19 @@ class GroupOverride(RuleOverride):
     checks_a_run: int | None = Field(default=None, ge=0, description="`rules.checks_a_run` for this one alone.")
 
 
-class RuleSettings(_Section):
+class RuleSettings(Section):
     """The rules, with RocketMQ's names. A change holds from the next run; `reconcile --dry-run` shows its effect."""
 
-    transaction_timeout: Duration = _duration(
+    transaction_timeout: Duration = duration(
         "6s", "How long nobody is asked about a message that brings no check immunity of its own."
     )
     transaction_check_max: int = Field(
         default=15, ge=0, description="How often a producer is asked before the message is discarded."
     )
-    transaction_check_interval: Duration = _duration(
+    transaction_check_interval: Duration = duration(
         "60s", "The least time between two checks of a message, and between its last check and its discard."
     )
-    file_reserved_time: Duration = _duration(
+    file_reserved_time: Duration = duration(
         "72h", "The age after which an open message is discarded without another check."
     )
     ask: Ask = Field(
@@ -93,7 +66,7 @@ class RuleSettings(_Section):
         description="Whether halfop asks and discards. false: it only watches, and the broker's check service asks. "
         "`auto`: it watches brokers that `land store` or `land broker` landed, and asks for all others.",
     )
-    watch_for: Duration = _duration(
+    watch_for: Duration = duration(
         "7d",
         "The age at which a message of a broker that halfop only watches is discarded (END_NOT_SEEN), if halfop would "
         "ask about it or discard it.",
@@ -104,11 +77,19 @@ class RuleSettings(_Section):
         description="How many questions a run gives to a producer group, those about the oldest messages; the others "
         "wait for a later run (CHECK_LIMIT). 0: none. null: no limit.",
     )
-    groups: dict[RocketName, GroupOverride] = Field(default={}, description="Other values for some producer groups.")
-    topics: dict[RocketName, RuleOverride] = Field(default={}, description="Other values for some real topics.")
+    groups: dict[RocketName, GroupOverride] = Field(
+        default={},
+        description="Other values for some producer groups.",
+        examples=["{payment_group: {transaction_timeout: 1m}}"],
+    )
+    topics: dict[RocketName, RuleOverride] = Field(
+        default={},
+        description="Other values for some real topics.",
+        examples=["{TopicPayment: {transaction_timeout: 1m}}"],
+    )
 
 
-class TlsSettings(_Section):
+class TlsSettings(Section):
     """Encrypted connections to name servers and brokers (PEM files)."""
 
     enabled: bool = Field(default=False, description="Whether name servers and brokers expect TLS.")
@@ -124,22 +105,22 @@ class TlsSettings(_Section):
     )
 
 
-class LandingSettings(_Section):
+class LandingSettings(Section):
     """Landing from a broker or its store."""
 
-    op_lag: Duration = _duration(
+    op_lag: Duration = duration(
         "5s",
         "How much earlier than its newest record an op log counts as complete: RocketMQ 5 holds op messages up to 3 s.",
     )
     in_flight: int = Field(
         default=16, ge=1, description="How many requests are in flight to a running broker in one connection."
     )
-    connect_timeout: Duration = _duration("5s", "How long a connection to a running broker may take.")
-    answer_timeout: Duration = _duration("15s", "How long a running broker may take for an answer.")
-    give_up_after: Duration = _duration("60s", "How long one request is tried again, with new connections.")
+    connect_timeout: Duration = duration("5s", "How long a connection to a running broker may take.")
+    answer_timeout: Duration = duration("15s", "How long a running broker may take for an answer.")
+    give_up_after: Duration = duration("60s", "How long one request is tried again, with new connections.")
 
 
-class TopicSettings(_Section):
+class TopicSettings(Section):
     """The tables of the real topics."""
 
     layout: Literal["per_topic", "single"] = Field(
@@ -152,7 +133,7 @@ class TopicSettings(_Section):
     )
 
 
-class RunSettings(_Section):
+class RunSettings(Section):
     """A run of reconcile."""
 
     max_rows: int | None = Field(
@@ -163,13 +144,13 @@ class RunSettings(_Section):
     )
 
 
-class RetentionSettings(_Section):
+class RetentionSettings(Section):
     """How long `maintain` keeps rows and files. `waits` and `landed` may be null: for ever."""
 
-    verify: Duration = _duration(
+    verify: Duration = duration(
         "30d", "How long the versions that a run read are kept, so that `reconcile --verify` can compute it again."
     )
-    files: Duration = _duration(
+    files: Duration = duration(
         "7d",
         "How long files that no version needs are kept, at least. Longer than any job runs or pauses.",
     )
@@ -185,21 +166,12 @@ class RetentionSettings(_Section):
     )
 
 
-def _like(pattern: str, expected: str) -> Callable[[str], str]:
-    def check(text: str) -> str:
-        if not re.fullmatch(pattern, text):
-            raise PydanticCustomError("text", "expected {expected}", {"expected": expected})
-        return text
-
-    return check
-
-
 # Settings are recorded with every run: no place for a password.
-_URL = _like(r"https?://[^\s@?#]+", "a URL without user and password, as http://push:9091")
-_NAME = _like(r"[a-zA-Z0-9_-]{1,60}", "letters, digits, _ and -")
+_URL = like(r"https?://[^\s@?#]+", "a URL without user and password, as http://push:9091")
+_NAME = like(r"[a-zA-Z0-9_-]{1,60}", "letters, digits, _ and -")
 
 
-class MetricsSettings(_Section):
+class MetricsSettings(Section):
     """Metrics that a job leaves for Prometheus at its end: docs/observability.md."""
 
     folder: Annotated[str, StringConstraints(min_length=1)] | None = Field(
@@ -215,7 +187,7 @@ class MetricsSettings(_Section):
     )
 
 
-class CatalogSettings(_Section):
+class CatalogSettings(Section):
     """The catalog in which tables have names."""
 
     schema_: Annotated[str, StringConstraints(pattern=r"^[\w-]+(\.[\w-]+)?$")] | None = Field(
@@ -225,13 +197,13 @@ class CatalogSettings(_Section):
     )
 
 
-class EndSettings(_Section):
+class EndSettings(Section):
     """Ending transactions from outside of their producers: docs/ending.md."""
 
     brokers: Names = Field(
         default=[], description="The names of the brokers whose transactions `end --apply` may end. Empty: none."
     )
-    min_age: Duration = _duration(
+    min_age: Duration = duration(
         "10m", "The age below which a transaction gets into no plan: its producer may answer in the same moment."
     )
     limit: int = Field(default=1000, ge=1, description="The most transactions that a plan may have.")
@@ -240,17 +212,17 @@ class EndSettings(_Section):
     )
 
 
-class LockSettings(_Section):
+class LockSettings(Section):
     """The lock of a warehouse on a local disk."""
 
-    wait: Duration = _duration("0s", "How long to wait for another process that holds the lock, before status 4.")
+    wait: Duration = duration("0s", "How long to wait for another process that holds the lock, before status 4.")
 
 
 # What runs did before there were settings for it.
 _UNLIMITED = {"checks_a_run": None, "watch_for": duration_text(LONGEST)}
 
 
-class Settings(_Section):
+class Settings(Section):
     """All settings of a job; recorded with every run."""
 
     warehouse: Annotated[str, StringConstraints(min_length=1)] | None = Field(
@@ -264,6 +236,7 @@ class Settings(_Section):
     retention: RetentionSettings = RetentionSettings()
     catalog: CatalogSettings = CatalogSettings()
     end: EndSettings = EndSettings()
+    resolve: ResolveSettings = ResolveSettings()
     metrics: MetricsSettings = MetricsSettings()
     lock: LockSettings = LockSettings()
 

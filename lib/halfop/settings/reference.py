@@ -12,10 +12,8 @@ from annotated_types import Ge
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from halfop.settings.keys import KEYS, RESERVED_VARIABLES, default_text, type_of
+from halfop.settings.keys import KEYS, RESERVED_VARIABLES, default_text, is_by_name, type_of
 from halfop.settings.model import Settings
-
-_EXAMPLES = {"groups": "payment_group", "topics": "TopicPayment"}
 
 _INTRO = """\
 # Settings
@@ -49,6 +47,7 @@ _TYPES = {
     bool: "`true` or `false`",
     str: "text",
     list[str]: "names with `,` between",
+    dict[str, str]: "texts by name",
 }
 
 
@@ -85,8 +84,8 @@ def _config_lines(model: type[BaseModel], indent: str = "") -> Iterator[str]:
         if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
             yield from ("", f"# {field.annotation.__doc__}", f"{key}:")
             yield from _config_lines(field.annotation, indent + "  ")
-        elif get_origin(field.annotation) is dict:
-            yield f"{indent}# {field.description} As {key}: {{{_EXAMPLES[key]}: {{transaction_timeout: 1m}}}}"
+        elif is_by_name(field):
+            yield f"{indent}# {field.description} As {key}: {default_text(field)}"
             yield f"{indent}{key}: {{}}"
         else:
             yield from (f"{indent}# {field.description}", f"{indent}{key}: {default_text(field)}")
