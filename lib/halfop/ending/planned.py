@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, QUEUE
@@ -32,14 +32,19 @@ def planned(standing: Standing, wanted: DataFrame, origin: Origin, born_until: d
     """
     live = standing.keys().join(wanted.select(*HALF_KEY, "kind", "evidence"), HALF_KEY)
     asked = live.select(*QUEUE, F.col("stands_at").alias("queue_offset"), "kind", "evidence")
-    young = F.when(~F.coalesce(F.col("born_timestamp") <= F.lit(born_until), F.lit(True)), TOO_YOUNG)
-    why_not = F.coalesce(lacks(), young).alias("why_not")
-    rows = standing.rows.join(asked, HALF_KEY).select(*COLUMNS, "kind", "evidence", why_not)
+    rows = standing.rows.join(asked, HALF_KEY).select(*COLUMNS, "kind", "evidence", left_out(born_until))
     found = rows.orderBy("broker_name", "queue_id", "queue_offset").toArrow()
-    return _split(found, origin)
+    return split(found, origin)
 
 
-def _split(found: pa.Table, origin: Origin) -> Planned:
+def left_out(born_until: datetime) -> Column:
+    """Returns `why_not`: why a transaction gets into no plan, whatever its outcome; null if it may."""
+    young = F.when(~F.coalesce(F.col("born_timestamp") <= F.lit(born_until), F.lit(True)), TOO_YOUNG)
+    return F.coalesce(lacks(), young).alias("why_not")
+
+
+def split(found: pa.Table, origin: Origin) -> Planned:
+    """Returns the plan's rows of transactions with `kind`, `evidence` and `why_not`, and counts the others."""
     counts = found["why_not"].drop_null().value_counts().to_pylist()
     taken = found.filter(found["why_not"].is_null()).drop_columns("why_not")
     columns = {name: taken[name] for name in taken.column_names}

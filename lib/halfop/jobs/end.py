@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from halfop.ending import plan as plans
 from halfop.ending.apply import Request, apply
+from halfop.ending.endings import Ending
 from halfop.ending.selection import Selection, plan
 from halfop.frame.arguments import half_key
 from halfop.frame.cli import Context, Job, setting_option
@@ -87,9 +89,14 @@ def _apply(context: Context, args: argparse.Namespace) -> Summary:
     request = Request(made, settings.end.brokers, settings.end.limit, where, args.no_index, settings.lock.wait)
     with warehouse.for_few_rows():
         summary, endings = apply(warehouse, request)
-    rows = [[*each.key, each.kind, each.state, each.code, each.remark] for each in endings]
-    context.output.tables(Table(_ENDED, sorted(rows, key=lambda row: (str(row[4]) == "VERIFIED", row[:3]))[:_SHOWN]))
+    context.output.tables(ended_table(endings))
     return summary
+
+
+def ended_table(endings: Sequence[Ending]) -> Table:
+    """Returns some of the endings, those that need a look first."""
+    rows = [[*each.key, each.kind, each.state, each.code, each.remark] for each in endings]
+    return Table(_ENDED, sorted(rows, key=lambda row: (str(row[4]) == "VERIFIED", row[:3]))[:_SHOWN])
 
 
 JOB = Job(

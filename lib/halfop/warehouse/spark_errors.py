@@ -29,7 +29,7 @@ OPERATIONAL_ERRORS = (HalfopError, *SPARK_ERRORS, Py4JNetworkError, OSError, pa.
 _LONGEST = 300
 _LOG = logging.getLogger("halfop.warehouse")
 _OURS = re.compile(r"^halfop\.(?:\w+\.)*(\w+): (.+)$", re.MULTILINE)
-_CAUSED = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+(?:: [^\n]*)?)", re.MULTILINE)
+_CAUSED = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+(?:[: ][^\n]*)?)", re.MULTILINE)
 _OVERTAKEN = re.compile(
     r"DELTA_(CONCURRENT|METADATA_CHANGED|PROTOCOL_CHANGED)|\bdelta\.exceptions\."
     r"|Concurrent(Transaction|Append|Write)|(Protocol|Metadata)Changed"
@@ -82,7 +82,7 @@ def first_line(error: BaseException) -> str:
 def innermost(error: BaseException) -> str:
     """Returns the last cause that the JVM names, else the first line."""
     causes = _CAUSED.findall(str(error))
-    return causes[-1] if causes else str(error).split("\n")[0]
+    return causes[-1] if causes else str(error).strip().split("\n")[0]
 
 
 def as_ours(error: Exception, where: str) -> HalfopError:

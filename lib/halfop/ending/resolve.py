@@ -1,0 +1,175 @@
+"""`resolve`: a plan to end the open transactions of producer groups as their business data says."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from halfop.columns.keys import QUEUE
+from halfop.ending.business import EVIDENCE, business, is_ahead
+from halfop.ending.join_keys import JOIN_KEYS, UNIQ_KEY, with_join_keys
+from halfop.ending.outcomes import (
+    ABSENT,
+    BOTH_OUTCOMES,
+    COMMIT_EVIDENCE,
+    KIND,
+    ROLLBACK_EVIDENCE,
+    WHY_NOT,
+    Absence,
+    with_outcomes,
+)
+from halfop.ending.plan import ROWS, Plan, new_head
+from halfop.ending.planned import left_out, split
+from halfop.ending.standing import COLUMNS, standing
+from halfop.frame.errors import UsageError
+from halfop.frame.nearest import did_you_mean
+from halfop.frame.summary import Summary, add_counts
+from halfop.settings.business import Resolution
+from halfop.warehouse.tables import Warehouse
+
+_LOG = logging.getLogger("halfop.resolve")
+_SHOWN = 20
+REFUSED = [*QUEUE, "queue_offset", "uniq_key", "producer_group", COMMIT_EVIDENCE, ROLLBACK_EVIDENCE]
+_VIEW = [*QUEUE, "queue_offset", "uniq_key", "producer_group", "real_topic", "decision", "reason", "check_times"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """The groups to resolve (none: all that are configured), and which of their transactions get into a plan."""
+
+    known: Mapping[str, Resolution]
+    groups: Collection[str] = ()
+    min_age: timedelta = timedelta(minutes=10)
+    limit: int = 1000
+    discarded: bool = False
+
+    def __str__(self) -> str:
+        named = [f"--group {name}" for name in self.groups]
+        return " ".join(["resolve", *named, *(["--discarded"] if self.discarded else [])])
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A plan, and the transactions that business data says both of: with the columns `REFUSED`."""
+
+    plan: Plan
+    refused: pa.Table
+
+
+@dataclass
+class _Found:
+    """What has been found by now."""
+
+    rows: list[pa.Table] = field(default_factory=list)
+    refused: list[pa.Table] = field(default_factory=list)
+    groups: dict[str, dict[str, object]] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+
+
+def resolve(warehouse: Warehouse, request: Request) -> tuple[Summary, Resolved]:
+    """Returns a plan to end open transactions as business data says, and what it says both of. Nothing is written."""
+    summary, found = Summary("resolve"), _Found()
+    groups = _asked(request)
+    until = datetime.now(timezone.utc) - request.min_age
+    with summary.shown_in_failure(), summary.phase("plan"):
+        open_ones = standing(warehouse, request.discarded)
+        rows = open_ones.rows.withColumn("left_out", left_out(until))
+        for name in groups:
+            mine = rows.where(F.col("producer_group") == name)
+            _resolve(warehouse, name, request.known[name], mine, found)
+        refused, ending = _refused(found.refused), pa.concat_tables([ROWS.empty_table(), *found.rows])
+        summary.extra |= {"planned": len(ending), "left_out": found.left_out, "groups": found.groups}
+        _refuse_many(len(ending), request.limit)
+    return summary, Resolved(Plan(new_head(open_ones.version, str(request)), ending), refused)
+
+
+def _refuse_many(number: int, limit: int) -> None:
+    if number > limit:
+        raise UsageError(
+            f"{number} transactions are to be ended, end.limit is {limit}: name a group with --group, or give --limit N"
+        )
+
+
+def _asked(request: Request) -> list[str]:
+    if not request.known:
+        raise UsageError("resolve.groups: no producer group is configured; docs/ending.md shows how")
+    for name in request.groups:
+        if name not in request.known:
+            near = did_you_mean(name, request.known)
+            raise UsageError(f"--group {name}: resolve.groups has no such producer group{near}")
+    return sorted(set(request.groups) or request.known)
+
+
+def _resolve(warehouse: Warehouse, name: str, how: Resolution, mine: DataFrame, found: _Found) -> None:
+    """Adds what is found of a group; `mine` are its transactions."""
+    with _kept(with_join_keys(warehouse, mine, how.by), how.by != UNIQ_KEY) as rows:
+        view = rows.select(*_VIEW, "born_timestamp", F.explode_outer(JOIN_KEYS).alias("key"))
+        with business(warehouse.spark, name, how, view) as data:
+            watermark = _usable(name, data.watermark())  # first: what the query reads is then at least as fresh
+            told = with_outcomes(rows, data.outcomes(), Absence(how.absent_after, watermark))
+            with data.named():
+                table = _worked_out(told)
+    planned = split(table.drop_columns([COMMIT_EVIDENCE, ROLLBACK_EVIDENCE, ABSENT]), "RESOLVE")
+    found.rows.append(planned.rows)
+    found.refused.append(table.filter(pc.equal(table[WHY_NOT], BOTH_OUTCOMES)).select(REFUSED))
+    add_counts(found.left_out, planned.left_out)
+    kinds = planned.rows[KIND].value_counts().to_pylist()
+    counts: dict[str, object] = planned.left_out | {each["values"]: each["counts"] for each in kinds}
+    if how.watermark is not None:
+        counts |= {"watermark": watermark, "rolled back as absent": _absent(name, table)}
+    found.groups[name] = counts
+
+
+def _absent(group: str, table: pa.Table) -> int:
+    """Returns how many transactions are rolled back because nothing was found of them."""
+    absent = table.filter(pc.and_(table[ABSENT], pc.is_null(table[WHY_NOT])))
+    if len(absent) and pc.all(table[ABSENT]).as_py():
+        _LOG.warning(
+            "resolve.groups.%s: nothing was found of any transaction: is `key` written as in the messages?", group
+        )
+    return len(absent)
+
+
+@contextmanager
+def _kept(rows: DataFrame, costly: bool) -> Iterator[DataFrame]:
+    """Rows that several queries read: what is costly is worked out once."""
+    kept = rows.persist() if costly else rows
+    try:
+        yield kept
+    finally:
+        if costly:
+            kept.unpersist()
+
+
+def _worked_out(told: DataFrame) -> pa.Table:
+    columns = [*COLUMNS, KIND, EVIDENCE, COMMIT_EVIDENCE, ROLLBACK_EVIDENCE, ABSENT]
+    rows = told.select(*columns, F.coalesce("left_out", WHY_NOT).alias(WHY_NOT))
+    return rows.toArrow().sort_by([(name, "ascending") for name in (*QUEUE, "queue_offset")])
+
+
+def _usable(group: str, watermark: datetime | None) -> datetime | None:
+    """The watermark, unless it lies in the future."""
+    if watermark is None or not is_ahead(watermark, datetime.now(timezone.utc)):
+        return watermark
+    _LOG.warning(
+        "resolve.groups.%s.watermark: %s lies in the future, so nothing counts as absent: is its time zone UTC?",
+        group,
+        watermark.isoformat(),
+    )
+    return None
+
+
+def _refused(parts: list[pa.Table]) -> pa.Table:
+    refused = pa.concat_tables([ROWS.empty_table().select(REFUSED[:5]), *parts], promote_options="default")
+    for row in refused.slice(0, _SHOWN).to_pylist():
+        key = "/".join(str(row[name]) for name in (*QUEUE, "queue_offset"))
+        _LOG.warning("%s of %s: business data says both, COMMIT and ROLLBACK", key, row["producer_group"])
+    return refused

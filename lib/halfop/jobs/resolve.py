@@ -1,0 +1,120 @@
+"""Find the outcomes of open transactions in business data, and plan to end them."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from halfop.ending import plan as plans
+from halfop.ending.apply import Request as Application
+from halfop.ending.apply import apply
+from halfop.ending.refused import refused_beside, write_refused
+from halfop.ending.resolve import Request, Resolved, resolve
+from halfop.frame.cli import Context, Job, setting_option
+from halfop.frame.errors import UsageError
+from halfop.frame.output import Table
+from halfop.frame.summary import Summary, add_counts
+from halfop.jobs.connecting import add_owner, owner_of
+from halfop.jobs.end import ended_table
+from halfop.settings.home import launcher
+from halfop.warehouse.opened import opened
+from halfop.warehouse.tables import Warehouse
+
+_READABLE = 10_000  # rows; a larger plan is read by programs
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--group",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="a producer group of resolve.groups (repeatable); default: all of them",
+    )
+    parser.add_argument(
+        "--discarded", action="store_true", help="resolve also what was discarded, and so is no longer asked about"
+    )
+    parser.add_argument(
+        "--plan",
+        metavar="FILE",
+        help="the plan's file; Parquet by its suffix .parquet; default: ./resolve-ID.jsonl, of more than "
+        f"{_READABLE:,} transactions ./resolve-ID.parquet",
+    )
+    setting_option(parser, "--min-age", "end.min_age", "DURATION")
+    setting_option(parser, "--limit", "end.limit", "N")
+    parser.add_argument("--apply", action="store_true", help="carry the plan out at once, as end --apply does")
+    add_owner(parser)
+    parser.add_argument("--no-index", action="store_true", help="with --apply: as end --apply takes it")
+
+
+def _run(context: Context, args: argparse.Namespace) -> Summary:
+    settings = context.settings
+    for path in () if args.plan is None else (args.plan, refused_beside(args.plan)):
+        plans.refuse_existing(path)
+    owner = owner_of(settings, args)
+    if not args.apply and (owner is not None or args.no_index):
+        raise UsageError("--namesrv, --broker and --no-index belong to --apply")
+    warehouse = opened("resolve", settings, context.later)
+    request = Request(settings.resolve.groups, args.group, settings.end.min_age, settings.end.limit, args.discarded)
+    summary, found = resolve(warehouse, request)
+    path = _written(found, args.plan, summary)
+    context.output.tables(_groups(summary))
+    if path is None:
+        summary.notes.append("no outcome was found: there is no plan")
+    elif args.apply:
+        wanted = Application(
+            found.plan, settings.end.brokers, settings.end.limit, owner, args.no_index, settings.lock.wait
+        )
+        _apply(context, warehouse, wanted, summary)
+    else:
+        summary.notes.append(f"nothing has been ended; review {path}, then: {launcher()} end --apply {path}")
+    return summary
+
+
+def _written(found: Resolved, given: str | None, summary: Summary) -> str | None:
+    """Writes the plan, and what it refuses; returns the plan's file, if there is anything to end."""
+    suffix = "jsonl" if len(found.plan) <= _READABLE else "parquet"
+    path = given or f"resolve-{found.plan.head.plan_id}.{suffix}"
+    if len(found.refused):
+        write_refused(found.refused, refused_beside(path))
+        summary.extra["refused"] = str(Path(refused_beside(path)).absolute())
+    if not len(found.plan):
+        return None
+    plans.write(found.plan, path)
+    summary.extra |= {"plan": str(Path(path).absolute()), "plan_id": found.plan.head.plan_id}
+    return path
+
+
+def _groups(summary: Summary) -> Table:
+    groups = summary.extra["groups"]
+    names = sorted({name for counts in groups.values() for name in counts})
+    rows = [[group, *[counts.get(name) for name in names]] for group, counts in groups.items()]
+    return Table(["group", *names], rows)
+
+
+def _apply(context: Context, warehouse: Warehouse, wanted: Application, summary: Summary) -> None:
+    """Carries the plan out, and adds what came of it to the summary."""
+    with warehouse.for_few_rows():
+        applied, endings = apply(warehouse, wanted)
+    summary.status = applied.status
+    summary.extra |= applied.extra
+    summary.seconds |= applied.seconds
+    summary.notes += applied.notes
+    add_counts(summary.rows_written, applied.rows_written)
+    context.output.tables(ended_table(endings))
+
+
+JOB = Job(
+    "resolve",
+    "Find the outcomes of open transactions in business data, and plan to end them. resolve.groups says for each\n"
+    "producer group where its data is and what it says. Nothing is ended before end --apply, or without --apply.",
+    _run,
+    _arguments,
+    examples=(
+        "",
+        "--group orders --plan orders.jsonl",
+        "--group orders --apply --namesrv 'a:9876;b:9876' --set end.brokers=broker-a",
+    ),
+    pages=("ending.md", "settings.md"),
+    measured=lambda args: "resolve",
+)
