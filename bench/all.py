@@ -19,6 +19,7 @@ _BENCHES = {
     "store": [],
     "broker": [],
     "open": ["--rounds", "3"],
+    "resolve": ["--rounds", "3"],
     "grow": ["--rounds", "3"],
 }
 _SHOWN = 160

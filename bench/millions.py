@@ -33,12 +33,13 @@ Cells = tuple[dict[str, pa.Array], int]  # columns that are given, and the numbe
 
 
 class Stretch(NamedTuple):
-    """The messages at offsets `first` to `first + count`; of a hundred, `open` have no op."""
+    """The messages at offsets `first` to `first + count`, of so many groups; of a hundred, `open` have no op."""
 
     first: int
     count: int
     open: int = 2
     landed_at: int = BORN * 1000
+    groups: int = 7
 
 
 class _Part(NamedTuple):
@@ -94,7 +95,7 @@ def half_messages(stretch: Stretch) -> Cells:
     offsets = _offsets(stretch)
     rng = np.random.default_rng(stretch.first)
     topic, queue = _drawn(offsets, "topic", TOPICS), _drawn(offsets, "queue", 8)
-    topics, groups = _names("Topic", topic), _names("group", _drawn(offsets, "group", 7))
+    topics, groups = _names("Topic", topic), _names("group", _drawn(offsets, "group", stretch.groups))
     keys = _hex(rng.integers(0, 256, (len(offsets), 16), np.uint8))
     born = _born(offsets)
     cells = {
