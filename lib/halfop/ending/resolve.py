@@ -85,13 +85,17 @@ def resolve(warehouse: Warehouse, request: Request) -> tuple[Summary, Resolved]:
         for name in groups:
             mine = rows.where(F.col("producer_group") == name)
             _resolve(warehouse, name, request.known[name], mine, found)
-    ending = pa.concat_tables([ROWS.empty_table(), *found.rows])
-    summary.extra |= {"planned": len(ending), "left_out": found.left_out, "groups": found.groups}
-    if len(ending) > request.limit:
+        refused, ending = _refused(found.refused), pa.concat_tables([ROWS.empty_table(), *found.rows])
+        summary.extra |= {"planned": len(ending), "left_out": found.left_out, "groups": found.groups}
+        _refuse_many(len(ending), request.limit)
+    return summary, Resolved(Plan(new_head(open_ones.version, str(request)), ending), refused)
+
+
+def _refuse_many(number: int, limit: int) -> None:
+    if number > limit:
         raise UsageError(
-            f"{len(ending)} transactions are to be ended, end.limit is {request.limit}: name a group, or give --limit N"
+            f"{number} transactions are to be ended, end.limit is {limit}: name a group with --group, or give --limit N"
         )
-    return summary, Resolved(Plan(new_head(open_ones.version, str(request)), ending), _refused(found.refused))
 
 
 def _asked(request: Request) -> list[str]:
@@ -109,7 +113,7 @@ def _resolve(warehouse: Warehouse, name: str, how: Resolution, mine: DataFrame, 
     with _kept(with_join_keys(warehouse, mine, how.by), how.by != UNIQ_KEY) as rows:
         view = rows.select(*_VIEW, "born_timestamp", F.explode_outer(JOIN_KEYS).alias("key"))
         with business(warehouse.spark, name, how, view) as data:
-            watermark = _usable(name, data.watermark())
+            watermark = _usable(name, data.watermark())  # first: what the query reads is then at least as fresh
             told = with_outcomes(rows, data.outcomes(), Absence(how.absent_after, watermark))
             with data.named():
                 table = _worked_out(told)

@@ -21,7 +21,6 @@ from halfop.wording import commands as c
 T = TypeVar("T")
 _AGES = (60_000, 600_000, 3_600_000, 6 * 3_600_000, 86_400_000, 3 * 86_400_000)
 _MILLI = timedelta(milliseconds=1)
-_LIMIT = 1000  # of `end`, if it is given no other
 _HEADER = ["half key", "group", "topic", "born (UTC)", "age", "asked", "decision"]
 _LEAD = (
     "Open messages, and those discarded in these runs, the oldest first; age is until the last run. Filter and select "
@@ -52,7 +51,7 @@ def hanging(found: Figures, settings: Settings) -> p.Section:
     ]
     numbers = zip(groups.numbers, topics.numbers, reasons.numbers, strict=True)
     lines = [_choice(row, now, *each) for row, each in zip(rows, numbers, strict=True)]
-    commands = h.Commands(c.job_here("end", settings), ["--commit", "--rollback"], "--where", _LIMIT)
+    commands = h.Commands(c.job_here("end", settings), ["--commit", "--rollback"], "--where", settings.end.limit)
     content = [h.choices(_HEADER, lines, filters, commands)]
     if len(rows) == q.MOST_HANGING:
         content.insert(0, p.paragraph(f"The {u.count(len(rows))} oldest are listed; a filter's command takes all."))
