@@ -8,6 +8,7 @@ from pathlib import Path
 
 from halfop.ending import plan as plans
 from halfop.ending.apply import Request, apply
+from halfop.ending.connecting import add_owner, owner_of
 from halfop.ending.endings import Ending
 from halfop.ending.selection import Selection, plan
 from halfop.frame.arguments import half_key
@@ -15,7 +16,6 @@ from halfop.frame.cli import Context, Job, setting_option
 from halfop.frame.errors import UsageError
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
-from halfop.jobs.connecting import add_owner, owner_of
 from halfop.settings.home import launcher
 from halfop.warehouse.opened import opened
 

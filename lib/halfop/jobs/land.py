@@ -6,11 +6,11 @@ import argparse
 import logging
 from collections.abc import Callable, Sequence
 
+from halfop.ending.connecting import remoting
 from halfop.frame.arguments import instant, offset
 from halfop.frame.cli import Context, Job
 from halfop.frame.errors import UsageError, WarehouseBusy
 from halfop.frame.summary import Summary
-from halfop.jobs.connecting import remoting
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.data_source import register

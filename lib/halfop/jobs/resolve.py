@@ -8,13 +8,13 @@ from pathlib import Path
 from halfop.ending import plan as plans
 from halfop.ending.apply import Request as Application
 from halfop.ending.apply import apply
+from halfop.ending.connecting import add_owner, owner_of
 from halfop.ending.refused import refused_beside, write_refused
 from halfop.ending.resolve import Request, Resolved, resolve
 from halfop.frame.cli import Context, Job, setting_option
 from halfop.frame.errors import UsageError
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary, add_counts
-from halfop.jobs.connecting import add_owner, owner_of
 from halfop.jobs.end import ended_table
 from halfop.settings.home import launcher
 from halfop.warehouse.opened import opened

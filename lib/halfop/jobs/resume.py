@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import argparse
 
+from halfop.ending.connecting import add_owner, owner_of
 from halfop.ending.given_up import Resume, resume_at_brokers
 from halfop.ending.owner import Where
 from halfop.frame.arguments import half_key
 from halfop.frame.cli import Context, Job
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
-from halfop.jobs.connecting import add_owner, owner_of
 from halfop.upkeep.resume import Selection, resume
 from halfop.warehouse.opened import opened
 from halfop.warehouse.tables import Warehouse
