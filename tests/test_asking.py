@@ -76,4 +76,5 @@ def test_a_store_that_lands_after_files_counts_before_its_messages_land(warehous
 def test_which_source_counts() -> None:
     assert counting([]) is None
     assert counting([None, "FILES"]) == "FILES"
-    assert counting(["STORE", "FILES", "GATEWAY"]) == "STORE"
+    assert counting(["STORE", "FILES", "OTHER"]) == "STORE"
+    assert counting(["GATEWAY", "BROKER", None]) == "GATEWAY"
