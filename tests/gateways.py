@@ -42,7 +42,9 @@ def start(folder: Path, *options: str, warehouse: str | None = None, listen: str
     folder.mkdir(parents=True, exist_ok=True)
     store, log = folder / "store", folder / "gateway.log"
     command = [sys.executable, str(_ROOT / "jobs/gateway.py"), "--listen", listen, "--store", str(store)]
-    command += ["--name", NAME, "--warehouse", warehouse or str(folder / "warehouse"), *options]
+    # a small file, and a disk that others may fill
+    own = ["--set", "gateway.file_size=67108864", "--set", "gateway.disk_percent=100"]
+    command += ["--name", NAME, "--warehouse", warehouse or str(folder / "warehouse"), *own, *options]
     environment = os.environ | {"PYTHONPATH": str(_ROOT / "lib")}
     with log.open("wb") as errors, (folder / "gateway.out").open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=errors, env=environment)

@@ -215,7 +215,7 @@ class Log:
     def disk_used(self) -> float:
         """The part of the disk that is in use, from 0 to 1; the log's next file counts as if it were there."""
         usage = shutil.disk_usage(self.folder)
-        return 1 - max(usage.free - self._files.size, 0) / usage.total
+        return 1 - max(usage.free - self._files.size, 0) / (usage.used + usage.free)  # as df: some are reserved
 
     def checkpoint(self) -> None:
         """Makes the consume queues durable, so that a recovery begins here. For the thread of `expire`."""
