@@ -12,7 +12,6 @@ import pytest
 import rows as r
 from build.halves import half_at
 from halfop.explain.explain import explain
-from halfop.frame.errors import UsageError
 from halfop.planning import by_workers
 from halfop.planning.asking import counts_delivered
 from halfop.rules import questions
@@ -20,9 +19,7 @@ from halfop.runs.idle import idle
 from halfop.runs.reconcile import Request
 from halfop.runs.record import recorded
 from halfop.runs.verify import verify
-from halfop.settings.model import Settings
 from halfop.simulation.simulate import Period, simulate
-from halfop.simulation.variants import variants
 from halfop.warehouse.tables import Warehouse
 from seeds import SEED
 from strategies import op_rows
@@ -184,14 +181,19 @@ def test_slices_count_what_one_run_counts(warehouse: Warehouse) -> None:
     assert verify(warehouse, last)[0].status == 0
 
 
-def test_in_a_simulation_every_question_counts(warehouse: Warehouse) -> None:
+def test_a_simulation_delivers_what_could_be_delivered_then(warehouse: Warehouse) -> None:
+    """Of two groups, one had no producer."""
     both = Both(warehouse)
-    both.land([half_at(GATEWAY, 0, NOW)], NOW, NOW + HOUR)
-    rules = r.settings(replace(RULES, count="delivered")).rules
-    (outcome,) = simulate(warehouse, {"now": rules}, Period(until=r.instant(NOW + 5 * MINUTE)))
-    assert (outcome.checks, outcome.discards) == (2, 1)
-    with pytest.raises(UsageError, match="in a simulation every question counts"):
-        variants(Settings(), None, ["count=delivered"])
+    halves = [half_at(GATEWAY, 0, NOW), half_at(GATEWAY, 1, NOW, group="dead")]
+    both.land(halves, NOW, NOW + HOUR)
+    both.run(NOW + 10 * SECOND)
+    r.deliver(warehouse, [(1, halves[0].key)], NOW + 11 * SECOND)
+    r.deliver(warehouse, [(1, halves[1].key)], NOW + 11 * SECOND, "NO_PRODUCER")
+    rules = r.settings(RULES).rules
+    tried = {"now": rules, "written": rules.model_copy(update={"count": "written"})}
+    outcomes = simulate(warehouse, tried, Period(until=r.instant(NOW + 5 * MINUTE)))
+    assert [each.discards for each in outcomes] == [1, 2]
+    assert [each.checks for each in outcomes] == [2 + 5, 2 + 2]
 
 
 def test_settings_say_it_for_all() -> None:

@@ -60,12 +60,12 @@ def store(tmp_path: Path) -> w.Store:
 
 
 def landed(warehouse: Warehouse, store: w.Store, **options: Any) -> dict[int, str]:
-    """What a run decides about the half messages that have landed."""
+    """What runs have decided at last about the half messages that have landed."""
     with played(store, about=THERE) as address:
         summary = land_broker(warehouse, BrokerRequest(SETTINGS, timedelta(0), broker=address, **options), LOG)
     assert summary.status == 0, summary
     assert reconcile(warehouse, Request(Settings(), r.instant(w.BORN_MS + 30_000))).status == 0
-    return {row["queue_offset"]: row["decision"] for row in warehouse.read("decisions").collect()}
+    return {row["queue_offset"]: row["decision"] for row in warehouse.read("decisions").orderBy("run_id").collect()}
 
 
 def first_offsets(warehouse: Warehouse, of: str = "orders") -> set[int | None]:

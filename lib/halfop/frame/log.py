@@ -81,6 +81,11 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
         return ("\r\x1b[K" if self.watched else "") + super().format(record)
 
 
+# PySpark logs the JVM's stack trace of each wrong query by them, though whoever started it gets the error.
+_OF_PYSPARK = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+_NEVER = logging.CRITICAL + 1
+
+
 def watched() -> bool:
     """Returns whether the log goes to a terminal as text, so that progress may be shown there too."""
     return any(isinstance(handler, _Handler) and handler.watched for handler in logging.getLogger().handlers)
@@ -94,3 +99,5 @@ def configure(verbose: bool, json_lines: bool) -> None:
     root.handlers = [h for h in root.handlers if not isinstance(h, _Handler)] + [handler]
     logging.getLogger("halfop").setLevel(logging.DEBUG if verbose else logging.INFO)
     logging.captureWarnings(True)
+    for name in _OF_PYSPARK:
+        logging.getLogger(name).setLevel(_NEVER)

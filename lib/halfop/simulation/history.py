@@ -18,6 +18,7 @@ from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.planning.run import INPUTS
 from halfop.rules import halves as h
 from halfop.rules import transactions
+from halfop.rules.questions import SENT
 from halfop.rules.settings_columns import RuleColumns
 from halfop.rules.transactions import KIN, kin
 from halfop.warehouse.progress import progress_rows
@@ -96,6 +97,12 @@ class UnaskedHistory:
         if self._copies is not None:
             rows = _moved(rows, self._copies.select(*HALF_KEY, "offset"), "queue_offset", "offset")
         return rows.select(table("resumes").names)
+
+    @cached_property
+    def deliveries(self) -> DataFrame:
+        """By broker and group, when a question could be delivered and when it could not."""
+        rows = self._read("check_deliveries").where(F.col("outcome").isin(SENT, "NO_PRODUCER", "FAILED"))
+        return rows.select("broker_name", "producer_group", "at", (F.col("outcome") == SENT).alias("delivered"))
 
     # ---- copies ----
 

@@ -8,6 +8,7 @@ import time
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
+from halfop.planning.asking import counts_delivered
 from halfop.planning.run import INPUTS, Run
 from halfop.planning.stages import arrived, plan_of
 from halfop.settings.model import RuleSettings, Settings
@@ -26,7 +27,8 @@ class Play:
 
     def __init__(self, name: str, rules: RuleSettings, replay: Replay) -> None:
         self._name, self._replay = name, replay
-        self._settings = Settings(rules=rules.model_copy(update={"ask": True, "count": "written"}))
+        self._settings = Settings(rules=rules.model_copy(update={"ask": True}))
+        self._delivered = counts_delivered(rules.count, replay.landed.progress)
         self._schedule = replay.landed.schedule
         self._pins = dict.fromkeys(INPUTS, NO_TABLE)
         self._run_id = 0
@@ -59,9 +61,19 @@ class Play:
         now = self._schedule.at(step)
         counts = self._run(step)
         self._points.append(Point.of(now, counts))
-        if self._replay.landed.any_answers and self._points[-1].checks:
-            mine = self._replay.read("decisions", where=equal("run_id", self._run_id))
-            self._replay.release(mine.where(F.col("decision") == "CHECK"), now)
+        if not self._points[-1].checks or not (self._replay.landed.any_answers or self._counts_delivered):
+            return
+        asked = self._replay.read("decisions", where=equal("run_id", self._run_id)).where(F.col("decision") == "CHECK")
+        if self._counts_delivered:
+            within = self._settings.rules.transaction_check_interval
+            asked = self._replay.deliver(asked, self._run_id, step, within)
+        if self._replay.landed.any_answers:
+            self._replay.release(asked, now)
+
+    @property
+    def _counts_delivered(self) -> bool:
+        """Returns whether a question may count only when it is delivered."""
+        return self._settings.rules.count == "delivered" or any(self._delivered.values())
 
     def _hear_all(self) -> None:
         """Makes a run after the last one, which knows all that history knows."""
@@ -72,7 +84,7 @@ class Play:
         self._run_id += 1
         pins, before = self._replay.pins(step), self._pins
         now = self._schedule.at(min(step, len(self._schedule.instants)))
-        run = Run(self._run_id, now, pins, before, self._settings)
+        run = Run(self._run_id, now, pins, before, self._settings, delivered=self._delivered)
         with arrived(self._replay, run) as arrivals:
             plan_of(arrivals).commit()
         self._pins = pins

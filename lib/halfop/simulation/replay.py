@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.planning.run import INPUTS
+from halfop.rules.questions import SENT, request_id
 from halfop.simulation.scratch import STEP, StagedHistory
 from halfop.warehouse.tables import NO_TABLE, Selected, Warehouse
 from halfop.warehouse.where import Where
@@ -19,6 +20,8 @@ from halfop.warehouse.where import Where
 _DECISIONS = "decisions"
 _PROGRESS = "landing_progress"
 _OPS = "op_messages"
+_DELIVERIES = "check_deliveries"
+_GROUP = ["broker_name", "producer_group"]
 _OF_ANSWER = {"queue_offset": "half_offset", "op_queue_offset": "queue_offset"}
 
 
@@ -28,12 +31,14 @@ class Replay(Warehouse):
 
     landed: StagedHistory = field(kw_only=True)
     _released: set[int] = field(default_factory=set, repr=False)
+    _delivered: set[int] = field(default_factory=set, repr=False)
 
     def pins(self, step: int) -> dict[str, int]:
         pins = {name: self.landed.version(name, step) for name in INPUTS}
         answered = max((s for s in self._released if s <= step), default=NO_TABLE)
         pins[_OPS] = max(pins[_OPS], answered)
-        return pins | {_PROGRESS: step, _DECISIONS: self.version(_DECISIONS)}
+        delivered = max((s for s in self._delivered if s <= step), default=NO_TABLE)
+        return pins | {_PROGRESS: step, _DELIVERIES: delivered, _DECISIONS: self.version(_DECISIONS)}
 
     def lands(self, step: int) -> bool:
         return self.landed.lands(step) or step in self._released
@@ -52,6 +57,8 @@ class Replay(Warehouse):
         return self.select(name, before, where)
 
     def landed_between(self, name: str, before: int, upto: int) -> DataFrame:
+        if name == _DELIVERIES:
+            return self._deliveries(before, upto)
         if before == upto or name not in self.landed.frames:
             return self.empty(name)
         rows = self.landed.rows(name, before, upto)
@@ -63,6 +70,33 @@ class Replay(Warehouse):
         if name == _PROGRESS and version is not None:
             return self.landed.clocks(version)
         return super().rows(name, version, run_id)
+
+    # ---- deliveries ----
+
+    def deliver(self, asked: DataFrame, run_id: int, step: int, within: timedelta) -> DataFrame:
+        """Delivers the questions of a run before the next one; returns the messages that they are about.
+
+        In history the group could be reached then: by its last delivery up to the next question, or nobody tried.
+        """
+        until = self.landed.schedule.at(step) + within
+        known = self.landed.deliveries.where(F.col("at") < F.lit(until)).groupBy(*_GROUP)
+        reached = known.agg(F.max_by("delivered", "at").alias("delivered"))
+        rows = asked.join(reached, _GROUP, "left").where(F.coalesce("delivered", F.lit(True))).drop("delivered")
+        sent = rows.select(*_GROUP, request_id(run_id).alias("request_id"), F.lit(SENT).alias("outcome"))
+        sent = sent.withColumn("at", F.lit(self.landed.schedule.at(step)))
+        sent.write.parquet(f"{self._delivered_by}/{STEP}={step + 1}")
+        self._delivered.add(step + 1)
+        return rows
+
+    def _deliveries(self, before: int, upto: int) -> DataFrame:
+        folders = [f"{self._delivered_by}/{STEP}={step}" for step in sorted(self._delivered) if before < step <= upto]
+        return (
+            self.spark.read.schema(self.schema(_DELIVERIES)).parquet(*folders) if folders else self.empty(_DELIVERIES)
+        )
+
+    @property
+    def _delivered_by(self) -> str:
+        return self.path("deliveries")
 
     # ---- answers ----
 

@@ -42,6 +42,7 @@ class StagedHistory:
     schedule: Schedule
     answers: DataFrame
     any_answers: bool
+    deliveries: DataFrame
 
     def lands(self, step: int) -> bool:
         """Returns whether any rows come with the step."""
@@ -87,7 +88,9 @@ def stage(history: UnaskedHistory, schedule: Schedule, root: str) -> StagedHisto
     for row in offsets.agg(F.min("queue_offset").alias("low"), F.max("queue_offset").alias("high")).collect():
         spans[row["broker_name"], row["queue_id"]].append((row[STEP], row["low"], row["high"]))
     counts = {name: _counts(rows) for name, rows in frames.items()}
-    return StagedHistory(frames, counts, spans, history.progress, schedule, answers, not answers.isEmpty())
+    deliveries = _kept(history.deliveries, f"{root}/deliveries")
+    any_answers = not answers.isEmpty()
+    return StagedHistory(frames, counts, spans, history.progress, schedule, answers, any_answers, deliveries)
 
 
 def _staged(rows: DataFrame, schedule: Schedule, comes_at: str, path: str) -> DataFrame:

@@ -171,9 +171,9 @@ def _copy_whole(remote: _Remote, target: str) -> int:
 
 
 def _copy_check_offsets(remote: _Remote, target: str) -> int:
-    """Returns the number of bytes; none if the broker has not written the file yet."""
+    """Returns the number of bytes; none if the broker has written nothing to the file yet."""
     copied = 0
-    for file in (file for file in remote.files(os.path.dirname(FILE)) if file.name == FILE):
+    for file in (file for file in remote.files(os.path.dirname(FILE)) if file.name == FILE and file.length):
         with closing(_Copy(remote, file, target)) as copy:
             copy.take(0, file.length)
             copied += copy.copied
