@@ -19,12 +19,15 @@ LATEST = 10**6
 def at(offset: int, state: State = "NEW", times: int | None = None, **changed: object) -> Member:
     """A half message, stored at its offset; one with check times is a copy, and 0 says that the broker resumed it."""
     marked, checks = times is not None, times or 0
-    known = Member(offset, state, marked, times == 0, offset, checks, offset if checks else None, None, (copy(offset),))
+    last = offset if checks else None
+    place = {name: changed.get(name, default) for name, default in (("broker_name", "b"), ("queue_id", 0))}
+    known = Member("b", 0, offset, state, marked, False, times == 0, offset, checks, last, None, ())
+    changed = {"copies": (copy(offset)._replace(**place),)} | changed  # type: ignore[arg-type]
     return known._replace(**changed)  # type: ignore[arg-type]
 
 
 def copy(offset: int) -> Copy:
-    return Copy(offset, offset * 500, 1)
+    return Copy("b", 0, offset, offset * 500, 1)
 
 
 def known(*offsets: int) -> tuple[Copy, ...]:
@@ -141,17 +144,22 @@ def test_a_row_without_a_store_time_is_no_resume() -> None:
     assert only([at(0), at(5, times=0, stored_at=None)], [1]).resumed_at is None
 
 
-OPEN_TWINS = [Candidate(0, 0, True, None, 0), Candidate(5, 0, True, None, 0)]
+OPEN_TWINS = [Candidate(0, "b", 0, True, None, 0), Candidate(5, "b", 0, True, None, 0)]
 TWINS = {
     "one record, the lowest twin": (OPEN_TWINS, [9], 0, [True, False]),
     "a record for each": (OPEN_TWINS, [8, 9], 0, [True, True]),
-    "not what ends": ([Candidate(0, 0, False, None, 0), OPEN_TWINS[1]], [9], 0, [False, True]),
-    "not what was resumed after it": ([Candidate(0, 0, True, 9, 0), OPEN_TWINS[1]], [9], 0, [False, True]),
-    "not what another was given up for": ([Candidate(0, 0, True, None, 1)], [9], 1, [False]),
-    "a record that is new": ([Candidate(0, 0, True, None, 1)], [8, 9], 1, [True]),
-    "what was seen and not spent": ([Candidate(0, 0, True, None, 0)], [9], 1, [True]),
-    "none was seen, so none is spent": ([Candidate(0, 0, True, None, 1)], [9], 0, [True]),
-    "queues in order": ([Candidate(0, 1, True, None, 0), Candidate(0, 0, True, None, 0)], [9], 0, [False, True]),
+    "not what ends": ([Candidate(0, "b", 0, False, None, 0), OPEN_TWINS[1]], [9], 0, [False, True]),
+    "not what was resumed after it": ([Candidate(0, "b", 0, True, 9, 0), OPEN_TWINS[1]], [9], 0, [False, True]),
+    "not what another was given up for": ([Candidate(0, "b", 0, True, None, 1)], [9], 1, [False]),
+    "a record that is new": ([Candidate(0, "b", 0, True, None, 1)], [8, 9], 1, [True]),
+    "what was seen and not spent": ([Candidate(0, "b", 0, True, None, 0)], [9], 1, [True]),
+    "none was seen, so none is spent": ([Candidate(0, "b", 0, True, None, 1)], [9], 0, [True]),
+    "queues in order": (
+        [Candidate(0, "b", 1, True, None, 0), Candidate(0, "b", 0, True, None, 0)],
+        [9],
+        0,
+        [False, True],
+    ),
 }
 
 
@@ -269,29 +277,30 @@ def test_a_hundred_thousand_runs_against_the_model(seed: int) -> None:
 # ---- in a worker ----
 
 
-def columns(of: list[list[tuple[int, Member]]], gone: list[list[int]]) -> list[pa.Array]:
-    """Kins as lists of members with their queues, in the columns that a worker gets."""
+def columns(of: list[list[Member]], gone: list[list[int]]) -> list[pa.Array]:
+    """Kins as lists of members, in the columns that a worker gets."""
     instant, long = pa.timestamp("us", tz="UTC"), pa.int64()
     each = dict(zip(kins.MEMBER, Member._fields, strict=True))
-    place = pa.struct([("queue_offset", long), ("commit_log_offset", long), ("landed_at", instant)])
+    queue = [("broker_name", pa.string()), ("queue_id", pa.int32())]
+    place = pa.struct([*queue, ("queue_offset", long), ("commit_log_offset", long), ("landed_at", instant)])
     types = {"state": pa.string(), "marked": pa.bool_(), "resume_mark": pa.bool_(), "check_times": pa.int32()}
+    types |= dict(queue) | {"escaped": pa.bool_()}
     types |= {"queue_offset": long, "store_timestamp": instant, "last_checked_at": instant, "resumed_at": instant}
     types["copies"] = pa.list_(place)
 
     def column(name: str) -> pa.Array:
-        values = [[getattr(member, each[name]) for _, member in kin] for kin in of]
+        values = [[getattr(member, each[name]) for member in kin] for kin in of]
         if name == "copies":
             names = [f.name for f in place]
             values = [[[dict(zip(names, c, strict=True)) for c in cell] for cell in kin] for kin in values]
         return pa.array(values, pa.list_(types[name]))
 
-    queues = pa.array([[queue for queue, _ in kin] for kin in of], pa.list_(pa.int32()))
-    return [queues, *map(column, kins.MEMBER), pa.array(gone, pa.list_(instant))]
+    return [*map(column, kins.MEMBER), pa.array(gone, pa.list_(instant))]
 
 
 def test_a_worker_names_members_by_their_places_in_their_kin() -> None:
-    both_queues = [(0, at(0)), (0, at(5, times=1)), (1, at(0)), (1, at(LATEST, times=0))]
-    given = columns([both_queues, [(0, at(3, times=1))]], [[60], []])
+    both_queues = [at(0), at(5, times=1), at(0, queue_id=1), at(LATEST, times=0, queue_id=1)]
+    given = columns([both_queues, [at(3, times=1)]], [[60], []])
     whole = kins.resolved(*given)
     places = [[(t["standing"], t["superseded"], t["members"], t["marked"]) for t in kin] for kin in whole.to_pylist()]
     assert places == [[(1, [0], [0, 1], False), (3, [2], [2, 3], False)], [(0, [], [0], True)]]
@@ -302,6 +311,6 @@ def test_a_worker_names_members_by_their_places_in_their_kin() -> None:
 
 def test_a_worker_reads_instants_beyond_the_year_9999() -> None:
     far = 300_000_000_000_000_000
-    kin = columns([[(0, at(0, stored_at=far)), (0, at(5, times=0, stored_at=far))]], [[far]])
+    kin = columns([[at(0, stored_at=far), at(5, times=0, stored_at=far)]], [[far]])
     found = kins.resolved(*kin).flatten()
     assert found.field("resumed_at").cast(pa.int64()).to_pylist() == [far]

@@ -75,6 +75,12 @@ class Arrivals:
         return self.warehouse.frame(self.clocks, _CLOCK_COLUMNS).withColumn("has_clock", F.lit(True))
 
     @property
+    def several_brokers(self) -> bool:
+        """Returns whether a message may have escaped from one broker to another."""
+        arrived = {each.broker_name for each in self.counts.halves.ranges}
+        return len(arrived | {clock.broker_name for clock in self.clocks}) > 1
+
+    @property
     def half_rows(self) -> int:
         """The number of half messages that arrived, with those that workers have taken."""
         return self.counts.halves.arrived + _messages(self.taken)

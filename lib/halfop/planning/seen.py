@@ -32,6 +32,7 @@ from halfop.warehouse.splits import ParquetPart, Split, repeating
 
 _OF_HALVES = ["real_topic", "real_queue_id", "uniq_key", "check_immunity", "properties"]
 _OF_HALVES += ["broker_name", "queue_id", "queue_offset", "landed_check_times", "landed_prepared_offset"]
+_OF_HALVES += ["landed_wait"]
 _OF_OPS = ["broker_name", "queue_id", "queue_offset", "half_offset", "tag", "outcome", *HEADER, "item", "source"]
 _KEY = [("broker_name", pa.string()), ("queue_id", pa.int32()), ("queue_offset", pa.int64())]
 _DECIDED = repeating(pa.schema([*_KEY, ("decision", pa.string())]), "broker_name")

@@ -20,6 +20,7 @@ from halfop.columns.keys import HALF_KEY
 from halfop.frame.errors import WarehouseBusy
 from halfop.frame.summary import Summary
 from halfop.planning.run import INPUTS, Run
+from halfop.rules.halves import read_copies
 from halfop.runs.record import last_run, wall_clock
 from halfop.settings.model import Settings
 from halfop.warehouse import trimmed
@@ -229,4 +230,4 @@ class Maintenance:
 
 
 def _landings_of_copies(rows: DataFrame) -> DataFrame:
-    return rows.select(F.explode("copies").alias("copy")).select(F.col("copy")["landed_at"].alias("landed_at"))
+    return rows.select(F.explode(read_copies()).alias("copy")).select("copy.landed_at")
