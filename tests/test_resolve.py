@@ -11,7 +11,8 @@ import model_lineage as lineage
 import pyarrow as pa
 import pytest
 from halfop.rules import kins
-from halfop.rules.resolve import Candidate, Copy, Member, State, Transaction, given_up, resolve
+from halfop.rules.discarded import Candidate, given_up
+from halfop.rules.resolve import Copy, Member, State, Transaction, resolve
 
 LATEST = 10**6
 

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, QUEUE, Key, as_key
 from halfop.columns.values import millis
+from halfop.explain.links import Rows, grouped, key_of, linked
 from halfop.explain.queue_clocks import QueueClocks
 from halfop.frame.errors import InputRefused
 from halfop.frame.units import exact
@@ -24,7 +25,6 @@ from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import Where, all_of, any_of, equal
 
-Rows = list[Row]
 MOST = 100  # half messages under one UNIQ_KEY
 _ROUNDS = 5  # from copy to copy; one or two are usual
 _SHOWN_QUEUES = 8
@@ -131,11 +131,6 @@ def by_clock(row: Row) -> bool:
     return row["decision"] in ("CHECK", "WAIT", "DISCARD") and row["reason"] != "BROKER_DISCARDED"
 
 
-def key_of(row: Row) -> Key:
-    """The half key of a row."""
-    return Key(row["broker_name"], row["queue_id"], row["queue_offset"])
-
-
 def _of(life: Life, rows: Rows) -> Rows:
     return [row for row in rows if key_of(row) in life.keys]
 
@@ -155,44 +150,11 @@ def _decided(warehouse: Warehouse, keys: set[Key]) -> tuple[Rows, list[list[Key]
     rows: Rows = []
     for _ in range(_ROUNDS):
         rows = _decisions(warehouse, keys)
-        linked = keys | {copy for row in rows for copy in _linked(row)}
-        if linked == keys:
+        found = keys | {copy for row in rows for copy in linked(row)}
+        if found == keys:
             break
-        keys = linked
-    return rows, _grouped(keys, rows)
-
-
-def _linked(row: Row) -> set[Key]:
-    copies = {key_of(copy) for copy in row["copies"] or ()}
-    by = superseded_by(row)
-    return copies if by is None else copies | {by}
-
-
-def superseded_by(row: Row) -> Key | None:
-    """The key of the copy that stands for this one."""
-    return _other(row, "superseded_by", "superseded_by_broker", "superseded_by_queue")
-
-
-def named_copy(row: Row) -> Key | None:
-    """The key of the copy that the op of an ended transaction names, if it is another one."""
-    return _other(row, "copy_offset", "copy_broker", "copy_queue")
-
-
-def _other(row: Row, offset: str, broker: str, queue: str) -> Key | None:
-    if row[offset] is None:
-        return None
-    own = key_of(row)
-    if row[broker] is None:
-        return own._replace(queue_offset=row[offset])
-    return Key(row[broker], row[queue], row[offset])
-
-
-def _grouped(keys: Iterable[Key], rows: Rows) -> list[list[Key]]:
-    of = {key: {key} for key in keys}
-    for row in rows:
-        together = set[Key]().union(*(of[key] for key in {key_of(row), *_linked(row)} & of.keys()))
-        of |= dict.fromkeys(together, together)
-    return [list(group) for group in sorted({tuple(sorted(group)) for group in of.values()})]
+        keys = found
+    return rows, grouped(keys, rows)
 
 
 def _decisions(warehouse: Warehouse, keys: Collection[Key]) -> Rows:

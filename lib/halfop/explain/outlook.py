@@ -8,7 +8,8 @@ from pyspark.sql import Row
 
 from halfop.columns.keys import Key
 from halfop.columns.values import in_micros
-from halfop.explain.life import Life, key_of, named_copy, superseded_by
+from halfop.explain.life import Life
+from halfop.explain.links import key_of, named_copy, superseded_by
 from halfop.explain.queue_clocks import NO_TIME, queue_clock
 from halfop.frame.units import instant, moment, plural
 from halfop.planning.clocks import clocks

@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 from pyspark.sql import Row
 
-from halfop.explain.life import Life, about, by_clock, key_of, superseded_by
+from halfop.explain.life import Life, about, by_clock
+from halfop.explain.links import key_of, superseded_by
 from halfop.frame.units import duration, exact, moment, plural
 from halfop.wording import meanings as m
 

@@ -140,7 +140,7 @@ def _unless_carried(op: Column) -> Column:
 
 
 def _same_op(one: Column, other: Column) -> Column:
-    keys = ["op_queue_offset", "item", "source", "copy_broker", "copy_queue"]
+    keys = ["op_queue_offset", "item", "source", "life", "copy_broker", "copy_queue"]
     return F.struct(*[one[k] for k in keys]).eqNullSafe(F.struct(*[other[k] for k in keys]))
 
 

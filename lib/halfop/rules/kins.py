@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from halfop.rules.resolve import Candidate, Copy, Member, Transaction, given_up, resolve
+from halfop.rules.discarded import Candidate, given_up
+from halfop.rules.resolve import Copy, Member, Transaction, resolve
 
 # The fields of `Member` as columns of half messages; what remains of the row does not leave the JVM.
 MEMBER = ["broker_name", "queue_id", "queue_offset", "state", "marked", "escaped", "resume_mark", "store_timestamp"]

@@ -16,7 +16,7 @@ from halfop.rules.settings_columns import RuleColumns
 
 FINAL = "FINAL"
 _NEVER = 2**63 - 1
-OP_KEY = ["broker_name", "queue_id", "op_queue_offset", "item", "source"]
+OP_KEY = ["broker_name", "queue_id", "op_queue_offset", "item", "source", "life"]
 _FIELDS = {
     "op_queue_offset": "bigint",
     "item": "int",
@@ -36,6 +36,7 @@ _FIELDS = {
     "copy_offset": "bigint",
     "copy_log_offset": "bigint",
     "copy_landed_at": "timestamp",
+    "life": "int",
 }
 _HEADER = ["producer_group", "tran_state_table_offset", "commit_log_offset", "uniq_key"]
 _SAME_ROW = [*OP_KEY, "fault", "half_offset", "outcome", "from_check", "born_timestamp", "store_timestamp", *_HEADER]
@@ -48,6 +49,7 @@ def landed(op_messages: DataFrame) -> DataFrame:
         op_messages.withColumn("fault", _fault())
         .withColumn("header", header)
         .withColumn("again", F.lit(False))
+        .withColumn("life", F.coalesce("life", F.lit(0)))
         .withColumnRenamed("queue_offset", "op_queue_offset")
         .withColumn("text", F.substring("body", 1, 200))
         .drop("body", "tag")

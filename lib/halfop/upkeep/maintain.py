@@ -20,7 +20,6 @@ from halfop.columns.keys import HALF_KEY
 from halfop.frame.errors import WarehouseBusy
 from halfop.frame.summary import Summary
 from halfop.planning.run import INPUTS, Run
-from halfop.rules.halves import read_copies
 from halfop.runs.record import last_run, wall_clock
 from halfop.settings.model import Settings
 from halfop.warehouse import trimmed
@@ -230,4 +229,5 @@ class Maintenance:
 
 
 def _landings_of_copies(rows: DataFrame) -> DataFrame:
-    return rows.select(F.explode(read_copies()).alias("copy")).select("copy.landed_at")
+    others = F.coalesce("copies_elsewhere.landed_at", F.array().cast("array<timestamp>"))
+    return rows.select(F.explode(F.concat("copies.landed_at", others)).alias("landed_at"))

@@ -30,6 +30,7 @@ class BrokerRequest:
     since: datetime | None = None
     from_offset: int | None = None
     wait: timedelta = timedelta(0)
+    accept_rewind: bool = False
 
 
 def addresses(request: BrokerRequest) -> list[BrokerAddress]:
