@@ -20,8 +20,10 @@ from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
 from halfop.landing.data_source import register
 from halfop.landing.files.land import FilesRequest, land_files
+from halfop.landing.rewind import Begun, Cut, begin, lives
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
+from halfop.rocketmq.names import HALF_TOPIC
 from halfop.warehouse.tables import Warehouse
 from numpy import array
 from pyspark.sql import SparkSession
@@ -239,6 +241,14 @@ def test_an_offset_belongs_to_the_last_life_whose_cut_is_not_above_it() -> None:
     assert owners(CUTS, array([1] * 5), offsets).tolist() == [2] * 5, "a queue that only the last life has"
 
 
+def test_a_half_topic_that_is_not_used_cuts_nothing(warehouse: Warehouse) -> None:
+    """RocketMQ 5 has two, and their queues have the same numbers."""
+    topics = (HALF_TOPIC, "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
+    cuts = [Cut(topic, 0, offset, landed, None) for topic, offset, landed in zip(topics, (9, 0), (12, 0), strict=True)]
+    begin(warehouse, Lives("a"), cuts, Begun(1, "BROKER", {}))
+    assert lives(warehouse, "a").half_cuts == [{0: 9}]
+
+
 def test_the_lowest_of_all_later_cuts_tells_what_is_lost() -> None:
-    lives = Lives("a", [Life(n, f"a~{n}", cut, {}, {}, None) for n, cut in enumerate(CUTS, 2)])
-    assert lives.lost() == [Lost("a", 0, 5, None), Lost("a~2", 0, 5, None)]
+    found = Lives("a", [Life(n, f"a~{n}", cut, {}, {}, None) for n, cut in enumerate(CUTS, 2)])
+    assert found.lost() == [Lost("a", 0, 5, None), Lost("a~2", 0, 5, None)]

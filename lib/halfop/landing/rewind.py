@@ -206,6 +206,8 @@ def begin(warehouse: Warehouse, before: Lives, cuts: Sequence[Cut], begun: Begun
 def _row(cut: Cut) -> Cells:
     row = {"topic": cut.topic, "queue_id": cut.queue_id, "cut_offset": cut.offset}
     row |= {"next_offset": cut.offset, "first_offset": cut.offset}
+    if not cut.landed:  # brokers have a second half topic that they do not use; it cuts nothing
+        return row | {"cut_offset": None}
     if cut.topic in HALF_TOPICS:
         row["cut_log_offset"] = 0 if cut.agreed is None else (cut.agreed.log_offset or 0) + 1
     return row

@@ -34,7 +34,7 @@ LINES = {
     ("ROLLBACK", "CHECK"): ROLLED_BACK,
     ("DISCARD", "BROKER_DISCARDED"): LineText("4", "the broker itself gave it up (see put-back copies)"),
     ("DISCARD", "LOST_BY_BROKER"): LineText(
-        "4a", "its broker lost the end of its log with all copies of it, or was rebuilt (land --accept-rewind)"
+        "4a", "its broker lost all copies of it (see lives of a broker), and it has not been resumed since"
     ),
     ("DISCARD", "CHECKED_TOO_OFTEN"): LineText(
         "5",
