@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from strategies import Charter, History, Land, Played, Resume, Run, Step, play
 
 T = TypeVar("T")
+R = TypeVar("R", m.Half, m.Op, m.Final, m.BrokerDiscard)
 
 
 def generated(strategy: st.SearchStrategy[T], number: int, seeded: int) -> list[T]:
@@ -80,16 +81,21 @@ def _under(prefix: str, step: Step) -> Step:
     if isinstance(step, Land):
         known = {(prefix + broker, queue): until for (broker, queue), until in step.known_until.items()}
         return Land(
-            tuple(replace(half, broker=prefix + half.broker) for half in step.halves),
-            tuple(replace(op, broker=prefix + op.broker) for op in step.ops),
+            tuple(_renamed(prefix, half) for half in step.halves),
+            tuple(_renamed(prefix, op) for op in step.ops),
             step.at,
             known,
-            tuple(replace(final, broker=prefix + final.broker) for final in step.finals),
-            tuple(replace(discard, broker=prefix + discard.broker) for discard in step.discards),
+            tuple(_renamed(prefix, final) for final in step.finals),
+            tuple(_renamed(prefix, discard) for discard in step.discards),
         )
     if isinstance(step, Resume):
         return replace(step, keys=tuple((prefix + broker, queue, offset) for broker, queue, offset in step.keys))
     return step
+
+
+def _renamed(prefix: str, row: R) -> R:
+    """The row of another broker, with another UNIQ_KEY: half messages that agree in it may be copies across brokers."""
+    return replace(row, broker=prefix + row.broker, uniq_key=row.uniq_key and prefix + row.uniq_key)
 
 
 def sail(warehouse: Warehouse, charter: Charter, ships: Sequence[Ship], max_rows: int | None = None) -> list[int]:

@@ -53,6 +53,7 @@ class Half:
     check_times: str | None = None
     body: bytes = b"half"
     prepared_offset: str | None = None
+    wait: str | None = None
 
     @property
     def key(self) -> Key:

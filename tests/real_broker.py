@@ -239,6 +239,7 @@ def _write_conf(folder: Path, port: int, settings: Mapping[str, object]) -> None
     net = {"namesrvAddr": f"127.0.0.1:{port}", "listenPort": port + 3, "haListenPort": port + 2}
     commitlog = {"storePathCommitLog": f"{settings['storePathRootDir']}/commitlog"}
     namesrv = {"listenPort": port, "bindAddress": "127.0.0.1", "kvConfigPath": folder / "kvConfig.json"}
+    namesrv["supportActingMaster"] = True
     for name, values in {"broker": {**_SETTINGS, **net, **commitlog, **settings}, "namesrv": namesrv}.items():
         (folder / f"logback_{name}.xml").write_text(_LOGBACK.format(folder.parent / f"{name}.log"))
         lines = (f"{key}={str(value).lower() if isinstance(value, bool) else value}\n" for key, value in values.items())

@@ -166,6 +166,7 @@ def properties(half: Half) -> dict[str, str]:
         "TRANSACTION_CHECK_TIMES": half.check_times,
         "TRAN_PREPARED_QUEUE_OFFSET": half.prepared_offset,
         "TRAN_MSG": "true",
+        "WAIT": half.wait,
     }
     return {name: value for name, value in known.items() if value is not None}
 

@@ -30,6 +30,8 @@ def decided(chance: random.Random) -> dict[str, Any]:
         "real_topic": chance.choice(["T1", "T2", None]),
         "half_landed_at": chance.choice([AT, AT - timedelta(days=1), None]),
         "copy_offset": chance.choice([None, None, 3]),
+        "copy_broker": None,
+        "copy_queue": None,
         "op_queue_offset": chance.choice([None, 5]),
         "repeated": chance.choice([True, False, None]),
         "born_timestamp": chance.choice([born, born, None]),

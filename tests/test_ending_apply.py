@@ -21,8 +21,9 @@ from halfop.explain.timeline import timeline
 from halfop.frame.cli import main
 from halfop.frame.errors import WarehouseBusy
 from halfop.landing.files.gaps import complete
-from halfop.landing.progress import ProgressRow
+from halfop.landing.progress import ProgressRow, move
 from halfop.landing.queues import OffsetSpan, Queue
+from halfop.rocketmq.names import OP_TOPIC
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import functions as F
 
@@ -137,8 +138,8 @@ def test_an_answer_of_ours_is_no_op_of_the_brokers_queue(warehouse: Warehouse) -
     r.land(warehouse, [], [*ops("COMMIT", 5), *ops("COMMIT", 6)], NOW, {})
     r.append(warehouse, "op_messages", [ours])
     queue = Queue(*QUEUE)
-    before = {queue: ProgressRow("b", "op", 0, 5, None, NOW, 5, highest_offset=9)}
-    found = complete(warehouse, [queue], {queue: OffsetSpan(5, 5, NOW * 1000, True)}, before)
+    move(warehouse, [ProgressRow("b", OP_TOPIC, 0, 5, None, NOW, 5, highest_offset=9)], "FILES")
+    found = complete(warehouse, [queue], {queue: OffsetSpan(5, 5, NOW * 1000, True)}, {})
     assert found[queue].next_offset == 7
     assert found[queue].highest is None
 

@@ -202,7 +202,8 @@ def test_the_queue_clock_is_the_earlier_of_now_and_known_until(
 
 
 def decision(decision: str, reason: str, runs: tuple[int, int], at: int) -> Row:
-    names = ["op_queue_offset", "superseded_by", "copy_offset", "resumed_at", "last_checked_at", "check_immunity"]
+    names = ["superseded_by_broker", "superseded_by_queue", "copy_broker", "copy_queue", "broker_name", "queue_id"]
+    names += ["op_queue_offset", "superseded_by", "copy_offset", "resumed_at", "last_checked_at", "check_immunity"]
     about = dict.fromkeys(names) | {"check_times": 0, "copies": [], "queue_offset": 7}
     first, last = runs
     times = {"run_from": first, "run_upto": last, "times": last - first + 1, "at": at, "until": at + 1000}

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import store_writer as w
 from build.played_broker import About, played
+from halfop.columns.lives import Lives
 from halfop.landing.broker import land as broker
 from halfop.landing.broker import messages, tasks
 from halfop.landing.broker import source as broker_source
@@ -199,6 +200,8 @@ def test_no_task_has_credentials(warehouse: Warehouse, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(messages, "in_workers", in_workers)
     settings = RemotingSettings(credentials=Credentials("access", "secret"))
-    pulls = messages.PullsByWorkers(messages.Source("a", "h:1", settings, AT), Staging(warehouse, "file:/x"), bool)
+    pulls = messages.PullsByWorkers(
+        messages.Source(Lives("a"), "h:1", settings, AT), Staging(warehouse, "file:/x"), bool
+    )
     pulls.pulled(HALF, [QueueRange(HALF_TOPIC, 0, 0, 100_000)])
     assert {share.settings.credentials for share in seen} == {None}

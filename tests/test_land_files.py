@@ -378,7 +378,7 @@ def test_a_queue_of_a_rebuilt_broker_is_refused(warehouse: Warehouse, tmp_path: 
     warehouse.append("rejected", in_form(warehouse.frame([("HALF", "KEY_REUSED", "b", 0, 1, 1)], columns)))
     refused = refusal(warehouse, [lines(tmp_path / "h.jsonl", half())])
     assert refused.path == "b/0"
-    assert "new broker name" in refused.hint
+    assert "--accept-rewind" in refused.hint
     land(warehouse, [lines(tmp_path / "h2.jsonl", half(broker_name="b2"), half(queue_id=1))])
 
 

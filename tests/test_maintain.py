@@ -94,7 +94,9 @@ def test_a_rebuilt_broker_is_known_though_its_half_messages_have_been_trimmed(wa
     row = ProgressRow(QUEUE[0], HALF_TOPIC, QUEUE[1], 2, NOW, None, 0)
     before = newest_half(warehouse, row)
     Upkeep(warehouse, "half_messages").delete(F.lit(True), {})
-    assert newest_half(warehouse, row) == before == (1, {100})
+    assert before is not None
+    assert newest_half(warehouse, row) == before
+    assert [place[:2] for place in before[1]] == [(1, 100)]
 
 
 @pytest.mark.slow

@@ -264,7 +264,8 @@ CASES = [
 
 
 def under(broker: str, step: Step) -> Step:
-    return replace(step, broker=broker)
+    """The same of another broker, with another UNIQ_KEY: what agrees in it may be a copy across brokers."""
+    return replace(step, broker=broker, uniq_key=step.uniq_key and f"{step.uniq_key} of {broker}")
 
 
 def only(kind: type[Step], steps: Iterable[Step]) -> list:  # type: ignore[type-arg]

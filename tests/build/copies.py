@@ -36,7 +36,7 @@ class Copies:
     def _discards(self) -> DataFrame:
         arrived = self.arrived_discards.withColumn("seen", F.lit(False))
         rows = arrived.unionByName(self.older_discards.withColumn("seen", F.lit(True)))
-        each = rows.groupBy(t.kin().alias(t.KIN), "queue_id", "queue_offset")
+        each = rows.groupBy(t.kin().alias(t.KIN), *HALF_KEY)
         return each.agg(F.min("store_timestamp").alias("discarded_at"), F.max("seen").alias("seen"))
 
     @cached_property
@@ -55,7 +55,7 @@ class Copies:
     def standing_at(self, rows: DataFrame) -> DataFrame:
         """Returns rows under the half key of the row that stands for the copy that each names."""
         found = rows.join(t.copy_map(self._found).drop("copy"), HALF_KEY, "left")
-        return found.withColumn("queue_offset", F.coalesce("stands_at", "queue_offset")).drop("stands_at")
+        return t.at_standing(found)
 
     def halves(self, resumes: DataFrame | None) -> DataFrame:
         """Returns every half message; of a transaction with copies the row that stands for it."""

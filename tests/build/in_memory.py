@@ -116,8 +116,8 @@ class InMemory:
     def _resumes(self, copies: Copies) -> DataFrame | None:
         if len(self._rows["resumes"]) == self._seen["resumes"]:
             return None
-        rows = copies.standing_at(self._arrived("resumes").withColumn("asked_offset", F.col("queue_offset")))
-        nth = F.row_number().over(Window.partitionBy(HALF_KEY).orderBy("resumed_at", "owner", "asked_offset"))
+        rows = copies.standing_at(self._arrived("resumes").withColumn("asked", F.struct(*HALF_KEY)))
+        nth = F.row_number().over(Window.partitionBy(HALF_KEY).orderBy("resumed_at", "owner", "asked"))
         return rows.withColumn("nth", nth)
 
     def _clocks(self) -> DataFrame:

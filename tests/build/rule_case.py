@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import model as m
+from model_lineage import is_marked
 from pyspark.sql import SparkSession
 
 from build.in_memory import InMemory
@@ -80,13 +81,20 @@ class Landing:
 def landed_abreast(cases: Sequence[Case], run: int, now: int) -> Landing:
     """Returns what lands before a run, each case's rows under a broker of its own."""
     assert len({case.name for case in cases}) == len(cases)
-    rows = [replace(row, broker=case.name) for case in cases for row in case.landing(run)]
+    rows = [_under(case.name, row) for case in cases for row in case.landing(run)]
     return Landing(
         [row for row in rows if isinstance(row, m.Half)],
         [row for row in rows if isinstance(row, m.Op)],
         {(case.name, 0): case.known.get(run, now) for case in cases if case.listed},
         [(case.name, 0, offset) for case in cases for offset in case.resumes.get(run, ())],
     )
+
+
+def _under(name: str, row: m.Half | m.Op) -> m.Half | m.Op:
+    """The row of another broker; a copy gets another UNIQ_KEY, for what agrees in it may be a copy across brokers."""
+    if isinstance(row, m.Half) and is_marked(row):
+        return replace(row, broker=name, uniq_key=row.uniq_key and f"{row.uniq_key} of {name}")
+    return replace(row, broker=name)
 
 
 def outcome(

@@ -119,13 +119,26 @@ def _found() -> Column:
     return F.array_compact(F.array(*[row(each) for each in f.FINDINGS]))
 
 
+def _is_an_escape(half: Column) -> Column:
+    """Returns whether another broker has the half message of which this one is a copy."""
+
+    def is_original(other: Column) -> Column:
+        same = [other[c].eqNullSafe(half[c]) for c in ("producer_group", "born_timestamp")]
+        return (other["broker_name"] != half["broker_name"]) & same[0] & same[1]
+
+    return half["escaped"] & F.exists("twins", is_original)
+
+
 def twins(halves: DataFrame, overview: DataFrame) -> DataFrame:
     """Returns the half messages that are no copies and share a UNIQ_KEY, on whatever broker."""
     keys = overview.where(F.col("key").isNotNull()).groupBy("key").agg(F.count("*").alias("n")).where("n > 1")
     rows = halves.where(~F.col("marked")).withColumn("key", F.xxhash64("uniq_key"))
     rows = rows.join(keys, "key", "left_semi").where(F.col("uniq_key").isNotNull()).dropDuplicates(HALF_KEY)
-    one = F.struct("broker_name", "queue_id", "queue_offset", "producer_group", "real_topic", "born_timestamp")
-    found = rows.groupBy("uniq_key").agg(F.sort_array(F.collect_list(one)).alias("twins")).where(F.size("twins") > 1)
+    one = F.struct(
+        "broker_name", "queue_id", "queue_offset", "producer_group", "real_topic", "born_timestamp", "escaped"
+    )
+    found = rows.groupBy("uniq_key").agg(F.sort_array(F.collect_list(one)).alias("twins"))
+    found = found.withColumn("twins", F.filter("twins", lambda m: ~_is_an_escape(m))).where(F.size("twins") > 1)
     place = F.transform("twins", lambda m: F.concat_ws("/", m["broker_name"], m["queue_id"], m["queue_offset"]))
     twin = F.get("twins", F.lit(0))
     made = {

@@ -8,9 +8,9 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import present, whole_number
 from halfop.rocketmq import names
-from halfop.rules.halves import carries_a_mark, is_resumed_copy, landed_check_times, landed_marks
+from halfop.rules.halves import carries_a_mark, is_resumed_copy, landed_check_times, landed_marks, may_have_escaped
 from halfop.rules.settings_columns import RuleColumns
-from halfop.rules.transactions import KIN, kin
+from halfop.rules.transactions import KIN
 
 _MEMBER = [
     "queue_id",
@@ -30,6 +30,8 @@ _MEMBER = [
     "ops",
     "finals",
 ]
+# What the copies of a message agree in on one broker; each broker's topics are compared by themselves.
+_KIN = ["broker_name", "producer_group", "uniq_key", "born_timestamp"]
 _OPS = "array<struct<op_offset:bigint,item:int,outcome:string,store:timestamp,place:bigint>>"
 _FINALS = "array<struct<topic:string,queue_id:int,queue_offset:bigint,store:timestamp,place:bigint>>"
 
@@ -46,6 +48,7 @@ def halves(rows: DataFrame, rules: RuleColumns) -> DataFrame:
         *("real_queue_id", "born_timestamp", "store_timestamp"),
         *[column.alias(name) for name, column in landed_marks(rows).items()],
         carries_a_mark(rows).alias("marked"),
+        may_have_escaped(rows).alias("escaped"),
         (F.col("record_size") if "record_size" in rows.columns else F.lit(None)).cast("int").alias("record_size"),
     )
     made = {
@@ -116,7 +119,9 @@ def transactions(halves: DataFrame, ops: DataFrame, finals: DataFrame, discards:
     rows = rows.unionByName(discards, allowMissingColumns=True)
     rows = rows.withColumn("member", F.when(F.col("discard").isNull(), F.struct(_MEMBER)))
     # a message without a UNIQ_KEY has no kin
-    rows = rows.withColumn("uniq_key", F.coalesce("uniq_key", "own_name")).withColumn(KIN, kin()).repartition(KIN)
+    rows = (
+        rows.withColumn("uniq_key", F.coalesce("uniq_key", "own_name")).withColumn(KIN, F.struct(_KIN)).repartition(KIN)
+    )
     grouped = rows.groupBy(KIN).agg(
         F.sort_array(F.collect_list("member")).alias("members"),
         F.sort_array(F.collect_list("discard")).alias("of_all"),

@@ -13,7 +13,7 @@ from halfop.ending.changes import Changed, checked
 from halfop.ending.endings import NOT_ENDED, Clerk, Ending, State
 from halfop.ending.op_rows import land_answers
 from halfop.ending.owner import Where
-from halfop.ending.parts import by_files, landed, refuse_forbidden, refuse_unreachable
+from halfop.ending.parts import by_files, landed, owners, refuse_forbidden, refuse_unreachable
 from halfop.ending.plan import Plan, Row
 from halfop.ending.sender import Broker, Sender
 from halfop.ending.table import TABLE, EndingsTable, Known, known
@@ -46,10 +46,12 @@ def apply(warehouse: Warehouse, request: Request) -> tuple[Summary, list[Ending]
     Raises UsageError before anything is done if the plan names a broker that may not, or cannot, be asked.
     """
     summary = Summary("end")
-    names = _names(request)
+    _refuse_many(request)
+    names = owners(warehouse, set(request.plan.rows["broker_name"].to_pylist()))
+    refuse_forbidden([*names], request.brokers)
     with summary.shown_in_failure(), hold(warehouse, "ending", request.wait):
         ours = by_files(warehouse)
-        refuse_unreachable([name for name in names if name not in ours], request.where)
+        refuse_unreachable([name for name, lives in names.items() if not ours.issuperset(lives)], request.where)
         warehouse.make(TABLE)
         application = _Application(warehouse, request, summary)
         with summary.phase("check"):
@@ -60,13 +62,9 @@ def apply(warehouse: Warehouse, request: Request) -> tuple[Summary, list[Ending]
     return summary, list(found.values())
 
 
-def _names(request: Request) -> list[str]:
-    """The plan's brokers, if all of them may be asked."""
-    names = sorted(set(request.plan.rows["broker_name"].to_pylist()))
+def _refuse_many(request: Request) -> None:
     if len(request.plan) > request.limit:
         raise UsageError(f"the plan has {len(request.plan)} transactions, end.limit is {request.limit}: give --limit N")
-    refuse_forbidden(names, request.brokers)
-    return names
 
 
 class _Application:
@@ -101,16 +99,17 @@ class _Application:
         return self._clerk.ending(changed.row, changed.state(recorded is not None), changed.remark, sent=sent)
 
     def ended(
-        self, rows: Sequence[Row], names: Sequence[str], ours: Collection[str]
+        self, rows: Sequence[Row], names: Mapping[str, Collection[str]], ours: set[str]
     ) -> Iterator[tuple[str, HalfopError]]:
-        """Ends the rows broker by broker; yields the errors that have stopped one."""
-        for name in names:
-            mine, ended = ([row for row in of if row.key.broker_name == name] for of in (rows, self._unswept))
+        """Ends the rows broker by broker, each with all of its lives; yields the errors that have stopped one."""
+        for name, lives in names.items():
+            mine, ended = ([row for row in of if row.key.broker_name in lives] for of in (rows, self._unswept))
+            ends_here = ours.issuperset(lives)
             try:
                 with self._summary.phase(f"end {name}"):
-                    if mine and name in ours:
+                    if mine and ends_here:
                         self._land(mine)
-                    elif (mine or ended) and name not in ours and self._request.where:
+                    elif (mine or ended) and not ends_here and self._request.where:
                         self._send(self._request.where, name, mine, ended)
             except OPERATIONAL_ERRORS as error:
                 yield name, as_ours(error, name)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY, QUEUE, Key
+from halfop.columns.keys import HALF_KEY, Key
 from halfop.ending.endings import State
 from halfop.ending.plan import Plan, Row, places_of, rows_of
 from halfop.ending.standing import Standing, last_decisions, standing
@@ -59,9 +59,9 @@ def checked(warehouse: Warehouse, plan: Plan) -> Checked:
 
 def _live(now: Standing, given: DataFrame) -> DataFrame:
     """The standing rows of the given half keys, under these keys."""
-    asked = now.keys().join(given, HALF_KEY).select(*QUEUE, F.col("queue_offset").alias("asked"), "stands_at")
-    rows = now.rows.withColumnRenamed("queue_offset", "stands_at").join(asked, [*QUEUE, "stands_at"])
-    return rows.withColumnRenamed("asked", "queue_offset")
+    asked = now.keys().join(given, HALF_KEY).select(F.struct(*HALF_KEY).alias("asked"), "stands_at")
+    rows = now.rows.withColumn("stands_at", F.struct(*HALF_KEY)).drop(*HALF_KEY).join(asked, "stands_at")
+    return rows.select("asked.*", *[c for c in rows.columns if c != "asked"])
 
 
 def _last(warehouse: Warehouse, now: Standing, gone: list[Row]) -> dict[Key, Mapping[str, Any]]:
@@ -79,7 +79,10 @@ def _key(cells: Mapping[str, Any]) -> Key:
 def _compared(row: Row, live: Mapping[str, Any] | None, last: Mapping[str, Any] | None) -> Row | Changed:
     if live is None:
         return _ended(row, last)
-    places = places_of({**live, "queue_offset": live["stands_at"]})
+    stands_at = Key(**live["stands_at"])
+    if stands_at[:2] != row.key[:2]:
+        return Changed(row, f"it has escaped, and stands at {stands_at} now: {_HINT}", None)
+    places = places_of({**live, "queue_offset": stands_at.queue_offset})
     if live["uniq_key"] != row.uniq_key or live["producer_group"] != row.producer_group:
         return Changed(row, "the plan's uniq_key or producer_group is not that of the half message", None)
     if row.places[-1] not in places:

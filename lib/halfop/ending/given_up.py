@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import HALF_KEY, Key
 from halfop.ending.endings import NOT_ENDED, Clerk, Ending, newest
 from halfop.ending.owner import Where
-from halfop.ending.parts import landed, refuse_forbidden, refuse_unreachable
+from halfop.ending.parts import landed, owners, refuse_forbidden, refuse_unreachable
 from halfop.ending.plan import RESUME, Row, new_head, places_of
 from halfop.ending.sender import Broker, Sender
 from halfop.ending.standing import standing
@@ -50,11 +50,11 @@ def resume_at_brokers(warehouse: Warehouse, request: Resume) -> tuple[Summary, l
     """Returns the summary, and what became of each message."""
     summary = Summary("resume")
     rows = _rows(warehouse, request)
-    names = sorted({row.key.broker_name for row in rows})
+    names = owners(warehouse, {row.key.broker_name for row in rows})
     if len(rows) > request.limit:
         raise UsageError(f"{len(rows)} messages are to be resumed, end.limit is {request.limit}: name fewer")
-    refuse_forbidden(names, request.brokers)
-    refuse_unreachable(names, request.where_is)
+    refuse_forbidden([*names], request.brokers)
+    refuse_unreachable([*names], request.where_is)
     if request.dry_run:
         summary.extra["would_resume"] = len(rows)
         summary.notes.append("dry run: no broker was asked")
@@ -68,11 +68,13 @@ def resume_at_brokers(warehouse: Warehouse, request: Resume) -> tuple[Summary, l
     return summary, found
 
 
-def _resumed(warehouse: Warehouse, request: Resume, rows: Sequence[Row], names: Sequence[str]) -> Iterator[Ending]:
+def _resumed(
+    warehouse: Warehouse, request: Resume, rows: Sequence[Row], names: Mapping[str, Collection[str]]
+) -> Iterator[Ending]:
     head, table = new_head(warehouse.version("decisions"), "resume"), _Kept(warehouse)
     earlier = known(warehouse, head.plan_id, [row.key for row in rows])
-    for name in names:
-        mine = [row for row in rows if row.key.broker_name == name]
+    for name, lives in names.items():
+        mine = [row for row in rows if row.key.broker_name in lives]
         part = Broker(name, request.where_is, landed(warehouse, name, {row.key.queue_id for row in mine}))
         Sender(part, Clerk(head.plan_id, earlier.after), table, {}, earlier.lately.get(name)).end(mine)
     yield from newest(table.kept).values()

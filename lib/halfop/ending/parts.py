@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from halfop.columns.lives import lives_of
 from halfop.ending.owner import Where
 from halfop.ending.tails import Landed, landed_of
-from halfop.frame.errors import UsageError
+from halfop.frame.errors import InputRefused, UsageError
 from halfop.planning.asking import asks
 from halfop.runs.record import last_run
 from halfop.warehouse.progress import TABLE as PROGRESS
@@ -36,16 +37,29 @@ def by_files(warehouse: Warehouse) -> set[str]:
     return {name for name, ours in asks("auto", progress_rows(warehouse)).items() if ours}
 
 
+def owners(warehouse: Warehouse, names: Collection[str]) -> dict[str, list[str]]:
+    """Returns the brokers' own names with those of the given names that are lives of them."""
+    of = {row["broker_name"]: row["life_of"] for row in progress_rows(warehouse)}
+    found: dict[str, list[str]] = {}
+    for name in sorted(names):
+        found.setdefault(of.get(name) or name, []).append(name)
+    return found
+
+
 def landed(warehouse: Warehouse, name: str, queues: Collection[int]) -> dict[int, Landed]:
     """Returns how far a broker's queues had landed for the last run that has decided about all of that.
 
     What landed later, no run has seen, so it is read from the broker again.
     """
-    version = None
+    rows, version = progress_rows(warehouse), None
     if found := last_run(warehouse):
         run, closed = found
         decided = closed and run.slice.number == run.slice.of
         version = (run.inputs if decided else run.inputs_before)[PROGRESS]
-    rows = [row for row in progress_rows(warehouse, version) if row["broker_name"] == name]
-    offsets = {(row["topic"], row["queue_id"]): row["next_offset"] for row in rows}
+    lives, before = lives_of(rows, name), progress_rows(warehouse, version)
+    if lives.names != lives_of(before, name).names:
+        problem = f"broker {name} has begun another life, {lives.current}, since the last run"
+        raise InputRefused(warehouse.path(PROGRESS), None, problem, "start reconcile, and plan again")
+    mine = [row for row in before if row["broker_name"] == lives.current]
+    offsets = {(row["topic"], row["queue_id"]): row["next_offset"] for row in mine}
     return {queue: landed_of(offsets, queue) for queue in queues}

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY, QUEUE
+from halfop.columns.keys import HALF_KEY
 from halfop.ending.plan import ROWS, Origin
 from halfop.ending.standing import COLUMNS, Standing, lacks
 
@@ -31,7 +31,7 @@ def planned(standing: Standing, wanted: DataFrame, origin: Origin, born_until: d
     among the standing transactions are in neither.
     """
     live = standing.keys().join(wanted.select(*HALF_KEY, "kind", "evidence"), HALF_KEY)
-    asked = live.select(*QUEUE, F.col("stands_at").alias("queue_offset"), "kind", "evidence")
+    asked = live.select("stands_at.*", "kind", "evidence")
     rows = standing.rows.join(asked, HALF_KEY).select(*COLUMNS, "kind", "evidence", left_out(born_until))
     found = rows.orderBy("broker_name", "queue_id", "queue_offset").toArrow()
     return split(found, origin)

@@ -86,4 +86,4 @@ def _asked(warehouse: Warehouse, found: Standing, selection: Selection) -> DataF
             f"no open or discarded message {', '.join(map(str, unknown[:_SHOWN]))}",
             "nothing was planned; `explain KEY` shows what became of a message",
         )
-    return rows.select("broker_name", "queue_id", F.col("stands_at").alias("queue_offset")).distinct()
+    return rows.select("stands_at.*").distinct()

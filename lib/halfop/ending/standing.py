@@ -17,7 +17,7 @@ from halfop.warehouse.where import all_of, equal
 _DISCARDS = "trans_check_max_time"
 COLUMNS = [
     *("broker_name", "queue_id", "queue_offset", "uniq_key", "producer_group", "real_topic", "decision", "reason"),
-    *("check_times", "run_id", "born_timestamp", "commit_log_offset", "copies"),
+    *("check_times", "run_id", "born_timestamp", "commit_log_offset", "copies", "copies_elsewhere"),
 ]
 
 
@@ -29,13 +29,17 @@ class Standing:
     rows: DataFrame
 
     def keys(self) -> DataFrame:
-        """Returns every half key of these transactions, also of superseded copies, with the offset `stands_at`."""
-        own = F.array(F.col("queue_offset"))
-        every = F.coalesce(F.transform("copies", lambda copy: copy["queue_offset"]), own)
-        rows = self.rows.select(
-            *QUEUE, F.col("queue_offset").alias("stands_at"), F.explode(every).alias("queue_offset")
-        )
-        return rows.select(*HALF_KEY, "stands_at")
+        """Returns every half key of these transactions, also of superseded copies, with the key `stands_at`."""
+        offsets = F.coalesce(F.transform("copies", lambda copy: copy["queue_offset"]), F.array(F.col("queue_offset")))
+        here = F.transform(offsets, lambda offset: _half_key(offset, F.col("queue_id"), F.col("broker_name")))
+        elsewhere = F.transform("copies_elsewhere", lambda copy: _half_key(*(copy[c] for c in HALF_KEY)))
+        every = F.coalesce(F.concat(elsewhere, here), here)
+        rows = self.rows.select(F.struct(*HALF_KEY).alias("stands_at"), F.explode(every).alias("copy"))
+        return rows.select("copy.*", "stands_at")
+
+
+def _half_key(*cells: Column) -> Column:
+    return F.struct(*[cell.alias(c) for cell, c in zip(cells, HALF_KEY, strict=True)])
 
 
 def standing(warehouse: Warehouse, discarded: bool = True) -> Standing:
@@ -86,13 +90,16 @@ def _taken_over(warehouse: Warehouse, version: int, discards: DataFrame) -> Data
         return None
     rows = warehouse.read("decisions", version, all_of(equal("open", False), near))
     ended = rows.where(F.col("copies").isNotNull() & F.col("decision").isin("COMMIT", "ROLLBACK"))
-    return Standing(version, ended.select(COLUMNS)).keys().where("queue_offset < stands_at")
+    here = reduce(lambda a, b: a & b, [F.col("stands_at")[c] == F.col(c) for c in QUEUE])
+    keys = Standing(version, ended.select(COLUMNS)).keys()
+    return keys.where(~here | (F.col("queue_offset") < F.col("stands_at.queue_offset")))
 
 
 def lacks() -> Column:
     """Returns what a transaction lacks so that nobody can end it; null if it lacks nothing."""
     return (
-        F.when(F.col("producer_group").isNull(), "NO_PRODUCER_GROUP")
+        F.when(F.col("reason") == "LOST_BY_BROKER", "LOST_BY_BROKER")
+        .when(F.col("producer_group").isNull(), "NO_PRODUCER_GROUP")
         .when(F.col("uniq_key").isNull(), "NO_UNIQ_KEY")
         .when(F.col("commit_log_offset").isNull(), "NO_COMMIT_LOG_OFFSET")
     )

@@ -14,22 +14,24 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, QUEUE, Key, as_key
 from halfop.columns.values import millis
+from halfop.explain.links import Rows, grouped, key_of, linked
 from halfop.explain.questions import deliveries, requests
 from halfop.explain.queue_clocks import QueueClocks
 from halfop.frame.errors import InputRefused
 from halfop.frame.units import exact
 from halfop.rocketmq.names import HALF_TOPIC
+from halfop.rules.halves import read_copies
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import Where, all_of, any_of, equal
 
-Rows = list[Row]
 MOST = 100  # half messages under one UNIQ_KEY
 _ROUNDS = 5  # from copy to copy; one or two are usual
 _SHOWN_QUEUES = 8
 # decisions that agree in these are one row
 _FOLDED = ["decision", "reason", "check_times", "op_queue_offset", "superseded_by", "copy_offset", "resumed_at"]
+_FOLDED += ["superseded_by_broker", "superseded_by_queue", "copy_broker", "copy_queue"]
 
 
 @dataclass
@@ -55,10 +57,14 @@ class Life:
         own = [row for row in self.decisions if row["decision"] not in ("SUPERSEDED", "EARLY_OP")] or self.decisions
         return max(own, key=lambda row: row["run_upto"], default=None)
 
+    def place(self, key: Key) -> str:
+        """The offset of a copy, or its whole key if copies are on several brokers."""
+        return str(key.queue_offset) if len({each.broker_name for each in self.keys}) == 1 else str(key)
+
     @property
     def half(self) -> Row | None:
         """The half message that stands for it."""
-        return max(self.halves, key=lambda row: row["queue_offset"], default=None)
+        return max(self.halves, key=lambda row: (row["store_timestamp"] or 0, row["queue_offset"]), default=None)
 
 
 def find(warehouse: Warehouse, wanted: str) -> tuple[list[Life], bool]:
@@ -71,7 +77,7 @@ def find(warehouse: Warehouse, wanted: str) -> tuple[list[Life], bool]:
     rows = half_messages.select(HALF_KEY).distinct().limit(MOST + 1).collect()
     if not rows:
         raise _unknown(warehouse, wanted)
-    return look_up(warehouse, {_key(row) for row in rows[:MOST]}), len(rows) > MOST
+    return look_up(warehouse, {key_of(row) for row in rows[:MOST]}), len(rows) > MOST
 
 
 def _unknown(warehouse: Warehouse, wanted: str) -> InputRefused:
@@ -106,9 +112,18 @@ def look_up(warehouse: Warehouse, keys: Collection[Key]) -> list[Life]:
         mine = {row["request_id"] for row in life.requests}
         life.deliveries = [row for row in delivered if row["request_id"] in mine]
         life.rejects = [row for row in rejects if _rejects_about(row, life)]
+        life.keys = _standing_last(life)
         life.finals, life.discards = _finals(warehouse, life), _broker_discards(warehouse, life)
         life.clocks = _clocks(queue_clocks, life)
     return [life for life in made if any((life.decisions, life.halves, life.ops, life.rejects, life.resumes))]
+
+
+def _standing_last(life: Life) -> list[Key]:
+    """The keys; of copies on several brokers the one whose decision stands comes last."""
+    last = life.last
+    if last is None or len({key.broker_name for key in life.keys}) == 1:
+        return life.keys
+    return sorted(life.keys, key=lambda key: key == key_of(last))
 
 
 def _clocks(queue_clocks: QueueClocks, life: Life) -> dict[int, str]:
@@ -123,12 +138,8 @@ def by_clock(row: Row) -> bool:
     return row["decision"] in ("CHECK", "WAIT", "DISCARD") and row["reason"] != "BROKER_DISCARDED"
 
 
-def _key(row: Row) -> Key:
-    return Key(row["broker_name"], row["queue_id"], row["queue_offset"])
-
-
 def _of(life: Life, rows: Rows) -> Rows:
-    return [row for row in rows if _key(row) in life.keys]
+    return [row for row in rows if key_of(row) in life.keys]
 
 
 def _among(keys: Iterable[Key], offset: str = "queue_offset", queue: str = "queue_id") -> Where:
@@ -146,32 +157,18 @@ def _decided(warehouse: Warehouse, keys: set[Key]) -> tuple[Rows, list[list[Key]
     rows: Rows = []
     for _ in range(_ROUNDS):
         rows = _decisions(warehouse, keys)
-        linked = keys | {copy for row in rows for copy in _linked(row)}
-        if linked == keys:
+        found = keys | {copy for row in rows for copy in linked(row)}
+        if found == keys:
             break
-        keys = linked
-    return rows, _grouped(keys, rows)
-
-
-def _linked(row: Row) -> set[Key]:
-    own = _key(row)
-    offsets = {*(row["copies"] or ()), *([row["superseded_by"]] if row["superseded_by"] is not None else ())}
-    return {own._replace(queue_offset=offset) for offset in offsets}
-
-
-def _grouped(keys: Iterable[Key], rows: Rows) -> list[list[Key]]:
-    of = {key: {key} for key in keys}
-    for row in rows:
-        together = set[Key]().union(*(of[key] for key in {_key(row), *_linked(row)} & of.keys()))
-        of |= dict.fromkeys(together, together)
-    return [list(group) for group in sorted({tuple(sorted(group)) for group in of.values()})]
+        keys = found
+    return rows, grouped(keys, rows)
 
 
 def _decisions(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
     """One row for a decision that was the same run after run."""
-    rows = warehouse.read("decisions", where=_among(keys))
+    rows = warehouse.read("decisions", where=_among(keys)).withColumn("copies", read_copies())
     about = [F.any_value(c).alias(c) for c in ("uniq_key", "producer_group", "real_topic", "check_immunity")]
-    copies = F.array_distinct(F.flatten(F.collect_list("copies.queue_offset")))
+    copies = F.array_distinct(F.flatten(F.collect_list("copies")))
     folded = rows.groupBy(*HALF_KEY, *_FOLDED).agg(
         F.count("*").alias("times"),
         F.min("run_id").alias("run_from"),
@@ -236,7 +233,7 @@ def _rejects(warehouse: Warehouse, keys: Collection[Key], ops: Rows) -> Rows:
 
 def _rejects_about(row: Row, life: Life) -> bool:
     if row["kind"] != "OP":
-        return _key(row) in life.keys
+        return key_of(row) in life.keys
     return any(_is_op(row, op) for op in life.ops)
 
 
@@ -249,12 +246,11 @@ def _is_op(row: Row, op: Row) -> bool:
 
 def _finals(warehouse: Warehouse, life: Life) -> Rows:
     """The broker's final messages, by the places of the half messages in its log."""
-    places = sorted({row["commit_log_offset"] for row in life.halves if row["commit_log_offset"] is not None})
-    if not places:
+    logs = {(r["broker_name"], r["commit_log_offset"]) for r in life.halves if r["commit_log_offset"] is not None}
+    if not logs:
         return []
-    mine = equal("broker_name", life.keys[0].broker_name)
-    named = any_of([equal("prepared_transaction_offset", place) for place in places])
-    rows = warehouse.read("final_messages", where=all_of(mine, named))
+    named = [(equal("broker_name", name), equal("prepared_transaction_offset", place)) for name, place in sorted(logs)]
+    rows = warehouse.read("final_messages", where=any_of([all_of(*each) for each in named]))
     place = ["topic", "queue_id", "queue_offset", "prepared_transaction_offset"]
     return (
         rows.select(*place, millis("store_timestamp"), millis("landed_at"))
@@ -269,9 +265,9 @@ def _broker_discards(warehouse: Warehouse, life: Life) -> Rows:
     half = life.half
     if half is None or half["uniq_key"] is None or half["born_timestamp"] is None:
         return []
-    mine = (equal("broker_name", half["broker_name"]), equal("uniq_key", half["uniq_key"]))
+    brokers = any_of([equal("broker_name", name) for name in sorted({key.broker_name for key in life.keys})])
     born = equal("born_timestamp", half["born_timestamp"] * 1000)
-    rows = warehouse.read("broker_discards", where=all_of(*mine, born))
+    rows = warehouse.read("broker_discards", where=all_of(brokers, equal("uniq_key", half["uniq_key"]), born))
     columns: list[str | Column] = ["check_times", millis("store_timestamp"), millis("landed_at")]
     return rows.select(*columns).distinct().orderBy("store_timestamp").collect()
 
@@ -288,6 +284,6 @@ def about(life: Life) -> Mapping[str, str]:
         "born": None if born is None else f"{exact(born)} by the producer's clock",
         "from": known.get("born_host"),
         "bytes": None if known.get("bytes") is None else f"{known['bytes']:,}",
-        "copies": ", ".join(str(key.queue_offset) for key in life.keys) if len(life.keys) > 1 else None,
+        "copies": ", ".join(life.place(key) for key in life.keys) if len(life.keys) > 1 else None,
     }
     return {name: value for name, value in found.items() if value is not None}

@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 from pyspark.sql import Row
 
-from halfop.columns.keys import HALF_KEY, Key
+from halfop.columns.keys import Key
 from halfop.columns.values import in_micros
 from halfop.explain.life import Life
+from halfop.explain.links import key_of, named_copy, superseded_by
 from halfop.explain.queue_clocks import NO_TIME, queue_clock
 from halfop.frame.units import instant, moment, plural
 from halfop.planning.clocks import clocks
@@ -177,9 +178,9 @@ def _committed(warehouse: Warehouse, settings: Settings, last: Row) -> Outlook:
     run, closed = found_run(warehouse, run_id) or (None, False)
     per_topic = run is None or run.settings.topics.layout == "per_topic"
     table = f"topics/{index.get(last['real_topic'], '?')}" if per_topic else "real_topics"
-    offset = last["queue_offset"] if last["copy_offset"] is None else last["copy_offset"]
-    key = f"broker_name = {literal(last['broker_name'])} AND half_queue_id = {last['queue_id']}"
-    where = f"WHERE {key} AND half_queue_offset = {offset} AND run_id = {run_id}"
+    half = named_copy(last) or key_of(last)
+    key = f"broker_name = {literal(half.broker_name)} AND half_queue_id = {half.queue_id}"
+    where = f"WHERE {key} AND half_queue_offset = {half.queue_offset} AND run_id = {run_id}"
     place = f"committed: in {warehouse.path(table)}{_whether_written(warehouse, run_id, table, closed)}"
     return Outlook("COMMITTED", [place, " ".join(c.select(settings.warehouse_root, table, where))])
 
@@ -192,7 +193,7 @@ def _whether_written(warehouse: Warehouse, run_id: int, table: str, closed: bool
 
 
 def _ended(settings: Settings, life: Life, last: Row) -> Outlook:
-    key = str(Key(*(last[name] for name in reversed(HALF_KEY))))
+    key = str(key_of(last))
     if last["decision"] == "DISCARD" and _resume_waits(life):
         return Outlook("RESUMED", ["discarded, and resumed since: the next reconcile makes it open again"])
     if last["decision"] == "DISCARD":
@@ -206,7 +207,8 @@ def _ended(settings: Settings, life: Life, last: Row) -> Outlook:
             "REJECTED", [f"rejected: {m.WHY.get(last['reason'], m.meaning('REJECT', last['reason']))}; {fix}"]
         )
     if last["decision"] == "SUPERSEDED":
-        return Outlook("SUPERSEDED", [f"the copy at offset {last['superseded_by']} stands for it"])
+        by = superseded_by(last)
+        return Outlook("SUPERSEDED", [f"the copy at offset {by and life.place(by)} stands for it"])
     return Outlook("EARLY_OP", ["an op waits for this half message, which has not landed"])
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from pyspark.sql import Row
 
 from halfop.explain.life import Life, about, by_clock
+from halfop.explain.links import key_of, superseded_by
 from halfop.frame.units import duration, exact, moment, plural
 from halfop.wording import meanings as m
 
@@ -82,16 +83,22 @@ def _landed(row: Row) -> str:
 
 def _stored(row: Row, life: Life) -> Event:
     """A half message; the later ones of several are copies that the broker put back."""
-    first = min(each["queue_offset"] for each in life.halves)
+    first = min(life.halves, key=lambda each: (each["store_timestamp"] or 0, each["queue_offset"]))
     times = f", check times {row['landed_check_times']}" if row["landed_check_times"] else ""
-    what = "stored" if row["queue_offset"] == first else "put back by the broker"
-    text = f"{what} at offset {row['queue_offset']} (log {row['commit_log_offset']}{times}); {_landed(row)}"
+    there = min((each for each in life.halves if _same_queue(each, row)), key=lambda each: each["queue_offset"])
+    again = "put back by the broker" if row["queue_offset"] != there["queue_offset"] else "escaped to this broker"
+    what = "stored" if row["queue_offset"] == first["queue_offset"] and _same_queue(row, first) else again
+    text = f"{what} at offset {life.place(key_of(row))} (log {row['commit_log_offset']}{times}); {_landed(row)}"
     return _at_broker(row["store_timestamp"], row, "stored", text)
 
 
 def _ending(row: Row) -> str:
     text = f"end: {row['kind']} {row['state']}, plan {row['plan_id']} ({row['origin']}), by {row['by']}"
     return f"{text}: {row['remark']}" if row["remark"] else text
+
+
+def _same_queue(one: Row, other: Row) -> bool:
+    return key_of(one)[:2] == key_of(other)[:2]
 
 
 def _op(row: Row) -> Event:
@@ -137,12 +144,13 @@ def _superseded(row: Row) -> bool:
 def _superseding(life: Life) -> list[Event]:
     """One line for all copies that the same copy superseded in one run."""
 
-    def which(row: Row) -> tuple[int, int, str]:
-        return row["at"], row["superseded_by"], f"{_runs(row)}: {_what(row)}{_why(row)}"
+    def which(row: Row) -> tuple[int, str, str]:
+        by = superseded_by(row)
+        return row["at"], "" if by is None else life.place(by), f"{_runs(row)}: {_what(row)}{_why(row)}"
 
     rows = sorted(filter(_superseded, life.decisions), key=lambda row: (which(row), row["queue_offset"]))
     return [
-        _event(at, "superseded", f"{text}: offset {by} for {', '.join(str(row['queue_offset']) for row in each)}", _RUN)
+        _event(at, "superseded", f"{text}: offset {by} for {', '.join(life.place(key_of(row)) for row in each)}", _RUN)
         for (at, by, text), each in groupby(rows, which)
     ]
 
@@ -158,7 +166,7 @@ def _runs(row: Row) -> str:
 
 
 def _of_copy(row: Row, life: Life) -> str:
-    return f" (offset {row['queue_offset']})" if len(life.keys) > 1 else ""
+    return f" (offset {life.place(key_of(row))})" if len(life.keys) > 1 else ""
 
 
 def _why(row: Row) -> str:

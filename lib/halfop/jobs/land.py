@@ -74,6 +74,7 @@ def _add_files(files: argparse.ArgumentParser) -> None:
         metavar="T",
         help="all ops up to this instant have landed with this; default: the newest op's store time, broker by broker",
     )
+    _add_accept(files)
     files.add_argument("--skip-bad", action="store_true", help="land the good rows; bad rows go to table rejected")
 
 
@@ -95,12 +96,28 @@ def _add_store(store: argparse.ArgumentParser) -> None:
     store.add_argument(
         "--skip-corrupt", action="store_true", help="continue after a corrupt place; lost ranges go to table rejected"
     )
+    _add_accept(store)
+
+
+def _add_accept(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--accept-rewind",
+        action="store_true",
+        help="land on if the broker lost the end of its log, or was rebuilt: from the first offset that differs as a "
+        "new life, under a name of its own (broker-a~2); what it lost is given up",
+    )
 
 
 def _store_landing(context: Context, args: argparse.Namespace) -> Landing:
     settings = context.settings
     request = StoreRequest(
-        args.path, args.broker_name, settings.landing.op_lag, args.known_until, args.skip_corrupt, settings.lock.wait
+        path=args.path,
+        broker_name=args.broker_name,
+        op_lag=settings.landing.op_lag,
+        known_until=args.known_until,
+        skip_corrupt=args.skip_corrupt,
+        wait=settings.lock.wait,
+        accept_rewind=args.accept_rewind,
     )
     return lambda warehouse: land_store(warehouse, request, context.log)
 
@@ -134,6 +151,7 @@ def _add_broker(broker: argparse.ArgumentParser) -> None:
     begin.add_argument(
         "--from-offset", type=offset, metavar="N", help="with --broker: begin its first landing with this half message"
     )
+    _add_accept(broker)
 
 
 def _broker_landing(context: Context, args: argparse.Namespace) -> Landing:
@@ -153,6 +171,7 @@ def _broker_landing(context: Context, args: argparse.Namespace) -> Landing:
         from_offset=args.from_offset,
         topics=_topics(args.topics),
         wait=settings.lock.wait,
+        accept_rewind=args.accept_rewind,
     )
     return lambda warehouse: land_broker(warehouse, request, context.log)
 
@@ -168,7 +187,9 @@ def _topics(given: Sequence[str] | None) -> frozenset[str] | None:
 def _files_landing(context: Context, args: argparse.Namespace) -> Landing:
     if not args.half and not args.op:
         raise UsageError("land files needs at least one --half PATH or --op PATH")
-    request = FilesRequest(args.half, args.op, args.known_until, args.skip_bad, context.settings.lock.wait)
+    request = FilesRequest(
+        args.half, args.op, args.known_until, args.skip_bad, context.settings.lock.wait, args.accept_rewind
+    )
     return lambda warehouse: land_files(warehouse, request, context.log)
 
 

@@ -13,31 +13,36 @@ from pyspark.sql import functions as F
 from halfop.frame.errors import InputRefused
 from halfop.landing.progress import ProgressRow
 from halfop.landing.queues import Queue
+from halfop.landing.rewind import Place
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import Compared, all_of, equal
 
 
-def newest_half(warehouse: Warehouse, row: ProgressRow) -> tuple[int, set[int]] | None:
-    """Returns the queue offset of the newest half message that has landed of a queue, and its physical offsets.
+def newest_half(warehouse: Warehouse, row: ProgressRow) -> tuple[int, list[Place]] | None:
+    """Returns the queue offset of the newest half message that has landed of a queue, and what distinguishes it.
 
-    There are two physical offsets if two messages have landed under one queue offset. A killed first landing has moved
+    There are two places if two messages have landed under one queue offset. A killed first landing has moved
     no progress: then all half messages are looked at.
     """
     since = () if row.next_offset is None else (Compared("queue_offset", ">=", row.next_offset - 1),)
     mine = all_of(equal("broker_name", row.broker_name), equal("queue_id", row.queue_id), *since)
     halves = warehouse.read("half_messages", where=mine)
     newest = halves.agg(F.max("queue_offset")).collect()[0][0] if row.next_offset is None else row.next_offset - 1
-    found = halves.where(F.col("queue_offset") == F.lit(newest)).select("commit_log_offset")
-    places = {row["commit_log_offset"] for row in found.collect()}
-    if not places and newest is not None:  # `maintain` may have trimmed it; its decision stays
-        places = {row["commit_log_offset"] for row in _decided(warehouse, row, newest).collect()} - {None}
-    return (newest, places) if places else None
+    found = _places(halves.where(F.col("queue_offset") == F.lit(newest)))
+    if not found and newest is not None:  # `maintain` may have trimmed it; its decision stays
+        found = [place for place in _places(_decided(warehouse, row, newest)) if place.log_offset is not None]
+    return (newest, found) if found else None
+
+
+def _places(rows: DataFrame) -> list[Place]:
+    stored = F.unix_millis("store_timestamp")
+    return [Place(*row) for row in rows.select("queue_offset", "commit_log_offset", stored, "uniq_key").collect()]
 
 
 def _decided(warehouse: Warehouse, row: ProgressRow, offset: int) -> DataFrame:
     queue = (equal("broker_name", row.broker_name), equal("queue_id", row.queue_id))
     rows = warehouse.read("decisions", where=all_of(*queue, equal("queue_offset", offset)))
-    return rows.where(F.col("decision") != "EARLY_OP").select("commit_log_offset").distinct()
+    return rows.where(F.col("decision") != "EARLY_OP")
 
 
 def refuse_two_half_topics(where: str, topics: Collection[str]) -> None:

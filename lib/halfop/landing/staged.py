@@ -10,6 +10,7 @@ from functools import cached_property
 
 from pyspark.sql import DataFrame
 
+from halfop.columns.lives import Lives
 from halfop.landing.table_rows import Form, form_of
 from halfop.landing.tables import TABLES
 from halfop.warehouse.actions import DataFile
@@ -79,9 +80,9 @@ def remove_left(warehouse: Warehouse) -> None:
                 files.remove(f"{top}/{left}")
 
 
-def forms(broker_name: str, source: str, landed_at: int) -> dict[str, Form]:
+def forms(lives: Lives, source: str, landed_at: int) -> dict[str, Form]:
     """The forms of rows by their kind."""
-    return {kind: form_of(name, broker_name, source, landed_at) for kind, name in TABLES.items()}
+    return {kind: form_of(name, lives, source, landed_at) for kind, name in TABLES.items()}
 
 
 def searched_columns() -> Mapping[str, Sequence[str]]:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from halfop.columns.lives import Cuts, Lives, owners
 from halfop.landing.tables import UNSETTLED
 from halfop.rocketmq.batches import OP
 from halfop.warehouse.maps import entries
@@ -22,29 +23,58 @@ _REPEATING = {*_HALF_TEXTS, "topic", "tag", "outcome", "source"}
 _DICTIONARY = pa.dictionary(pa.int32(), pa.string())
 
 
+# The column that names a half message: by its offset, or by its place in the log.
+NAMED_BY = {"op_messages": "half_offset", "final_messages": "prepared_transaction_offset"}
+
+
+def cuts_by(lives: Lives, named_by: str) -> list[Cuts]:
+    """The cuts that decide of which life a half message is that is named so."""
+    return lives.half_cuts if named_by == "half_offset" else lives.log_cuts
+
+
 class Form(NamedTuple):
-    """A table's columns, those that are made of properties, and the values that all rows of a landing share."""
+    """A table's columns, those that are made of properties, and the values that all rows of a landing share.
+
+    `lives` are the broker's: rows that name half messages of an earlier life get its name.
+    """
 
     schema: pa.Schema
     made: Mapping[str, str]
     shared: Mapping[str, pa.Scalar]
+    lives: Lives
+    named_by: str | None
 
 
-def form_of(name: str, broker_name: str, source: str, landed_at: int) -> Form:
+def form_of(name: str, lives: Lives, source: str, landed_at: int) -> Form:
     """`landed_at` is in epoch microseconds."""
     spec = table(name)
     schema = arrow_schema(spec.struct)
     fields = [pa.field(f.name, _DICTIONARY if f.name in _REPEATING else f.type) for f in schema]
-    given = {"broker_name": broker_name, "source": source, "landed_at": landed_at}
+    given = {"broker_name": lives.current, "source": source, "landed_at": landed_at}
     shared = {f.name: pa.scalar(given[f.name]).cast(f.type) for f in schema if f.name in given}
-    return Form(pa.schema(fields), {c.name: c.made.entry for c in spec.columns if c.made}, shared)
+    made = {c.name: c.made.entry for c in spec.columns if c.made}
+    return Form(pa.schema(fields), made, shared, lives, NAMED_BY.get(name) if lives.later else None)
 
 
 def in_form(rows: pa.RecordBatch, form: Form) -> pa.RecordBatch:
     """The rows with the table's columns; texts that repeat are dictionaries."""
     made = entries(rows["properties"], list(form.made.values())) if form.made else {}
-    columns = [_column(rows, made, field, form) for field in form.schema]
+    owned = {} if form.named_by is None else _of_owners(rows, form.lives, form.named_by)
+    columns = [owned[f.name] if f.name in owned else _column(rows, made, f, form) for f in form.schema]
     return pa.RecordBatch.from_arrays(columns, schema=form.schema)
+
+
+def _of_owners(rows: pa.RecordBatch, lives: Lives, named_by: str) -> dict[str, pa.Array]:
+    """The columns that say of which life the half message is that each row names."""
+    column, cuts = rows[named_by], cuts_by(lives, named_by)
+    offsets = pc.fill_null(column, 2**63 - 1).to_numpy()
+    # a final message is in a queue of its own topic: brokers have one half queue
+    queues = rows["queue_id"].to_numpy() if named_by == "half_offset" else np.zeros(len(rows), np.int32)
+    found = owners(cuts, queues, offsets)
+    elsewhere = found != lives.number - 1
+    names = pa.DictionaryArray.from_arrays(pa.array(found), pa.array(lives.names))
+    number = pa.array(np.full(len(rows), lives.number, np.int32), mask=~elsewhere)
+    return {"broker_name": names, "life": number}
 
 
 def _column(rows: pa.RecordBatch, made: Mapping[str, pa.Array], field: pa.Field, form: Form) -> pa.Array:

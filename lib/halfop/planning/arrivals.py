@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY
+from halfop.columns.lives import all_lost
 from halfop.planning.by_workers import Taken, taken_by_workers
 from halfop.planning.clocks import Clock, clocks
 from halfop.planning.counts import KeyCount, KeyCounts, count_keys, counted
@@ -76,6 +77,12 @@ class Arrivals:
         return self.warehouse.frame(self.clocks, _CLOCK_COLUMNS).withColumn("has_clock", F.lit(True))
 
     @property
+    def several_brokers(self) -> bool:
+        """Returns whether a message may have escaped from one broker to another."""
+        arrived = {each.broker_name for each in self.counts.halves.ranges}
+        return len(arrived | {clock.broker_name for clock in self.clocks}) > 1
+
+    @property
     def half_rows(self) -> int:
         """The number of half messages that arrived, with those that workers have taken."""
         return self.counts.halves.arrived + _messages(self.taken)
@@ -112,7 +119,8 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept, to_commit: bool) -> Arr
 
     Of a plan that is to be committed, workers may write a large part first.
     """
-    rules = RuleColumns(run.settings.rules, run.now, run.watched, run.counting_delivered)
+    progress = progress_rows(warehouse, run.inputs["landing_progress"])
+    rules = RuleColumns(run.settings.rules, run.now, run.watched, run.counting_delivered, all_lost(progress))
     taken = taken_by_workers(warehouse, run, kept) if to_commit else None
     landed = _arrived(warehouse, run, "half_messages") if taken is None else taken.halves
     halves = h.landed(landed.where(in_slice(run.slice)), rules)
@@ -139,7 +147,7 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept, to_commit: bool) -> Arr
         named,
         _resumes(warehouse, run),
         open_rows,
-        clocks(progress_rows(warehouse, run.inputs["landing_progress"])),
+        clocks(progress),
         counted(_with_earlier(_keys(halves), open_keys), named),
         files,
         few,

@@ -12,9 +12,10 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY
+from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.columns.values import present
 from halfop.planning.arrivals import Arrivals, arrived_ops
+from halfop.planning.escapes import escapes_ended
 from halfop.planning.late import LookedBack, older
 from halfop.planning.ranges import between_values, covers, ranges_of
 from halfop.planning.run import Run
@@ -24,7 +25,7 @@ from halfop.rules import transactions as t
 from halfop.rules.transactions import KIN, kin
 from halfop.warehouse.kept import Kept
 from halfop.warehouse.tables import NO_TABLE, Warehouse
-from halfop.warehouse.where import all_of, any_of, equal
+from halfop.warehouse.where import Where, all_of, any_of, equal, is_set
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,12 @@ class ClosedDecisions:
     arrivals: Arrivals
     looked_back: LookedBack
 
-    def among(self, wanted: Column, born: DataFrame) -> DataFrame | None:
+    def among(self, wanted: Column, born: DataFrame, also: Where | None = None) -> DataFrame | None:
         """Closed decisions with their kin on messages that were born when those were; None if there can be none."""
         near = None if self.arrivals.run.first else between_values(born, "born_timestamp")
         if near is None:
             return None
+        near = near if also is None else all_of(near, also)
         rows = self.looked_back.read("decisions", self.arrivals.closed_decisions(near))
         return None if rows is None else rows.where(wanted).withColumn(KIN, kin())
 
@@ -61,11 +63,14 @@ def copies_arrived(warehouse: Warehouse, run: Run) -> bool:
     """
     before, upto = run.inputs_before, run.inputs
     halves = warehouse.landed_between("half_messages", before["half_messages"], upto["half_messages"])
-    if not halves.where(h.carries_a_mark(halves)).isEmpty():
+    if not halves.where(h.carries_a_mark(halves) | h.may_have_escaped(halves)).isEmpty():
         return True
     discards = warehouse.landed_between("broker_discards", before["broker_discards"], upto["broker_discards"])
-    opened = warehouse.read("decisions", upto["decisions"], equal("open", True)).where("copies IS NOT NULL OR orphan")
-    return not (discards.isEmpty() and opened.isEmpty()) or _closed_copies_named(warehouse, run)
+    opened = warehouse.read("decisions", upto["decisions"], equal("open", True)).where(
+        "copies IS NOT NULL OR orphan OR escaped_key IS NOT NULL"
+    )
+    found = not (discards.isEmpty() and opened.isEmpty()) or escapes_ended(warehouse, run)
+    return found or _closed_copies_named(warehouse, run)
 
 
 def _closed_copies_named(warehouse: Warehouse, run: Run) -> bool:
@@ -97,7 +102,7 @@ def copies(
     """
     kept, closed = arrivals.kept, ClosedDecisions(arrivals, looked_back)
     discards = _discards(arrivals, late, looked_back)
-    orphans = _orphans(arrivals, closed) if late else None
+    orphans = _orphans(arrivals, closed, late)
     rows = halves.withColumn(KIN, kin())
     rows = kept.computed(rows) if looked_up else rows
     taken_over = _taken_over(rows, closed, kept) if looked_up else None
@@ -129,9 +134,13 @@ def _members(rows: DataFrame, kins: DataFrame, orphans: DataFrame | None, closed
     return here if earlier is None else here.unionByName(earlier.join(here, HALF_KEY, "left_anti"))
 
 
-def _orphans(arrivals: Arrivals, closed: ClosedDecisions) -> DataFrame | None:
-    """The kin of ended copies whose original may land only now."""
-    found = closed.among(F.col("orphan").isNotNull(), arrivals.halves.select("born_timestamp"))
+def _orphans(arrivals: Arrivals, closed: ClosedDecisions, late: bool) -> DataFrame | None:
+    """The kin of ended copies whose original may land only now: in a queue out of its order, or on another broker."""
+    born, escaped = arrivals.halves.select("born_timestamp"), F.col("escaped_key").isNotNull()
+    if late:
+        found = closed.among(F.col("orphan").isNotNull() | escaped, born)
+    else:
+        found = closed.among(escaped, born, is_set("escaped_key")) if arrivals.several_brokers else None
     if found is None:
         return None
     return found.select(KIN).join(arrivals.halves.select(kin().alias(KIN)), KIN, "left_semi")
@@ -143,22 +152,25 @@ def _taken_over(rows: DataFrame, closed: ClosedDecisions, kept: Kept) -> DataFra
     ended = closed.among(F.col("copies").isNotNull(), given_up.select("born_timestamp"))
     if ended is None:
         return None
-    newer = ended.select(KIN, "queue_id", F.col("queue_offset").alias("newer"), "copies")
-    met = given_up.select(KIN, "queue_id", "queue_offset").join(newer, [KIN, "queue_id"])
-    knows = t.takes_over(F.col("newer"), F.col("copies"), F.col("queue_offset"))
-    found = kept.computed(met.where(knows).select(KIN).distinct())
+    newer = ended.select(KIN, F.struct(*HALF_KEY, h.read_copies().alias("copies")).alias("newer"))
+    met = given_up.select(KIN, F.struct(*HALF_KEY).alias("older")).join(newer, KIN)
+    found = kept.computed(met.where(t.takes_over(F.col("newer"), F.col("older"))).select(KIN).distinct())
     return None if found.isEmpty() else found
 
 
 def _earlier_members(members: DataFrame, orphans: DataFrame | None, closed: ClosedDecisions) -> DataFrame | None:
     """Decisions of earlier runs on transactions of which neither an original nor an open copy is at hand."""
     state, marked = F.col("state"), F.col("marked")
-    is_head, is_open = (state == h.NEW) & ~marked, state == h.OPEN
+    is_head, is_open = (state == h.NEW) & ~marked & ~F.col("escaped"), state == h.OPEN
     # a copy belongs to the nearest head below it, so the lowest of a queue must be one, or know of one
-    lowest = F.array_min(F.transform(h.own_copies(), lambda copy: copy["queue_offset"]))
+    own = F.filter(
+        h.own_copies(),
+        lambda copy: (copy["broker_name"] == F.col("broker_name")) & (copy["queue_id"] == F.col("queue_id")),
+    )
+    lowest = F.array_min(F.transform(own, lambda copy: copy["queue_offset"]))
     # a superseded one has to be told apart from those of a twin by the row that stands for it
     at_hand = (F.min_by(is_head | is_open, lowest) & ~F.bool_or(state == h.SUPERSEDED)).alias("at_hand")
-    alone = members.groupBy(KIN, "queue_id").agg(at_hand).where("NOT at_hand").select(KIN).distinct()
+    alone = members.groupBy(KIN, *QUEUE).agg(at_hand).where("NOT at_hand").select(KIN).distinct()
     alone = alone if orphans is None else alone.unionByName(orphans)
     found = closed.among(F.col("decision") != "REJECT", alone.select(f"{KIN}.born_timestamp"))
     return None if found is None else h.nothing_else(h.closed(found.join(alone, KIN, "left_semi").drop(KIN)))
@@ -178,7 +190,7 @@ def _discards(arrivals: Arrivals, late: bool, looked_back: LookedBack) -> DataFr
     rows = arrived.withColumn("seen", F.lit(False))
     rows = rows if earlier is None else rows.unionByName(earlier.withColumn("seen", F.lit(True)))
     rows = rows.withColumns({c: present(F.col(c)) for c in ("uniq_key", "producer_group")})
-    named = rows.where(F.col("uniq_key").isNotNull()).groupBy(kin().alias(KIN), "queue_id", "queue_offset")
+    named = rows.where(F.col("uniq_key").isNotNull()).groupBy(kin().alias(KIN), *HALF_KEY)
     found = named.agg(F.min("store_timestamp").alias("discarded_at"), F.max("seen").alias("seen"))
     records = arrivals.kept.computed(found.select(KIN, "discarded_at", "seen"))
     return None if records.isEmpty() else records

@@ -29,8 +29,8 @@ LATENCIES = (1, 2, 5, 10, 20, 30, 60, 120, 300, 900, 3_600, 86_400)
 
 
 _GROUP = ["decision", "reason", "topic", "broker_name", "queue_id", "landing"]
-_TEXTS = ["decision", "reason", "real_topic", "broker_name"]
-_READ = [*_TEXTS, "run_id", "queue_id", "queue_offset", "copy_offset", "half_landed_at", "repeated"]
+_TEXTS = ["decision", "reason", "real_topic", "broker_name", "copy_broker"]
+_READ = [*_TEXTS, "run_id", "queue_id", "queue_offset", "copy_queue", "copy_offset", "half_landed_at", "repeated"]
 _READ += ["op_queue_offset", "born_timestamp"]
 _WITHIN = [f"within_{bound}" for bound in LATENCIES]
 _MERGED = {"low": "min", "high": "max", "born": "min", "repeated": "max", "by_copy": "max"}
@@ -166,7 +166,7 @@ def _merged(rows: pa.Table) -> pa.Table:
 
 def _by_group(batch: pa.RecordBatch, run_id: int, now: int | None) -> pa.Table:
     mine = batch.filter(pc.equal(batch["run_id"], run_id))
-    decision, reason, topic, broker = (mine[name].cast(pa.string()) for name in _TEXTS)
+    decision, reason, topic, broker, other_broker = (mine[name].cast(pa.string()) for name in _TEXTS)
     committed, born = pc.equal(decision, "COMMIT"), _millis(mine["born_timestamp"])
     took = pc.if_else(committed, _since(born, now), None)
     half, copied = pc.coalesce(mine["copy_offset"], mine["queue_offset"]), pc.is_valid(mine["copy_offset"])
@@ -174,8 +174,8 @@ def _by_group(batch: pa.RecordBatch, run_id: int, now: int | None) -> pa.Table:
         "decision": decision,
         "reason": reason,
         "topic": pc.if_else(committed, topic, None),
-        "broker_name": broker,
-        "queue_id": mine["queue_id"],
+        "broker_name": pc.coalesce(other_broker, broker),
+        "queue_id": pc.coalesce(mine["copy_queue"], mine["queue_id"]),
         "landing": mine["half_landed_at"].cast(pa.int64()),
         "low": half,
         "high": half,

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 
 from pyspark.sql import functions as F
 
 from halfop.columns.by_key import Queue
 from halfop.columns.key_sets import NOWHERE, OffsetSet, all_of, combined
 from halfop.planning.clocks import clocks
+from halfop.planning.escapes import escapes_ended
 from halfop.planning.plain import About, Keys, Ops
 from halfop.planning.ranges import OffsetRange, covers
 from halfop.planning.run import Run
@@ -31,12 +33,13 @@ class Earlier:
     run: Run
 
     def copies_are_open(self) -> bool:
-        """Returns whether the open set holds copies, or messages that have some."""
+        """Returns whether the open set holds copies, or messages that have some, or those may arrive of what ended."""
         if self.run.first:
             return False
         before = all_conditions(equal("open", True), equal("run_id", self.run.run_id - 1))
         rows = self.warehouse.read("decisions", self.run.inputs["decisions"], before)
-        return not rows.where(F.col("copies").isNotNull() | F.col("orphan").isNotNull()).isEmpty()
+        some = reduce(lambda a, b: a | b, [F.col(c).isNotNull() for c in ("copies", "orphan", "escaped_key")])
+        return not rows.where(some).isEmpty() or escapes_ended(self.warehouse, self.run)
 
     def decided(self, keys: Keys) -> Decided | None:
         """Those of the keys that earlier runs knew; None if Spark alone can read the decisions."""

@@ -8,7 +8,7 @@ from functools import reduce
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY, QUEUE
+from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import present
 from halfop.planning.arrivals import Arrivals
 from halfop.planning.copies import Copies, copies
@@ -96,8 +96,8 @@ def _strays(arrivals: Arrivals, finals: DataFrame | None, looked_back: LookedBac
 
 
 def _named_by_ops(arrivals: Arrivals, open_halves: DataFrame) -> DataFrame:
-    open_copies = open_halves.select(*QUEUE, F.explode(h.own_copies()).alias("copy"))
-    opened = open_copies.select(*QUEUE, F.col("copy")["queue_offset"].alias("queue_offset"))
+    copies = open_halves.select(F.explode(h.own_copies()).alias("copy"))
+    opened = copies.select(*[F.col("copy")[c].alias(c) for c in HALF_KEY])
     known = arrivals.halves.select(HALF_KEY).unionByName(opened)
     return o.as_named(arrivals.ops).select(HALF_KEY).join(known, HALF_KEY, "left_anti")
 
@@ -106,8 +106,8 @@ def _named_by_finals(
     arrivals: Arrivals, open_halves: DataFrame, finals: DataFrame, looked_back: LookedBack
 ) -> DataFrame | None:
     """Half keys of discarded messages that a final message names; None if there is none."""
-    rows = arrivals.halves.unionByName(open_halves).select("broker_name", F.explode(h.own_copies()).alias("c"))
-    known = rows.select("broker_name", F.col("c")["commit_log_offset"].alias("pto"))
+    rows = arrivals.halves.unionByName(open_halves).select(F.explode(h.own_copies()).alias("c"))
+    known = rows.select("c.broker_name", F.col("c")["commit_log_offset"].alias("pto"))
     strays = finals.select("broker_name", "pto").join(known, ["broker_name", "pto"], "left_anti")
     near = between_values(strays.select(F.col("pto").alias("commit_log_offset")), "commit_log_offset")
     if near is None:

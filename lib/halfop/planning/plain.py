@@ -20,11 +20,11 @@ from halfop.columns.key_sets import OffsetSet
 from halfop.rocketmq import names
 from halfop.rocketmq.names import END_TAG
 from halfop.rules.halves import AS_LANDED
-from halfop.warehouse.maps import has_key
+from halfop.warehouse.maps import entries, has_key
 from halfop.warehouse.splits import ANYWHERE, Split
 
 ENDED, HALVES_LEFT, OPS_LEFT = "ended", "halves_left", "ops_left"  # the kinds of files that tasks write
-HALF = [*AS_LANDED, "landed_check_times", "landed_prepared_offset", "landed_at"]
+HALF = [*AS_LANDED, "landed_check_times", "landed_prepared_offset", "landed_wait", "landed_at"]
 HEADER = ["producer_group", "tran_state_table_offset", "commit_log_offset", "uniq_key"]
 _MARKS = {"landed_check_times": names.CHECK_TIMES, "landed_prepared_offset": names.PREPARED_QUEUE_OFFSET}
 _PROPERTIES = {"check_immunity": names.CHECK_IMMUNITY, **_MARKS}
@@ -102,12 +102,21 @@ def only_in_properties(halves: pa.RecordBatch) -> dict[str, Mask]:
     found = {column: np.zeros(len(halves), bool) for column in _PROPERTIES}
     for column, name in _PROPERTIES.items():
         found[column][rows] = has_key(some["properties"], pa.array([name])) & true(pc.is_null(some[column]))
+    return found | {"landed_wait": _escaped_only_there(halves)}
+
+
+def _escaped_only_there(halves: pa.RecordBatch) -> Mask:
+    """The rows of which only the properties say WAIT=false; an older version did not make the column."""
+    rows = np.flatnonzero(true(pc.is_null(halves["landed_wait"])))
+    found = np.zeros(len(halves), bool)
+    wait = entries(halves["properties"].take(pa.array(rows)), [names.WAIT])[names.WAIT]
+    found[rows] = true(pc.equal(wait, "false"))
     return found
 
 
 def marked(halves: pa.RecordBatch, only: Mapping[str, Mask]) -> Mask:
-    """Whether each half message carries a mark of a check, in columns or properties."""
-    marked = np.zeros(len(halves), bool)
+    """Whether each half message carries a mark of a check or of an escape, in columns or properties."""
+    marked = only["landed_wait"] | true(pc.equal(halves["landed_wait"], "false"))
     for name in _MARKS:
         marked |= only[name] | true(pc.not_equal(halves[name], ""))
     return marked

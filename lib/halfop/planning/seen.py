@@ -32,7 +32,19 @@ from halfop.warehouse.splits import ParquetPart, Split, repeating
 
 _OF_HALVES = ["real_topic", "real_queue_id", "uniq_key", "check_immunity", "properties"]
 _OF_HALVES += ["broker_name", "queue_id", "queue_offset", "landed_check_times", "landed_prepared_offset"]
-_OF_OPS = ["broker_name", "queue_id", "queue_offset", "half_offset", "tag", "outcome", *HEADER, "item", "source"]
+_OF_HALVES += ["landed_wait"]
+_OF_OPS = [
+    "broker_name",
+    "queue_id",
+    "queue_offset",
+    "half_offset",
+    "tag",
+    "outcome",
+    *HEADER,
+    "item",
+    "source",
+    "life",
+]
 _KEY = [("broker_name", pa.string()), ("queue_id", pa.int32()), ("queue_offset", pa.int64())]
 _DECIDED = repeating(pa.schema([*_KEY, ("decision", pa.string())]), "broker_name")
 _MOST_ITEMS, _MOST_LONG_OPS = 1 << 21, 1 << 41
@@ -165,11 +177,14 @@ def _along_items(ops: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 
 def _fits_a_place(ops: pa.RecordBatch) -> bool:
-    """Returns whether `_op_places` tells all rows apart: nobody's op log is as long, or a body."""
+    """Returns whether `_op_places` tells all rows apart: nobody's op log is as long, or a body.
+
+    Ops that a later life of a broker wrote have places of their own.
+    """
     item, offset = numbers(ops["item"]), numbers(ops["queue_offset"])
     long = (item != 0) & ((offset < 0) | (offset > _MOST_LONG_OPS) | (item < 0) | (item >= _MOST_ITEMS))
     whole = [ops[name].null_count == 0 for name in ("broker_name", "queue_id", "queue_offset", "item")]
-    return all(whole) and not bool(np.any(long))
+    return all(whole) and not bool(np.any(long)) and ops["life"].null_count == len(ops)
 
 
 def op_offsets(places: Mapping[OpPlace, OffsetSet]) -> Iterator[tuple[Queue, tuple[int, int]]]:

@@ -78,11 +78,10 @@ def _numbered(resumes: DataFrame | None, stands_at: DataFrame | None = None) -> 
     """Resumes under the key of the row that stands for the copy asked for, numbered by key in their order."""
     if resumes is None:
         return None
-    rows = resumes.withColumn("asked_offset", F.col("queue_offset"))
+    rows = resumes.withColumn("asked", F.struct(*[F.col(c).alias(c) for c in HALF_KEY]))
     if stands_at is not None:
-        rows = rows.join(stands_at, HALF_KEY, "left")
-        rows = rows.withColumn("queue_offset", F.coalesce("stands_at", "queue_offset"))
-    nth = F.row_number().over(Window.partitionBy(HALF_KEY).orderBy("resumed_at", "owner", "asked_offset"))
+        rows = t.at_standing(rows.join(stands_at, HALF_KEY, "left"))
+    nth = F.row_number().over(Window.partitionBy(HALF_KEY).orderBy("resumed_at", "owner", "asked"))
     return rows.withColumn("nth", nth)
 
 

@@ -21,7 +21,7 @@ _MOST_NAMED = 8
 _LONGEST = 60  # of a name in a sentence
 _ALARMS = {
     "CONFLICT": "Some transactions were ended both ways. The first end stands; ask their producers which end is true: ",
-    "KEY_REUSED": "A broker was rebuilt under its old name. Its landings are refused until it has a new name: ",
+    "KEY_REUSED": "A broker was rebuilt under its old name. Its landings are refused until land --accept-rewind: ",
 }
 
 

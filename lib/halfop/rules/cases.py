@@ -14,6 +14,7 @@ from halfop.rules.settings_columns import NO_TIME, RuleColumns, own_immunity
 from halfop.rules.table import decide
 
 _CARRIED = ("CHECK", "WAIT", "EARLY_OP")
+_OF_COPY = {"copy_offset": "bigint", "copy_broker": "string", "copy_queue": "int"}
 _REJECT = ["kind", "reason", *QUEUE, "queue_offset", "item", "half_offset", "detail"]
 
 
@@ -92,7 +93,7 @@ def decisions(rows: DataFrame, rules: RuleColumns) -> DataFrame:
             "op": F.when(is_op, o.as_text(F.col("op"))),
         }
     )
-    return _finished(decided.withColumns(_ended_by(F.when(ended, F.col("winner")))), now)
+    return _finished(decided.withColumns(_ended_by(F.when(ended, F.col("winner")))).withColumns(_remembered()), now)
 
 
 def _counts_at_once(asked: Column, rules: RuleColumns) -> Column:
@@ -104,7 +105,7 @@ def _ended_by(op: Column) -> dict[str, Column]:
     return {
         "op_queue_offset": F.when(~o.is_final(op), F.col("op_queue_offset")),
         "half_landed_at": F.coalesce(op["copy_landed_at"], F.col("half_landed_at")),
-        "copy_offset": op["copy_offset"],
+        **{name: op[name] for name in _OF_COPY},
     }
 
 
@@ -114,8 +115,7 @@ def carried_over(open_rows: DataFrame, rules: RuleColumns) -> DataFrame:
     rows = open_rows.withColumns(
         {
             "reason": F.when(F.col("decision") == "CHECK", "CHECKED_RECENTLY").otherwise(F.col("reason")),
-            "copy_offset": F.lit(None).cast("bigint"),
-            "marked": F.col("orphan"),
+            **{name: F.lit(None).cast(kind) for name, kind in _OF_COPY.items()},
             "decision": F.when(kept, "EARLY_OP").otherwise("WAIT"),
         }
     )
@@ -123,14 +123,20 @@ def carried_over(open_rows: DataFrame, rules: RuleColumns) -> DataFrame:
 
 
 def _finished(rows: DataFrame, now: Column) -> DataFrame:
+    nowhere = {"superseded_by": "bigint", "superseded_by_broker": "string", "superseded_by_queue": "int"}
     return rows.withColumns(
         {
             "open": F.col("decision").isin(*_CARRIED),
             "decided_at": now,
-            "superseded_by": F.lit(None).cast("bigint"),
-            "orphan": F.when(F.col("marked"), True),
+            **{name: F.lit(None).cast(kind) for name, kind in nowhere.items()},
         }
     )
+
+
+def _remembered() -> dict[str, Column]:
+    """What a later run must know of a transaction's copies."""
+    lacks = {"orphan": F.when(F.col("marked"), True), "escaped_key": F.when(F.col("escaped"), F.col("uniq_key"))}
+    return lacks | h.written_copies()
 
 
 def _unless_carried(op: Column) -> Column:
@@ -140,7 +146,7 @@ def _unless_carried(op: Column) -> Column:
 
 
 def _same_op(one: Column, other: Column) -> Column:
-    keys = ["op_queue_offset", "item", "source"]
+    keys = ["op_queue_offset", "item", "source", "life", "copy_broker", "copy_queue"]
     return F.struct(*[one[k] for k in keys]).eqNullSafe(F.struct(*[other[k] for k in keys]))
 
 
@@ -161,6 +167,8 @@ def rejected_ops(rows: DataFrame, rules: RuleColumns) -> DataFrame:
     names = [F.lit("item "), op["item"], F.lit(" names half offset "), half_offset]
     detail = F.concat(*names, F.lit(", outcome "), op["outcome"])
     place = {"queue_offset": op["op_queue_offset"], "item": op["item"], "half_offset": half_offset}
+    queues = {"broker_name": "copy_broker", "queue_id": "copy_queue"}
+    place |= {name: F.coalesce(op[of], F.col(name)) for name, of in queues.items()}
     return unused.select(_reject("OP", reason=F.col("why"), **place, detail=detail)).distinct()
 
 
@@ -214,11 +222,12 @@ def refused_resumes(rows: DataFrame, resumes: DataFrame) -> DataFrame:
     )
     states = rows.select(*HALF_KEY, state.alias("why"), "asked_for", F.lit(True).alias("found"))
     each = resumes.join(states, HALF_KEY, "left")
+    asked = F.col("asked")
     why = F.when(F.col("found").isNull(), "UNKNOWN").otherwise(F.col("why"))
     second = F.when(F.col("nth") > 1, "OPEN")
     refused = each.withColumn("reason", F.coalesce(why, second)).where(F.col("reason").isNotNull())
     detail = F.concat(
         F.lit("resumed by "), F.coalesce("owner", F.lit("unknown")), F.lit(" at "), F.col("resumed_at").cast("string")
     )
-    place = {"queue_offset": F.col("asked_offset"), "half_offset": F.col("asked_offset")}
+    place = {name: asked[name] for name in (*QUEUE, "queue_offset")} | {"half_offset": asked["queue_offset"]}
     return refused.select(_reject("RESUME", reason=F.col("reason"), **place, detail=detail))

@@ -41,9 +41,12 @@ _CARRIED = [
     "copies",
     PENDING,
 ]
-# All copies of a message, the row's own among them; null if there is but one.
-COPIES = "array<struct<queue_offset:bigint,commit_log_offset:bigint,landed_at:timestamp>>"
-COLUMNS = [*_CARRIED, "state", "decision", "reason", "marked", "resume_mark"]
+# All copies of a message, the row's own among them; null if there is but one. Decisions have those of other queues in
+# a column of their own.
+_COPY = {"queue_offset": "bigint", "commit_log_offset": "bigint", "landed_at": "timestamp"}
+_PLACED_COPY = {"broker_name": "string", "queue_id": "int", **_COPY}
+COPIES = f"array<struct<{','.join(f'{name}:{kind}' for name, kind in _PLACED_COPY.items())}>>"
+COLUMNS = [*_CARRIED, "state", "decision", "reason", "marked", "escaped", "resume_mark"]
 # Rows of one key that agree in these are one message; if they don't, a broker was rebuilt under its old name.
 IDENTITY = ["commit_log_offset", "store_timestamp", "uniq_key"]
 _CONTENT = [*IDENTITY, "producer_group", "real_topic", "real_queue_id"]
@@ -62,6 +65,7 @@ def landed(half_messages: DataFrame, rules: RuleColumns) -> DataFrame:
         "store_timestamp",
         *[column.alias(name) for name, column in landed_marks(half_messages).items()],
         carries_a_mark(half_messages).alias("marked"),
+        may_have_escaped(half_messages).alias("escaped"),
         F.col("landed_at").alias("half_landed_at"),
     )
     return (
@@ -81,6 +85,15 @@ def carries_a_mark(half_messages: DataFrame) -> Column:
     times = present(_marked(half_messages, "landed_check_times", names.CHECK_TIMES))
     offset = present(_marked(half_messages, "landed_prepared_offset", names.PREPARED_QUEUE_OFFSET))
     return (times.isNotNull() | offset.isNotNull()) & present(F.col("uniq_key")).isNotNull()
+
+
+def may_have_escaped(half_messages: DataFrame) -> Column:
+    """Returns whether a row, as landed, may have been sent here by a slave that acted as another broker's master.
+
+    It sends with WAIT=false; producers do so only if they were told to.
+    """
+    wait = _marked(half_messages, "landed_wait", names.WAIT)
+    return wait.eqNullSafe(F.lit("false")) & ~carries_a_mark(half_messages) & present(F.col("uniq_key")).isNotNull()
 
 
 def landed_marks(half_messages: DataFrame) -> dict[str, Column]:
@@ -121,14 +134,32 @@ def _no_copies() -> Column:
 
 
 def put_back() -> Column:
-    """Returns whether a row is a copy of another, has copies, or stands for one that was superseded."""
-    return F.col("marked") | F.col("copies").isNotNull() | (F.col("state") == SUPERSEDED)
+    """Returns whether a row may be a copy of another, has copies, or stands for one that was superseded."""
+    return F.col("marked") | F.col("escaped") | F.col("copies").isNotNull() | (F.col("state") == SUPERSEDED)
 
 
 def own_copies() -> Column:
     """A row's copies; of a message without any, itself."""
-    own = F.struct("queue_offset", "commit_log_offset", "half_landed_at")
+    own = F.struct("broker_name", "queue_id", "queue_offset", "commit_log_offset", "half_landed_at")
     return F.coalesce("copies", F.array(own).cast(COPIES))
+
+
+def written_copies() -> dict[str, Column]:
+    """A row's copies as columns of decisions."""
+    elsewhere = F.filter("copies", lambda copy: ~_is_here(copy))
+    here = F.transform(F.filter("copies", _is_here), lambda copy: F.struct(*[copy[c].alias(c) for c in _COPY]))
+    return {"copies": here, "copies_elsewhere": F.when(F.size(elsewhere) > 0, elsewhere)}
+
+
+def _is_here(copy: Column) -> Column:
+    return (copy["broker_name"] == F.col("broker_name")) & (copy["queue_id"] == F.col("queue_id"))
+
+
+def read_copies() -> Column:
+    """The same from columns of decisions."""
+    place = [F.col(c).alias(c) for c in ("broker_name", "queue_id")]
+    here = F.transform("copies", lambda copy: F.struct(*place, *[copy[c].alias(c) for c in _COPY])).cast(COPIES)
+    return F.coalesce(F.concat("copies_elsewhere", here), here)
 
 
 def carried(decisions: DataFrame) -> DataFrame:
@@ -147,8 +178,9 @@ def closed(decisions: DataFrame) -> DataFrame:
 
 
 def _remembered(decisions: DataFrame, state: Column) -> DataFrame:
-    orphan = F.col("orphan").isNotNull()
-    return decisions.withColumns({"state": state, "marked": orphan, "resume_mark": F.lit(False)}).select(COLUMNS)
+    orphan, escaped = F.col("orphan").isNotNull(), F.col("escaped_key").isNotNull()
+    made = {"state": state, "marked": orphan, "escaped": escaped, "resume_mark": F.lit(False), "copies": read_copies()}
+    return decisions.withColumns(made).select(COLUMNS)
 
 
 def undeliverable() -> Column:

@@ -1,51 +1,53 @@
 """Kins in Arrow columns, resolved: what Spark's Python workers run for half messages that may have put-back copies.
 
-A row is a kin. Columns of its members are lists with a value for each, in the order of queue and offset; the answer
-names a member by its place in them.
+A row is a kin. Columns of its members are lists with a value for each; the answer names a member by its place in them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, chain, groupby
+from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from halfop.rules.resolve import Candidate, Copy, Member, Transaction, given_up, resolve
+from halfop.rules.discarded import Candidate, given_up
+from halfop.rules.resolve import Copy, Member, Transaction, resolve
 
 # The fields of `Member` as columns of half messages; what remains of the row does not leave the JVM.
-MEMBER = ["queue_offset", "state", "marked", "resume_mark", "store_timestamp"]
+MEMBER = ["broker_name", "queue_id", "queue_offset", "state", "marked", "escaped", "resume_mark", "store_timestamp"]
 MEMBER += ["check_times", "last_checked_at", "resumed_at", "copies"]
-_COPY = "queue_offset BIGINT, commit_log_offset BIGINT, landed_at TIMESTAMP"
+_COPY = "broker_name STRING, queue_id INT, queue_offset BIGINT, commit_log_offset BIGINT, landed_at TIMESTAMP"
 TRANSACTIONS = (
     "ARRAY<STRUCT<standing INT, superseded ARRAY<INT>, members ARRAY<INT>, alive BOOLEAN, marked BOOLEAN, "
-    f"check_times INT, last_checked_at TIMESTAMP, resumed_at TIMESTAMP, copies ARRAY<STRUCT<{_COPY}>>>>"
+    "escaped BOOLEAN, check_times INT, last_checked_at TIMESTAMP, resumed_at TIMESTAMP, "
+    f"copies ARRAY<STRUCT<{_COPY}>>>>"
 )
 _INSTANT = pa.timestamp("us", tz="UTC")
 
 
 class Placed(NamedTuple):
-    """A transaction, and the places of its kin's members by their offsets."""
+    """A transaction, and the places of its kin's members by their half keys."""
 
     transaction: Transaction
-    place_of: Mapping[int, int]
+    place_of: Mapping[tuple[str, int, int], int]
+
+    def places(self, members: Sequence[Member]) -> list[int]:
+        return [self.place_of[member.key] for member in members]
 
 
-def resolved(queue_ids: pa.Array, *columns: pa.Array) -> pa.Array:
-    """Returns the transactions of each kin, from the queues of its members, `MEMBER`, and its discards' instants."""
+def resolved(*columns: pa.Array) -> pa.Array:
+    """Returns the transactions of each kin, from the fields `MEMBER` of its members, and its discards' instants."""
     *fields, copies, discards = columns
     read = zip(*map(_flat, fields), _copies(copies.flatten()), strict=True)
-    members = _lists(queue_ids, [Member(*values) for values in read])
-    kins = zip(_lists(queue_ids, _flat(queue_ids)), members, _lists(discards, _flat(discards)), strict=True)
+    members = _lists(fields[0], [Member(*values) for values in read])
+    kins = zip(members, _lists(discards, _flat(discards)), strict=True)
     return _answer([list(_transactions(*kin)) for kin in kins])
 
 
-def _transactions(queue_ids: Sequence[int], members: Sequence[Member], discards: Sequence[int]) -> Iterator[Placed]:
-    for _, places in groupby(range(len(members)), queue_ids.__getitem__):
-        place_of = {members[place].offset: place for place in places}
-        for transaction in resolve([members[place] for place in place_of.values()], discards):
-            yield Placed(transaction, place_of)
+def _transactions(members: Sequence[Member], discards: Sequence[int]) -> Iterator[Placed]:
+    place_of = {member.key: place for place, member in enumerate(members)}
+    return (Placed(transaction, place_of) for transaction in resolve(members, discards))
 
 
 def with_given_up(*columns: pa.Array) -> pa.Array:
@@ -90,11 +92,12 @@ def _answer(kins: Sequence[Sequence[Placed]]) -> pa.ListArray:
     found = list(chain.from_iterable(kins))
     standing = [transaction.standing for transaction, _ in found]
     columns = {
-        "standing": pa.array([p[t.standing.offset] for t, p in found], pa.int32()),
-        "superseded": _places([[p[m.offset] for m in t.superseded] for t, p in found]),
-        "members": _places([[p[m.offset] for m in t.members] for t, p in found]),
+        "standing": pa.array([each.place_of[each.transaction.standing.key] for each in found], pa.int32()),
+        "superseded": _places([each.places(each.transaction.superseded) for each in found]),
+        "members": _places([each.places(each.transaction.members) for each in found]),
         "alive": pa.array([transaction.alive for transaction, _ in found], pa.bool_()),
         "marked": pa.array([row.marked for row in standing], pa.bool_()),
+        "escaped": pa.array([row.escaped for row in standing], pa.bool_()),
         "check_times": pa.array([row.check_times for row in standing], pa.int32()),
         "last_checked_at": _instants([row.last_checked_at for row in standing]),
         "resumed_at": _instants([row.resumed_at for row in standing]),
@@ -114,8 +117,9 @@ def _instants(values: Sequence[int | None]) -> pa.Array:
 
 def _nested(of_rows: Sequence[Sequence[Copy]]) -> pa.ListArray:
     flat = list(chain.from_iterable(of_rows))
-    offsets, log_offsets = (pa.array([copy[n] for copy in flat], pa.int64()) for n in (0, 1))
-    columns = {"queue_offset": offsets, "commit_log_offset": log_offsets}
+    types = {"broker_name": pa.string(), "queue_id": pa.int32(), "queue_offset": pa.int64()}
+    types |= {"commit_log_offset": pa.int64()}
+    columns = {name: pa.array([copy[n] for copy in flat], kind) for n, (name, kind) in enumerate(types.items())}
     columns["landed_at"] = _instants([copy.landed_at for copy in flat])
     structs = pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
     return _list_array([len(copies) for copies in of_rows], structs)

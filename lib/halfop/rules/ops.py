@@ -16,7 +16,7 @@ from halfop.rules.settings_columns import RuleColumns
 
 FINAL = "FINAL"
 _NEVER = 2**63 - 1
-OP_KEY = ["broker_name", "queue_id", "op_queue_offset", "item", "source"]
+OP_KEY = ["broker_name", "queue_id", "op_queue_offset", "item", "source", "life"]
 _FIELDS = {
     "op_queue_offset": "bigint",
     "item": "int",
@@ -30,10 +30,13 @@ _FIELDS = {
     "tran_state_table_offset": "bigint",
     "commit_log_offset": "bigint",
     "again": "boolean",
-    # of a transaction with copies: the one that the op names, if another row stands for it
+    # of a transaction with copies: the one that the op names, if another row stands for it; its queue if it is another
+    "copy_broker": "string",
+    "copy_queue": "int",
     "copy_offset": "bigint",
     "copy_log_offset": "bigint",
     "copy_landed_at": "timestamp",
+    "life": "int",
 }
 _HEADER = ["producer_group", "tran_state_table_offset", "commit_log_offset", "uniq_key"]
 _SAME_ROW = [*OP_KEY, "fault", "half_offset", "outcome", "from_check", "born_timestamp", "store_timestamp", *_HEADER]
@@ -46,6 +49,7 @@ def landed(op_messages: DataFrame) -> DataFrame:
         op_messages.withColumn("fault", _fault())
         .withColumn("header", header)
         .withColumn("again", F.lit(False))
+        .withColumn("life", F.coalesce("life", F.lit(0)))
         .withColumnRenamed("queue_offset", "op_queue_offset")
         .withColumn("text", F.substring("body", 1, 200))
         .drop("body", "tag")
@@ -103,15 +107,24 @@ def proofs(finals: DataFrame, halves: DataFrame) -> DataFrame:
     """
     spots = halves.select(*HALF_KEY, "uniq_key", F.explode(own_copies()).alias("copy"))
     final = finals.withColumnRenamed("uniq_key", "final_uniq_key").withColumnRenamed("broker_name", "final_broker")
-    same = (F.col("broker_name") == F.col("final_broker")) & (F.col("copy")["commit_log_offset"] == F.col("pto"))
+    place = F.col("copy")
+    same = (place["broker_name"] == F.col("final_broker")) & (place["commit_log_offset"] == F.col("pto"))
     agree = F.coalesce(F.col("uniq_key") == F.col("final_uniq_key"), F.lit(True))
     found = spots.join(final, same & agree).groupBy(HALF_KEY).agg(F.min("copy").alias("copy"))
-    elsewhere = F.col("copy")["queue_offset"] != F.col("queue_offset")
-    copy = {"copy_offset": "queue_offset", "copy_log_offset": "commit_log_offset", "copy_landed_at": "landed_at"}
-    known = {name: F.when(elsewhere, F.col("copy")[of]) for name, of in copy.items()}
+    known = of_copy(F.col("copy"), F.struct(*[F.col(c).alias(c) for c in HALF_KEY]))
     known |= {"op_queue_offset": F.lit(_NEVER), "item": F.lit(2**31 - 1), "source": F.lit(FINAL)}
     known |= {"outcome": F.lit("COMMIT"), "header": F.lit(False), "again": F.lit(False)}
     return found.select(*HALF_KEY, _op(known).alias("op"))
+
+
+def of_copy(copy: Column, standing: Column) -> dict[str, Column]:
+    """The fields of an op that name its copy, if the row that stands has another half key."""
+    moved = reduce(lambda a, b: a | b, [copy[c] != standing[c] for c in QUEUE])
+    elsewhere = moved | (copy["queue_offset"] != standing["queue_offset"])
+    place = {"copy_broker": "broker_name", "copy_queue": "queue_id"}
+    named = {"copy_offset": "queue_offset", "copy_log_offset": "commit_log_offset", "copy_landed_at": "landed_at"}
+    found = {field: F.when(elsewhere, copy[of]) for field, of in named.items()}
+    return {field: F.when(moved, copy[of]) for field, of in place.items()} | found
 
 
 def is_final(op: Column) -> Column:

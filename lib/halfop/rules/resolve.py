@@ -1,38 +1,56 @@
 """Put-back copies: which half messages are one transaction, and which of its copies stands for it.
 
-A broker whose own check service runs writes an open half message to its queue again: a *copy*, marked as such. Half
-messages that may be copies of each other are a *kin*; copies lie in the queue of their original. A transaction begins
-with a *head*, an original, and has the copies above it, up to the next head. Copies below every head are a transaction
-whose head has not landed. The highest open member is the *live* copy. Members that a live one has superseded are
+A broker whose own check service runs writes an open half message to its queue again: a *copy*, marked as such. A slave
+that acts as master lets it *escape* to another broker. Half messages that may be copies of each other are a *kin*. In
+one queue a transaction begins with a *head*, an original, and has the copies above it, up to the next head: a *part*.
+What may have escaped also begins a part. A part of copies alone, and one that may have escaped, belong to a part of
+another broker; if none is there, they are a transaction whose head has not landed. The last open member is the *live*
+copy: in a queue the highest, of several brokers' parts the one stored last. Members that a live one has superseded are
 *pointers*: they only lead to their transaction, and the row that stands for it takes its head's place. *Twins* are
 several transactions of one kin, because a client may send a message object twice. What the broker *gave up* it may
 *resume*, with a copy of its own whose check times are 0.
 
-Plain Python: instants are microseconds since 1970, offsets are those of one half queue.
+Plain Python: instants are microseconds since 1970.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, groupby
 from typing import Literal, NamedTuple
 
 State = Literal["NEW", "OPEN", "ENDED", "DISCARDED", "REJECTED", "SUPERSEDED"]
+Queue = tuple[str, int]
+Key = tuple[str, int, int]
 
 
 class Copy(NamedTuple):
     """The place of a copy, as the row that stands for it remembers it."""
 
+    broker_name: str
+    queue_id: int
     offset: int
     commit_log_offset: int | None
     landed_at: int | None
+
+    @property
+    def queue(self) -> Queue:
+        return self.broker_name, self.queue_id
+
+    @property
+    def key(self) -> Key:
+        return self.broker_name, self.queue_id, self.offset
 
 
 class Member(NamedTuple):
     """A half message of a kin: what it brought when it landed, or what earlier runs made of it."""
 
+    broker_name: str
+    queue_id: int
     offset: int
     state: State
     marked: bool  # it says that a broker's check service wrote it, or its transaction has no head yet
+    escaped: bool  # it may have escaped from another broker, and nothing there is known to be its original
     says_resumed: bool  # marked with check times 0, which only a broker's resume writes
     stored_at: int | None
     check_times: int
@@ -41,19 +59,48 @@ class Member(NamedTuple):
     copies: tuple[Copy, ...]  # all copies that its row knows of, itself among them
 
     @property
+    def queue(self) -> Queue:
+        return self.broker_name, self.queue_id
+
+    @property
+    def key(self) -> Key:
+        return self.broker_name, self.queue_id, self.offset
+
+    @property
     def is_open(self) -> bool:
         return self.state in ("NEW", "OPEN")
 
     def stored_since(self, instant: int) -> bool:
         return self.stored_at is not None and self.stored_at >= instant
 
-    @property
-    def lowest(self) -> int:
-        return min(copy.offset for copy in self.copies)
+    def offsets_in(self, queue: Queue) -> list[int]:
+        """The offsets of all copies in that queue that its row knows of."""
+        return [copy.offset for copy in self.copies if copy.queue == queue]
 
     @property
-    def highest(self) -> int:
-        return max(copy.offset for copy in self.copies)
+    def lowest(self) -> int:
+        return min(self.offsets_in(self.queue))
+
+
+class Part(NamedTuple):
+    """Members of one queue that are one transaction, lowest offset first."""
+
+    members: tuple[Member, ...]
+
+    @property
+    def broker_name(self) -> str:
+        return self.members[0].broker_name
+
+    @property
+    def is_rooted(self) -> bool:
+        """It has the original, or is known to belong to one."""
+        return any(not m.marked and not m.escaped and m.state != "SUPERSEDED" for m in self.members)
+
+    @property
+    def begun_at(self) -> tuple[int, str, int, int]:
+        """The order of the parts of a kin: by store time."""
+        stored = min((m.stored_at for m in self.members if m.stored_at is not None), default=-1)
+        return stored, *self.members[0].queue, self.members[0].offset
 
 
 class Transaction(NamedTuple):
@@ -66,16 +113,18 @@ class Transaction(NamedTuple):
 
 
 def resolve(members: Iterable[Member], discards: Iterable[int]) -> list[Transaction]:
-    """Returns the transactions of one kin in one queue.
+    """Returns the transactions of one kin.
 
-    `discards` are the instants at which the broker moved a message of this kin to its discard topic.
+    `discards` are the instants at which a broker moved a message of this kin to its discard topic.
     """
     discard_times = tuple(discards)
-    return [_transaction(each, discard_times) for each in _by_head(tuple(members))]
+    in_order = sorted(members, key=lambda m: m.queue)
+    parts = [part for _, of in groupby(in_order, lambda m: m.queue) for part in _by_head(tuple(of))]
+    return [_transaction(each, discard_times) for each in _together(parts)]
 
 
-def _by_head(members: Sequence[Member]) -> Iterator[tuple[Member, ...]]:
-    """Copies belong to the nearest head below them; copies below every head are one transaction without its head."""
+def _by_head(members: Sequence[Member]) -> Iterator[Part]:
+    """Copies belong to the nearest head below them; copies below every head are one part without its head."""
     pointers = {member.offset for member in members if _is_pointer(member, members)}
     group: list[Member] = []
     for member in sorted(members, key=lambda m: (m.lowest, m.offset in pointers, m.offset)):
@@ -88,55 +137,127 @@ def _by_head(members: Sequence[Member]) -> Iterator[tuple[Member, ...]]:
         yield _by_offset(group)
 
 
-def _by_offset(members: Iterable[Member]) -> tuple[Member, ...]:
-    return tuple(sorted(members, key=lambda member: member.offset))
+def _by_offset(members: Iterable[Member]) -> Part:
+    return Part(tuple(sorted(members, key=lambda member: member.offset)))
 
 
 def _is_pointer(member: Member, members: Sequence[Member]) -> bool:
     """A superseded copy, or one that was given up and resumed by the broker: the row of a later copy knows of it."""
     if member.state == "DISCARDED":
-        return any(m.offset > member.offset and _knows(m, member.offset) for m in members)
+        return any(m.offset > member.offset and member.offset in m.offsets_in(member.queue) for m in members)
     return member.state == "SUPERSEDED"
 
 
-def _knows(member: Member, offset: int) -> bool:
-    return any(copy.offset == offset for copy in member.copies)
+# ---- parts of several brokers ----
 
 
-def _transaction(members: tuple[Member, ...], discards: Sequence[int]) -> Transaction:
-    """A transaction from its members, lowest offset first."""
-    highest = {member.state: member for member in members}
-    ended = highest.get("ENDED")
-    discarded = None if "OPEN" in highest else highest.get("DISCARDED")
+def _together(parts: Sequence[Part]) -> list[list[Part]]:
+    """The parts of each transaction."""
+    if len(parts) == 1:
+        return [list(parts)]
+    in_order = sorted(parts, key=lambda part: (not part.is_rooted, part.begun_at))
+    found: list[list[Part]] = []
+    for part in in_order:
+        homes = [group for group in found if _linked(part, group)]
+        home = homes[0] if homes else None if part.is_rooted else _nearest(part, found)
+        for other in homes[1:]:
+            homes[0].extend(other)
+            found.remove(other)
+        if home is None:
+            found.append([part])
+        else:
+            home.append(part)
+    return found
+
+
+def _linked(part: Part, group: Sequence[Part]) -> bool:
+    """Returns whether a row of one knows of a member of the other."""
+    return any(_knows(one, part) or _knows(part, one) for one in group)
+
+
+def _knows(part: Part, other: Part) -> bool:
+    places = {copy.key for member in part.members for copy in member.copies}
+    return any(member.key in places for member in other.members)
+
+
+def _nearest(part: Part, found: Sequence[list[Part]]) -> list[Part] | None:
+    """The transaction that it escaped from, if any: the part of another broker that began last before it.
+
+    A clock may be wrong: else the first that began after it.
+    """
+    others = [(one, group) for group in found for one in group if one.broker_name != part.broker_name]
+    before = [each for each in others if each[0].begun_at <= part.begun_at]
+    if before:
+        return max(before, key=lambda each: each[0].begun_at)[1]
+    rooted = [each for each in others if each[0].is_rooted]
+    return min(rooted, key=lambda each: each[0].begun_at)[1] if rooted else None
+
+
+# ---- one transaction ----
+
+
+def _transaction(parts: Sequence[Part], discards: Sequence[int]) -> Transaction:
+    """A transaction from its parts."""
+    members = _in_order(parts)
+    place = {member.key: n for n, member in enumerate(members)}
+    last = {member.state: member for member in members}
+    ended = last.get("ENDED")
+    discarded = None if "OPEN" in last else last.get("DISCARDED")
     resume = None if ended else _resume(members, discarded is not None, discards)
     if resume:
-        alive = [m for m in members if m.is_open and m.offset >= resume.offset]
+        alive = [m for m in members if m.is_open and place[m.key] >= place[resume.key]]
     else:
         alive = [m for m in members if m.is_open and not ended and not discarded]
     live = alive[-1] if alive else None
-    closed = ended or discarded or highest.get("SUPERSEDED") or highest.get("REJECTED")
+    closed = ended or discarded or last.get("SUPERSEDED") or last.get("REJECTED")
     standing = live or closed or members[-1]
-    below = tuple(m for m in members if m.is_open and (live is None or m.offset < live.offset))
+    below = tuple(m for m in members if m.is_open and (live is None or place[m.key] < place[live.key]))
     if live:
         standing = _counted(live, alive, resume)
-    standing = standing._replace(copies=_all_copies(members), marked=_lacks_head(members))
-    return Transaction(standing, live is not None, below, members)
+    return Transaction(_with_all(standing, parts, members), live is not None, below, members)
+
+
+def _with_all(standing: Member, parts: Sequence[Part], members: Sequence[Member]) -> Member:
+    """The standing row with all copies that any member knows of, and whether their original may still land."""
+    known = {copy for member in members for copy in member.copies}
+    lacks = not any(part.is_rooted for part in parts)
+    own = next(part for part in parts if any(m.key == standing.key for m in part.members))
+    escaped = lacks and any(m.escaped for m in own.members)
+    queues = list(dict.fromkeys(copy.queue for member in members for copy in member.copies))
+    copies = sorted(known, key=lambda copy: (queues.index(copy.queue), copy.offset))
+    return standing._replace(copies=tuple(copies), marked=lacks and not escaped, escaped=escaped)
+
+
+def _in_order(parts: Sequence[Part]) -> tuple[Member, ...]:
+    """The members by offset in each queue, and by store time across queues."""
+    if len(parts) == 1:
+        return parts[0].members
+    by_time = []
+    for part in parts:
+        stored = accumulate((-1 if m.stored_at is None else m.stored_at for m in part.members), max)
+        by_time += [(at, member.key, member) for at, member in zip(stored, part.members, strict=True)]
+    return tuple(member for _, _, member in sorted(by_time, key=lambda each: each[:2]))
 
 
 def _resume(members: Sequence[Member], discarded: bool, discards: Sequence[int]) -> Member | None:
-    """The broker's own resume: the highest new copy with check times 0 above all that was known, of what was given up.
+    """The broker's own resume: the last new copy with check times 0 above all that was known, of what was given up.
 
     A copy that was stored before an earlier resume is none, however late it lands.
     """
-    known = max((m.highest for m in members if m.state != "NEW"), default=-1)
+    known = [n for n, member in enumerate(members) if member.state != "NEW"]
     resumed = _latest(m.resumed_at for m in members if m.state in ("OPEN", "DISCARDED"))
     since = [at for at in discards if resumed is None or at > resumed]  # an earlier resume has undone the others
-    for member in reversed(members):
-        is_new = member.state == "NEW" and member.says_resumed and member.offset > known
+    for n, member in reversed(list(enumerate(members))):
+        is_new = member.state == "NEW" and member.says_resumed and _is_above(n, member, members, known)
         given_up = discarded or any(member.stored_since(at) for at in since)
         if is_new and given_up and (resumed is None or member.stored_since(resumed + 1)):
             return member
     return None
+
+
+def _is_above(n: int, member: Member, members: Sequence[Member], known: Sequence[int]) -> bool:
+    offsets = [offset for k in known for offset in members[k].offsets_in(member.queue)]
+    return n > max(known, default=-1) and member.offset > max(offsets, default=-1)
 
 
 def _counted(live: Member, alive: Sequence[Member], resume: Member | None) -> Member:
@@ -153,47 +274,5 @@ def _counted(live: Member, alive: Sequence[Member], resume: Member | None) -> Me
     )
 
 
-def _all_copies(members: Sequence[Member]) -> tuple[Copy, ...]:
-    """All copies that any member knows of, the lowest first."""
-    known = {copy for member in members for copy in member.copies}
-    return tuple(sorted(known, key=lambda copy: copy.offset))
-
-
-def _lacks_head(members: Sequence[Member]) -> bool:
-    """Returns whether the original of all these copies may still land."""
-    return all(member.marked or member.state == "SUPERSEDED" for member in members)
-
-
 def _latest(instants: Iterable[int | None]) -> int | None:
     return max((at for at in instants if at is not None), default=None)
-
-
-class Candidate(NamedTuple):
-    """A transaction of a kin, as far as a discard record may be about it."""
-
-    starter: int  # the lowest offset that is known of it
-    queue_id: int
-    is_open: bool  # and deliverable, and not ended by this run
-    resumed_at: int | None
-    spent_on_others: int  # records for which earlier runs have given up other transactions of the kin
-
-
-def given_up(candidates: Sequence[Candidate], discards: Sequence[int], seen: int) -> list[bool]:
-    """Returns for each transaction of a kin whether the broker has given it up.
-
-    A discard record names no offset: each transaction takes one, the lowest first. `discards` are in order, and earlier
-    runs have seen the first `seen` of them.
-    """
-    about = [_records_about(candidate, discards, seen) for candidate in candidates]
-    order = [(number == 0, each.starter, each.queue_id) for number, each in zip(about, candidates, strict=True)]
-    lowest_first = sorted(range(len(candidates)), key=order.__getitem__)
-    place = {n: place for place, n in enumerate(lowest_first, 1)}
-    return [place[n] <= about[n] for n in range(len(candidates))]
-
-
-def _records_about(candidate: Candidate, discards: Sequence[int], seen: int) -> int:
-    """The number of records that may be about a transaction: not spent on others, and later than its last resume."""
-    if not candidate.is_open:
-        return 0
-    unspent = discards[min(candidate.spent_on_others, seen) :]
-    return sum(1 for at in unspent if candidate.resumed_at is None or at > candidate.resumed_at)

@@ -11,6 +11,7 @@ from typing import TypeVar
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from halfop.columns.lives import Lost
 from halfop.columns.values import FARTHEST, in_micros, whole_number
 from halfop.settings.model import GroupOverride, RuleOverride, RuleSettings
 
@@ -24,13 +25,14 @@ class RuleColumns:
     """The settings of one run as Columns; a topic's value wins over a group's, a group's over the default.
 
     `watched`: the brokers that `rules.ask: auto` only watches; `counting_delivered`: those for which by
-    `rules.count: auto` only delivered questions count.
+    `rules.count: auto` only delivered questions count; `lost`: what brokers lost.
     """
 
     settings: RuleSettings
     now: datetime
     watched: frozenset[str] = frozenset()
     counting_delivered: frozenset[str] = frozenset()
+    lost: tuple[Lost, ...] = ()
 
     @property
     def timeout(self) -> Column:

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from halfop.columns.values import micros
 from halfop.rules.halves import NEW
+from halfop.rules.lost import lost_by_broker
 from halfop.rules.ops import FINAL, is_final
 from halfop.rules.settings_columns import RuleColumns
 
@@ -41,6 +42,8 @@ def _lines(rules: RuleColumns, given_up: bool) -> list[Line]:
     answered = F.when(winner["from_check"].eqNullSafe(F.lit(True)), "CHECK").otherwise("PRODUCER")
     answered = F.when(is_final(winner), FINAL).otherwise(answered)
     by_broker = [Line(F.col("given_up"), "DISCARD", "BROKER_DISCARDED")] if given_up else []
+    lost = lost_by_broker(rules)
+    by_broker += [] if lost is None else [Line(lost, "DISCARD", "LOST_BY_BROKER")]
     watched = Line(rules.watching, *_end_of_watch(kept >= rules.watch_for)) if rules.watching is not None else None
     return [
         Line(bad.isNotNull(), "REJECT", bad),

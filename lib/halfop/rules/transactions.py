@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -15,11 +16,14 @@ from pyspark.sql.pandas.functions import arrow_udf
 from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.rules import halves as h
 from halfop.rules import kins
+from halfop.rules import ops as o
 from halfop.rules.questions import PENDING, of_copies
 from halfop.rules.settings_columns import RuleColumns
 
 KIN = "kin"
-_AGREEING = ["broker_name", "producer_group", "uniq_key", "born_timestamp"]
+# What the place of a copy of another queue is called in columns of decisions.
+PLACE = {"broker": "broker_name", "queue": "queue_id"}
+_AGREEING = ["producer_group", "uniq_key", "born_timestamp"]
 
 
 def kin() -> Column:
@@ -35,16 +39,15 @@ def transactions(rows: DataFrame, discards: DataFrame) -> DataFrame:
     of its other open copies; and its kin's discards, `discard_times` and `seen`.
     """
     members = rows.withColumn("copies", h.own_copies())
-    member = F.struct(
-        "queue_id", "queue_offset", *[c for c in members.columns if c not in ("queue_id", "queue_offset")]
-    )
+    key = [*QUEUE, "queue_offset"]
+    member = F.struct(*key, *[c for c in members.columns if c not in key])
     both = members.select(kin().alias(KIN), member.alias("member")).unionByName(discards, allowMissingColumns=True)
     grouped = both.groupBy(KIN).agg(
         F.sort_array(F.collect_list("member")).alias("members"),
         F.sort_array(F.collect_list("discarded_at")).alias("discard_times"),
         F.count_if("seen").alias("seen"),
     )
-    fields = [F.col("members")[c] for c in ("queue_id", *kins.MEMBER)]
+    fields = [F.col("members")[c] for c in kins.MEMBER]
     found = grouped.withColumn(
         "known", F.explode(_in_worker(kins.resolved, kins.TRANSACTIONS, *fields, "discard_times"))
     )
@@ -77,15 +80,25 @@ def _extras() -> Column:
     return F.flatten(F.filter(extras, lambda each: each.isNotNull()))
 
 
-def takes_over(newer: Column, copies: Column, offset: Column) -> Column:
-    """Returns whether the row of a copy at `newer` knows of an older one at `offset`."""
-    return (newer > offset) & F.exists(copies, lambda c: c["queue_offset"] == offset)
+def takes_over(newer: Column, older: Column) -> Column:
+    """Returns whether the row of a copy knows of an older one, or of one of another broker."""
+    elsewhere = ~_same(newer, older, QUEUE)
+    return (elsewhere | (newer["queue_offset"] > older["queue_offset"])) & knows(newer["copies"], older)
+
+
+def knows(copies: Column, key: Column) -> Column:
+    """Returns whether one of the copies has that half key."""
+    return F.exists(copies, lambda copy: _same(copy, key, HALF_KEY))
+
+
+def _same(one: Column, other: Column, columns: list[str]) -> Column:
+    return reduce(lambda a, b: a & b, [one[c] == other[c] for c in columns])
 
 
 def standing(found: DataFrame) -> DataFrame:
     """One row a transaction in the form of a half message; `discard_times`: when it, or a twin of it, was discarded."""
     known, row = F.col("known"), F.col("standing")
-    made = {c: known[c] for c in ("check_times", "last_checked_at", "resumed_at", "marked")}
+    made = {c: known[c] for c in ("check_times", "last_checked_at", "resumed_at", "marked", "escaped")}
     made[PENDING] = of_copies(row, F.col("superseded"))
     made["copies"] = F.when(F.size(known["copies"]) > 1, known["copies"])
     columns = [made.get(c, row[c]).alias(c) for c in h.COLUMNS]
@@ -102,7 +115,7 @@ def given_up(rows: DataFrame, ending: DataFrame, spent: DataFrame | None) -> Dat
     others = F.lit(0)
     if spent is not None:
         rows = rows.join(spent, KIN, "left")
-        others = F.coalesce(F.size(F.filter("spent", lambda key: ~_is_mine(key))), F.lit(0))
+        others = F.coalesce(F.size(F.filter("spent", lambda key: ~knows(h.own_copies(), key))), F.lit(0))
     reopened = (F.col("state") == h.DISCARDED) & F.col("asked_for").isNotNull()
     revived = F.when(reopened, F.col("asked_for")).otherwise(F.col("resumed_at"))
     open_still = (F.col("state").isin(h.NEW, h.OPEN) | reopened) & F.col("ends").isNull() & h.undeliverable().isNull()
@@ -112,7 +125,7 @@ def given_up(rows: DataFrame, ending: DataFrame, spent: DataFrame | None) -> Dat
     grouped = rows.groupBy(KIN).agg(
         F.collect_list(row).alias("rows"), *[F.first(c).alias(c) for c in ("discard_times", "seen")]
     )
-    candidates = [F.col("rows")[c] for c in ("starter", "queue_id", "open", "revived", "others")]
+    candidates = [F.col("rows")[c] for c in ("starter", *QUEUE, "open", "revived", "others")]
     both = F.arrays_zip(
         "rows", _in_worker(kins.with_given_up, "ARRAY<BOOLEAN>", *candidates, "discard_times", "seen").alias("given_up")
     )
@@ -120,43 +133,42 @@ def given_up(rows: DataFrame, ending: DataFrame, spent: DataFrame | None) -> Dat
     return found.select(*[F.col("each.rows")[c].alias(c) for c in (*h.COLUMNS, "extras")], F.col("each.given_up"))
 
 
-def _is_mine(key: Column) -> Column:
-    copy = F.exists(h.own_copies(), lambda c: c["queue_offset"] == key["queue_offset"])
-    return (key["queue_id"] == F.col("queue_id")) & copy
-
-
 def superseded(found: DataFrame, rules: RuleColumns) -> DataFrame:
     """The decision rows of copies that are not, or no longer, the live one."""
     rows = found.select(
         F.explode("superseded").alias("m"),
+        F.col("standing").alias("by"),
         F.col("standing.queue_offset").alias("superseded_by"),
         F.when(~F.col("known.alive"), "ALREADY_ENDED").alias("reason"),
         F.lit("SUPERSEDED").alias("decision"),
         F.lit(False).alias("open"),
         F.lit(rules.now).alias("decided_at"),
     )
-    own = [c for c in h.COLUMNS if c not in ("decision", "reason", "copies", "marked", PENDING)]
-    return rows.select(*[c for c in rows.columns if c != "m"], *[F.col("m")[c].alias(c) for c in own])
+    own = [c for c in h.COLUMNS if c not in ("decision", "reason", "copies", "marked", "escaped", PENDING)]
+    rows = rows.select(*[c for c in rows.columns if c != "m"], *[F.col("m")[c].alias(c) for c in own])
+    here = reduce(lambda a, b: a & b, [F.col("by")[c] == F.col(c) for c in QUEUE])
+    places = {f"superseded_by_{name}": F.when(~here, F.col("by")[c]) for name, c in PLACE.items()}
+    return rows.withColumns(places).drop("by")
 
 
 def copy_map(found: DataFrame) -> DataFrame:
-    """Every copy's half key, the offset `stands_at` of the row that stands for it, and what `copy` it is."""
+    """Every copy's half key, the key `stands_at` of the row that stands for it, and what `copy` it is."""
     row = F.col("standing")
-    own = [row[c].alias(c) for c in QUEUE] + [row["queue_offset"].alias("stands_at")]
-    rows = found.select(*own, F.explode("known.copies").alias("copy"))
-    return rows.select(*QUEUE, F.col("copy")["queue_offset"].alias("queue_offset"), "stands_at", "copy")
+    own = F.struct(*[row[c].alias(c) for c in HALF_KEY]).alias("stands_at")
+    rows = found.select(own, F.explode("known.copies").alias("copy"))
+    return rows.select(*[F.col("copy")[c].alias(c) for c in HALF_KEY], "stands_at", "copy")
+
+
+def at_standing(rows: DataFrame) -> DataFrame:
+    """Rows that were joined with `copy_map` under the key of the row that stands."""
+    moved = {c: F.coalesce(F.col("stands_at")[c], F.col(c)) for c in HALF_KEY}
+    return rows.withColumns(moved).drop("stands_at")
 
 
 def renamed(named: DataFrame, found: DataFrame) -> DataFrame:
     """Ops under the half key of the row that stands for the copy that each names."""
     rows = named.join(copy_map(found), HALF_KEY, "left")
-    elsewhere = F.col("stands_at") != F.col("queue_offset")
     op = F.col("op")
-    for field, of in (
-        ("copy_offset", "queue_offset"),
-        ("copy_log_offset", "commit_log_offset"),
-        ("copy_landed_at", "landed_at"),
-    ):
-        op = op.withField(field, F.when(elsewhere, F.col("copy")[of]))
-    moved = {"op": op, "queue_offset": F.coalesce("stands_at", "queue_offset")}
-    return rows.withColumns(moved).drop("stands_at", "copy")
+    for field, value in o.of_copy(F.col("copy"), F.col("stands_at")).items():
+        op = op.withField(field, value)
+    return at_standing(rows.withColumn("op", op)).drop("copy")

@@ -125,7 +125,13 @@ class UnaskedHistory:
         no_discards = kins.select(KIN, never, F.lit(False).alias("seen")).limit(0)
         found = transactions.transactions(rows, no_discards)
         members = F.explode(F.array_append("superseded", F.col("standing"))).alias("copy")
-        found = found.select(F.element_at("known.copies", 1).alias("original"), members)
+        found = found.select("known.copies", members)
+        # what escaped to another broker is a half message that nobody asked about there
+        here = F.filter(
+            "copies",
+            lambda c: (c["broker_name"] == F.col("copy.broker_name")) & (c["queue_id"] == F.col("copy.queue_id")),
+        )
+        found = found.select(F.element_at(here, 1).alias("original"), "copy")
         columns = [*_of("copy", *HALF_KEY, "commit_log_offset", asked_at="last_checked_at")]
         columns += _of("original", offset="queue_offset", log_offset="commit_log_offset")
         is_copy = F.col("copy.queue_offset") != F.col("original.queue_offset")

@@ -13,7 +13,7 @@ from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import present
 from halfop.planning.ranges import OffsetRange, covers
 from halfop.planning.run import Run
-from halfop.rules.halves import IDENTITY
+from halfop.rules.halves import IDENTITY, read_copies
 from halfop.sinks.whole import WholeMessages
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.trimmed import trimmed_before
@@ -69,9 +69,15 @@ def trimmed_before_those(warehouse: Warehouse, run: Run, ranges: Sequence[Offset
 
 def _copies(halves: DataFrame, decided: DataFrame, payload: list[str]) -> DataFrame:
     """The copies that were named, if other copies stand for their transactions."""
-    named = decided.withColumn("copy", F.explode("copies")).where("copy.queue_offset = copy_offset")
-    of_copy = {c: F.col("copy")[c] for c in ("queue_offset", "commit_log_offset")}
-    return _picked(halves, named.withColumns(of_copy), payload, _SAME_COPY)
+    places = {"broker_name": "copy_broker", "queue_id": "copy_queue", "queue_offset": "copy_offset"}
+    key = F.struct(*[F.coalesce(of, name).alias(name) for name, of in places.items()])
+    copies = (
+        decided.withColumn("key", key)
+        .withColumn("copy", F.explode(read_copies()))
+        .where(" AND ".join(f"copy.{name} = key.{name}" for name in places))
+    )
+    of_copy = {c: F.col("copy")[c] for c in (*HALF_KEY, "commit_log_offset")}
+    return _picked(halves, copies.withColumns(of_copy), payload, _SAME_COPY)
 
 
 def _picked(halves: DataFrame, decided: DataFrame, payload: list[str], same: list[str]) -> DataFrame:

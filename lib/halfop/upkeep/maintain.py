@@ -229,4 +229,5 @@ class Maintenance:
 
 
 def _landings_of_copies(rows: DataFrame) -> DataFrame:
-    return rows.select(F.explode("copies").alias("copy")).select(F.col("copy")["landed_at"].alias("landed_at"))
+    others = F.coalesce("copies_elsewhere.landed_at", F.array().cast("array<timestamp>"))
+    return rows.select(F.explode(F.concat("copies.landed_at", others)).alias("landed_at"))

@@ -26,6 +26,11 @@ _FURTHEST: Mapping[str, Callable[[Iterable[Any]], Any]] = {
     "planned_offset": max,
     "planned_at": max,
     "highest_offset": max,
+    "life_of": min,
+    "life": min,
+    "cut_offset": min,
+    "cut_log_offset": min,
+    "begun_at": min,
 }
 
 

@@ -72,6 +72,22 @@ class IsNull:
 
 
 @dataclass(frozen=True)
+class IsSet:
+    """A column with a value."""
+
+    name: str
+
+    def column(self, struct: StructType) -> Column:
+        return F.col(self.name).isNotNull()
+
+    def expression(self, struct: StructType) -> pc.Expression:
+        return pc.field(self.name).is_valid()
+
+    def predicate(self, struct: StructType) -> Predicate:
+        return ["IS_NOT_NULL", self.name]
+
+
+@dataclass(frozen=True)
 class Combined:
     """Several conditions of which all (AND) or any (OR) must hold."""
 
@@ -107,6 +123,16 @@ def equal(name: str, value: Value) -> Where:
 def is_null(name: str) -> Where:
     """Rows whose column has no value."""
     return IsNull(name)
+
+
+def at_least(name: str, low: Value) -> Where:
+    """Rows whose column has this value or a greater one."""
+    return Compared(name, ">=", low)
+
+
+def is_set(name: str) -> Where:
+    """Rows whose column has a value."""
+    return IsSet(name)
 
 
 def between(name: str, low: Value, high: Value) -> Where:

@@ -33,6 +33,9 @@ LINES = {
     ("ROLLBACK", "PRODUCER"): ROLLED_BACK,
     ("ROLLBACK", "CHECK"): ROLLED_BACK,
     ("DISCARD", "BROKER_DISCARDED"): LineText("4", "the broker itself gave it up (see put-back copies)"),
+    ("DISCARD", "LOST_BY_BROKER"): LineText(
+        "4a", "its broker lost all copies of it (see lives of a broker), and it has not been resumed since"
+    ),
     ("DISCARD", "CHECKED_TOO_OFTEN"): LineText(
         "5",
         "check times ≥ transaction_check_max, and never checked or last checked at least transaction_check_interval "
@@ -102,6 +105,7 @@ REJECTS = {
     "UNKNOWN": "a resume of a message that has not landed",
     "ENDED": "a resume of a message that has ended",
     "OPEN": "a resume of a message that is open",
+    "LOST_BY_BROKER": "offsets that had landed, and that the broker lost with the end of its log",
     "LOST_RANGE": "a part of a broker's log that could not be read",
     "FOUND_RANGE": "a lost part of a broker's log that was read later",
 }

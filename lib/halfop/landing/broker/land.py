@@ -16,14 +16,16 @@ from pyspark.sql import functions as F
 
 from halfop.frame.errors import HalfopError, InputRefused, is_transient
 from halfop.frame.summary import Summary, add_counts
-from halfop.landing import lost, progress
+from halfop.landing import lost, progress, rewind
 from halfop.landing.broker.checks import check_rows
 from halfop.landing.broker.messages import SOURCE, Messages, Pulls, PullsBySpark, PullsByWorkers, Source
 from halfop.landing.broker.request import BrokerRequest, addresses, begin_of
+from halfop.landing.broker.same_broker import refuse_rebuilt
 from halfop.landing.broker.sampling import Progress, QueueSample, Sampling, Wanted, unfinished
 from halfop.landing.broker.seen import real_queues, with_seen
 from halfop.landing.broker.tasks import RealQueue
-from halfop.landing.identity import newest_half, reused_queues
+from halfop.landing.broker.there import BrokerThere
+from halfop.landing.identity import reused_queues
 from halfop.landing.instant import next_instant
 from halfop.landing.outcomes.op_rows import Reach, land_again
 from halfop.landing.progress import ProgressRow
@@ -32,9 +34,8 @@ from halfop.landing.staged import Staging, staging
 from halfop.landing.tables import TABLES
 from halfop.rocketmq.batches import FINAL, HALF, OP
 from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
-from halfop.rocketmq.record import chain
 from halfop.rocketmq.wire.client import Broker, BrokerAddress
-from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
+from halfop.rocketmq.wire.pull import QueueRange
 from halfop.warehouse.lock import hold
 from halfop.warehouse.progress import COMMIT_LOG, GATEWAY
 from halfop.warehouse.progress import TABLE as PROGRESS
@@ -59,7 +60,7 @@ def land_broker(warehouse: Warehouse, request: BrokerRequest, log: logging.Logge
             progress.known_until(warehouse, progress.op_queues(warehouse))
         )
         summary.extra["lost_ranges"] = sum(landing.lost_ranges for landing in landings)
-    _report_failed(summary, {each.name: e for each, e in zip(landings, errors, strict=True) if e}, log)
+    _report_failed(summary, {each.broker_name: e for each, e in zip(landings, errors, strict=True) if e}, log)
     return summary
 
 
@@ -92,8 +93,14 @@ class BrokerLanding:
     def __init__(self, shared: Shared, address: BrokerAddress) -> None:
         self._shared, self._lock, self._at = shared, shared.lock, shared.at
         self._warehouse, self._request, self._summary = shared.warehouse, shared.request, shared.summary
-        self._address, self.name = address, address.name
+        self._address, self.broker_name = address, address.name
+        self._lives = rewind.lives(self._warehouse, address.name)
         self._lost, self._checks = lost.Ranges(self.name), list[ProgressRow]()
+
+    @property
+    def name(self) -> str:
+        """The name of the broker's current life."""
+        return self._lives.current
 
     @property
     def lost_ranges(self) -> int:
@@ -114,7 +121,10 @@ class BrokerLanding:
         rows = progress.of_broker(self._warehouse, self.name)
         self._refuse_slave(broker)
         self._clock = broker.clock()
-        self._refuse_rebuilt(broker, rows)
+        if self._request.accept_rewind:
+            self._accept(broker, rows)
+            rows = progress.of_broker(self._warehouse, self.name)
+        refuse_rebuilt(self._warehouse, self.name, broker, rows)
         if not self._is_master:
             note = f"broker {self.name} has no master now: its slave may lag, so no time passes for its queues"
             self._summary.notes.append(note)
@@ -174,22 +184,18 @@ class BrokerLanding:
                 f"queue {hole.queue} of {hole.topic} was deleted and made again",
             )
 
-    def _refuse_rebuilt(self, broker: Broker, rows: Progress) -> None:
-        """Raises InputRefused for a broker that was rebuilt under its old name: its newest half message is another."""
-        reused = reused_queues(self._warehouse, {Queue(self.name, 0)})
-        halves = [row for (topic, _), row in rows.items() if topic in HALF_TOPICS and row.next_offset]
-        if reused or not all(self._is_same(broker, row) for row in halves):
-            problem = f"KEY_REUSED: not the broker that has landed as {self.name}"
-            raise InputRefused(self._address.address, None, problem, "it was rebuilt: give it a new brokerName")
-
-    def _is_same(self, broker: Broker, row: ProgressRow) -> bool:
-        found = newest_half(self._warehouse, row)
-        if found is None or broker.max_offset(row.topic, row.queue_id) <= found[0]:
-            return True  # the sample refuses a queue that ends too early
-        newest, known = found
-        asked = QueueRange(row.topic, row.queue_id, newest, newest + 1)
-        there = [chain(each.data).records for each in pull(broker, asked) if isinstance(each, Chunk)]
-        return all(int(records.longs("physical_offset")[0]) in known for records in there)
+    def _accept(self, broker: Broker, rows: Progress) -> None:
+        """Begins a new life if the broker is not the one that has landed."""
+        before, warehouse = self._lives, self._warehouse
+        if not self._is_master:
+            problem, hint = "a slave: it may lag, and then its end looks like a rewind", "accept its master's"
+            raise InputRefused(self._address.address, None, problem, hint)
+        reused = bool(reused_queues(warehouse, {Queue(before.current, 0)}))
+        with self._lock:
+            found = rewind.Rewind(warehouse, before, BrokerThere(broker, rows), self._at, SOURCE)
+            self._lives = found.accepted(reused)
+            self._lost = lost.known(warehouse, self.name)
+            self._summary.notes.append(rewind.note(warehouse, before, self._lives))
 
     # ---- the commits, in their order ----
 
@@ -197,7 +203,7 @@ class BrokerLanding:
         """Real queues of half messages that landed from the store, or by a landing that knew no queues yet."""
         if (COMMIT_LOG, 0) not in rows:
             return {}
-        mine = F.col("broker_name") == self.name
+        mine = F.col("broker_name").isin(self._lives.names)
         return dict.fromkeys(real_queues(self._warehouse.read(TABLES[HALF]).where(mine)))
 
     def _note_left_out(self, topics: Sequence[str]) -> None:
@@ -240,12 +246,16 @@ class BrokerLanding:
         return found
 
     def _moved(self, ranges: RangesByKind, known_until: int | None, at: int) -> list[ProgressRow]:
-        moved = [
+        """The rows of the current life; time passes for half messages of earlier lives, too."""
+        queues = [q for kind in ranges for q in ranges[kind]]
+        rows = [
             ProgressRow(self.name, q.topic, q.queue, q.end, known_until if q.topic in _ASKED else None, at, None)
-            for kind in ranges
-            for q in ranges[kind]
+            for q in queues
         ]
-        return moved + self._checks
+        earlier = self._lives.names[:-1]
+        asked = [(name, q) for name in earlier for q in queues if q.topic in _ASKED]
+        rows += [ProgressRow(name, q.topic, q.queue, None, known_until, at, None) for name, q in asked]
+        return rows + self._checks + [row._replace(broker_name=name) for name in earlier for row in self._checks]
 
     def _append(self, kind: str, table: str, found: Messages, at: int) -> None:
         app = f"halfop.land.broker/{self.name}"
@@ -267,7 +277,7 @@ class BrokerLanding:
 
     def _pulls(self, at: int, kept: ExitStack) -> Pulls:
         """The way to pull for the landing of an instant; `kept` is what it holds until the end."""
-        source = Source(self.name, self._address.address, self._request.settings, at)
+        source = Source(self._lives, self._address.address, self._request.settings, at)
         if self._shared.staging.by_workers:
             return PullsByWorkers(source, self._shared.staging, self._sees)
         return PullsBySpark(source, self._warehouse, kept)
@@ -283,7 +293,7 @@ class BrokerLanding:
 
     @property
     def _reach(self) -> Reach:
-        return Reach(self.name, SOURCE, F.lit(True), self._with_seen)
+        return Reach(self._lives, SOURCE, F.lit(True), self._with_seen)
 
     def _sees(self, queues: Collection[RealQueue]) -> bool:
         """Returns whether all of these real queues have been pulled, and none ever lost a message."""

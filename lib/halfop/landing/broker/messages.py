@@ -11,11 +11,13 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from halfop.columns.lives import Lives
 from halfop.landing.broker.seen import real_queues
 from halfop.landing.broker.source import QueueTask, pull_task
 from halfop.landing.broker.tasks import HEADS_OF, Ends, Pulled, RealQueue, Share, pull_share
 from halfop.landing.lost import Range
 from halfop.landing.outcomes.op_rows import Reach, looked_up, op_rows
+from halfop.landing.owners import named
 from halfop.landing.staged import Staging, searched_columns
 from halfop.landing.table_rows import form_of
 from halfop.landing.tables import TABLES, UNSETTLED
@@ -37,7 +39,7 @@ _TASKS_A_CORE = 2
 class Source:
     """A broker, pulled from for the landing of the instant `at`."""
 
-    name: str
+    lives: Lives
     address: str
     settings: RemotingSettings
     at: int
@@ -91,7 +93,7 @@ class PullsByWorkers:
 
     def pulled(self, kind: str, queues: Sequence[QueueRange]) -> Messages:
         source, folder, bounds = self.source, self.staging.path, searched_columns()[kind]
-        form = form_of(TABLES[kind], source.name, SOURCE, source.at)
+        form = form_of(TABLES[kind], source.lives, SOURCE, source.at)
         settings = replace(source.settings, credentials=None)
         whole = Share(kind, source.address, (), settings, form, folder, bounds, self._ends(kind))
         offsets = sum(asked.end - asked.start for asked in queues)
@@ -187,7 +189,7 @@ class PullsBySpark:
     def pulled(self, kind: str, queues: Sequence[QueueRange]) -> Messages:
         some = tuple(asked for asked in queues if asked.start < asked.end)
         task = QueueTask(kind, self.source.address, some, self.source.settings)
-        rows = pull_task(self.warehouse.spark, task).withColumn("broker_name", F.lit(self.source.name))
+        rows = named(pull_task(self.warehouse.spark, task), HALF if kind == OP else TABLES[kind], self.source.lives)
         if not is_in_memory(rows):
             rows = rows.persist(StorageLevel.DISK_ONLY)
             self.kept.callback(rows.unpersist)

@@ -32,6 +32,7 @@ class BrokerRequest:
     from_offset: int | None = None
     topics: frozenset[str] | None = None
     wait: timedelta = timedelta(0)
+    accept_rewind: bool = False
 
 
 def addresses(request: BrokerRequest) -> list[BrokerAddress]:

@@ -9,6 +9,7 @@ from halfop.frame.errors import InputRefused
 from halfop.landing.identity import refuse_two_half_topics
 from halfop.landing.lost import Range
 from halfop.landing.progress import ProgressRow
+from halfop.landing.rewind import HINT
 from halfop.rocketmq.batches import DISCARD, FINAL, HALF, KINDS, OP
 from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPICS, OP_TOPICS, is_real_topic
 from halfop.rocketmq.record import chain
@@ -21,8 +22,8 @@ Progress = Mapping[tuple[str, int], ProgressRow]
 
 
 RealQueue = tuple[str, int]
-_MARGIN = 60_000  # milliseconds: a broker's clock may have been set back a little between two messages
-_OWN = {*HALF_TOPICS, *OP_TOPICS, DISCARD_TOPIC, COMMIT_LOG}
+MARGIN = 60_000  # milliseconds: a broker's clock may have been set back a little between two messages
+OWN = {*HALF_TOPICS, *OP_TOPICS, DISCARD_TOPIC, COMMIT_LOG}
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class Sampling:
 
         A queue is named with the store time of its first half message: its final messages are not older.
         """
-        earlier = [queue for queue in self._progress if queue[0] not in _OWN]
+        earlier = [queue for queue in self._progress if queue[0] not in OWN]
         wanted = dict.fromkeys(earlier, None) | dict(named)
         self._asked |= wanted.keys()
         return wanted.keys() - self._add_real(found, wanted)
@@ -147,7 +148,7 @@ class Sampling:
             return None
         if since.half_offset is not None and there.topic in HALF_TOPICS:
             return min(max(since.half_offset, first), there.end)
-        begin = min(self._broker.offset_at(there.topic, there.queue, since.millis - _MARGIN), there.end)
+        begin = min(self._broker.offset_at(there.topic, there.queue, since.millis - MARGIN), there.end)
         # a broker may round, or go by the times of its files: what is left out must be older
         return begin if begin > first and self._stored(there._replace(start=begin - 1)) < since.millis * 1000 else None
 
@@ -165,11 +166,7 @@ class Sampling:
             found.holes.append(Range(0, start, *queue))
             return False
         problem = f"queue {queue[1]} of {queue[0]} ends at {end}, but has landed up to {start}"
-        hint = (
-            "the broker lost the end of its log, or was rebuilt: give it a new brokerName"
-            if self._master
-            else "it is a slave that lags: wait for it, or for its master"
-        )
+        hint = HINT if self._master else "it is a slave that lags: wait for it, or for its master"
         raise InputRefused(self._broker.remote.address, None, problem, hint)
 
     def _stored(self, asked: QueueRange) -> int:

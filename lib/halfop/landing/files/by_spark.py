@@ -25,6 +25,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from halfop.frame.errors import InputRefused
 from halfop.landing.columns.fields import fields
 from halfop.landing.files import json_rows, parquet_rows
+from halfop.landing.files.own_life import Stamp, in_own_life
 from halfop.landing.files.pieces import Found
 from halfop.landing.files.rows import BAD_ROW, bad_rows, table_rows
 from halfop.landing.files.sources import InputFile
@@ -47,20 +48,27 @@ Make = Callable[[Found, Typed], pa.RecordBatch]
 class BySpark:
     """Files of any number of rows."""
 
-    def __init__(self, warehouse: Warehouse, files: Sequence[InputFile], landed_at: int) -> None:
+    def __init__(self, warehouse: Warehouse, files: Sequence[InputFile], stamp: Stamp) -> None:
         few_rows_settings(warehouse.spark).leave()
-        self._warehouse, self._landed_at, self._files = warehouse, landed_at, files
+        self._warehouse, self._stamp, self._files = warehouse, stamp, files
         self._frames = [part for kind in TABLES for part in _frames(warehouse.spark, kind, files)]
         self.found = self._counted()
 
     def append(self, kind: str) -> None:
-        name, landed_at = TABLES[kind], self._landed_at
+        rows = self.rows(kind)
+        if rows is not None:
+            self._warehouse.append(TABLES[kind], rows)
+
+    def rows(self, kind: str) -> DataFrame | None:
+        if not any(part.kind == kind for part in self._frames):
+            return None
+        name, stamp = TABLES[kind], self._stamp
         schema = arrow_schema(table(name).struct)
 
         def make(_: Found, typed: Typed) -> pa.RecordBatch:
-            return table_rows(typed, landed_at).cast(schema)
+            return table_rows(in_own_life(typed, stamp), stamp).cast(schema)
 
-        self._warehouse.append(name, self._mapped(make, table(name).struct, kind))
+        return self._mapped(make, table(name).struct, kind)
 
     def bad(self) -> DataFrame:
         return self._mapped(lambda found, typed: bad_rows(found.uri, found.start, typed), from_arrow_schema(BAD_ROW))
@@ -73,8 +81,7 @@ class BySpark:
         return reduce(DataFrame.unionAll, frames)
 
     def _counted(self) -> list[Found]:
-        landed_at = self._landed_at
-        counted = [part.counted(landed_at) for part in self._frames]
+        counted = [part.counted(self._stamp) for part in self._frames]
         try:
             rows = reduce(DataFrame.unionAll, counted).collect() if counted else []
         except (PySparkException, Py4JJavaError) as error:
@@ -100,14 +107,15 @@ class _Frame(NamedTuple):
 
         return map_in_arrow(self.rows, of_task, struct)
 
-    def counted(self, landed_at: int) -> DataFrame:
+    def counted(self, stamp: Stamp) -> DataFrame:
         kind, format_ = self.kind, self.format
 
         def of_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             pieces: dict[tuple[str, int], Found] = {}
-            for found, typed in _typed(kind, format_, batches, pieces):
+            for found, given in _typed(kind, format_, batches, pieces):
+                typed = in_own_life(given, stamp)
                 found.see(typed)
-                found.good += len(table_rows(typed, landed_at))
+                found.good += len(table_rows(typed, stamp))
             yield pa.RecordBatch.from_pydict({"found": pa.array(map(pickle.dumps, pieces.values()), pa.binary())})
 
         return map_in_arrow(self.rows, of_task, StructType([StructField("found", BinaryType())]))

@@ -6,34 +6,38 @@ landing in order does not read the table of ops.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from halfop.columns.lives import Lives
+from halfop.landing import progress
 from halfop.landing.columns.fields import LONG_MAX
-from halfop.landing.progress import Complete, ProgressRow
+from halfop.landing.progress import Complete
 from halfop.landing.queues import OffsetSpan, Queue
 from halfop.landing.tables import RESOLVE
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.where import Compared, all_of, equal
+from halfop.warehouse.where import Compared, all_of, any_of, equal
 
 
 def complete(
     warehouse: Warehouse,
     queues: Iterable[Queue],
     landed: Mapping[Queue, OffsetSpan],
-    before: Mapping[Queue, ProgressRow],
+    lives: Mapping[str, Lives],
 ) -> dict[Queue, Complete]:
-    """Returns how far each queue's ops are complete: `landed` are in the table, `before` is the progress until then."""
-    found = {}
+    """Returns how far the ops of each queue in the table are complete; `lives` are of brokers that have several."""
+    found, before = {}, progress.of_ops(warehouse)
     for queue in queues:
         row, span = before.get(queue), landed.get(queue)
         start = row.next_offset if row and row.next_offset is not None else span.lowest if span else None
         highest = row.highest_offset if row else None
         if start is not None:
             known = Complete(start, None, highest if highest is not None and highest > start else None)
-            found[queue] = _joined(warehouse, queue, known, span) if span else known
+            ops = _Ops(warehouse, queue, [*lives.values()])
+            found[queue] = _joined(ops, known, span) if span else known
     return found
 
 
@@ -47,7 +51,28 @@ def known_by_ops(halves: Iterable[Queue], ops: Mapping[Queue, Complete]) -> dict
     return known | {queue: found.newest for queue, found in ops.items() if found.highest is not None}
 
 
-def _joined(warehouse: Warehouse, queue: Queue, known: Complete, span: OffsetSpan) -> Complete:
+@dataclass(frozen=True)
+class _Ops:
+    """Ops of a queue that have landed; those of a later life may be under the name of an earlier one."""
+
+    warehouse: Warehouse
+    queue: Queue
+    lives: Sequence[Lives]
+
+    def since(self, offset: int) -> DataFrame:
+        name, queue_id = self.queue
+        mine = next((each for each in self.lives if name in each.names), Lives(name))
+        near = any_of([equal("broker_name", each) for each in mine.names])
+        ops = self.warehouse.read(
+            "op_messages", where=all_of(near, equal("queue_id", queue_id), Compared("queue_offset", ">=", offset))
+        )
+        number = mine.names.index(name) + 1
+        own = (F.col("broker_name") == name) & F.col("life").isNull()
+        given_by_us = F.col("source").eqNullSafe(F.lit(RESOLVE))
+        return ops.where(~given_by_us & (own | (F.col("life") == number))).select("queue_offset", "store_timestamp")
+
+
+def _joined(landed: _Ops, known: Complete, span: OffsetSpan) -> Complete:
     """What is known of a queue together with the ops that landed now."""
     start, end = known.next_offset, min(span.highest + 1, LONG_MAX)
     if known.highest is None:
@@ -57,10 +82,7 @@ def _joined(warehouse: Warehouse, queue: Queue, known: Complete, span: OffsetSpa
             return Complete(start, None, end)
     elif end <= start:
         return known
-    mine = (equal("broker_name", queue.broker_name), equal("queue_id", queue.queue_id))
-    ops = warehouse.read("op_messages", where=all_of(*mine, Compared("queue_offset", ">=", start)))
-    ops = ops.where(~F.col("source").eqNullSafe(F.lit(RESOLVE)))
-    return _beyond(ops.select("queue_offset", "store_timestamp"), start)
+    return _beyond(landed.since(start), start)
 
 
 def _beyond(ops: DataFrame, start: int) -> Complete:

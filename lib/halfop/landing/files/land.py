@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -11,14 +11,16 @@ from datetime import datetime, timedelta, timezone
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from halfop.columns.lives import all_lives
 from halfop.frame.errors import InputRefused
 from halfop.frame.nearest import did_you_mean
 from halfop.frame.summary import Summary
 from halfop.landing import progress
 from halfop.landing.columns.fields import NEAR, known_names
-from halfop.landing.files import landed_files
+from halfop.landing.files import landed_files, rewound
 from halfop.landing.files.check import Checked, checked, first_lines, refuse_bad
 from halfop.landing.files.gaps import complete, known_by_ops
+from halfop.landing.files.own_life import Stamp
 from halfop.landing.files.rows import SOURCE
 from halfop.landing.files.sources import InputFile, InputFiles, are_few
 from halfop.landing.files.taking import Way
@@ -27,9 +29,11 @@ from halfop.landing.identity import reused_queues
 from halfop.landing.instant import next_instant
 from halfop.landing.paths import shown_path
 from halfop.landing.queues import Queue
+from halfop.landing.rewind import HINT
 from halfop.landing.staged import remove_left
 from halfop.landing.tables import TABLES
 from halfop.warehouse.lock import hold, hold_rejected
+from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.rejected import in_form
 from halfop.warehouse.tables import Warehouse
 
@@ -43,6 +47,7 @@ class FilesRequest:
     known_until: datetime | None = None
     skip_bad: bool = False
     wait: timedelta = timedelta(0)
+    accept_rewind: bool = False
 
 
 def land_files(warehouse: Warehouse, request: FilesRequest, log: logging.Logger) -> Summary:
@@ -72,24 +77,42 @@ class _Landing:
 
     def land(self, files: Sequence[InputFile]) -> None:
         remove_left(self._warehouse)
-        known_files = landed_files.already_landed(self._warehouse, files)
+        landed_at = next_instant(self._warehouse)
+        accepted = self._accept(files, landed_at) if self._request.accept_rewind else {}
+        # what landed before under reused keys lands again, in the new life
+        lands_again = any(accepted.values())
+        known_files = set() if lands_again else landed_files.already_landed(self._warehouse, files)
         old = [f for f in files if f in known_files]
         new = [f for f in files if f not in known_files]
         for file in old:
             self._log.debug("skipped, it has landed: %s", file.shown)
-        landed_at = next_instant(self._warehouse)
+        self._stamp = self._stamped(landed_at)
         with self._summary.phase("check"):
-            taken = take(self._warehouse, new, landed_at)
+            taken = take(self._warehouse, new, self._stamp)
         with closing(taken):
             with self._summary.phase("check"):
                 kinds = checked(taken.found)
                 self._count_read(old, kinds)
                 self._refuse(kinds, taken)
-                made = self._progress(kinds, old, landed_at)
+                made = self._progress(kinds, old)
             made = self._write(kinds, taken, made, landed_at)
             with self._summary.phase("record"):
                 self._record(new, kinds, taken, landed_at)
         self._summarize(made)
+
+    def _stamped(self, landed_at: int) -> Stamp:
+        return Stamp(landed_at, {each.broker_name: each for each in all_lives(progress_rows(self._warehouse))})
+
+    def _accept(self, files: Sequence[InputFile], landed_at: int) -> dict[str, bool]:
+        """Begins new lives of brokers whose rows differ from what has landed; returns their names."""
+        with closing(take(self._warehouse, files, self._stamped(landed_at))) as taken:
+            accepted = rewound.accept(self._warehouse, taken, landed_at)
+        for name, differs in accepted.items():
+            begin = "the first row that differs" if differs else "the end of what has landed"
+            self._warn(f"--accept-rewind: from {begin} on, rows land under {name}")
+        if not accepted:
+            self._warn("--accept-rewind: nothing differs from what has landed; nothing was to be accepted")
+        return accepted
 
     # ---- what is there ----
 
@@ -102,39 +125,45 @@ class _Landing:
         if reused:
             named = ", ".join(f"{q.broker_name}/{q.queue_id}" for q in reused)
             problem = "KEY_REUSED: the broker was rebuilt under its old name"
-            raise InputRefused(named, None, problem, "give it a new broker name; nothing has landed")
+            raise InputRefused(named, None, problem, f"{HINT}; nothing has landed")
 
     def _warn_of_unknown(self, checked: Checked) -> None:
         for name in sorted(checked.unknown):
             meant = did_you_mean(name, known_names(checked.kind), NEAR)
             self._warn(f"column {name} of {checked.kind} rows is unknown and not landed{meant}")
 
-    def _progress(self, kinds: Sequence[Checked], old: Sequence[InputFile], landed_at: int) -> progress.QueueProgress:
+    def _progress(self, kinds: Sequence[Checked], old: Sequence[InputFile]) -> progress.QueueProgress:
         """The progress before anything is written; without --known-until, no time passes yet."""
         spans = {each.kind: each.spans for each in kinds}
         halves, ops, known = spans.get("half", {}), spans.get("op", {}), self._request.known_until
         if known is None:
             return progress.QueueProgress(halves, ops, dict.fromkeys({*halves, *ops}))
-        queues = {*halves, *ops, *self._queues_of(old, landed_at)}
+        queues = {*halves, *ops, *self._queues_of(old)}
         return progress.QueueProgress(halves, ops, dict.fromkeys(queues or self._all_queues(), progress.micros(known)))
 
     def _known(self, made: progress.QueueProgress) -> progress.QueueProgress:
         """The same when all has been written."""
-        found = complete(self._warehouse, made.queues, made.ops, progress.of_ops(self._warehouse))
+        found = complete(self._warehouse, made.queues, made.ops, self._stamp.lives)
         made = replace(made, complete=found)
         if self._request.known_until is not None:
-            return made
+            return replace(made, known_until=self._of_all_lives(made.known_until))
         for queue, each in sorted(found.items()):
             if each.highest is not None:
                 self._warn(
                     f"op {each.next_offset} of {queue.broker_name}/{queue.queue_id} has not landed, but later ones "
                     "have: time passes only up to the op before it. Land it, or give --known-until T if none is missing"
                 )
-        return replace(made, known_until=known_by_ops(made.halves, found))
+        return replace(made, known_until=self._of_all_lives(known_by_ops(made.halves, found)))
 
-    def _queues_of(self, old: Sequence[InputFile], landed_at: int) -> set[Queue]:
+    def _of_all_lives(self, known: Mapping[Queue, int | None]) -> dict[Queue, int | None]:
+        """Time that passes for a broker's current life passes for its earlier ones, too."""
+        names = {each.current: each.names[:-1] for each in self._stamp.lives.values()}
+        earlier = {Queue(name, q.queue_id): at for q, at in known.items() for name in names.get(q.broker_name, ())}
+        return {**known, **earlier}
+
+    def _queues_of(self, old: Sequence[InputFile]) -> set[Queue]:
         """The queues of files that have landed: a landing that is started again gives --known-until for them too."""
-        with closing(take(self._warehouse, old, landed_at)) as taken:
+        with closing(take(self._warehouse, old, self._stamp)) as taken:
             return {queue for each in taken.found for queue in each.spans}
 
     def _all_queues(self) -> set[Queue]:

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from halfop.landing.columns.halves import completed
 from halfop.landing.columns.op_items import items
+from halfop.landing.files.own_life import Stamp, by_half
 from halfop.landing.files.typed import Typed
 from halfop.landing.tables import TABLES
 from halfop.warehouse.maps import with_made
@@ -38,11 +39,13 @@ _REPEATING = {
 }
 
 
-def table_rows(typed: Typed, landed_at: int) -> pa.RecordBatch:
-    """The rows of the table that come of the good ones; `landed_at` in epoch microseconds."""
+def table_rows(typed: Typed, stamp: Stamp) -> pa.RecordBatch:
+    """The rows of the table that come of the good ones."""
     spec, good = table(TABLES[typed.kind]), typed.good
     made = with_made(_MAKE[typed.kind](good), spec)
-    constant = {"source": pa.scalar(SOURCE), "landed_at": pa.scalar(landed_at, pa.timestamp("us", "UTC"))}
+    if typed.kind == "op" and stamp.lives:
+        made = by_half(made, stamp)
+    constant = {"source": pa.scalar(SOURCE), "landed_at": pa.scalar(stamp.landed_at, pa.timestamp("us", "UTC"))}
     columns = {name: pa.repeat(constant[name], len(made)) for name in spec.names if name in constant}
     columns |= dict(zip(made.schema.names, made.columns, strict=True))
     return pa.RecordBatch.from_pydict({name: _encoded(name, columns[name]) for name in spec.names})

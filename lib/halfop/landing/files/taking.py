@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from halfop.frame.errors import InputRefused
+from halfop.landing.files.own_life import Stamp, in_own_life
 from halfop.landing.files.pieces import Found, Piece, read
 from halfop.landing.files.rows import BAD, BAD_ROW, bad_rows, table_rows
 from halfop.landing.files.sources import InputFile, is_packed
@@ -48,6 +49,9 @@ class Way(Protocol):
     def append(self, kind: str) -> None:
         """Makes the good rows of a kind part of their table, in one commit."""
 
+    def rows(self, kind: str) -> DataFrame | None:
+        """The good rows of a kind; None if there can be none."""
+
     def bad(self) -> DataFrame:
         """The bad rows of all kinds."""
 
@@ -62,12 +66,13 @@ class Output(Protocol):
         """Adds rows."""
 
 
-def take_piece(piece: Piece, disk: Disk, landed_at: int, out: Output) -> Found:
+def take_piece(piece: Piece, disk: Disk, stamp: Stamp, out: Output) -> Found:
     """Reads a piece to its end."""
     found = Found(piece.kind, piece.format, piece.uri, piece.split.start)
-    for typed in read(piece, disk, found):
+    for given in read(piece, disk, found):
+        typed = in_own_life(given, stamp)
         found.see(typed)
-        rows = table_rows(typed, landed_at)
+        rows = table_rows(typed, stamp)
         found.good += len(rows)
         out.write(piece.kind, rows)
         if typed.problems:
@@ -108,14 +113,18 @@ class _AnyDisk:
 class Here:
     """Files of few rows."""
 
-    def __init__(self, warehouse: Warehouse, files: Iterable[InputFile], landed_at: int) -> None:
+    def __init__(self, warehouse: Warehouse, files: Iterable[InputFile], stamp: Stamp) -> None:
         self._warehouse, self._gathered = warehouse, _Gathered()
         disk: Any = _AnyDisk(warehouse)
-        self.found = [take_piece(whole(file), disk, landed_at, self._gathered) for file in files]
+        self.found = [take_piece(whole(file), disk, stamp, self._gathered) for file in files]
 
     def append(self, kind: str) -> None:
         name = TABLES[kind]
         self._warehouse.append(name, self._gathered.table(kind, arrow_schema(table(name).struct)))
+
+    def rows(self, kind: str) -> DataFrame | None:
+        rows = self._gathered.table(kind, arrow_schema(table(TABLES[kind]).struct))
+        return frame_of(self._warehouse.spark, rows) if len(rows) else None
 
     def bad(self) -> DataFrame:
         return frame_of(self._warehouse.spark, self._gathered.table(BAD, BAD_ROW))
@@ -131,7 +140,7 @@ class Share(NamedTuple):
     """What one task does."""
 
     pieces: Sequence[Piece]
-    landed_at: int
+    stamp: Stamp
     folders: Mapping[str, str]
 
 
@@ -148,7 +157,7 @@ def take_share(share: Share, disk: Disk) -> Taken:
     bounded = {kind: searched(table(name)) for kind, name in TABLES.items()}
     out = PartWriter(disk, share.folders, bounded | {BAD: ()})
     try:
-        found = [take_piece(piece, disk, share.landed_at, out) for piece in share.pieces]
+        found = [take_piece(piece, disk, share.stamp, out) for piece in share.pieces]
     except InputRefused as error:
         out.close()
         return Taken((), (error.path, error.line, error.problem, error.hint), {})
@@ -158,12 +167,12 @@ def take_share(share: Share, disk: Disk) -> Taken:
 class ByWorkers:
     """Files of any number of rows, on a disk that Spark's Python workers see, as the warehouse is."""
 
-    def __init__(self, warehouse: Warehouse, files: Sequence[InputFile], landed_at: int) -> None:
+    def __init__(self, warehouse: Warehouse, files: Sequence[InputFile], stamp: Stamp) -> None:
         self._warehouse = warehouse
         self._folder = landing_folder(warehouse)
         below = warehouse.files.qualified(self._folder)
         folders = {place: f"{below}/{place}" for place in (*TABLES, BAD)}
-        shares = [Share(pieces, landed_at, folders) for pieces in _parts(warehouse, files)]
+        shares = [Share(pieces, stamp, folders) for pieces in _parts(warehouse, files)]
         try:
             self._taken = in_workers(warehouse, shares, take_share)
             refused = min((each.refused for each in self._taken if each.refused), default=None)
@@ -179,6 +188,10 @@ class ByWorkers:
         path, move = warehouse.path(name), warehouse.files.move
         files = [replace(file, path=move(file.path, path)) for file in self._files(kind)]
         warehouse.log.append_files(path, table(name), files)
+
+    def rows(self, kind: str) -> DataFrame | None:
+        paths = [file.path for file in self._files(kind)]
+        return parquet(self._warehouse.spark, table(TABLES[kind]).struct, paths) if paths else None
 
     def bad(self) -> DataFrame:
         return parquet(self._warehouse.spark, from_arrow_schema(BAD_ROW), [file.path for file in self._files(BAD)])

@@ -9,20 +9,22 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, QUEUE
+from halfop.columns.lives import Lives
 from halfop.landing.columns.op_items import items_of
 from halfop.landing.outcomes.by_join import with_outcomes
+from halfop.landing.owners import named
 from halfop.warehouse.in_memory import at_hand
 from halfop.warehouse.kept import Kept
 from halfop.warehouse.progress import GATEWAY
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.where import all_of, between, equal, is_null
+from halfop.warehouse.where import all_of, any_of, between, equal, is_null
 
-_KEY = ["broker_name", "queue_id", "queue_offset", "item", "source"]
+_KEY = ["broker_name", "queue_id", "queue_offset", "item", "source", "of_life"]
 _FEW = 200_000
 _NOT_GIVEN = {"from_check": "boolean", "producer_group": "string", "tran_state_table_offset": "bigint"}
 _NOT_GIVEN |= {"commit_log_offset": "bigint", "uniq_key": "string", "half_offset": "bigint", "item": "int"}
-_NOT_GIVEN |= {"outcome": "string", "outcomes": "map<string,string>"}
+_NOT_GIVEN |= {"outcome": "string", "outcomes": "map<string,string>", "life": "int"}
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Reach:
     `known` is a condition on an item and its half message's `half_log_offset`; `seen` adds column `seen` to half rows.
     """
 
-    broker_name: str
+    lives: Lives
     source: str
     known: Column
     seen: Callable[[DataFrame], DataFrame]
@@ -40,13 +42,13 @@ class Reach:
 
 def op_rows(warehouse: Warehouse, rows: DataFrame, reach: Reach, first_landing: bool) -> DataFrame:
     """Whole op messages as rows of op_messages, without landed_at."""
-    split = items_of(_given(rows, reach))
+    split = named(items_of(_given(rows, reach)), "op_messages", reach.lives)
     return _with_outcomes(warehouse, split, reach, bounded=not first_landing)
 
 
 def item_rows(warehouse: Warehouse, items: DataFrame, reach: Reach, settled: bool) -> DataFrame:
     """Items as rows of op_messages, without landed_at; missing outcomes are looked up unless all is `settled`."""
-    rows = _given(items, reach)
+    rows = named(_given(items, reach), "op_messages", reach.lives)
     if settled:
         return rows.select(_columns())
     known = rows.where(F.col("outcome").isNotNull()).select(_columns())
@@ -71,7 +73,8 @@ def _given(rows: DataFrame, reach: Reach) -> DataFrame:
 
 def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:
     """Lands items again that landed without an outcome which is known by now; returns their number."""
-    of_broker, mine = equal("broker_name", reach.broker_name), F.col("source") == reach.source
+    of_broker = any_of([equal("broker_name", name) for name in reach.lives.names])
+    mine = F.col("source") == reach.source
     unknown, files = warehouse.select("op_messages", where=all_of(of_broker, is_null("outcome")))
     if not files:
         return 0
@@ -80,8 +83,11 @@ def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:
     if places["low"] is None:
         return 0
     near = all_of(of_broker, between("queue_offset", places["low"], places["high"]))
-    settled = warehouse.read("op_messages", where=near).where(mine & F.col("outcome").isNotNull()).select(_KEY)
-    waiting = unknown.dropDuplicates(_KEY).join(settled, _KEY, "left_anti").drop("outcome")
+    of_life = F.coalesce("life", F.lit(0))
+    settled = warehouse.read("op_messages", where=near).where(mine & F.col("outcome").isNotNull())
+    settled = settled.withColumn("of_life", of_life).select(_KEY)
+    unknown = unknown.withColumn("of_life", of_life).dropDuplicates(_KEY)
+    waiting = unknown.join(settled, _KEY, "left_anti").drop("outcome", "of_life")
     known = _with_outcomes(warehouse, waiting, reach, bounded=True).where(F.col("outcome").isNotNull())
     with Kept() as kept:
         known = kept.persisted(known)
@@ -93,7 +99,7 @@ def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:
 
 def _with_outcomes(warehouse: Warehouse, split: DataFrame, reach: Reach, bounded: bool) -> DataFrame:
     """The items with outcomes; `bounded`: earlier rows are read only as far as the items reach."""
-    mine = F.col("broker_name") == reach.broker_name
+    mine = F.col("broker_name").isin(reach.lives.names)
     halves, finals = (warehouse.read(name).where(mine) for name in ("half_messages", "final_messages"))
     if bounded:
         halves, finals = _near(split, halves, finals)

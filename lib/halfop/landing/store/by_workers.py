@@ -49,7 +49,7 @@ def _rows(landing: StoreLanding) -> Rows | None:
     if not landing.staging.by_workers:
         return None
     folder, bounds = landing.staging.path, {**searched_columns(), UNSETTLED: ()}
-    return Rows(forms(landing.broker, SOURCE, landing.landed_at), folder, bounds)
+    return Rows(forms(landing.lives, SOURCE, landing.landed_at), folder, bounds)
 
 
 def _done(landing: StoreLanding, shares: Sequence[Share]) -> list[Landed]:

@@ -12,6 +12,7 @@ from halfop.landing import lost, progress
 from halfop.landing.check_offsets import check_offsets
 from halfop.landing.outcomes.by_join import read_between
 from halfop.landing.outcomes.op_rows import Reach, item_rows, land_again, looked_up
+from halfop.landing.owners import named
 from halfop.landing.queues import Queue
 from halfop.landing.store.new_part import NewPart
 from halfop.landing.store.source import ITEMS
@@ -50,8 +51,9 @@ def _check_rows(landing: StoreLanding, survey: Survey) -> list[progress.Progress
         return []
     before, at = progress.of_broker(landing.warehouse, landing.broker), survey.newest * 1000
     return [
-        progress.check_row(Queue(landing.broker, queue), HALF_TOPIC, offset, at, before.get((HALF_TOPIC, queue)))
+        progress.check_row(Queue(name, queue), HALF_TOPIC, offset, at, before.get((HALF_TOPIC, queue)))
         for queue, offset in check_offsets(landing.root).items()
+        for name in landing.lives.names
     ]
 
 
@@ -63,8 +65,8 @@ def _record_lost(landing: StoreLanding, part: NewPart) -> None:
 
 def commit_messages(landing: StoreLanding, part: NewPart, summary: Summary) -> int:
     """Appends the part's rows; returns the physical offset from which on the log has been read."""
-    before = progress.log_first(landing.warehouse, landing.broker)
-    first = part.start if before is None else min(before, part.start)
+    known = [progress.log_first(landing.warehouse, name) for name in landing.lives.names]
+    first = min([part.start, *(each for each in known if each is not None)])
     for kind, table in TABLES.items():
         with summary.phase(kind):
             _append(landing, part, kind, table, first)
@@ -102,9 +104,8 @@ def _by_spark(landing: StoreLanding, part: NewPart, kind: str, marker: int, firs
     rows = _rows(landing, part, kind)
     place = "commit_log_offset" if kind == HALF else "physical_offset"
     rows = rows.where(F.col(place) >= marker) if marker > part.start else rows
-    rows = rows.withColumn("broker_name", F.lit(landing.broker))
     if kind != OP:
-        return rows
+        return named(rows, TABLES[kind], landing.lives)
     return item_rows(landing.warehouse, rows, _reach(landing, first), part.survey.settled)
 
 
@@ -120,12 +121,12 @@ def _rows(landing: StoreLanding, part: NewPart, kind: str) -> DataFrame:
 
 
 def _reach(landing: StoreLanding, first: int) -> Reach:
-    return Reach(landing.broker, SOURCE, read_between(first, landing.lost.of_log), lambda halves: halves)
+    return Reach(landing.lives, SOURCE, read_between(first, landing.lost.of_log), lambda halves: halves)
 
 
 def queues(landing: StoreLanding, survey: Survey) -> set[Queue]:
     """The broker's queues: time passes for those that got nothing new, too."""
-    before = {queue for queue in progress.op_queues(landing.warehouse) if queue.broker_name == landing.broker}
+    before = {queue for queue in progress.op_queues(landing.warehouse) if queue.broker_name in landing.lives.names}
     return {*survey.spans[HALF], *survey.spans[OP]} | before
 
 

@@ -8,13 +8,16 @@ from contextlib import ExitStack
 
 from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
-from halfop.landing import lost, progress
+from halfop.landing import lost, progress, rewind
+from halfop.landing.identity import reused_queues
 from halfop.landing.instant import next_instant
+from halfop.landing.queues import Queue
 from halfop.landing.staged import staging
 from halfop.landing.store.commits import commit, commit_messages, queues
 from halfop.landing.store.fetch import Landed, LocalStore, local_store
 from halfop.landing.store.new_part import NewPart, new_part, parts_found_again
-from halfop.landing.store.state import StoreLanding, StoreRequest
+from halfop.landing.store.state import SOURCE, StoreLanding, StoreRequest
+from halfop.landing.store.there import StoreThere
 from halfop.landing.survey import Survey
 from halfop.rocketmq.names import HALF_TOPICS
 from halfop.rocketmq.store.layout import StoreLayout
@@ -31,11 +34,15 @@ def land_store(warehouse: Warehouse, request: StoreRequest, log: logging.Logger)
         held.enter_context(summary.shown_in_failure())
         held.enter_context(hold(warehouse, "landing", request.wait))
         held.enter_context(settings)
-        known_lost = lost.known(warehouse, request.broker_name)
-        old = None if known_lost.of_log or request.skip_corrupt else _landed(warehouse, request.broker_name)
+        lives = rewind.lives(warehouse, request.broker_name)
+        known_lost = lost.known(warehouse, lives.current)
+        whole = known_lost.of_log or request.skip_corrupt or request.accept_rewind
+        old = None if whole else _landed(warehouse, lives.current)
         store = held.enter_context(local_store(warehouse, request.path, old))
         files = held.enter_context(staging(warehouse))
-        landing = StoreLanding(warehouse, request, store.root, next_instant(warehouse), known_lost, files)
+        landing = StoreLanding(warehouse, request, store.root, next_instant(warehouse), known_lost, files, lives)
+        if request.accept_rewind:
+            _accept(landing, summary, log)
         try:
             part = _land(landing, store, summary)
         except SPARK_ERRORS as error:  # a worker's: the store changed while it was read
@@ -56,6 +63,18 @@ def _landed(warehouse: Warehouse, broker: str) -> Landed | None:
     rows = progress.of_broker(warehouse, broker).items()
     units = {queue: row.next_offset - 1 for queue, row in rows if queue[0] in HALF_TOPICS and row.next_offset}
     return None if offset is None else Landed(offset, units)
+
+
+def _accept(landing: StoreLanding, summary: Summary, log: logging.Logger) -> None:
+    """Begins a new life if the store is not the one that has landed."""
+    before, warehouse = landing.lives, landing.warehouse
+    reused = bool(reused_queues(warehouse, {Queue(before.current, 0)}))
+    there = StoreThere(landing.root)
+    landing.lives = rewind.Rewind(warehouse, before, there, landing.landed_at, SOURCE).accepted(reused)
+    landing.lost = lost.known(warehouse, landing.broker)
+    note = rewind.note(warehouse, before, landing.lives)
+    log.warning(note)
+    summary.notes.append(note)
 
 
 def _new_part(landing: StoreLanding, store: LocalStore) -> NewPart:
@@ -97,7 +116,7 @@ def _summarize(landing: StoreLanding, part: NewPart, summary: Summary, log: logg
     summary.rows_read = {"records": survey.records}
     summary.rows_written = {table: n for table, n in landing.written.items() if n}
     known = progress.known_until(landing.warehouse, queues(landing, survey))
-    summary.extra = {
+    summary.extra |= {
         "broker_name": landing.broker,
         "log_from": part.start,
         "log_to": survey.end,

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-import numpy as np
-
 from halfop.frame.errors import InputRefused
 from halfop.landing import progress
 from halfop.landing.identity import newest_half, reused_queues
+from halfop.landing.progress import ProgressRow
 from halfop.landing.queues import Queue
+from halfop.landing.rewind import HINT, Place
 from halfop.landing.store.state import StoreLanding
+from halfop.landing.store.there import StoreThere
 from halfop.landing.survey import Survey
 from halfop.rocketmq.batches import HALF, OP
 from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
-from halfop.rocketmq.store.consumequeue import ConsumeQueues, present
+from halfop.rocketmq.store.consumequeue import ConsumeQueues
 
 # The offset after the last one that has landed, by topic and queue id.
 NextOffsets = Mapping[tuple[str, int], int]
@@ -26,7 +27,7 @@ def another_store(landing: StoreLanding) -> InputRefused:
         landing.request.path,
         None,
         f"KEY_REUSED: not the store that has landed as broker {landing.broker}",
-        "if the broker was rebuilt, or this is another one, give it a name of its own: --broker-name NAME",
+        f"{HINT}; another broker needs a name of its own: --broker-name NAME",
     )
 
 
@@ -39,20 +40,20 @@ def is_same_store(landing: StoreLanding, offset: int | None) -> bool:
         return False
     if offset is None:
         return True
-    queues = ConsumeQueues(landing.root)
+    there = StoreThere(landing.root)
     rows = progress.of_broker(landing.warehouse, landing.broker)
     return all(
-        _agrees(queues, row.queue_id, *newest)
+        _agrees(there, row, *newest)
         for row in rows.values()
         if row.topic in HALF_TOPICS and (newest := newest_half(landing.warehouse, row)) is not None
     )
 
 
-def _agrees(queues: ConsumeQueues, queue_id: int, queue_offset: int, places: Collection[int]) -> bool:
-    """Returns whether the unit names one of the places, or is missing: an old copy lacks it, an aged one lost it."""
-    found = [queue for topic in HALF_TOPICS if (queue := queues.get(topic, queue_id))]
-    units = [queue.at(np.array([queue_offset], np.int64)) for queue in found if queue.last.offset >= queue_offset]
-    return all(int(unit["physical"][0]) in places for unit in units if present(unit)[0])
+def _agrees(there: StoreThere, row: ProgressRow, queue_offset: int, places: Collection[Place]) -> bool:
+    """Returns whether one of the places is there, or nothing: an old copy lacks it, an aged one lost it."""
+    first, end = there.span(row.topic, row.queue_id)
+    found = there.place(HALF, row.topic, row.queue_id, queue_offset) if first <= queue_offset < end else None
+    return found is None or any(found.agrees(place) for place in places)
 
 
 def next_offsets(landing: StoreLanding) -> NextOffsets:
@@ -78,5 +79,4 @@ def refuse_gap(path: str, landed: NextOffsets, survey: Survey) -> None:
             due = max((landed.get((topic, queue.queue_id), 0) for topic in topics), default=0)
             if due and span.lowest > due:
                 problem = f"{kind} queue {queue.queue_id} goes on at offset {span.lowest}, it has landed up to {due}"
-                hint = "the broker has lost what it had written, or this is another store: give it a name of its own"
-                raise InputRefused(path, None, problem, f"{hint}, --broker-name NAME")
+                raise InputRefused(path, None, problem, f"{HINT}; another broker needs --broker-name NAME")

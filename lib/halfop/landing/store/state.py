@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
+from halfop.columns.lives import Lives
 from halfop.landing import lost
 from halfop.landing.staged import Staging
 from halfop.landing.store.source import StoreTask, longs_text, read_task
@@ -30,6 +31,7 @@ class StoreRequest:
     known_until: datetime | None = None
     skip_corrupt: bool = False
     wait: timedelta = timedelta(0)
+    accept_rewind: bool = False
 
 
 @dataclass
@@ -42,11 +44,13 @@ class StoreLanding:
     landed_at: int
     lost: lost.Ranges
     staging: Staging
+    lives: Lives
     written: dict[str, int] = field(default_factory=dict)
 
     @property
     def broker(self) -> str:
-        return self.request.broker_name
+        """The name of the broker's current life."""
+        return self.lives.current
 
     @property
     def source(self) -> str:

@@ -1,0 +1,35 @@
+"""Checks that a running broker is the one that has landed under its name."""
+
+from __future__ import annotations
+
+from halfop.frame.errors import InputRefused
+from halfop.landing.broker.sampling import Progress
+from halfop.landing.identity import newest_half, reused_queues
+from halfop.landing.progress import ProgressRow
+from halfop.landing.queues import Queue
+from halfop.landing.rewind import HINT, place_of
+from halfop.rocketmq.batches import HALF
+from halfop.rocketmq.names import HALF_TOPICS
+from halfop.rocketmq.record import chain
+from halfop.rocketmq.wire.client import Broker
+from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
+from halfop.warehouse.tables import Warehouse
+
+
+def refuse_rebuilt(warehouse: Warehouse, name: str, broker: Broker, rows: Progress) -> None:
+    """Raises InputRefused for a broker that was rebuilt under its old name: its newest half message is another."""
+    reused = reused_queues(warehouse, {Queue(name, 0)})
+    halves = [row for (topic, _), row in rows.items() if topic in HALF_TOPICS and row.next_offset]
+    if reused or not all(_is_same(warehouse, broker, row) for row in halves):
+        problem = f"KEY_REUSED: not the broker that has landed as {name}"
+        raise InputRefused(broker.remote.address, None, problem, HINT)
+
+
+def _is_same(warehouse: Warehouse, broker: Broker, row: ProgressRow) -> bool:
+    found = newest_half(warehouse, row)
+    if found is None or broker.max_offset(row.topic, row.queue_id) <= found[0]:
+        return True  # the sample refuses a queue that ends too early
+    newest, known = found
+    asked = QueueRange(row.topic, row.queue_id, newest, newest + 1)
+    there = [place_of(chain(one.data).records, HALF) for one in pull(broker, asked) if isinstance(one, Chunk)]
+    return all(each is None or any(each.agrees(place) for place in known) for each in there)

@@ -1,0 +1,317 @@
+"""Put-back copies without Spark: rule by rule, by the hundred thousand, and as a worker sees them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+import model as m
+import model_lineage as lineage
+import pyarrow as pa
+import pytest
+from halfop.rules import kins
+from halfop.rules.discarded import Candidate, given_up
+from halfop.rules.resolve import Copy, Member, State, Transaction, resolve
+
+LATEST = 10**6
+
+
+def at(offset: int, state: State = "NEW", times: int | None = None, **changed: object) -> Member:
+    """A half message, stored at its offset; one with check times is a copy, and 0 says that the broker resumed it."""
+    marked, checks = times is not None, times or 0
+    last = offset if checks else None
+    place = {name: changed.get(name, default) for name, default in (("broker_name", "b"), ("queue_id", 0))}
+    known = Member("b", 0, offset, state, marked, False, times == 0, offset, checks, last, None, ())
+    changed = {"copies": (copy(offset)._replace(**place),)} | changed  # type: ignore[arg-type]
+    return known._replace(**changed)  # type: ignore[arg-type]
+
+
+def copy(offset: int) -> Copy:
+    return Copy("b", 0, offset, offset * 500, 1)
+
+
+def known(*offsets: int) -> tuple[Copy, ...]:
+    return tuple(map(copy, offsets))
+
+
+def told(transaction: Transaction) -> tuple[int, bool, list[int]]:
+    """The offset that it stands at, whether that is a live copy, and the offsets that it supersedes."""
+    return transaction.standing.offset, transaction.alive, [member.offset for member in transaction.superseded]
+
+
+RESUMED = {"resumed_at": 50}
+CASES: dict[str, tuple[list[Member], list[int], list[tuple[int, bool, list[int]]]]] = {
+    "the highest copy is the live one": ([at(0), at(5, times=1), at(9, times=2)], [], [(9, True, [0, 5])]),
+    "twins are never merged": ([at(0), at(5)], [], [(0, True, []), (5, True, [])]),
+    "a copy belongs to the nearest head below it": (
+        [at(0), at(3, times=1), at(5), at(7, times=1)],
+        [],
+        [(3, True, [0]), (7, True, [5])],
+    ),
+    "copies whose head has not landed are one transaction": (
+        [at(3, times=1), at(5, times=2), at(7)],
+        [],
+        [(5, True, [3]), (7, True, [])],
+    ),
+    "an open row takes its place by the lowest copy that it knows": (
+        [at(9, "OPEN", copies=known(0, 9)), at(5)],
+        [],
+        [(9, True, []), (5, True, [])],
+    ),
+    "a pointer is no head of a transaction": (
+        [at(0, "SUPERSEDED"), at(5, "OPEN", copies=known(0, 5)), at(7, times=2)],
+        [],
+        [(7, True, [5])],
+    ),
+    "a copy that lands after the end is decided with it": (
+        [at(0, "ENDED"), at(5, times=1)],
+        [],
+        [(0, False, [5])],
+    ),
+    "a copy that lands after we gave up is decided with it": (
+        [at(0, "DISCARDED"), at(5, times=1)],
+        [],
+        [(0, False, [5])],
+    ),
+    "a copy with check times 0 opens what was given up": (
+        [at(0, "DISCARDED"), at(3, times=2), at(5, times=0), at(7, times=1)],
+        [],
+        [(7, True, [3, 5])],
+    ),
+    "no resume lies below what was known": (
+        [at(9, "DISCARDED", copies=known(0, 9)), at(5, times=0)],
+        [],
+        [(9, False, [5])],
+    ),
+    "no resume was stored before the last one": (
+        [at(0, "DISCARDED", **RESUMED), at(5, times=0)],
+        [],
+        [(0, False, [5])],
+    ),
+    "no resume of what has ended": ([at(0, "ENDED"), at(5, times=0)], [4], [(0, False, [5])]),
+    "what was given up and resumed is a pointer": (
+        [at(0, "DISCARDED"), at(5, "OPEN", copies=known(0, 5)), at(7, times=1)],
+        [],
+        [(7, True, [5])],
+    ),
+    "a rejected row stands where nothing else does": ([at(0, "REJECTED")], [], [(0, False, [])]),
+    "a superseded row stands before a rejected one": (
+        [at(0, "SUPERSEDED"), at(5, "REJECTED", times=1)],
+        [],
+        [(0, False, [])],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_case(name: str) -> None:
+    members, discards, expected = CASES[name]
+    assert sorted(map(told, resolve(members, discards))) == sorted(expected)
+
+
+def only(members: list[Member], discards: list[int] | None = None) -> Member:
+    (transaction,) = resolve(members, discards or [])
+    return transaction.standing
+
+
+def test_the_live_copy_has_the_most_of_all_copies() -> None:
+    row = only([at(0, "OPEN", check_times=7, last_checked_at=99), at(5, times=2)])
+    assert (row.check_times, row.last_checked_at, row.copies, row.marked) == (7, 99, known(0, 5), False)
+
+
+def test_copies_without_their_start_are_marked() -> None:
+    assert only([at(5, times=2)]).marked
+    assert only([at(0, "SUPERSEDED"), at(5, "OPEN", times=2)]).marked
+
+
+def test_checks_before_our_resume_count_no_more() -> None:
+    """The copy was stored before it, and lands after it."""
+    row = only([at(0, "OPEN", **RESUMED), at(5, times=9), at(60, times=2)])
+    assert (row.offset, row.check_times, row.last_checked_at, row.resumed_at) == (60, 2, 60, 50)
+
+
+def test_checks_before_the_brokers_resume_count_no_more() -> None:
+    row = only([at(0), at(5, times=9), at(60, times=0), at(70, times=1)], [55])
+    assert (row.offset, row.check_times, row.last_checked_at, row.resumed_at) == (70, 1, 70, 60)
+
+
+def test_a_discard_after_it_makes_a_copy_no_resume() -> None:
+    row = only([at(0), at(5, times=9), at(60, times=0)], [61])
+    assert (row.offset, row.check_times, row.resumed_at) == (60, 9, None)
+
+
+def test_a_row_without_a_store_time_is_no_resume() -> None:
+    assert only([at(0), at(5, times=0, stored_at=None)], [1]).resumed_at is None
+
+
+OPEN_TWINS = [Candidate(0, "b", 0, True, None, 0), Candidate(5, "b", 0, True, None, 0)]
+TWINS = {
+    "one record, the lowest twin": (OPEN_TWINS, [9], 0, [True, False]),
+    "a record for each": (OPEN_TWINS, [8, 9], 0, [True, True]),
+    "not what ends": ([Candidate(0, "b", 0, False, None, 0), OPEN_TWINS[1]], [9], 0, [False, True]),
+    "not what was resumed after it": ([Candidate(0, "b", 0, True, 9, 0), OPEN_TWINS[1]], [9], 0, [False, True]),
+    "not what another was given up for": ([Candidate(0, "b", 0, True, None, 1)], [9], 1, [False]),
+    "a record that is new": ([Candidate(0, "b", 0, True, None, 1)], [8, 9], 1, [True]),
+    "what was seen and not spent": ([Candidate(0, "b", 0, True, None, 0)], [9], 1, [True]),
+    "none was seen, so none is spent": ([Candidate(0, "b", 0, True, None, 1)], [9], 0, [True]),
+    "queues in order": (
+        [Candidate(0, "b", 1, True, None, 0), Candidate(0, "b", 0, True, None, 0)],
+        [9],
+        0,
+        [False, True],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_given_up(name: str) -> None:
+    candidates, discards, seen, expected = TWINS[name]
+    assert given_up(candidates, discards, seen) == expected
+
+
+# ---- against the independent model ----
+
+
+@dataclass
+class Both:
+    """One kin in the model and as rows; what landed, ended or was given up is done to both."""
+
+    chance: random.Random
+    rows: dict[int, Member] = field(default_factory=dict)
+    model: dict[m.Key, lineage.Transaction] = field(default_factory=dict)
+    arrived: set[m.Key] = field(default_factory=set)
+    halves: dict[int, m.Half] = field(default_factory=dict)
+    may_resume: bool = True  # once between two runs: a broker resumes what it gave up, and that was seen
+
+    def land(self, offset: int) -> None:
+        between = any(low < offset for low in self.rows) and any(high > offset for high in self.rows)
+        original = not offset or (not between and self.chance.random() < 0.2)
+        times = None if original else self.chance.choice(["0" if self.may_resume else "1", "1", "2", None])
+        self.may_resume = self.may_resume and times != "0"
+        prepared = None if original or times else "0"
+        half = m.Half("b", 0, offset, offset * 500, "K", "g", "T", "1", 0, offset, check_times=times)
+        self.halves[offset] = replace(half, prepared_offset=prepared)
+        number = int(times) if times is not None else 0 if prepared else None
+        says_zero = times == "0"
+        self.rows[offset] = at(offset, times=number, says_resumed=says_zero)
+        self.arrived.add(half.key)
+
+    def model_resolves(self) -> set[tuple[object, ...]]:
+        found: set[tuple[object, ...]] = set()
+        for family in lineage.families(self.halves.values(), self.model):
+            home = next((self.model[h.key] for h in family if h.key in self.model), lineage.Transaction())
+            for half in family:
+                if half.key in self.arrived:
+                    self._model_takes(home, half)
+            below = {o for o in home.copies if o != home.live and o not in home.told}
+            home.told |= below
+            alive = home.status == "OPEN"
+            counts = (home.check_times, home.last_checked) if alive else None
+            found.add((home.live, alive, counts, tuple(sorted(below)), tuple(sorted(home.copies))))
+        self.arrived.clear()
+        return found
+
+    def _model_takes(self, home: lineage.Transaction, half: m.Half) -> None:
+        self.model[half.key] = home
+        times = int(half.check_times or 0)
+        made = lineage.Copy(half, times, half.store if times else None, half.check_times == "0")
+        (home.join if home.copies else home.start)(made)
+
+    def resolves(self) -> set[tuple[object, ...]]:
+        found: set[tuple[object, ...]] = set()
+        for transaction in resolve(self._at_hand(), []):
+            row = transaction.standing
+            counts = (row.check_times, row.last_checked_at) if transaction.alive else None
+            below = tuple(member.offset for member in transaction.superseded)
+            found.add((row.offset, transaction.alive, counts, below, tuple(c.offset for c in row.copies)))
+            for offset in below:
+                self.rows[offset] = self.rows[offset]._replace(state="SUPERSEDED", says_resumed=False)
+            self.rows[row.offset] = row._replace(state="OPEN" if transaction.alive else row.state, says_resumed=False)
+        return found
+
+    def _at_hand(self) -> list[Member]:
+        """Superseded copies are only read where neither an open row nor a new original is there."""
+        news = any(row.state == "OPEN" or (row.state == "NEW" and not row.marked) for row in self.rows.values())
+        return [row for row in self.rows.values() if not news or row.state != "SUPERSEDED"]
+
+    def decide(self, now: int) -> None:
+        """What a run, and a user after it, may make of each open or discarded transaction."""
+        self.may_resume = True
+        for home in {id(t): t for t in self.model.values()}.values():
+            row, what = self.rows[home.live], self.chance.randrange(6)
+            if home.status == "OPEN" and what == 0:
+                home.status, self.rows[home.live] = "COMMIT", row._replace(state="ENDED")
+            elif home.status == "OPEN" and what in (1, 2):
+                home.status, self.rows[home.live] = "DISCARD", row._replace(state="DISCARDED")
+            elif home.status == "DISCARD" and what in (1, 2):
+                home.reopen(now)
+                reopened = {"check_times": 0, "last_checked_at": None, "resumed_at": now}
+                self.rows[home.live] = row._replace(state="OPEN", **reopened)  # type: ignore[arg-type]
+
+
+def runs(chance: random.Random) -> Iterator[tuple[Both, list[int], int]]:
+    """Offsets that land before each of three runs, most in their order."""
+    both, offsets = Both(chance), sorted(chance.sample(range(12), chance.choice([2, 3, 4, 5])))
+    cuts = sorted(chance.choices(range(len(offsets) + 1), k=2))
+    late = chance.random() < 0.2
+    if late:
+        chance.shuffle(offsets)
+    for start, end in zip([0, *cuts], [*cuts, len(offsets)], strict=True):
+        yield both, offsets[start:end], max(offsets[:end], default=0)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_hundred_thousand_runs_against_the_model(seed: int) -> None:
+    for number in range(8_400):
+        landed: list[list[int]] = []
+        for both, offsets, newest in runs(random.Random(f"{seed} {number}")):
+            landed.append(offsets)
+            for offset in offsets:
+                both.land(offset)
+            before = dict(both.rows)
+            expected, found = both.model_resolves(), both.resolves()
+            assert found == expected, (number, landed, before)
+            both.decide(newest)
+
+
+# ---- in a worker ----
+
+
+def columns(of: list[list[Member]], gone: list[list[int]]) -> list[pa.Array]:
+    """Kins as lists of members, in the columns that a worker gets."""
+    instant, long = pa.timestamp("us", tz="UTC"), pa.int64()
+    each = dict(zip(kins.MEMBER, Member._fields, strict=True))
+    queue = [("broker_name", pa.string()), ("queue_id", pa.int32())]
+    place = pa.struct([*queue, ("queue_offset", long), ("commit_log_offset", long), ("landed_at", instant)])
+    types = {"state": pa.string(), "marked": pa.bool_(), "resume_mark": pa.bool_(), "check_times": pa.int32()}
+    types |= dict(queue) | {"escaped": pa.bool_()}
+    types |= {"queue_offset": long, "store_timestamp": instant, "last_checked_at": instant, "resumed_at": instant}
+    types["copies"] = pa.list_(place)
+
+    def column(name: str) -> pa.Array:
+        values = [[getattr(member, each[name]) for member in kin] for kin in of]
+        if name == "copies":
+            names = [f.name for f in place]
+            values = [[[dict(zip(names, c, strict=True)) for c in cell] for cell in kin] for kin in values]
+        return pa.array(values, pa.list_(types[name]))
+
+    return [*map(column, kins.MEMBER), pa.array(gone, pa.list_(instant))]
+
+
+def test_a_worker_names_members_by_their_places_in_their_kin() -> None:
+    both_queues = [at(0), at(5, times=1), at(0, queue_id=1), at(LATEST, times=0, queue_id=1)]
+    given = columns([both_queues, [at(3, times=1)]], [[60], []])
+    whole = kins.resolved(*given)
+    places = [[(t["standing"], t["superseded"], t["members"], t["marked"]) for t in kin] for kin in whole.to_pylist()]
+    assert places == [[(1, [0], [0, 1], False), (3, [2], [2, 3], False)], [(0, [], [0], True)]]
+    resumed = [[t["resumed_at"] and t["resumed_at"].timestamp() for t in kin] for kin in whole.to_pylist()]
+    assert resumed == [[None, LATEST / 1e6], [None]]
+    assert kins.resolved(*[column.slice(1) for column in given]).equals(whole.slice(1))
+
+
+def test_a_worker_reads_instants_beyond_the_year_9999() -> None:
+    far = 300_000_000_000_000_000
+    kin = columns([[at(0, stored_at=far), at(5, times=0, stored_at=far)]], [[far]])
+    found = kins.resolved(*kin).flatten()
+    assert found.field("resumed_at").cast(pa.int64()).to_pylist() == [far]
