@@ -12,6 +12,8 @@ import model as m
 import pytest
 import rows as r
 from build.cases_of_copies import RULES, RUNS, SECOND, T0, discard, half, only, op
+from halfop.columns.keys import Key
+from halfop.ending.standing import standing
 from halfop.explain.life import find
 from halfop.explain.timeline import timeline
 from halfop.rules.halves import read_copies
@@ -211,3 +213,9 @@ def test_maintain_keeps_what_a_copy_elsewhere_needs(played: Warehouse) -> None:
     (row,) = rows.select(read_copies().alias("copies")).collect()
     found = {tuple(copy[:3]) for copy in row["copies"]}
     assert found == {("a3", 0, 0), ("b3", 0, 7)}
+
+
+def test_every_copy_names_the_one_that_can_be_ended(played: Warehouse) -> None:
+    rows = standing(played).keys().where("broker_name IN ('a0', 'b0', 'a3', 'b3')").collect()
+    found = {(row["broker_name"], row["queue_offset"]): Key(**row["stands_at"].asDict()) for row in rows}
+    assert found == dict.fromkeys([("a0", 0), ("b0", 7)], Key("b0", 0, 7)), "3 has ended"

@@ -14,7 +14,11 @@ import model as m
 import pytest
 import rows as r
 import store_writer as w
-from halfop.columns.lives import Life, Lives, Lost, owners
+from halfop.columns.keys import Key
+from halfop.columns.lives import Life, Lives, Lost
+from halfop.columns.lives import owners as owners_of
+from halfop.ending.parts import landed, owners
+from halfop.ending.selection import Selection, plan
 from halfop.explain.life import find
 from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
@@ -236,9 +240,9 @@ CUTS = [{0: 10}, {0: 5}]
 
 def test_an_offset_belongs_to_the_last_life_whose_cut_is_not_above_it() -> None:
     offsets = array([3, 5, 7, 10, 12])
-    assert owners(CUTS, array([0] * 5), offsets).tolist() == [0, 2, 2, 2, 2]
-    assert owners(CUTS[::-1], array([0] * 5), offsets).tolist() == [0, 1, 1, 2, 2]
-    assert owners(CUTS, array([1] * 5), offsets).tolist() == [2] * 5, "a queue that only the last life has"
+    assert owners_of(CUTS, array([0] * 5), offsets).tolist() == [0, 2, 2, 2, 2]
+    assert owners_of(CUTS[::-1], array([0] * 5), offsets).tolist() == [0, 1, 1, 2, 2]
+    assert owners_of(CUTS, array([1] * 5), offsets).tolist() == [2] * 5, "a queue that only the last life has"
 
 
 def test_a_half_topic_that_is_not_used_cuts_nothing(warehouse: Warehouse) -> None:
@@ -252,3 +256,15 @@ def test_a_half_topic_that_is_not_used_cuts_nothing(warehouse: Warehouse) -> Non
 def test_the_lowest_of_all_later_cuts_tells_what_is_lost() -> None:
     found = Lives("a", [Life(n, f"a~{n}", cut, {}, {}, None) for n, cut in enumerate(CUTS, 2)])
     assert found.lost() == [Lost("a", 0, 5, None), Lost("a~2", 0, 5, None)]
+
+
+def test_end_asks_the_broker_itself_and_for_nothing_that_it_lost(warehouse: Warehouse, rewound: w.Store) -> None:
+    with pytest.raises(InputRefused, match=f"{LIFE}, since the last run"):
+        landed(warehouse, BROKER, [0])
+    run(warehouse, NOW + SECOND)
+    assert owners(warehouse, {BROKER, LIFE, "b"}) == {"b": ["b"], BROKER: [BROKER, LIFE]}
+    place = landed(warehouse, BROKER, [0])[0]
+    assert (place.half, place.op) == (4, 2), "up to the end of the new life"
+    summary, found = plan(warehouse, Selection("ROLLBACK", [Key(BROKER, 0, 2), Key(LIFE, 0, 3)]))
+    assert found.rows.select(["broker_name", "queue_offset"]).to_pylist() == [{"broker_name": LIFE, "queue_offset": 3}]
+    assert summary.extra["left_out"] == {"LOST_BY_BROKER": 1}

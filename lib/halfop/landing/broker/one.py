@@ -1,0 +1,276 @@
+"""The landing of one broker: what is sampled, pulled and written, in which order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field
+from datetime import timedelta
+from threading import Lock
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from halfop.frame.errors import HalfopError, InputRefused
+from halfop.frame.summary import Summary, add_counts
+from halfop.landing import lost, progress, rewind
+from halfop.landing.broker.checks import check_rows
+from halfop.landing.broker.messages import SOURCE, Messages, Pulls, PullsBySpark, PullsByWorkers, Source
+from halfop.landing.broker.request import BrokerRequest, begin_of
+from halfop.landing.broker.same_broker import refuse_rebuilt
+from halfop.landing.broker.sampling import Progress, QueueSample, Sampling, Wanted, unfinished
+from halfop.landing.broker.seen import real_queues, with_seen
+from halfop.landing.broker.tasks import RealQueue
+from halfop.landing.broker.there import BrokerThere
+from halfop.landing.identity import reused_queues
+from halfop.landing.outcomes.op_rows import Reach, land_again
+from halfop.landing.progress import ProgressRow
+from halfop.landing.queues import Queue
+from halfop.landing.staged import Staging
+from halfop.landing.tables import TABLES
+from halfop.rocketmq.batches import FINAL, HALF, OP
+from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
+from halfop.rocketmq.wire.client import Broker, BrokerAddress
+from halfop.rocketmq.wire.pull import QueueRange
+from halfop.warehouse.progress import COMMIT_LOG, GATEWAY
+from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, as_ours
+from halfop.warehouse.tables import Warehouse
+
+RangesByKind = Mapping[str, Sequence[QueueRange]]
+
+
+@dataclass(frozen=True)
+class Shared:
+    """The common part of all brokers' landings; `lock` guards what only one of them may write at a time."""
+
+    warehouse: Warehouse
+    request: BrokerRequest
+    summary: Summary
+    at: int
+    staging: Staging
+    lock: Lock = field(default_factory=Lock)
+
+
+class BrokerLanding:
+    """One broker's landing.
+
+    The ranges to pull are recorded first: after a kill, the next landing pulls exactly these again and passes over
+    tables that have its commit.
+    """
+
+    def __init__(self, shared: Shared, address: BrokerAddress) -> None:
+        self._shared, self._lock, self._at = shared, shared.lock, shared.at
+        self._warehouse, self._request, self._summary = shared.warehouse, shared.request, shared.summary
+        self._address, self.broker_name = address, address.name
+        self._lives = rewind.lives(self._warehouse, address.name)
+        self._lost, self._checks = lost.Ranges(self.name), list[ProgressRow]()
+
+    @property
+    def name(self) -> str:
+        """The name of the broker's current life."""
+        return self._lives.current
+
+    @property
+    def lost_ranges(self) -> int:
+        return len(self._lost.all)
+
+    def land(self) -> HalfopError | None:
+        """Lands the broker; returns the error that stopped it, None if none did."""
+        try:
+            self._lost = lost.known(self._warehouse, self.name)
+            broker = Broker(self._address.address, self._request.settings)
+            with closing(broker):
+                self._land(broker)
+        except OPERATIONAL_ERRORS as error:  # also a worker's: the broker failed while it was being pulled
+            return as_ours(error, self._address.address)
+        return None
+
+    def _land(self, broker: Broker) -> None:
+        rows = progress.of_broker(self._warehouse, self.name)
+        self._refuse_slave(broker)
+        self._clock = broker.clock()
+        if self._request.accept_rewind:
+            self._accept(broker, rows)
+            rows = progress.of_broker(self._warehouse, self.name)
+        refuse_rebuilt(self._warehouse, self.name, broker, rows)
+        if not self._is_master:
+            note = f"broker {self.name} has no master now: its slave may lag, so no time passes for its queues"
+            self._summary.notes.append(note)
+        open_landing = unfinished(rows)
+        if open_landing is not None:
+            at, ranges = open_landing
+            with ExitStack() as kept:
+                self._write(self._pulls(at, kept), ranges, known_until=None)
+            rows = progress.of_broker(self._warehouse, self.name)
+        wanted = Wanted(begin_of(self._request, broker, rows), self._request.topics)
+        sampling = Sampling(broker, rows, self._clock, self._is_master, wanted)
+        found = sampling.sample()
+        # a slave may lag by any time
+        known = self._clock.shown - self._request.op_lag // timedelta(microseconds=1) if self._is_master else None
+        with ExitStack() as kept:
+            pulls = self._pulls(self._at, kept)
+            halves = self._pulled(pulls, HALF, found.ranges[HALF])
+            absent = sampling.add_finals(found, {**halves.real_queues(), **self._earlier_queues(rows)})
+            if more := sampling.add_halves(found):
+                halves = self._pulled(pulls, HALF, more)
+                absent |= sampling.add_begins(found, halves.real_queues())
+            self._record_holes(found)
+            self._note_left_out(sampling.left_out)
+            with self._lock:
+                lost.record(self._warehouse, self._lost, self._at)
+            self._record_ranges(found.ranges, absent)
+            if self._is_master:
+                self._checks = check_rows(broker, self.name, self._clock.shown, found.ranges[HALF], rows)
+            self._write(pulls, found.ranges, known, halves)
+
+    def _refuse_slave(self, broker: Broker) -> None:
+        """Raises InputRefused for a slave that was named by --broker; name servers name one if there is no master."""
+        role = broker.role()
+        self._is_master = self._address.is_master and not role.is_slave
+        self._asked_by = GATEWAY if role.is_gateway else SOURCE
+        if self._request.broker and not self._is_master:
+            problem = f"a slave of {self.name}, no master: it may lag, and then ops would seem not to have come"
+            hint = "give its master's address, or --namesrv: a slave then lands, but lets no time pass"
+            raise InputRefused(self._address.address, None, problem, hint)
+
+    def _record_holes(self, found: QueueSample) -> None:
+        """Records the sample's holes as lost; a real topic that was made again counts once it has come far enough."""
+        for hole in found.holes:
+            if hole.until is None:
+                made_again = f"queue {hole.queue} of {hole.topic} was deleted and made again"
+                text = f"{made_again}: it no longer shows what was committed"
+                self._summary.notes.append(f"broker {self.name}: {text}; `land store` can show it")
+                self._lost.add(hole, "made_again", text)
+            else:
+                self._lost.add(hole, "deleted", f"queue {hole.queue} of {hole.topic}: deleted before it landed")
+        pulled = {(q.topic, q.queue) for q in found.ranges[FINAL]}
+        for hole in [h for h in self._lost.of_queues if h.until is None and (h.topic, h.queue) in pulled]:
+            self._lost.found(hole, "the queue has come as far as it had landed")
+            self._lost.add(
+                hole._replace(until=self._clock.latest()),
+                "made_again",
+                f"queue {hole.queue} of {hole.topic} was deleted and made again",
+            )
+
+    def _accept(self, broker: Broker, rows: Progress) -> None:
+        """Begins a new life if the broker is not the one that has landed."""
+        before, warehouse = self._lives, self._warehouse
+        if not self._is_master:
+            problem, hint = "a slave: it may lag, and then its end looks like a rewind", "accept its master's"
+            raise InputRefused(self._address.address, None, problem, hint)
+        reused = bool(reused_queues(warehouse, {Queue(before.current, 0)}))
+        with self._lock:
+            found = rewind.Rewind(warehouse, before, BrokerThere(broker, rows), self._at, SOURCE)
+            self._lives = found.accepted(reused)
+            self._lost = lost.known(warehouse, self.name)
+            self._summary.notes.append(rewind.note(warehouse, before, self._lives))
+
+    # ---- the commits, in their order ----
+
+    def _earlier_queues(self, rows: Progress) -> dict[tuple[str, int], int | None]:
+        """Real queues of half messages that landed from the store, or by a landing that knew no queues yet."""
+        if (COMMIT_LOG, 0) not in rows:
+            return {}
+        mine = F.col("broker_name").isin(self._lives.names)
+        return dict.fromkeys(real_queues(self._warehouse.read(TABLES[HALF]).where(mine)))
+
+    def _note_left_out(self, topics: Sequence[str]) -> None:
+        if topics:
+            names = ", ".join(topics)
+            text = f"real topics that --topics leaves out: {names}; their ops land without an outcome"
+            self._summary.notes.append(f"broker {self.name}: {text}, and end nothing before these topics are pulled")
+
+    def _record_ranges(self, ranges: RangesByKind, absent: Collection[tuple[str, int]]) -> None:
+        """Records the ranges to pull. `absent` queues get a row without one: they are pulled once they exist."""
+        rows = [
+            ProgressRow(self.name, q.topic, q.queue, q.start, None, None, q.start if q.end else None, q.end, self._at)
+            for kind in ranges
+            for q in ranges[kind]
+        ]
+        rows += [ProgressRow(self.name, topic, queue, None, None, None, None) for topic, queue in sorted(absent)]
+        with self._lock, self._summary.phase("progress"):
+            progress.move(self._warehouse, rows, self._asked_by)
+
+    def _write(
+        self, pulls: Pulls, ranges: RangesByKind, known_until: int | None, halves: Messages | None = None
+    ) -> None:
+        """Pulls and writes the ranges; then their queues are known until that instant of the broker's clock."""
+        self._pulled_queues = {(q.topic, q.queue) for q in ranges[FINAL]}
+        for kind, table in TABLES.items():
+            found = halves if kind == HALF and halves else self._pulled(pulls, kind, ranges[kind])
+            self._note_holes(found)
+            if kind == OP:
+                with self._lock:
+                    lost.record(self._warehouse, self._lost, pulls.at)
+            self._append(kind, table, found, pulls.at)
+        self._count("op_messages", land_again(self._warehouse, self._reach, pulls.at))
+        with self._lock, self._summary.phase("progress"):
+            progress.move(self._warehouse, self._moved(ranges, known_until, pulls.at), self._asked_by)
+
+    def _pulled(self, pulls: Pulls, kind: str, queues: Sequence[QueueRange]) -> Messages:
+        start = time.perf_counter()
+        found = pulls.pulled(kind, queues)
+        self._count(TABLES[kind], 0, "pull", time.perf_counter() - start)
+        return found
+
+    def _moved(self, ranges: RangesByKind, known_until: int | None, at: int) -> list[ProgressRow]:
+        """The rows of the current life; time passes for half messages of earlier lives, too."""
+        queues = [q for kind in ranges for q in ranges[kind]]
+        rows = [
+            ProgressRow(self.name, q.topic, q.queue, q.end, known_until if q.topic in _ASKED else None, at, None)
+            for q in queues
+        ]
+        earlier = self._lives.names[:-1]
+        asked = [(name, q) for name in earlier for q in queues if q.topic in _ASKED]
+        rows += [ProgressRow(name, q.topic, q.queue, None, known_until, at, None) for name, q in asked]
+        return rows + self._checks + [row._replace(broker_name=name) for name in earlier for row in self._checks]
+
+    def _append(self, kind: str, table: str, found: Messages, at: int) -> None:
+        app = f"halfop.land.broker/{self.name}"
+        marker = self._warehouse.marker(table, app)
+        if marker > at:
+            raise HalfopError(f"{table} has a landing of {self.name} of a later instant: the clock was set back")
+        if marker == at or not (number := found.number()):
+            return
+        start = time.perf_counter()
+        found.append_once(app, self._reach, marker < 0)
+        self._count(table, number, kind, time.perf_counter() - start)
+
+    def _count(self, table: str, rows: int, phase: str = "", seconds: float = 0.0) -> None:
+        """Adds to the summary, which several brokers' landings share."""
+        with self._lock:
+            add_counts(self._summary.rows_written, {table: rows} if rows else {})
+            if phase:
+                self._summary.seconds[phase] = round(self._summary.seconds.get(phase, 0.0) + seconds, 3)
+
+    def _pulls(self, at: int, kept: ExitStack) -> Pulls:
+        """The way to pull for the landing of an instant; `kept` is what it holds until the end."""
+        source = Source(self._lives, self._address.address, self._request.settings, at)
+        if self._shared.staging.by_workers:
+            return PullsByWorkers(source, self._shared.staging, self._sees)
+        return PullsBySpark(source, self._warehouse, kept)
+
+    def _note_holes(self, found: Messages) -> None:
+        """Records offsets that the broker lost while it was being pulled, or cannot read itself."""
+        known = {hole[:4] for hole in self._lost.of_queues}  # a landing that was killed may have found them
+        for hole in (hole for hole in found.holes() if hole[:4] not in known):
+            timed = hole._replace(until=self._clock.latest())
+            self._lost.add(timed, "hole", f"queue {hole.queue} of {hole.topic}: the broker no longer has it")
+
+    # ---- what outcomes depend on ----
+
+    @property
+    def _reach(self) -> Reach:
+        return Reach(self._lives, SOURCE, F.lit(True), self._with_seen)
+
+    def _sees(self, queues: Collection[RealQueue]) -> bool:
+        """Returns whether all of these real queues have been pulled, and none ever lost a message."""
+        holes = {(hole.topic, hole.queue) for hole in self._lost.of_queues}
+        return self._pulled_queues - holes >= set(queues)
+
+    def _with_seen(self, halves: DataFrame) -> DataFrame:
+        return with_seen(self._warehouse, halves, self._pulled_queues, self._lost.of_queues, self._clock.latest())
+
+
+_ASKED = (*HALF_TOPICS, *OP_TOPICS)
