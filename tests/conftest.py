@@ -33,7 +33,7 @@ effort.choose()
 
 # They need no session of the suite's, but start Spark, a server or a notebook of their own.
 _WITH_PROCESSES = {"test_spark_submit", "test_terminal", "test_notebooks", "test_wheel", "test_cluster"}
-_OTHER_SUITES = ("slow", "broker", "s3", "hdfs", "lineage", "airflow", "notebooks", "browser")
+_OTHER_SUITES = ("slow", "broker", "s3", "hdfs", "yarn", "lineage", "airflow", "notebooks", "browser")
 # Two workers end at about the same time where the longest begin first.
 _LONGEST = [
     *("test_rules", "test_copies_in_memory"),
