@@ -138,6 +138,14 @@ def test_what_an_end_says(kind: str, outcome: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("given_id", "kept"),
+    [("U1", "U1"), (None, None), ("i" * 255, "i" * 255), ("i" * 256, None), ("U1\x02END_OUTCOME\x01COMMIT", None)],
+)
+def test_an_id_that_would_change_an_ops_other_properties_is_not_kept(given_id: str | None, kept: str | None) -> None:
+    assert end_request(end(transactionId=given_id)).transaction_id == kept
+
+
+@pytest.mark.parametrize(
     ("changed", "half", "code", "remark"),
     [
         ({}, None, codes.SYSTEM_ERROR, "Find prepared transaction message failed"),

@@ -11,12 +11,11 @@ from halfop.gateway import codes
 from halfop.gateway.fields import a_flag, a_long, an_int, text
 from halfop.gateway.frames import Request
 from halfop.gateway.log.messages import HalfMessage
+from halfop.gateway.log.records import LONGEST_PROPERTIES
 from halfop.gateway.refused import Refused
 from halfop.rocketmq import names
-from halfop.rocketmq.record import PROPERTY_CRC_TAIL
 
 _LEGAL_TOPIC = re.compile(names.LEGAL_TOPIC.replace(r"\z", r"\Z"))
-_LONGEST_PROPERTIES = 2**15 - 1 - PROPERTY_CRC_TAIL
 _TRANSACTION_ID = "__transactionId__"
 # A broker sets or removes these itself; a client that could set them would pass its message off as another one's copy.
 _NOT_A_CLIENTS = ("POP_CK", names.DELAY, names.CHECK_TIMES, names.PREPARED_QUEUE_OFFSET, names.WHOLE_CRC)
@@ -145,6 +144,6 @@ def _check_lengths(body: bytes, packed: bytes, terms: Terms) -> None:
     if len(body) > terms.max_body or not body:
         remark = f"the message is illegal: its body has {len(body)} bytes, 1 to {terms.max_body} are allowed"
         raise Refused(codes.MESSAGE_ILLEGAL, remark)
-    if len(packed) > _LONGEST_PROPERTIES:
-        remark = f"the message is illegal: its properties have {len(packed)} bytes, {_LONGEST_PROPERTIES} are allowed"
+    if len(packed) > LONGEST_PROPERTIES:
+        remark = f"the message is illegal: its properties have {len(packed)} bytes, {LONGEST_PROPERTIES} are allowed"
         raise Refused(codes.MESSAGE_ILLEGAL, remark)
