@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from gateway_log import BORN_MS, CLIENT, HOST, SMALL, Waiting, end_of, message, uniq
 from halfop.frame.errors import InputRefused, WarehouseBusy
-from halfop.gateway.log.log import Log
+from halfop.gateway.log.log import Form, Log
 from halfop.gateway.log.messages import QueueOffsets, Topic
 from halfop.gateway.log.records import tags_code
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
@@ -208,6 +208,17 @@ def test_another_name_is_refused(tmp_path: Path) -> None:
     again = Waiting(tmp_path, "gw")  # and the lock was let go
     assert again.log.identity == first.log.identity
     again.close()
+
+
+@pytest.mark.parametrize("size", [4096, 65_536])
+def test_other_sizes_of_files_are_refused(tmp_path: Path, size: int) -> None:
+    gateway = Waiting(tmp_path / "store")
+    gateway.halves(range(60))
+    gateway.close()
+    before = {path: path.read_bytes() for path in (tmp_path / "store").glob("commitlog/*")}
+    with pytest.raises(InputRefused, match=r"(?s)a file of 8192 bytes .* gateway\.file_size"):
+        Waiting(tmp_path / "store", form=Form(size, 100))
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_a_brokers_store_is_refused(tmp_path: Path) -> None:
