@@ -347,6 +347,27 @@ def test_there_are_no_more_connections_than_allowed(tmp_path: Path) -> None:
         assert good.send("t", b"x").topic == "t"
 
 
+def test_connections_that_are_reset_at_once_take_no_room(tmp_path: Path) -> None:
+    with gateway(tmp_path, "--set", "gateway.max_connections=20") as running:
+        for _ in range(200):  # as a load balancer's probes do
+            with raw(running.address) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with Producer(running.address, "group", nothing) as good:
+            assert good.send("t", b"x").topic == "t"
+        assert "Traceback" not in running.log.read_text()
+
+
+@pytest.mark.parametrize(("soft", "hard", "room"), [(64, 5000, 1000), (64, 1000, 488), (1600, 2000, 1000)])
+def test_there_are_as_many_connections_as_the_process_may_open_files(soft: int, hard: int, room: int) -> None:
+    code = f"""import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
+from halfop.gateway.open_files import room_for
+print(room_for(1000), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout.split() == [str(room), str(max(soft, room + 512))]
+    assert ("raise `ulimit -n`" in done.stderr) == (room < 1000)
+
+
 def test_a_client_that_takes_no_answers_is_read_no_further(tmp_path: Path) -> None:
     with gateway(tmp_path, "--set", "gateway.unsent_bytes=10000") as running, raw(running.address) as hostile:
         hostile.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

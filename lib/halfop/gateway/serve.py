@@ -26,6 +26,7 @@ from halfop.gateway.house import Bounds, House
 from halfop.gateway.log.log import Form, Log
 from halfop.gateway.log.messages import Topic
 from halfop.gateway.namesrv import NameServers
+from halfop.gateway.open_files import room_for
 from halfop.gateway.pages import serve_pages
 from halfop.gateway.producers import Producers
 from halfop.gateway.questions import Asker
@@ -145,7 +146,7 @@ class _Gateway:
         bounds = Bounds(
             own.max_body + FRAME_ROOM,
             own.unsent_bytes,
-            own.max_connections,
+            room_for(own.max_connections),
             own.frame_time.total_seconds(),
             own.idle_time.total_seconds(),
         )
