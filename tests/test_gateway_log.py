@@ -100,7 +100,7 @@ def test_the_first_end_stands(gateway: Waiting, first: str, opposite: str) -> No
 def test_an_op_that_does_not_fit_delivers_nothing(gateway: Waiting) -> None:
     half = gateway.half(1)
     for _ in range(2):
-        with pytest.raises(ValueError, match="bytes, [0-9]+ fit"):
+        with pytest.raises(ValueError, match=r"bytes, [0-9]+ fit"):
             gateway.log.append_end(half, end_of("COMMIT")._replace(transaction_id="i" * 40_000))
     assert gateway.end(half, "COMMIT").kind == "ENDED"
     assert gateway.log.offsets("orders", 1) == QueueOffsets(0, 1)

@@ -214,7 +214,9 @@ def test_a_queue_that_lost_its_last_units_is_refused_after_a_clean_stop_too(cras
         os.truncate(queue / ("0" * 20), kept * 20)
     else:
         shutil.rmtree(queue)
-    with pytest.raises(InputRefused, match=rf"(?s)up to 3 of queue 0 of {HALF_TOPIC}.*end at {kept}: remove the folder"):
+    with pytest.raises(
+        InputRefused, match=rf"(?s)up to 3 of queue 0 of {HALF_TOPIC}.*end at {kept}: remove the folder"
+    ):
         Waiting(crashed.folder)
     shutil.rmtree(crashed.folder / "consumequeue")
     gateway = Waiting(crashed.folder)

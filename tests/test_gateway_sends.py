@@ -80,7 +80,10 @@ def test_a_message_without_an_id_or_a_queue_gets_one() -> None:
         ({"queue": "4"}, codes.INVALID_PARAMETER),
         ({"properties": packed(PROPERTIES | {"PGROUP": "g" * 256})}, codes.INVALID_PARAMETER),
         # its REAL_TOPIC would count: the last one does
-        ({"group": "g\x02REAL_TOPIC\x01others", "properties": "TRAN_MSG\x01true\x02REAL_TOPIC\x01x"}, codes.INVALID_PARAMETER),
+        (
+            {"group": "g\x02REAL_TOPIC\x01others", "properties": "TRAN_MSG\x01true\x02REAL_TOPIC\x01x"},
+            codes.INVALID_PARAMETER,
+        ),
         ({"properties": packed(PROPERTIES | {"long": "x" * 33000})}, codes.MESSAGE_ILLEGAL),
         ({"group": None}, codes.SYSTEM_ERROR),
         ({"born": "now"}, codes.SYSTEM_ERROR),
