@@ -328,6 +328,23 @@ def test_a_frame_that_takes_too_long_and_a_silent_client_are_dropped(tmp_path: P
         assert silent.recv(1) == b""
 
 
+def test_what_fails_by_the_clock_is_tried_again(tmp_path: Path) -> None:
+    with gateway(tmp_path, "--set", "gateway.frame_time=500ms") as running:
+        running.store.rename(tmp_path / "elsewhere")  # so that nobody can tell how full its disk is
+        wait_until(lambda: "No such file" in running.log.read_text())
+        with raw(running.address) as slow:
+            slow.sendall(struct.pack(">II", 1000, 100) + b"{")
+            assert slow.recv(1) == b""
+        assert running.log.read_text().count("Traceback") == 1
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 def test_lengths_are_judged_before_anything_is_kept(running: RunningGateway, producer: Producer) -> None:
     for prefix in (struct.pack(">II", 0x7FFFFFFF, 100), b"GET / HTTP/1.1\r\n"):
         with raw(running.address) as hostile:

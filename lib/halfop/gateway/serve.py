@@ -210,17 +210,26 @@ class _Gateway:
 
     async def _clock(self) -> None:
         """Gives up answers that are late, asks questions, and looks after connections and the disk."""
-        looked, asked = 0.0, time.monotonic()
+        looked, asked, failing = 0.0, time.monotonic(), False
         while True:
             await asyncio.sleep(_TICK)
             now = time.monotonic()
-            self._tallies.given_up += self._waiting.give_up(now - self._own.flush_time.total_seconds())
-            self._asking.ask(table_now(), min(now - asked, _LOOK))
+            looks = now - looked >= _LOOK
+            looked = now if looks else looked
+            try:
+                self._tick(now, min(now - asked, _LOOK), looks)
+                failing = failing and not looks
+            except Exception as error:
+                _log.log(logging.DEBUG if failing else logging.ERROR, "%s; tried again", error, exc_info=error)
+                failing = True
             asked = now
-            if now - looked >= _LOOK:
-                looked = now
-                self._house.look_after()
-                self._service.disk_full = self._log.disk_used() * 100 > self._own.disk_percent
+
+    def _tick(self, now: float, seconds: float, looks: bool) -> None:
+        self._tallies.given_up += self._waiting.give_up(now - self._own.flush_time.total_seconds())
+        self._asking.ask(table_now(), seconds)
+        if looks:
+            self._house.look_after()
+            self._service.disk_full = self._log.disk_used() * 100 > self._own.disk_percent
 
     def _registering(
         self, loop: asyncio.AbstractEventLoop, upstream: NameServers | None, broker: Broker
