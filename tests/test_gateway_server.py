@@ -157,6 +157,17 @@ def test_it_is_its_own_name_server(running: RunningGateway, producer: Producer) 
     assert refused.value.code == codes.TOPIC_NOT_EXIST
 
 
+def test_another_number_of_queues_is_one_of_all_its_topics(tmp_path: Path) -> None:
+    for queues, readable in ((8, 8), (4, 8)):
+        with (
+            gateway(tmp_path, "--set", f"gateway.queues={queues}") as running,
+            Producer(running.address, "group", nothing) as producer,
+        ):
+            producer.send("t", b"x")
+            (found,) = json.loads(producer.ask(codes.GET_ROUTEINFO_BY_TOPIC, {"topic": "t"}).body)["queueDatas"]
+            assert (found["writeQueueNums"], found["readQueueNums"]) == (queues, readable)
+
+
 def test_its_clock_moves_when_it_is_quiet(running: RunningGateway) -> None:
     with asked(running.address) as broker:
         assert broker.role() == (False, True)
@@ -454,6 +465,7 @@ def test_accounts_may_do_what_they_may(tmp_path: Path) -> None:
         (("--namesrv", "127.0.0.1:1"), "give --topics"),
         (("--name", "a b"), "as a broker's name"),
         (("--listen", "127.0.0.1:99999"), "expected a number below"),
+        (("--set", "gateway.file_size=65536"), "expected 4259840 or more"),
     ],
 )
 def test_what_it_refuses_at_its_start(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -180,6 +180,10 @@ class Log:
     def put_topic(self, name: str, topic: Topic) -> None:
         """Adds or changes a topic; durable when it returns."""
         self._topics.put(name, topic)
+
+    def set_queues(self, names: Iterable[str], queues: int) -> None:
+        """Adds topics, and sets how many queues of every topic take messages; durable when it returns."""
+        self._topics.set_queues(names, queues)
 
     @property
     def newest_ms(self) -> int:
