@@ -162,7 +162,8 @@ def lived(warehouse: Warehouse, landings: list[tuple[list[m.Half], list[m.Op]]])
     return {name: Counter(map(_shown, rows)) for name, rows in found.items()}, runs
 
 
-@pytest.mark.parametrize("numbers", [(0, 1), pytest.param((2, 3, 4, 5), marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("numbers", [(0, 1), (2, 3, 4, 5)])
 def test_disorder_ends_the_same(
     numbers: tuple[int, ...], spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

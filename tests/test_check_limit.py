@@ -47,8 +47,11 @@ def land(warehouse: Warehouse, model: m.Model, later: int = 0) -> None:
     model.land(backlog(), ops(), NOW, known)
 
 
-@pytest.mark.parametrize("rules", [RULES, replace(RULES, checks_a_run=None), replace(RULES, checks_a_run=0)], ids=str)
-def test_runs_ask_about_the_oldest_and_then_about_the_others(warehouse: Warehouse, rules: m.Settings) -> None:
+@pytest.mark.parametrize(
+    "checks_a_run", [4, pytest.param(None, marks=pytest.mark.slow), pytest.param(0, marks=pytest.mark.slow)]
+)
+def test_runs_ask_about_the_oldest_and_then_about_the_others(warehouse: Warehouse, checks_a_run: int | None) -> None:
+    rules = replace(RULES, checks_a_run=checks_a_run)
     model = m.Model(rules)
     land(warehouse, model, later=3 * MINUTE)
     for run, now in enumerate((NOW, NOW + SECOND, NOW + MINUTE), 1):
@@ -78,7 +81,7 @@ def settled(decisions: list[m.Decision]) -> Counter[m.Decision]:
     return Counter(replace(d, run=0) for d in decisions)
 
 
-@pytest.mark.parametrize("max_rows", [5, 12])
+@pytest.mark.parametrize("max_rows", [pytest.param(5, marks=pytest.mark.slow), 12])
 def test_slices_ask_as_one_run_does(warehouse: Warehouse, max_rows: int) -> None:
     """Before the backlog a run has left messages open, and asked about some."""
     model = m.Model(RULES)

@@ -181,6 +181,7 @@ def test_slices_count_what_one_run_counts(warehouse: Warehouse) -> None:
     assert verify(warehouse, last)[0].status == 0
 
 
+@pytest.mark.slow
 def test_a_simulation_delivers_what_could_be_delivered_then(warehouse: Warehouse) -> None:
     """Of two groups, one had no producer."""
     both = Both(warehouse)

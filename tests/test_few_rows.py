@@ -63,7 +63,7 @@ def played(warehouse: Warehouse, ships: list[f.Ship]) -> dict[str, Counter[objec
     }
 
 
-@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("reader", [pytest.param("connector", marks=pytest.mark.slow), "files"])
 def test_both_ways_write_the_same(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
 ) -> None:

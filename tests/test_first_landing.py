@@ -102,7 +102,9 @@ def two_topics(tmp_path: Path) -> w.Store:
     return store
 
 
-@pytest.mark.parametrize("few", [20_000, 0], ids=["here", "in workers"])
+@pytest.mark.parametrize(
+    "few", [pytest.param(20_000, id="here"), pytest.param(0, id="in workers", marks=pytest.mark.slow)]
+)
 def test_only_some_real_topics(warehouse: Warehouse, tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a topic's final messages would show is unknown as long as it is left out: a commit is no rollback."""
     monkeypatch.setattr(messages, "_FEW", few)

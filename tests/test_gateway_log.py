@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from gateway_log import BORN_MS, CLIENT, HOST, SMALL, Waiting, end_of, message, uniq
 from halfop.frame.errors import InputRefused, WarehouseBusy
-from halfop.gateway.log.log import Log
+from halfop.gateway.log.log import Form, Log
 from halfop.gateway.log.messages import QueueOffsets, Topic
 from halfop.gateway.log.records import tags_code
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
@@ -95,6 +95,15 @@ def test_the_first_end_stands(gateway: Waiting, first: str, opposite: str) -> No
     gateway.close()
     gateway.log = Waiting(gateway.log.folder).log  # the fixture closes it
     assert gateway.log.outcome(half) == first
+
+
+def test_an_op_that_does_not_fit_delivers_nothing(gateway: Waiting) -> None:
+    half = gateway.half(1)
+    for _ in range(2):
+        with pytest.raises(ValueError, match=r"bytes, [0-9]+ fit"):
+            gateway.log.append_end(half, end_of("COMMIT")._replace(transaction_id="i" * 40_000))
+    assert gateway.end(half, "COMMIT").kind == "ENDED"
+    assert gateway.log.offsets("orders", 1) == QueueOffsets(0, 1)
 
 
 def test_a_store_is_what_our_readers_take(gateway: Waiting) -> None:
@@ -199,6 +208,17 @@ def test_another_name_is_refused(tmp_path: Path) -> None:
     again = Waiting(tmp_path, "gw")  # and the lock was let go
     assert again.log.identity == first.log.identity
     again.close()
+
+
+@pytest.mark.parametrize("size", [4096, 65_536])
+def test_other_sizes_of_files_are_refused(tmp_path: Path, size: int) -> None:
+    gateway = Waiting(tmp_path / "store")
+    gateway.halves(range(60))
+    gateway.close()
+    before = {path: path.read_bytes() for path in (tmp_path / "store").glob("commitlog/*")}
+    with pytest.raises(InputRefused, match=r"(?s)a file of 8192 bytes .* gateway\.file_size"):
+        Waiting(tmp_path / "store", form=Form(size, 100))
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_a_brokers_store_is_refused(tmp_path: Path) -> None:

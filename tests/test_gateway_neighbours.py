@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import ssl
+import struct
 import time
 from contextlib import closing
 from pathlib import Path
@@ -20,7 +21,7 @@ from halfop.jobs.gateway import JOB
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.rocketmq.wire.security import Tls
-from scripted import Asked, answering, serving
+from scripted import Asked, Peer, answering, frame, serving
 
 TLS = Path(__file__).parent / "broker" / "tls"
 OTHERS = {"queueDatas": [{"brokerName": "broker-a", "perm": 6}], "brokerDatas": []}
@@ -68,6 +69,25 @@ def test_it_registers_gives_others_routes_and_unregisters(tmp_path: Path) -> Non
     assert {each.fields["brokerAddr"] for each in told} == {running.address}
 
 
+def test_an_answer_that_cannot_be_read_ends_no_registering(tmp_path: Path) -> None:
+    registered: list[int] = []
+
+    def script(peer: Peer) -> None:
+        for each in peer.requests():
+            if each.code == codes.REGISTER_BROKER:
+                registered.append(each.opaque)
+            is_first = len(registered) == 1 and each.code == codes.REGISTER_BROKER
+            peer.send(struct.pack(">II", 8, 4) + b"what" if is_first else frame(each.opaque))
+
+    with serving(script) as address:
+        options = ("--namesrv", address, "--topics", "mine", "--set", "gateway.register_every=100ms")
+        with gateway(tmp_path, *options) as running:
+            end = time.monotonic() + 10
+            while len(registered) < 3:
+                assert time.monotonic() < end
+            assert f"name server {address}: a header that cannot be read" in running.log.read_text()
+
+
 @pytest.mark.usefixtures("logging_as_before")
 def test_a_topic_that_another_broker_serves_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving(name_server([])) as address:  # type: ignore[arg-type]
@@ -109,5 +129,10 @@ def test_connections_are_encrypted_and_certificates_read_again(tmp_path: Path) -
         shutil.copy(TLS / "client.key", key)
         running.process.send_signal(signal.SIGHUP)
         end = time.monotonic() + 10
-        while certificate_of(running.address) == before:
+        while (after := certificate_of(running.address)) == before:
             assert time.monotonic() < end
+        shutil.copy(TLS / "server.pem", certificate)  # and not its key
+        running.process.send_signal(signal.SIGHUP)
+        while "the old ones stay" not in running.log.read_text():
+            assert time.monotonic() < end
+        assert certificate_of(running.address) == after

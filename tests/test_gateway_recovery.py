@@ -206,6 +206,24 @@ def test_a_queue_that_was_removed_is_refused(crashed: Crashed) -> None:
         Waiting(crashed.folder)
 
 
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_queue_that_lost_its_last_units_is_refused_after_a_clean_stop_too(crashed: Crashed, kept: int) -> None:
+    Waiting(crashed.folder).close()
+    queue = crashed.folder / "consumequeue" / HALF_TOPIC / "0"
+    if kept:
+        os.truncate(queue / ("0" * 20), kept * 20)
+    else:
+        shutil.rmtree(queue)
+    with pytest.raises(
+        InputRefused, match=rf"(?s)up to 3 of queue 0 of {HALF_TOPIC}.*end at {kept}: remove the folder"
+    ):
+        Waiting(crashed.folder)
+    shutil.rmtree(crashed.folder / "consumequeue")
+    gateway = Waiting(crashed.folder)
+    assert gateway.half(9).queue_offset == 4
+    gateway.close()
+
+
 def test_a_store_opens_as_it_was_closed(crashed: Crashed) -> None:
     for _ in range(2):
         gateway = Waiting(crashed.folder)

@@ -78,6 +78,12 @@ def test_a_message_without_an_id_or_a_queue_gets_one() -> None:
         ({"topic": "o" * 128}, codes.MESSAGE_ILLEGAL),
         ({"topic": "others"}, codes.TOPIC_NOT_EXIST),
         ({"queue": "4"}, codes.INVALID_PARAMETER),
+        ({"properties": packed(PROPERTIES | {"PGROUP": "g" * 256})}, codes.INVALID_PARAMETER),
+        # its REAL_TOPIC would count: the last one does
+        (
+            {"group": "g\x02REAL_TOPIC\x01others", "properties": "TRAN_MSG\x01true\x02REAL_TOPIC\x01x"},
+            codes.INVALID_PARAMETER,
+        ),
         ({"properties": packed(PROPERTIES | {"long": "x" * 33000})}, codes.MESSAGE_ILLEGAL),
         ({"group": None}, codes.SYSTEM_ERROR),
         ({"born": "now"}, codes.SYSTEM_ERROR),
@@ -135,6 +141,14 @@ def test_what_an_end_says(kind: str, outcome: str | None) -> None:
     assert asked.ends == (outcome is not None)
     if outcome:
         assert asked.end(7) == (outcome, True, "g", "U1", 7)
+
+
+@pytest.mark.parametrize(
+    ("given_id", "kept"),
+    [("U1", "U1"), (None, None), ("i" * 255, "i" * 255), ("i" * 256, None), ("U1\x02END_OUTCOME\x01COMMIT", None)],
+)
+def test_an_id_that_would_change_an_ops_other_properties_is_not_kept(given_id: str | None, kept: str | None) -> None:
+    assert end_request(end(transactionId=given_id)).transaction_id == kept
 
 
 @pytest.mark.parametrize(

@@ -157,6 +157,17 @@ def test_it_is_its_own_name_server(running: RunningGateway, producer: Producer) 
     assert refused.value.code == codes.TOPIC_NOT_EXIST
 
 
+def test_another_number_of_queues_is_one_of_all_its_topics(tmp_path: Path) -> None:
+    for queues, readable in ((8, 8), (4, 8)):
+        with (
+            gateway(tmp_path, "--set", f"gateway.queues={queues}") as running,
+            Producer(running.address, "group", nothing) as producer,
+        ):
+            producer.send("t", b"x")
+            (found,) = json.loads(producer.ask(codes.GET_ROUTEINFO_BY_TOPIC, {"topic": "t"}).body)["queueDatas"]
+            assert (found["writeQueueNums"], found["readQueueNums"]) == (queues, readable)
+
+
 def test_its_clock_moves_when_it_is_quiet(running: RunningGateway) -> None:
     with asked(running.address) as broker:
         assert broker.role() == (False, True)
@@ -328,6 +339,23 @@ def test_a_frame_that_takes_too_long_and_a_silent_client_are_dropped(tmp_path: P
         assert silent.recv(1) == b""
 
 
+def test_what_fails_by_the_clock_is_tried_again(tmp_path: Path) -> None:
+    with gateway(tmp_path, "--set", "gateway.frame_time=500ms") as running:
+        running.store.rename(tmp_path / "elsewhere")  # so that nobody can tell how full its disk is
+        wait_until(lambda: "No such file" in running.log.read_text())
+        with raw(running.address) as slow:
+            slow.sendall(struct.pack(">II", 1000, 100) + b"{")
+            assert slow.recv(1) == b""
+        assert running.log.read_text().count("Traceback") == 1
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + SECONDS
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
 def test_lengths_are_judged_before_anything_is_kept(running: RunningGateway, producer: Producer) -> None:
     for prefix in (struct.pack(">II", 0x7FFFFFFF, 100), b"GET / HTTP/1.1\r\n"):
         with raw(running.address) as hostile:
@@ -345,6 +373,27 @@ def test_there_are_no_more_connections_than_allowed(tmp_path: Path) -> None:
     ):
         assert third.recv(1) == b""
         assert good.send("t", b"x").topic == "t"
+
+
+def test_connections_that_are_reset_at_once_take_no_room(tmp_path: Path) -> None:
+    with gateway(tmp_path, "--set", "gateway.max_connections=20") as running:
+        for _ in range(200):  # as a load balancer's probes do
+            with raw(running.address) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with Producer(running.address, "group", nothing) as good:
+            assert good.send("t", b"x").topic == "t"
+        assert "Traceback" not in running.log.read_text()
+
+
+@pytest.mark.parametrize(("soft", "hard", "room"), [(64, 5000, 1000), (64, 1000, 488), (1600, 2000, 1000)])
+def test_there_are_as_many_connections_as_the_process_may_open_files(soft: int, hard: int, room: int) -> None:
+    code = f"""import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
+from halfop.gateway.open_files import room_for
+print(room_for(1000), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout.split() == [str(room), str(max(soft, room + 512))]
+    assert ("raise `ulimit -n`" in done.stderr) == (room < 1000)
 
 
 def test_a_client_that_takes_no_answers_is_read_no_further(tmp_path: Path) -> None:
@@ -416,6 +465,7 @@ def test_accounts_may_do_what_they_may(tmp_path: Path) -> None:
         (("--namesrv", "127.0.0.1:1"), "give --topics"),
         (("--name", "a b"), "as a broker's name"),
         (("--listen", "127.0.0.1:99999"), "expected a number below"),
+        (("--set", "gateway.file_size=65536"), "expected 4259840 or more"),
     ],
 )
 def test_what_it_refuses_at_its_start(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from halfop.gateway.tables import CheckRequest, Delivery
 from halfop.gateway.tallies import Tallies
 
 _MOST_ROWS = 200_000
+_AT_ONCE = 5_000  # requests of a group, so that nothing else waits long
 _FIRST_OPAQUE = 1 << 20
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -38,7 +39,7 @@ class Asking:
 
     def __init__(self, log: Log, producers: Producers, manner: Manner, tallies: Tallies) -> None:
         self._log, self._producers, self._manner, self._tallies = log, producers, manner, tallies
-        self._wanted: dict[int, CheckRequest] = {}
+        self._wanted: dict[str, OrderedDict[int, CheckRequest]] = {}  # by group and place, the oldest first
         self._sent: dict[int, _Sent] = {}
         self._rows: list[Delivery] = []
         self._opaque = _FIRST_OPAQUE
@@ -46,28 +47,29 @@ class Asking:
     @property
     def waiting(self) -> int:
         """How many requests have not been asked yet."""
-        return len(self._wanted)
+        return sum(map(len, self._wanted.values()))
 
     def want(self, requests: Iterable[CheckRequest], now: datetime) -> None:
         """Takes new requests; a newer one about the same message replaces an older one."""
         for request in requests:
-            older = self._wanted.pop(request.physical_offset, None)
+            of_group = self._wanted.setdefault(request.group, OrderedDict())
+            older = of_group.pop(request.physical_offset, None)
             if older is not None:
                 self._note(older, "SUPERSEDED", now, remark="there is a newer request")
-            self._wanted[request.physical_offset] = request
+            of_group[request.physical_offset] = request
 
     def ask(self, now: datetime, seconds: float) -> None:
         """Sends what can be sent; `seconds` have passed since the last call."""
         left = Counter[Channel]()
         most = max(1, round(self._manner.a_second * seconds))
-        for place, request in list(self._wanted.items()):
-            half = self._log.open_halves.get(place)
-            if half is None or half.queue_offset != request.queue_offset:
-                self._drop(place, "SUPERSEDED", now, "it ended before it was asked about, or is not of this log")
-            elif now - request.requested_at > self._manner.young:
-                self._give_up(place, now)
-            else:
-                self._send(half, request, now, left, most)
+        for group, requests in list(self._wanted.items()):
+            for _ in range(min(_AT_ONCE, len(requests))):
+                request = next(iter(requests.values()))
+                if not self._settled(request, now, left, most):
+                    break  # all others of the group would wait for the same producers
+                del requests[request.physical_offset]
+            if not requests:
+                del self._wanted[group]
 
     def answered(self, physical_offset: int, outcome: str, client: str, remark: str, now: datetime) -> None:
         """Notes a producer's answer to a question: ANSWERED or UNKNOWN."""
@@ -92,31 +94,37 @@ class Asking:
 
     # ---- one request ----
 
-    def _send(self, half: Half, request: CheckRequest, now: datetime, left: Counter[Channel], most: int) -> None:
-        record: bytes | None = None
-        for channel in self._producers.in_turn(request.group):
-            if left[channel] >= most:
-                continue
-            record = record or self._log.record(half.physical_offset)
-            if record is None:
-                self._drop(half.physical_offset, "FAILED", now, "the log cannot read the message")
-                return
-            self._opaque = self._opaque + 1 if self._opaque < 2**31 - 1 else _FIRST_OPAQUE
-            channel.send(question(half, record, self._manner.asker, self._opaque, channel.form))
-            left[channel] += 1
-            del self._wanted[half.physical_offset]
-            self._sent[half.physical_offset] = _Sent(request, now)
-            self._note(request, "SENT", now, client=channel.client)
-            return
-
-    def _give_up(self, place: int, now: datetime) -> None:
-        if self._producers.groups.get(self._wanted[place].group):
-            self._drop(place, "FAILED", now, "no producer of the group took it within the check interval")
+    def _settled(self, request: CheckRequest, now: datetime, left: Counter[Channel], most: int) -> bool:
+        """Sends the request, or notes why not; False if it has to wait for a producer."""
+        half = self._log.open_halves.get(request.physical_offset)
+        if half is None or half.queue_offset != request.queue_offset:
+            self._note(request, "SUPERSEDED", now, remark="it ended before it was asked about, or is not of this log")
+        elif now - request.requested_at > self._manner.young:
+            self._give_up(request, now)
         else:
-            self._drop(place, "NO_PRODUCER", now, "no producer of the group was connected")
+            return self._send(half, request, now, left, most)
+        return True
 
-    def _drop(self, place: int, outcome: str, now: datetime, remark: str) -> None:
-        self._note(self._wanted.pop(place), outcome, now, remark=remark)
+    def _send(self, half: Half, request: CheckRequest, now: datetime, left: Counter[Channel], most: int) -> bool:
+        channel = next((each for each in self._producers.in_turn(request.group) if left[each] < most), None)
+        if channel is None:
+            return False
+        record = self._log.record(half.physical_offset)
+        if record is None:
+            self._note(request, "FAILED", now, remark="the log cannot read the message")
+            return True
+        self._opaque = self._opaque + 1 if self._opaque < 2**31 - 1 else _FIRST_OPAQUE
+        channel.send(question(half, record, self._manner.asker, self._opaque, channel.form))
+        left[channel] += 1
+        self._sent[half.physical_offset] = _Sent(request, now)
+        self._note(request, "SENT", now, client=channel.client)
+        return True
+
+    def _give_up(self, request: CheckRequest, now: datetime) -> None:
+        if request.group in self._producers:
+            self._note(request, "FAILED", now, remark="no producer of the group took it within the check interval")
+        else:
+            self._note(request, "NO_PRODUCER", now, remark="no producer of the group was connected")
 
     def _note(  # noqa: PLR0913, PLR0917 - a row's columns
         self,

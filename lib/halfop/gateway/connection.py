@@ -45,11 +45,12 @@ class Channel(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's have no common class
-        if not self._house.opened(self):
+        peer = transport.get_extra_info("peername")  # none if the client has gone meanwhile
+        if peer is None or not self._house.opened(self):
             transport.abort()
             return
         transport.set_write_buffer_limits(self._house.unsent_bytes)
-        address, port, *_ = transport.get_extra_info("peername")
+        address, port, *_ = peer
         self.host, self.client = host_bytes(address, port), f"{address}:{port}"
 
     def data_received(self, data: bytes) -> None:

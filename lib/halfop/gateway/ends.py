@@ -14,6 +14,7 @@ from halfop.rocketmq.numbers import parse_long
 from halfop.settings.model import RuleSettings
 
 _MILLISECOND = timedelta(milliseconds=1)
+_LONGEST_ID = 255
 NOT_FOUND = Refused(codes.SYSTEM_ERROR, "Find prepared transaction message failed")
 
 
@@ -46,8 +47,13 @@ def end_request(request: Request) -> EndRequest:
         a_long(fields, "commitLogOffset"),
         an_int(fields, "commitOrRollback"),
         a_flag(fields, "fromTransactionCheck"),
-        fields.get("transactionId"),
+        _id(fields.get("transactionId")),
     )
+
+
+def _id(text: str | None) -> str | None:
+    """The transaction's id, to be kept with its end: none that would change the other properties of an op message."""
+    return text if text is not None and len(text) <= _LONGEST_ID and text.isprintable() else None
 
 
 def check(asked: EndRequest, half: Half | None, now_ms: int, rules: RuleSettings) -> Half:

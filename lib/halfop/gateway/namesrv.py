@@ -14,7 +14,7 @@ import orjson
 
 from halfop.frame.errors import TransientError, UsageError
 from halfop.gateway import codes
-from halfop.gateway.frames import JSON, Request, read, written
+from halfop.gateway.frames import JSON, BadFrame, Request, read, written
 from halfop.gateway.log.messages import Topic
 from halfop.gateway.reading import Broker, config_of
 from halfop.rocketmq.wire import fastjson
@@ -24,7 +24,7 @@ _LENGTHS = Struct(">II")
 _TIMEOUT = 5.0
 _MOST_BYTES = 16 << 20
 _WRITES = 2  # of a queue's permissions
-_FAILURES = (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, ValueError)
+_FAILURES = (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, ValueError, BadFrame)
 _log = logging.getLogger("halfop.gateway")
 
 

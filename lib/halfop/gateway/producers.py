@@ -18,6 +18,9 @@ class Producers:
         """The groups that have a channel, with its number of them."""
         return {group: len(channels) for group, channels in self._channels.items()}
 
+    def __contains__(self, group: str) -> bool:
+        return group in self._channels
+
     def add(self, group: str, channel: Channel) -> None:
         channel.groups.add(group)
         self._channels.setdefault(group, {})[channel] = None

@@ -28,9 +28,11 @@ def tls_context(settings: GatewaySettings) -> ssl.SSLContext | None:
 
 
 def load_certificate(context: ssl.SSLContext, settings: GatewaySettings) -> None:
-    """Reads certificate and key, for connections from now on. Raises UsageError."""
+    """Reads certificate and key, for connections from now on. Raises UsageError, and then changes nothing."""
     try:
-        context.load_cert_chain(str(settings.certificate), settings.key)
+        # a context that has met a certificate without its key has lost the one before, too
+        for each in (ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), context):
+            each.load_cert_chain(str(settings.certificate), settings.key)
     except OSError as error:  # ssl.SSLError is one
         files = ", ".join(name for name in (settings.certificate, settings.key) if name)
         raise UsageError(f"gateway.certificate, gateway.key: {files}: {error}; expected readable PEM files") from error

@@ -11,12 +11,12 @@ from halfop.gateway import codes
 from halfop.gateway.fields import a_flag, a_long, an_int, text
 from halfop.gateway.frames import Request
 from halfop.gateway.log.messages import HalfMessage
+from halfop.gateway.log.records import LONGEST_PROPERTIES
 from halfop.gateway.refused import Refused
 from halfop.rocketmq import names
-from halfop.rocketmq.record import PROPERTY_CRC_TAIL
 
 _LEGAL_TOPIC = re.compile(names.LEGAL_TOPIC.replace(r"\z", r"\Z"))
-_LONGEST_PROPERTIES = 2**15 - 1 - PROPERTY_CRC_TAIL
+_LONGEST_GROUP = 255  # Validators.CHARACTER_MAX_LENGTH
 _TRANSACTION_ID = "__transactionId__"
 # A broker sets or removes these itself; a client that could set them would pass its message off as another one's copy.
 _NOT_A_CLIENTS = ("POP_CK", names.DELAY, names.CHECK_TIMES, names.PREPARED_QUEUE_OFFSET, names.WHOLE_CRC)
@@ -67,6 +67,7 @@ def half_message(request: Request, born_host: bytes, terms: Terms) -> HalfMessag
     _check_kind(fields, name, properties, reconsumed, terms)
     queue = queue if queue >= 0 else secrets.randbelow(terms.queues)
     _transform(properties, group, topic, queue)
+    _check_group(properties[names.PRODUCER_GROUP])
     packed = "".join([f"{key}\x01{value}\x02" for key, value in properties.items()]).encode()
     _check_lengths(request.body, packed, terms)
     return HalfMessage(
@@ -98,6 +99,17 @@ def properties_of(packed: str) -> dict[str, str]:
 def is_legal(name: str) -> bool:
     """Returns whether a name has only the characters that RocketMQ allows."""
     return _LEGAL_TOPIC.match(name) is not None
+
+
+def is_group(name: str) -> bool:
+    """Returns whether RocketMQ's clients would take the name for a producer group."""
+    return is_legal(name) and len(name) <= _LONGEST_GROUP
+
+
+def _check_group(group: str) -> None:
+    if not is_group(group):
+        remark = f"the producer group {group[:200]!r} is longer than {_LONGEST_GROUP} or has illegal characters"
+        raise Refused(codes.INVALID_PARAMETER, remark)
 
 
 def check_topic(topic: str, terms: Terms) -> None:
@@ -145,6 +157,6 @@ def _check_lengths(body: bytes, packed: bytes, terms: Terms) -> None:
     if len(body) > terms.max_body or not body:
         remark = f"the message is illegal: its body has {len(body)} bytes, 1 to {terms.max_body} are allowed"
         raise Refused(codes.MESSAGE_ILLEGAL, remark)
-    if len(packed) > _LONGEST_PROPERTIES:
-        remark = f"the message is illegal: its properties have {len(packed)} bytes, {_LONGEST_PROPERTIES} are allowed"
+    if len(packed) > LONGEST_PROPERTIES:
+        remark = f"the message is illegal: its properties have {len(packed)} bytes, {LONGEST_PROPERTIES} are allowed"
         raise Refused(codes.MESSAGE_ILLEGAL, remark)

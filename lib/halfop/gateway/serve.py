@@ -10,7 +10,6 @@ import socket
 import ssl
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from http import HTTPStatus
 
 import uvloop
@@ -24,14 +23,15 @@ from halfop.gateway.connection import Channel
 from halfop.gateway.frames import FRAME_ROOM
 from halfop.gateway.house import Bounds, House
 from halfop.gateway.log.log import Form, Log
-from halfop.gateway.log.messages import Topic
 from halfop.gateway.namesrv import NameServers
+from halfop.gateway.open_files import room_for
+from halfop.gateway.options import GatewayRequest, listening_at
 from halfop.gateway.pages import serve_pages
 from halfop.gateway.producers import Producers
 from halfop.gateway.questions import Asker
 from halfop.gateway.reading import Broker
-from halfop.gateway.safety import load_certificate, refuse_open, tls_context
-from halfop.gateway.sends import Terms, is_legal
+from halfop.gateway.safety import load_certificate, tls_context
+from halfop.gateway.sends import Terms
 from halfop.gateway.service import Limits, Parts, Service
 from halfop.gateway.tables import Tables
 from halfop.gateway.tables import now as table_now
@@ -43,33 +43,13 @@ from halfop.rocketmq.wire.security import Tls
 from halfop.settings.model import Settings
 
 _TICK, _LOOK = 0.1, 1.0
-_NUMBERS = 1 << 16  # of addresses
 _BACKLOG, _HANDSHAKE_SECONDS = 1024, 10.0
 _log = logging.getLogger("halfop.gateway")
 
 
-@dataclass(frozen=True)
-class GatewayRequest:
-    """The options of `gateway`: where it listens, its store and name, name servers, its role."""
-
-    listen: str
-    store: str
-    name: str
-    namesrv: str | None = None
-    is_slave: bool = False
-    insecure: bool = False
-
-
 def serve(settings: Settings, request: GatewayRequest) -> Summary:
     """Serves producers until SIGTERM or SIGINT; returns what was done."""
-    host, number = endpoint(request.listen)
-    refuse_open(host, settings.gateway, request.insecure)
-    if not is_legal(request.name):
-        raise UsageError(f"--name {request.name}: expected letters, digits, %, |, _ and -, as a broker's name")
-    if request.namesrv and not settings.gateway.topics:
-        raise UsageError("--namesrv needs the topics that the gateway is to serve: give --topics T,…")
-    if number >= _NUMBERS:
-        raise UsageError(f"--listen {request.listen}: expected a number below {_NUMBERS}")
+    host, number = listening_at(settings, request)
     tls = tls_context(settings.gateway)
     with bound(host, number) as listening:
         return uvloop.run(_Gateway(settings, request, tls).run(listening))
@@ -136,8 +116,7 @@ class _Gateway:
     def _topics(self) -> list[str]:
         """The topics that it is set to serve, which its store knows from now on."""
         topics = self._own.topics.split(",") if self._own.topics else []
-        for topic in topics:
-            self._log.put_topic(topic, Topic(self._own.queues, self._own.queues))
+        self._log.set_queues(topics, self._own.queues)
         return topics
 
     def _make(self, broker: Broker, upstream: NameServers | None) -> None:
@@ -145,7 +124,7 @@ class _Gateway:
         bounds = Bounds(
             own.max_body + FRAME_ROOM,
             own.unsent_bytes,
-            own.max_connections,
+            room_for(own.max_connections),
             own.frame_time.total_seconds(),
             own.idle_time.total_seconds(),
         )
@@ -209,17 +188,26 @@ class _Gateway:
 
     async def _clock(self) -> None:
         """Gives up answers that are late, asks questions, and looks after connections and the disk."""
-        looked, asked = 0.0, time.monotonic()
+        looked, asked, failing = 0.0, time.monotonic(), False
         while True:
             await asyncio.sleep(_TICK)
             now = time.monotonic()
-            self._tallies.given_up += self._waiting.give_up(now - self._own.flush_time.total_seconds())
-            self._asking.ask(table_now(), min(now - asked, _LOOK))
+            looks = now - looked >= _LOOK
+            looked = now if looks else looked
+            try:
+                self._tick(now, min(now - asked, _LOOK), looks)
+                failing = failing and not looks
+            except Exception as error:
+                _log.log(logging.DEBUG if failing else logging.ERROR, "%s; tried again", error, exc_info=error)
+                failing = True
             asked = now
-            if now - looked >= _LOOK:
-                looked = now
-                self._house.look_after()
-                self._service.disk_full = self._log.disk_used() * 100 > self._own.disk_percent
+
+    def _tick(self, now: float, seconds: float, looks: bool) -> None:
+        self._tallies.given_up += self._waiting.give_up(now - self._own.flush_time.total_seconds())
+        self._asking.ask(table_now(), seconds)
+        if looks:
+            self._house.look_after()
+            self._service.disk_full = self._log.disk_used() * 100 > self._own.disk_percent
 
     def _registering(
         self, loop: asyncio.AbstractEventLoop, upstream: NameServers | None, broker: Broker

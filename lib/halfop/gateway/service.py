@@ -24,7 +24,7 @@ from halfop.gateway.questions import message_id
 from halfop.gateway.reading import Broker, Reading
 from halfop.gateway.refused import Refused
 from halfop.gateway.routes import DEFAULT_TOPIC, cluster_info, no_route, route_of
-from halfop.gateway.sends import Terms, check_topic, half_message
+from halfop.gateway.sends import Terms, check_topic, half_message, is_group
 from halfop.gateway.tables import now as table_now
 from halfop.gateway.tallies import Tallies
 from halfop.gateway.waiting import Answer, Waiting
@@ -234,7 +234,7 @@ class Service:
             channel.client = str(data.get("clientID") or channel.client)[:200]
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise Refused(codes.SYSTEM_ERROR, "a heartbeat that cannot be read") from error
-        for group in groups:
+        for group in filter(is_group, groups):
             self._learn(group, channel)
         # V2 leaves out what has not changed, which this gateway would have to remember
         return answer(request, codes.SUCCESS, {"IS_SUPPORT_HEART_BEAT_V2": "false", "IS_SUB_CHANGE": "true"})

@@ -6,7 +6,8 @@ import argparse
 
 from halfop.frame.cli import Context, Job, setting_option
 from halfop.frame.summary import Summary
-from halfop.gateway.serve import GatewayRequest, serve
+from halfop.gateway.options import GatewayRequest
+from halfop.gateway.serve import serve
 
 _DESCRIPTION = """\
 Take a broker's place for producers of transactional messages: unmodified clients send half messages, end them, and are

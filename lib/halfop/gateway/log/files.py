@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
+from halfop.frame.errors import InputRefused
 from halfop.gateway.log.disk import sync_folder, write_all
-from halfop.rocketmq.store.commitlog import store_files
+from halfop.rocketmq.store.commitlog import StoreFile, store_files
 
 
 class Run(NamedTuple):
@@ -26,7 +27,9 @@ class LogFiles:
         self.folder, self.size = folder, size
         self._reading = Lock()  # so that no file is closed while it is being read
         folder.mkdir(parents=True, exist_ok=True)
-        self._handles = {file.first: _opened(Path(file.path)) for file in store_files(folder)}
+        found = store_files(folder)
+        self._refuse_other_sizes(found)
+        self._handles = {file.first: _opened(Path(file.path)) for file in found}
         if self._handles:  # a copy of a store may end with its last record
             os.posix_fallocate(self._handles[max(self._handles)], 0, size)
 
@@ -81,6 +84,12 @@ class LogFiles:
             if begin + self.size <= physical_offset:
                 self._remove(begin)
         sync_folder(self.folder)
+
+    def _refuse_other_sizes(self, files: Sequence[StoreFile]) -> None:
+        for file, is_last in zip(files, [*[False] * (len(files) - 1), True], strict=False):
+            if file.first % self.size or file.size > self.size or (file.size < self.size and not is_last):
+                problem = f"a file of {file.size} bytes from {file.first} on, in a log of files of {self.size}"
+                raise InputRefused(file.path, None, problem, "set gateway.file_size to what the store was made with")
 
     def close(self) -> None:
         while self._handles:

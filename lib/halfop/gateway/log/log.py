@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -94,7 +94,9 @@ class Log:
         for half in found.lacking_ops:
             _logger.warning("half message %s is committed, but its op was lost: written again", half.queue_offset)
             with self._lock:
-                self._append_op(half, End("COMMIT", None, half.group, half.uniq_key), _now_ms())
+                now = _now_ms()
+                op = op_message(half, End("COMMIT", None, half.group, half.uniq_key), now, store_host)
+                self._buffer.put(self._op_queue, op, now)
                 self._state.end(half, "COMMIT")
             self._flusher.wake()
 
@@ -119,6 +121,7 @@ class Log:
         """
         record = self._files.read(half.physical_offset, half.size) if end.outcome == "COMMIT" else b""
         now = _now_ms()
+        op = op_message(half, end, now, self._store_host)  # before the final message: what fails writes neither
         with self._lock:
             if not self._state.has(half):
                 raise HalfGone(half.queue_offset)
@@ -129,15 +132,12 @@ class Log:
                 queue = self._queues.get(half.topic, half.queue)
                 # before its op: an op without a final message is a rollback
                 self._buffer.put(queue, final_message(half, record), now)
-            self._append_op(half, end, now)
+            self._buffer.put(self._op_queue, op, now)
             if stands is None:
                 self._state.end(half, end.outcome)
             ended = Ended("ENDED" if stands is None else "OPPOSED", self._buffer.end)
         self._flusher.wake()
         return ended
-
-    def _append_op(self, half: Half, end: End, now: int) -> None:
-        self._buffer.put(self._op_queue, op_message(half, end, now, self._store_host), now)
 
     @property
     def unflushed(self) -> int:
@@ -180,6 +180,10 @@ class Log:
     def put_topic(self, name: str, topic: Topic) -> None:
         """Adds or changes a topic; durable when it returns."""
         self._topics.put(name, topic)
+
+    def set_queues(self, names: Iterable[str], queues: int) -> None:
+        """Adds topics, and sets how many queues of every topic take messages; durable when it returns."""
+        self._topics.set_queues(names, queues)
 
     @property
     def newest_ms(self) -> int:

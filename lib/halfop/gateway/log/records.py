@@ -29,6 +29,7 @@ _FIXED = {(born, store): Struct(f">iIiiiqqiq{born}sq{store}siqi") for born in (_
 _LONG, _SHORT, _BLANK = Struct(">q"), Struct(">h"), Struct(">iI")
 _LENGTHS_AND_CRC = 1 + _SHORT.size + PROPERTY_CRC_TAIL
 BLANK_SIZE = _BLANK.size
+LONGEST_PROPERTIES = 2**15 - 1 - PROPERTY_CRC_TAIL
 
 HALF_TOPIC, OP_TOPIC = names.HALF_TOPIC.encode(), names.OP_TOPIC.encode()
 _ENDS_VALUE = b"\x02"
@@ -114,7 +115,10 @@ def half_message(given: HalfMessage, store_host: bytes) -> Message:
 
 
 def op_message(half: Half, end: End, now_ms: int, store_host: bytes) -> Message:
-    """The message of the op topic that ends the half message, with what END_TRANSACTION said."""
+    """The message of the op topic that ends the half message, with what END_TRANSACTION said.
+
+    Raises ValueError if that is too long for a record.
+    """
     body = b"%d" % half.queue_offset
     properties = (
         f"TAGS\x01{names.END_TAG}\x02{names.END_OUTCOME}\x01{end.outcome}\x02{names.END_GROUP}\x01{end.group}\x02"
@@ -125,6 +129,9 @@ def op_message(half: Half, end: End, now_ms: int, store_host: bytes) -> Message:
         properties += f"{names.END_FROM_CHECK}\x01{'true' if end.from_check else 'false'}\x02"
     if end.transaction_id is not None:
         properties += f"{names.END_TRANSACTION_ID}\x01{end.transaction_id}\x02"
+    packed = properties.encode()
+    if len(packed) > LONGEST_PROPERTIES:
+        raise ValueError(f"an op message's properties have {len(packed)} bytes, {LONGEST_PROPERTIES} fit")
     return Message(
         OP_TOPIC,
         0,
@@ -136,7 +143,7 @@ def op_message(half: Half, end: End, now_ms: int, store_host: bytes) -> Message:
         0,
         body,
         crc32(body) & CRC_MASK,
-        properties.encode(),
+        packed,
         _OP_TAGS_CODE,
     )
 

@@ -6,6 +6,7 @@ The log alone counts. Consume queues are written again from the checkpoint on; t
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
@@ -43,7 +44,7 @@ class Recovered:
 def recover(files: LogFiles, queues: Queues, checkpoint: Checkpoint) -> Recovered:
     """Reads the log, cuts it at its first bad record, and writes the queues again from the checkpoint on."""
     checked = checkpoint.checked if any(queues) else 0
-    scan, found = Scan(files.folder, checked), _Found()
+    scan, found, ends = Scan(files.folder, checked), _Found(), dict[tuple[str, int], int]()
     for queue in queues:
         queue.recover(scan.first, checked)
     for records in scan.stretches():
@@ -51,6 +52,8 @@ def recover(files: LogFiles, queues: Queues, checkpoint: Checkpoint) -> Recovere
         _refuse_out_of_order(files.folder, fresh, queues, rebuilt=not checked)
         _dispatch(fresh, queues)
         found.add(records)
+        ends |= _ends(records)
+    _refuse_short(files.folder, ends, queues)
     _cut(files, scan.end)
     return found.recovered(files, scan.end.at, queues.get(names.HALF_TOPIC, 0), checkpoint.newest_ms)
 
@@ -75,6 +78,28 @@ def _groups(records: Records) -> list[tuple[str, int, Longs]]:
     return [(known[int(keys[rows[0]]) >> 32], int(keys[rows[0]]) & 0xFFFFFFFF, rows) for rows in parts]
 
 
+def _ends(records: Records) -> dict[tuple[str, int], int]:
+    """The offset after the last record of each queue, by topic and queue id."""
+    topics, numbers = records.topics(), records.longs("queue_id")
+    width = int(numbers.max(initial=0)) + 1
+    following = np.zeros(len(topics.dictionary) * width, np.int64)
+    following[topics.indices.to_numpy() * width + numbers] = records.longs("queue_offset") + 1
+    known = [topic.decode() for topic in topics.dictionary.to_pylist()]
+    return {(known[at // width], at % width): int(following[at]) for at in np.flatnonzero(following).tolist()}
+
+
+def _refuse_short(folder: Path, ends: Mapping[tuple[str, int], int], queues: Queues) -> None:
+    """Raises InputRefused if a queue lacks its last units: the next message would get an offset that it has had."""
+    for (topic, number), end in ends.items():
+        if (queue := queues.get(topic, number)).next < end:
+            problem = f"the log has offsets up to {end - 1} of queue {number} of {topic}"
+            raise InputRefused(folder, None, problem, _hint(queue))
+
+
+def _hint(queue: Queue) -> str:
+    return f"the queue's files end at {queue.next}: remove the folder consumequeue, it is written again"
+
+
 def _refuse_out_of_order(folder: Path, records: Records, queues: Queues, rebuilt: bool) -> None:
     """Raises InputRefused if a sound record has not the next offset of its queue.
 
@@ -89,8 +114,7 @@ def _refuse_out_of_order(folder: Path, records: Records, queues: Queues, rebuilt
             row = rows[np.argmax(wrong)]
             place, offset = int(records.longs("physical_offset")[row]), int(offsets[row])
             problem = f"the record at physical offset {place} has offset {offset} of queue {number} of {topic}"
-            hint = f"the queue's files end at {queue.next}: remove the folder consumequeue, it is written again"
-            raise InputRefused(folder, None, problem, hint)
+            raise InputRefused(folder, None, problem, _hint(queue))
 
 
 def _dispatch(fresh: Records, queues: Queues) -> None:

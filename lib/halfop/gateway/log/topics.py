@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from time import time
 
@@ -34,6 +34,16 @@ class TopicTable:
         """Adds or changes a topic."""
         if self._topics.get(name) != topic:
             self._topics[name] = topic
+            self._write()
+
+    def set_queues(self, names: Iterable[str], queues: int) -> None:
+        """Has these topics and all others take messages in so many queues; what has more of them can still be read."""
+        found = dict(self._topics)
+        for name in {*names, *self._topics} - _OWN.keys():
+            known = self._topics.get(name, Topic(0, 0))
+            found[name] = known._replace(read_queues=max(queues, known.read_queues), write_queues=queues)
+        if found != self._topics:
+            self._topics = found
             self._write()
 
     def _read(self) -> tuple[dict[str, Topic], int]:
