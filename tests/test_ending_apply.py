@@ -104,7 +104,7 @@ def test_a_second_plan_says_the_opposite_before_a_run_has_seen_the_first(
     status, said = called("--apply", second, *ALLOWED)
     assert (status, said["endings"]) == (0, {"ENDED_MEANWHILE": 1}), "not SENT: the run will commit it"
     swept = EndingsTable(warehouse)
-    (row,) = [each for each in known(warehouse, read(first).head.plan_id, [Key("b", 0, 0)]).mine.values()]
+    (row,) = known(warehouse, read(first).head.plan_id, [Key("b", 0, 0)]).mine.values()
     swept.record([row._replace(key=Key("b", 0, 1), kind="ROLLBACK", origin="SWEEP", at=datetime.now(timezone.utc))])
     status, said = called("--apply", first, *ALLOWED)
     assert (status, said["endings"], said["not_tried"]) == (0, {"SENT": 2}, 0), "a copy that was swept is no row of it"
