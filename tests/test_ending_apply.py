@@ -93,6 +93,24 @@ def test_from_a_plan_to_op_rows_to_decisions(warehouse: Warehouse, called: Any, 
     assert [line.split(",")[0] for line in told] == ["ROLLBACK INTENDED", "ROLLBACK SENT", "ROLLBACK VERIFIED"]
 
 
+def test_a_second_plan_says_the_opposite_before_a_run_has_seen_the_first(
+    warehouse: Warehouse, called: Any, tmp_path: Path
+) -> None:
+    r.land(warehouse, [half(n) for n in range(3)], [], NOW, KNOWN)
+    r.run(warehouse, RULES, NOW)
+    first, second = str(tmp_path / "first.jsonl"), str(tmp_path / "second.jsonl")
+    assert called("--key", "b/0/0", "--key", "b/0/2", "--commit", "--plan", first)[0] == 0
+    assert called("--key", "b/0/0", "--rollback", "--plan", second)[0] == 0
+    assert called("--apply", first, *ALLOWED)[1]["endings"] == {"SENT": 2}
+    status, said = called("--apply", second, *ALLOWED)
+    assert (status, said["endings"]) == (0, {"ENDED_MEANWHILE": 1}), "not SENT: the run will commit it"
+    swept = EndingsTable(warehouse)
+    (row,) = known(warehouse, read(first).head.plan_id, [Key("b", 0, 0)]).mine.values()
+    swept.record([row._replace(key=Key("b", 0, 1), kind="ROLLBACK", origin="SWEEP", at=datetime.now(timezone.utc))])
+    status, said = called("--apply", first, *ALLOWED)
+    assert (status, said["endings"], said["not_tried"]) == (0, {"SENT": 2}, 0), "a copy that was swept is no row of it"
+
+
 def test_what_has_changed_since_the_plan_is_not_ended(warehouse: Warehouse, called: Any, tmp_path: Path) -> None:
     r.land(warehouse, [half(0), half(1), half(2)], [], NOW, KNOWN)
     r.run(warehouse, RULES, NOW)

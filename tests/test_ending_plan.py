@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from halfop.columns.keys import Key
 from halfop.ending import plan as p
@@ -80,6 +81,13 @@ def test_what_is_no_plan(tmp_path: Path, change: Any, said: str) -> None:
     p.write(plan(cells(1), cells(2)), str(file))
     file.write_text("\n".join(change(file.read_text().splitlines())))
     with pytest.raises(InputRefused, match=said):
+        p.read(str(file))
+
+
+def test_a_parquet_file_whose_head_is_no_json(tmp_path: Path) -> None:
+    file = tmp_path / "plan.parquet"
+    pq.write_table(p.ROWS.empty_table().replace_schema_metadata({b"halfop.plan": b"{"}), file)
+    with pytest.raises(InputRefused, match=r"plan.parquet: no plan"):
         p.read(str(file))
 
 

@@ -10,7 +10,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from gateways import RunningGateway, gateway
+from entry_points import job_of
+from gateways import NAME, RunningGateway, gateway
+from halfop.frame.cli import main
 from halfop.gateway.producer import Answer, Producer, Question
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
@@ -86,6 +88,28 @@ def test_an_end_and_its_opposite(warehouse: Warehouse, tmp_path: Path) -> None:
         assert [row["body"] for row in warehouse.read("topics/orders").collect()] == [b"yes"]
         rejected = Counter(row["reason"] for row in warehouse.read("rejected").collect())
         assert rejected == Counter({"CONFLICT": 2})
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_its_messages_are_ended_in_the_gateway(warehouse: Warehouse, tmp_path: Path) -> None:
+    with gateway(tmp_path, *OPTIONS, warehouse=warehouse.root) as running:
+        loop = Loop(warehouse, running)
+        with Producer(running.address, "group", nothing) as producer:
+            for body in (b"yes", b"no"):
+                producer.send("orders", body)
+        loop.cycle()
+        yes, no = (str(tmp_path / f"{name}.jsonl") for name in ("yes", "no"))
+        young = ("--min-age", "0s", "--warehouse", warehouse.root)
+        assert main(job_of("end"), ["--key", f"{NAME}/0/0", "--commit", "--plan", yes, *young]) == 0
+        assert main(job_of("end"), ["--key", f"{NAME}/0/1", "--rollback", "--plan", no, *young]) == 0
+        allowed = ("--warehouse", warehouse.root, "--set", f"end.brokers={NAME}")
+        assert main(job_of("end"), ["--apply", yes, *allowed]) == 2, "nobody has said where it is"
+        for plan in (yes, no):
+            assert main(job_of("end"), ["--apply", plan, *allowed, "--namesrv", running.address]) == 0
+        assert loop.cycle() == {"COMMIT": 1, "ROLLBACK": 1}
+        assert {row["state"] for row in warehouse.read("endings").collect()} == {"INTENDED", "SENT", "VERIFIED"}
+    assert {row["source"] for row in warehouse.read("op_messages").collect()} == {"GATEWAY"}
+    assert [row["body"] for row in warehouse.read("topics/orders").collect()] == [b"yes"]
 
 
 def test_while_no_producer_is_there_nothing_is_given_up(warehouse: Warehouse, tmp_path: Path) -> None:

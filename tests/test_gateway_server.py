@@ -453,6 +453,25 @@ def test_accounts_may_do_what_they_may(tmp_path: Path) -> None:
             pulled(broker, HALF_TOPIC)
 
 
+def test_only_who_may_send_to_a_topic_is_asked_about_its_messages(tmp_path: Path) -> None:
+    warehouse = tmp_path / "warehouse"
+    make_tables(warehouse)
+    (tmp_path / "accounts.yml").write_text(ACCOUNTS)
+    keys = {name: Credentials(name, f"secret-of-{name}") for name in ("sender", "lander")}
+    options = (*QUICK, "--set", f"gateway.acl_file={tmp_path}/accounts.yml")
+    curious, asking = Asked("COMMIT"), Asked("UNKNOWN")
+    with gateway(tmp_path, *options, warehouse=str(warehouse)) as running:
+        with Producer(running.address, "group", nothing, keys["sender"]) as gone:
+            sent = gone.send("orders", b"for its own group's eyes")
+        with Producer(running.address, "group", curious, keys["lander"]):
+            lone = request(warehouse, sent, "group", 1)
+            outcomes(warehouse, lambda rows: rows == [(lone, "FAILED")])
+            with Producer(running.address, "group", asking, keys["sender"]):
+                request(warehouse, sent, "group", 2)
+                assert asking.questions.get(timeout=SECONDS).sent == sent
+    assert curious.questions.empty()
+
+
 @pytest.mark.usefixtures("logging_as_before")
 @pytest.mark.parametrize(
     ("options", "said"),

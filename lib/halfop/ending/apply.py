@@ -57,7 +57,7 @@ def apply(warehouse: Warehouse, request: Request) -> tuple[Summary, list[Ending]
         with summary.phase("check"):
             rows = application.unchanged()
         failed = dict(application.ended(rows, names, ours))
-        found = known(warehouse, request.plan.head.plan_id, application.keys).mine
+        found = application.recorded()
     _sum_up(summary, request.plan, found, failed)
     return summary, list(found.values())
 
@@ -88,6 +88,11 @@ class _Application:
             each.row for each in changed if each.row.key in self._known.mine and each.ends_as == each.row.kind
         ]
         return [row for row in found.rows if self._is_open(row, after="VERIFIED")]
+
+    def recorded(self) -> dict[Key, Ending]:
+        """Returns what counts now of each row; copies that were swept are no rows of the plan."""
+        found = known(self._warehouse, self._request.plan.head.plan_id, self.keys).mine
+        return {key: found[key] for key in self.keys if key in found}
 
     def _is_open(self, row: Row, after: State) -> bool:
         recorded = self._known.mine.get(row.key)

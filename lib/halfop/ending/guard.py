@@ -30,6 +30,7 @@ class Guard:
 
     tails: Mapping[int, Tails]
     asks_index: bool
+    is_gateway: bool = False
 
     def look(self, owner: Owner, rows: Sequence[Row], in_doubt: Collection[Key] = ()) -> list[Verdict]:
         """Returns a verdict a row. Rows in doubt may have been sent before, long enough ago to be seen."""
@@ -62,6 +63,10 @@ class Guard:
         found = ((tails.op_of(place), place) for place in self.places(row))
         return next(((op, place) for op, place in found if op is not None), None)
 
+    def outcome_of(self, row: Row, place: Place) -> str | None:
+        """Returns how a transaction ended that was ended at a place, if the broker shows that."""
+        return self.tails[row.key.queue_id].outcome_of(place)
+
     def finals(self, owner: Owner, rows: Sequence[Row]) -> dict[int, list[int]]:
         """Returns the places in the log that the broker's final messages name, by the row's number; none unasked."""
         if not self.asks_index:
@@ -77,11 +82,11 @@ class Guard:
         if delivered := [place for place in places if place.commit_log_offset in (finals or ())]:
             return _delivered(row, delivered[0], in_doubt)
         if (op := self.op_of(row)) is not None:
-            return _ended(row, op, in_doubt, finals is not None)
+            return _ended(row, op, in_doubt, finals is not None, self.outcome_of(row, op[1]))
         if row.kind == COMMIT and finals:
             remark = f"a final message with this UNIQ_KEY is there, of the half message at {finals[0]}: end it by hand"
             return Verdict(row, live, "FAILED", remark)
-        if row.kind == COMMIT and in_doubt and finals is None:
+        if row.kind == COMMIT and in_doubt and finals is None and not self.is_gateway:
             return Verdict(row, live, "UNKNOWN", "it may have been sent, and without an index nobody knows")
         return Verdict(row, live)
 
@@ -106,8 +111,9 @@ def _delivered(row: Row, place: Place, in_doubt: bool) -> Verdict:
     return Verdict(row, place, "ENDED_MEANWHILE", "its final message is there: it was committed")
 
 
-def _ended(row: Row, op: tuple[int, Place], in_doubt: bool, asked: bool) -> Verdict:
+def _ended(row: Row, op: tuple[int, Place], in_doubt: bool, asked: bool, outcome: str | None) -> Verdict:
     number, place = op
-    text = f"op message {number} names half message {place.queue_offset}"
-    ours = in_doubt and asked and row.kind == ROLLBACK  # nothing was delivered
+    text = f"op message {number} names half message {place.queue_offset}{f': {outcome}' if outcome else ''}"
+    same = outcome == row.kind if outcome else asked and row.kind == ROLLBACK  # nothing was delivered
+    ours = in_doubt and same
     return Verdict(row, place, "SENT" if ours else "ENDED_MEANWHILE", text)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, Key
-from halfop.ending.endings import Clerk, Endings
+from halfop.ending.endings import Clerk, Ending, Endings, State
 from halfop.ending.plan import Row
 from halfop.landing.instant import next_instant
 from halfop.landing.progress import instant
@@ -39,18 +39,25 @@ def land_answers(warehouse: Warehouse, rows: Sequence[Row], made: datetime, cler
         warehouse.append_rows(_OPS, [_op(row, made) | {"landed_at": instant(at)} for row in todo])
     sent = [clerk.ending(row, "SENT", "an op row has landed: a reconcile decides", sent=row.places[-1]) for row in todo]
     others = [row for row in rows if row.key in answered]
-    endings.record(sent + [clerk.ending(row, "SENT", "its op row had landed", sent=row.places[-1]) for row in others])
+    endings.record(sent + [_before(clerk, row, answered[row.key]) for row in others])
 
 
-def _answered(warehouse: Warehouse, rows: Sequence[Row]) -> set[Key]:
-    """The half messages for which an op row of ours has landed."""
+def _before(clerk: Clerk, row: Row, outcome: str) -> Ending:
+    """What is recorded of a half message whose op row has landed before: that stands, also of another plan."""
+    state: State = "SENT" if outcome == row.kind else "ENDED_MEANWHILE"
+    return clerk.ending(row, state, f"an op row with {outcome} had landed", sent=row.places[-1])
+
+
+def _answered(warehouse: Warehouse, rows: Sequence[Row]) -> dict[Key, str]:
+    """The outcomes of half messages for which an op row of ours has landed."""
     keys = warehouse.frame([row.key for row in rows], "broker_name STRING, queue_id INT, queue_offset BIGINT")
     near = covers(ranges_of(keys, "queue_offset"), "half_offset")
     if near is None:
-        return set()
+        return {}
     ops = warehouse.read(_OPS, where=all_of(near, equal("source", RESOLVE)))
-    named = ops.select("broker_name", "queue_id", F.col("half_offset").alias("queue_offset"))
-    return {Key(*(row[name] for name in Key._fields)) for row in named.join(keys, HALF_KEY, "left_semi").collect()}
+    named = ops.select("broker_name", "queue_id", F.col("half_offset").alias("queue_offset"), "outcome")
+    found = named.join(keys, HALF_KEY, "left_semi").collect()
+    return {Key(*(row[name] for name in Key._fields)): row["outcome"] for row in found}
 
 
 def _op(row: Row, made: datetime) -> dict[str, object]:

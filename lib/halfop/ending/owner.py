@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from halfop.frame.errors import InputRefused
-from halfop.rocketmq.wire.client import Broker, NameServers
+from halfop.rocketmq.wire.client import GATEWAY_CONFIG, Broker, NameServers
 from halfop.rocketmq.wire.remoting import Corrupt, RemotingError, RemotingSettings
 
 _ONE_MASTER = 10.0  # seconds for which one address is tried; then there may be another master
@@ -56,12 +56,20 @@ class Where:
 
 @dataclass(frozen=True)
 class Owner:
-    """A master, and what its configuration shows of how soon its work can be seen."""
+    """A master, and what its configuration shows of how soon its work can be seen.
+
+    A gateway's op messages show at once how a transaction ended, and it delivers nothing twice.
+    """
 
     broker: Broker
     has_index: bool
     op_batch: timedelta
     check_interval: timedelta
+    is_gateway: bool
+
+    @property
+    def shows_commits(self) -> bool:
+        return self.has_index or self.is_gateway
 
     @property
     def settles(self) -> timedelta:
@@ -80,7 +88,7 @@ def _checked(broker: Broker, name: str) -> Owner:
     batch, interval = (
         _millis(address, conf, key) for key in ("transactionOpBatchInterval", "transactionCheckInterval")
     )
-    return Owner(broker, conf.get("messageIndexEnable") == "true", batch, interval)
+    return Owner(broker, conf.get("messageIndexEnable") == "true", batch, interval, GATEWAY_CONFIG in conf)
 
 
 def _millis(address: str, conf: dict[str, str], key: str) -> timedelta:

@@ -8,11 +8,13 @@ from halfop.columns.lives import lives_of
 from halfop.ending.owner import Where
 from halfop.ending.tails import Landed, landed_of
 from halfop.frame.errors import InputRefused, UsageError
-from halfop.planning.asking import asks
+from halfop.planning.asking import sources
 from halfop.runs.record import last_run
+from halfop.warehouse.progress import GATEWAY, progress_rows
 from halfop.warehouse.progress import TABLE as PROGRESS
-from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.tables import Warehouse
+
+_ASKED = ("STORE", "BROKER", GATEWAY)
 
 
 def refuse_forbidden(names: Sequence[str], allowed: Sequence[str]) -> None:
@@ -27,14 +29,14 @@ def refuse_forbidden(names: Sequence[str], allowed: Sequence[str]) -> None:
 def refuse_unreachable(names: Sequence[str], where: Where | None) -> None:
     """Raises UsageError if these brokers must be asked, and no option says where."""
     if names and where is None:
-        raise UsageError(f"{', '.join(names)}: landed from a broker, so it must be asked: give --namesrv or --broker")
+        raise UsageError(f"{', '.join(names)}: nobody else can end its messages: give --namesrv or --broker")
     if len(names) > 1 and where is not None and where.broker:
         raise UsageError(f"--broker is one broker, but the messages are of {', '.join(names)}: give --namesrv")
 
 
 def by_files(warehouse: Warehouse) -> set[str]:
-    """Returns the brokers for which halfop decides, because their messages land by files."""
-    return {name for name, ours in asks("auto", progress_rows(warehouse)).items() if ours}
+    """Returns the brokers that nobody can ask, because their messages land by files."""
+    return {name for name, source in sources(progress_rows(warehouse)).items() if source not in _ASKED}
 
 
 def owners(warehouse: Warehouse, names: Collection[str]) -> dict[str, list[str]]:

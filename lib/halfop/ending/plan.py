@@ -195,7 +195,9 @@ def _from_parquet(source: Path) -> Plan:
     if _METADATA not in metadata:
         raise _no_plan(source, None)
     found = [table[f.name].cast(f.type) if f.name in table.column_names else _nulls(table, f) for f in ROWS]
-    return Plan(_head(source, json.loads(metadata[_METADATA])), pa.Table.from_arrays(found, schema=ROWS))
+    return Plan(
+        _head(source, _object(source, None, metadata[_METADATA].decode())), pa.Table.from_arrays(found, schema=ROWS)
+    )
 
 
 def _nulls(table: pa.Table, field: pa.Field) -> pa.Array:
@@ -232,7 +234,7 @@ def _fits(value: Any, field: pa.Field) -> bool:
         return False
 
 
-def _object(source: Path, number: int, line: str) -> dict[str, Any]:
+def _object(source: Path, number: int | None, line: str) -> dict[str, Any]:
     try:
         found = json.loads(line)
     except ValueError as error:

@@ -71,7 +71,7 @@ class Sender:
         with ExitStack() as kept:
             self._route(kept)
             self._refuse_without_index(rows)
-            self._guard = Guard(self._tails(rows, ended), self._owner.has_index)
+            self._guard = Guard(self._tails(rows, ended), self._owner.has_index, self._owner.is_gateway)
             try:
                 for row in ended:
                     self._remember(row, verified=True)
@@ -97,7 +97,7 @@ class Sender:
             return
 
     def _refuse_without_index(self, rows: Sequence[Row]) -> None:
-        if self._owner.has_index or self.broker.no_index or all(row.kind != COMMIT for row in rows):
+        if self._owner.shows_commits or self.broker.no_index or all(row.kind != COMMIT for row in rows):
             return
         problem = f"broker {self.broker.name} keeps no index (messageIndexEnable=false)"
         hint = "nobody can ask it whether a message was committed; --no-index commits without asking"
@@ -221,6 +221,8 @@ class Sender:
 
     def _wait_for_check(self) -> None:
         """Waits until a round of the broker's check that began before our answers could be seen puts back no more."""
+        if self._owner.is_gateway:  # it puts nothing back
+            return
         deadline = self._last + self._owner.settles + self._owner.check_interval + _LONGEST_ROUND
         pause = min(1.0, max(0.05, self._owner.check_interval.total_seconds() / 10))
         while datetime.now(timezone.utc) < deadline:
@@ -245,7 +247,7 @@ class Sender:
             finals = self._guard.finals(self._owner, [row for row, _ in batch])
             for n, (row, place) in enumerate(batch):
                 delivered = self._delivered(row, finals[n]) if n in finals else None
-                found = _found(row, self._shows(row, place), delivered)
+                found = _found(row, self._shows(row, place), delivered, self._guard.outcome_of(row, place))
                 if found is not None:
                     self._verified.add(row.key)
                     self._results.append(self.clerk.ending(row, *found, sent=place))
@@ -270,8 +272,10 @@ def _cut(rows: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (rows[start : start + size] for start in range(0, len(rows), size))
 
 
-def _found(row: Row, shown: bool, delivered: int | None) -> tuple[State, str] | None:
+def _found(row: Row, shown: bool, delivered: int | None, outcome: str | None) -> tuple[State, str] | None:
     """Returns what the broker shows of a transaction that it has ended for us; None if it does not show that yet."""
+    if outcome is not None and outcome != row.kind:
+        return "ENDED_MEANWHILE", f"its op message says {outcome}"
     wanted = 1 if row.kind == COMMIT else 0
     if delivered is not None and delivered > wanted:
         return "FAILED", f"delivered {delivered} times: somebody else has ended it, too"

@@ -75,6 +75,7 @@ class Tails:
         self._wanted, self._lowest = {row.uniq_key for row in rows}, lowest
         self._copies: dict[str, list[Copy]] = defaultdict(list)
         self._ended: dict[int, int] = {}
+        self._outcomes: dict[int, str] = {}
 
     def catch_up(self, broker: Broker) -> None:
         """Reads what is new; half messages first, so that an op is never older than the copies that are known."""
@@ -97,6 +98,10 @@ class Tails:
         """Returns the offset of the op message that names a half message; None if there is none."""
         return self._ended.get(place.queue_offset)
 
+    def outcome_of(self, place: Place) -> str | None:
+        """Returns how a half message ended, COMMIT or ROLLBACK, if its op message shows that: a gateway's does."""
+        return self._outcomes.get(place.queue_offset)
+
     def _add_copies(self, records: Records) -> None:
         properties = Properties(records)
         marked = pc.or_(*(pc.is_valid(properties.strings(name)) for name in (CHECK_TIMES, PREPARED_QUEUE_OFFSET)))
@@ -108,12 +113,14 @@ class Tails:
 
     def _add_ops(self, records: Records) -> None:
         rows = op_batch(records)
-        for offset, body in zip(rows["queue_offset"].to_pylist(), rows["body"].to_pylist(), strict=True):
+        for offset, body, outcome in zip(*(rows[name].to_pylist() for name in _OP_COLUMNS), strict=True):
             for item in _offsets(body or ""):
-                if item >= self._lowest:
-                    self._ended.setdefault(item, offset)
+                if item >= self._lowest and item not in self._ended:
+                    self._ended[item] = offset
+                    self._outcomes |= {item: outcome} if outcome else {}
 
 
+_OP_COLUMNS = ("queue_offset", "body", "outcome")
 _COPY_COLUMNS = ["queue_offset", "commit_log_offset", "uniq_key", "producer_group", "born_timestamp"]
 
 

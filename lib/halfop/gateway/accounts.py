@@ -33,9 +33,13 @@ class Account:
     otherwise: frozenset[str]
     topics: Mapping[str, frozenset[str]]
 
+    def may(self, right: str, topic: str) -> bool:
+        """Returns whether the account has the right (PUB or SUB) to the topic."""
+        return self.admin or right in self.topics.get(topic, self.otherwise)
+
     def check(self, right: str, topic: str) -> None:
         """Raises Refused if the account has no such right (PUB or SUB) to the topic."""
-        if not self.admin and right not in self.topics.get(topic, self.otherwise):
+        if not self.may(right, topic):
             raise Refused(codes.NO_PERMISSION, f"account {self.access_key} has no {right} on topic {topic}")
 
 

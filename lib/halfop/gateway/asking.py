@@ -106,7 +106,8 @@ class Asking:
         return True
 
     def _send(self, half: Half, request: CheckRequest, now: datetime, left: Counter[Channel], most: int) -> bool:
-        channel = next((each for each in self._producers.in_turn(request.group) if left[each] < most), None)
+        may_see = (each for each in self._producers.in_turn(request.group) if each.may_send(half.topic))
+        channel = next((each for each in may_see if left[each] < most), None)
         if channel is None:
             return False
         record = self._log.record(half.physical_offset)

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import Protocol, cast
 
+from halfop.gateway.accounts import Account
 from halfop.gateway.addresses import host_bytes
 from halfop.gateway.frames import BadFrame, Request, Splitter
 
@@ -34,6 +35,7 @@ class Channel(asyncio.Protocol):
     def __init__(self, house: House) -> None:
         self._house, self._splitter = house, Splitter(house.max_frame)
         self.groups: set[str] = set()
+        self.account: Account | None = None  # whose key signed the last request; none if clients need no key
         self.client, self.host, self.form = "", b"", 0
         self.heard = house.now()
         self.began: float | None = None
@@ -82,6 +84,10 @@ class Channel(asyncio.Protocol):
         self._house.closed(self, self._bad)
 
     # ---- called by the house ----
+
+    def may_send(self, topic: str) -> bool:
+        """Returns whether the client may send to the topic, and so may see the messages of its group there."""
+        return self.account is None or self.account.may("PUB", topic)
 
     @property
     def is_open(self) -> bool:

@@ -54,13 +54,13 @@ class Reading:
             codes.GET_ALL_TOPIC_CONFIG: self._topics,
             codes.GET_BROKER_CONFIG: self._config,
             codes.GET_BROKER_RUNTIME_INFO: self._runtime,
-            codes.SEARCH_OFFSET_BY_TIMESTAMP: self._offset_at,
             codes.GET_MAX_OFFSET: self._max_offset,
             codes.GET_MIN_OFFSET: self._min_offset,
         }
         # these read records from the disk
         self.slow_handlers: Mapping[int, Callable[[Request, Account | None], bytes]] = {
             codes.PULL_MESSAGE: self._pull,
+            codes.SEARCH_OFFSET_BY_TIMESTAMP: self._offset_at,
             codes.VIEW_MESSAGE_BY_ID: self._view,
             codes.QUERY_CONSUME_QUEUE: self._units,
         }

@@ -34,6 +34,7 @@ _log = logging.getLogger("halfop.gateway")
 _MOST_TOPICS = 10_000
 _MOST_GROUPS = 100  # of a connection
 _MOST_READS = 64  # of a connection, at a time
+_LONGEST_REMARK = 1000  # of an answer, as check_deliveries has it
 _READ_WRITE, _ANY = 6, 7
 
 Handler = Callable[[Channel, Request, Account | None], bytes | None]
@@ -105,7 +106,7 @@ class Service:
         if request.flag & codes.ANSWER:
             return
         try:
-            account = self.accounts.of(request) if self.accounts else None
+            account = channel.account = self.accounts.of(request) if self.accounts else None
             frame = self._handled(channel, request, account)
         except Refused as error:
             frame = self._refusal(request, error)
@@ -212,7 +213,7 @@ class Service:
             raise NOT_FOUND from None
         self._tallies.ended[f"{end.outcome}_{ended.kind}"] += 1
         if asked.from_check:
-            remark = request.remark
+            remark = request.remark[:_LONGEST_REMARK]
             self._asking.answered(half.physical_offset, "ANSWERED", channel.client, remark, table_now())
         self._wait(ended.end, channel, request, None)
         return None
@@ -222,7 +223,7 @@ class Service:
         self._tallies.ended["UNKNOWN"] += 1
         half = self._log.open_halves.get(asked.commit_log_offset)
         if asked.from_check and half is not None and half.group == asked.group:
-            remark = request.remark
+            remark = request.remark[:_LONGEST_REMARK]
             self._asking.answered(half.physical_offset, "UNKNOWN", channel.client, remark, table_now())
 
     # ---- clients ----

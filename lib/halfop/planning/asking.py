@@ -13,7 +13,7 @@ _ASKS_BY_ITSELF = ("STORE", "BROKER")
 
 def asks(ask: Ask, progress: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
     """Returns whether halfop asks, by broker, for all brokers of landing_progress."""
-    return {broker: asks_at(ask, source) for broker, source in _sources(progress).items()}
+    return {broker: asks_at(ask, source) for broker, source in sources(progress).items()}
 
 
 def asks_at(ask: Ask, source: str | None = None) -> bool:
@@ -23,7 +23,7 @@ def asks_at(ask: Ask, source: str | None = None) -> bool:
 
 def counts_delivered(count: Count, progress: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
     """Returns whether a question counts only when it is delivered, by broker, for all brokers of landing_progress."""
-    return {broker: counts_delivered_at(count, source) for broker, source in _sources(progress).items()}
+    return {broker: counts_delivered_at(count, source) for broker, source in sources(progress).items()}
 
 
 def counts_delivered_at(count: Count, source: str | None = None) -> bool:
@@ -31,9 +31,9 @@ def counts_delivered_at(count: Count, source: str | None = None) -> bool:
     return source == GATEWAY if count == "auto" else count == "delivered"
 
 
-def _sources(progress: Iterable[Mapping[str, Any]]) -> dict[str, str | None]:
-    """The source that counts of each broker."""
-    sources: dict[str, list[str | None]] = {}
+def sources(progress: Iterable[Mapping[str, Any]]) -> dict[str, str | None]:
+    """Returns the source that counts of each broker; None: not one of halfop's landings."""
+    every: dict[str, list[str | None]] = {}
     for row in progress:
-        sources.setdefault(row["broker_name"], []).append(row["source"])
-    return {broker: counting(found) for broker, found in sorted(sources.items())}
+        every.setdefault(row["broker_name"], []).append(row["source"])
+    return {broker: counting(found) for broker, found in sorted(every.items())}
