@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from halfop.gateway.tallies import Tallies
 _MOST_ROWS = 200_000
 _FIRST_OPAQUE = 1 << 20
 _MILLISECOND = timedelta(milliseconds=1)
+_log = logging.getLogger("halfop.gateway")
 
 
 class Manner(NamedTuple):
@@ -48,8 +50,12 @@ class Asking:
         """How many requests have not been asked yet."""
         return len(self._wanted)
 
-    def want(self, requests: Iterable[CheckRequest], now: datetime) -> None:
+    def want(self, requests: Sequence[CheckRequest], now: datetime) -> None:
         """Takes new requests; a newer one about the same message replaces an older one."""
+        late = sum(now - each.requested_at > self._manner.young for each in requests)
+        if late:
+            said = "%s questions came too late to be asked: make rules.transaction_check_interval longer than runs take"
+            _log.warning(said, late)
         for request in requests:
             older = self._wanted.pop(request.physical_offset, None)
             if older is not None:

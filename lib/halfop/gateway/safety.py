@@ -1,12 +1,17 @@
-"""Who may reach a gateway: TLS, and the refusal to stand open to a network."""
+"""Who may reach a gateway, and how many: TLS, the refusal to stand open to a network, the limit of open files."""
 
 from __future__ import annotations
 
 import ipaddress
+import logging
+import resource
 import ssl
 
 from halfop.frame.errors import UsageError
 from halfop.settings.gateway import GatewaySettings
+
+_OTHER_FILES = 1_000  # of the store and the tables
+_log = logging.getLogger("halfop.gateway")
 
 
 def tls_context(settings: GatewaySettings) -> ssl.SSLContext | None:
@@ -44,6 +49,18 @@ def refuse_open(host: str, settings: GatewaySettings, insecure: bool) -> None:
             f"--listen {host}: anybody there could send, end and read messages. Give gateway.acl_file, or "
             "gateway.certificate with gateway.client_ca; or --insecure, if the network is yours alone"
         )
+
+
+def allow_connections(most: int) -> None:
+    """Raises this process's limit of open files so far that it can hold the connections; warns if it may not."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = most + _OTHER_FILES
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        said = "gateway.max_connections is %s, but this process may open %s files: give it more by ulimit -n"
+        _log.warning(said, most, hard)
+        wanted = hard
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _is_loopback(host: str) -> bool:

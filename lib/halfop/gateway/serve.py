@@ -30,7 +30,7 @@ from halfop.gateway.pages import serve_pages
 from halfop.gateway.producers import Producers
 from halfop.gateway.questions import Asker
 from halfop.gateway.reading import Broker
-from halfop.gateway.safety import load_certificate, refuse_open, tls_context
+from halfop.gateway.safety import allow_connections, load_certificate, refuse_open, tls_context
 from halfop.gateway.sends import Terms, is_legal
 from halfop.gateway.service import Limits, Parts, Service
 from halfop.gateway.tables import Tables
@@ -71,6 +71,7 @@ def serve(settings: Settings, request: GatewayRequest) -> Summary:
     if number >= _NUMBERS:
         raise UsageError(f"--listen {request.listen}: expected a number below {_NUMBERS}")
     tls = tls_context(settings.gateway)
+    allow_connections(settings.gateway.max_connections)
     with bound(host, number) as listening:
         return uvloop.run(_Gateway(settings, request, tls).run(listening))
 
