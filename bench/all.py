@@ -21,6 +21,7 @@ _BENCHES = {
     "open": ["--rounds", "3"],
     "resolve": ["--rounds", "3"],
     "grow": ["--rounds", "3"],
+    "gateway": [],
 }
 _SHOWN = 160
 

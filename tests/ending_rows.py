@@ -19,7 +19,7 @@ from halfop.ending.plan import Kind, Place, Row
 from halfop.ending.sender import Broker as Part
 from halfop.ending.sender import Sender
 from halfop.ending.tails import Landed
-from halfop.rocketmq.batches import FINAL, HALF, OP, final_batch, half_batch, op_batch
+from halfop.rocketmq.batches import DISCARD, FINAL, HALF, OP, final_batch, half_batch, op_batch
 from halfop.rocketmq.names import CHECK_TIMES, DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC, PREPARED_QUEUE_OFFSET
 from halfop.rocketmq.record import Records
 from halfop.rocketmq.wire.answers import checked
@@ -49,9 +49,8 @@ def records(broker: Broker, topic: str, kind: str, queues: int = 1) -> Iterator[
 
 def halves(broker: Broker, topic: str = HALF_TOPIC) -> list[dict[str, Any]]:
     """All half messages, or with the discard topic all discard records, with `marked` for a broker's copies."""
-    rows = [
-        row for each in records(broker, topic, HALF) for row in half_batch(each).to_pylist(maps_as_pydicts="strict")
-    ]
+    found = records(broker, topic, DISCARD if topic == DISCARD_TOPIC else HALF)
+    rows = [row for each in found for row in half_batch(each).to_pylist(maps_as_pydicts="strict")]
     marks = {CHECK_TIMES, PREPARED_QUEUE_OFFSET}
     return [row | {"marked": bool(marks & row["properties"].keys())} for row in rows]
 

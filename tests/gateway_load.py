@@ -53,7 +53,8 @@ class Generator:
             made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._selector.register(made, selectors.EVENT_READ)
             self._sockets.append(made)
-        self._body = bytes(97 + n % 26 for n in range(body))
+        content = bytes(97 + n % 26 for n in range(body))
+        self._sends = [_send(queue, content) for queue in range(4)]
 
     def run(self, transactions: int) -> Load:
         """Sends so many half messages, and commits each once its send is answered."""
@@ -61,7 +62,7 @@ class Generator:
         start = time.perf_counter()
         for each in self._sockets[:transactions]:
             sent, began[each.fileno()] = sent + 1, time.perf_counter()
-            each.sendall(self._send(sent))
+            each.sendall(self._sends[sent % 4])
         while len(load.waited) + load.refused < transactions:
             for key, _ in self._selector.select(30):
                 one = self._sockets_of(key.fileobj)
@@ -71,10 +72,10 @@ class Generator:
                     load.refused += 1
                 else:
                     load.waited.append(now - began[one.fileno()])
-                    frames = self._end(int(found[1], 16), found[2].decode())
+                    frames = _end(int(found[1], 16), int(found[2]))
                 if sent < transactions:
                     sent, began[one.fileno()] = sent + 1, now
-                    frames += self._send(sent)
+                    frames += self._sends[sent % 4]
                 if frames:
                     one.sendall(frames)
         load.seconds = time.perf_counter() - start
@@ -90,13 +91,24 @@ class Generator:
         assert isinstance(found, socket.socket)
         return found
 
-    def _send(self, number: int) -> bytes:
-        packed = "".join(f"{name}\x01{value}\x02" for name, value in _PROPERTIES.items())
-        fields = {"a": "load", "b": "load", "c": "TBW102", "d": "4", "e": str(number % 4), "f": "4"}
-        fields |= {"g": "1795394985362", "h": "0", "i": packed, "j": "0", "k": "false", "m": "false"}
-        return written(codes.SEND_MESSAGE_V2, 0, number, fields, JSON, body=self._body)
 
-    def _end(self, physical_offset: int, queue_offset: str) -> bytes:
-        fields = {"producerGroup": "load", "tranStateTableOffset": queue_offset, "msgId": "U" * 32}
-        fields |= {"commitLogOffset": str(physical_offset), "commitOrRollback": "8", "fromTransactionCheck": "false"}
-        return written(codes.END_TRANSACTION, codes.ONE_WAY, 1, fields | {"transactionId": "U" * 32}, JSON)
+def _send(queue: int, body: bytes) -> bytes:
+    packed = "".join(f"{name}\x01{value}\x02" for name, value in _PROPERTIES.items())
+    fields = {"a": "load", "b": "load", "c": "TBW102", "d": "4", "e": str(queue), "f": "4"}
+    fields |= {"g": "1795394985362", "h": "0", "i": packed, "j": "0", "k": "false", "m": "false"}
+    return written(codes.SEND_MESSAGE_V2, 0, 1, fields, JSON, body=body)
+
+
+def _end(physical_offset: int, queue_offset: int) -> bytes:
+    """The frame of a commit; its numbers have so many digits that it has always the same lengths."""
+    return _END % (queue_offset, physical_offset)
+
+
+def _end_form() -> bytes:
+    fields = {"producerGroup": "load", "tranStateTableOffset": "Q" * 19, "msgId": "U" * 32}
+    fields |= {"commitLogOffset": "P" * 19, "commitOrRollback": "8", "fromTransactionCheck": "false"}
+    form = written(codes.END_TRANSACTION, codes.ONE_WAY, 1, fields | {"transactionId": "U" * 32}, JSON)
+    return form.replace(b"%", b"%%").replace(b"Q" * 19, b"%019d").replace(b"P" * 19, b"%019d")
+
+
+_END = _end_form()

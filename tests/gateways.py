@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _ROOT = Path(__file__).parents[1]
 _SECONDS = 30.0
@@ -37,11 +38,17 @@ class RunningGateway:
         self.process.wait(_SECONDS)
 
 
-def start(folder: Path, *options: str, warehouse: str | None = None, listen: str = "127.0.0.1:0") -> RunningGateway:
+def start(
+    folder: Path,
+    *options: str,
+    warehouse: str | None = None,
+    listen: str = "127.0.0.1:0",
+    job: Path = _ROOT / "jobs/gateway.py",
+) -> RunningGateway:
     """Starts a gateway, whose store is `folder`/store, and waits until it listens."""
     folder.mkdir(parents=True, exist_ok=True)
     store, log = folder / "store", folder / "gateway.log"
-    command = [sys.executable, str(_ROOT / "jobs/gateway.py"), "--listen", listen, "--store", str(store)]
+    command = [sys.executable, str(job), "--listen", listen, "--store", str(store)]
     # a small file, and a disk that others may fill
     own = ["--set", "gateway.file_size=67108864", "--set", "gateway.disk_percent=100"]
     command += ["--name", NAME, "--warehouse", warehouse or str(folder / "warehouse"), *own, *options]
@@ -62,9 +69,9 @@ def _address(log: Path, process: subprocess.Popen[bytes]) -> str:
 
 
 @contextmanager
-def gateway(folder: Path, *options: str, warehouse: str | None = None) -> Iterator[RunningGateway]:
-    """A gateway that runs while the block does."""
-    running = start(folder, *options, warehouse=warehouse)
+def gateway(folder: Path, *options: str, warehouse: str | None = None, **other: Any) -> Iterator[RunningGateway]:
+    """A gateway that runs while the block does; `other` is as for `start`."""
+    running = start(folder, *options, warehouse=warehouse, **other)
     try:
         yield running
     finally:

@@ -14,6 +14,7 @@ from ending_rows import (
     Written,
     connected,
     delivered,
+    discard_records,
     end,
     ended_offsets,
     halves,
@@ -130,6 +131,52 @@ def test_resume_puts_back_whatever_is_there(quiet: RealBroker) -> None:
         assert (found.uniq_key, found.queue_offset) == (one["uniq_key"], one["queue_offset"])
         assert there.remote.answer(resume_check("resume", one["commit_log_offset"])).code == 0
         eventually(lambda: [row["uniq_key"] for row in halves(there)].count(one["uniq_key"]), 2)
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_an_original_is_delivered_and_its_chain_goes_on(version: int, tmp_path: Path) -> None:
+    """The live copy ends the chain: a commit of it delivers again, a rollback does not."""
+    with broker(version, tmp_path / "broker", {"transactionCheckMax": 1000}) as running, connected(running) as there:
+        running.produce([Plan("chain", "U")] * 2)
+        eventually(lambda: len({row["uniq_key"] for row in halves(there) if row["marked"]}), 2)
+        one, two = originals(there, "chain")
+        assert [asked(there, each).code for each in (one, two)] == [0, 0]
+        eventually(lambda: delivered(there, "chain"), {one["uniq_key"]: 1, two["uniq_key"]: 1})
+        before = len(halves(there))
+        eventually(lambda: len(halves(there)) > before, True)
+        assert open_still(there, "chain") == sorted([one["uniq_key"], two["uniq_key"]])
+        for each, commit in ((one, False), (two, True)):
+            end_live(there, each["uniq_key"], commit)
+        assert delivered(there, "chain")[one["uniq_key"]] == 1
+        assert delivered(there, "chain")[two["uniq_key"]] > 1
+        before = len(halves(there))
+        time.sleep(2.5)
+        assert len(halves(there)) == before
+
+
+def end_live(there: Broker, uniq_key: str, commit: bool) -> None:
+    """Ends the last copy, and each that the broker's check puts back before it has seen the end."""
+    deadline = time.monotonic() + 20
+    while uniq_key in open_still(there, "chain"):
+        assert time.monotonic() < deadline
+        last = [row for row in halves(there) if row["uniq_key"] == uniq_key][-1]
+        assert asked(there, last, commit).code == 0
+        time.sleep(0.4)  # 5.x gathers op messages
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_discard_record_is_taken_for_a_half_message(version: int, tmp_path: Path) -> None:
+    """It is delivered, and its op names an offset of the discard topic, as if that were one of the half topic."""
+    with broker(version, tmp_path / "broker", {"transactionCheckMax": 1}) as running, connected(running) as there:
+        running.produce([Plan("discard", "U")])
+        eventually(lambda: there.max_offset("TRANS_CHECK_MAX_TIME_TOPIC", 0), 1)
+        (record,) = discard_records(there)
+        last = halves(there)[-1]
+        assert asked(there, record).code == 0
+        eventually(lambda: delivered(there, "discard"), {record["uniq_key"]: 1})
+        eventually(lambda: record["queue_offset"] in ended_offsets(there), True)
+        assert record["commit_log_offset"] != halves(there)[record["queue_offset"]]["commit_log_offset"]
+        assert last["uniq_key"] == record["uniq_key"]
 
 
 # ---- what `end` makes of them ----

@@ -9,8 +9,10 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from crash import KILLED, dying, ended
+from deltalake import write_deltalake
 from ending_rows import QUICK, connected, delivered, halves, open_still
 from entry_points import job_of
 from halfop.frame.cli import main
@@ -92,6 +94,45 @@ def test_resumed_where_it_was_given_up(version: int, tmp_path: Path, warehouse: 
         assert kinds == {("RESUME", state) for state in ("INTENDED", "SENT", "VERIFIED")}
         key = called("resume", "--where", "true", "--broker", running.address)
         assert key["endings"] == {"ENDED_MEANWHILE": 3}, "the broker's check walks them"
+
+
+SHOP = """
+resolve:
+  groups:
+    producers:
+      tables: {orders: {path: PATH}}
+      query: >
+        SELECT id AS key, state, CASE state WHEN 'PAID' THEN 'COMMIT' WHEN 'CANCELLED' THEN 'ROLLBACK' END AS outcome
+        FROM orders
+      evidence: [state]
+"""
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_business_data_ends_what_hangs_at_the_broker(
+    version: int, tmp_path: Path, warehouse: Warehouse, called: Any
+) -> None:
+    with broker(version, tmp_path / "broker", {"transactionCheckMax": 1000}) as running, connected(running) as there:
+        keys = [truth.uniq for truth in running.produce([Plan("shop", "U")] * 9)]
+        assert {decision for decision, _ in followed(warehouse, running).values()} == {"WAIT"}
+        states = dict(zip(keys, ["PAID"] * 4 + ["CANCELLED"] * 3 + ["NEW"], strict=False))
+        write_deltalake(tmp_path / "orders", pa.table({"id": list(states), "state": list(states.values())}))
+        config, plan = tmp_path / "halfop.yaml", str(tmp_path / "plan.jsonl")
+        config.write_text(SHOP.replace("PATH", str(tmp_path / "orders")))
+        said = called("resolve", "--config", str(config), "--group", "producers", "--plan", plan)
+        assert (said["planned"], said["left_out"]) == (7, {"NOT_FOUND": 1, "UNDECIDED": 1}), said
+        assert not delivered(there, "shop"), "a plan ends nothing"
+        said = called("end", "--apply", plan, "--namesrv", running.namesrv)
+        assert (said["status"], said["endings"]) == (0, {"VERIFIED": 7}), said
+        assert delivered(there, "shop") == dict.fromkeys(keys[:4], 1)
+        assert open_still(there, "shop") == sorted(keys[7:])
+        wanted = dict(zip(keys, ["COMMIT"] * 4 + ["ROLLBACK"] * 3 + ["WAIT"] * 2, strict=True))
+        assert {key: decision for key, (decision, _) in followed(warehouse, running).items()} == wanted
+        assert {row["transaction_id"] for row in warehouse.read("real_topics").collect()} == set(keys[:4])
+        endings = warehouse.read("endings").where("state = 'VERIFIED'").collect()
+        assert {(row["uniq_key"], row["origin"], row["evidence"]) for row in endings} == {
+            (key, "RESOLVE", f'{{"state":"{states[key]}"}}') for key in keys[:7]
+        }
 
 
 def test_the_job_killed_at_its_commits(tmp_path: Path, warehouse: Warehouse, called: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,8 +12,11 @@ from pathlib import Path
 import pytest
 from gateway_log import BORN_MS, CLIENT, HOST, SMALL, Waiting, end_of, message, uniq
 from halfop.frame.errors import InputRefused, WarehouseBusy
+from halfop.gateway.log import log as log_module
+from halfop.gateway.log.handles import Handles
 from halfop.gateway.log.log import Form, Log
 from halfop.gateway.log.messages import QueueOffsets, Topic
+from halfop.gateway.log.recent import Recent
 from halfop.gateway.log.records import tags_code
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from store_reader import read_all
@@ -255,3 +259,47 @@ def test_ipv6_hosts(tmp_path: Path) -> None:
     log.close()
     found = read_all(tmp_path)
     assert {(row["born_host"], row["store_host"]) for row in found.rows["half"]} == {("[fe80::]:40000", "[::1]:10911")}
+
+
+def test_a_commit_is_the_same_whether_its_half_message_is_kept_or_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def finals(folder: Path) -> list[dict[str, object]]:
+        gateway = Waiting(folder)
+        for half in gateway.halves(range(20)):
+            gateway.end(half, "COMMIT")
+        gateway.close()
+        return [{k: v for k, v in row.items() if k != "store_timestamp"} for row in read_all(folder).rows["final"]]
+
+    kept = finals(tmp_path / "kept")
+    monkeypatch.setattr(log_module, "_RECENT_BYTES", 0)
+    assert finals(tmp_path / "read") == kept
+    assert len(kept) == 20
+
+
+def test_recent_records_are_bounded_by_their_bytes() -> None:
+    recent = Recent(100)
+    for at in range(0, 400, 40):
+        recent.add(at, bytes(40))
+    assert [at for at in range(0, 400, 40) if recent.take(at)] == [320, 360]
+    recent.add(1, bytes(100))  # what was taken leaves its room
+    assert recent.take(1) == bytes(100)
+    recent.add(2, bytes(101))
+    assert recent.take(2) is None
+
+
+def test_of_many_owners_those_that_wrote_last_keep_a_file_open(tmp_path: Path) -> None:
+    handles, opened = Handles(2), []
+
+    def open_file(number: int) -> int:
+        opened.append(number)
+        return os.open(tmp_path / str(number), os.O_RDWR | os.O_CREAT)
+
+    for owner, number in (("a", 1), ("b", 2), ("a", 1), ("c", 3), ("a", 1), ("b", 2), ("b", 4)):
+        os.write(handles.get(owner, number, open_file), b"x")
+    assert opened == [1, 2, 3, 2, 4]
+    held = [handles.get(owner, number, open_file) for owner, number in (("a", 1), ("b", 4))]
+    handles.close()
+    for each in held:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(each)

@@ -264,6 +264,7 @@ def test_questions_are_asked_and_answers_noted(tmp_path: Path) -> None:
             ended = request(warehouse, second, "quick", 5)
             found = outcomes(warehouse, lambda rows: len(rows) == 7)[4:]
             assert set(found) == {(old, "FAILED"), (ended, "SUPERSEDED"), (nobody, "NO_PRODUCER")}
+            assert running.log.read_text().count("1 questions came too late to be asked") == 1
         with asked(running.address) as broker:
             assert [each["body"] for each in pulled(broker, "orders")] == [b"second"]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ _MOST_ROWS = 200_000
 _AT_ONCE = 5_000  # requests of a group, so that nothing else waits long
 _FIRST_OPAQUE = 1 << 20
 _MILLISECOND = timedelta(milliseconds=1)
+_log = logging.getLogger("halfop.gateway")
 
 
 class Manner(NamedTuple):
@@ -49,8 +51,12 @@ class Asking:
         """How many requests have not been asked yet."""
         return sum(map(len, self._wanted.values()))
 
-    def want(self, requests: Iterable[CheckRequest], now: datetime) -> None:
+    def want(self, requests: Sequence[CheckRequest], now: datetime) -> None:
         """Takes new requests; a newer one about the same message replaces an older one."""
+        late = sum(now - each.requested_at > self._manner.young for each in requests)
+        if late:
+            said = "%s questions came too late to be asked: make rules.transaction_check_interval longer than runs take"
+            _log.warning(said, late)
         for request in requests:
             of_group = self._wanted.setdefault(request.group, OrderedDict())
             older = of_group.pop(request.physical_offset, None)

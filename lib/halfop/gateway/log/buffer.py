@@ -18,6 +18,10 @@ class Batch:
     size: int = 0
     end: int = 0
 
+    @property
+    def records(self) -> int:
+        return sum(map(len, self.units.values()))
+
 
 class Buffer:
     """Gives messages their places, in the order in which they come. For one thread at a time.
@@ -30,13 +34,14 @@ class Buffer:
         self._file_size, self._store_host = file_size, store_host
         self._batch = self._new_batch()
 
-    def put(self, queue: Queue, message: Message, now_ms: int) -> Place:
-        """Appends a message, and returns the place that it got."""
+    def put(self, queue: Queue, message: Message, now_ms: int) -> tuple[Place, bytes]:
+        """Appends a message, and returns the place that it got, and its record."""
         size = size_of(message, self._store_host)
         at = self._room(size)
         self.newest_ms = store_ms = max(self.newest_ms, now_ms)
         place = Place(queue.next, at, size, store_ms)
-        self._chunks.append(encoded(message, place, self._store_host))
+        record = encoded(message, place, self._store_host)
+        self._chunks.append(record)
         unit = PACKED.pack(at, size, message.tags_code)
         units = self._batch.units.get(queue)
         if units is None:
@@ -46,7 +51,7 @@ class Buffer:
         queue.next += 1
         self.end = at + size
         self._batch.size += size
-        return place
+        return place, record
 
     def swap(self) -> Batch | None:
         """Takes what has been appended since the last swap; None if nothing has."""

@@ -30,6 +30,7 @@ from halfop.gateway.log.messages import (
 from halfop.gateway.log.owner import StoreLock, identity
 from halfop.gateway.log.queues import FILE_UNITS, Queues
 from halfop.gateway.log.reads import Reader
+from halfop.gateway.log.recent import Recent
 from halfop.gateway.log.records import final_message, half_message, op_message
 from halfop.gateway.log.recovery import recover
 from halfop.gateway.log.retention import Landed, Reserve, removable_to
@@ -38,6 +39,7 @@ from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 
 FILE_SIZE = 1 << 30  # a broker's default
 _ABORT = "abort"
+_RECENT_BYTES = 32 << 20
 
 _logger = logging.getLogger(__name__)
 
@@ -86,6 +88,7 @@ class Log:
         found = recover(self._files, self._queues, read_checkpoint(self.folder))
         self._state = found.state
         self._buffer = Buffer(found.end, found.newest_ms, form.file_size, store_host)
+        self._recent = Recent(_RECENT_BYTES)
         self.flushed_to = found.end
         self._half_queue, self._op_queue = self._queues.get(HALF_TOPIC, 0), self._queues.get(OP_TOPIC, 0)
         self._reader = Reader(self._files, self._queues, lambda: self.flushed_to)
@@ -107,9 +110,10 @@ class Log:
         _, _, _, born_ms, _, _, _, topic, queue, group, uniq_key, immunity = given
         message = half_message(given, self._store_host)
         with self._lock:
-            place = self._buffer.put(self._half_queue, message, _now_ms())
+            place, record = self._buffer.put(self._half_queue, message, _now_ms())
             half = Half(*place, born_ms, topic, queue, group, uniq_key, immunity)
             self._state.add(half)
+        self._recent.add(half.physical_offset, record)
         self._flusher.wake()
         return half
 
@@ -119,7 +123,9 @@ class Log:
         An end that says again what stands writes nothing; the opposite of it writes an op that delivers nothing. Raises
         HalfGone if `expire` has removed the half message meanwhile.
         """
-        record = self._files.read(half.physical_offset, half.size) if end.outcome == "COMMIT" else b""
+        record = self._recent.take(half.physical_offset)
+        if record is None:
+            record = self._files.read(half.physical_offset, half.size) if end.outcome == "COMMIT" else b""
         now = _now_ms()
         op = op_message(half, end, now, self._store_host)  # before the final message: what fails writes neither
         with self._lock:
@@ -253,6 +259,7 @@ class Log:
         self._flusher.close()
         self.checkpoint()
         self._files.close()
+        self._queues.close()
         (self.folder / _ABORT).unlink()
         self._owner.release()
 

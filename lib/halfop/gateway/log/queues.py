@@ -9,6 +9,7 @@ from pathlib import Path
 from struct import Struct
 
 from halfop.gateway.log.disk import sync_folder, write_all
+from halfop.gateway.log.handles import Handles
 from halfop.gateway.log.messages import QueueOffsets, Unit
 from halfop.rocketmq.store.commitlog import store_files
 from halfop.rocketmq.store.consumequeue import ConsumeQueue
@@ -16,6 +17,7 @@ from halfop.rocketmq.store.consumequeue import ConsumeQueue
 PACKED = Struct(">qiq")
 _BLANK = PACKED.pack(0, 0x7FFFFFFF, 0)
 FILE_UNITS = 300_000  # a broker's default
+_MOST_OPEN = 256
 
 
 class Queue:
@@ -24,8 +26,8 @@ class Queue:
     `next` is the offset that the next message gets; messages from `first` to `flushed` - 1 can be read.
     """
 
-    def __init__(self, folder: Path, topic: str, number: int, file_units: int = FILE_UNITS) -> None:
-        self.folder, self.topic, self.number = folder, topic, number
+    def __init__(self, folder: Path, topic: str, number: int, file_units: int, handles: Handles) -> None:
+        self.folder, self.topic, self.number, self._handles = folder, topic, number, handles
         self._file_size = file_units * PACKED.size
         self.first = self.next = self.flushed = 0
         self._dirty: set[int] = set()
@@ -47,11 +49,7 @@ class Queue:
         while left:
             begin = at - at % self._file_size
             part = left[: begin + self._file_size - at]
-            with self._file(begin, os.O_RDWR | os.O_CREAT) as handle:
-                if not os.fstat(handle).st_size:
-                    os.ftruncate(handle, self._file_size)
-                    self._new_files = True
-                write_all(handle, part, at - begin)
+            write_all(self._handles.get(self, begin, self._opened), part, at - begin)
             self._dirty.add(begin)
             at, left = at + len(part), left[len(part) :]
 
@@ -63,7 +61,7 @@ class Queue:
         while at < end * PACKED.size:
             begin = at - at % self._file_size
             length = min(end * PACKED.size, begin + self._file_size) - at
-            with self._file(begin, os.O_RDONLY) as handle:
+            with self._file(begin) as handle:
                 found += map(Unit._make, PACKED.iter_unpack(os.pread(handle, length, at - begin)))
             at += length
         return found
@@ -75,7 +73,7 @@ class Queue:
     def sync(self) -> None:
         """Makes all units durable that have been written."""
         while self._dirty:
-            with self._file(self._dirty.pop(), os.O_RDWR) as handle:
+            with self._file(self._dirty.pop()) as handle:
                 os.fsync(handle)
         if self._new_files:
             self._new_files = False
@@ -113,16 +111,18 @@ class Queue:
                 os.truncate(file.path, max(end - file.first, 0))
                 os.truncate(file.path, self._file_size)
 
+    def _opened(self, begin: int) -> int:
+        """A handle to write a file by, which is made if it is missing."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(f"{self.folder}/{begin:020d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        if not os.fstat(handle).st_size:
+            os.ftruncate(handle, self._file_size)
+            self._new_files = True
+        return handle
+
     @contextmanager
-    def _file(self, begin: int, mode: int) -> Iterator[int]:
-        path = f"{self.folder}/{begin:020d}"
-        try:
-            handle = os.open(path, mode | os.O_CLOEXEC, 0o644)
-        except FileNotFoundError:
-            if not mode & os.O_CREAT:
-                raise
-            self.folder.mkdir(parents=True)
-            handle = os.open(path, mode | os.O_CLOEXEC, 0o644)
+    def _file(self, begin: int) -> Iterator[int]:
+        handle = os.open(f"{self.folder}/{begin:020d}", os.O_RDWR | os.O_CLOEXEC)
         try:
             yield handle
         finally:
@@ -133,7 +133,7 @@ class Queues:
     """All queues of a store, by topic and number."""
 
     def __init__(self, folder: Path, file_units: int = FILE_UNITS) -> None:
-        self._folder, self._file_units = folder, file_units
+        self._folder, self._file_units, self._handles = folder, file_units, Handles(_MOST_OPEN)
         folder.mkdir(exist_ok=True)
         self._all: dict[tuple[str, int], Queue] = {}
         for topic in sorted(folder.iterdir()):
@@ -149,9 +149,13 @@ class Queues:
         found = self._all.get(key)
         if found is None:
             folder = self._folder / topic / str(number)
-            found = self._all[key] = Queue(folder, topic, number, self._file_units)
+            found = self._all[key] = Queue(folder, topic, number, self._file_units, self._handles)
         return found
 
     def known(self, topic: str, number: int) -> Queue | None:
         """The queue if it has had a message."""
         return self._all.get((topic, number))
+
+    def close(self) -> None:
+        """Closes the files that are open."""
+        self._handles.close()

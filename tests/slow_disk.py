@@ -1,0 +1,28 @@
+"""The gateway's job on a disk whose syncs take two seconds while the file SLOW_DISK is there."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from halfop.frame.cli import run_job
+from halfop.jobs.gateway import JOB
+
+SYNC_SECONDS = 2.0
+
+
+def main() -> None:
+    sync, switch = os.fdatasync, os.environ["SLOW_DISK"]
+
+    def fdatasync(fd: Any) -> None:
+        if os.path.exists(switch):
+            time.sleep(SYNC_SECONDS)
+        sync(fd)
+
+    os.fdatasync = fdatasync
+    run_job(JOB)
+
+
+if __name__ == "__main__":
+    main()

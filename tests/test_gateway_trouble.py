@@ -1,0 +1,148 @@
+"""A gateway in trouble: a slow disk, sends that are repeated, ten thousand connections."""
+
+from __future__ import annotations
+
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from gateway_load import Generator
+from gateways import RunningGateway, gateway
+from halfop.gateway import codes
+from halfop.gateway.frames import JSON, Request, Splitter, written
+from halfop.gateway.producer import Answer, Producer, Question, Refusal, Sent
+from halfop.rocketmq.names import HALF_TOPIC
+from test_gateway_server import asked, pulled
+
+MANY = 10_000
+MOST_BYTES_EACH = 20_000
+
+
+def nothing(question: Question) -> Answer:
+    return "UNKNOWN"
+
+
+# ---- a slow disk ----
+
+
+def test_a_slow_disk_is_answered_in_time_and_its_message_is_rolled_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switch = tmp_path / "slow"
+    monkeypatch.setenv("SLOW_DISK", str(switch))
+    options = ("--set", "gateway.flush_time=300ms")
+    with (
+        gateway(tmp_path, *options, job=Path(__file__).with_name("slow_disk.py")) as running,
+        Producer(running.address, "group", nothing) as producer,
+    ):
+        assert producer.send("orders", b"before").queue_offset == 0
+        switch.touch()
+        began = time.monotonic()
+        late = answer_to_a_send(running, b"late")
+        assert time.monotonic() - began < 1.5
+        assert late.code == codes.FLUSH_DISK_TIMEOUT
+        # a client rolls back what it names, without having done its local transaction
+        sent = Sent("orders", "L" * 32, int(late.fields["queueOffset"]), int(late.fields["msgId"][-16:], 16))
+        with pytest.raises(Refusal, match="Find prepared"):  # it is not durable yet: it will be asked about
+            producer.end_surely(sent, "ROLLBACK")
+        switch.unlink()
+        with asked(running.address) as broker:
+            until(lambda: broker.max_offset(HALF_TOPIC, 0) == 2)
+        producer.end_surely(sent, "ROLLBACK")
+        assert producer.send("orders", b"after").queue_offset == 2
+        with asked(running.address) as broker:
+            assert [each["body"] for each in pulled(broker, HALF_TOPIC)] == [b"before", b"late", b"after"]
+            assert pulled(broker, "orders") == []
+
+
+def until(done: Callable[[], bool]) -> None:
+    end = time.monotonic() + 10
+    while not done():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def answer_to_a_send(running: RunningGateway, body: bytes) -> Request:
+    packed = f"TRAN_MSG\x01true\x02UNIQ_KEY\x01{'L' * 32}\x02PGROUP\x01group\x02"
+    fields = {"a": "group", "b": "orders", "c": "TBW102", "d": "4", "e": "0", "f": "4", "g": "1", "h": "0", "i": packed}
+    with connected(running) as one:
+        one.sendall(written(codes.SEND_MESSAGE_V2, 0, 1, fields, JSON, body=body))
+        splitter = Splitter(1 << 20)
+        while not (found := splitter.feed(one.recv(1 << 16))):
+            pass
+    return found[0]
+
+
+# ---- repeated sends ----
+
+
+def test_a_repeated_send_is_a_transaction_of_its_own(tmp_path: Path) -> None:
+    """As at a broker: a client that got no answer sends again with the same UNIQ_KEY, and ends what it got to know."""
+    again = {"UNIQ_KEY": "A" * 32}
+    with gateway(tmp_path) as running, Producer(running.address, "group", nothing) as producer:
+        lost, known = (producer.send("orders", b"x", again) for _ in range(2))
+        assert lost.transaction_id == known.transaction_id
+        assert (lost.queue_offset, known.queue_offset) == (0, 1)
+        producer.end_surely(known, "COMMIT")
+        with asked(running.address) as broker:
+            assert [each["UNIQ_KEY"] for each in pulled(broker, "orders")] == ["A" * 32]
+        producer.end_surely(lost, "ROLLBACK")  # when it is asked about it
+        with asked(running.address) as broker:
+            assert [each["UNIQ_KEY"] for each in pulled(broker, "orders")] == ["A" * 32]
+
+
+# ---- many connections ----
+
+
+@contextmanager
+def connected(running: RunningGateway) -> Iterator[socket.socket]:
+    host, _, number = running.address.rpartition(":")
+    with socket.create_connection((host, int(number)), 10) as one:
+        yield one
+
+
+def memory(running: RunningGateway) -> int:
+    lines = Path(f"/proc/{running.process.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+
+
+@pytest.mark.slow
+def test_ten_thousand_connections_and_not_one_more(
+    tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < MANY + 1_100:
+        pytest.skip(f"this machine allows {hard} open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1_024, hard))  # the gateway raises its own
+    held: list[socket.socket] = []
+    try:
+        with gateway(tmp_path) as running:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+            before = memory(running)
+            heartbeat = b'{"clientID":"c","producerDataSet":[{"groupName":"g"}]}'
+            for _ in range(MANY - 9):
+                held.append(socket.create_connection(address_of(running), 10))
+                held[-1].sendall(written(codes.HEART_BEAT, 0, 1, {}, JSON, body=heartbeat))
+            assert all(each.recv(4096) for each in held)
+            each = (memory(running) - before) / len(held)
+            record_property("bytes_a_connection", round(each))
+            assert each < MOST_BYTES_EACH, each
+            with closing(Generator(running.address, 8)) as generator:
+                assert generator.run(2_000).refused == 0
+                with Producer(running.address, "good", nothing) as good:
+                    assert good.send("orders", b"x").topic == "orders"
+                    with connected(running) as one, suppress(ConnectionError):
+                        assert one.recv(1) == b""
+    finally:
+        for each_socket in held:
+            each_socket.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def address_of(running: RunningGateway) -> tuple[str, int]:
+    host, _, number = running.address.rpartition(":")
+    return host, int(number)
