@@ -1,4 +1,4 @@
-"""Who may reach a gateway, and how many: TLS, the refusal to stand open to a network, the limit of open files."""
+"""Who may reach a gateway: TLS, and the refusal to stand open to a network."""
 
 from __future__ import annotations
 
