@@ -120,7 +120,7 @@ exit status, and stdout's last line, one JSON object:
   2    wrong usage or settings; no new work was begun
   3    input refused, and where
   4    another process holds the lock; --wait 10m waits for it
-  5    done, and --fail-on or --verify has found something
+  5    done, and --fail-on or --verify has found something, or end could not end all
   52   out of memory; start again with more --driver-memory before the job's name
   130  interrupted"""
 
