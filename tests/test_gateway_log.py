@@ -16,6 +16,7 @@ from halfop.gateway.log import log as log_module
 from halfop.gateway.log.handles import Handles
 from halfop.gateway.log.log import Form, Log
 from halfop.gateway.log.messages import QueueOffsets, Topic
+from halfop.gateway.log.queues import FILE_UNITS, Queue
 from halfop.gateway.log.recent import Recent
 from halfop.gateway.log.records import tags_code
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
@@ -245,6 +246,22 @@ def test_topics_are_kept_as_a_broker_keeps_them(tmp_path: Path) -> None:
     again = Waiting(tmp_path)
     assert again.log.topics["orders"] == Topic(4, 8)
     again.close()
+
+
+def test_a_checkpoint_ends_though_messages_come_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = Queue(tmp_path / "cq" / "t" / "0", "t", 0, FILE_UNITS, Handles(2))
+    queue.write(0, bytes(20))
+    synced: list[int] = []
+
+    def fsync(handle: int) -> None:
+        synced.append(handle)
+        assert len(synced) < 10
+        queue.write(len(synced), bytes(20))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    queue.sync()
+    queue.sync()
+    assert len(synced) == 2 + 3, "the file twice, and the folders of a new one"
 
 
 def test_ipv6_hosts(tmp_path: Path) -> None:

@@ -71,9 +71,10 @@ class Queue:
         return self._as_read().first_from(physical_offset) if self.next else 0
 
     def sync(self) -> None:
-        """Makes all units durable that have been written."""
-        while self._dirty:
-            with self._file(self._dirty.pop()) as handle:
+        """Makes all units durable that have been written before the call."""
+        for begin in list(self._dirty):
+            self._dirty.discard(begin)  # first: what is written meanwhile adds it again
+            with self._file(begin) as handle:
                 os.fsync(handle)
         if self._new_files:
             self._new_files = False
