@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from gateway_log import BORN_MS, CLIENT, HOST, SMALL, Waiting, end_of, message, uniq
@@ -262,6 +264,20 @@ def test_a_checkpoint_ends_though_messages_come_on(tmp_path: Path, monkeypatch: 
     queue.sync()
     queue.sync()
     assert len(synced) == 2 + 3, "the file twice, and the folders of a new one"
+
+
+def test_a_lack_of_open_files_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, lacking = os.open, [errno.EMFILE, errno.ENFILE]
+
+    def opened(*args: Any, **more: Any) -> int:
+        if lacking:
+            raise OSError(lacking.pop(), "too many open files")
+        return real(*args, **more)
+
+    monkeypatch.setattr(os, "open", opened)
+    queue = Queue(tmp_path / "cq" / "t" / "0", "t", 0, FILE_UNITS, Handles(2))
+    queue.write(0, bytes(20))
+    assert lacking == []
 
 
 def test_ipv6_hosts(tmp_path: Path) -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import time
 from pathlib import Path
+
+_PAUSE = 0.05  # seconds
 
 
 def sync_folder(folder: Path) -> None:
@@ -24,6 +28,22 @@ def replace_file(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
     draft.rename(path)
     sync_folder(path.parent)
+
+
+def opened_to_write(path: str | Path) -> int:
+    """Opens a file, or makes it; if the process has too many open, as soon as some connections have ended."""
+    while (handle := _opened(path)) is None:
+        time.sleep(_PAUSE)
+    return handle
+
+
+def _opened(path: str | Path) -> int | None:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            return None
+        raise
 
 
 def write_all(handle: int, content: bytes | memoryview, position: int) -> None:

@@ -9,7 +9,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from halfop.frame.errors import InputRefused
-from halfop.gateway.log.disk import sync_folder, write_all
+from halfop.gateway.log.disk import opened_to_write, sync_folder, write_all
 from halfop.rocketmq.store.commitlog import StoreFile, store_files
 
 
@@ -29,7 +29,7 @@ class LogFiles:
         folder.mkdir(parents=True, exist_ok=True)
         found = store_files(folder)
         self._refuse_other_sizes(found)
-        self._handles = {file.first: _opened(Path(file.path)) for file in found}
+        self._handles = {file.first: opened_to_write(Path(file.path)) for file in found}
         if self._handles:  # a copy of a store may end with its last record
             os.posix_fallocate(self._handles[max(self._handles)], 0, size)
 
@@ -97,7 +97,7 @@ class LogFiles:
 
     def _made(self, begin: int) -> int:
         path = self._path(begin)
-        handle = _opened(path)
+        handle = opened_to_write(path)
         os.posix_fallocate(handle, 0, self.size)
         os.fsync(handle)
         sync_folder(self.folder)
@@ -110,7 +110,3 @@ class LogFiles:
 
     def _path(self, begin: int) -> Path:
         return self.folder / f"{begin:020d}"
-
-
-def _opened(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
 
-from halfop.gateway.log.disk import sync_folder, write_all
+from halfop.gateway.log.disk import opened_to_write, sync_folder, write_all
 from halfop.gateway.log.handles import Handles
 from halfop.gateway.log.messages import QueueOffsets, Unit
 from halfop.rocketmq.store.commitlog import store_files
@@ -115,7 +115,7 @@ class Queue:
     def _opened(self, begin: int) -> int:
         """A handle to write a file by, which is made if it is missing."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(f"{self.folder}/{begin:020d}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = opened_to_write(f"{self.folder}/{begin:020d}")
         if not os.fstat(handle).st_size:
             os.ftruncate(handle, self._file_size)
             self._new_files = True
