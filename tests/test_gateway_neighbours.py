@@ -96,6 +96,16 @@ def test_a_topic_that_another_broker_serves_is_refused(tmp_path: Path, capsys: p
     assert "topic theirs is served for writing by broker broker-a" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("logging_as_before")
+def test_another_broker_of_its_name_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    table = b'{"brokerAddrTable":{"%b":{"brokerAddrs":{0:"10.0.0.9:10911"},"brokerName":"x"}}}' % NAME.encode()
+    known = answering(lambda each: table if each.code == codes.GET_BROKER_CLUSTER_INFO else {})
+    with serving(known) as address:
+        given = ["--listen", "127.0.0.1:0", "--store", str(tmp_path), "--name", NAME, "--namesrv", address]
+        assert main(JOB, [*given, "--topics", "mine"]) == 2
+    assert f"a broker {NAME} is at 10.0.0.9:10911" in capsys.readouterr().err
+
+
 def certificate_of(address: str) -> bytes | None:
     """The certificate that the gateway shows now."""
     context = ssl.create_default_context(cafile=str(TLS / "ca.pem"))

@@ -77,7 +77,15 @@ class NameServers:
             raise UsageError(f"no name server in {addresses!r}; expected host:port, or several with ; between")
 
     async def refuse_served(self, topics: Iterable[str], broker: Broker) -> None:
-        """Raises UsageError for a topic that another broker serves for writing: producers would send to both."""
+        """Raises UsageError for a topic that another broker serves for writing: producers would send to both.
+
+        And for another broker of this one's name: each would take the other's place again and again.
+        """
+        for server in self._all:
+            known = _addresses(await server.ask(codes.GET_BROKER_CLUSTER_INFO, {}), broker.name)
+            if others := known - {broker.address}:
+                there = f"a broker {broker.name} is at {', '.join(sorted(others))} ({server.address})"
+                raise UsageError(f"{there}; stop it first, or give another --name")
         for topic in topics:
             for server in self._all:
                 answer = await server.ask(codes.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
@@ -129,6 +137,13 @@ def _writers(route: Request) -> set[str]:
     with suppress(ValueError, LookupError, TypeError):
         queues = fastjson.loads(route.body)["queueDatas"]
         return {str(each["brokerName"]) for each in queues if int(each["perm"]) & _WRITES}
+    return set()
+
+
+def _addresses(cluster: Request, name: str) -> set[str]:
+    """The addresses of a broker."""
+    with suppress(ValueError, LookupError, TypeError, AttributeError):
+        return {str(each) for each in fastjson.loads(cluster.body)["brokerAddrTable"][name]["brokerAddrs"].values()}
     return set()
 
 
