@@ -91,17 +91,17 @@ def test_transactions_end_as_their_producer_says(warehouse: Warehouse, tmp_path:
     assert outcomes["ANSWERED"] == 37
 
 
-@pytest.mark.parametrize("version", [4, 5])
-def test_a_send_that_a_client_repeats_is_a_transaction_of_its_own(
-    warehouse: Warehouse, tmp_path: Path, version: int
-) -> None:
-    """As at a broker. Each fifth answer is lost: the client repeats the send, and is asked about the first one."""
+def test_a_send_that_a_client_repeats_is_a_transaction_of_its_own(warehouse: Warehouse, tmp_path: Path) -> None:
+    """As at a broker. Each fifth answer is lost: the client repeats the send, and is asked about the first one.
+
+    4.9's client does not notice that its connection ended: it waits for its whole timeout, and repeats nothing.
+    """
     register(warehouse.spark)
     plans = [Plan("orders", answers) for answers in ("C", "R", "C", "R") * 5]
     with dropping(5) as way, ThreadPoolExecutor(1) as pool:
         given = [*options(), "--set", f"gateway.advertise={way.address}"]
         with gateway(tmp_path / "gateway", *given, warehouse=warehouse.root, listen=way.leads_to):
-            sending = pool.submit(RealClients(version, tmp_path, way.address).produce, plans, threads=1)
+            sending = pool.submit(RealClients(5, tmp_path, way.address).produce, plans, threads=1)
             truths = sending.result()
             with Producer(way.address, "producers", lambda question: "COMMIT"):
                 follow(warehouse, way.address, [sending])
