@@ -98,6 +98,7 @@ class RealClients:
         self.version, self.home, self.namesrv = version, home, namesrv
         self._jars, self._jvm = _jars(version), [*_JVM, *jvm, f"-Duser.home={home}"]
         self._produced = 0
+        self.seconds = 0.0  # that the last sends took
 
     def produce(
         self,
@@ -124,6 +125,7 @@ class RealClients:
         command = self._java(f"-Drocketmq.client.logRoot={self.home}", "-Xmx192m", *jvm)
         command += [f"-D{name}={value}" for name, value in options.items()]
         _checked("the producer", *command, "Producer", plan_file, truth_file)
+        self.seconds = float(truth_file.with_name(f"{truth_file.name}.seconds").read_text())
         return [Truth(**json.loads(line)) for line in truth_file.read_text().splitlines()]
 
     def consume(self, topics: Sequence[str], expect: int, *, quiet: int = 3, linger: int = 120) -> list[Consumed]:

@@ -10,7 +10,9 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from dropping import dropping
 from gateways import gateway
+from halfop.gateway.producer import Producer
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.data_source import register
@@ -87,6 +89,30 @@ def test_transactions_end_as_their_producer_says(warehouse: Warehouse, tmp_path:
     outcomes = Counter(row["outcome"] for row in warehouse.read("check_deliveries").collect())
     assert outcomes["SENT"] == outcomes["ANSWERED"] + outcomes["UNKNOWN"]
     assert outcomes["ANSWERED"] == 37
+
+
+def test_a_send_that_a_client_repeats_is_a_transaction_of_its_own(warehouse: Warehouse, tmp_path: Path) -> None:
+    """As at a broker. Each fifth answer is lost: the client repeats the send, and is asked about the first one.
+
+    4.9's client does not notice that its connection ended: it waits for its whole timeout, and repeats nothing.
+    """
+    register(warehouse.spark)
+    plans = [Plan("orders", answers) for answers in ("C", "R", "C", "R") * 5]
+    with dropping(5) as way, ThreadPoolExecutor(1) as pool:
+        given = [*options(), "--set", f"gateway.advertise={way.address}"]
+        with gateway(tmp_path / "gateway", *given, warehouse=warehouse.root, listen=way.leads_to):
+            sending = pool.submit(RealClients(5, tmp_path, way.address).produce, plans, threads=1)
+            truths = sending.result()
+            with Producer(way.address, "producers", lambda question: "COMMIT"):
+                follow(warehouse, way.address, [sending])
+    assert (len(truths), way.dropped) == (20, 4)
+    halves = Counter(row["uniq_key"] for row in warehouse.read("half_messages").collect())
+    twins = {uniq for uniq, number in halves.items() if number == 2}
+    assert (sum(halves.values()), len(twins)) == (24, 4)
+    assert set(halves) == {truth.uniq for truth in truths}
+    # the first of two was never ended by the client, so it was asked about, and this producer commits all
+    committed = Counter(truth.uniq for truth in truths if truth.plan == "C") + Counter(twins)
+    assert delivered(warehouse, "orders") == committed
 
 
 def mixed(topic: str) -> list[Plan]:

@@ -76,7 +76,7 @@ def test_ten_kills_while_follow_lands_and_decides(warehouse: Warehouse, tmp_path
     options = [*OPTIONS, "--metrics", pages, "--set", "gateway.questions_a_second=10000", "--warehouse", warehouse.root]
     running, stop = start(tmp_path / "gateway", *options), Event()
     following = job(
-        *("follow", "broker", "--broker", running.address, "--every", "1s", "--warehouse", warehouse.root, *OPTIONS)
+        *("follow", "broker", "--namesrv", running.address, "--every", "1s", "--warehouse", warehouse.root, *OPTIONS)
     )
     try:
         with ThreadPoolExecutor(SENDERS + 1) as pool:
@@ -118,7 +118,7 @@ def decided(warehouse: Warehouse, address: str) -> None:
     """Lands what is left, and decides until nothing is open."""
     register(warehouse.spark)
     for _ in range(5):
-        request = BrokerRequest(RemotingSettings(), timedelta(0), broker=address)
+        request = BrokerRequest(RemotingSettings(), timedelta(0), namesrv=address)
         assert land_broker(warehouse, request, logging.getLogger("tests")).status == 0
         run = reconcile(warehouse, Request(load_settings(None, RULES, {})))
         assert run.status == 0

@@ -124,3 +124,22 @@ def test_while_no_producer_is_there_nothing_is_given_up(warehouse: Warehouse, tm
         with Producer(running.address, "group", lambda question: "COMMIT"):
             loop.until(lambda: loop.decided["COMMIT"] == 1)
     assert [row["body"] for row in warehouse.read("topics/orders").collect()] == [b"patient"]
+
+
+def test_while_the_gateway_is_down_nothing_is_given_up(warehouse: Warehouse, tmp_path: Path) -> None:
+    with gateway(tmp_path, *OPTIONS, warehouse=warehouse.root) as running:
+        loop = Loop(warehouse, running)
+        with Producer(running.address, "group", nothing) as producer:
+            producer.send("orders", b"patient")
+        loop.until(lambda: loop.decided["CHECK"] == 1)
+    end = time.monotonic() + 20  # five check intervals
+    while time.monotonic() < end:
+        loop.run()
+        time.sleep(1)
+    assert loop.decided["DISCARD"] == 0
+    with (
+        gateway(tmp_path, *OPTIONS, warehouse=warehouse.root, listen=running.address),
+        Producer(running.address, "group", lambda question: "COMMIT"),
+    ):
+        loop.until(lambda: loop.decided["COMMIT"] == 1)
+    assert [row["body"] for row in warehouse.read("topics/orders").collect()] == [b"patient"]

@@ -31,6 +31,8 @@ import org.apache.rocketmq.remoting.RPCHook;
  * Then it waits until all answers of at least `expect` messages have been asked for, `linger` seconds at most, and writes
  * the truth file.
  *
+ * How many seconds all sends took is in a file of the truth file's name with `.seconds`.
+ *
  * Arguments: plan file, truth file. Properties: namesrv, group, threads, expect, linger, halt (end without a goodbye once
  * all is sent), accessKey, secretKey, tls.
  */
@@ -66,7 +68,9 @@ public final class Producer implements TransactionListener {
         producer.setTransactionListener(listener);
         producer.start();
         register(producer);
+        long start = System.nanoTime();
         listener.sendAll(producer, Files.readAllLines(Path.of(args[0])));
+        Files.writeString(Path.of(args[1] + ".seconds"), String.valueOf((System.nanoTime() - start) / 1e9));
         boolean halt = Boolean.getBoolean("halt");
         long end = System.nanoTime() + Integer.getInteger("linger") * 1_000_000_000L;
         while (!halt && System.nanoTime() < end && !listener.allAnswered()) {

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -20,19 +19,25 @@ _MOST_ROWS = 200_000
 _AT_ONCE = 5_000  # requests of a group, so that nothing else waits long
 _FIRST_OPAQUE = 1 << 20
 _MILLISECOND = timedelta(milliseconds=1)
-_log = logging.getLogger("halfop.gateway")
 
 
 class Manner(NamedTuple):
-    """How questions are asked. `young`: a request is asked until it is so old; `a_second`: the most a client gets."""
+    """How questions are asked. `young`: a request waits so long for a producer; `a_second`: the most a client gets."""
 
     asker: Asker
     young: timedelta
     a_second: int
 
 
-class _Sent(NamedTuple):
+class _Wanted(NamedTuple):
     request: CheckRequest
+    came: datetime
+
+
+class _Sent(NamedTuple):
+    """The last question about an open message; the request is None once it was answered."""
+
+    request: CheckRequest | None
     at: datetime
 
 
@@ -41,7 +46,7 @@ class Asking:
 
     def __init__(self, log: Log, producers: Producers, manner: Manner, tallies: Tallies) -> None:
         self._log, self._producers, self._manner, self._tallies = log, producers, manner, tallies
-        self._wanted: dict[str, OrderedDict[int, CheckRequest]] = {}  # by group and place, the oldest first
+        self._wanted: dict[str, OrderedDict[int, _Wanted]] = {}  # by group and place, the oldest first
         self._sent: dict[int, _Sent] = {}
         self._rows: list[Delivery] = []
         self._opaque = _FIRST_OPAQUE
@@ -51,18 +56,22 @@ class Asking:
         """How many requests have not been asked yet."""
         return sum(map(len, self._wanted.values()))
 
-    def want(self, requests: Sequence[CheckRequest], now: datetime) -> None:
-        """Takes new requests; a newer one about the same message replaces an older one."""
-        late = sum(now - each.requested_at > self._manner.young for each in requests)
-        if late:
-            said = "%s questions came too late to be asked: make rules.transaction_check_interval longer than runs take"
-            _log.warning(said, late)
+    def want(self, requests: Iterable[CheckRequest], now: datetime) -> None:
+        """Takes new requests; a newer one about the same message replaces an older one.
+
+        A run that takes long may ask again before it has seen that the question before was sent: such a request is
+        dropped, because two questions would be sent where the rules count one.
+        """
         for request in requests:
+            sent = self._sent.get(request.physical_offset)
+            if sent is not None and request.requested_at <= sent.at:
+                self._note(request, "SUPERSEDED", now, remark="the question before it was sent after it was requested")
+                continue
             of_group = self._wanted.setdefault(request.group, OrderedDict())
             older = of_group.pop(request.physical_offset, None)
             if older is not None:
-                self._note(older, "SUPERSEDED", now, remark="there is a newer request")
-            of_group[request.physical_offset] = request
+                self._note(older.request, "SUPERSEDED", now, remark="there is a newer request")
+            of_group[request.physical_offset] = _Wanted(request, now)
 
     def ask(self, now: datetime, seconds: float) -> None:
         """Sends what can be sent; `seconds` have passed since the last call."""
@@ -70,17 +79,18 @@ class Asking:
         most = max(1, round(self._manner.a_second * seconds))
         for group, requests in list(self._wanted.items()):
             for _ in range(min(_AT_ONCE, len(requests))):
-                request = next(iter(requests.values()))
-                if not self._settled(request, now, left, most):
+                wanted = next(iter(requests.values()))
+                if not self._settled(wanted, now, left, most):
                     break  # all others of the group would wait for the same producers
-                del requests[request.physical_offset]
+                del requests[wanted.request.physical_offset]
             if not requests:
                 del self._wanted[group]
 
     def answered(self, physical_offset: int, outcome: str, client: str, remark: str, now: datetime) -> None:
         """Notes a producer's answer to a question: ANSWERED or UNKNOWN."""
-        sent = self._sent.pop(physical_offset, None)
-        if sent is not None:
+        sent = self._sent.get(physical_offset)
+        if sent is not None and sent.request is not None:
+            self._sent[physical_offset] = sent._replace(request=None)
             after = (now - sent.at) // _MILLISECOND
             self._note(sent.request, outcome, now, after, client, remark or None)
 
@@ -100,12 +110,13 @@ class Asking:
 
     # ---- one request ----
 
-    def _settled(self, request: CheckRequest, now: datetime, left: Counter[Channel], most: int) -> bool:
+    def _settled(self, wanted: _Wanted, now: datetime, left: Counter[Channel], most: int) -> bool:
         """Sends the request, or notes why not; False if it has to wait for a producer."""
+        request, came = wanted
         half = self._log.open_halves.get(request.physical_offset)
         if half is None or half.queue_offset != request.queue_offset:
             self._note(request, "SUPERSEDED", now, remark="it ended before it was asked about, or is not of this log")
-        elif now - request.requested_at > self._manner.young:
+        elif now - came > self._manner.young:
             self._give_up(request, now)
         else:
             return self._send(half, request, now, left, most)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from threading import Event, Thread
 
@@ -71,7 +71,7 @@ class Upkeep:
         if found:
             self._call(lambda: self._want(found))
 
-    def _want(self, found: Sequence[CheckRequest]) -> None:
+    def _want(self, found: Iterable[CheckRequest]) -> None:
         self._asking.want(found, now())
 
     def _write_deliveries(self) -> None:
