@@ -123,6 +123,7 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept, to_commit: bool) -> Arr
     """
     progress = progress_rows(warehouse, run.inputs["landing_progress"])
     rules = RuleColumns(run.settings.rules, run.now, run.watched, run.counting_delivered, all_lost(progress))
+    kept.enter_context(warehouse.for_few_rows())
     taken = taken_by_workers(warehouse, run, kept) if to_commit else None
     landed = _arrived(warehouse, run, "half_messages") if taken is None else taken.halves
     halves = h.landed(landed.where(in_slice(run.slice)), rules)
@@ -131,9 +132,9 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept, to_commit: bool) -> Arr
     open_rows = _open_rows(warehouse, run, kept)
     at_hand = [halves, op_rows] if open_rows is None else [halves, op_rows, open_rows.here]
     few = all(map(is_in_memory, at_hand))
-    if few:
-        kept.enter_context(warehouse.for_few_rows())
-    elif not run.first:
+    if not few:
+        warehouse.for_more_rows()
+    if not few and not run.first:
         halves, op_rows = kept.persisted(halves), kept.persisted(op_rows)
     ops, rows, files = _each_once(warehouse, run, op_rows)
     named = _with_earlier(o.as_named(ops), None if open_rows is None else o.waiting(open_rows.here))
@@ -218,6 +219,8 @@ def _open_rows(warehouse: Warehouse, run: Run, kept: Kept) -> OpenRows | None:
 
 def _each_once(warehouse: Warehouse, run: Run, arrived: DataFrame) -> tuple[DataFrame, int, int]:
     """Op rows without those that landed again, their number, and how many files had to be looked into for that."""
+    if run.inputs_before["op_messages"] == run.inputs["op_messages"]:
+        return arrived, 0, 0
     count = _count_ops(arrived)
     earlier, files = _landed_before(warehouse, run, arrived, count)
     if earlier is None and not count.repeated and not run.slice.ops_repeat:

@@ -108,11 +108,15 @@ class Warehouse:
         with few_rows_settings(self.spark).held():
             yield
 
+    def for_more_rows(self) -> None:
+        """Restores Spark's own settings now, as a read of many rows does."""
+        few_rows_settings(self.spark).leave()
+
     def _files(self, name: str) -> TableFiles:
         return TableFiles(self.log, self.path(name), spec_of(name), limits(self.files.local(self.root) is not None))
 
     def _by_spark(self, name: str, version: int | None) -> DataFrame:
-        few_rows_settings(self.spark).leave()
+        self.for_more_rows()
         reader = self.spark.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
@@ -125,8 +129,8 @@ class Warehouse:
         return self._few_rows.of_files(files, struct)
 
     def empty(self, name: str) -> DataFrame:
-        nulls = [F.lit(None).cast(f.dataType).alias(f.name) for f in spec_of(name).struct]
-        return self.spark.range(1).select(nulls).limit(0)  # a limit of 0 lets the optimizer drop all that joins with it
+        """No rows: Spark's optimizer drops all that joins with them."""
+        return frame_of(self.spark, arrow_schema(spec_of(name).struct).empty_table())
 
     def frame(self, rows: Iterable[Sequence[object]], columns: str) -> DataFrame:
         """A small frame of given values (`columns` as DDL), made without a Python worker."""
@@ -181,7 +185,7 @@ class Warehouse:
         return Selected(rows, len(rows.inputFiles()))
 
     def _feed(self, name: str, before: int, upto: int) -> DataFrame:
-        few_rows_settings(self.spark).leave()
+        self.for_more_rows()
         feed = self.spark.read.format("delta").option("readChangeFeed", "true")
         rows = feed.option("startingVersion", before + 1).option("endingVersion", upto).load(self.path(name))
         inserted: Column = F.col("_change_type") == "insert"
