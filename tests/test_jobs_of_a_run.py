@@ -1,8 +1,13 @@
-"""How many Spark jobs a run over few rows is: each takes a cold start a tenth of a second, whatever its rows."""
+"""What a run over few rows may cost: how many Spark jobs, and no function that is slow when a process first calls it.
+
+A job takes a cold start a tenth of a second, whatever its rows.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import model as m
@@ -34,3 +39,9 @@ def test_a_run_is_few_jobs(warehouse: Warehouse) -> None:
     assert reasons[1] == ["CHECKED_RECENTLY"] * 4
     assert sorted(reasons[2][4:]) == ["CHECK_LIMIT"] * 2 + ["PRODUCER"] + ["TIMEOUT"] * 2
     assert found == [4, 2, 6]
+
+
+def test_no_column_changes_the_case_of_letters() -> None:
+    """The first time, Spark maps every letter of Unicode, which takes more than a second."""
+    sources = (Path(__file__).parents[1] / "lib" / "halfop").rglob("*.py")
+    assert [file.name for file in sources if re.search(r"F\.(lower|upper|initcap)\(", file.read_text())] == []
