@@ -123,7 +123,6 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept, to_commit: bool) -> Arr
     """
     progress = progress_rows(warehouse, run.inputs["landing_progress"])
     rules = RuleColumns(run.settings.rules, run.now, run.watched, run.counting_delivered, all_lost(progress))
-    kept.enter_context(warehouse.for_few_rows())
     taken = taken_by_workers(warehouse, run, kept) if to_commit else None
     landed = _arrived(warehouse, run, "half_messages") if taken is None else taken.halves
     halves = h.landed(landed.where(in_slice(run.slice)), rules)
@@ -132,9 +131,9 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept, to_commit: bool) -> Arr
     open_rows = _open_rows(warehouse, run, kept)
     at_hand = [halves, op_rows] if open_rows is None else [halves, op_rows, open_rows.here]
     few = all(map(is_in_memory, at_hand))
-    if not few:
-        warehouse.for_more_rows()
-    if not few and not run.first:
+    if few:
+        kept.enter_context(warehouse.for_few_rows())
+    elif not run.first:
         halves, op_rows = kept.persisted(halves), kept.persisted(op_rows)
     ops, rows, files = _each_once(warehouse, run, op_rows)
     named = _with_earlier(o.as_named(ops), None if open_rows is None else o.waiting(open_rows.here))

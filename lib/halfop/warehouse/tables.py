@@ -108,15 +108,11 @@ class Warehouse:
         with few_rows_settings(self.spark).held():
             yield
 
-    def for_more_rows(self) -> None:
-        """Restores Spark's own settings now, as a read of many rows does."""
-        few_rows_settings(self.spark).leave()
-
     def _files(self, name: str) -> TableFiles:
         return TableFiles(self.log, self.path(name), spec_of(name), limits(self.files.local(self.root) is not None))
 
     def _by_spark(self, name: str, version: int | None) -> DataFrame:
-        self.for_more_rows()
+        few_rows_settings(self.spark).leave()
         reader = self.spark.read.format("delta")
         if version is not None:
             reader = reader.option("versionAsOf", version)
@@ -185,7 +181,7 @@ class Warehouse:
         return Selected(rows, len(rows.inputFiles()))
 
     def _feed(self, name: str, before: int, upto: int) -> DataFrame:
-        self.for_more_rows()
+        few_rows_settings(self.spark).leave()
         feed = self.spark.read.format("delta").option("readChangeFeed", "true")
         rows = feed.option("startingVersion", before + 1).option("endingVersion", upto).load(self.path(name))
         inserted: Column = F.col("_change_type") == "insert"
