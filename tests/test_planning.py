@@ -63,26 +63,26 @@ def _count(rows: int, arrived: int, repeated: bool, low: int, high: int) -> KeyC
 @pytest.mark.parametrize(
     ("halves_there", "ops_there", "expected"),
     [
-        ([], [], KeyCounts(NONE, NONE, True, True, False)),
+        ([], [], KeyCounts(NONE, NONE, True, True, False, 0)),
         (
             [(0, True), (63, True), (64, False)],
             [(63, True, False)],
-            KeyCounts(_count(3, 2, False, 0, 63), _count(1, 1, False, 63, 63), True, True, False),
+            KeyCounts(_count(3, 2, False, 0, 63), _count(1, 1, False, 63, 63), True, True, False, 2),
         ),
         (
             [(5, True), (5, False)],
             [(5, True, True), (5, False, False)],
-            KeyCounts(_count(2, 1, True, 5, 5), _count(2, 1, True, 5, 5), True, True, True),
+            KeyCounts(_count(2, 1, True, 5, 5), _count(2, 1, True, 5, 5), True, True, True, 1),
         ),
         (
             [(1, True)],
             [(65, False, False), (1, True, False)],  # the same place in another block
-            KeyCounts(_count(1, 1, False, 1, 1), _count(2, 1, False, 1, 1), False, True, False),
+            KeyCounts(_count(1, 1, False, 1, 1), _count(2, 1, False, 1, 1), False, True, False, 1),
         ),
         (
             [(1, True)],
             [(m.LONG_MAX, True, False)],
-            KeyCounts(_count(1, 1, False, 1, 1), _count(1, 1, False, m.LONG_MAX, m.LONG_MAX), False, False, False),
+            KeyCounts(_count(1, 1, False, 1, 1), _count(1, 1, False, m.LONG_MAX, m.LONG_MAX), False, False, False, 1),
         ),
     ],
     ids=["nothing", "met", "twice", "one that waited is unmet", "one that arrived is unmet"],
@@ -95,9 +95,9 @@ def test_counts_of_what_meets(
 ) -> None:
     put_back = expected.copies
     key = "broker_name STRING, queue_id INT, queue_offset BIGINT, arrived BOOLEAN"
-    of_half = f"{key}, put_back BOOLEAN"
+    of_half = f"{key}, put_back BOOLEAN, may_be_asked BOOLEAN"
     frame = warehouse.spark.createDataFrame
-    there = frame([("b", 0, *row, put_back) for row in halves_there], of_half)
+    there = frame([("b", 0, *row, put_back, row[1]) for row in halves_there], of_half)
     named = frame(
         [("b", 0, offset, arrived, (header,)) for offset, arrived, header in ops_there],
         f"{key}, op STRUCT<header: BOOLEAN>",

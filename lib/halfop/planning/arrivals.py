@@ -18,6 +18,7 @@ from halfop.planning.run import Run
 from halfop.rules import halves as h
 from halfop.rules import ops as o
 from halfop.rules.limits import REASON as CHECK_LIMIT
+from halfop.rules.limits import may_be_asked
 from halfop.rules.settings_columns import RuleColumns
 from halfop.warehouse.in_memory import is_in_memory
 from halfop.warehouse.kept import Kept
@@ -95,10 +96,11 @@ class Arrivals:
 
     @property
     def may_exceed_a_limit(self) -> bool:
-        """Returns whether there are more half messages than questions that a group may get."""
+        """Returns whether the run may ask about more half messages than a group may get questions."""
         if self.resumes is not None:
             return bool(self.rules.checks_limits)
-        return any(self.counts.halves.arrived + self.open_messages > limit for limit in self.rules.checks_limits)
+        elsewhere = 0 if self.open is None else self.open.halves_elsewhere
+        return any(self.counts.may_be_asked + elsewhere > limit for limit in self.rules.checks_limits)
 
     @property
     def waiting_ops(self) -> int:
@@ -135,7 +137,7 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept, to_commit: bool) -> Arr
         halves, op_rows = kept.persisted(halves), kept.persisted(op_rows)
     ops, rows, files = _each_once(warehouse, run, op_rows)
     named = _with_earlier(o.as_named(ops), None if open_rows is None else o.waiting(open_rows.here))
-    open_keys = None if open_rows is None else _keys(h.carried(open_rows.here))
+    open_keys = None if open_rows is None else _keys(h.carried(open_rows.here), rules)
     return Arrivals(
         warehouse,
         run,
@@ -148,7 +150,7 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept, to_commit: bool) -> Arr
         _resumes(warehouse, run),
         open_rows,
         clocks(progress),
-        counted(_with_earlier(_keys(halves), open_keys), named),
+        counted(_with_earlier(_keys(halves, rules), open_keys), named),
         files,
         few,
         taken,
@@ -174,8 +176,8 @@ def _arrived(warehouse: Warehouse, run: Run, name: str) -> DataFrame:
     return warehouse.landed_between(name, run.inputs_before[name], run.inputs[name])
 
 
-def _keys(halves: DataFrame) -> DataFrame:
-    return halves.select(*HALF_KEY, h.put_back().alias("put_back"))
+def _keys(halves: DataFrame, rules: RuleColumns) -> DataFrame:
+    return halves.select(*HALF_KEY, h.put_back().alias("put_back"), may_be_asked(rules).alias("may_be_asked"))
 
 
 def _with_earlier(arrived: DataFrame, earlier: DataFrame | None) -> DataFrame:
@@ -216,6 +218,8 @@ def _open_rows(warehouse: Warehouse, run: Run, kept: Kept) -> OpenRows | None:
 
 def _each_once(warehouse: Warehouse, run: Run, arrived: DataFrame) -> tuple[DataFrame, int, int]:
     """Op rows without those that landed again, their number, and how many files had to be looked into for that."""
+    if run.inputs_before["op_messages"] == run.inputs["op_messages"]:
+        return arrived, 0, 0
     count = _count_ops(arrived)
     earlier, files = _landed_before(warehouse, run, arrived, count)
     if earlier is None and not count.repeated and not run.slice.ops_repeat:

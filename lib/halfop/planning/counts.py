@@ -36,7 +36,8 @@ class KeyCounts(NamedTuple):
     """Half messages and the ops that name them: `all_met` if every op has its half message here.
 
     `arrivals_met` says so of arrived ops, the others have waited before;
-    `copies`: whether a half message is a copy of another, or has one.
+    `copies`: whether a half message is a copy of another, or has one; `may_be_asked`: half messages that may get a
+    question in this run.
     """
 
     halves: KeyCount
@@ -44,19 +45,22 @@ class KeyCounts(NamedTuple):
     all_met: bool
     arrivals_met: bool
     copies: bool
+    may_be_asked: int
 
 
 def counted(halves: DataFrame, named: DataFrame) -> KeyCounts:
-    """Counts both, under half keys, in one small job; half messages with `put_back`."""
+    """Counts both, under half keys, in one small job; half messages with `put_back` and `may_be_asked`."""
     is_op = F.col("is_op")
     of_half = halves.withColumn("is_op", F.lit(False))
-    of_op = named.withColumns({"is_op": F.lit(True), "put_back": F.lit(False)}).drop("op")
+    none = {"put_back": F.lit(False), "may_be_asked": F.lit(False)}
+    of_op = named.withColumns({"is_op": F.lit(True), **none}).drop("op")
     rows = of_half.unionByName(of_op)
     blocks = rows.groupBy(*QUEUE, block()).agg(
         *_of_block("half_", ~is_op, "queue_offset", "queue_offset"),
         *_of_block("op_", is_op, "queue_offset", "queue_offset"),
         _bits(is_op & F.col("arrived"), "queue_offset").alias("op_arrived_bits"),
         F.bool_or("put_back").alias("put_back"),
+        F.count_if("may_be_asked").alias("may_be_asked"),
     )
     found = blocks.groupBy(*QUEUE).agg(
         *_of_queue("half_"),
@@ -64,10 +68,12 @@ def counted(halves: DataFrame, named: DataFrame) -> KeyCounts:
         F.bool_or(_beyond("op_bits", "half_bits")).alias("unmet"),
         F.bool_or(_beyond("op_arrived_bits", "half_bits")).alias("unmet_arrivals"),
         F.bool_or("put_back").alias("put_back"),
+        F.sum("may_be_asked").alias("may_be_asked"),
     )
     queues = found.collect()
     unmet, strays, copies = (any(r[name] for r in queues) for name in ("unmet", "unmet_arrivals", "put_back"))
-    return KeyCounts(_count("half_", queues), _count("op_", queues), not unmet, not strays, copies)
+    to_ask = sum(r["may_be_asked"] for r in queues)
+    return KeyCounts(_count("half_", queues), _count("op_", queues), not unmet, not strays, copies, to_ask)
 
 
 def _of_block(prefix: str, mine: Column, offset: str, place: str) -> list[Column]:

@@ -91,7 +91,11 @@ def _limited(joined: Joined) -> DataFrame:
     arrivals, rows = joined.arrivals, _cases(joined)
     if arrivals.run.slice.to_offset is not None:
         return all_held_back(rows, arrivals.rules)
-    return limited(rows, over_limit(rows, arrivals.rules)) if arrivals.may_exceed_a_limit else rows
+    if not arrivals.may_exceed_a_limit:
+        return rows
+    if arrivals.few:  # else Spark would decide each row twice: for its group, and for itself
+        rows = arrivals.kept.persisted(rows)
+    return limited(rows, over_limit(rows, arrivals.rules))
 
 
 def _cases(joined: Joined) -> DataFrame:

@@ -10,11 +10,21 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import QUEUE
+from halfop.columns.values import micros
 from halfop.rules.settings_columns import RuleColumns
 
 REASON = "CHECK_LIMIT"
 _GROUP = "producer_group"
 _ORDER = ["born_timestamp", *QUEUE, "queue_offset"]
+
+
+def may_be_asked(rules: RuleColumns) -> Column:
+    """Returns whether a run can ask about a half message at all: by no clock was it asked within the check interval.
+
+    Queue clocks are never later than `now`. Of most open messages this is false, and then no group has to be counted.
+    """
+    since_check = F.greatest(F.lit(0), micros(F.lit(rules.now)) - micros(F.col("last_checked_at")))
+    return F.col("last_checked_at").isNull() | (since_check >= rules.check_interval)
 
 
 def over_limit(rows: DataFrame, rules: RuleColumns) -> DataFrame:

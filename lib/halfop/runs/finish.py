@@ -35,6 +35,7 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
     """Plans, applies and closes an opened run, and adds what it did to the summary. It will owe what `parked` names."""
     summary.run_id = run.run_id
     with ExitStack() as stages:
+        stages.enter_context(warehouse.for_few_rows())  # until a read meets more
         with summary.phase("plan"):
             due, plan = warehouse.marker("decisions", PLAN_APP) < run.run_id, None
             arrivals = stages.enter_context(arrived(warehouse, run, to_commit=due))

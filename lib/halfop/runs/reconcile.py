@@ -252,8 +252,10 @@ def _open(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
 
 def _bounds(warehouse: Warehouse, run: Run, max_rows: int | None) -> tuple[int, ...]:
     """The half offsets that cut what has landed into slices of about `max_rows` half rows."""
+    if max_rows is None:
+        return ()
     halves = warehouse.landed_between("half_messages", run.inputs_before["half_messages"], run.inputs["half_messages"])
-    slices = math.ceil(halves.count() / max_rows) if max_rows else 1
+    slices = math.ceil(halves.count() / max_rows)
     if slices <= 1:
         return ()
     shares = [n / slices for n in range(1, slices)]

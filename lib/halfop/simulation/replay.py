@@ -14,6 +14,7 @@ from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.planning.run import INPUTS
 from halfop.rules.questions import SENT, request_id
 from halfop.simulation.scratch import STEP, StagedHistory
+from halfop.warehouse.many import parquet
 from halfop.warehouse.tables import NO_TABLE, Selected, Warehouse
 from halfop.warehouse.where import Where
 
@@ -90,9 +91,7 @@ class Replay(Warehouse):
 
     def _deliveries(self, before: int, upto: int) -> DataFrame:
         folders = [f"{self._delivered_by}/{STEP}={step}" for step in sorted(self._delivered) if before < step <= upto]
-        return (
-            self.spark.read.schema(self.schema(_DELIVERIES)).parquet(*folders) if folders else self.empty(_DELIVERIES)
-        )
+        return parquet(self.spark, self.schema(_DELIVERIES), folders) if folders else self.empty(_DELIVERIES)
 
     @property
     def _delivered_by(self) -> str:

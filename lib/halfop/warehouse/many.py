@@ -30,7 +30,6 @@ def limits(is_local: bool) -> Limits:
 
 def rows_of(spark: SparkSession, spec: TableSpec, files: Sequence[Listed]) -> DataFrame:
     """The rows of some files of a table that takes no more than Parquet to read."""
-    few_rows_settings(spark).leave()
     if not files:
         return spark.createDataFrame([], spec.struct)
     parts = [
@@ -53,4 +52,5 @@ def _of_partition(spark: SparkSession, struct: StructType, values: dict[str, str
 
 def parquet(spark: SparkSession, struct: StructType, paths: Sequence[str]) -> DataFrame:
     """The rows of Parquet files; columns that a file lacks are null."""
+    few_rows_settings(spark).leave()
     return spark.read.schema(struct).parquet(*map(without_patterns, paths))

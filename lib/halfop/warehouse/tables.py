@@ -125,8 +125,8 @@ class Warehouse:
         return self._few_rows.of_files(files, struct)
 
     def empty(self, name: str) -> DataFrame:
-        nulls = [F.lit(None).cast(f.dataType).alias(f.name) for f in spec_of(name).struct]
-        return self.spark.range(1).select(nulls).limit(0)  # a limit of 0 lets the optimizer drop all that joins with it
+        """No rows: Spark's optimizer drops all that joins with them."""
+        return frame_of(self.spark, arrow_schema(spec_of(name).struct).empty_table())
 
     def frame(self, rows: Iterable[Sequence[object]], columns: str) -> DataFrame:
         """A small frame of given values (`columns` as DDL), made without a Python worker."""

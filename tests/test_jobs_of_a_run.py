@@ -1,0 +1,48 @@
+"""What a run over few rows may cost: how many Spark jobs, and no function that is slow when a process first calls it.
+
+A job takes a cold start a tenth of a second, whatever its rows.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import model as m
+import rows as r
+from build.rule_words import NOW, SECOND, commit, half
+from halfop.warehouse.tables import Warehouse
+from pyspark.sql import SparkSession
+
+
+def jobs(spark: SparkSession, work: Callable[[], object]) -> int:
+    """The number of jobs that Spark begins meanwhile, in any thread."""
+    scheduler: Any = spark.sparkContext._jsc.sc().dagScheduler()
+    before = int(scheduler.numTotalJobs())
+    work()
+    return int(scheduler.numTotalJobs()) - before
+
+
+def test_a_run_is_few_jobs(warehouse: Warehouse) -> None:
+    """What has landed; nothing new; and new messages of which not all may be asked about."""
+
+    def run(seconds: int, new: Sequence[int], **rules: Any) -> int:
+        if new:
+            r.land(warehouse, [half(offset=n) for n in new], [commit(of=new[0], offset=new[0])], NOW, {("", 0): NOW})
+        return jobs(warehouse.spark, lambda: r.run(warehouse, m.Settings(**rules), NOW + seconds * SECOND))
+
+    found = [run(0, range(5)), run(1, []), run(2, range(5, 10), checks_a_run=2)]
+    assert [[d.reason for d in r.decisions(warehouse, number)] for number in (1, 2, 3)] == [
+        ["PRODUCER", *["TIMEOUT"] * 4],
+        ["CHECKED_RECENTLY"] * 4,
+        [*["CHECKED_RECENTLY"] * 4, "PRODUCER", *["TIMEOUT"] * 2, *["CHECK_LIMIT"] * 2],
+    ]
+    assert found == [4, 2, 5]
+
+
+def test_no_column_changes_the_case_of_letters() -> None:
+    """The first time, Spark maps every letter of Unicode, which takes more than a second."""
+    sources = (Path(__file__).parents[1] / "lib" / "halfop").rglob("*.py")
+    assert [file.name for file in sources if re.search(r"F\.(lower|upper|initcap)\(", file.read_text())] == []
