@@ -327,8 +327,8 @@ def proves(final: Final, half: Half) -> bool:
 
 def names(discard: BrokerDiscard, half: Half) -> bool:
     """Whether a broker's discard record is about the transaction of this half message."""
-    theirs = (discard.broker, discard.group or None, discard.uniq_key, discard.born)
-    return bool(discard.uniq_key) and theirs == (half.broker, half.group or None, half.uniq_key, half.born)
+    theirs = (discard.group or None, discard.uniq_key, discard.born)
+    return bool(discard.uniq_key) and theirs == (half.group or None, half.uniq_key, half.born)
 
 
 class Model:
@@ -458,7 +458,7 @@ class Model:
             self._take_half(half, arrived)
         self._arrived = set(arrived)
         by_name: dict[object, list[Half]] = {}
-        landed = [known.copies[key[2]].half for key, known in self.transactions.items()]
+        landed = [known.copies[key].half for key, known in self.transactions.items()]
         for half in [*landed, *arrived.values()]:
             by_name.setdefault(name_of(half), []).append(half)
         plan: list[Decision] = []
@@ -470,12 +470,12 @@ class Model:
     def _take_half(self, half: Half, arrived: dict[Key, Half]) -> None:
         self._offsets.setdefault((half.broker, half.queue), set()).add(half.offset)
         transaction = self.transactions.get(half.key)
-        known = transaction.copies[half.offset].half if transaction else arrived.get(half.key)
+        known = transaction.copies[half.key].half if transaction else arrived.get(half.key)
         if known is None:
             arrived[half.key] = half
         elif half != known and self._is_corrected_by(known, half, transaction):
             if transaction:
-                self.transactions.pop(half.key).leave(half.offset)
+                self.transactions.pop(half.key).leave(half.key)
             arrived[half.key] = half
         elif half.identity != known.identity:
             self._reject_row("KEY_REUSED", half)
@@ -507,8 +507,8 @@ class Model:
                 transaction.start(copy)
         return [
             self._superseded(copy, transaction, before)
-            for offset, copy in transaction.copies.items()
-            if offset != transaction.live and offset not in transaction.told
+            for key, copy in transaction.copies.items()
+            if key != transaction.live and key not in transaction.told
         ]
 
     def _copy(self, half: Half) -> Copy:
@@ -522,10 +522,10 @@ class Model:
     def _superseded(self, copy: Copy, transaction: Transaction, before: tuple[int, int | None]) -> Decision:
         """The last row of a copy, with the checks as they stood: its own, or the transaction's while it was live."""
         key = copy.half.key
-        transaction.told.add(copy.half.offset)
+        transaction.told.add(key)
         times, last = (copy.check_times, copy.last_checked) if key in self._arrived else before
         reason = None if transaction.status in ("OPEN", "REJECT") else "ALREADY_ENDED"
-        return Decision(self._run, key, "SUPERSEDED", reason, times, last, None, transaction.live)
+        return Decision(self._run, key, "SUPERSEDED", reason, times, last, None, transaction.live[2])
 
     # Ops and finals
 
@@ -557,7 +557,7 @@ class Model:
 
     def _take_op(self, op: Op, half_key: Key, landed_at: int, valid: dict[Key, list[Op]]) -> None:
         transaction = self.transactions.get(half_key)
-        reason = self._fault(op, transaction, half_key[2]) if transaction else self._lost(op, half_key[2], landed_at)
+        reason = self._fault(op, transaction, half_key) if transaction else self._lost(op, half_key[2], landed_at)
         if reason is not None:
             self._unheard.append((op, landed_at))
             self._reject_op(reason, op, half_key in self._arrived)
@@ -581,8 +581,8 @@ class Model:
             return "HALF_NEVER_LANDED"
         return None
 
-    def _fault(self, op: Op, transaction: Transaction, half_offset: int) -> str | None:
-        named = transaction.copies[half_offset].half
+    def _fault(self, op: Op, transaction: Transaction, half_key: Key) -> str | None:
+        named = transaction.copies[half_key].half
         undone = transaction.status in ("OPEN", "DISCARD")
         if transaction.status == "REJECT" or (undone and (undeliverable(transaction.half) or undeliverable(named))):
             return "HALF_REJECTED"
@@ -593,7 +593,9 @@ class Model:
         plan = []
         for key, ops in valid.items():
             transaction = self.transactions[key]
-            ops.sort(key=lambda op: (op.offset, op.item, op.source or ""))  # stable: rows of one key as they landed
+            ops.sort(
+                key=lambda op: (op.offset, op.item, op.source or "", op.broker)
+            )  # stable: rows of one key as they landed
             ends_now = transaction.status in ("OPEN", "DISCARD")
             if ends_now:
                 plan.append(self._end_by(ops.pop(0), transaction))
@@ -604,7 +606,7 @@ class Model:
     def _end_by(self, op: Op, transaction: Transaction) -> Decision:
         self._count_from_resume(transaction)
         if op.outcome == "COMMIT":
-            self._deliver(transaction.copies[op.half_offset or 0].half, op.offset)
+            self._deliver(transaction.copies[op.broker, op.queue, op.half_offset or 0].half, op.offset)
         reason = "CHECK" if op.from_check else "PRODUCER"
         return self._ended(transaction, op.outcome or "", reason, op.offset)
 
@@ -629,7 +631,7 @@ class Model:
             transaction.reopen_by(resume)
 
     def _delivered_copy(self, transaction: Transaction) -> Half | None:
-        halves = [transaction.copies[offset].half for offset in sorted(transaction.copies)]
+        halves = transaction.in_order
         proven = [half for half in halves if any(proves(final, half) for final in self._finals)]
         return next((half for half in proven if undeliverable(half) is None), None)
 

@@ -7,14 +7,14 @@ which the rules do not say what is to happen (see `_is_defined`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
 from model import BrokerDiscard, Final, Half, Key, Op, Settings
 from strategies import START, Charter, History, Land, Phase, Resume, Run, Step, op_rows
 
-BROKER = "b"
+BROKER, OTHER = "b", "c"
 RUNS = 3
 SECOND = 1_000
 SETTINGS = Settings(check_max=1, checks_a_run=None)  # asked by the first run, discarded by the second
@@ -27,6 +27,8 @@ CHARTER = Charter(
 _Row = Half | Op | BrokerDiscard | Final
 # What a half message may be. A discard record of the broker is stored before the resumes, and after all others.
 ORIGINAL, COPY, RESUMED, TWIN = "original", "copy", "resumed", "twin"
+ESCAPED, PUT_BACK = "escaped", "put back"  # both on the other broker: what has escaped there, and a copy of it
+_ESCAPES = [(ORIGINAL, ESCAPED), (ORIGINAL, COPY, ESCAPED), (ORIGINAL, ESCAPED, COPY), (ORIGINAL, ESCAPED, PUT_BACK)]
 
 
 @dataclass(frozen=True)
@@ -50,8 +52,9 @@ class Rows:
         return len({outcome for _, outcome in self.ops} | ({"COMMIT"} if self.final is not None else set())) <= 1
 
 
-def all_rows() -> Iterator[Rows]:
-    for halves in _all_halves():
+def all_rows(of_escapes: bool = False) -> Iterator[Rows]:
+    """With a second broker, to which the message escapes, or without."""
+    for halves in _ESCAPES if of_escapes else _all_halves():
         about = range(len(halves))
         ends = [(n, outcome) for n in about for outcome in ("COMMIT", "ROLLBACK")]
         ops = [(), *((op,) for op in ends), *product(ends, repeat=2)]
@@ -106,15 +109,19 @@ def history(rows: Rows, order: Sequence[int]) -> History:
     steps: list[Step] = []
     for n, phase in enumerate(CHARTER.phases):
         mine = [row for row, at in landed if at == n]
-        steps += [_land(mine, phase.landing), *_resumes(resumed, n, phase.resumes[0]), Run(phase.runs[0])]
+        steps += [
+            _land(mine, phase.landing, {half.broker for half in halves}),
+            *_resumes(resumed, n, phase.resumes[0]),
+            Run(phase.runs[0]),
+        ]
     return History(SETTINGS, tuple(steps))
 
 
-def _land(rows: Sequence[_Row], at: int) -> Land:
+def _land(rows: Sequence[_Row], at: int, brokers: Collection[str]) -> Land:
     halves, ops, discards, finals = (
         tuple(row for row in rows if isinstance(row, kind)) for kind in (Half, Op, BrokerDiscard, Final)
     )
-    return Land(halves, ops, at, {(BROKER, 0): at}, finals, discards)  # type: ignore[arg-type]
+    return Land(halves, ops, at, {(broker, 0): at for broker in sorted(brokers)}, finals, discards)  # type: ignore[arg-type]
 
 
 def _resumes(resumed: tuple[Key, int] | None, phase: int, at: int) -> list[Step]:
@@ -124,13 +131,14 @@ def _resumes(resumed: tuple[Key, int] | None, phase: int, at: int) -> list[Step]
 def _half(number: int, kinds: Sequence[str]) -> Half:
     """The last of these kinds; a queue is in the order of its store times."""
     store = _BORN + (50 if RESUMED in kinds else 10) * SECOND + number
-    plain = Half(BROKER, 0, number, number * 100, "k", "g", "T", "0", _BORN, store, body=b"half %d" % number)
-    times = {COPY: "1", RESUMED: "0"}.get(kinds[-1])
-    return replace(plain, check_times=times)
+    broker = OTHER if kinds[-1] in (ESCAPED, PUT_BACK) else BROKER
+    plain = Half(broker, 0, number, number * 100, "k", "g", "T", "0", _BORN, store, body=b"half %d" % number)
+    times = {COPY: "1", PUT_BACK: "1", RESUMED: "0"}.get(kinds[-1])
+    return replace(plain, check_times=times, wait="false" if broker == OTHER else None)
 
 
 def _op(number: int, half: Half, outcome: str) -> Op:
-    rows = op_rows((BROKER, 0), number, str(half.offset), [outcome], _BORN + 60 * SECOND)
+    rows = op_rows((half.broker, 0), number, str(half.offset), [outcome], _BORN + 60 * SECOND)
     return rows[0]
 
 
@@ -138,11 +146,11 @@ _DISCARD = BrokerDiscard(BROKER, 0, 0, "k", "g", _BORN, 1, _BORN + 40 * SECOND)
 
 
 def _final(half: Half) -> Final:
-    return Final(BROKER, half.commit_log_offset, "T", 0, 0, "k", _BORN + 60 * SECOND)
+    return Final(half.broker, half.commit_log_offset, "T", 0, 0, "k", _BORN + 60 * SECOND)
 
 
-def up_to(most: int) -> Iterator[tuple[Rows, tuple[int, ...]]]:
+def up_to(most: int, of_escapes: bool = False) -> Iterator[tuple[Rows, tuple[int, ...]]]:
     """All of so many rows at most, those of fewer rows first: the first that fails is a smallest one."""
-    for rows in sorted((rows for rows in all_rows() if rows.number <= most), key=lambda rows: rows.number):
+    for rows in sorted((rows for rows in all_rows(of_escapes) if rows.number <= most), key=lambda rows: rows.number):
         for order in orders(rows):
             yield rows, order

@@ -92,10 +92,10 @@ def test_a_rebuilt_broker_is_known_though_its_half_messages_have_been_trimmed(wa
     r.land(warehouse, [half(0), half(1)], ops("COMMIT", 1), NOW, KNOWN)
     r.run(warehouse, RULES, NOW)
     row = ProgressRow(QUEUE[0], HALF_TOPIC, QUEUE[1], 2, NOW, None, 0)
-    before = newest_half(warehouse, row)
+    before = newest_half(warehouse, row, 2**63 - 1)
     Upkeep(warehouse, "half_messages").delete(F.lit(True), {})
     assert before is not None
-    assert newest_half(warehouse, row) == before
+    assert newest_half(warehouse, row, 2**63 - 1) == before
     assert [place[:2] for place in before[1]] == [(1, 100)]
 
 

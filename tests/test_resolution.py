@@ -175,9 +175,13 @@ def test_given_up(name: str) -> None:
 
 @dataclass
 class Both:
-    """One kin in the model and as rows; what landed, ended or was given up is done to both."""
+    """One kin in the model and as rows; what landed, ended or was given up is done to both.
+
+    Half messages of all brokers are numbered by the time when they were stored, and so are their offsets.
+    """
 
     chance: random.Random
+    escapes: set[int] | None = None  # to another broker; twins and resumes are left out then
     rows: dict[int, Member] = field(default_factory=dict)
     model: dict[m.Key, lineage.Transaction] = field(default_factory=dict)
     arrived: set[m.Key] = field(default_factory=set)
@@ -185,6 +189,27 @@ class Both:
     may_resume: bool = True  # once between two runs: a broker resumes what it gave up, and that was seen
 
     def land(self, offset: int) -> None:
+        if self.escapes is None:
+            self._land_here(offset)
+        else:
+            self._land_anywhere(offset, self.escapes)
+
+    def _land_anywhere(self, offset: int, escapes: set[int]) -> None:
+        """0 is the original. All others are put back where they are, or have escaped to there, or both.
+
+        Only the first one of the other broker may be without a mark: a second one, or one that escapes back, cannot be
+        told from a twin before all have landed.
+        """
+        broker = "c" if offset in escapes else "b"
+        plain = offset == min(escapes, default=None) and self.chance.random() < 0.5
+        times = None if plain or not offset else self.chance.choice(["1", "2"])
+        half = m.Half(broker, 0, offset, offset * 500, "K", "g", "T", "1", 0, offset, check_times=times)
+        self.halves[offset] = replace(half, wait="false" if broker == "c" else None)
+        number = int(times) if times is not None else None
+        self.rows[offset] = at(offset, times=number, broker_name=broker, escaped=plain)
+        self.arrived.add(half.key)
+
+    def _land_here(self, offset: int) -> None:
         between = any(low < offset for low in self.rows) and any(high > offset for high in self.rows)
         original = not offset or (not between and self.chance.random() < 0.2)
         times = None if original else self.chance.choice(["0" if self.may_resume else "1", "1", "2", None])
@@ -204,11 +229,12 @@ class Both:
             for half in family:
                 if half.key in self.arrived:
                     self._model_takes(home, half)
-            below = {o for o in home.copies if o != home.live and o not in home.told}
+            below = {key for key in home.copies if key != home.live and key not in home.told}
             home.told |= below
             alive = home.status == "OPEN"
             counts = (home.check_times, home.last_checked) if alive else None
-            found.add((home.live, alive, counts, tuple(sorted(below)), tuple(sorted(home.copies))))
+            offsets = [tuple(sorted(offset for _, _, offset in keys)) for keys in (below, home.copies)]
+            found.add((home.live[2], alive, counts, *offsets))
         self.arrived.clear()
         return found
 
@@ -223,8 +249,8 @@ class Both:
         for transaction in resolve(self._at_hand(), []):
             row = transaction.standing
             counts = (row.check_times, row.last_checked_at) if transaction.alive else None
-            below = tuple(member.offset for member in transaction.superseded)
-            found.add((row.offset, transaction.alive, counts, below, tuple(c.offset for c in row.copies)))
+            below = tuple(sorted(member.offset for member in transaction.superseded))
+            found.add((row.offset, transaction.alive, counts, below, tuple(sorted(c.offset for c in row.copies))))
             for offset in below:
                 self.rows[offset] = self.rows[offset]._replace(state="SUPERSEDED", says_resumed=False)
             self.rows[row.offset] = row._replace(state="OPEN" if transaction.alive else row.state, says_resumed=False)
@@ -239,20 +265,22 @@ class Both:
         """What a run, and a user after it, may make of each open or discarded transaction."""
         self.may_resume = True
         for home in {id(t): t for t in self.model.values()}.values():
-            row, what = self.rows[home.live], self.chance.randrange(6)
+            live = home.live[2]
+            row, what = self.rows[live], self.chance.randrange(6)
             if home.status == "OPEN" and what == 0:
-                home.status, self.rows[home.live] = "COMMIT", row._replace(state="ENDED")
+                home.status, self.rows[live] = "COMMIT", row._replace(state="ENDED")
             elif home.status == "OPEN" and what in (1, 2):
-                home.status, self.rows[home.live] = "DISCARD", row._replace(state="DISCARDED")
+                home.status, self.rows[live] = "DISCARD", row._replace(state="DISCARDED")
             elif home.status == "DISCARD" and what in (1, 2):
                 home.reopen(now)
                 reopened = {"check_times": 0, "last_checked_at": None, "resumed_at": now}
-                self.rows[home.live] = row._replace(state="OPEN", **reopened)  # type: ignore[arg-type]
+                self.rows[live] = row._replace(state="OPEN", **reopened)  # type: ignore[arg-type]
 
 
-def runs(chance: random.Random) -> Iterator[tuple[Both, list[int], int]]:
+def runs(chance: random.Random, escapes: bool = False) -> Iterator[tuple[Both, list[int], int]]:
     """Offsets that land before each of three runs, most in their order."""
-    both, offsets = Both(chance), sorted(chance.sample(range(12), chance.choice([2, 3, 4, 5])))
+    offsets = sorted(chance.sample(range(12), chance.choice([2, 3, 4, 5])))
+    both = Both(chance, {each for each in offsets if each and chance.random() < 0.5} if escapes else None)
     cuts = sorted(chance.choices(range(len(offsets) + 1), k=2))
     late = chance.random() < 0.2
     if late:
@@ -266,6 +294,20 @@ def test_a_hundred_thousand_runs_against_the_model(seed: int) -> None:
     for number in range(8_400):
         landed: list[list[int]] = []
         for both, offsets, newest in runs(random.Random(f"{seed} {number}")):
+            landed.append(offsets)
+            for offset in offsets:
+                both.land(offset)
+            before = dict(both.rows)
+            expected, found = both.model_resolves(), both.resolves()
+            assert found == expected, (number, landed, before)
+            both.decide(newest)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_escapes_between_two_brokers_against_the_model(seed: int) -> None:
+    for number in range(8_400):
+        landed: list[list[int]] = []
+        for both, offsets, newest in runs(random.Random(f"{seed} {number}"), escapes=True):
             landed.append(offsets)
             for offset in offsets:
                 both.land(offset)

@@ -6,7 +6,6 @@ import json
 import logging
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import model as m
 import pytest
 import rows as r
 import store_writer as w
+from build.rewinds import begun, land
 from halfop.columns.keys import Key
 from halfop.columns.lives import Life, Lives, Lost
 from halfop.columns.lives import owners as owners_of
@@ -21,12 +21,10 @@ from halfop.ending.parts import landed, owners
 from halfop.ending.selection import Selection, plan
 from halfop.explain.life import find
 from halfop.frame.errors import InputRefused
-from halfop.frame.summary import Summary
+from halfop.landing.cuts import Cut
 from halfop.landing.data_source import register
 from halfop.landing.files.land import FilesRequest, land_files
-from halfop.landing.rewind import Begun, Cut, begin, lives
-from halfop.landing.store.land import land_store
-from halfop.landing.store.state import StoreRequest
+from halfop.landing.rewind import Begun, begin, lives
 from halfop.rocketmq.names import HALF_TOPIC
 from halfop.warehouse.tables import Warehouse
 from numpy import array
@@ -44,23 +42,11 @@ def _source(spark: SparkSession) -> None:
     register(spark)
 
 
-def land(warehouse: Warehouse, store: w.Store, accept: bool = False) -> Summary:
-    request = StoreRequest(str(store.root), BROKER, timedelta(0), accept_rewind=accept)
-    return land_store(warehouse, request, LOG)
-
-
 def run(warehouse: Warehouse, now: int) -> list[tuple[str, int, str, str | None]]:
     """The run's decisions by half key."""
     run_id = r.run(warehouse, RULES, now).run_id
     assert run_id is not None
     return sorted((d.key[0], d.key[2], d.decision, d.reason) for d in r.decisions(warehouse, run_id))
-
-
-def begun(path: Path, records: Iterable[tuple[int, w.Record]] = ()) -> w.Store:
-    """A store that holds these records alone, where they were."""
-    store = w.Store(path)
-    store.extend(record for _, record in records)
-    return store
 
 
 def first_life(path: Path) -> w.Store:
@@ -105,6 +91,7 @@ def delivered(warehouse: Warehouse) -> list[tuple[str, int, bytes]]:
     return sorted((d.key[0], d.key[2], d.body) for d in r.delivered(warehouse).elements())
 
 
+@pytest.mark.slow
 def test_a_lost_tail_is_given_up_and_what_stands_ends_once(warehouse: Warehouse, rewound: w.Store) -> None:
     assert run(warehouse, NOW + SECOND) == [
         (BROKER, 1, "COMMIT", "PRODUCER"),
@@ -121,6 +108,7 @@ def test_a_lost_tail_is_given_up_and_what_stands_ends_once(warehouse: Warehouse,
     assert (lost["broker_name"], lost["range_from"], lost["range_to"]) == (BROKER, 2, 5)
 
 
+@pytest.mark.slow
 def test_later_landings_go_on_in_the_new_life(warehouse: Warehouse, rewound: w.Store) -> None:
     run(warehouse, NOW + SECOND)
     rewound.append(w.op("3,", store_ms=w.BORN_MS + 90 * SECOND))
@@ -138,6 +126,7 @@ def test_what_was_lost_can_be_resumed(warehouse: Warehouse, rewound: w.Store) ->
     assert (BROKER, 3, "WAIT", "BROKER_ASKS") in run(warehouse, now + SECOND), "it is not lost once more"
 
 
+@pytest.mark.slow
 def test_a_broker_rebuilt_empty_is_a_third_life(warehouse: Warehouse, rewound: w.Store, tmp_path: Path) -> None:
     run(warehouse, NOW + SECOND)
     third = w.Store(tmp_path / "third")
@@ -151,6 +140,7 @@ def test_a_broker_rebuilt_empty_is_a_third_life(warehouse: Warehouse, rewound: w
     assert delivered(warehouse)[-1] == (THIRD, 0, b"body 20")
 
 
+@pytest.mark.slow
 def test_explain_shows_each_life(warehouse: Warehouse, rewound: w.Store) -> None:
     run(warehouse, NOW + SECOND)
     (old,), _ = find(warehouse, f"{BROKER}/0/2")
@@ -158,6 +148,7 @@ def test_explain_shows_each_life(warehouse: Warehouse, rewound: w.Store) -> None
     assert [life.last and life.last["reason"] for life in (old, new)] == ["LOST_BY_BROKER", "PRODUCER"]
 
 
+@pytest.mark.slow
 def test_a_copy_put_back_across_the_cut_is_the_same_transaction(warehouse: Warehouse, tmp_path: Path) -> None:
     first = first_life(tmp_path / "first")
     land(warehouse, first)
@@ -198,6 +189,7 @@ T0 = w.BORN_MS
 FIRST = ([half_row(n) for n in range(4)], op_row(0, 0))
 
 
+@pytest.mark.slow
 def test_files_of_a_broker_that_lost_its_tail(warehouse: Warehouse, tmp_path: Path) -> None:
     land_files(warehouse, files(tmp_path / "first", *FIRST), LOG)
     run(warehouse, NOW)
@@ -230,6 +222,8 @@ def test_a_bad_export_is_acknowledged_and_nothing_is_lost(warehouse: Warehouse, 
         ("a~2", 4, "COMMIT", "PRODUCER"),
     ]
     assert "LOST_BY_BROKER" not in {row[3] for row in found}
+    again = files(tmp_path / "again", [*FIRST[0], half_row(5)], [])
+    assert land_files(warehouse, again, LOG).rows_written["half_messages"] == 5, "what stands may land again"
 
 
 # ---- whose offsets they are ----

@@ -23,9 +23,16 @@ def test_runs_decide_what_the_model_decides(warehouse: Warehouse, every: int) ->
     f.assert_agrees(warehouse, s.CHARTER, ships)
 
 
-def test_any_order_of_landing_ends_with_the_same_fate() -> None:
+@pytest.mark.parametrize("every", [397, pytest.param(17, marks=pytest.mark.slow)])
+def test_runs_decide_what_the_model_decides_of_escapes(warehouse: Warehouse, every: int) -> None:
+    histories = (s.history(*each) for each in islice(s.up_to(5, of_escapes=True), SEED % every, None, every))
+    f.assert_agrees(warehouse, s.CHARTER, f.fleet(histories))
+
+
+@pytest.mark.parametrize("of_escapes", [False, True], ids=["one broker", "two brokers"])
+def test_any_order_of_landing_ends_with_the_same_fate(of_escapes: bool) -> None:
     """Of the model; runs are held against it."""
-    for rows in s.all_rows():
+    for rows in s.all_rows(of_escapes):
         if rows.number <= 4 and rows.agree:
             fates = {fate(rows, order) for order in s.orders(rows)}
             assert len(fates) <= 1, (rows, fates)

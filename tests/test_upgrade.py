@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,9 @@ import pytest
 import rows as r
 import yaml
 from build.kills import content, finished, prepare
-from build.messages import NOW, one_of_each
+from build.messages import NOW, QUEUE, half, one_of_each
 from halfop.landing import lost
+from halfop.landing.files.land import FilesRequest, land_files
 from halfop.runs.verify import verify
 from halfop.warehouse import schema
 from halfop.warehouse.progress import COMMIT_LOG
@@ -20,6 +22,7 @@ from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType
+from strategies import half_lines
 
 OLD = Path(__file__).parent / "data" / "warehouse-0.1.tar.gz"
 NEW = {"name": "came_later", "type": "STRING", "comment": "A column of tomorrow's version; it's \\ quoted"}
@@ -40,6 +43,23 @@ def test_a_warehouse_of_the_first_version_goes_on(spark: SparkSession, tmp_path:
     assert found == wanted
     assert "msg_id" in later
     assert verify(Warehouse(spark, str(old)), 1)[0].status == 0
+
+
+@pytest.mark.slow
+def test_a_broker_of_the_first_version_begins_a_new_life(spark: SparkSession, tmp_path: Path) -> None:
+    """Its tables know nothing of lives; 23 and 24 were open."""
+    with tarfile.open(OLD) as archive:
+        archive.extractall(tmp_path, filter="data")
+    warehouse = Warehouse(spark, str(tmp_path / "warehouse"))
+    path = tmp_path / "half.jsonl"
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in half_lines([half(23, uniq_key="another")])))
+    land_files(warehouse, FilesRequest([str(path)], accept_rewind=True), logging.getLogger("halfop.test"))
+    found = finished(spark, Path(warehouse.root)).read("decisions").where("queue_offset >= 23").collect()
+    last = {
+        (row["broker_name"], row["queue_offset"]): row["reason"] for row in sorted(found, key=lambda r: r["run_id"])
+    }
+    assert last[QUEUE[0], 23] == last[QUEUE[0], 24] == "LOST_BY_BROKER"
+    assert (f"{QUEUE[0]}~2", 23) in last
 
 
 # kind, reason, queue offset and detail as version 0.1 wrote them: the item and half offset that they are read as

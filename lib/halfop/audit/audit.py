@@ -21,6 +21,7 @@ from halfop.audit.coverage import LOST_AT_FIRST, checks, coverage
 from halfop.audit.examine import FATES, MEANINGS, examine, twins
 from halfop.audit.groups import REPORTED, Brokers, alive_until, found_of_groups, found_of_hosts
 from halfop.audit.overview import of_others, overview
+from halfop.audit.standing import Standing
 from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import in_micros
 from halfop.frame.output import Table
@@ -28,11 +29,12 @@ from halfop.frame.summary import Summary, add_counts
 from halfop.rules.settings_columns import RuleColumns
 from halfop.settings.model import Settings
 from halfop.warehouse.lock import hold
+from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.tables import Warehouse
 
 TABLE = "audit"
 _OF_COPIES = ("discards", "copies", "bytes", "checks", "late_checks")
-_RULES_VERSION = 3  # part of an audit's id: other rules are another audit
+_RULES_VERSION = 4  # part of an audit's id: other rules are another audit
 
 
 class Topics(NamedTuple):
@@ -46,11 +48,12 @@ class Topics(NamedTuple):
 
 @dataclass(frozen=True)
 class Audit:
-    """An audit's inputs: versions of tables, and the settings that it goes by."""
+    """An audit's inputs: versions of tables, what stands of brokers' logs, and the settings that it goes by."""
 
     warehouse: Warehouse
     settings: Settings
     pins: Mapping[str, int]
+    standing: Standing
     rules: RuleColumns
 
     @property
@@ -65,28 +68,39 @@ class Audit:
     @property
     def topics(self) -> Topics:
         return Topics(
-            t.halves(self.read("half_messages"), self.rules),
-            t.ops(self.read("op_messages")),
-            t.finals(self.read("final_messages")),
-            t.discards(self.read("broker_discards")),
+            t.halves(self.halves, self.rules),
+            t.ops(self.standing.ops(self.read("op_messages"))),
+            t.finals(self.finals),
+            t.discards(self.standing.by_place(self.read("broker_discards"))),
         )
+
+    @property
+    def halves(self) -> DataFrame:
+        return self.standing.halves(self.read("half_messages"))
+
+    @property
+    def finals(self) -> DataFrame:
+        return self.standing.by_place(self.read("final_messages"))
 
 
 def audit(warehouse: Warehouse, settings: Settings) -> Summary:
     """Compares the topics, writes the findings to table `audit`, and returns the counts."""
     summary = Summary("audit")
     now = datetime.now(timezone.utc)
-    made = Audit(warehouse, settings, _pinned(warehouse), RuleColumns(settings.rules, now))
+    pins = _pinned(warehouse)
+    standing = Standing.of(progress_rows(warehouse, pins["landing_progress"]))
+    made = Audit(warehouse, settings, pins, standing, RuleColumns(settings.rules, now))
     with summary.phase("read"):
-        read = coverage(warehouse, made.pins)
+        read = coverage(warehouse, made.pins, standing)
     rows = made.topics
     counted = overview(*rows).persist()
-    finals, op_lag = made.read("final_messages"), settings.landing.op_lag
-    examined = examine(_other_transactions(rows, counted), read.queues, finals, op_lag).persist()
-    brokers = Brokers(alive_until(*rows[:3]), checks(warehouse, made.pins))
+    op_lag = settings.landing.op_lag
+    examined = examine(_other_transactions(rows, counted), read.queues, made.finals, op_lag).persist()
+    brokers = Brokers(alive_until(*rows[:3]), checks(warehouse, made.pins, standing))
     of_groups = found_of_groups(rows.halves, counted, examined, brokers, made.rules)
-    others = [twins(rows.halves, counted), of_groups, found_of_hosts(made.read("half_messages"))]
-    found = reduce(DataFrame.unionByName, [examined.select(F.inline("found")), *others]).persist()
+    others = [twins(rows.halves, counted), of_groups, found_of_hosts(made.halves)]
+    found = reduce(DataFrame.unionByName, [examined.select(F.inline("found")), *others])
+    found = standing.landed_under(found).persist()
     try:
         with summary.phase("compare"):
             _count(made, [counted, examined, found], len(read.gaps), summary)
@@ -134,6 +148,7 @@ def _count(audit: Audit, frames: list[DataFrame], lost_ranges: int, summary: Sum
         "audit_id": audit.audit_id,
         "inputs": dict(audit.pins),
         "lost_ranges": lost_ranges,
+        "lost_by_broker": audit.standing.lost(audit.read("half_messages"), audit.read("op_messages")),
         "findings": {name: sum(row["n"] for row in kinds if row["finding"] == name) for name in MEANINGS},
         "transactions": {name: sum(row["n"] for row in fates if row["fate"] == name) for name in FATES},
         "put_back": _put_back(total),
@@ -191,9 +206,11 @@ def tables(summary: Summary) -> list[Table]:
     extra = summary.extra
     fates = [(name, n, FATES[name]) for name, n in extra["transactions"].items() if n]
     put_back = [(name.replace("_", " "), n) for name, n in extra["put_back"].items()]
+    lost = [(name.replace("_", " "), n) for name, n in extra["lost_by_broker"].items()]
     found = [(name, n, MEANINGS[name], REPORTED.get(name, "")) for name, n in extra["findings"].items()]
     return [
         Table(["transactions", "number", "what has landed"], fates),
         Table(["put back", "number"], put_back),
+        *([Table(["lost by the broker", "number"], lost)] if any(extra["lost_by_broker"].values()) else []),
         Table(["finding", "number", "what it is", "RocketMQ's issue"], found),
     ]

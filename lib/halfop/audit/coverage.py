@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
+from halfop.audit.standing import Standing
 from halfop.columns.keys import QUEUE
 from halfop.landing.lost import FOUND, LOST, Range, recorded
 from halfop.landing.progress import micros
@@ -46,13 +47,13 @@ class Coverage:
     gaps: list[Gap]
 
 
-def coverage(warehouse: Warehouse, pins: Pins) -> Coverage:
+def coverage(warehouse: Warehouse, pins: Pins, standing: Standing) -> Coverage:
     """Returns how much of each queue and log the pinned tables have."""
-    gaps = _gaps(warehouse, pins)
-    progress = progress_rows(warehouse, pins["landing_progress"])
+    gaps = [replace(gap, broker_name=standing.own_name(gap.broker_name)) for gap in _gaps(warehouse, pins)]
+    progress = standing.own_names(progress_rows(warehouse, pins["landing_progress"]))
     known = {(clock.broker_name, clock.queue_id): _micros(clock.known_until) for clock in clocks(_queues(progress))}
     log_from = {row["broker_name"]: row["first_offset"] for row in progress if row["topic"] == COMMIT_LOG}
-    halves = warehouse.read("half_messages", pins["half_messages"])
+    halves = standing.halves(warehouse.read("half_messages", pins["half_messages"]))
     spans = halves.groupBy(*QUEUE).agg(*_spans(), *[c for i, gap in enumerate(gaps) for c in _around(i, gap)])
     rows = [
         (
@@ -67,10 +68,10 @@ def coverage(warehouse: Warehouse, pins: Pins) -> Coverage:
     return Coverage(F.broadcast(warehouse.frame(rows, _COLUMNS)), gaps)
 
 
-def checks(warehouse: Warehouse, pins: Pins) -> DataFrame:
+def checks(warehouse: Warehouse, pins: Pins, standing: Standing) -> DataFrame:
     """Returns how far each broker's own check has come in its half queues, and since when, if that was landed."""
     columns = ("broker_name", "queue_id", "check_offset", "check_since")
-    rows = progress_rows(warehouse, pins["landing_progress"])
+    rows = standing.own_names(progress_rows(warehouse, pins["landing_progress"]))
     found = [[row[c] for c in columns] for row in rows if row["check_offset"] is not None]
     return warehouse.frame(found, "broker_name STRING, queue_id INT, check_offset BIGINT, check_since TIMESTAMP")
 

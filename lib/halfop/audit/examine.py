@@ -134,12 +134,11 @@ def twins(halves: DataFrame, overview: DataFrame) -> DataFrame:
     keys = overview.where(F.col("key").isNotNull()).groupBy("key").agg(F.count("*").alias("n")).where("n > 1")
     rows = halves.where(~F.col("marked")).withColumn("key", F.xxhash64("uniq_key"))
     rows = rows.join(keys, "key", "left_semi").where(F.col("uniq_key").isNotNull()).dropDuplicates(HALF_KEY)
-    one = F.struct(
-        "broker_name", "queue_id", "queue_offset", "producer_group", "real_topic", "born_timestamp", "escaped"
-    )
+    columns = ["broker_name", "queue_id", "queue_offset", "producer_group", "real_topic", "born_timestamp"]
+    one = F.struct(*columns, "escaped", "landed_under")
     found = rows.groupBy("uniq_key").agg(F.sort_array(F.collect_list(one)).alias("twins"))
     found = found.withColumn("twins", F.filter("twins", lambda m: ~_is_an_escape(m))).where(F.size("twins") > 1)
-    place = F.transform("twins", lambda m: F.concat_ws("/", m["broker_name"], m["queue_id"], m["queue_offset"]))
+    place = F.transform("twins", lambda m: F.concat_ws("/", m["landed_under"], m["queue_id"], m["queue_offset"]))
     twin = F.get("twins", F.lit(0))
     made = {
         "finding": F.lit(TWINS),

@@ -43,6 +43,7 @@ def halves(rows: DataFrame, rules: RuleColumns) -> DataFrame:
     """Returns the half messages as landed. `asked`: a copy that was put back because its producer was asked."""
     narrow = rows.select(
         *HALF_KEY,
+        "landed_under",
         "commit_log_offset",
         *[present(F.col(c)).alias(c) for c in ("uniq_key", "producer_group", "real_topic")],
         *("real_queue_id", "born_timestamp", "store_timestamp"),

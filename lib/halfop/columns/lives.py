@@ -24,7 +24,10 @@ Cuts = Mapping[int, int]  # by half queue
 
 
 class Life(NamedTuple):
-    """A later life: its cuts in half queues and op queues, and where in the log its half messages begin."""
+    """A later life: its cuts in half queues and op queues, and where in the log its half messages begin.
+
+    Up to `stands_to` the log of the earlier lives still stands.
+    """
 
     number: int
     name: str
@@ -32,6 +35,7 @@ class Life(NamedTuple):
     ops: Cuts
     log: Cuts
     begun_at: datetime | None
+    stands_to: int = 0
 
 
 class Lost(NamedTuple):
@@ -117,7 +121,9 @@ def _life(number: int, rows: Sequence[Mapping[str, Any]]) -> Life:
 
     halves, ops = cuts(HALF_TOPICS, "cut_offset"), cuts(OP_TOPICS, "cut_offset")
     begun_at = min((row["begun_at"] for row in rows if row["begun_at"] is not None), default=None)
-    return Life(number, rows[0]["broker_name"], halves, ops, cuts(HALF_TOPICS, "cut_log_offset"), begun_at)
+    log = cuts(HALF_TOPICS, "cut_log_offset")
+    stands_to = max([*log.values(), *cuts(OP_TOPICS, "cut_log_offset").values()], default=0)
+    return Life(number, rows[0]["broker_name"], halves, ops, log, begun_at, stands_to)
 
 
 def owners(cuts: Sequence[Cuts], queues: npt.NDArray[Any], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:

@@ -191,7 +191,7 @@ def _halves(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
         F.count("*").alias("times"),
         F.unix_millis(F.min("landed_at")).alias("landed_at"),
         F.any_value(F.length("body")).alias("bytes"),
-        F.any_value("landed_check_times").alias("landed_check_times"),
+        *[F.any_value(c).alias(c) for c in ("landed_check_times", "landed_wait")],
     )
     return _with_millis(folded, "born_timestamp", "store_timestamp").orderBy(*HALF_KEY, "landed_at").collect()
 

@@ -86,7 +86,8 @@ def _stored(row: Row, life: Life) -> Event:
     first = min(life.halves, key=lambda each: (each["store_timestamp"] or 0, each["queue_offset"]))
     times = f", check times {row['landed_check_times']}" if row["landed_check_times"] else ""
     there = min((each for each in life.halves if _same_queue(each, row)), key=lambda each: each["queue_offset"])
-    again = "put back by the broker" if row["queue_offset"] != there["queue_offset"] else "escaped to this broker"
+    escaped = row["queue_offset"] == there["queue_offset"] and row["landed_wait"] == "false"
+    again = "escaped to this broker" if escaped else "put back by the broker"
     what = "stored" if row["queue_offset"] == first["queue_offset"] and _same_queue(row, first) else again
     text = f"{what} at offset {life.place(key_of(row))} (log {row['commit_log_offset']}{times}); {_landed(row)}"
     return _at_broker(row["store_timestamp"], row, "stored", text)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from halfop.frame.errors import UsageError, is_mistake
+from halfop.frame.errors import HalfopError, UsageError, is_mistake
 from halfop.frame.failure import Failure, failure_of
 from halfop.frame.log import logged_apart, logged_with
 from halfop.frame.summary import Summary
@@ -111,6 +111,6 @@ def _step_end(what: str, step: Step, alive: Callable[[], bool]) -> StepEnd:
         except Exception as error:
             if isinstance(error, UsageError) or is_mistake(error) or not alive():
                 raise
-            log_failure(log, what, error)
+            log_failure(log, what, error, str(error) if isinstance(error, HalfopError) else None)
             failure = failure_of(error, verbose=True)
     return StepEnd(time.perf_counter() - start, summary, failure)

@@ -50,11 +50,14 @@ def add_sources(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser
     _add_store(store)
     _add_broker(broker)
     _add_files(files)
+    for source in (store, broker, files):
+        source.set_defaults(accept_rewind=False)
     return [store, broker, files]
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_sources(parser)
+    for source in add_sources(parser):  # a user accepts a new life once: `follow` never does
+        _add_accept(source)
 
 
 def _add_files(files: argparse.ArgumentParser) -> None:
@@ -74,7 +77,6 @@ def _add_files(files: argparse.ArgumentParser) -> None:
         metavar="T",
         help="all ops up to this instant have landed with this; default: the newest op's store time, broker by broker",
     )
-    _add_accept(files)
     files.add_argument("--skip-bad", action="store_true", help="land the good rows; bad rows go to table rejected")
 
 
@@ -96,7 +98,6 @@ def _add_store(store: argparse.ArgumentParser) -> None:
     store.add_argument(
         "--skip-corrupt", action="store_true", help="continue after a corrupt place; lost ranges go to table rejected"
     )
-    _add_accept(store)
 
 
 def _add_accept(parser: argparse.ArgumentParser) -> None:
@@ -151,7 +152,6 @@ def _add_broker(broker: argparse.ArgumentParser) -> None:
     begin.add_argument(
         "--from-offset", type=offset, metavar="N", help="with --broker: begin its first landing with this half message"
     )
-    _add_accept(broker)
 
 
 def _broker_landing(context: Context, args: argparse.Namespace) -> Landing:

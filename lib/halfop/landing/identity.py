@@ -11,32 +11,35 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.frame.errors import InputRefused
+from halfop.landing.cuts import Place
 from halfop.landing.progress import ProgressRow
 from halfop.landing.queues import Queue
-from halfop.landing.rewind import Place
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import Compared, all_of, equal
 
 
-def newest_half(warehouse: Warehouse, row: ProgressRow) -> tuple[int, list[Place]] | None:
-    """Returns the queue offset of the newest half message that has landed of a queue, and what distinguishes it.
+def newest_half(warehouse: Warehouse, row: ProgressRow, end: int) -> tuple[int, list[Place]] | None:
+    """Returns the offset of a queue's newest half message that has landed before `end`, and what distinguishes it.
 
-    There are two places if two messages have landed under one queue offset. A killed first landing has moved
-    no progress: then all half messages are looked at.
+    There are two places if two messages have landed under one queue offset. A killed landing has not moved progress,
+    so what lies above is looked at, too; of a first landing all half messages.
     """
-    since = () if row.next_offset is None else (Compared("queue_offset", ">=", row.next_offset - 1),)
+    last = None if row.next_offset is None else min(row.next_offset, end) - 1
+    since = () if last is None else (Compared("queue_offset", ">=", last),)
     mine = all_of(equal("broker_name", row.broker_name), equal("queue_id", row.queue_id), *since)
-    halves = warehouse.read("half_messages", where=mine)
-    newest = halves.agg(F.max("queue_offset")).collect()[0][0] if row.next_offset is None else row.next_offset - 1
-    found = _places(halves.where(F.col("queue_offset") == F.lit(newest)))
-    if not found and newest is not None:  # `maintain` may have trimmed it; its decision stays
-        found = [place for place in _places(_decided(warehouse, row, newest)) if place.log_offset is not None]
-    return (newest, found) if found else None
+    found = _places(warehouse.read("half_messages", where=mine).where(F.col("queue_offset") < end))
+    if not found and row.next_offset is not None:  # `maintain` may have trimmed it; its decision stays
+        found = [
+            place for place in _places(_decided(warehouse, row, row.next_offset - 1)) if place.log_offset is not None
+        ]
+    return (found[0].offset, found) if found else None
 
 
 def _places(rows: DataFrame) -> list[Place]:
-    stored = F.unix_millis("store_timestamp")
-    return [Place(*row) for row in rows.select("queue_offset", "commit_log_offset", stored, "uniq_key").collect()]
+    """The places of the messages under the last offset of these rows."""
+    place = F.struct("queue_offset", "commit_log_offset", F.unix_millis("store_timestamp").alias("stored"), "uniq_key")
+    last = rows.groupBy("queue_offset").agg(F.collect_set(place).alias("places")).orderBy(F.desc("queue_offset"))
+    return [Place(*each) for row in last.limit(1).collect() for each in row["places"]]
 
 
 def _decided(warehouse: Warehouse, row: ProgressRow, offset: int) -> DataFrame:

@@ -185,12 +185,17 @@ def _nearest(part: Part, found: Sequence[list[Part]]) -> list[Part] | None:
 
     A clock may be wrong: else the first that began after it.
     """
-    others = [(one, group) for group in found for one in group if one.broker_name != part.broker_name]
+    others = [(one, group) for group in found for one in group if _is_elsewhere(one, part)]
     before = [each for each in others if each[0].begun_at <= part.begun_at]
     if before:
         return max(before, key=lambda each: each[0].begun_at)[1]
     rooted = [each for each in others if each[0].is_rooted]
     return min(rooted, key=lambda each: each[0].begun_at)[1] if rooted else None
+
+
+def _is_elsewhere(one: Part, part: Part) -> bool:
+    """Returns whether a part is on another broker, or its rows know of a copy there, which need not be at hand."""
+    return any(copy.broker_name != part.broker_name for member in one.members for copy in member.copies)
 
 
 # ---- one transaction ----

@@ -69,6 +69,8 @@ class StagedHistory:
     def _clock(self, row: Mapping[str, Any], step: int, now: datetime) -> dict[str, Any]:
         known = row["known_until"]
         moved = dict(row) | {"known_until": None if known is None else min(known, now)}
+        if row["begun_at"] is not None and row["begun_at"] > now:  # nobody knew yet what the broker had lost
+            moved["life_of"] = None
         if row["topic"] == HALF_TOPIC:
             spans = [s for s in self.spans.get((row["broker_name"], row["queue_id"]), ()) if s[0] <= step]
             moved["first_offset"] = min((low for _, low, _ in spans), default=None)

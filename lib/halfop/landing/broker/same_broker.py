@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from halfop.frame.errors import InputRefused
 from halfop.landing.broker.sampling import Progress
+from halfop.landing.cuts import place_of
 from halfop.landing.identity import newest_half, reused_queues
 from halfop.landing.progress import ProgressRow
 from halfop.landing.queues import Queue
-from halfop.landing.rewind import HINT, place_of
+from halfop.landing.rewind import HINT
 from halfop.rocketmq.batches import HALF
 from halfop.rocketmq.names import HALF_TOPICS
 from halfop.rocketmq.record import chain
@@ -26,8 +27,9 @@ def refuse_rebuilt(warehouse: Warehouse, name: str, broker: Broker, rows: Progre
 
 
 def _is_same(warehouse: Warehouse, broker: Broker, row: ProgressRow) -> bool:
-    found = newest_half(warehouse, row)
-    if found is None or broker.max_offset(row.topic, row.queue_id) <= found[0]:
+    end = broker.max_offset(row.topic, row.queue_id)
+    found = newest_half(warehouse, row, end)
+    if found is None or end <= found[0]:
         return True  # the sample refuses a queue that ends too early
     newest, known = found
     asked = QueueRange(row.topic, row.queue_id, newest, newest + 1)

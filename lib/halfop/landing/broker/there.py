@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from halfop.landing.broker.sampling import MARGIN, OWN, Progress
-from halfop.landing.rewind import Place, place_of
+from halfop.landing.cuts import Place, place_of
 from halfop.rocketmq.names import DISCARD_TOPIC
 from halfop.rocketmq.record import chain
 from halfop.rocketmq.wire.client import Broker

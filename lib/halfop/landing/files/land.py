@@ -78,10 +78,9 @@ class _Landing:
     def land(self, files: Sequence[InputFile]) -> None:
         remove_left(self._warehouse)
         landed_at = next_instant(self._warehouse)
-        accepted = self._accept(files, landed_at) if self._request.accept_rewind else {}
-        # what landed before under reused keys lands again, in the new life
-        lands_again = any(accepted.values())
-        known_files = set() if lands_again else landed_files.already_landed(self._warehouse, files)
+        if self._request.accept_rewind:
+            self._accept(files, landed_at)
+        known_files = self._landed(files, landed_at)
         old = [f for f in files if f in known_files]
         new = [f for f in files if f not in known_files]
         for file in old:
@@ -103,8 +102,20 @@ class _Landing:
     def _stamped(self, landed_at: int) -> Stamp:
         return Stamp(landed_at, {each.broker_name: each for each in all_lives(progress_rows(self._warehouse))})
 
-    def _accept(self, files: Sequence[InputFile], landed_at: int) -> dict[str, bool]:
-        """Begins new lives of brokers whose rows differ from what has landed; returns their names."""
+    def _landed(self, files: Sequence[InputFile], landed_at: int) -> set[InputFile]:
+        """The files that have landed, without those whose rows had reused keys and are of a new life now."""
+        landed, stamp = landed_files.already_landed(self._warehouse, files), self._stamped(landed_at)
+        if not self._request.accept_rewind or not stamp.lives:
+            return landed
+        again = set()
+        for file in landed:
+            with closing(take(self._warehouse, [file], stamp)) as taken:
+                if rewound.lands_again(self._warehouse, taken, stamp.lives.values()):
+                    again.add(file)
+        return landed - again
+
+    def _accept(self, files: Sequence[InputFile], landed_at: int) -> None:
+        """Begins new lives of brokers whose rows differ from what has landed."""
         with closing(take(self._warehouse, files, self._stamped(landed_at))) as taken:
             accepted = rewound.accept(self._warehouse, taken, landed_at)
         for name, differs in accepted.items():
@@ -112,7 +123,6 @@ class _Landing:
             self._warn(f"--accept-rewind: from {begin} on, rows land under {name}")
         if not accepted:
             self._warn("--accept-rewind: nothing differs from what has landed; nothing was to be accepted")
-        return accepted
 
     # ---- what is there ----
 
@@ -121,7 +131,9 @@ class _Landing:
             self._warn_of_unknown(each)
         for each in () if self._request.skip_bad else kinds:
             refuse_bad(each.kind, taken.found)
-        reused = reused_queues(self._warehouse, {queue for each in kinds for queue in each.spans})
+        ended = {name for lives in self._stamp.lives.values() for name in lives.names[:-1]}
+        queues = {queue for each in kinds for queue in each.spans if queue.broker_name not in ended}
+        reused = reused_queues(self._warehouse, queues)
         if reused:
             named = ", ".join(f"{q.broker_name}/{q.queue_id}" for q in reused)
             problem = "KEY_REUSED: the broker was rebuilt under its old name"

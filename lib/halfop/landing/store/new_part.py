@@ -38,7 +38,7 @@ def new_part(landing: StoreLanding) -> NewPart:
     """The part of the log after the last landing. Raises InputRefused if this is not the store that has landed."""
     request = landing.request
     offset = progress.log_offset(landing.warehouse, landing.broker)
-    if not is_same_store(landing, offset):
+    if not is_same_store(landing):
         raise another_store(landing)
     queues = ConsumeQueues(landing.root)
     in_use = [topic for topic in HALF_TOPICS if any(queue.last.offset >= 0 for queue in queues.of(topic))]

@@ -6,10 +6,11 @@ from collections.abc import Collection, Mapping
 
 from halfop.frame.errors import InputRefused
 from halfop.landing import progress
+from halfop.landing.cuts import Place
 from halfop.landing.identity import newest_half, reused_queues
 from halfop.landing.progress import ProgressRow
 from halfop.landing.queues import Queue
-from halfop.landing.rewind import HINT, Place
+from halfop.landing.rewind import HINT
 from halfop.landing.store.state import StoreLanding
 from halfop.landing.store.there import StoreThere
 from halfop.landing.survey import Survey
@@ -31,21 +32,22 @@ def another_store(landing: StoreLanding) -> InputRefused:
     )
 
 
-def is_same_store(landing: StoreLanding, offset: int | None) -> bool:
+def is_same_store(landing: StoreLanding) -> bool:
     """Returns whether the newest half messages that have landed are where the store's queues say.
 
-    `offset` is the end of what has landed of the log; if nothing has landed, any store is the same.
+    If nothing has landed, any store is the same.
     """
     if reused_queues(landing.warehouse, {Queue(landing.broker, 0)}):
         return False
-    if offset is None:
+    rows = progress.of_broker(landing.warehouse, landing.broker)
+    if not rows:
         return True
     there = StoreThere(landing.root)
-    rows = progress.of_broker(landing.warehouse, landing.broker)
     return all(
         _agrees(there, row, *newest)
         for row in rows.values()
-        if row.topic in HALF_TOPICS and (newest := newest_half(landing.warehouse, row)) is not None
+        if row.topic in HALF_TOPICS
+        if (newest := newest_half(landing.warehouse, row, there.span(row.topic, row.queue_id)[1])) is not None
     )
 
 

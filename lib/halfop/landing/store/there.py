@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from halfop.landing.rewind import Place, place_of
+from halfop.landing.cuts import Place, place_of
 from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
 from halfop.rocketmq.record import chain
 from halfop.rocketmq.store.commitlog import log_files

@@ -1,0 +1,113 @@
+"""Brokers that lose the end of their log at random, and what a reader of their records alone knows of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+import model as m
+import store_writer as w
+from strategies import op_rows
+
+Fate = tuple[str, str | None]
+
+
+class Written(NamedTuple):
+    """A record, and the half messages that it is about. No two records have one store time."""
+
+    kind: str
+    about: tuple[int, ...]
+    store_ms: int
+
+
+def commits(n: int) -> bool:
+    """How a producer ends a half message, however often it does."""
+    return n % 3 > 0
+
+
+@dataclass
+class Losing:
+    """A broker; `known` is what has landed of it, in any of its lives."""
+
+    name: str
+    chance: Random
+    first: int
+    log: list[Written] = field(default_factory=list)
+    known: set[Written] = field(default_factory=set)
+    lost: set[Written] = field(default_factory=set)
+    _number: int = 0
+    _clock: int = w.BORN_MS
+
+    def live(self) -> None:
+        """Some time passes."""
+        for _ in range(self.chance.randint(2, 6)):
+            self._end() if self.chance.random() < 0.4 else self._send()
+
+    def lose(self) -> None:
+        """The end of the log is lost, maybe all of it."""
+        del self.log[self.chance.randint(0, max(0, len(self.log) - 1)) :]
+
+    def land(self) -> None:
+        self.lost |= self.known - set(self.log)
+        self.known |= set(self.log)
+
+    def _send(self) -> None:
+        self._write("half", self.first + self._number)
+        self._number += 1
+
+    def _end(self) -> None:
+        """Ends one or two that are open as far as the log shows."""
+        ended = {n for each in self.log if each.kind == "op" for n in each.about}
+        opened = [each.about[0] for each in self.log if each.kind == "half" and each.about[0] not in ended]
+        some = self.chance.sample(opened, min(len(opened), self.chance.randint(1, 2)))
+        for n in filter(commits, some):
+            self._write("final", n)
+        if some and self.chance.random() < 0.9:
+            self._write("op", *some)
+
+    def _write(self, kind: str, *about: int) -> None:
+        self._clock += self.chance.randint(1, 5_000)
+        self.log.append(Written(kind, about, self._clock))
+
+    # ---- as a store, and as rows ----
+
+    def store(self, root: Path) -> w.Store:
+        store, places, offsets = w.Store(root), dict[int, int](), dict[int, int]()
+        for kind, about, at in self.log:
+            if kind == "half":
+                offsets[about[0]] = len(offsets)
+                places[about[0]] = store.append(w.half(about[0], store_ms=at))
+            elif kind == "final":
+                store.append(w.final(about[0], places[about[0]], store_ms=at))
+            else:
+                store.append(w.op("".join(f"{offsets[n]}," for n in about), store_ms=at))
+        return store
+
+    def halves(self) -> Iterator[m.Half]:
+        found = [each for each in self.log if each.kind == "half"]
+        for offset, (_, (n,), at) in enumerate(found):
+            body = b"body %d" % n
+            yield m.Half(self.name, 0, offset, offset * 500, f"{n:032X}", "g", "T", "1", w.BORN_MS, at, body=body)
+
+    def ops(self) -> Iterator[m.Op]:
+        offsets = {int(half.uniq_key or "", 16): half.offset for half in self.halves()}
+        for offset, (_, about, at) in enumerate(each for each in self.log if each.kind == "op"):
+            outcomes = ["COMMIT" if commits(n) else "ROLLBACK" for n in about]
+            yield from op_rows((self.name, 0), offset, ",".join(str(offsets[n]) for n in about), outcomes, at)
+
+    # ---- what becomes of them ----
+
+    def fates(self, finals: bool) -> dict[int, str]:
+        """By half message that has landed: how it ends; `finals` says whether final messages are known."""
+        ends = {n for kind, about, _ in self.known if kind == "op" or (finals and kind == "final") for n in about}
+        lost = {each.about[0] for each in self.lost if each.kind == "half"}
+
+        def fate(n: int) -> str:
+            if n in ends:
+                return "COMMIT" if commits(n) else "ROLLBACK"
+            return "DISCARD" if n in lost else "OPEN"
+
+        return {each.about[0]: fate(each.about[0]) for each in self.known if each.kind == "half"}
