@@ -151,7 +151,7 @@ def families(halves: Iterable[Half], known: Mapping[Key, Transaction]) -> list[l
     found: list[list[Half]] = []
     for part in sorted(parts, key=lambda part: (not _is_rooted(part), _begun(part))):
         homes = [family for family in found if _homes(family, known) & _homes(part, known)]
-        family = homes[0] if homes else None if _is_rooted(part) else _nearest(part, parts, found)
+        family = homes[0] if homes else None if _is_rooted(part) else _nearest(part, parts, found, known)
         for other in homes[1:]:
             homes[0].extend(other)
             found.remove(other)
@@ -185,15 +185,24 @@ def _is_rooted(part: Iterable[Half]) -> bool:
     return any(map(is_root, part))
 
 
+def _has_escaped(part: list[Half], parts: list[list[Half]], known: Mapping[Key, Transaction]) -> bool:
+    """A mark alone shows no escape; what earlier runs have joined has escaped together."""
+    together = [each for each in parts if each is part or _homes(each, known) & _homes(part, known)]
+    return any(half.wait == "false" for each in together for half in each)
+
+
 def _begun(part: Iterable[Half]) -> tuple[int, Key]:
     return min(half.store for half in part), min(half.key for half in part)
 
 
-def _nearest(part: list[Half], parts: list[list[Half]], found: list[list[Half]]) -> list[Half] | None:
+def _nearest(
+    part: list[Half], parts: list[list[Half]], found: list[list[Half]], known: Mapping[Key, Transaction]
+) -> list[Half] | None:
     """The family that it escaped from: that of the part of another broker that began last before it, or else of the
     first original after it.
     """
-    others = [each for each in parts if each[0].broker != part[0].broker and any(each[0] in f for f in found)]
+    some = [each for each in parts if any(_has_escaped(one, parts, known) for one in (part, each))]
+    others = [each for each in some if each[0].broker != part[0].broker and any(each[0] in f for f in found)]
     before = [each for each in others if _begun(each) <= _begun(part)]
     after = [each for each in others if _is_rooted(each)]
     of = max(before, key=_begun) if before else min(after, key=_begun) if after else None

@@ -206,7 +206,7 @@ class Both:
         half = m.Half(broker, 0, offset, offset * 500, "K", "g", "T", "1", 0, offset, check_times=times)
         self.halves[offset] = replace(half, wait="false" if broker == "c" else None)
         number = int(times) if times is not None else None
-        self.rows[offset] = at(offset, times=number, broker_name=broker, escaped=plain)
+        self.rows[offset] = at(offset, times=number, broker_name=broker, escaped=broker == "c")
         self.arrived.add(half.key)
 
     def _land_here(self, offset: int) -> None:

@@ -93,7 +93,7 @@ def may_have_escaped(half_messages: DataFrame) -> Column:
     It sends with WAIT=false; producers do so only if they were told to.
     """
     wait = _marked(half_messages, "landed_wait", names.WAIT)
-    return wait.eqNullSafe(F.lit("false")) & ~carries_a_mark(half_messages) & present(F.col("uniq_key")).isNotNull()
+    return wait.eqNullSafe(F.lit("false")) & present(F.col("uniq_key")).isNotNull()
 
 
 def landed_marks(half_messages: DataFrame) -> dict[str, Column]:

@@ -15,7 +15,7 @@ Plain Python: instants are microseconds since 1970.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate, groupby
 from typing import Literal, NamedTuple
 
@@ -97,6 +97,11 @@ class Part(NamedTuple):
         return any(not m.marked and not m.escaped and m.state != "SUPERSEDED" for m in self.members)
 
     @property
+    def has_escaped(self) -> bool:
+        """A member was sent as an escaped one is, or knows of copies elsewhere; a mark alone is no sign of that."""
+        return any(m.escaped or any(copy.broker_name != m.broker_name for copy in m.copies) for m in self.members)
+
+    @property
     def begun_at(self) -> tuple[int, str, int, int]:
         """The order of the parts of a kin: by store time."""
         stored = min((m.stored_at for m in self.members if m.stored_at is not None), default=-1)
@@ -156,10 +161,11 @@ def _together(parts: Sequence[Part]) -> list[list[Part]]:
     if len(parts) == 1:
         return [list(parts)]
     in_order = sorted(parts, key=lambda part: (not part.is_rooted, part.begun_at))
+    escaped = [part for part in parts if any(one.has_escaped for one in parts if one is part or _linked(part, [one]))]
     found: list[list[Part]] = []
     for part in in_order:
         homes = [group for group in found if _linked(part, group)]
-        home = homes[0] if homes else None if part.is_rooted else _nearest(part, found)
+        home = homes[0] if homes else None if part.is_rooted else _nearest(part, found, escaped)
         for other in homes[1:]:
             homes[0].extend(other)
             found.remove(other)
@@ -180,12 +186,13 @@ def _knows(part: Part, other: Part) -> bool:
     return any(member.key in places for member in other.members)
 
 
-def _nearest(part: Part, found: Sequence[list[Part]]) -> list[Part] | None:
+def _nearest(part: Part, found: Sequence[list[Part]], escaped: Collection[Part]) -> list[Part] | None:
     """The transaction that it escaped from, if any: the part of another broker that began last before it.
 
     A clock may be wrong: else the first that began after it.
     """
-    others = [(one, group) for group in found for one in group if _is_elsewhere(one, part)]
+    some = [(one, group) for group in found for one in group if part in escaped or one in escaped]
+    others = [each for each in some if _is_elsewhere(each[0], part)]
     before = [each for each in others if each[0].begun_at <= part.begun_at]
     if before:
         return max(before, key=lambda each: each[0].begun_at)[1]
@@ -228,9 +235,10 @@ def _with_all(standing: Member, parts: Sequence[Part], members: Sequence[Member]
     lacks = not any(part.is_rooted for part in parts)
     own = next(part for part in parts if any(m.key == standing.key for m in part.members))
     escaped = lacks and any(m.escaped for m in own.members)
+    marked = lacks and not any(m.escaped and not m.marked for m in own.members)
     queues = list(dict.fromkeys(copy.queue for member in members for copy in member.copies))
     copies = sorted(known, key=lambda copy: (queues.index(copy.queue), copy.offset))
-    return standing._replace(copies=tuple(copies), marked=lacks and not escaped, escaped=escaped)
+    return standing._replace(copies=tuple(copies), marked=marked, escaped=escaped)
 
 
 def _in_order(parts: Sequence[Part]) -> tuple[Member, ...]:
