@@ -39,6 +39,7 @@ _LONGEST = [
     *("test_rules", "test_copies_in_memory"),
     *("test_rules_written", "test_lineage", "test_runs", "test_land_files", "test_kills", "test_oracle"),
     *("test_production_settings", "test_simulate", "test_wheel", "test_few_rows"),
+    *("test_by_workers", "test_check_limit", "test_delivered", "test_small_histories", "test_land_by_workers"),
     *("test_land_store", "test_explain", "test_report", "test_audit", "test_model"),
 ]
 

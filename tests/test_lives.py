@@ -283,9 +283,8 @@ def landed_live(warehouse: Warehouse, store: w.Store, accept: bool = False) -> S
 ONE, OTHER = land, landed_live
 
 
-@pytest.mark.parametrize(
-    "ways", [(ONE, OTHER, ONE), pytest.param((OTHER, ONE, OTHER), marks=pytest.mark.slow)], ids=["store", "broker"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("ways", [(ONE, OTHER, ONE), (OTHER, ONE, OTHER)], ids=["store", "broker"])
 def test_a_life_may_land_another_way(warehouse: Warehouse, tmp_path: Path, ways: tuple[Any, ...]) -> None:
     first = first_life(tmp_path / "first")
     ways[0](warehouse, first)

@@ -81,6 +81,7 @@ def test_stores(spark: SparkSession, warehouse: Warehouse, tmp_path: Path) -> No
     assert "DISCARD" in fates.values()
 
 
+@pytest.mark.slow
 def test_files(warehouse: Warehouse, tmp_path: Path) -> None:
     """Files show a loss only by another message under the key of a lost one."""
     fleet = brokers(30)

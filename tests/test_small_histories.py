@@ -23,7 +23,7 @@ def test_runs_decide_what_the_model_decides(warehouse: Warehouse, every: int) ->
     f.assert_agrees(warehouse, s.CHARTER, ships)
 
 
-@pytest.mark.parametrize("every", [397, pytest.param(17, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [1_597, pytest.param(17, marks=pytest.mark.slow)])
 def test_runs_decide_what_the_model_decides_of_escapes(warehouse: Warehouse, every: int) -> None:
     histories = (s.history(*each) for each in islice(s.up_to(5, of_escapes=True), SEED % every, None, every))
     f.assert_agrees(warehouse, s.CHARTER, f.fleet(histories))
