@@ -115,6 +115,12 @@ def name_of(broker_name: str, number: int) -> str:
     return f"{broker_name}~{number}"
 
 
+def own_name(name: str) -> str:
+    """The name that a broker has in its first life, from that of any of its lives."""
+    before, sign, number = name.rpartition("~")
+    return before if sign and number.isdecimal() else name
+
+
 def _life(number: int, rows: Sequence[Mapping[str, Any]]) -> Life:
     def cuts(topics: Sequence[str], column: str) -> Cuts:
         return {r["queue_id"]: r[column] for r in rows if r["topic"] in topics and r[column] is not None}

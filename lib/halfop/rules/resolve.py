@@ -19,6 +19,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import accumulate, groupby
 from typing import Literal, NamedTuple
 
+from halfop.columns.lives import own_name
+
 State = Literal["NEW", "OPEN", "ENDED", "DISCARDED", "REJECTED", "SUPERSEDED"]
 Queue = tuple[str, int]
 Key = tuple[str, int, int]
@@ -191,13 +193,18 @@ def _nearest(part: Part, found: Sequence[list[Part]], escaped: Collection[Part])
 
     A clock may be wrong: else the first that began after it.
     """
-    some = [(one, group) for group in found for one in group if part in escaped or one in escaped]
+    some = [(one, g) for g in found for one in g if part in escaped or one in escaped or _are_lives(part, one)]
     others = [each for each in some if _is_elsewhere(each[0], part)]
     before = [each for each in others if each[0].begun_at <= part.begun_at]
     if before:
         return max(before, key=lambda each: each[0].begun_at)[1]
     rooted = [each for each in others if each[0].is_rooted]
     return min(rooted, key=lambda each: each[0].begun_at)[1] if rooted else None
+
+
+def _are_lives(part: Part, other: Part) -> bool:
+    """Returns whether both are of one broker, which goes on in a later life: it puts back what stands of an earlier."""
+    return own_name(part.broker_name) == own_name(other.broker_name)
 
 
 def _is_elsewhere(one: Part, part: Part) -> bool:
