@@ -102,6 +102,7 @@ def op_messages(spark: SparkSession, stretch: Stretch) -> DataFrame:
                 F.lit(None).cast("bigint").alias(c)
                 for c in ("tran_state_table_offset", "commit_log_offset", "physical_offset")
             ],
+            F.lit(None).cast("int").alias("life"),
             F.lit("FILES").alias("source"),
             F.current_timestamp().alias("landed_at"),
         )

@@ -25,7 +25,7 @@ from pyspark.sql import functions as F
 
 _HOME = Path(__file__).resolve().parents[1]
 _BOUND = 50.0 / 3_000_000  # seconds a half message, start-up included
-_MADE_HERE = ("landed_at", "source", "physical_offset", "record_size")
+_MADE_HERE = ("landed_at", "source", "physical_offset", "record_size", "life")
 
 
 def write_inputs(folder: Path, rows: int, as_json: bool) -> None:
