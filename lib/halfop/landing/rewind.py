@@ -29,7 +29,7 @@ KEY_REUSED, LOST_BY_BROKER = "KEY_REUSED", "LOST_BY_BROKER"
 HINT = "if the broker was rebuilt or lost the end of its log, land … --accept-rewind lands on from there as a new life"
 _RANGE = ["broker_name", "queue_id", "range_from", "range_to", "range_topic"]
 Cells = dict[str, object]
-_TOPICS = {HALF: HALF_TOPICS, OP: OP_TOPICS}
+TOPICS = {HALF: HALF_TOPICS, OP: OP_TOPICS}
 
 
 def lives(warehouse: Warehouse, broker_name: str) -> Lives:
@@ -52,7 +52,7 @@ class Rewind:
         cuts = [
             cut_of(landed, self.there, topic, end)
             for (topic, queue_id), row in progress.of_broker(self.warehouse, self.lives.current).items()
-            for kind, topics in _TOPICS.items()
+            for kind, topics in TOPICS.items()
             if topic in topics
             for landed in [Landed(self.warehouse, self.lives, kind, queue_id)]
             if (end := landed.end(row.next_offset)) is not None

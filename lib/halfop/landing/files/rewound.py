@@ -13,14 +13,12 @@ from halfop.landing import progress
 from halfop.landing.cuts import Cut, Landed
 from halfop.landing.files.rows import SOURCE
 from halfop.landing.files.taking import Way
-from halfop.landing.rewind import KEY_REUSED, Begun, begin
+from halfop.landing.rewind import KEY_REUSED, TOPICS, Begun, begin
 from halfop.landing.tables import TABLES
-from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import equal
 
-_TOPICS = {"half": HALF_TOPICS, "op": OP_TOPICS}
 _IDENTITY = {"half": ["commit_log_offset", "store_timestamp", "uniq_key"], "op": ["store_timestamp"]}
 _WRITTEN = ["writer", "queue_id", "queue_offset"]
 Firsts = Mapping[tuple[str, int, str], int]  # the first offset that differs, by broker, queue and kind
@@ -33,7 +31,7 @@ def accept(warehouse: Warehouse, taken: Way, at: int) -> dict[str, bool]:
     """
     known = all_lives(progress_rows(warehouse))
     differing = {
-        key: first for kind in _TOPICS for key, first in _first_that_differ(warehouse, taken, kind, known).items()
+        key: first for kind in TOPICS for key, first in _first_that_differ(warehouse, taken, kind, known).items()
     }
     rejected = warehouse.read("rejected", where=equal("reason", KEY_REUSED)).select("broker_name").distinct()
     reused = {row["broker_name"] for row in rejected.collect()} - {name for each in known for name in each.names[:-1]}
@@ -58,11 +56,10 @@ def _first_that_differ(warehouse: Warehouse, taken: Way, kind: str, known: Seque
     if rows is None:
         return {}
     rows, landed = (_with_writer(each, kind, known) for each in (rows, warehouse.read(TABLES[kind])))
-    key = [*_WRITTEN, *(["item"] if kind == "op" else [])]
-    landed = landed.join(rows.select(key).distinct(), key, "left_semi")
-    standing = landed.groupBy(key).agg(F.min_by(_identity(landed, kind), "landed_at").alias("standing"))
+    key = _key(kind)
+    standing = _standing(landed.join(rows.select(key).distinct(), key, "left_semi"), kind)
     given = rows.select(*key, _identity(rows, kind).alias("given"))
-    differ = given.join(standing, key).where(~F.col("given").eqNullSafe(F.col("standing")))
+    differ = given.join(standing, key).where(~F.col("given").eqNullSafe(F.col("identity")))
     first = differ.groupBy("writer", "queue_id").agg(F.min("queue_offset").alias("first"))
     return {(row["writer"], row["queue_id"], kind): row["first"] for row in first.collect()}
 
@@ -76,6 +73,15 @@ def _with_writer(rows: DataFrame, kind: str, known: Sequence[Lives]) -> DataFram
     return rows.withColumn("writer", writer)
 
 
+def _key(kind: str) -> list[str]:
+    return [*_WRITTEN, *(["item"] if kind == "op" else [])]
+
+
+def _standing(landed: DataFrame, kind: str) -> DataFrame:
+    """The `identity` that counts of each key: that of the row which landed first."""
+    return landed.groupBy(_key(kind)).agg(F.min_by(_identity(landed, kind), "landed_at").alias("identity"))
+
+
 def _identity(rows: DataFrame, kind: str) -> Column:
     return F.struct(*[(present(F.col(c)) if c == "uniq_key" else F.col(c)).alias(c) for c in _IDENTITY[kind]])
 
@@ -83,7 +89,7 @@ def _identity(rows: DataFrame, kind: str) -> Column:
 def _cuts(warehouse: Warehouse, before: Lives, differing: Firsts) -> list[Cut]:
     cuts = []
     for (topic, queue_id), row in progress.of_broker(warehouse, before.current).items():
-        for kind, topics in _TOPICS.items():
+        for kind, topics in TOPICS.items():
             if topic in topics:
                 end = max(row.next_offset or 0, row.highest_offset or 0)
                 firsts = [differing[key] for name in before.names if (key := (name, queue_id, kind)) in differing]
@@ -102,16 +108,14 @@ def lands_again(warehouse: Warehouse, taken: Way, lives: Iterable[Lives]) -> boo
     Rows that stand in an earlier life are what the broker lost. Nobody has to know who accepted the life, so a landing
     that was killed after it can be repeated.
     """
-    return any(not _new_rows(warehouse, taken, kind, each).isEmpty() for each in lives for kind in _TOPICS)
+    return any(not _new_rows(warehouse, taken, kind, each).isEmpty() for each in lives for kind in TOPICS)
 
 
 def _new_rows(warehouse: Warehouse, taken: Way, kind: str, lives: Lives) -> DataFrame:
     rows, landed = taken.rows(kind), warehouse.read(TABLES[kind])
     rows = landed.limit(0) if rows is None else rows
     rows, landed = (_with_writer(each, kind, [lives]) for each in (rows, landed))
-    key = [*_WRITTEN, *(["item"] if kind == "op" else [])]
-    landed = landed.where(F.col("writer").isin(lives.names))
-    standing = landed.groupBy(key).agg(F.min_by(_identity(landed, kind), "landed_at").alias("identity")).drop("writer")
+    standing = _standing(landed.where(F.col("writer").isin(lives.names)), kind).drop("writer")
     given = rows.where(F.col("writer").isin(lives.names[1:])).withColumn("identity", _identity(rows, kind))
-    same = [F.col(f"given.{c}").eqNullSafe(F.col(f"standing.{c}")) for c in [*key[1:], "identity"]]
+    same = [F.col(f"given.{c}").eqNullSafe(F.col(f"standing.{c}")) for c in [*_key(kind)[1:], "identity"]]
     return given.alias("given").join(standing.alias("standing"), same, "left_anti")
