@@ -134,6 +134,11 @@ CASES = [
         (ASKED, (2, "b", 7, "CHECK", "TIMEOUT", None), (2, "b", 8, "CHECK", "TIMEOUT", None)),
     ),
     Case(
+        "a mark alone shows no escape",
+        ((at_a(0), half(7, "1", broker="b", store=T0 + 50 * SECOND)),),
+        ((1, "a", 0, "CHECK", "TIMEOUT", None), ASKED),
+    ),
+    Case(
         "a twin on another broker is no copy",
         ((at_a(0), half(7, broker="b", born=T0 + 1)),),
         ((1, "a", 0, "CHECK", "TIMEOUT", None), ASKED),
