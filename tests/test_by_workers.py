@@ -24,7 +24,7 @@ from halfop.sinks import staging
 from halfop.warehouse import few
 from halfop.warehouse.disk import LocalDisk
 from halfop.warehouse.listing import Listed
-from halfop.warehouse.maps import has_key, without
+from halfop.warehouse.maps import owners, without
 from halfop.warehouse.splits import ParquetPart, PartWriter, Split, parts_of, span, splits_of
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
@@ -242,7 +242,8 @@ def test_maps_without_keys(cut: slice) -> None:
     part = given[cut.start or 0 : len(maps) if cut.stop is None else cut.stop]
     wanted = [None if each is None else [(k, v) for k, v in each.items() if k != "b"] for each in maps[cut]]
     assert without(part, pa.array(["b"])).to_pylist() == wanted
-    assert has_key(part, pa.array(["b"])).tolist() == [bool(each and "b" in each) for each in maps[cut]]
+    of_name = {name: [n for n, each in enumerate(maps[cut]) if each and name in each] for name in ("c", "b", "z")}
+    assert {name: rows.tolist() for name, rows in owners(part, ["c", "b", "z"]).items()} == of_name
 
 
 def test_splits_share_every_row_group_once(tmp_path: Path) -> None:

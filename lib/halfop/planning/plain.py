@@ -20,14 +20,14 @@ from halfop.columns.key_sets import OffsetSet
 from halfop.rocketmq import names
 from halfop.rocketmq.names import END_TAG
 from halfop.rules.halves import AS_LANDED
-from halfop.warehouse.maps import entries, has_key
+from halfop.warehouse.maps import entries, owners
 from halfop.warehouse.splits import ANYWHERE, Split
 
 ENDED, HALVES_LEFT, OPS_LEFT = "ended", "halves_left", "ops_left"  # the kinds of files that tasks write
 HALF = [*AS_LANDED, "landed_check_times", "landed_prepared_offset", "landed_wait", "landed_at"]
 HEADER = ["producer_group", "tran_state_table_offset", "commit_log_offset", "uniq_key"]
 _MARKS = {"landed_check_times": names.CHECK_TIMES, "landed_prepared_offset": names.PREPARED_QUEUE_OFFSET}
-_PROPERTIES = {"check_immunity": names.CHECK_IMMUNITY, **_MARKS}
+_PROPERTIES = {"check_immunity": names.CHECK_IMMUNITY, "landed_wait": names.WAIT, **_MARKS}
 Mask = npt.NDArray[np.bool_]
 Keys = Mapping[Queue, OffsetSet]
 
@@ -96,21 +96,19 @@ def fit(halves: pa.RecordBatch, deliverable: Sequence[str]) -> Mask:
 
 
 def only_in_properties(halves: pa.RecordBatch) -> dict[str, Mask]:
-    """By column, the rows of which it is null though the properties have it; a user's pipeline may have filled them."""
-    rows = np.flatnonzero(has_key(halves["properties"], pa.array(list(_PROPERTIES.values()))))
-    some = halves.take(pa.array(rows))
+    """By column, the rows of which it is null though the properties have it; a user's pipeline may have filled them.
+
+    Of `landed_wait` those that escaped: nearly all producers send WAIT=true.
+    """
+    null = {column: true(pc.is_null(halves[column])) for column in _PROPERTIES}
+    columns = {name: column for column, name in _PROPERTIES.items() if np.any(null[column])}
     found = {column: np.zeros(len(halves), bool) for column in _PROPERTIES}
-    for column, name in _PROPERTIES.items():
-        found[column][rows] = has_key(some["properties"], pa.array([name])) & true(pc.is_null(some[column]))
-    return found | {"landed_wait": _escaped_only_there(halves)}
-
-
-def _escaped_only_there(halves: pa.RecordBatch) -> Mask:
-    """The rows of which only the properties say WAIT=false; an older version did not make the column."""
-    rows = np.flatnonzero(true(pc.is_null(halves["landed_wait"])))
-    found = np.zeros(len(halves), bool)
-    wait = entries(halves["properties"].take(pa.array(rows)), [names.WAIT])[names.WAIT]
-    found[rows] = true(pc.equal(wait, "false"))
+    for name, rows in owners(halves["properties"], [*columns]).items():
+        found[columns[name]][rows] = True
+        found[columns[name]] &= null[columns[name]]
+    waiting = np.flatnonzero(found["landed_wait"])
+    wait = entries(halves["properties"].take(pa.array(waiting)), [names.WAIT])[names.WAIT]
+    found["landed_wait"][waiting] = true(pc.equal(wait, "false"))
     return found
 
 

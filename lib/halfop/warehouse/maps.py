@@ -27,12 +27,14 @@ def entries(maps: pa.MapArray, names: Sequence[str]) -> dict[str, pa.Array]:
     return found
 
 
-def has_key(maps: pa.MapArray, keys: pa.Array) -> npt.NDArray[np.bool_]:
-    """Returns for each map whether it has one of these keys."""
-    ends, found, _ = _flat(maps)
-    numbers = _numbered(pc.is_in(found, value_set=keys))
-    has: npt.NDArray[np.bool_] = numbers[ends[1:]] > numbers[ends[:-1]]
-    return has
+def owners(maps: pa.MapArray, names: Sequence[str]) -> dict[str, npt.NDArray[np.int64]]:
+    """The places of the maps that have an entry of each of these names."""
+    ends, keys, _ = _flat(maps)
+    wanted = pa.array(names, keys.type)
+    places = pc.indices_nonzero(pc.is_in(keys, value_set=wanted))
+    codes = pc.index_in(keys.take(places), value_set=wanted).to_numpy()
+    of_maps = np.searchsorted(ends, places.to_numpy().astype(np.int64), side="right") - 1
+    return {name: of_maps[codes == code] for code, name in enumerate(names)}
 
 
 def without(maps: pa.MapArray, keys: pa.Array) -> pa.MapArray:
