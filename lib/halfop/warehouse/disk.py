@@ -24,8 +24,11 @@ class Output(Protocol):
     def stream(self) -> Any:
         """What takes the bytes."""
 
+    def begin_to_close(self) -> None:
+        """All is written. Ending a file may take long, so others are begun before the first is waited for."""
+
     def close(self) -> Written:
-        """Ends the file."""
+        """Ends the file, and waits until it has ended."""
 
 
 class Disk(Protocol):
@@ -57,6 +60,9 @@ class _LocalOutput:
     def at(path: str) -> _LocalOutput:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         return _LocalOutput(path, open(path, "xb"))
+
+    def begin_to_close(self) -> None:
+        """This takes no time."""
 
     def close(self) -> Written:
         self.stream.close()

@@ -219,9 +219,11 @@ class PartWriter:
 
     def close(self) -> dict[Any, list[DataFile]]:
         """Ends all files that are open; returns those that were ever written, by place."""
-        for place, each in self._open.items():
+        for each in self._open.values():
             each.flush()
             each.writer.close()
+            each.output.begin_to_close()
+        for place, each in self._open.items():
             written, stats = each.output.close(), stats_of(each.about[0], self.searched[place])
             self.files.setdefault(place, []).append(DataFile(*written, stats))
         self._open, self._buffered = {}, 0

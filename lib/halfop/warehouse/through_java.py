@@ -180,6 +180,10 @@ class _NewFile:
     def flush(self) -> None:
         """Everything is there when the file is closed."""
 
+    def begin_to_close(self) -> None:
+        self._send_held()
+        self._java.ask(b"f", self._number)
+
     def close(self) -> Written:
         self._send_held()
         size, modified = struct.unpack(">qq", self._java.ask(b"e", self._number))

@@ -8,6 +8,8 @@ import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Future;
 import org.apache.hadoop.conf.Configuration;
 import org.apache.hadoop.fs.FSDataInputStream;
@@ -19,6 +21,7 @@ import org.apache.hadoop.fs.Path;
 import org.apache.hadoop.fs.StreamCapabilities;
 import org.apache.hadoop.io.IOUtils;
 import org.apache.hadoop.util.functional.FutureIO;
+import org.apache.spark.util.ThreadUtils;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -30,12 +33,14 @@ import org.slf4j.LoggerFactory;
 class ServedFiles {
     private static final Logger LOG = LoggerFactory.getLogger(ServedFiles.class);
     private static final int MOST_BYTES = 1 << 26;
+    private static final int ENDING = 8; // files at once: HDFS waits up to 0.4 s for each, a store of objects uploads it
     private static final int HEAD = 5; // of an answer; what follows lies after it in the buffer
     private static final String POLICY = "parquet, columnar, vector, random";
 
     private final Configuration configuration;
     private final Map read = new HashMap();
     private final Map written = new HashMap();
+    private final ExecutorService ending = ThreadUtils.newDaemonFixedThreadPool(ENDING, "halfop-ending-files");
     private byte[] buffer = new byte[1 << 16];
 
     ServedFiles(Configuration configuration) {
@@ -55,6 +60,7 @@ class ServedFiles {
             for (Object file : written.values()) {
                 ((Written) file).discard();
             }
+            ending.shutdown();
         }
     }
 
@@ -95,6 +101,9 @@ class ServedFiles {
                 return 0;
             case 'w':
                 ((Written) known(written, file)).out.write(buffer, HEAD, size);
+                return 0;
+            case 'f':
+                ((Written) known(written, file)).beginToEnd(ending);
                 return 0;
             case 'e':
                 return put(ended(file));
@@ -145,10 +154,11 @@ class ServedFiles {
         return answer.length;
     }
 
-    private static class Written {
+    private static class Written implements Callable {
         final FSDataOutputStream out;
         private final Path path;
         private final FileSystem fs;
+        private Future ending;
 
         Written(Path path, Configuration configuration) throws IOException {
             this.path = path;
@@ -158,19 +168,31 @@ class ServedFiles {
                 .opt("fs.s3a.create.performance", true).build();
         }
 
-        FileStatus end() throws IOException {
+        void beginToEnd(ExecutorService threads) {
+            ending = threads.submit((Callable) this);
+        }
+
+        public Object call() throws IOException {
             out.close();
             return fs.getFileStatus(path);
         }
 
+        FileStatus end() throws IOException {
+            return (FileStatus) (ending == null ? call() : FutureIO.awaitFuture(ending));
+        }
+
         void discard() {
             try {
-                if (out.hasCapability(StreamCapabilities.ABORTABLE_STREAM)) {
+                if (ending == null && out.hasCapability(StreamCapabilities.ABORTABLE_STREAM)) {
                     out.abort();
-                } else {
-                    IOUtils.closeStream(out);
-                    fs.delete(path, false);
+                    return;
                 }
+                try {
+                    end();
+                } catch (IOException error) {
+                    LOG.debug("half of " + path + " has no end", error);
+                }
+                fs.delete(path, false);
             } catch (IOException error) {
                 LOG.warn("half of " + path + " may be left; no table names it, and VACUUM removes it", error);
             }
