@@ -108,5 +108,8 @@ class WholeFile:
     path: str
     stream: BytesIO = field(default_factory=BytesIO)
 
+    def begin_to_close(self) -> None:
+        """There is nothing to begin: ``close`` writes the bytes at once."""
+
     def close(self) -> Written:
         return self.files.write(self.path, self.stream.getvalue())
