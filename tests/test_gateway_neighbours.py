@@ -9,7 +9,7 @@ import socket
 import ssl
 import struct
 import time
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pytest
@@ -111,8 +111,7 @@ def certificate_of(address: str) -> bytes | None:
     context = ssl.create_default_context(cafile=str(TLS / "ca.pem"))
     context.check_hostname = False
     context.load_cert_chain(TLS / "client.pem", TLS / "client.key")
-    host, _, number = address.rpartition(":")
-    with socket.create_connection((host, int(number)), 10) as plain, context.wrap_socket(plain) as found:
+    with connection(address) as plain, context.wrap_socket(plain) as found:
         return found.getpeercert(binary_form=True)
 
 
@@ -146,3 +145,37 @@ def test_connections_are_encrypted_and_certificates_read_again(tmp_path: Path) -
         while "the old ones stay" not in running.log.read_text():
             assert time.monotonic() < end
         assert certificate_of(running.address) == after
+
+
+def encrypted(*settings: str) -> list[str]:
+    """The options of a gateway with TLS."""
+    given = (f"certificate={TLS}/server.pem", f"key={TLS}/server.key", *settings)
+    return [part for each in given for part in ("--set", f"gateway.{each}")]
+
+
+def test_handshakes_that_never_end_take_places_and_give_them_back(tmp_path: Path) -> None:
+    seconds, places = 2, 5
+    with (
+        gateway(tmp_path, *encrypted(f"frame_time={seconds}s", f"max_connections={places}")) as running,
+        ExitStack() as opened,
+    ):
+        theirs = Tls(f"{TLS}/ca.pem", check_hostname=False)
+        good = opened.enter_context(closing(Broker(running.address, RemotingSettings(tls=theirs))))
+        assert good.role().is_gateway
+        began = time.monotonic()
+        silent = [opened.enter_context(connection(running.address)) for _ in range(places - 1)]
+        late = opened.enter_context(connection(running.address))
+        assert late.recv(1) == b"", "there is no place"
+        assert time.monotonic() - began < seconds, "at once"
+        assert good.role().is_gateway, "one that was there before is served"
+        assert [each.recv(1) for each in silent] == [b""] * len(silent)
+        assert seconds - 0.5 < time.monotonic() - began < seconds + 5
+        newcomer = opened.enter_context(closing(Broker(running.address, RemotingSettings(give_up_after=5, tls=theirs))))
+        assert newcomer.role().is_gateway
+        assert running.stop() == 0
+        assert "Traceback" not in running.log.read_text()
+
+
+def connection(address: str) -> socket.socket:
+    host, _, number = address.rpartition(":")
+    return socket.create_connection((host, int(number)), 20)

@@ -21,8 +21,7 @@ class House(Protocol):
 
     def now(self) -> float: ...
 
-    def opened(self, channel: Channel) -> bool:
-        """Returns whether there is room for the connection."""
+    def opened(self, channel: Channel) -> None: ...
 
     def handle(self, channel: Channel, request: Request) -> None: ...
 
@@ -48,9 +47,10 @@ class Channel(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's have no common class
         peer = transport.get_extra_info("peername")  # none if the client has gone meanwhile
-        if peer is None or not self._house.opened(self):
+        if peer is None:
             transport.abort()
             return
+        self._house.opened(self)
         transport.set_write_buffer_limits(self._house.unsent_bytes)
         address, port, *_ = peer
         self.host, self.client = host_bytes(address, port), f"{address}:{port}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
+import ssl
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +22,7 @@ from halfop.gateway.service import Service
 from halfop.gateway.tallies import Tallies
 
 _MOST_ROUTES = 100  # that are being asked for
+_PAUSE = 0.1  # seconds, after a connection that could not be accepted
 _log = logging.getLogger("halfop.gateway")
 
 
@@ -44,21 +47,43 @@ class House:
         self.now = time.monotonic
         self._loop = asyncio.get_running_loop()
         self._channels: set[Channel] = set()
+        self._entering: dict[Channel, asyncio.Task[None]] = {}  # until their TLS handshake is done
         self._readers = ThreadPoolExecutor(1, "gateway-reads")
         self._routes: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
-        return len(self._channels)
+        return len(self._channels) + len(self._entering)
 
     # ---- of connections ----
 
-    def opened(self, channel: Channel) -> bool:
-        """Returns whether there is room for the connection."""
-        if len(self._channels) >= self._bounds.connections:
-            self._tallies.connections_refused += 1
-            return False
+    async def accept(self, listening: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Takes clients' connections until it is cancelled. One has its place before its TLS handshake."""
+        while True:
+            try:
+                accepted, _ = await self._loop.sock_accept(listening)
+            except OSError as error:
+                _log.warning("a connection could not be accepted: %s", error)
+                await asyncio.sleep(_PAUSE)
+                continue
+            if len(self) < self._bounds.connections:
+                channel = Channel(self)
+                self._entering[channel] = self._loop.create_task(self._enter(channel, accepted, tls))
+            else:
+                self._tallies.connections_refused += 1
+                accepted.close()
+
+    async def _enter(self, channel: Channel, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+        patience = self._bounds.frame_seconds if tls else None
+        try:
+            await self._loop.connect_accepted_socket(lambda: channel, accepted, ssl=tls, ssl_handshake_timeout=patience)
+        except OSError as error:  # ssl.SSLError is one
+            _log.info("a connection ended before it began: %s", error)
+        finally:
+            self._entering.pop(channel, None)
+
+    def opened(self, channel: Channel) -> None:
+        self._entering.pop(channel, None)
         self._channels.add(channel)
-        return True
 
     def handle(self, channel: Channel, request: Request) -> None:
         if self.service is not None:

@@ -19,7 +19,6 @@ from halfop.frame.summary import Summary
 from halfop.gateway.accounts import read_accounts
 from halfop.gateway.addresses import bound, host_bytes, resolved, shown
 from halfop.gateway.asking import Asking, Manner
-from halfop.gateway.connection import Channel
 from halfop.gateway.frames import FRAME_ROOM
 from halfop.gateway.house import Bounds, House
 from halfop.gateway.log.log import Form, Log
@@ -43,7 +42,7 @@ from halfop.rocketmq.wire.security import Tls
 from halfop.settings.model import Settings
 
 _TICK, _LOOK = 0.1, 1.0
-_BACKLOG, _HANDSHAKE_SECONDS = 1024, 10.0
+_BACKLOG = 1024
 _log = logging.getLogger("halfop.gateway")
 
 
@@ -76,14 +75,14 @@ class _Gateway:
             if upstream:
                 await upstream.refuse_served(topics, broker)
             self._make(broker, upstream)
-            server = await self._listen(loop, listening)
+            accepting = self._accepting(loop, listening)
             self._upkeep = self._started(loop)
-            clocks = [loop.create_task(self._clock()), *self._registering(loop, upstream, broker)]
+            tasks = [accepting, loop.create_task(self._clock()), *self._registering(loop, upstream, broker)]
             pages = await self._pages()
             self._signals(loop)
             _log.info("gateway %s listens at %s, its store is %s", broker.name, address, self._request.store)
             await self._stop.wait()
-            await self._end(server, pages, upstream, broker, clocks)
+            await self._end(listening, pages, upstream, broker, tasks)
         finally:
             if upstream:
                 upstream.close()
@@ -164,11 +163,10 @@ class _Gateway:
             rules.file_reserved_time,
         )
 
-    async def _listen(self, loop: asyncio.AbstractEventLoop, listening: socket.socket) -> asyncio.Server:
-        house, patience = self._house, _HANDSHAKE_SECONDS if self._tls else None
-        return await loop.create_server(
-            lambda: Channel(house), sock=listening, ssl=self._tls, backlog=_BACKLOG, ssl_handshake_timeout=patience
-        )
+    def _accepting(self, loop: asyncio.AbstractEventLoop, listening: socket.socket) -> asyncio.Task[None]:
+        listening.setblocking(False)
+        listening.listen(_BACKLOG)
+        return loop.create_task(self._house.accept(listening, self._tls))
 
     async def _pages(self) -> asyncio.Server | None:
         if self._own.metrics is None:
@@ -239,18 +237,18 @@ class _Gateway:
 
     async def _end(
         self,
-        server: asyncio.Server,
+        listening: socket.socket,
         pages: asyncio.Server | None,
         upstream: NameServers | None,
         broker: Broker,
-        clocks: list[asyncio.Task[None]],
+        tasks: list[asyncio.Task[None]],
     ) -> None:
         """Stops accepting, answers what is durable, unregisters, and closes all connections."""
         _log.info("stopping")
         self._stopping = self._service.stopping = True
-        server.close()
-        for clock in clocks:
-            clock.cancel()
+        for task in tasks:
+            task.cancel()
+        listening.close()
         if upstream:
             await upstream.unregister(broker)
         patience = time.monotonic() + self._own.flush_time.total_seconds()

@@ -35,7 +35,9 @@ class GatewaySettings(Section):
     register_every: Duration = duration("30s", "How often it registers with the name servers.")
     max_connections: int = Field(default=10_000, ge=1, description="How many connections it has at the most.")
     max_body: int = Field(default=4 * _MIB, ge=1, le=32 * _MIB, description="The most bytes of a message's body.")
-    frame_time: Duration = duration("10s", "How long a client may take for a frame that it has begun.")
+    frame_time: Duration = duration(
+        "10s", "How long a client may take for its TLS handshake, and for a frame that it has begun."
+    )
     idle_time: Duration = duration("120s", "How long a client may be silent; RocketMQ's say something every 30 s.")
     unsent_bytes: int = Field(
         default=_MIB,
