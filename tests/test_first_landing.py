@@ -77,6 +77,16 @@ def fates(*numbers: int) -> dict[int, str]:
     return {n: "ROLLBACK" if n % 2 else "COMMIT" for n in numbers}
 
 
+@pytest.mark.parametrize(("given", "name"), [(None, "broker-b"), ("other", "other")])
+def test_one_broker_lands_under_its_own_name_or_the_given_one(
+    warehouse: Warehouse, store: w.Store, given: str | None, name: str
+) -> None:
+    with played(store, about=THERE._replace(name="broker-b")) as address:
+        request = BrokerRequest(SETTINGS, timedelta(0), broker=address, broker_name=given)
+        assert land_broker(warehouse, request, LOG).status == 0
+    assert {row["broker_name"] for row in warehouse.read("landing_progress").collect()} == {name}
+
+
 def test_all_of_a_broker(warehouse: Warehouse, store: w.Store) -> None:
     assert landed(warehouse, store) == fates(*range(20))
     assert first_offsets(warehouse) == {0}

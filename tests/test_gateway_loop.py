@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -76,6 +77,24 @@ def test_a_silent_transaction_is_asked_about_as_often_as_allowed_then_discarded(
             assert sum(found.values()) - found["UNKNOWN"] == loop.decided["CHECK"]  # those that came too late count not
             (given_up,) = warehouse.read("trans_check_max_time").collect()
             assert (given_up["check_times"], given_up["body"]) == (3, b"silent")
+
+
+def test_it_lands_under_its_own_name_and_under_no_other(warehouse: Warehouse, tmp_path: Path) -> None:
+    log = logging.getLogger("tests")
+    with gateway(tmp_path, *OPTIONS, warehouse=warehouse.root) as running:
+        loop, request = (
+            Loop(warehouse, running),
+            BrokerRequest(RemotingSettings(), timedelta(0), broker=running.address),
+        )
+        with Producer(running.address, "group", lambda question: "COMMIT") as producer:
+            producer.send("orders", b"asked")
+            refused = land_broker(warehouse, replace(request, broker_name="broker-a"), log)
+            assert refused.status == 3
+            assert "a gateway of the name gateway-a" in refused.extra["failed_brokers"]["broker-a"]
+            assert not warehouse.read("half_messages").collect()
+            assert land_broker(warehouse, request, log).status == 0
+            loop.until(lambda: loop.decided["COMMIT"] == 1)
+    assert {row["broker_name"] for row in warehouse.read("check_requests").collect()} == {NAME}
 
 
 def test_an_end_and_its_opposite(warehouse: Warehouse, tmp_path: Path) -> None:

@@ -61,17 +61,18 @@ class Queue:
 
 
 class About(NamedTuple):
-    """What a broker says of itself: its clock, epoch milliseconds, its role, and how far its check has come."""
+    """What a broker says of itself: its clock, epoch milliseconds, role, how far its check has come, and name."""
 
     at: int = AT
     role: str = "ASYNC_MASTER"
     check_offset: int | None = None
+    name: str = "broker-a"
 
     def answer(self, code: int) -> Mapping[str, Any]:
         if code == _CHECKED:
             return {"code": 22} if self.check_offset is None else {"offset": self.check_offset}
         if code == _CONFIG:
-            return {"body": f"brokerName=b\nbrokerRole={self.role}\nbrokerId=0\n".encode()}
+            return {"body": f"brokerName={self.name}\nbrokerRole={self.role}\nbrokerId=0\n".encode()}
         boot = self.at - 93_784_000
         table = {"bootTimestamp": str(boot), "runtime": "[ 1 days, 2 hours, 3 minutes, 4 seconds ]", "putTps": "0.0"}
         return {"body": json.dumps({"table": table}).encode()}

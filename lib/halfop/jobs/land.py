@@ -131,7 +131,7 @@ def _add_broker(broker: argparse.ArgumentParser) -> None:
     )
     where.add_argument("--broker", metavar="H:P", help="one broker, without a name server")
     broker.add_argument(
-        "--broker-name", default="broker-a", metavar="NAME", help="with --broker: its name; default: %(default)s"
+        "--broker-name", metavar="NAME", help="with --broker: the name that it lands under; default: its own"
     )
     broker.add_argument("--cluster", metavar="NAME", help="with --namesrv: only the brokers of this cluster")
     broker.add_argument(

@@ -31,7 +31,7 @@ from halfop.landing.staged import Staging
 from halfop.landing.tables import TABLES
 from halfop.rocketmq.batches import FINAL, HALF, OP
 from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
-from halfop.rocketmq.wire.client import Broker, BrokerAddress
+from halfop.rocketmq.wire.client import Broker, BrokerAddress, Role
 from halfop.rocketmq.wire.pull import QueueRange
 from halfop.warehouse.progress import COMMIT_LOG, GATEWAY
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, as_ours
@@ -88,7 +88,7 @@ class BrokerLanding:
 
     def _land(self, broker: Broker) -> None:
         rows = progress.of_broker(self._warehouse, self.name)
-        self._refuse_slave(broker)
+        self._refuse(broker.role())
         self._clock = broker.clock()
         if self._request.accept_rewind:
             self._accept(broker, rows)
@@ -124,9 +124,14 @@ class BrokerLanding:
                 self._checks = check_rows(broker, self.name, self._clock.shown, found.ranges[HALF], rows)
             self._write(pulls, found.ranges, known, halves)
 
-    def _refuse_slave(self, broker: Broker) -> None:
-        """Raises InputRefused for a slave that was named by --broker; name servers name one if there is no master."""
-        role = broker.role()
+    def _refuse(self, role: Role) -> None:
+        """Raises InputRefused for a gateway under another name, and for a slave that was named by --broker.
+
+        A gateway looks for its questions by its own name. Name servers name a slave if there is no master.
+        """
+        if role.is_gateway and role.name != self.broker_name:
+            problem = f"a gateway of the name {role.name}: under the name {self.broker_name} nobody would be asked"
+            raise InputRefused(self._address.address, None, problem, "leave out --broker-name")
         self._is_master = self._address.is_master and not role.is_slave
         self._asked_by = GATEWAY if role.is_gateway else SOURCE
         if self._request.broker and not self._is_master:

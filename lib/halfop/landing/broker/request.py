@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -16,17 +17,17 @@ from halfop.rocketmq.wire.remoting import RemotingSettings
 
 @dataclass(frozen=True)
 class BrokerRequest:
-    """The options of `land broker`: name servers, all of theirs or one cluster, or one broker's address and its name.
+    """The options of `land broker`: name servers, all of theirs or one cluster, or one broker's address.
 
-    `since` or `from_offset` (of the half queue) is where the first landing of a broker begins. `topics`: the only real
-    topics that are pulled, None: all.
+    `broker_name`: what this one lands as, None: its own name. `since` or `from_offset` (of the half queue) is where the
+    first landing of a broker begins. `topics`: the only real topics that are pulled, None: all.
     """
 
     settings: RemotingSettings
     op_lag: timedelta
     namesrv: str | None = None
     broker: str | None = None
-    broker_name: str = "broker-a"
+    broker_name: str | None = None
     cluster: str | None = None
     since: datetime | None = None
     from_offset: int | None = None
@@ -36,9 +37,10 @@ class BrokerRequest:
 
 
 def addresses(request: BrokerRequest) -> list[BrokerAddress]:
-    """Returns the brokers to land, as the name servers know them now."""
+    """Returns the brokers to land, as the name servers know them now, or by a single broker's own name."""
     if request.namesrv is None:
-        return [BrokerAddress(request.broker_name, "", str(request.broker), True)]
+        at = str(request.broker)
+        return [BrokerAddress(request.broker_name or _own_name(at, request.settings), "", at, True)]
     servers = NameServers(request.namesrv, request.settings)
     try:
         found = servers.brokers()
@@ -49,6 +51,11 @@ def addresses(request: BrokerRequest) -> list[BrokerAddress]:
         known = ", ".join(sorted({each.cluster for each in found}))
         raise InputRefused(request.namesrv, None, f"no broker of cluster {request.cluster}", f"it knows {known}")
     return mine
+
+
+def _own_name(address: str, settings: RemotingSettings) -> str:
+    with closing(Broker(address, settings)) as broker:
+        return broker.role().name
 
 
 def begin_of(request: BrokerRequest, broker: Broker, rows: Progress) -> Since | None:

@@ -42,8 +42,9 @@ class BrokerAddress:
 
 
 class Role(NamedTuple):
-    """Whether a broker follows a master, and whether it is a gateway of halfop's."""
+    """A broker's own name, whether it follows a master, and whether it is a gateway of halfop's."""
 
+    name: str
     is_slave: bool
     is_gateway: bool
 
@@ -101,9 +102,10 @@ class Broker:
     def role(self) -> Role:
         """What the broker is, by its own word."""
         found = self.configuration()
-        if "brokerRole" not in found:
-            raise Corrupt(self.remote.address, "sent a configuration without brokerRole")
-        return Role(found["brokerRole"] == _SLAVE, GATEWAY_CONFIG in found)
+        for name in ("brokerName", "brokerRole"):
+            if name not in found:
+                raise Corrupt(self.remote.address, f"sent a configuration without {name}")
+        return Role(found["brokerName"], found["brokerRole"] == _SLAVE, GATEWAY_CONFIG in found)
 
     def configuration(self) -> dict[str, str]:
         """The broker's settings by its own names."""
