@@ -14,6 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from halfop.rocketmq.properties import Properties
+from halfop.rocketmq.record import chain
+from halfop.rocketmq.wire.client import Broker
+from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
+
 _ROOT = Path(__file__).parents[1]
 _SECONDS = 30.0
 NAME = "gateway-a"
@@ -77,3 +82,18 @@ def gateway(folder: Path, *options: str, warehouse: str | None = None, **other: 
     finally:
         if running.process.poll() is None:
             running.kill()
+
+
+def pulled(broker: Broker, topic: str, number: int = 0, first: int = 0) -> list[dict[str, Any]]:
+    """The messages of a queue from an offset on."""
+    end = broker.max_offset(topic, number)
+    chunks = [each for each in pull(broker, QueueRange(topic, number, first, end)) if isinstance(each, Chunk)]
+    return [message for each in chunks for message in _messages(each.data)]
+
+
+def _messages(data: bytes) -> list[dict[str, Any]]:
+    records = chain(data).records
+    properties = Properties(records)
+    columns = {name: properties.strings(name).to_pylist() for name in ("UNIQ_KEY", "REAL_TOPIC", "END_OUTCOME")}
+    columns["body"] = records.bodies.to_pylist()
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-import random
+import json
+import os
 import socket
 import struct
+import subprocess
+import sys
+import time
+from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pytest
-from gateway_load import Generator
-from gateways import RunningGateway, gateway
+from gateway_load import Generator, Load
+from gateways import RunningGateway, gateway, pulled
 from halfop.gateway import codes
-from halfop.gateway.frames import BINARY, JSON, written
+from halfop.gateway.frames import JSON, written
+from halfop.gateway.producer import Answer, Producer, Question, Sent
+from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+from halfop.rocketmq.wire.client import Broker
+from halfop.rocketmq.wire.remoting import RemotingSettings
 from seeds import SEED
 
-pytestmark = pytest.mark.slow
-FRAMES = 100_000
+TESTS = Path(__file__).parent
 MOST_GROWTH = 64 << 20
+PROBES = 1500  # transactions of a measure
+CONTENT = bytes(97 + n % 26 for n in range(200))  # of the load's messages
 
 
 @pytest.fixture
@@ -37,6 +50,10 @@ def memory(running: RunningGateway) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
 
 
+def nothing(question: Question) -> Answer:
+    return "UNKNOWN"
+
+
 def connected(running: RunningGateway) -> socket.socket:
     host, _, number = running.address.rpartition(":")
     return socket.create_connection((host, int(number)), 10)
@@ -44,67 +61,135 @@ def connected(running: RunningGateway) -> socket.socket:
 
 def p99_of_a_good_client(running: RunningGateway) -> float:
     with closing(Generator(running.address, 8)) as generator:
-        load = generator.run(1500)
+        load = generator.run(PROBES)
     assert load.refused == 0
     return load.percentile(0.99)
 
 
-def valid(draw: random.Random) -> bytes:
-    """A frame that a client might send."""
-    packed = "TRAN_MSG\x01true\x02UNIQ_KEY\x01U\x02PGROUP\x01g\x02"
-    send = {"a": "g", "b": "t", "c": "TBW102", "d": "4", "e": "0", "f": "4", "g": "1", "h": "0", "i": packed}
-    end = {"producerGroup": "g", "tranStateTableOffset": "0", "commitLogOffset": "0", "commitOrRollback": "8"}
-    pull = {"topic": "t", "queueId": "0", "queueOffset": "0", "maxMsgNums": "32", "sysFlag": "4", "subscription": "*"}
-    found = {
-        codes.SEND_MESSAGE_V2: send,
-        codes.END_TRANSACTION: end,
-        codes.PULL_MESSAGE: pull,
-        codes.HEART_BEAT: {},
-        codes.GET_ROUTEINFO_BY_TOPIC: {"topic": "t"},
-        codes.VIEW_MESSAGE_BY_ID: {"offset": "0"},
-        codes.QUERY_CONSUME_QUEUE: {"topic": "t", "queueId": "0", "index": "0", "count": "9"},
-        codes.SEARCH_OFFSET_BY_TIMESTAMP: {"topic": "t", "queueId": "0", "timestamp": "1"},
-    }
-    code = draw.choice(list(found))
-    body = b'{"clientID":"c","producerDataSet":[{"groupName":"g"}]}'
-    return written(code, draw.choice([0, 2]), draw.randrange(100), found[code], draw.choice([JSON, BINARY]), body=body)
+@dataclass
+class Good:
+    """A client's transactions on topic `good`: some that it has ended, and some that stay open."""
+
+    producer: Producer
+    committed: list[Sent]
+    rolled_back: list[Sent]
+    open: list[Sent]
+
+    @classmethod
+    def made(cls, producer: Producer) -> Good:
+        def sent(kind: str) -> list[Sent]:
+            return [producer.send("good", f"{kind}{n}".encode()) for n in range(20)]
+
+        made = cls(producer, sent("committed"), sent("rolled back"), sent("open"))
+        for kind, ended in (("COMMIT", made.committed), ("ROLLBACK", made.rolled_back)):
+            for each in ended:
+                producer.end_surely(each, kind)  # type: ignore[arg-type]
+        return made
+
+    @property
+    def aims(self) -> list[tuple[int, int, str]]:
+        """The places of all of them, at which others may aim."""
+        found = (*self.committed, *self.rolled_back, *self.open)
+        return [(each.queue_offset, each.physical_offset, "good") for each in found]
 
 
-def mutated(draw: random.Random) -> bytes:
-    """Such a frame with some bytes changed, cut, doubled, or with another value in a field."""
-    frame = bytearray(valid(draw))
-    for _ in range(draw.randrange(1, 4)):
-        at = draw.randrange(len(frame))
-        how = draw.randrange(5)
-        if how == 0:
-            frame[at] = draw.randrange(256)
-        elif how == 1:
-            del frame[at : at + draw.randrange(1, 9)]
-            frame = frame or bytearray(b"x")
-        elif how == 2:
-            frame[at:at] = frame[at : at + draw.randrange(1, 40)]
-        elif how == 3:
-            frame[at : at + 4] = struct.pack(">i", draw.choice([-1, 0, 1, 2**31 - 1, -(2**31), 65536]))
-        else:
-            frame = frame.replace(b'"0"', draw.choice([b'"-1"', b'"99999999999999999999"', b'"x"', b"null", b"[]"]), 1)
-    return bytes(frame)
+@dataclass
+class Beside:
+    """What a good client saw while a hostile one was at work, and what that one reports."""
+
+    waited: list[float]
+    report: dict[str, Any]
+
+    @property
+    def p99(self) -> float:
+        return Load(waited=self.waited).percentile(0.99)
 
 
-def test_mutated_frames(running: RunningGateway) -> None:
-    draw = random.Random(SEED)
-    before = p99_of_a_good_client(running)
-    sent, start = 0, memory(running)
-    while sent < FRAMES:
-        with connected(running) as hostile, suppress(OSError):
-            hostile.settimeout(5)
-            for _ in range(draw.randrange(1, 200)):
-                sent += 1
-                hostile.sendall(mutated(draw))
-            hostile.shutdown(socket.SHUT_WR)
-            while hostile.recv(1 << 16):
-                pass
-    assert memory(running) - start < MOST_GROWTH
-    assert p99_of_a_good_client(running) < 3 * before + 20
+def attacked(running: RunningGateway, frames: int, aims: list[tuple[int, int, str]]) -> Beside:
+    """A hostile client's frames from a process of its own, beside transactions of a good client."""
+    given = {"address": running.address, "seed": SEED, "frames": frames, "aims": aims}
+    environment = os.environ | {"PYTHONPATH": f"{TESTS.parent}/lib"}
+    command, waited = [sys.executable, str(TESTS / "hostile_client.py")], list[float]()
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True) as hostile,
+        closing(Generator(running.address, 8)) as generator,
+    ):
+        assert hostile.stdin
+        hostile.stdin.write(json.dumps(given))
+        hostile.stdin.close()
+        assert hostile.stdout
+        with ThreadPoolExecutor(1) as pool:
+            said = pool.submit(hostile.stdout.read)
+            while not said.done():
+                load = generator.run(200)
+                assert load.refused == 0
+                waited += load.waited
+            assert hostile.wait() == 0
+            return Beside(waited, json.loads(said.result()))
+
+
+def closed(running: RunningGateway) -> Counter[str]:
+    """Connections that the gateway has closed for a bad frame, by what refused it: its own log shows them."""
+    log = running.log.read_text()
+    return Counter({"prefix": log.count("closed: a frame of "), "decoder": log.count("closed: a header ")})
+
+
+@pytest.mark.parametrize("frames", [2_000, pytest.param(100_000, marks=pytest.mark.slow)])
+def test_mutated_frames(tmp_path: Path, frames: int) -> None:
+    with gateway(tmp_path) as running, Producer(running.address, "good", nothing) as producer:
+        good = Good.made(producer)
+        before, start = p99_of_a_good_client(running), memory(running)
+        found = attacked(running, frames, good.aims)
+        end, refused, fates = memory(running), closed(running), Counter(found.report["fates"])
+        print(f"{frames} frames: {refused['decoder']} refused by the decoder, {dict(fates)}")
+        print(f"besides, {refused['prefix']} refused by the length prefix")
+        print(f"{start >> 20} MiB before, {end >> 20} after; p99 {before} ms alone, {found.p99} ms beside it")
+        assert refused["decoder"] + fates.total() == frames, "each frame reached the decoder or the handlers"
+        assert fates.total() > frames / 2, "most reached the handlers"
+        assert refused["prefix"] > frames / 1000
+        assert end - start < MOST_GROWTH
+        assert found.p99 < 3 * before + 20
+        until_committed(running, PROBES + len(found.waited))
+        running.kill()
+        assert "Traceback" not in running.log.read_text()
+    with gateway(tmp_path) as running, Producer(running.address, "good", nothing) as producer:
+        in_the_log(running, found.report)
+        unchanged(running, producer, good, PROBES + len(found.waited))
+        assert running.stop() == 0
+
+
+def until_committed(running: RunningGateway, transactions: int) -> None:
+    """Waits for the commits of the load, which are sent one-way."""
+    patience = time.monotonic() + 10
+    with closing(Broker(running.address, RemotingSettings())) as broker:
+        while sum(broker.max_offset("load", queue) for queue in range(4)) < transactions:
+            assert time.monotonic() < patience
+
+
+def in_the_log(running: RunningGateway, report: dict[str, Any]) -> None:
+    """What was acknowledged to the hostile client is there."""
+    with closing(Broker(running.address, RemotingSettings())) as broker:
+        keys = [each["UNIQ_KEY"] for each in pulled(broker, HALF_TOPIC)]
+        ended = {int(each["body"]) for each in pulled(broker, OP_TOPIC)}
+    assert report["sent"]
+    assert [keys[offset] for offset, _ in report["sent"]] == [key for _, key in report["sent"]]
+    assert report["ended"]
+    assert set(report["ended"]) <= ended
+
+
+def unchanged(running: RunningGateway, producer: Producer, good: Good, transactions: int) -> None:
+    """The good client's transactions are as that has left them, and those that are open can be ended."""
+    with closing(Broker(running.address, RemotingSettings())) as broker:
+        loaded = [each["body"] for queue in range(4) for each in pulled(broker, "load", queue)]
+        assert len(loaded) == transactions
+        assert set(loaded) == {CONTENT}
+        outcomes = {int(each["body"]): each["END_OUTCOME"] for each in pulled(broker, OP_TOPIC)}
+        expected = (("COMMIT", good.committed), ("ROLLBACK", good.rolled_back), (None, good.open))
+        assert all({outcomes.get(each.queue_offset) for each in of} == {kind} for kind, of in expected)
+        for each in good.open:
+            producer.end_surely(each, "COMMIT")
+        bodies = Counter(each["body"] for queue in range(4) for each in pulled(broker, "good", queue))
+    assert bodies == Counter(f"{kind}{n}".encode() for kind in ("committed", "open") for n in range(20))
 
 
 @contextmanager
@@ -140,6 +225,7 @@ def trouble(running: RunningGateway) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.slow
 def test_slow_frames_great_lengths_and_peers_that_take_nothing(running: RunningGateway) -> None:
     before, start = p99_of_a_good_client(running), memory(running)
     with trouble(running):

@@ -14,22 +14,18 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from gateways import NAME, RunningGateway, gateway
+from gateways import NAME, RunningGateway, gateway, pulled
 from halfop.frame.cli import main
 from halfop.gateway import codes
 from halfop.gateway.frames import JSON, written
 from halfop.gateway.producer import Answer, Producer, Question, Refusal, Sent
 from halfop.jobs.gateway import JOB
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
-from halfop.rocketmq.properties import Properties
-from halfop.rocketmq.record import chain
 from halfop.rocketmq.wire.client import Broker, NameServers
-from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
 from halfop.rocketmq.wire.remoting import Refused, RemotingSettings
 from halfop.rocketmq.wire.security import Credentials
 
@@ -58,21 +54,6 @@ def producer(running: RunningGateway) -> Iterator[Producer]:
 def asked(address: str) -> Iterator[Broker]:
     with closing(Broker(address, RemotingSettings())) as broker:
         yield broker
-
-
-def pulled(broker: Broker, topic: str, number: int = 0, first: int = 0) -> list[dict[str, Any]]:
-    """The messages of a queue from an offset on."""
-    end = broker.max_offset(topic, number)
-    chunks = [each for each in pull(broker, QueueRange(topic, number, first, end)) if isinstance(each, Chunk)]
-    return [message for each in chunks for message in messages(each.data)]
-
-
-def messages(data: bytes) -> list[dict[str, Any]]:
-    records = chain(data).records
-    properties = Properties(records)
-    columns = {name: properties.strings(name).to_pylist() for name in ("UNIQ_KEY", "REAL_TOPIC", "END_OUTCOME")}
-    columns["body"] = records.bodies.to_pylist()
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 # ---- sends and ends ----
@@ -140,6 +121,13 @@ def test_requests_that_it_does_not_know_are_refused(producer: Producer) -> None:
     with pytest.raises(Refusal) as refused:
         producer.ask(9999, {})
     assert refused.value.code == codes.NOT_SUPPORTED
+
+
+def test_a_heartbeat_that_cannot_be_read_is_refused(producer: Producer) -> None:
+    nested = b"[" * 1000 + b"]" * 1000
+    for body in (b"x", b"[]", b'{"clientID":%s}' % nested, b'{"producerDataSet":[{"groupName":%s}]}' % nested):
+        with pytest.raises(Refusal, match="a heartbeat that cannot be read"):
+            producer.ask(codes.HEART_BEAT, {}, body)
 
 
 # ---- routes and reads ----

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 from gateway_load import Generator
-from gateways import RunningGateway, gateway
+from gateways import RunningGateway, gateway, pulled
 from halfop.gateway import codes
 from halfop.gateway.frames import JSON, Request, Splitter, written
 from halfop.gateway.producer import Answer, Producer, Question, Refusal, Sent
 from halfop.rocketmq.names import HALF_TOPIC
-from test_gateway_server import asked, pulled
+from test_gateway_server import asked
 
 MANY = 10_000
 MOST_BYTES_EACH = 20_000

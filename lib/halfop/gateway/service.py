@@ -231,10 +231,13 @@ class Service:
     def _heartbeat(self, channel: Channel, request: Request, account: Account | None) -> bytes:
         try:
             data = orjson.loads(request.body)
-            groups = [str(each["groupName"]) for each in data.get("producerDataSet") or ()]
-            channel.client = str(data.get("clientID") or channel.client)[:200]
+            client = data.get("clientID") or channel.client
+            groups = [each["groupName"] for each in data.get("producerDataSet") or ()]
+            if not all(isinstance(each, str) for each in (client, *groups)):
+                raise TypeError
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise Refused(codes.SYSTEM_ERROR, "a heartbeat that cannot be read") from error
+        channel.client = client[:200]
         for group in filter(is_group, groups):
             self._learn(group, channel)
         # V2 leaves out what has not changed, which this gateway would have to remember
