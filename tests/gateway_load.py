@@ -8,8 +8,8 @@ import socket
 import time
 from dataclasses import dataclass, field
 
-from halfop.gateway import codes
 from halfop.gateway.frames import JSON, written
+from halfop.rocketmq.wire.codes import ONE_WAY, RequestCode
 
 _OFFSETS = re.compile(rb'"msgId":"[0-9A-F]{16}([0-9A-F]{16})".*?"queueOffset":"(\d+)"')
 _RECEIVED = 1 << 16
@@ -96,7 +96,7 @@ def _send(queue: int, body: bytes) -> bytes:
     packed = "".join(f"{name}\x01{value}\x02" for name, value in _PROPERTIES.items())
     fields = {"a": "load", "b": "load", "c": "TBW102", "d": "4", "e": str(queue), "f": "4"}
     fields |= {"g": "1795394985362", "h": "0", "i": packed, "j": "0", "k": "false", "m": "false"}
-    return written(codes.SEND_MESSAGE_V2, 0, 1, fields, JSON, body=body)
+    return written(RequestCode.SEND_MESSAGE_V2, 0, 1, fields, JSON, body=body)
 
 
 def _end(physical_offset: int, queue_offset: int) -> bytes:
@@ -107,7 +107,7 @@ def _end(physical_offset: int, queue_offset: int) -> bytes:
 def _end_form() -> bytes:
     fields = {"producerGroup": "load", "tranStateTableOffset": "Q" * 19, "msgId": "U" * 32}
     fields |= {"commitLogOffset": "P" * 19, "commitOrRollback": "8", "fromTransactionCheck": "false"}
-    form = written(codes.END_TRANSACTION, codes.ONE_WAY, 1, fields | {"transactionId": "U" * 32}, JSON)
+    form = written(RequestCode.END_TRANSACTION, ONE_WAY, 1, fields | {"transactionId": "U" * 32}, JSON)
     return form.replace(b"%", b"%%").replace(b"Q" * 19, b"%019d").replace(b"P" * 19, b"%019d")
 
 

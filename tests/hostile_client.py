@@ -13,13 +13,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from halfop.gateway import codes
 from halfop.gateway.frames import JSON, Request, Splitter
+from halfop.rocketmq.wire.codes import AnswerCode, RequestCode
 from hostile_frames import READS, Draft, Frames, as_json, framed, read, send_fields
 
 _BATCH, _SECONDS = 32, 20.0
 _FIRST_MARK = 2_000_000_000  # opaques of the requests that are no mutations
-_NORMAL = (codes.SUCCESS, codes.PULL_NOT_FOUND, codes.PULL_OFFSET_MOVED)
+_NORMAL = (AnswerCode.SUCCESS, AnswerCode.PULL_NOT_FOUND, AnswerCode.PULL_OFFSET_MOVED)
 
 
 @dataclass
@@ -66,9 +66,14 @@ class Hostile:
         times = Counter(each.opaque for each in asked)
         self._asked = {each.opaque: each for each in asked if times[each.opaque] == 1}
         marks = {self._mark, self._mark + 1}
-        read_mark = Draft(codes.QUERY_CONSUME_QUEUE, list(READS[codes.QUERY_CONSUME_QUEUE].items()), b"", self._mark)
+        read_mark = Draft(
+            RequestCode.QUERY_CONSUME_QUEUE, list(READS[RequestCode.QUERY_CONSUME_QUEUE].items()), b"", self._mark
+        )
         send_mark = Draft(
-            codes.SEND_MESSAGE_V2, send_fields(codes.SEND_MESSAGE_V2, f"M{self._mark}"), b"m", self._mark + 1
+            RequestCode.SEND_MESSAGE_V2,
+            send_fields(RequestCode.SEND_MESSAGE_V2, f"M{self._mark}"),
+            b"m",
+            self._mark + 1,
         )
         self._mark += 2
         last = [framed(as_json(each), JSON, each.body) for each in (read_mark, send_mark)]
@@ -90,11 +95,11 @@ class Hostile:
         self.report.fates["answered" if answer.code in _NORMAL else "refused by a handler"] += 1
         self._acknowledged(answer)
         asked = self._asked.get(answer.opaque)
-        if answer.code == codes.SUCCESS and asked is not None and asked.code == codes.END_TRANSACTION:
+        if answer.code == AnswerCode.SUCCESS and asked is not None and asked.code == RequestCode.END_TRANSACTION:
             self.report.ended.append(int(asked.fields["tranStateTableOffset"]))
 
     def _acknowledged(self, answer: Request) -> None:
-        if answer.code == codes.SUCCESS and "msgId" in answer.fields:
+        if answer.code == AnswerCode.SUCCESS and "msgId" in answer.fields:
             offset, place = int(answer.fields["queueOffset"]), int(answer.fields["msgId"][-16:], 16)
             self.report.sent.append((offset, answer.fields["transactionId"]))
             self._frames.own.append((offset, place))

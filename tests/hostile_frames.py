@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from halfop.gateway import codes
 from halfop.gateway.frames import BINARY, FRAME_ROOM, JSON, MAX_HEADER, BadFrame, Request, Splitter
+from halfop.rocketmq.wire.codes import COMMIT_TYPE, NOT_TYPE, ROLLBACK_TYPE, RequestCode
 
 _MAX_FRAME = (4 << 20) + FRAME_ROOM  # of a gateway with its default settings
 _WRONG_PREFIXES = ((0x7FFFFFFF, 100), (0xFFFFFFFF, 4), (200, 197), (100_000, 70_000), (3, 0), (0, 0xFFFFFF))
@@ -73,12 +73,14 @@ class Frames:
     def _draft(self, opaque: int) -> Draft:
         draw = self._draw
         code = draw.choice((*READS, *_WRITES, draw.randrange(400)))
-        if code in (codes.SEND_MESSAGE, codes.SEND_MESSAGE_V2, codes.SEND_BATCH_MESSAGE):
+        if code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
             return Draft(code, send_fields(code, f"H{opaque}"), b"hostile", opaque)
-        if code == codes.END_TRANSACTION:
+        if code == RequestCode.END_TRANSACTION:
             return Draft(code, self._end(), b"", opaque)
         heartbeat = b'{"clientID":"c","producerDataSet":[{"groupName":"g"}],"consumerDataSet":[]}'
-        return Draft(code, list(READS.get(code, {}).items()), heartbeat if code == codes.HEART_BEAT else b"", opaque)
+        return Draft(
+            code, list(READS.get(code, {}).items()), heartbeat if code == RequestCode.HEART_BEAT else b"", opaque
+        )
 
     def _end(self) -> list[tuple[str, Any]]:
         """An end of a message of its own, or of another's."""
@@ -88,7 +90,7 @@ class Frames:
             group = draw.choice(("g", owner.upper()))  # from which no mutation makes the owner
         else:
             offset, place = draw.choice(self.own) if self.own else (0, 0)
-        kind = draw.choice((codes.COMMIT_TYPE, codes.ROLLBACK_TYPE, codes.NOT_TYPE))
+        kind = draw.choice((COMMIT_TYPE, ROLLBACK_TYPE, NOT_TYPE))
         fields = {"producerGroup": group, "tranStateTableOffset": str(offset), "commitLogOffset": str(place)}
         fields |= {"commitOrRollback": str(kind), "fromTransactionCheck": draw.choice(("true", "false"))}
         return list((fields | {"msgId": "U", "transactionId": "U"}).items())
@@ -97,31 +99,36 @@ class Frames:
 _PULL = {"consumerGroup": "c", "topic": "t", "queueId": "0", "queueOffset": "0", "maxMsgNums": "32", "sysFlag": "4"}
 _QUEUE = {"topic": "t", "queueId": "0"}
 READS: dict[int, dict[str, str]] = {
-    codes.PULL_MESSAGE: _PULL | {"subscription": "*", "commitOffset": "0", "suspendTimeoutMillis": "0"},
-    12: {"topic": "t", "key": "k", "maxNum": "32", "beginTimestamp": "0", "endTimestamp": "1"},
-    14: _QUEUE | {"consumerGroup": "c"},
-    codes.GET_ALL_TOPIC_CONFIG: {},
-    codes.GET_BROKER_CONFIG: {},
-    codes.GET_BROKER_RUNTIME_INFO: {},
-    codes.SEARCH_OFFSET_BY_TIMESTAMP: _QUEUE | {"timestamp": "1"},
-    codes.GET_MAX_OFFSET: _QUEUE,
-    codes.GET_MIN_OFFSET: _QUEUE,
-    codes.VIEW_MESSAGE_BY_ID: {"offset": "0"},
-    codes.HEART_BEAT: {},
-    codes.UNREGISTER_CLIENT: {"clientID": "c", "producerGroup": "g"},
-    codes.CHECK_CLIENT_CONFIG: {},
-    codes.GET_ROUTEINFO_BY_TOPIC: {"topic": "t"},
-    codes.GET_BROKER_CLUSTER_INFO: {},
-    codes.QUERY_CONSUME_QUEUE: _QUEUE | {"index": "0", "count": "9"},
+    RequestCode.PULL_MESSAGE: _PULL | {"subscription": "*", "commitOffset": "0", "suspendTimeoutMillis": "0"},
+    RequestCode.QUERY_MESSAGE: {"topic": "t", "key": "k", "maxNum": "32", "beginTimestamp": "0", "endTimestamp": "1"},
+    RequestCode.QUERY_CONSUMER_OFFSET: _QUEUE | {"consumerGroup": "c"},
+    RequestCode.GET_ALL_TOPIC_CONFIG: {},
+    RequestCode.GET_BROKER_CONFIG: {},
+    RequestCode.GET_BROKER_RUNTIME_INFO: {},
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _QUEUE | {"timestamp": "1"},
+    RequestCode.GET_MAX_OFFSET: _QUEUE,
+    RequestCode.GET_MIN_OFFSET: _QUEUE,
+    RequestCode.VIEW_MESSAGE_BY_ID: {"offset": "0"},
+    RequestCode.HEART_BEAT: {},
+    RequestCode.UNREGISTER_CLIENT: {"clientID": "c", "producerGroup": "g"},
+    RequestCode.CHECK_CLIENT_CONFIG: {},
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: {"topic": "t"},
+    RequestCode.GET_BROKER_CLUSTER_INFO: {},
+    RequestCode.QUERY_CONSUME_QUEUE: _QUEUE | {"index": "0", "count": "9"},
 }
-_WRITES = (codes.SEND_MESSAGE, codes.SEND_MESSAGE_V2, codes.SEND_BATCH_MESSAGE, codes.END_TRANSACTION) * 2
+_WRITES = (
+    RequestCode.SEND_MESSAGE,
+    RequestCode.SEND_MESSAGE_V2,
+    RequestCode.SEND_BATCH_MESSAGE,
+    RequestCode.END_TRANSACTION,
+) * 2
 
 
 def send_fields(code: int, uniq: str) -> list[tuple[str, Any]]:
     values = ("g", "t", "TBW102", "4", "0", "4", "1", "0", _PACKED.format(uniq), "0", "false")
     long = ("producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp")
     more = ("flag", "properties", "reconsumeTimes", "unitMode")
-    return list(zip((*long, *more) if code == codes.SEND_MESSAGE else "abcdefghijk", values, strict=True))
+    return list(zip((*long, *more) if code == RequestCode.SEND_MESSAGE else "abcdefghijk", values, strict=True))
 
 
 def framed(header: bytes, form: int, body: bytes) -> bytes:

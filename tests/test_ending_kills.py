@@ -14,8 +14,9 @@ from ending_process import rows_to
 from ending_rows import Written, connected, delivered, halves, open_still, originals, row_of
 from halfop.ending.owner import NoMaster, Where
 from halfop.ending.plan import COMMIT, ROLLBACK, Row
+from halfop.rocketmq.wire.codes import AnswerCode
 from halfop.rocketmq.wire.ends import HalfPlace, end_transaction
-from halfop.rocketmq.wire.remoting import Answer, AnswerCode, RemotingSettings
+from halfop.rocketmq.wire.remoting import Answer, RemotingSettings
 from real_broker import Plan, RealBroker, broker
 
 pytestmark = pytest.mark.broker

@@ -20,7 +20,8 @@ from halfop.ending.plan import COMMIT, ROLLBACK, Place, Row
 from halfop.ending.sender import Broker, Sender
 from halfop.ending.tails import Landed, landed_of
 from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
-from halfop.rocketmq.wire.remoting import RemotingSettings, RequestCode, Unreachable
+from halfop.rocketmq.wire.codes import RequestCode
+from halfop.rocketmq.wire.remoting import RemotingSettings, Unreachable
 from scripted import Asked, Peer, answering, frame, serving
 
 QUICK = RemotingSettings(connect_timeout=1, answer_timeout=0.5, give_up_after=1.5, in_flight=3)

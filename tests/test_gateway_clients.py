@@ -5,23 +5,29 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from dropping import dropping
-from gateways import gateway
+from gateways import NAME, gateway
 from halfop.gateway.producer import Producer
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.data_source import register
-from halfop.rocketmq.wire.remoting import RemotingSettings
+from halfop.rocketmq.wire import fastjson
+from halfop.rocketmq.wire.client import NameServers
+from halfop.rocketmq.wire.codes import RequestCode
+from halfop.rocketmq.wire.remote import Remote
+from halfop.rocketmq.wire.remoting import RemotingRequest, RemotingSettings
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings
 from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
-from real_broker import Plan, RealClients, Truth
+from real_broker import Plan, RealClients, Truth, broker
 
 pytestmark = pytest.mark.broker
 RULES = ("rules.transaction_timeout=1s", "rules.transaction_check_interval=2s", "rules.transaction_check_max=3")
@@ -89,6 +95,26 @@ def test_transactions_end_as_their_producer_says(warehouse: Warehouse, tmp_path:
     outcomes = Counter(row["outcome"] for row in warehouse.read("check_deliveries").collect())
     assert outcomes["SENT"] == outcomes["ANSWERED"] + outcomes["UNKNOWN"]
     assert outcomes["ANSWERED"] == 37
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_real_name_servers_know_it_and_its_topics(tmp_path: Path, version: int) -> None:
+    with broker(version, tmp_path / "broker") as other:
+        given = ("--namesrv", other.namesrv, "--topics", "mine,too", "--set", "gateway.register_every=100ms")
+        with gateway(tmp_path / "gateway", *given) as running:
+            with closing(NameServers(other.namesrv, RemotingSettings())) as servers:
+                until(lambda: (NAME, running.address) in {(each.name, each.address) for each in servers.brokers()})
+            remote = Remote(other.namesrv, RemotingSettings())
+            with closing(remote):
+                found = remote.ask(RemotingRequest(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "mine"}))
+            (queues,) = fastjson.loads(bytes(found.body))["queueDatas"]
+            assert (queues["brokerName"], queues["writeQueueNums"], queues["perm"]) == (NAME, 4, 6)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < end
 
 
 def test_a_send_that_a_client_repeats_is_a_transaction_of_its_own(warehouse: Warehouse, tmp_path: Path) -> None:

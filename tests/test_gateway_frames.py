@@ -6,8 +6,8 @@ import struct
 from contextlib import suppress
 
 import pytest
-from halfop.gateway import codes
 from halfop.gateway.frames import BINARY, JSON, MAX_HEADER, BadFrame, Splitter, answer, written
+from halfop.rocketmq.wire.codes import ANSWER, RequestCode
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +17,7 @@ fields = st.dictionaries(texts, texts, max_size=6)
 
 
 def frame(form: int = JSON, body: bytes = b"body", **given_fields: str) -> bytes:
-    return written(codes.SEND_MESSAGE_V2, 0, 7, given_fields, form, "remark", body)
+    return written(RequestCode.SEND_MESSAGE_V2, 0, 7, given_fields, form, "remark", body)
 
 
 @given(st.lists(st.tuples(fields, st.sampled_from([JSON, BINARY]), st.binary(max_size=50)), max_size=5), st.data())
@@ -39,7 +39,7 @@ def test_an_answer_has_the_form_of_its_request() -> None:
     for form in (JSON, BINARY):
         (request,) = Splitter(MOST).feed(frame(form))
         (answered,) = Splitter(MOST).feed(answer(request, 0, {"offset": "3"}))
-        assert (answered.form, answered.opaque, answered.flag) == (form, request.opaque, codes.ANSWER)
+        assert (answered.form, answered.opaque, answered.flag) == (form, request.opaque, ANSWER)
         assert answered.fields == {"offset": "3"}
 
 

@@ -21,11 +21,11 @@ from typing import Any
 import pytest
 from gateway_load import Generator, Load
 from gateways import RunningGateway, gateway, pulled
-from halfop.gateway import codes
 from halfop.gateway.frames import JSON, written
 from halfop.gateway.producer import Answer, Producer, Question, Sent
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.wire.client import Broker
+from halfop.rocketmq.wire.codes import RequestCode
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from seeds import SEED
 
@@ -210,7 +210,7 @@ def trouble(running: RunningGateway) -> Iterator[None]:
                 elif kind == 1:
                     one.sendall(struct.pack(">II", 0x7FFFFFFF, 100) + b"x" * 1000)
                 else:
-                    one.sendall(written(codes.GET_ALL_TOPIC_CONFIG, 0, 1, {}, JSON) * 200)
+                    one.sendall(written(RequestCode.GET_ALL_TOPIC_CONFIG, 0, 1, {}, JSON) * 200)
             if len(held) > 600:
                 held.pop(0).close()
         for each in held:

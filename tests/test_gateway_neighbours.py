@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 from gateways import NAME, gateway
 from halfop.frame.cli import main
-from halfop.gateway import codes
 from halfop.gateway.producer import Answer, Producer, Question, Refusal
 from halfop.jobs.gateway import JOB
 from halfop.rocketmq.wire.client import Broker
+from halfop.rocketmq.wire.codes import AnswerCode, RequestCode
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.rocketmq.wire.security import Tls
 from scripted import Asked, Peer, answering, frame, serving
@@ -36,11 +36,11 @@ def name_server(asked: list[Asked]) -> object:
 
     def answer(each: Asked) -> bytes | dict[str, object]:
         asked.append(each)
-        if each.code != codes.GET_ROUTEINFO_BY_TOPIC:
+        if each.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
             return {}
         if each.fields["topic"] == "theirs":
             return json.dumps(OTHERS).encode()
-        return {"code": codes.TOPIC_NOT_EXIST, "remark": "no route of it"}
+        return {"code": AnswerCode.TOPIC_NOT_EXIST, "remark": "no route of it"}
 
     return answering(answer)
 
@@ -50,21 +50,21 @@ def test_it_registers_gives_others_routes_and_unregisters(tmp_path: Path) -> Non
     with serving(name_server(asked)) as address:  # type: ignore[arg-type]
         options = ("--namesrv", address, "--topics", "mine,too", "--set", "gateway.register_every=100ms")
         with gateway(tmp_path, *options) as running, Producer(running.address, "group", nothing) as producer:
-            mine = json.loads(producer.ask(codes.GET_ROUTEINFO_BY_TOPIC, {"topic": "mine"}).body)
+            mine = json.loads(producer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "mine"}).body)
             assert mine["brokerDatas"][0]["brokerName"] == NAME
-            theirs = producer.ask(codes.GET_ROUTEINFO_BY_TOPIC, {"topic": "theirs"})
+            theirs = producer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "theirs"})
             assert json.loads(theirs.body) == OTHERS
             with pytest.raises(Refusal, match="no route of it"):
-                producer.ask(codes.GET_ROUTEINFO_BY_TOPIC, {"topic": "nobodys"})
+                producer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "nobodys"})
             with pytest.raises(Refusal) as refused:
                 producer.send("theirs", b"x")
-            assert refused.value.code == codes.TOPIC_NOT_EXIST
+            assert refused.value.code == AnswerCode.TOPIC_NOT_EXIST
             end = time.monotonic() + 10
-            while [each.code for each in asked].count(codes.REGISTER_BROKER) < 3:
+            while [each.code for each in asked].count(RequestCode.REGISTER_BROKER) < 3:
                 assert time.monotonic() < end
             assert running.stop() == 0
-    told = [each for each in asked if each.code in (codes.REGISTER_BROKER, codes.UNREGISTER_BROKER)]
-    assert told[-1].code == codes.UNREGISTER_BROKER
+    told = [each for each in asked if each.code in (RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER)]
+    assert told[-1].code == RequestCode.UNREGISTER_BROKER
     assert {each.fields["brokerName"] for each in told} == {NAME}
     assert {each.fields["brokerAddr"] for each in told} == {running.address}
 
@@ -74,9 +74,9 @@ def test_an_answer_that_cannot_be_read_ends_no_registering(tmp_path: Path) -> No
 
     def script(peer: Peer) -> None:
         for each in peer.requests():
-            if each.code == codes.REGISTER_BROKER:
+            if each.code == RequestCode.REGISTER_BROKER:
                 registered.append(each.opaque)
-            is_first = len(registered) == 1 and each.code == codes.REGISTER_BROKER
+            is_first = len(registered) == 1 and each.code == RequestCode.REGISTER_BROKER
             peer.send(struct.pack(">II", 8, 4) + b"what" if is_first else frame(each.opaque))
 
     with serving(script) as address:
@@ -99,7 +99,7 @@ def test_a_topic_that_another_broker_serves_is_refused(tmp_path: Path, capsys: p
 @pytest.mark.usefixtures("logging_as_before")
 def test_another_broker_of_its_name_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     table = b'{"brokerAddrTable":{"%b":{"brokerAddrs":{0:"10.0.0.9:10911"},"brokerName":"x"}}}' % NAME.encode()
-    known = answering(lambda each: table if each.code == codes.GET_BROKER_CLUSTER_INFO else {})
+    known = answering(lambda each: table if each.code == RequestCode.GET_BROKER_CLUSTER_INFO else {})
     with serving(known) as address:
         given = ["--listen", "127.0.0.1:0", "--store", str(tmp_path), "--name", NAME, "--namesrv", address]
         assert main(JOB, [*given, "--topics", "mine"]) == 2

@@ -8,12 +8,12 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from halfop.gateway import codes
 from halfop.gateway.ends import check, end_request
 from halfop.gateway.frames import JSON, Request
 from halfop.gateway.log.messages import Half
 from halfop.gateway.refused import Refused
 from halfop.gateway.sends import Terms, half_message, properties_of
+from halfop.rocketmq.wire.codes import AnswerCode, RequestCode
 from halfop.settings.model import RuleOverride, RuleSettings
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,14 +32,14 @@ def packed(properties: dict[str, str]) -> str:
     return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
 
 
-def send(body: bytes = b"body", code: int = codes.SEND_MESSAGE_V2, **changed: str | None) -> Request:
-    names = NAMES if code == codes.SEND_MESSAGE_V2 else OLD_NAMES
+def send(body: bytes = b"body", code: int = RequestCode.SEND_MESSAGE_V2, **changed: str | None) -> Request:
+    names = NAMES if code == RequestCode.SEND_MESSAGE_V2 else OLD_NAMES
     fields = GIVEN | {"properties": packed(PROPERTIES)} | changed
     sent = {names[name]: value for name, value in fields.items() if value is not None}
     return Request(code, 0, 1, sent, "", 0, JSON, body)
 
 
-@pytest.mark.parametrize("code", [codes.SEND_MESSAGE, codes.SEND_MESSAGE_V2])
+@pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
 def test_a_send_becomes_what_a_brokers_bridge_stores(code: int) -> None:
     given_properties = PROPERTIES | {"DELAY": "3", "TRANSACTION_CHECK_TIMES": "7", "POP_CK": "x", "own": "value"}
     found = half_message(send(code=code, properties=packed(given_properties)), HOST, TERMS)
@@ -64,31 +64,31 @@ def test_a_message_without_an_id_or_a_queue_gets_one() -> None:
 @pytest.mark.parametrize(
     ("changed", "code"),
     [
-        ({"properties": packed({"UNIQ_KEY": "U1"})}, codes.NO_PERMISSION),
-        ({"properties": None}, codes.NO_PERMISSION),
-        ({"batch": "true"}, codes.NO_PERMISSION),
-        ({"unit": "true"}, codes.NO_PERMISSION),
-        ({"reconsumed": "1", "properties": packed(PROPERTIES | {"DELAY": "1"})}, codes.NO_PERMISSION),
-        ({"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}, codes.NO_PERMISSION),
-        ({"topic": "rmq_sys_other"}, codes.NO_PERMISSION),
-        ({"topic": "or ders"}, codes.INVALID_PARAMETER),
-        ({"topic": "orders\n"}, codes.INVALID_PARAMETER),
-        ({"topic": ""}, codes.INVALID_PARAMETER),
-        ({"topic": "../../etc"}, codes.INVALID_PARAMETER),
-        ({"topic": "o" * 128}, codes.MESSAGE_ILLEGAL),
-        ({"topic": "others"}, codes.TOPIC_NOT_EXIST),
-        ({"queue": "4"}, codes.INVALID_PARAMETER),
-        ({"properties": packed(PROPERTIES | {"PGROUP": "g" * 256})}, codes.INVALID_PARAMETER),
+        ({"properties": packed({"UNIQ_KEY": "U1"})}, AnswerCode.NO_PERMISSION),
+        ({"properties": None}, AnswerCode.NO_PERMISSION),
+        ({"batch": "true"}, AnswerCode.NO_PERMISSION),
+        ({"unit": "true"}, AnswerCode.NO_PERMISSION),
+        ({"reconsumed": "1", "properties": packed(PROPERTIES | {"DELAY": "1"})}, AnswerCode.NO_PERMISSION),
+        ({"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}, AnswerCode.NO_PERMISSION),
+        ({"topic": "rmq_sys_other"}, AnswerCode.NO_PERMISSION),
+        ({"topic": "or ders"}, AnswerCode.INVALID_PARAMETER),
+        ({"topic": "orders\n"}, AnswerCode.INVALID_PARAMETER),
+        ({"topic": ""}, AnswerCode.INVALID_PARAMETER),
+        ({"topic": "../../etc"}, AnswerCode.INVALID_PARAMETER),
+        ({"topic": "o" * 128}, AnswerCode.MESSAGE_ILLEGAL),
+        ({"topic": "others"}, AnswerCode.TOPIC_NOT_EXIST),
+        ({"queue": "4"}, AnswerCode.INVALID_PARAMETER),
+        ({"properties": packed(PROPERTIES | {"PGROUP": "g" * 256})}, AnswerCode.INVALID_PARAMETER),
         # its REAL_TOPIC would count: the last one does
         (
             {"group": "g\x02REAL_TOPIC\x01others", "properties": "TRAN_MSG\x01true\x02REAL_TOPIC\x01x"},
-            codes.INVALID_PARAMETER,
+            AnswerCode.INVALID_PARAMETER,
         ),
-        ({"properties": packed(PROPERTIES | {"long": "x" * 33000})}, codes.MESSAGE_ILLEGAL),
-        ({"group": None}, codes.SYSTEM_ERROR),
-        ({"born": "now"}, codes.SYSTEM_ERROR),
-        ({"queue": "99999999999"}, codes.SYSTEM_ERROR),
-        ({"flag": "1_0"}, codes.SYSTEM_ERROR),
+        ({"properties": packed(PROPERTIES | {"long": "x" * 33000})}, AnswerCode.MESSAGE_ILLEGAL),
+        ({"group": None}, AnswerCode.SYSTEM_ERROR),
+        ({"born": "now"}, AnswerCode.SYSTEM_ERROR),
+        ({"queue": "99999999999"}, AnswerCode.SYSTEM_ERROR),
+        ({"flag": "1_0"}, AnswerCode.SYSTEM_ERROR),
     ],
     ids=lambda each: json.dumps(each)[:40],
 )
@@ -103,11 +103,11 @@ def test_what_is_refused(changed: dict[str, Any], code: int) -> None:
 def test_bodies_of_no_or_too_many_bytes_are_refused(body: bytes) -> None:
     with pytest.raises(Refused) as refused:
         half_message(send(body), HOST, TERMS)
-    assert refused.value.code == codes.MESSAGE_ILLEGAL
+    assert refused.value.code == AnswerCode.MESSAGE_ILLEGAL
 
 
 def test_transactions_can_be_rejected_and_topics_left_open() -> None:
-    with pytest.raises(Refused, match=str(codes.NO_PERMISSION)):
+    with pytest.raises(Refused, match=str(AnswerCode.NO_PERMISSION)):
         half_message(send(), HOST, TERMS._replace(rejects=True))
     assert half_message(send(topic="others"), HOST, TERMS._replace(topics=None)).topic == "others"
 
@@ -130,7 +130,7 @@ def end(**changed: str | None) -> Request:
     fields = {"producerGroup": "g", "tranStateTableOffset": "5", "commitLogOffset": "1000", "commitOrRollback": "8"}
     fields |= {"fromTransactionCheck": "false", "transactionId": "U1"}
     sent = {name: value for name, value in (fields | changed).items() if value is not None}
-    return Request(codes.END_TRANSACTION, 2, 1, sent, "", 0, JSON, b"")
+    return Request(RequestCode.END_TRANSACTION, 2, 1, sent, "", 0, JSON, b"")
 
 
 @pytest.mark.parametrize(
@@ -154,9 +154,9 @@ def test_an_id_that_would_change_an_ops_other_properties_is_not_kept(given_id: s
 @pytest.mark.parametrize(
     ("changed", "half", "code", "remark"),
     [
-        ({}, None, codes.SYSTEM_ERROR, "Find prepared transaction message failed"),
-        ({"producerGroup": "other"}, HALF, codes.SYSTEM_ERROR, "The producer group wrong"),
-        ({"tranStateTableOffset": "6"}, HALF, codes.SYSTEM_ERROR, "The transaction state table offset wrong"),
+        ({}, None, AnswerCode.SYSTEM_ERROR, "Find prepared transaction message failed"),
+        ({"producerGroup": "other"}, HALF, AnswerCode.SYSTEM_ERROR, "The producer group wrong"),
+        ({"tranStateTableOffset": "6"}, HALF, AnswerCode.SYSTEM_ERROR, "The transaction state table offset wrong"),
     ],
 )
 def test_ends_that_a_broker_refuses(changed: dict[str, str | None], half: Half | None, code: int, remark: str) -> None:
@@ -185,7 +185,7 @@ def test_an_end_after_the_messages_own_immunity_is_too_late(
     half = Half(5, 1000, 300, 1_000_000, 1_000_001, "orders", 2, "g", "U1", immunity)
     asked = end_request(end(fromTransactionCheck=from_check))
     if late:
-        with pytest.raises(Refused, match=str(codes.ILLEGAL_OPERATION)):
+        with pytest.raises(Refused, match=str(AnswerCode.ILLEGAL_OPERATION)):
             check(asked, half, half.born_ms + age_ms, RULES)
     else:
         assert check(asked, half, half.born_ms + age_ms, RULES) is half

@@ -20,12 +20,12 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from gateways import NAME, RunningGateway, gateway, pulled
 from halfop.frame.cli import main
-from halfop.gateway import codes
 from halfop.gateway.frames import JSON, written
 from halfop.gateway.producer import Answer, Producer, Question, Refusal, Sent
 from halfop.jobs.gateway import JOB
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.wire.client import Broker, NameServers
+from halfop.rocketmq.wire.codes import AnswerCode, RequestCode
 from halfop.rocketmq.wire.remoting import Refused, RemotingSettings
 from halfop.rocketmq.wire.security import Credentials
 
@@ -101,7 +101,7 @@ def test_an_end_that_names_no_half_message_is_refused(producer: Producer, wrong:
     sent = Sent(**producer.send("t3", b"x")._asdict() | wrong)
     with pytest.raises(Refusal) as refused:
         producer.end_surely(sent, "COMMIT")
-    assert (refused.value.code, refused.value.remark) == (codes.SYSTEM_ERROR, remark)
+    assert (refused.value.code, refused.value.remark) == (AnswerCode.SYSTEM_ERROR, remark)
 
 
 def test_another_groups_end_is_refused(running: RunningGateway, producer: Producer) -> None:
@@ -113,36 +113,36 @@ def test_another_groups_end_is_refused(running: RunningGateway, producer: Produc
 def test_a_body_that_is_too_long_is_refused_and_the_connection_lives(producer: Producer) -> None:
     with pytest.raises(Refusal) as refused:
         producer.send("t5", b"x" * 100_001)
-    assert refused.value.code == codes.MESSAGE_ILLEGAL
+    assert refused.value.code == AnswerCode.MESSAGE_ILLEGAL
     assert producer.send("t5", b"x" * 100_000).topic == "t5"
 
 
 def test_requests_that_it_does_not_know_are_refused(producer: Producer) -> None:
     with pytest.raises(Refusal) as refused:
         producer.ask(9999, {})
-    assert refused.value.code == codes.NOT_SUPPORTED
+    assert refused.value.code == AnswerCode.NOT_SUPPORTED
 
 
 def test_a_heartbeat_that_cannot_be_read_is_refused(producer: Producer) -> None:
     nested = b"[" * 1000 + b"]" * 1000
     for body in (b"x", b"[]", b'{"clientID":%s}' % nested, b'{"producerDataSet":[{"groupName":%s}]}' % nested):
         with pytest.raises(Refusal, match="a heartbeat that cannot be read"):
-            producer.ask(codes.HEART_BEAT, {}, body)
+            producer.ask(RequestCode.HEART_BEAT, {}, body)
 
 
 # ---- routes and reads ----
 
 
 def test_it_is_its_own_name_server(running: RunningGateway, producer: Producer) -> None:
-    route = json.loads(producer.ask(codes.GET_ROUTEINFO_BY_TOPIC, {"topic": "not-yet"}).body)
+    route = json.loads(producer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "not-yet"}).body)
     assert route["brokerDatas"][0]["brokerAddrs"] == {"0": running.address}
     assert route["queueDatas"][0]["writeQueueNums"] == 4
     with closing(NameServers(running.address, RemotingSettings())) as servers:
         (known,) = servers.brokers()
     assert (known.name, known.address, known.is_master) == (NAME, running.address, True)
     with pytest.raises(Refusal) as refused:
-        producer.ask(codes.GET_ROUTEINFO_BY_TOPIC, {"topic": "no topic"})
-    assert refused.value.code == codes.TOPIC_NOT_EXIST
+        producer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "no topic"})
+    assert refused.value.code == AnswerCode.TOPIC_NOT_EXIST
 
 
 def test_another_number_of_queues_is_one_of_all_its_topics(tmp_path: Path) -> None:
@@ -152,7 +152,7 @@ def test_another_number_of_queues_is_one_of_all_its_topics(tmp_path: Path) -> No
             Producer(running.address, "group", nothing) as producer,
         ):
             producer.send("t", b"x")
-            (found,) = json.loads(producer.ask(codes.GET_ROUTEINFO_BY_TOPIC, {"topic": "t"}).body)["queueDatas"]
+            (found,) = json.loads(producer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t"}).body)["queueDatas"]
             assert (found["writeQueueNums"], found["readQueueNums"]) == (queues, readable)
 
 
@@ -412,7 +412,7 @@ def test_a_client_that_takes_no_answers_is_read_no_further(tmp_path: Path) -> No
     with gateway(tmp_path, "--set", "gateway.unsent_bytes=10000") as running, raw(running.address) as hostile:
         hostile.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         hostile.settimeout(1)
-        question = written(codes.GET_ROUTEINFO_BY_TOPIC, 0, 1, {"topic": "t"}, JSON)
+        question = written(RequestCode.GET_ROUTEINFO_BY_TOPIC, 0, 1, {"topic": "t"}, JSON)
         with pytest.raises(TimeoutError):
             hostile.sendall(question * 1_000_000)
         with Producer(running.address, "group", nothing) as good:
@@ -427,7 +427,7 @@ def test_too_much_that_is_open_refuses_sends(tmp_path: Path) -> None:
         sent = producer.send("t", b"x")
         with pytest.raises(Refusal) as refused:
             producer.send("t", b"x")
-        assert refused.value.code == codes.SYSTEM_BUSY
+        assert refused.value.code == AnswerCode.SYSTEM_BUSY
         producer.end_surely(sent, "COMMIT")
         assert producer.send("t", b"x").topic == "t"
 

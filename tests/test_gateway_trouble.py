@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from gateway_load import Generator
 from gateways import RunningGateway, gateway, pulled
-from halfop.gateway import codes
 from halfop.gateway.frames import JSON, Request, Splitter, written
 from halfop.gateway.producer import Answer, Producer, Question, Refusal, Sent
 from halfop.rocketmq.names import HALF_TOPIC
+from halfop.rocketmq.wire.codes import AnswerCode, RequestCode
 from test_gateway_server import asked
 
 MANY = 10_000
@@ -44,7 +44,7 @@ def test_a_slow_disk_is_answered_in_time_and_its_message_is_rolled_back(
         began = time.monotonic()
         late = answer_to_a_send(running, b"late")
         assert time.monotonic() - began < 1.5
-        assert late.code == codes.FLUSH_DISK_TIMEOUT
+        assert late.code == AnswerCode.FLUSH_DISK_TIMEOUT
         # a client rolls back what it names, without having done its local transaction
         sent = Sent("orders", "L" * 32, int(late.fields["queueOffset"]), int(late.fields["msgId"][-16:], 16))
         with pytest.raises(Refusal, match="Find prepared"):  # it is not durable yet: it will be asked about
@@ -70,7 +70,7 @@ def answer_to_a_send(running: RunningGateway, body: bytes) -> Request:
     packed = f"TRAN_MSG\x01true\x02UNIQ_KEY\x01{'L' * 32}\x02PGROUP\x01group\x02"
     fields = {"a": "group", "b": "orders", "c": "TBW102", "d": "4", "e": "0", "f": "4", "g": "1", "h": "0", "i": packed}
     with connected(running) as one:
-        one.sendall(written(codes.SEND_MESSAGE_V2, 0, 1, fields, JSON, body=body))
+        one.sendall(written(RequestCode.SEND_MESSAGE_V2, 0, 1, fields, JSON, body=body))
         splitter = Splitter(1 << 20)
         while not (found := splitter.feed(one.recv(1 << 16))):
             pass
@@ -126,7 +126,7 @@ def test_ten_thousand_connections_and_not_one_more(
             heartbeat = b'{"clientID":"c","producerDataSet":[{"groupName":"g"}]}'
             for _ in range(MANY - 9):
                 held.append(socket.create_connection(address_of(running), 10))
-                held[-1].sendall(written(codes.HEART_BEAT, 0, 1, {}, JSON, body=heartbeat))
+                held[-1].sendall(written(RequestCode.HEART_BEAT, 0, 1, {}, JSON, body=heartbeat))
             assert all(each.recv(4096) for each in held)
             each = (memory(running) - before) / len(held)
             record_property("bytes_a_connection", round(each))

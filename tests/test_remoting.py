@@ -19,6 +19,7 @@ from halfop.frame.errors import UsageError
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.wire import fastjson
 from halfop.rocketmq.wire.client import Broker, BrokerAddress, NameServers
+from halfop.rocketmq.wire.codes import RequestCode
 from halfop.rocketmq.wire.remote import Remote
 from halfop.rocketmq.wire.remoting import (
     Answer,
@@ -27,7 +28,6 @@ from halfop.rocketmq.wire.remoting import (
     Refused,
     RemotingRequest,
     RemotingSettings,
-    RequestCode,
     TlsFailed,
     Unreachable,
 )

@@ -9,8 +9,9 @@ from halfop.ending.endings import State
 from halfop.ending.guard import Verdict
 from halfop.ending.plan import COMMIT, RESUME
 from halfop.rocketmq.wire.client import Broker
+from halfop.rocketmq.wire.codes import AnswerCode
 from halfop.rocketmq.wire.ends import HalfPlace, end_transaction, resume_check
-from halfop.rocketmq.wire.remoting import Answer, AnswerCode, Lost, RemotingRequest
+from halfop.rocketmq.wire.remoting import Answer, Lost, RemotingRequest
 
 _GONE = "find prepared transaction message failed"
 _MISMATCH = ("producer group wrong", "state table offset wrong", "commit log offset wrong")

@@ -12,9 +12,9 @@ from typing import Any
 import yaml
 
 from halfop.frame.errors import UsageError
-from halfop.gateway import codes
 from halfop.gateway.frames import Request
 from halfop.gateway.refused import Refused
+from halfop.rocketmq.wire.codes import AnswerCode
 
 _SIGNATURE, _ACCESS_KEY = "Signature", "AccessKey"
 _UNSIGNED = (_SIGNATURE, "_UNIQUE_KEY_QUERY")
@@ -40,7 +40,7 @@ class Account:
     def check(self, right: str, topic: str) -> None:
         """Raises Refused if the account has no such right (PUB or SUB) to the topic."""
         if not self.may(right, topic):
-            raise Refused(codes.NO_PERMISSION, f"account {self.access_key} has no {right} on topic {topic}")
+            raise Refused(AnswerCode.NO_PERMISSION, f"account {self.access_key} has no {right} on topic {topic}")
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Accounts:
         signature = base64.b64encode(hmac.digest(secret, signed + request.body, "sha1"))
         given = fields.get(_SIGNATURE, "").encode()
         if not hmac.compare_digest(signature, given) or account is None:
-            raise Refused(codes.NO_PERMISSION, "no account of this gateway has signed the request")
+            raise Refused(AnswerCode.NO_PERMISSION, "no account of this gateway has signed the request")
         return account
 
 

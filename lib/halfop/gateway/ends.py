@@ -5,17 +5,17 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import NamedTuple
 
-from halfop.gateway import codes
 from halfop.gateway.fields import a_flag, a_long, an_int, text
 from halfop.gateway.frames import Request
 from halfop.gateway.log.messages import End, Half, Outcome
 from halfop.gateway.refused import Refused
 from halfop.rocketmq.numbers import parse_long
+from halfop.rocketmq.wire.codes import COMMIT_TYPE, ROLLBACK_TYPE, AnswerCode
 from halfop.settings.model import RuleSettings
 
 _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST_ID = 255
-NOT_FOUND = Refused(codes.SYSTEM_ERROR, "Find prepared transaction message failed")
+NOT_FOUND = Refused(AnswerCode.SYSTEM_ERROR, "Find prepared transaction message failed")
 
 
 class EndRequest(NamedTuple):
@@ -30,11 +30,11 @@ class EndRequest(NamedTuple):
 
     @property
     def ends(self) -> bool:
-        return self.kind in (codes.COMMIT_TYPE, codes.ROLLBACK_TYPE)
+        return self.kind in (COMMIT_TYPE, ROLLBACK_TYPE)
 
     def end(self, at_ms: int) -> End:
         """What it says, if it was found to be in time at that instant."""
-        outcome: Outcome = "COMMIT" if self.kind == codes.COMMIT_TYPE else "ROLLBACK"
+        outcome: Outcome = "COMMIT" if self.kind == COMMIT_TYPE else "ROLLBACK"
         return End(outcome, self.from_check, self.group, self.transaction_id, at_ms)
 
 
@@ -61,11 +61,11 @@ def check(asked: EndRequest, half: Half | None, now_ms: int, rules: RuleSettings
     if half is None:
         raise NOT_FOUND
     if not asked.from_check and half.immunity and now_ms - half.born_ms > _immune_ms(half, rules):
-        raise Refused(codes.ILLEGAL_OPERATION, "TOO_LATE: its check immunity is over, so it is asked about")
+        raise Refused(AnswerCode.ILLEGAL_OPERATION, "TOO_LATE: its check immunity is over, so it is asked about")
     if half.group != asked.group:
-        raise Refused(codes.SYSTEM_ERROR, "The producer group wrong")
+        raise Refused(AnswerCode.SYSTEM_ERROR, "The producer group wrong")
     if half.queue_offset != asked.state_table_offset:
-        raise Refused(codes.SYSTEM_ERROR, "The transaction state table offset wrong")
+        raise Refused(AnswerCode.SYSTEM_ERROR, "The transaction state table offset wrong")
     return half
 
 

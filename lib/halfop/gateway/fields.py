@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from halfop.gateway import codes
 from halfop.gateway.refused import Refused
 from halfop.rocketmq.numbers import parse_int, parse_long
+from halfop.rocketmq.wire.codes import AnswerCode
 
 
 def text(fields: Mapping[str, str], name: str) -> str:
     """The field's text. Raises Refused if there is none."""
     found = fields.get(name)
     if found is None:
-        raise Refused(codes.SYSTEM_ERROR, f"the custom field <{name}> is null")
+        raise Refused(AnswerCode.SYSTEM_ERROR, f"the custom field <{name}> is null")
     return found
 
 
@@ -40,5 +40,5 @@ def a_flag(fields: Mapping[str, str], name: str) -> bool:
 
 def _number(found: int | None, name: str) -> int:
     if found is None:
-        raise Refused(codes.SYSTEM_ERROR, f"the custom field <{name}> is no number that fits")
+        raise Refused(AnswerCode.SYSTEM_ERROR, f"the custom field <{name}> is no number that fits")
     return found

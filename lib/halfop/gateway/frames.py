@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from halfop.gateway.codes import ANSWER
+from halfop.rocketmq.wire.codes import ANSWER
 
 MAX_HEADER = 64 << 10
 FRAME_ROOM = 64 << 10  # for what a frame holds besides the body

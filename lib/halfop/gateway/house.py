@@ -12,7 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from halfop.frame.errors import TransientError
-from halfop.gateway import codes
 from halfop.gateway.connection import Channel
 from halfop.gateway.frames import BadFrame, Request, answer
 from halfop.gateway.namesrv import NameServers
@@ -20,6 +19,7 @@ from halfop.gateway.producers import Producers
 from halfop.gateway.refused import Refused
 from halfop.gateway.service import Service
 from halfop.gateway.tallies import Tallies
+from halfop.rocketmq.wire.codes import AnswerCode
 
 _MOST_ROUTES = 100  # that are being asked for
 _PAUSE = 0.1  # seconds, after a connection that could not be accepted
@@ -127,7 +127,7 @@ class House:
                 frame = answer(request, error.code, remark=error.remark)
             except Exception:
                 _log.exception("request %s of %s failed", request.code, channel.client)
-                frame = answer(request, codes.SYSTEM_ERROR, remark="the gateway failed at it: its log says why")
+                frame = answer(request, AnswerCode.SYSTEM_ERROR, remark="the gateway failed at it: its log says why")
             self._loop.call_soon_threadsafe(done, frame)
 
         def done(frame: bytes) -> None:
@@ -141,7 +141,7 @@ class House:
         if self._upstream is None:
             return False
         if len(self._routes) >= _MOST_ROUTES:
-            raise Refused(codes.SYSTEM_BUSY, "[OVERLOAD]too many routes are being asked for")
+            raise Refused(AnswerCode.SYSTEM_BUSY, "[OVERLOAD]too many routes are being asked for")
         task = self._loop.create_task(self._ask_route(self._upstream, channel, request, topic))
         self._routes.add(task)
         task.add_done_callback(self._routes.discard)
@@ -152,4 +152,4 @@ class House:
             found = await upstream.route(topic)
             channel.send(answer(request, found.code, found.fields, found.remark, found.body))
         except TransientError as error:
-            channel.send(answer(request, codes.SYSTEM_ERROR, remark=str(error)))
+            channel.send(answer(request, AnswerCode.SYSTEM_ERROR, remark=str(error)))

@@ -13,11 +13,12 @@ from struct import Struct
 import orjson
 
 from halfop.frame.errors import TransientError, UsageError
-from halfop.gateway import codes
 from halfop.gateway.frames import JSON, BadFrame, Request, read, written
 from halfop.gateway.log.messages import Topic
-from halfop.gateway.reading import Broker, config_of
+from halfop.gateway.log.topics import config_of
+from halfop.gateway.reading import Broker
 from halfop.rocketmq.wire import fastjson
+from halfop.rocketmq.wire.codes import ANSWER, AnswerCode, RequestCode
 from halfop.rocketmq.wire.remoting import endpoint
 
 _LENGTHS = Struct(">II")
@@ -64,7 +65,7 @@ class NameServer:
                 raise ValueError(f"sent a frame of {length} bytes")
             content = await reader.readexactly(length - 4)
             found = read(content[:header], mark >> 24, content[header:])
-            if found.flag & codes.ANSWER and found.opaque == self._opaque:
+            if found.flag & ANSWER and found.opaque == self._opaque:
                 return found
 
 
@@ -82,13 +83,13 @@ class NameServers:
         And for another broker of this one's name: each would take the other's place again and again.
         """
         for server in self._all:
-            known = _addresses(await server.ask(codes.GET_BROKER_CLUSTER_INFO, {}), broker.name)
+            known = _addresses(await server.ask(RequestCode.GET_BROKER_CLUSTER_INFO, {}), broker.name)
             if others := known - {broker.address}:
                 there = f"a broker {broker.name} is at {', '.join(sorted(others))} ({server.address})"
                 raise UsageError(f"{there}; stop it first, or give another --name")
         for topic in topics:
             for server in self._all:
-                answer = await server.ask(codes.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+                answer = await server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
                 others = _writers(answer) - {broker.name}
                 if others:
                     served = f"topic {topic} is served for writing by broker {', '.join(sorted(others))}"
@@ -102,18 +103,18 @@ class NameServers:
             "compressed": "false",
             "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF),
         }
-        await self._tell(codes.REGISTER_BROKER, fields, body)
+        await self._tell(RequestCode.REGISTER_BROKER, fields, body)
 
     async def unregister(self, broker: Broker) -> None:
-        await self._tell(codes.UNREGISTER_BROKER, _fields_of(broker))
+        await self._tell(RequestCode.UNREGISTER_BROKER, _fields_of(broker))
 
     async def route(self, topic: str) -> Request:
         """The answer of the first name server that can be reached. Raises TransientError."""
         *others, last = self._all
         for server in others:
             with suppress(TransientError):
-                return await server.ask(codes.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
-        return await last.ask(codes.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+                return await server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+        return await last.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
 
     def close(self) -> None:
         for server in self._all:
@@ -126,13 +127,13 @@ class NameServers:
             except TransientError as error:
                 _log.warning("%s", error)
                 continue
-            if answer.code != codes.SUCCESS:
+            if answer.code != AnswerCode.SUCCESS:
                 _log.warning("name server %s answered %s to %s: %s", server.address, answer.code, code, answer.remark)
 
 
 def _writers(route: Request) -> set[str]:
     """The brokers that take messages of a topic."""
-    if route.code != codes.SUCCESS:
+    if route.code != AnswerCode.SUCCESS:
         return set()
     with suppress(ValueError, LookupError, TypeError):
         queues = fastjson.loads(route.body)["queueDatas"]

@@ -19,19 +19,19 @@ from typing import Literal, NamedTuple
 import orjson
 
 from halfop.frame.errors import TransientError
-from halfop.gateway import codes
 from halfop.gateway.frames import JSON, BadFrame, Request, Splitter, written
 from halfop.gateway.sends import properties_of
 from halfop.rocketmq import names
 from halfop.rocketmq.record import chain
+from halfop.rocketmq.wire.codes import ANSWER, COMMIT_TYPE, NOT_TYPE, ONE_WAY, ROLLBACK_TYPE, AnswerCode, RequestCode
 from halfop.rocketmq.wire.remoting import endpoint
 from halfop.rocketmq.wire.security import Credentials
 
 Answer = Literal["COMMIT", "ROLLBACK", "UNKNOWN"]
 _KINDS: Mapping[Answer, int] = {
-    "COMMIT": codes.COMMIT_TYPE,
-    "ROLLBACK": codes.ROLLBACK_TYPE,
-    "UNKNOWN": codes.NOT_TYPE,
+    "COMMIT": COMMIT_TYPE,
+    "ROLLBACK": ROLLBACK_TYPE,
+    "UNKNOWN": NOT_TYPE,
 }
 _MOST_BYTES, _RECEIVED = 64 << 20, 1 << 16
 _HEARTBEAT_SECONDS, _ANSWER_SECONDS = 20.0, 15.0
@@ -113,7 +113,9 @@ class Producer:
         packed = "".join(f"{name}\x01{value}\x02" for name, value in {**properties, **own}.items())
         now = str(int(time.time() * 1000))
         fields = {"a": self._group, "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "4", "g": now, "h": "0"}
-        found = self.ask(codes.SEND_MESSAGE_V2, {**fields, "i": packed, "j": "0", "k": "false", "m": "false"}, body)
+        found = self.ask(
+            RequestCode.SEND_MESSAGE_V2, {**fields, "i": packed, "j": "0", "k": "false", "m": "false"}, body
+        )
         return Sent(
             topic,
             found.fields["transactionId"],
@@ -123,21 +125,21 @@ class Producer:
 
     def end(self, sent: Sent, answer: Answer, from_check: bool = False) -> None:
         """Ends the half message. As RocketMQ's clients do, it waits for no answer."""
-        self._send(codes.END_TRANSACTION, codes.ONE_WAY, self._ending(sent, answer, from_check))
+        self._send(RequestCode.END_TRANSACTION, ONE_WAY, self._ending(sent, answer, from_check))
 
     def end_surely(self, sent: Sent, answer: Answer, from_check: bool = False) -> None:
         """Ends the half message, and waits until the server has it. Raises Refusal."""
-        self.ask(codes.END_TRANSACTION, self._ending(sent, answer, from_check))
+        self.ask(RequestCode.END_TRANSACTION, self._ending(sent, answer, from_check))
 
     def heartbeat(self) -> None:
         """Says that this producer is there to be asked."""
         data = {"clientID": self._client, "consumerDataSet": [], "producerDataSet": [{"groupName": self._group}]}
-        self.ask(codes.HEART_BEAT, {}, orjson.dumps(data))
+        self.ask(RequestCode.HEART_BEAT, {}, orjson.dumps(data))
 
     def close(self) -> None:
         """Says goodbye, and closes the connection."""
         with suppress(TransientError):
-            self.ask(codes.UNREGISTER_CLIENT, {"clientID": self._client, "producerGroup": self._group})
+            self.ask(RequestCode.UNREGISTER_CLIENT, {"clientID": self._client, "producerGroup": self._group})
         self._disconnect()
 
     def _disconnect(self) -> None:
@@ -156,7 +158,7 @@ class Producer:
             found = future.result(_ANSWER_SECONDS)
         except (FutureTimeout, ConnectionError) as error:
             raise TransientError(f"no answer to request {code}: {error}") from error
-        if found.code != codes.SUCCESS:
+        if found.code != AnswerCode.SUCCESS:
             raise Refusal(found.code, found.remark)
         return found
 
@@ -179,7 +181,7 @@ class Producer:
             if self._closed:
                 raise TransientError("the connection is closed")
             self._opaque += 1
-            if not flag & codes.ONE_WAY:
+            if not flag & ONE_WAY:
                 self._answers[self._opaque] = future
             try:
                 self._socket.sendall(written(code, flag, self._opaque, signed, JSON, body=body))
@@ -212,11 +214,11 @@ class Producer:
             self.heartbeat()
 
     def _take(self, request: Request) -> None:
-        if request.flag & codes.ANSWER:
+        if request.flag & ANSWER:
             future = self._answers.pop(request.opaque, None)
             if future is not None:
                 future.set_result(request)
-        elif request.code == codes.CHECK_TRANSACTION_STATE:
+        elif request.code == RequestCode.CHECK_TRANSACTION_STATE:
             Thread(target=self._answer_question, args=(request,), daemon=True).start()
 
     def _answer_question(self, request: Request) -> None:

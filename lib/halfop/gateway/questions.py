@@ -5,10 +5,10 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from halfop.gateway import codes
 from halfop.gateway.frames import written
 from halfop.gateway.log.messages import Half
 from halfop.rocketmq.record import BORN_HOST_V6, HEAD, PROPERTY_CRC_TAIL, STORE_HOST_V6, TAIL
+from halfop.rocketmq.wire.codes import ONE_WAY, RequestCode
 
 _INT, _SHORT = Struct(">i"), Struct(">h")
 _SYS_FLAG_AT, _QUEUE_AT = 36, 12
@@ -35,7 +35,7 @@ def question(half: Half, record: bytes, asker: Asker, opaque: int, form: int) ->
         "bname": asker.broker_name,
     }
     body = under_real_topic(record, half.topic, half.queue)
-    return written(codes.CHECK_TRANSACTION_STATE, codes.ONE_WAY, opaque, fields, form, body=body)
+    return written(RequestCode.CHECK_TRANSACTION_STATE, ONE_WAY, opaque, fields, form, body=body)
 
 
 def message_id(store_host: bytes, physical_offset: int) -> str:

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 
 import orjson
 
-from halfop.gateway import codes
 from halfop.gateway.accounts import Account
 from halfop.gateway.fields import a_long, an_int, text
 from halfop.gateway.frames import Request, answer
 from halfop.gateway.log.log import Log
-from halfop.gateway.log.messages import QueueOffsets, Topic
+from halfop.gateway.log.messages import QueueOffsets
+from halfop.gateway.log.topics import config_of
 from halfop.gateway.refused import Refused
 from halfop.rocketmq.wire.client import GATEWAY_CONFIG
+from halfop.rocketmq.wire.codes import AnswerCode, RequestCode
 
 _MOST_MESSAGES, _MOST_UNITS = 32, 1024
 _SUBSCRIPTION = 4  # of a pull's sysFlag: the request brings its subscription
@@ -51,18 +52,18 @@ class Reading:
         self._log, self._broker, self._clock_ms = log, broker, clock_ms
         self._booted_ms = int(time.time() * 1000)
         self.handlers: Mapping[int, Callable[[Request, Account | None], bytes]] = {
-            codes.GET_ALL_TOPIC_CONFIG: self._topics,
-            codes.GET_BROKER_CONFIG: self._config,
-            codes.GET_BROKER_RUNTIME_INFO: self._runtime,
-            codes.GET_MAX_OFFSET: self._max_offset,
-            codes.GET_MIN_OFFSET: self._min_offset,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self._topics,
+            RequestCode.GET_BROKER_CONFIG: self._config,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime,
+            RequestCode.GET_MAX_OFFSET: self._max_offset,
+            RequestCode.GET_MIN_OFFSET: self._min_offset,
         }
         # these read records from the disk
         self.slow_handlers: Mapping[int, Callable[[Request, Account | None], bytes]] = {
-            codes.PULL_MESSAGE: self._pull,
-            codes.SEARCH_OFFSET_BY_TIMESTAMP: self._offset_at,
-            codes.VIEW_MESSAGE_BY_ID: self._view,
-            codes.QUERY_CONSUME_QUEUE: self._units,
+            RequestCode.PULL_MESSAGE: self._pull,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._offset_at,
+            RequestCode.VIEW_MESSAGE_BY_ID: self._view,
+            RequestCode.QUERY_CONSUME_QUEUE: self._units,
         }
 
     # ---- about the broker ----
@@ -71,10 +72,10 @@ class Reading:
         table = {name: config_of(name, topic) for name, topic in dict(self._log.topics).items()}
         version = {"counter": len(table), "stateVersion": 0, "timestamp": self._booted_ms}
         body = orjson.dumps({"dataVersion": version, "topicConfigTable": table})
-        return answer(request, codes.SUCCESS, body=body)
+        return answer(request, AnswerCode.SUCCESS, body=body)
 
     def _config(self, request: Request, account: Account | None) -> bytes:
-        return answer(request, codes.SUCCESS, {"version": "{}"}, body=self._broker.config())
+        return answer(request, AnswerCode.SUCCESS, {"version": "{}"}, body=self._broker.config())
 
     def _runtime(self, request: Request, account: Account | None) -> bytes:
         # a clock that moves when nothing is stored: landing goes by it
@@ -82,20 +83,20 @@ class Reading:
         minutes, hours = seconds // 60, seconds // 3600
         ran = f"[ {hours // 24} days, {hours % 24} hours, {minutes % 60} minutes, {seconds % 60} seconds ]"
         table = {"bootTimestamp": str(self._booted_ms), "runtime": ran, "brokerVersionDesc": "halfop gateway"}
-        return answer(request, codes.SUCCESS, body=orjson.dumps({"table": table}))
+        return answer(request, AnswerCode.SUCCESS, body=orjson.dumps({"table": table}))
 
     # ---- offsets ----
 
     def _max_offset(self, request: Request, account: Account | None) -> bytes:
-        return answer(request, codes.SUCCESS, {"offset": str(self._offsets(request).next)})
+        return answer(request, AnswerCode.SUCCESS, {"offset": str(self._offsets(request).next)})
 
     def _min_offset(self, request: Request, account: Account | None) -> bytes:
-        return answer(request, codes.SUCCESS, {"offset": str(self._offsets(request).first)})
+        return answer(request, AnswerCode.SUCCESS, {"offset": str(self._offsets(request).first)})
 
     def _offset_at(self, request: Request, account: Account | None) -> bytes:
         fields = request.fields
         found = self._log.offset_at(text(fields, "topic"), an_int(fields, "queueId"), a_long(fields, "timestamp"))
-        return answer(request, codes.SUCCESS, {"offset": str(found)})
+        return answer(request, AnswerCode.SUCCESS, {"offset": str(found)})
 
     def _offsets(self, request: Request) -> QueueOffsets:
         return self._log.offsets(text(request.fields, "topic"), an_int(request.fields, "queueId"))
@@ -107,13 +108,15 @@ class Reading:
         topic, queue, offset = text(fields, "topic"), an_int(fields, "queueId"), a_long(fields, "queueOffset")
         _check_reader(account, topic)
         if topic not in self._log.topics:
-            raise Refused(codes.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
+            raise Refused(AnswerCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
         if not an_int(fields, "sysFlag") & _SUBSCRIPTION or fields.get("subscription", "*") != "*":
-            raise Refused(codes.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist: a pull must bring `*`")
+            raise Refused(
+                AnswerCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist: a pull must bring `*`"
+            )
         count = min(max(an_int(fields, "maxMsgNums"), 1), _MOST_MESSAGES)
         there = self._log.offsets(topic, queue)
         pulled = self._log.pull(topic, queue, offset, count)
-        code, following = codes.SUCCESS, pulled.next
+        code, following = AnswerCode.SUCCESS, pulled.next
         if not pulled.records:
             code, following = _nothing(there, offset)
         shown = {"nextBeginOffset": following, "minOffset": there.first, "maxOffset": there.next}
@@ -125,8 +128,8 @@ class Reading:
         found = self._log.record(offset)
         _check_reader(account, "")
         if found is None:
-            raise Refused(codes.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
-        return answer(request, codes.SUCCESS, body=found)
+            raise Refused(AnswerCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
+        return answer(request, AnswerCode.SUCCESS, body=found)
 
     def _units(self, request: Request, account: Account | None) -> bytes:
         fields = request.fields
@@ -137,7 +140,7 @@ class Reading:
         there = self._log.offsets(topic, queue)
         units = [{"physicOffset": u.physical_offset, "physicSize": u.size, "tagsCode": u.tags_code} for u in found]
         body = {"queueData": units, "minQueueIndex": there.first, "maxQueueIndex": there.next}
-        return answer(request, codes.SUCCESS, body=orjson.dumps(body))
+        return answer(request, AnswerCode.SUCCESS, body=orjson.dumps(body))
 
 
 def _check_reader(account: Account | None, topic: str) -> None:
@@ -146,21 +149,8 @@ def _check_reader(account: Account | None, topic: str) -> None:
         account.check("SUB", topic)
 
 
-def _nothing(there: QueueOffsets, offset: int) -> tuple[int, int]:
+def _nothing(there: QueueOffsets, offset: int) -> tuple[AnswerCode, int]:
     """The code and the next offset of a pull that finds nothing."""
     if offset < there.first:
-        return codes.PULL_OFFSET_MOVED, there.first
-    return (codes.PULL_NOT_FOUND, offset) if offset == there.next else (codes.PULL_OFFSET_MOVED, there.next)
-
-
-def config_of(name: str, topic: Topic) -> dict[str, object]:
-    """A topic as a broker's table has it."""
-    return {
-        "topicName": name,
-        "readQueueNums": topic.read_queues,
-        "writeQueueNums": topic.write_queues,
-        "perm": topic.perm,
-        "topicFilterType": "SINGLE_TAG",
-        "topicSysFlag": 0,
-        "order": False,
-    }
+        return AnswerCode.PULL_OFFSET_MOVED, there.first
+    return (AnswerCode.PULL_NOT_FOUND, offset) if offset == there.next else (AnswerCode.PULL_OFFSET_MOVED, there.next)

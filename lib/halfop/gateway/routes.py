@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import orjson
 
-from halfop.gateway import codes
 from halfop.gateway.frames import Request, answer
 from halfop.gateway.log.messages import Topic
 from halfop.gateway.reading import Broker
 from halfop.gateway.refused import Refused
+from halfop.rocketmq.wire.codes import AnswerCode
 
 DEFAULT_TOPIC = "TBW102"  # its route stands for topics that nobody has made yet
 _MASTER, _SLAVE = "0", "1"
@@ -31,7 +31,7 @@ def route_of(broker: Broker, topic: Topic) -> bytes:
 def cluster_info(request: Request, broker: Broker) -> bytes:
     """The answer to GET_BROKER_CLUSTER_INFO."""
     table = {"brokerAddrTable": {broker.name: broker_data(broker)}, "clusterAddrTable": {broker.cluster: [broker.name]}}
-    return answer(request, codes.SUCCESS, body=orjson.dumps(table))
+    return answer(request, AnswerCode.SUCCESS, body=orjson.dumps(table))
 
 
 def broker_data(broker: Broker) -> dict[str, object]:
@@ -40,4 +40,4 @@ def broker_data(broker: Broker) -> dict[str, object]:
 
 
 def no_route(topic: str) -> Refused:
-    return Refused(codes.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic}")
+    return Refused(AnswerCode.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic}")

@@ -7,13 +7,13 @@ import secrets
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from halfop.gateway import codes
 from halfop.gateway.fields import a_flag, a_long, an_int, text
 from halfop.gateway.frames import Request
 from halfop.gateway.log.messages import HalfMessage
 from halfop.gateway.log.records import LONGEST_PROPERTIES
 from halfop.gateway.refused import Refused
 from halfop.rocketmq import names
+from halfop.rocketmq.wire.codes import AnswerCode, RequestCode
 
 _LEGAL_TOPIC = re.compile(names.LEGAL_TOPIC.replace(r"\z", r"\Z"))
 _LONGEST_GROUP = 255  # Validators.CHARACTER_MAX_LENGTH
@@ -55,13 +55,13 @@ class Terms(NamedTuple):
 
 def half_message(request: Request, born_host: bytes, terms: Terms) -> HalfMessage:
     """The half message of a send. Raises Refused for what a broker or this gateway does not take."""
-    fields, name = request.fields, _V2 if request.code == codes.SEND_MESSAGE_V2 else _V1
+    fields, name = request.fields, _V2 if request.code == RequestCode.SEND_MESSAGE_V2 else _V1
     group, topic = text(fields, name.group), text(fields, name.topic)
     queue, sys_flag, flag = (an_int(fields, each) for each in (name.queue, name.sys_flag, name.flag))
     born = a_long(fields, name.born)
     check_topic(topic, terms)
     if queue >= terms.queues:
-        raise Refused(codes.INVALID_PARAMETER, f"request queueId[{queue}] is illegal: {terms.queues} queues")
+        raise Refused(AnswerCode.INVALID_PARAMETER, f"request queueId[{queue}] is illegal: {terms.queues} queues")
     properties = properties_of(fields.get(name.properties, ""))
     reconsumed = an_int(fields, name.reconsumed) if name.reconsumed in fields else 0
     _check_kind(fields, name, properties, reconsumed, terms)
@@ -109,20 +109,22 @@ def is_group(name: str) -> bool:
 def _check_group(group: str) -> None:
     if not is_group(group):
         remark = f"the producer group {group[:200]!r} is longer than {_LONGEST_GROUP} or has illegal characters"
-        raise Refused(codes.INVALID_PARAMETER, remark)
+        raise Refused(AnswerCode.INVALID_PARAMETER, remark)
 
 
 def check_topic(topic: str, terms: Terms) -> None:
     """Raises Refused for a topic that is illegal, too long, not to be sent to, or not served here."""
     if not is_legal(topic):
         remark = f"The specified topic: {topic[:200]}, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
-        raise Refused(codes.INVALID_PARAMETER, remark if topic.strip() else "The specified topic is blank.")
+        raise Refused(AnswerCode.INVALID_PARAMETER, remark if topic.strip() else "The specified topic is blank.")
     if len(topic) > names.TOPIC_MAX_LENGTH:
-        raise Refused(codes.MESSAGE_ILLEGAL, f"The specified topic is longer than {names.TOPIC_MAX_LENGTH} characters")
+        raise Refused(
+            AnswerCode.MESSAGE_ILLEGAL, f"The specified topic is longer than {names.TOPIC_MAX_LENGTH} characters"
+        )
     if topic in names.NOT_ALLOWED_SEND or topic.lower().startswith(names.SYSTEM_PREFIX):
-        raise Refused(codes.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+        raise Refused(AnswerCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
     if terms.topics is not None and topic not in terms.topics:
-        raise Refused(codes.TOPIC_NOT_EXIST, f"topic[{topic}] not exist: it is none of this gateway's")
+        raise Refused(AnswerCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist: it is none of this gateway's")
 
 
 def _check_kind(
@@ -130,14 +132,16 @@ def _check_kind(
 ) -> None:
     """Raises Refused for what is no single transactional message."""
     if a_flag(fields, name.batch):
-        raise Refused(codes.NO_PERMISSION, "a batch: this gateway takes transactional messages only")
+        raise Refused(AnswerCode.NO_PERMISSION, "a batch: this gateway takes transactional messages only")
     if a_flag(fields, name.unit):
-        raise Refused(codes.NO_PERMISSION, "a topic of a unit: this gateway serves none")
+        raise Refused(AnswerCode.NO_PERMISSION, "a topic of a unit: this gateway serves none")
     delayed = reconsumed > 0 and properties.get(names.DELAY, "0") != "0"  # as clients before 4.6.1 send again
     if properties.get(names.TRAN_MSG, "").lower() != "true" or delayed:
-        raise Refused(codes.NO_PERMISSION, "no transactional message: this gateway takes no others")
+        raise Refused(AnswerCode.NO_PERMISSION, "no transactional message: this gateway takes no others")
     if terms.rejects:
-        raise Refused(codes.NO_PERMISSION, "sending transaction message is forbidden (gateway.reject_transactions)")
+        raise Refused(
+            AnswerCode.NO_PERMISSION, "sending transaction message is forbidden (gateway.reject_transactions)"
+        )
 
 
 def _transform(properties: dict[str, str], group: str, topic: str, queue: int) -> None:
@@ -156,7 +160,7 @@ def _transform(properties: dict[str, str], group: str, topic: str, queue: int) -
 def _check_lengths(body: bytes, packed: bytes, terms: Terms) -> None:
     if len(body) > terms.max_body or not body:
         remark = f"the message is illegal: its body has {len(body)} bytes, 1 to {terms.max_body} are allowed"
-        raise Refused(codes.MESSAGE_ILLEGAL, remark)
+        raise Refused(AnswerCode.MESSAGE_ILLEGAL, remark)
     if len(packed) > LONGEST_PROPERTIES:
         remark = f"the message is illegal: its properties have {len(packed)} bytes, {LONGEST_PROPERTIES} are allowed"
-        raise Refused(codes.MESSAGE_ILLEGAL, remark)
+        raise Refused(AnswerCode.MESSAGE_ILLEGAL, remark)

@@ -10,7 +10,6 @@ from typing import Protocol
 
 import orjson
 
-from halfop.gateway import codes
 from halfop.gateway.accounts import Account, Accounts
 from halfop.gateway.asking import Asking
 from halfop.gateway.connection import Channel
@@ -28,6 +27,7 @@ from halfop.gateway.sends import Terms, check_topic, half_message, is_group
 from halfop.gateway.tables import now as table_now
 from halfop.gateway.tallies import Tallies
 from halfop.gateway.waiting import Answer, Waiting
+from halfop.rocketmq.wire.codes import ANSWER, ONE_WAY, AnswerCode, RequestCode
 from halfop.settings.model import RuleSettings
 
 _log = logging.getLogger("halfop.gateway")
@@ -90,20 +90,20 @@ class Service:
         self.disk_full = self.stopping = False
         self._reading = Reading(log, broker, self._clock_ms)
         self._handlers: Mapping[int, Handler] = {
-            codes.SEND_MESSAGE: self._send,
-            codes.SEND_MESSAGE_V2: self._send,
-            codes.SEND_BATCH_MESSAGE: self._refuse_batch,
-            codes.END_TRANSACTION: self._end,
-            codes.HEART_BEAT: self._heartbeat,
-            codes.UNREGISTER_CLIENT: self._unregister,
-            codes.CHECK_CLIENT_CONFIG: self._check_client,
-            codes.GET_ROUTEINFO_BY_TOPIC: self._route,
-            codes.GET_BROKER_CLUSTER_INFO: lambda channel, request, account: cluster_info(request, broker),
+            RequestCode.SEND_MESSAGE: self._send,
+            RequestCode.SEND_MESSAGE_V2: self._send,
+            RequestCode.SEND_BATCH_MESSAGE: self._refuse_batch,
+            RequestCode.END_TRANSACTION: self._end,
+            RequestCode.HEART_BEAT: self._heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self._unregister,
+            RequestCode.CHECK_CLIENT_CONFIG: self._check_client,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: lambda channel, request, account: cluster_info(request, broker),
         }
 
     def handle(self, channel: Channel, request: Request) -> None:
         """Handles a request, and answers it now or when it is durable."""
-        if request.flag & codes.ANSWER:
+        if request.flag & ANSWER:
             return
         try:
             account = channel.account = self.accounts.of(request) if self.accounts else None
@@ -112,8 +112,10 @@ class Service:
             frame = self._refusal(request, error)
         except Exception:
             _log.exception("request %s of %s failed", request.code, channel.client)
-            frame = self._refusal(request, Refused(codes.SYSTEM_ERROR, "the gateway failed at it: its log says why"))
-        if frame is not None and not request.flag & codes.ONE_WAY:
+            frame = self._refusal(
+                request, Refused(AnswerCode.SYSTEM_ERROR, "the gateway failed at it: its log says why")
+            )
+        if frame is not None and not request.flag & ONE_WAY:
             channel.send(frame)
 
     def _handled(self, channel: Channel, request: Request, account: Account | None) -> bytes | None:
@@ -125,9 +127,9 @@ class Service:
             return quick(request, account)
         slow = self._reading.slow_handlers.get(request.code)
         if slow is None:
-            raise Refused(codes.NOT_SUPPORTED, f" request type {request.code} not supported")
+            raise Refused(AnswerCode.NOT_SUPPORTED, f" request type {request.code} not supported")
         if channel.reads >= _MOST_READS:
-            raise Refused(codes.SYSTEM_BUSY, "[OVERLOAD]too many reads of this connection are under way")
+            raise Refused(AnswerCode.SYSTEM_BUSY, "[OVERLOAD]too many reads of this connection are under way")
         self._away.read(channel, request, lambda: slow(request, account))
         return None
 
@@ -137,7 +139,7 @@ class Service:
 
     def _wait(self, end: int, channel: Channel, request: Request, fields: dict[str, str] | None) -> None:
         """Answers the request when the log is durable to `end`."""
-        answered = None if request.flag & codes.ONE_WAY else channel
+        answered = None if request.flag & ONE_WAY else channel
         self._waiting.add(Answer(end, time.monotonic(), answered, request.opaque, request.form, fields))
         if end <= self._log.flushed_to:  # nothing new was written
             self._waiting.flushed(end, time.monotonic())
@@ -152,7 +154,7 @@ class Service:
 
     def _send(self, channel: Channel, request: Request, account: Account | None) -> None:
         if self._broker.is_slave:
-            raise Refused(codes.SYSTEM_BUSY, "[REJECTREQUEST]system busy: a slave takes no messages")
+            raise Refused(AnswerCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy: a slave takes no messages")
         given = half_message(request, channel.host, self._terms)
         if account is not None:
             account.check("PUB", given.topic)
@@ -173,17 +175,21 @@ class Service:
 
     def _check_room(self) -> None:
         if self.stopping:
-            raise Refused(codes.SERVICE_NOT_AVAILABLE, "service not available now: the gateway stops")
+            raise Refused(AnswerCode.SERVICE_NOT_AVAILABLE, "service not available now: the gateway stops")
         if self.disk_full:
-            raise Refused(codes.SERVICE_NOT_AVAILABLE, "service not available now: the gateway's disk is full")
+            raise Refused(AnswerCode.SERVICE_NOT_AVAILABLE, "service not available now: the gateway's disk is full")
         if self._log.unflushed > self._limits.unflushed_bytes:
-            raise Refused(codes.SYSTEM_BUSY, "[UNFLUSHED]the disk is slower than the messages come, try again later")
+            raise Refused(
+                AnswerCode.SYSTEM_BUSY, "[UNFLUSHED]the disk is slower than the messages come, try again later"
+            )
         if len(self._log.open_halves) >= self._limits.open_messages:
-            raise Refused(codes.SYSTEM_BUSY, "[OPEN]too many transactions are open (gateway.open_messages)")
+            raise Refused(AnswerCode.SYSTEM_BUSY, "[OPEN]too many transactions are open (gateway.open_messages)")
 
     def _add_topic(self, topic: str) -> None:
         if len(self._log.topics) >= _MOST_TOPICS:
-            raise Refused(codes.TOPIC_NOT_EXIST, f"topic[{topic}] not exist: this gateway has {_MOST_TOPICS} topics")
+            raise Refused(
+                AnswerCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist: this gateway has {_MOST_TOPICS} topics"
+            )
         self._log.put_topic(topic, Topic(self._terms.queues, self._terms.queues))
 
     def _learn(self, group: str, channel: Channel) -> None:
@@ -191,13 +197,15 @@ class Service:
             self._producers.add(group, channel)
 
     def _refuse_batch(self, channel: Channel, request: Request, account: Account | None) -> bytes:
-        raise Refused(codes.NO_PERMISSION, "a batch: this gateway takes transactional messages only")
+        raise Refused(AnswerCode.NO_PERMISSION, "a batch: this gateway takes transactional messages only")
 
     # ---- ends ----
 
     def _end(self, channel: Channel, request: Request, account: Account | None) -> bytes | None:
         if self._broker.is_slave:
-            raise Refused(codes.SLAVE_NOT_AVAILABLE, "message store is slave mode, so end transaction is forbidden")
+            raise Refused(
+                AnswerCode.SLAVE_NOT_AVAILABLE, "message store is slave mode, so end transaction is forbidden"
+            )
         asked = end_request(request)
         if not asked.ends:
             self._note_unknown(channel, request, asked)
@@ -236,21 +244,21 @@ class Service:
             if not all(isinstance(each, str) for each in (client, *groups)):
                 raise TypeError
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise Refused(codes.SYSTEM_ERROR, "a heartbeat that cannot be read") from error
+            raise Refused(AnswerCode.SYSTEM_ERROR, "a heartbeat that cannot be read") from error
         channel.client = client[:200]
         for group in filter(is_group, groups):
             self._learn(group, channel)
         # V2 leaves out what has not changed, which this gateway would have to remember
-        return answer(request, codes.SUCCESS, {"IS_SUPPORT_HEART_BEAT_V2": "false", "IS_SUB_CHANGE": "true"})
+        return answer(request, AnswerCode.SUCCESS, {"IS_SUPPORT_HEART_BEAT_V2": "false", "IS_SUB_CHANGE": "true"})
 
     def _unregister(self, channel: Channel, request: Request, account: Account | None) -> bytes:
         group = request.fields.get("producerGroup")
         if group:
             self._producers.remove([group], channel)
-        return answer(request, codes.SUCCESS)
+        return answer(request, AnswerCode.SUCCESS)
 
     def _check_client(self, channel: Channel, request: Request, account: Account | None) -> bytes:
-        return answer(request, codes.SUCCESS)
+        return answer(request, AnswerCode.SUCCESS)
 
     # ---- routes ----
 
@@ -261,7 +269,7 @@ class Service:
             found = self._log.topics.get(topic) or Topic(
                 queues, queues, _ANY if topic == DEFAULT_TOPIC else _READ_WRITE
             )
-            return answer(request, codes.SUCCESS, body=route_of(self._broker, found))
+            return answer(request, AnswerCode.SUCCESS, body=route_of(self._broker, found))
         if self._away.route(channel, request, topic):
             return None
         raise no_route(topic)

@@ -6,9 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from halfop.gateway import codes
-from halfop.gateway.codes import ANSWER
 from halfop.gateway.frames import written
+from halfop.rocketmq.wire.codes import ANSWER, AnswerCode
 
 _NO_FIELDS: dict[str, str] = {}
 
@@ -52,7 +51,7 @@ class Waiting:
             self._measure(now - found.at)
             if found.channel is not None:
                 fields = found.fields or _NO_FIELDS
-                found.channel.send(written(codes.SUCCESS, ANSWER, found.opaque, fields, found.form))
+                found.channel.send(written(AnswerCode.SUCCESS, ANSWER, found.opaque, fields, found.form))
 
     def give_up(self, before: float) -> int:
         """Answers those that have waited since `before` with FLUSH_DISK_TIMEOUT; returns how many they are."""
@@ -61,7 +60,7 @@ class Waiting:
             found, given = answers.popleft(), given + 1
             if found.channel is not None:
                 # an end is durable or it is asked about again: its producer need not wait
-                code = codes.SUCCESS if found.fields is None else codes.FLUSH_DISK_TIMEOUT
+                code = AnswerCode.SUCCESS if found.fields is None else AnswerCode.FLUSH_DISK_TIMEOUT
                 found.channel.send(written(code, ANSWER, found.opaque, found.fields or _NO_FIELDS, found.form))
         return given
 

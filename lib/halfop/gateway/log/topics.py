@@ -58,12 +58,13 @@ class TopicTable:
     def _write(self) -> None:
         self._counter += 1
         version = {"counter": self._counter, "stateVersion": 0, "timestamp": int(time() * 1000)}
-        table = {name: _config(name, topic) for name, topic in self._topics.items()}
+        table = {name: config_of(name, topic) for name, topic in self._topics.items()}
         content = {"dataVersion": version, "topicConfigTable": table}
         replace_file(self._path, json.dumps(content, indent=1).encode())
 
 
-def _config(name: str, topic: Topic) -> dict[str, object]:
+def config_of(name: str, topic: Topic) -> dict[str, object]:
+    """A topic as a broker's table has it."""
     return {
         "topicName": name,
         "readQueueNums": topic.read_queues,

@@ -11,17 +11,9 @@ from halfop.frame.errors import UsageError
 from halfop.rocketmq.names import CHECK_GROUP
 from halfop.rocketmq.wire import fastjson
 from halfop.rocketmq.wire.clock import BrokerClock, shown_time
+from halfop.rocketmq.wire.codes import AnswerCode, RequestCode
 from halfop.rocketmq.wire.remote import Patience, Remote
-from halfop.rocketmq.wire.remoting import (
-    MALFORMED,
-    Answer,
-    AnswerCode,
-    Corrupt,
-    Lost,
-    RemotingRequest,
-    RemotingSettings,
-    RequestCode,
-)
+from halfop.rocketmq.wire.remoting import MALFORMED, Answer, Corrupt, Lost, RemotingRequest, RemotingSettings
 
 T = TypeVar("T")
 _MASTER, _SLAVE = 0, "SLAVE"

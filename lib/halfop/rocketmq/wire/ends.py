@@ -9,9 +9,9 @@ from halfop.rocketmq.batches import half_batch
 from halfop.rocketmq.properties import Properties, decoded
 from halfop.rocketmq.record import Records, chain
 from halfop.rocketmq.wire.client import Broker
-from halfop.rocketmq.wire.remoting import Answer, AnswerCode, Corrupt, RemotingRequest, RequestCode
+from halfop.rocketmq.wire.codes import COMMIT_TYPE, ROLLBACK_TYPE, AnswerCode, RequestCode
+from halfop.rocketmq.wire.remoting import Answer, Corrupt, RemotingRequest
 
-_COMMIT, _ROLLBACK = "8", "12"
 _LAST_INSTANT = str(2**63 - 1)
 _MOST_FINALS = "32"  # brokers may give more
 _NO_HOST = "0" * 16  # of a message id, brokers look at the offset alone
@@ -33,7 +33,7 @@ def end_transaction(half: HalfPlace, commit: bool) -> RemotingRequest:
         "producerGroup": half.producer_group,
         "tranStateTableOffset": str(half.queue_offset),
         "commitLogOffset": str(half.commit_log_offset),
-        "commitOrRollback": _COMMIT if commit else _ROLLBACK,
+        "commitOrRollback": str(COMMIT_TYPE if commit else ROLLBACK_TYPE),
         "fromTransactionCheck": "true",
         "msgId": half.uniq_key,
         "transactionId": half.uniq_key,

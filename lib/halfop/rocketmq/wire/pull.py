@@ -11,8 +11,9 @@ from typing import NamedTuple, cast
 
 from halfop.rocketmq.names import OP_TOPIC
 from halfop.rocketmq.wire.client import Broker, read_body
+from halfop.rocketmq.wire.codes import AnswerCode, RequestCode
 from halfop.rocketmq.wire.remote import is_busy
-from halfop.rocketmq.wire.remoting import Answer, AnswerCode, Corrupt, RemotingError, RemotingRequest, RequestCode
+from halfop.rocketmq.wire.remoting import Answer, Corrupt, RemotingError, RemotingRequest
 
 CHUNK = 8 << 20
 

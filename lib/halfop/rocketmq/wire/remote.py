@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from random import SystemRandom
 
+from halfop.rocketmq.wire.codes import AnswerCode
 from halfop.rocketmq.wire.remoting import (
     Answer,
-    AnswerCode,
     Connection,
     Lost,
     Refused,

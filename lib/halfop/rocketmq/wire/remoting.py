@@ -9,11 +9,11 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import IntEnum
 from struct import Struct
 from typing import Any, NamedTuple
 
 from halfop.frame.errors import TransientError, UsageError
+from halfop.rocketmq.wire.codes import ANSWER, RequestCode
 from halfop.rocketmq.wire.security import Credentials, Tls
 
 _LENGTHS = Struct(">II")  # of all that follows the first; of the header, whose high byte is its format
@@ -21,7 +21,6 @@ _MAX_FRAME = 64 << 20  # brokers refuse messages of more than 4 MiB by default
 _NUMBERS = ("offset", "nextBeginOffset")
 # Errors of reading JSON that is not as RocketMQ writes it.
 MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-_RESPONSE = 1  # bit of the header's flag
 _VERSION = 392  # 4.9.7: from 4.9.4 on servers may write standard JSON
 
 
@@ -63,39 +62,6 @@ class Refused(RemotingError):
         asked = ", ".join(f"{name} {request.fields[name]}" for name in ("topic", "queueId") if name in request.fields)
         what = f"{request.code.name}{f' ({asked})' if asked else ''}"
         super().__init__(f"{address} answered {what} with code {code}: {remark or 'no remark'}")
-
-
-class RequestCode(IntEnum):
-    PULL_MESSAGE = 11
-    QUERY_MESSAGE = 12
-    QUERY_CONSUMER_OFFSET = 14
-    GET_ALL_TOPIC_CONFIG = 21
-    GET_BROKER_CONFIG = 26
-    GET_BROKER_RUNTIME_INFO = 28
-    SEARCH_OFFSET_BY_TIMESTAMP = 29
-    GET_MAX_OFFSET = 30
-    GET_MIN_OFFSET = 31
-    VIEW_MESSAGE_BY_ID = 33
-    END_TRANSACTION = 37
-    GET_BROKER_CLUSTER_INFO = 106
-    QUERY_CONSUME_QUEUE = 321
-    RESUME_CHECK_HALF_MESSAGE = 323
-
-
-class AnswerCode(IntEnum):
-    """The answer codes that mean something to this client."""
-
-    SUCCESS = 0
-    SYSTEM_ERROR = 1
-    SYSTEM_BUSY = 2
-    SLAVE_NOT_AVAILABLE = 11
-    SERVICE_NOT_AVAILABLE = 14
-    TOPIC_NOT_EXIST = 17
-    PULL_NOT_FOUND = 19
-    PULL_RETRY_IMMEDIATELY = 20
-    PULL_OFFSET_MOVED = 21
-    QUERY_NOT_FOUND = 22
-    FLOW_CONTROL = 215
 
 
 @dataclass(frozen=True)
@@ -189,7 +155,7 @@ class Connection:
         frame = self._received(length - 4, deadline)
         header = self._header(frame[:header_length])
         self._hint = ""
-        if header["flag"] & _RESPONSE and header["opaque"] in self._asked:
+        if header["flag"] & ANSWER and header["opaque"] in self._asked:
             self._asked.remove(header["opaque"])
             body = memoryview(frame)[header_length:]
             self._answers[header["opaque"]] = Answer(
