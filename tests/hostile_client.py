@@ -14,10 +14,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from halfop.gateway.frames import JSON, Request, Splitter
-from halfop.rocketmq.wire.codes import AnswerCode, RequestCode
-from hostile_frames import READS, Draft, Frames, as_json, framed, read, send_fields
+from halfop.rocketmq.wire.codes import ONE_WAY, ROLLBACK_TYPE, AnswerCode, RequestCode
+from hostile_frames import READS, Draft, Frames, as_json, end_fields, framed, read, send_fields
 
 _BATCH, _SECONDS = 32, 20.0
+_OPEN = 50  # half messages of its own, at which it aims
 _FIRST_MARK = 2_000_000_000  # opaques of the requests that are no mutations
 _NORMAL = (AnswerCode.SUCCESS, AnswerCode.PULL_NOT_FOUND, AnswerCode.PULL_OFFSET_MOVED)
 
@@ -76,7 +77,7 @@ class Hostile:
             self._mark + 1,
         )
         self._mark += 2
-        last = [framed(as_json(each), JSON, each.body) for each in (read_mark, send_mark)]
+        last = [framed(as_json(each), JSON, each.body) for each in (*self._rollbacks(), read_mark, send_mark)]
         self._socket.sendall(b"".join([*frames, *last]))
         answered = 0
         while marks:
@@ -90,6 +91,14 @@ class Hostile:
                     answered += 1
                     self._count(each)
         self.report.fates["handled, not answered"] += len(frames) - answered
+
+    def _rollbacks(self) -> list[Draft]:
+        """Ends of all but its newest messages, so that what it leaves open is no memory that grows."""
+        own, found = self._frames.own, list[Draft]()
+        while len(own) > _OPEN:
+            fields = end_fields("g", *own.popleft(), ROLLBACK_TYPE)
+            found.append(Draft(RequestCode.END_TRANSACTION, fields, b"", 0, ONE_WAY))
+        return found
 
     def _count(self, answer: Request) -> None:
         self.report.fates["answered" if answer.code in _NORMAL else "refused by a handler"] += 1

@@ -51,7 +51,7 @@ class Frames:
 
     def __init__(self, draw: random.Random, aims: Sequence[tuple[int, int, str]]) -> None:
         self._draw, self._aims = draw, aims
-        self.own: deque[tuple[int, int]] = deque(maxlen=50)
+        self.own: deque[tuple[int, int]] = deque()
 
     def mutated(self, opaque: int) -> bytes:
         """A request with some of it changed, whose prefix says how long it is."""
@@ -91,9 +91,7 @@ class Frames:
         else:
             offset, place = draw.choice(self.own) if self.own else (0, 0)
         kind = draw.choice((COMMIT_TYPE, ROLLBACK_TYPE, NOT_TYPE))
-        fields = {"producerGroup": group, "tranStateTableOffset": str(offset), "commitLogOffset": str(place)}
-        fields |= {"commitOrRollback": str(kind), "fromTransactionCheck": draw.choice(("true", "false"))}
-        return list((fields | {"msgId": "U", "transactionId": "U"}).items())
+        return [*end_fields(group, offset, place, kind), ("fromTransactionCheck", draw.choice(("true", "false")))]
 
 
 _PULL = {"consumerGroup": "c", "topic": "t", "queueId": "0", "queueOffset": "0", "maxMsgNums": "32", "sysFlag": "4"}
@@ -129,6 +127,11 @@ def send_fields(code: int, uniq: str) -> list[tuple[str, Any]]:
     long = ("producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag", "bornTimestamp")
     more = ("flag", "properties", "reconsumeTimes", "unitMode")
     return list(zip((*long, *more) if code == RequestCode.SEND_MESSAGE else "abcdefghijk", values, strict=True))
+
+
+def end_fields(group: str, offset: int, place: int, kind: int) -> list[tuple[str, Any]]:
+    fields = {"producerGroup": group, "tranStateTableOffset": str(offset), "commitLogOffset": str(place)}
+    return list((fields | {"commitOrRollback": str(kind), "msgId": "U", "transactionId": "U"}).items())
 
 
 def framed(header: bytes, form: int, body: bytes) -> bytes:

@@ -22,7 +22,7 @@ import pytest
 from gateway_load import Generator, Load
 from gateways import RunningGateway, gateway, pulled
 from halfop.gateway.frames import JSON, written
-from halfop.gateway.producer import Answer, Producer, Question, Sent
+from halfop.gateway.producer import Answer, Producer, Question, Refusal, Sent
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.codes import RequestCode
@@ -162,6 +162,16 @@ def test_mutated_frames(tmp_path: Path, frames: int, slack: float) -> None:
         in_the_log(running, found.report)
         unchanged(running, producer, good, PROBES + len(found.waited))
         assert running.stop() == 0
+
+
+def test_refused_requests_leave_nothing_in_memory(tmp_path: Path) -> None:
+    unknown = {"producerGroup": "g", "tranStateTableOffset": "0", "commitLogOffset": "7", "commitOrRollback": "8"}
+    with gateway(tmp_path) as running, Producer(running.address, "g", nothing) as producer:
+        start = memory(running)
+        for _ in range(2_000):
+            with pytest.raises(Refusal, match="Find prepared transaction message failed"):
+                producer.ask(RequestCode.END_TRANSACTION, unknown, bytes(50_000))
+        assert memory(running) - start < 20 << 20
 
 
 def until_committed(running: RunningGateway, transactions: int) -> None:

@@ -15,7 +15,6 @@ from halfop.settings.model import RuleSettings
 
 _MILLISECOND = timedelta(milliseconds=1)
 _LONGEST_ID = 255
-NOT_FOUND = Refused(AnswerCode.SYSTEM_ERROR, "Find prepared transaction message failed")
 
 
 class EndRequest(NamedTuple):
@@ -59,7 +58,7 @@ def _id(text: str | None) -> str | None:
 def check(asked: EndRequest, half: Half | None, now_ms: int, rules: RuleSettings) -> Half:
     """The half message that the request names. Raises Refused with the broker's codes and remarks, in its order."""
     if half is None:
-        raise NOT_FOUND
+        raise not_found()
     if not asked.from_check and half.immunity and now_ms - half.born_ms > _immune_ms(half, rules):
         raise Refused(AnswerCode.ILLEGAL_OPERATION, "TOO_LATE: its check immunity is over, so it is asked about")
     if half.group != asked.group:
@@ -80,3 +79,8 @@ def _timeout(half: Half, rules: RuleSettings) -> timedelta:
         if own is not None and own.transaction_timeout is not None:
             return own.transaction_timeout
     return rules.transaction_timeout
+
+
+def not_found() -> Refused:
+    """A new one for each request: an exception that is raised again keeps the frames of all before."""
+    return Refused(AnswerCode.SYSTEM_ERROR, "Find prepared transaction message failed")

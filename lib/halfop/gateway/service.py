@@ -13,7 +13,7 @@ import orjson
 from halfop.gateway.accounts import Account, Accounts
 from halfop.gateway.asking import Asking
 from halfop.gateway.connection import Channel
-from halfop.gateway.ends import NOT_FOUND, EndRequest, check, end_request
+from halfop.gateway.ends import EndRequest, check, end_request, not_found
 from halfop.gateway.fields import text
 from halfop.gateway.frames import Request, answer
 from halfop.gateway.log.log import Log
@@ -218,7 +218,7 @@ class Service:
             end = asked.end(now_ms)
             ended = self._log.append_end(half, end)
         except HalfGone:
-            raise NOT_FOUND from None
+            raise not_found() from None
         self._tallies.ended[f"{end.outcome}_{ended.kind}"] += 1
         if asked.from_check:
             remark = request.remark[:_LONGEST_REMARK]
