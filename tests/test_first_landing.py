@@ -87,6 +87,19 @@ def test_one_broker_lands_under_its_own_name_or_the_given_one(
     assert {row["broker_name"] for row in warehouse.read("landing_progress").collect()} == {name}
 
 
+def test_a_broker_that_may_have_landed_under_the_name_of_earlier_versions(warehouse: Warehouse, store: w.Store) -> None:
+    assert landed(warehouse, store) == fates(*range(20))
+    with played(store, about=THERE._replace(name="broker-b")) as address:
+        request = BrokerRequest(SETTINGS, timedelta(0), broker=address)
+        refused = land_broker(warehouse, request, LOG)
+        assert refused.status == 3
+        (said,) = refused.extra["failed_brokers"].values()
+        assert "--broker-name broker-a if it is the same broker, --broker-name broker-b if it is another" in said
+        assert land_broker(warehouse, replace(request, broker_name="broker-a"), LOG).rows_written == {}
+        assert land_broker(warehouse, replace(request, broker_name="broker-b"), LOG).status == 0
+        assert land_broker(warehouse, request, LOG).status == 0, "it has landed under its own name"
+
+
 def test_all_of_a_broker(warehouse: Warehouse, store: w.Store) -> None:
     assert landed(warehouse, store) == fates(*range(20))
     assert first_offsets(warehouse) == {0}

@@ -44,10 +44,6 @@ def from_store(warehouse: Warehouse, running: RealBroker, accept: bool) -> None:
 def live(warehouse: Warehouse, running: RealBroker, accept: bool) -> None:
     request = BrokerRequest(RemotingSettings(), NO_LAG, namesrv=running.namesrv, accept_rewind=accept)
     summary = land_broker(warehouse, request, LOG)
-    for _ in range(20):  # 4.9.7 cannot tell its clock until it has run for some seconds
-        if "RUNTIME_INFO" in str(summary.extra.get("failed_brokers")):
-            time.sleep(1)
-            summary = land_broker(warehouse, request, LOG)
     if summary.status:
         raise InputRefused(running.address, None, str(summary.extra["failed_brokers"]))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from itertools import chain, repeat
@@ -181,6 +181,18 @@ def test_a_busy_server_is_asked_again() -> None:
         assert remote.ask(asking(0)).code == 0
         with pytest.raises(Unreachable, match="code 2: system busy; gave up"):
             remote.ask(asking(0))
+
+
+def test_a_broker_that_cannot_describe_itself_yet_is_asked_again() -> None:
+    """4.9.7 answers so in its first seconds."""
+    failing = {
+        "code": 1,
+        "remark": "java.util.NoSuchElementException, java.util.LinkedList.getFirst",
+    }
+    table = b'{"table":{"bootTimestamp":"1750000000000","runtime":"[ 0 days, 0 hours, 0 minutes, 1 seconds ]"}}'
+    answers: Iterator[Mapping[str, Any]] = chain([failing, failing], repeat({"body": table}))
+    with serving(answering(lambda asked: next(answers))) as address, closing(Broker(address, QUICK)) as asked:
+        assert asked.clock().shown == 1_750_000_001_000_000
 
 
 def test_a_refusal_tells_who_what_and_why() -> None:

@@ -18,7 +18,7 @@ from halfop.landing import lost, progress, rewind
 from halfop.landing.broker.checks import check_rows
 from halfop.landing.broker.messages import SOURCE, Messages, Pulls, PullsBySpark, PullsByWorkers, Source
 from halfop.landing.broker.request import BrokerRequest, begin_of
-from halfop.landing.broker.same_broker import refuse_rebuilt
+from halfop.landing.broker.same_broker import refuse_rebuilt, refuse_renamed
 from halfop.landing.broker.sampling import Progress, QueueSample, Sampling, Wanted, unfinished
 from halfop.landing.broker.seen import real_queues, with_seen
 from halfop.landing.broker.tasks import RealQueue
@@ -125,13 +125,15 @@ class BrokerLanding:
             self._write(pulls, found.ranges, known, halves)
 
     def _refuse(self, role: Role) -> None:
-        """Raises InputRefused for a gateway under another name, and for a slave that was named by --broker.
+        """Raises InputRefused for a name under which it is not to land, and for a slave that was named by --broker.
 
         A gateway looks for its questions by its own name. Name servers name a slave if there is no master.
         """
         if role.is_gateway and role.name != self.broker_name:
             problem = f"a gateway of the name {role.name}: under the name {self.broker_name} nobody would be asked"
             raise InputRefused(self._address.address, None, problem, "leave out --broker-name")
+        if self._request.broker and self._request.broker_name is None and not role.is_gateway:
+            refuse_renamed(self._warehouse, self._address.address, self.broker_name)
         self._is_master = self._address.is_master and not role.is_slave
         self._asked_by = GATEWAY if role.is_gateway else SOURCE
         if self._request.broker and not self._is_master:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from halfop.frame.errors import InputRefused
+from halfop.landing.broker.messages import SOURCE
 from halfop.landing.broker.sampling import Progress
 from halfop.landing.cuts import place_of
 from halfop.landing.identity import newest_half, reused_queues
@@ -14,7 +15,10 @@ from halfop.rocketmq.names import HALF_TOPICS
 from halfop.rocketmq.record import chain
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
+from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.tables import Warehouse
+
+_NAME_BEFORE = "broker-a"
 
 
 def refuse_rebuilt(warehouse: Warehouse, name: str, broker: Broker, rows: Progress) -> None:
@@ -24,6 +28,18 @@ def refuse_rebuilt(warehouse: Warehouse, name: str, broker: Broker, rows: Progre
     if reused or not all(_is_same(warehouse, broker, row) for row in halves):
         problem = f"KEY_REUSED: not the broker that has landed as {name}"
         raise InputRefused(broker.remote.address, None, problem, HINT)
+
+
+def refuse_renamed(warehouse: Warehouse, address: str, name: str) -> None:
+    """Raises InputRefused for a broker that is new by its own name, if an earlier version may have landed it.
+
+    Earlier versions landed a broker of `--broker` under one name, unless told another: its messages would land again.
+    """
+    sources = {row["broker_name"]: row["source"] for row in progress_rows(warehouse)}
+    if name not in sources and sources.get(_NAME_BEFORE) == SOURCE:
+        problem = f"{name} has not landed yet, but {_NAME_BEFORE} has: earlier versions gave every broker that name"
+        hint = f"give --broker-name {_NAME_BEFORE} if it is the same broker, --broker-name {name} if it is another one"
+        raise InputRefused(address, None, problem, hint)
 
 
 def _is_same(warehouse: Warehouse, broker: Broker, row: ProgressRow) -> bool:

@@ -12,7 +12,7 @@ from halfop.rocketmq.names import CHECK_GROUP
 from halfop.rocketmq.wire import fastjson
 from halfop.rocketmq.wire.clock import BrokerClock, shown_time
 from halfop.rocketmq.wire.codes import AnswerCode, RequestCode
-from halfop.rocketmq.wire.remote import Patience, Remote
+from halfop.rocketmq.wire.remote import Patience, Remote, is_busy
 from halfop.rocketmq.wire.remoting import MALFORMED, Answer, Corrupt, Lost, RemotingRequest, RemotingSettings
 
 T = TypeVar("T")
@@ -88,7 +88,7 @@ class Broker:
     def clock(self) -> BrokerClock:
         """The broker's own clock."""
         asked = time.monotonic()
-        answer = self.remote.ask(RemotingRequest(RequestCode.GET_BROKER_RUNTIME_INFO))
+        answer = self.remote.ask(RemotingRequest(RequestCode.GET_BROKER_RUNTIME_INFO), _is_starting)
         return BrokerClock(read_body(self.remote, answer, "table", shown_time), asked)
 
     def role(self) -> Role:
@@ -156,6 +156,12 @@ def read_body(remote: Remote, answer: Answer, name: str, made: Callable[[Any], T
         return made(fastjson.loads(bytes(answer.body))[name])
     except MALFORMED as error:
         raise Corrupt(remote.address, f"sent a body without a sound {name}: {bytes(answer.body[:80])!r}") from error
+
+
+def _is_starting(request: RemotingRequest, answer: Answer) -> bool:
+    """In its first seconds 4.9 cannot describe itself: it has no sample yet of what it counts."""
+    fails = answer.code == AnswerCode.SYSTEM_ERROR and "NoSuchElementException" in answer.remark
+    return fails or is_busy(request, answer)
 
 
 def _read_queues(topics: Any) -> dict[str, int]:

@@ -68,9 +68,9 @@ class Remote:
         self._tls = settings.tls.context() if settings.tls else None
         self._connection: Connection | None = None
 
-    def ask(self, request: RemotingRequest) -> Answer:
-        """The answer to a request that must succeed."""
-        answer = self.answer(request)
+    def ask(self, request: RemotingRequest, busy: Busy = is_busy) -> Answer:
+        """The answer to a request that must succeed, once the server is not `busy`."""
+        answer = self.answer(request, busy)
         if answer.code != AnswerCode.SUCCESS:
             raise self.refusal(request, answer)
         return answer
