@@ -20,7 +20,7 @@ _BENCHES = {
     "broker": [],
     "open": ["--rounds", "3"],
     "resolve": ["--rounds", "3"],
-    "grow": ["--rounds", "3"],
+    "grow": [],
     "gateway": [],
 }
 _SHOWN = 160
