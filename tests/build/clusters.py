@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from crash import ended, script_of
@@ -25,10 +25,10 @@ appender.console.layout.pattern = %d %p %c{1}: %m%n
 
 
 class Cluster:
-    """A worker's process group is also its executors'; a pinned one has a core of this machine, and no other."""
+    """A worker's process group is also its executors'. `limits`: a control group of the kernel's for each worker."""
 
-    def __init__(self, folder: Path, workers: int, memory: str = "1g", pinned: bool = False) -> None:
-        self._folder, self._memory, self._pinned = folder, memory, pinned
+    def __init__(self, folder: Path, workers: int, memory: str = "1g", limits: Sequence[Path] = ()) -> None:
+        self._folder, self._memory, self._limits = folder, memory, limits
         (folder / "log4j2.properties").write_text(_LOG)
         self._daemons: list[tuple[subprocess.Popen[str], Path]] = []
         master = self._start("master", f"{_CLASS}.master.Master", "--host", "127.0.0.1", "--port", "0")
@@ -38,8 +38,8 @@ class Cluster:
     def _worker(self, number: int) -> int:
         place = ["--work-dir", str(self.work(number))]
         options = ["--host", "127.0.0.1", "--cores", "1", "--memory", self._memory, *place]
-        core = number - 1 if self._pinned else None
-        worker = self._start(f"worker-{number}", f"{_CLASS}.worker.Worker", *options, self.url, core=core)
+        limit = self._limits[number - 1] if self._limits else None
+        worker = self._start(f"worker-{number}", f"{_CLASS}.worker.Worker", *options, self.url, limit=limit)
         self._said(worker, re.compile("Successfully registered with (master)"))
         return worker
 
@@ -55,11 +55,11 @@ class Cluster:
                 os.killpg(process.pid, signal.SIGKILL)
             ended(process)
 
-    def _start(self, name: str, *command: str, core: int | None = None) -> int:
+    def _start(self, name: str, *command: str, limit: Path | None = None) -> int:
         log = self._folder / f"{name}.log"
         ports = ("--webui-port", "0")
-        pinned = "" if core is None else f"taskset -c {core} "
-        start = f'exec {pinned}"$SPARK_HOME/bin/spark-class" "$@"'
+        joined = "" if limit is None else f"echo $$ >{limit}/cgroup.procs && "
+        start = f'{joined}exec "$SPARK_HOME/bin/spark-class" "$@"'
         shell = ("bash", "-c", f"{start} >{log} 2>&1", "spark-class", command[0], *ports, *command[1:])
         process = script_of(*shell, LOG4J_CONFIGURATION_FILE=str(self._folder / "log4j2.properties"))
         self._daemons.append((process, log))
