@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import time
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -11,14 +10,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from build.rewinds import cut_off, land_running
 from crash import KILLED, dying, ended
 from deltalake import write_deltalake
-from ending_rows import QUICK, connected, delivered, halves, open_still
+from ending_rows import QUICK, connected, delivered, halves, open_still, originals
 from entry_points import job_of
 from halfop.frame.cli import main
-from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.data_source import register
+from halfop.rocketmq.wire.client import Broker
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import Settings, TopicSettings
 from halfop.warehouse.tables import Warehouse
@@ -40,11 +40,11 @@ def called(warehouse: Warehouse, capsys: pytest.CaptureFixture[str]) -> Any:
     return call
 
 
-def followed(warehouse: Warehouse, running: RealBroker) -> dict[str, tuple[str, str]]:
+def followed(warehouse: Warehouse, running: RealBroker, accept: bool = False) -> dict[str, tuple[str, str]]:
     """Lands what is new and decides; returns the last decision and its reason by UNIQ_KEY."""
     register(warehouse.spark)
-    request = BrokerRequest(QUICK, timedelta(0), broker=running.address)
-    assert land_broker(warehouse, request, logging.getLogger("halfop.test")).status == 0
+    request = BrokerRequest(QUICK, timedelta(0), broker=running.address, accept_rewind=accept)
+    assert land_running(warehouse, request).status == 0
     summary = reconcile(warehouse, Request(Settings(topics=TopicSettings(layout="single")), datetime.now(timezone.utc)))
     assert summary.status == 0, summary
     decided = warehouse.read("decisions").where(F.col("decision") != "SUPERSEDED").groupBy("uniq_key")
@@ -151,3 +151,39 @@ def test_the_job_killed_at_its_commits(tmp_path: Path, warehouse: Warehouse, cal
         assert (said["status"], said["endings"]) == (0, {"VERIFIED": 6}), said
         assert delivered(there, "killed") == {truth.uniq: 1 for truth in truths}
         assert open_still(there, "killed") == []
+
+
+def places(there: Broker, topic: str) -> dict[str, tuple[int, int]]:
+    """By UNIQ_KEY: a half message's offset and its place in the log."""
+    return {row["uniq_key"]: (row["queue_offset"], row["commit_log_offset"]) for row in originals(there, topic)}
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_after_a_rewind(version: int, tmp_path: Path, warehouse: Warehouse, called: Any) -> None:
+    """What stands below the cut ends at the broker, and what is new; what it lost does not, though others are there."""
+    commit = ("end", "--where", "real_topic = 'rewound'", "--commit", "--plan")
+    before, after = tmp_path / "before.jsonl", tmp_path / "after.jsonl"
+    with broker(version, tmp_path / "broker", {"transactionTimeOut": 3_600_000}) as running:
+        kept = [each.uniq for each in running.produce([Plan("rewound", "U")] * 3)]
+        lost = [each.uniq for each in running.produce([Plan("rewound", "U")] * 2)]
+        with connected(running) as there:
+            was = places(there, "rewound")
+        followed(warehouse, running)
+        assert called(*commit, str(before))["planned"] == 5
+        lines = before.read_text().splitlines(keepends=True)
+        before.write_text("".join(line for line in lines if kept[0] not in line))
+        running.kill()
+        cut_off(running.store, min(was[each][1] for each in lost))
+        running.restart()
+        new = [each.uniq for each in running.produce([Plan("rewound", "U")] * 4)]
+        apply = ("--broker", running.address)
+        with connected(running) as there:
+            now = places(there, "rewound")
+            assert {was[each] for each in lost} <= {now[each] for each in new}, "the broker would end these instead"
+            assert called("end", "--apply", str(before), *apply)["endings"] == {"VERIFIED": 2, "GONE": 2}
+            assert delivered(there, "rewound") == dict.fromkeys(kept[1:], 1)
+            decided = followed(warehouse, running, accept=True)
+            assert {decided[each] for each in lost} == {("DISCARD", "LOST_BY_BROKER")}
+            assert called(*commit, str(after))["planned"] == 5, "what is open: of both lives, and nothing that is lost"
+            assert called("end", "--apply", str(after), *apply)["endings"] == {"VERIFIED": 5}
+            assert delivered(there, "rewound") == dict.fromkeys([*kept, *new], 1)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import store_writer as w
 from ending_rows import Written
 from halfop.columns.keys import Key
 from halfop.ending.endings import Clerk, Ending, newest
@@ -26,12 +27,14 @@ from scripted import Asked, Peer, answering, frame, serving
 
 QUICK = RemotingSettings(connect_timeout=1, answer_timeout=0.5, give_up_after=1.5, in_flight=3)
 CONFIG = "brokerName=b\nbrokerRole={}\nmessageIndexEnable=true\ntransactionCheckInterval=0\n"
+APART = 1000  # half messages in the log
 Ends = Callable[[Asked], dict[str, Any]]
 
 
 def row(offset: int, kind: Any = COMMIT) -> Row:
     born = datetime(2025, 1, 1, tzinfo=timezone.utc)
-    return Row(Key("b", 0, offset), kind, "KEY", None, f"K{offset}", "g", "T", "CHECK", born, (Place(offset, 100),))
+    place = Place(offset, offset * APART)
+    return Row(Key("b", 0, offset), kind, "KEY", None, f"K{offset}", "g", "T", "CHECK", born, (place,))
 
 
 def a_broker(ends: Ends, role: str = "ASYNC_MASTER") -> Callable[[Peer], None]:
@@ -46,7 +49,16 @@ def shown(asked: Asked, role: str = "ASYNC_MASTER") -> dict[str, Any]:
         return {"body": CONFIG.format(role).encode()}
     if asked.code == RequestCode.QUERY_CONSUMER_OFFSET:  # its check has passed everything
         return {"offset": 99}
+    if asked.code == RequestCode.VIEW_MESSAGE_BY_ID:
+        return stored(int(asked.fields["offset"]), "K")
     return {"code": 22} if asked.code == RequestCode.QUERY_MESSAGE else {"offset": 0}
+
+
+def stored(place: int, keys: str) -> dict[str, Any]:
+    """The half message at a place in the log."""
+    offset = place // APART
+    properties = {"UNIQ_KEY": f"{keys}{offset}", "PGROUP": "g", "REAL_TOPIC": "T", "REAL_QID": "0"}
+    return {"body": w.half(offset, queue_offset=offset, properties=properties).at(place)}
 
 
 @pytest.fixture
@@ -177,6 +189,64 @@ def test_what_was_unknown_without_an_index_is_not_committed_again(ended: Any, mo
     with serving(a_broker(ends)) as address:
         assert history(ended(Where(QUICK, broker=address), row(1), known=known), 1)[-1] == ("UNKNOWN", None)
     assert asked_for == ["K2"]
+
+
+class Rewound:
+    """A broker whose log has lost its end: from `cut` on it ends there, or has other messages at the same offsets."""
+
+    def __init__(self, cut: int, rebuilt: bool = True) -> None:
+        self.cut, self.rebuilt = cut, rebuilt
+        self.looked, self.ended = list[int](), list[str]()
+
+    def answer(self, asked: Asked) -> dict[str, Any]:
+        if asked.code == RequestCode.END_TRANSACTION:
+            self.ended.append(asked.fields["msgId"])
+            return {"code": 0}
+        if asked.code != RequestCode.VIEW_MESSAGE_BY_ID:
+            return shown(asked)
+        place = int(asked.fields["offset"])
+        self.looked.append(place // APART)
+        if place // APART < self.cut:
+            return shown(asked)
+        return stored(place, "NEW") if self.rebuilt else {"code": 1, "remark": "can not find message by the offset"}
+
+
+@pytest.mark.parametrize("rebuilt", [True, False], ids=["others stand there", "nothing stands there"])
+def test_what_a_log_has_lost_is_not_ended(ended: Any, rebuilt: bool) -> None:
+    """A broker compares group and offsets only: it would end the other messages."""
+    there = Rewound(cut=3, rebuilt=rebuilt)
+    with serving(answering(there.answer)) as address:
+        written = ended(Where(QUICK, broker=address), *(row(n) for n in (4, 1, 3, 2, 5)))
+    assert there.ended == ["K1", "K2"]
+    assert written.states() == {"SENT": 2, "GONE": 3}
+    remarks = {each.remark for each in written.rows if each.state == "GONE"}
+    assert all(("another message is at its place" in str(remark)) == rebuilt for remark in remarks)
+    assert there.looked[:4] == [5, 4, 3, 2], "from the end, until one is there"
+
+
+def test_one_look_at_the_log_is_enough_for_a_batch_that_stands(ended: Any) -> None:
+    there = Rewound(cut=99)
+    with serving(answering(there.answer)) as address:
+        ended(Where(QUICK, broker=address), *(row(n) for n in range(1, 41)))
+    assert (len(there.ended), there.looked) == (40, [40])
+
+
+def test_a_log_that_loses_its_end_while_the_connection_is_lost(ended: Any) -> None:
+    """The broker comes back without the messages of which it may have met the answers."""
+    there = Rewound(cut=99)
+
+    def script(peer: Peer) -> None:
+        for asked in peer.requests():
+            if asked.code == RequestCode.END_TRANSACTION and not peer.number and asked.fields["msgId"] == "K2":
+                there.cut = 2
+                return
+            peer.send(frame(asked.opaque, **there.answer(asked)))
+
+    with serving(script) as address:
+        written = ended(Where(QUICK, broker=address), *(row(n) for n in range(1, 9)))
+    assert there.ended == ["K1"]
+    assert history(written, 2) == [("INTENDED", None), ("UNKNOWN", None), ("GONE", None)]
+    assert history(written, 8) == [("INTENDED", None), ("GONE", None)]
 
 
 def test_the_topics_of_a_broker_with_rocksdb() -> None:

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
+from build.rewinds import cut_off, land_running
 from halfop.frame.errors import InputRefused
-from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.data_source import register
 from halfop.landing.store.land import land_store
@@ -43,7 +43,7 @@ def from_store(warehouse: Warehouse, running: RealBroker, accept: bool) -> None:
 
 def live(warehouse: Warehouse, running: RealBroker, accept: bool) -> None:
     request = BrokerRequest(RemotingSettings(), NO_LAG, namesrv=running.namesrv, accept_rewind=accept)
-    summary = land_broker(warehouse, request, LOG)
+    summary = land_running(warehouse, request)
     if summary.status:
         raise InputRefused(running.address, None, str(summary.extra["failed_brokers"]))
 
@@ -57,21 +57,6 @@ def decided(warehouse: Warehouse) -> dict[str, tuple[str, str | None, int]]:
     delivered = warehouse.read("real_topics").groupBy(F.col("transaction_id").alias("uniq_key")).count()
     found = last.join(delivered, "uniq_key", "left").na.fill(0, ["count"]).collect()
     return {row["uniq_key"]: (*row["last"], row["count"]) for row in found}
-
-
-def cut_off(running: RealBroker, physical: int) -> None:
-    """The log ends there, as after a power loss with asynchronous flush; the broker builds its queues again."""
-    log, *prepared = sorted((running.store / "commitlog").iterdir())
-    for path in prepared:
-        path.unlink()
-    with log.open("r+b") as file:
-        file.seek(physical)
-        rest = log.stat().st_size - physical
-        file.write(bytes(rest))
-    for name in ("consumequeue", "index"):
-        shutil.rmtree(running.store / name, ignore_errors=True)
-    (running.store / "checkpoint").unlink(missing_ok=True)
-    (running.store / "abort").touch()
 
 
 def place_of(warehouse: Warehouse, uniq_key: str) -> int:
@@ -89,7 +74,7 @@ def test_a_broker_that_lost_its_tail_goes_on(spark: SparkSession, tmp_path: Path
         land(warehouse, running, False)
         before = decided(warehouse)
         running.kill()
-        cut_off(running, min(place_of(warehouse, each.uniq) for each in lost))
+        cut_off(running.store, min(place_of(warehouse, each.uniq) for each in lost))
         running.restart()
         new = running.produce([Plan("orders", "C")] * 5 + [Plan("orders", "U")] * 2, linger=2)
         with pytest.raises(InputRefused, match="--accept-rewind"):

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import shutil
+import time
 from collections.abc import Iterable
 from datetime import timedelta
 from pathlib import Path
 
 import store_writer as w
 from halfop.frame.summary import Summary
+from halfop.landing.broker.land import land_broker
+from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
 from halfop.warehouse.tables import Warehouse
@@ -36,3 +40,28 @@ def kept(path: Path, before: w.Store, number: int) -> w.Store:
 
 def at(seconds: float) -> dict[str, int]:
     return {"store_ms": w.BORN_MS + int(seconds * SECOND)}
+
+
+def land_running(warehouse: Warehouse, request: BrokerRequest) -> Summary:
+    """Lands a real broker: 4.9.7 cannot tell its clock until it has run for some seconds."""
+    for _ in range(20):
+        summary = land_broker(warehouse, request, logging.getLogger("halfop.test"))
+        if "RUNTIME_INFO" not in str(summary.extra.get("failed_brokers")):
+            break
+        time.sleep(1)
+    return summary
+
+
+def cut_off(store: Path, physical: int) -> None:
+    """A real broker's log ends there, as after a power loss with asynchronous flush; it builds its queues again."""
+    log, *prepared = sorted((store / "commitlog").iterdir())
+    for path in prepared:
+        path.unlink()
+    with log.open("r+b") as file:
+        file.seek(physical)
+        rest = log.stat().st_size - physical
+        file.write(bytes(rest))
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(store / name, ignore_errors=True)
+    (store / "checkpoint").unlink(missing_ok=True)
+    (store / "abort").touch()

@@ -12,7 +12,7 @@ from halfop.ending.owner import Owner
 from halfop.ending.plan import COMMIT, RESUME, ROLLBACK, Place, Row
 from halfop.ending.tails import Tails
 from halfop.rocketmq.names import HALF_TOPICS
-from halfop.rocketmq.wire.ends import prepared_offsets, query_finals, stored_at
+from halfop.rocketmq.wire.ends import Stored, prepared_offsets, query_finals, stored_at
 
 
 class Verdict(NamedTuple):
@@ -36,8 +36,8 @@ class Guard:
         """Returns a verdict a row. Rows in doubt may have been sent before, long enough ago to be seen."""
         for tails in self.tails.values():
             tails.catch_up(owner.broker)
-        finals = self.finals(owner, rows)
-        found = [self._verdict(row, finals.get(n), row.key in in_doubt) for n, row in enumerate(rows)]
+        finals, lost = self.finals(owner, rows), self._lost(owner, rows)
+        found = [self._verdict(row, finals.get(n), row.key in in_doubt, lost.get(n)) for n, row in enumerate(rows)]
         return [self._resumed(owner, each, in_doubt) if each.row.kind == RESUME else each for each in found]
 
     def places(self, row: Row) -> tuple[Place, ...]:
@@ -76,11 +76,28 @@ class Guard:
         answers = owner.broker.remote.stream(requests)
         return {n: prepared_offsets(owner.broker, *each) for n, each in zip(asked, answers, strict=True)}
 
-    def _verdict(self, row: Row, finals: Sequence[int] | None, in_doubt: bool) -> Verdict:
+    def _lost(self, owner: Owner, rows: Sequence[Row]) -> dict[int, str]:
+        """Returns why a half message is no longer where it was, by the row's number.
+
+        A broker compares group and offsets only: if its log lost its end, it would end the message that is there now.
+        A log loses nothing before what it still has, so the last one is looked at, and others only if that is gone.
+        """
+        lives = {n: self.places(row)[-1] for n, row in enumerate(rows)}
+        found = dict[int, str]()
+        for n in sorted(lives, key=lambda each: lives[each].commit_log_offset, reverse=True):
+            stored = stored_at(owner.broker, lives[n].commit_log_offset)
+            if stored is not None and _is_of(stored, rows[n]):
+                break
+            found[n] = _NOT_THERE if stored is None else _ANOTHER
+        return found
+
+    def _verdict(self, row: Row, finals: Sequence[int] | None, in_doubt: bool, lost: str | None) -> Verdict:
         places = self.places(row)
         live = places[-1]
         if delivered := [place for place in places if place.commit_log_offset in (finals or ())]:
             return _delivered(row, delivered[0], in_doubt)
+        if lost == _ANOTHER:  # an op that names its offset may name the other one
+            return Verdict(row, live, "GONE", lost)
         if (op := self.op_of(row)) is not None:
             return _ended(row, op, in_doubt, finals is not None, self.outcome_of(row, op[1]))
         if row.kind == COMMIT and finals:
@@ -88,7 +105,7 @@ class Guard:
             return Verdict(row, live, "FAILED", remark)
         if row.kind == COMMIT and in_doubt and finals is None and not self.is_gateway:
             return Verdict(row, live, "UNKNOWN", "it may have been sent, and without an index nobody knows")
-        return Verdict(row, live)
+        return Verdict(row, live, "GONE" if lost else None, lost)
 
     def _resumed(self, owner: Owner, verdict: Verdict, in_doubt: Collection[Key]) -> Verdict:
         """Lets a message be resumed only if the broker's check walks no copy of it, and its half message is there."""
@@ -99,10 +116,18 @@ class Guard:
             remark = f"the broker has put back a copy at {copies[-1].queue_offset}"
             return Verdict(row, row.places[-1], "SENT" if row.key in in_doubt else "ENDED_MEANWHILE", remark)
         stored = stored_at(owner.broker, row.places[-1].commit_log_offset)
-        mine = (row.places[-1].queue_offset, row.uniq_key, row.producer_group)
-        if stored is None or stored.topic not in HALF_TOPICS or stored[1:] != mine:
-            return Verdict(row, row.places[-1], "GONE", "the half message is not in the broker's log")
+        mine = (row.places[-1].queue_offset, row.producer_group)
+        if stored is None or not _is_of(stored, row) or (stored.queue_offset, stored.producer_group) != mine:
+            return Verdict(row, row.places[-1], "GONE", _NOT_THERE)
         return Verdict(row, row.places[-1])
+
+
+_NOT_THERE = "the half message is not in the broker's log"
+_ANOTHER = "another message is at its place in the broker's log, which has lost its end"
+
+
+def _is_of(stored: Stored, row: Row) -> bool:
+    return stored.topic in HALF_TOPICS and stored.uniq_key == row.uniq_key
 
 
 def _delivered(row: Row, place: Place, in_doubt: bool) -> Verdict:
