@@ -159,7 +159,6 @@ def lost_ranges(warehouse: Warehouse) -> Counter[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="an older file's lost rows are compared with the new life's")
 def test_a_new_life_of_files_killed_at_every_commit(spark: SparkSession, tmp_path: Path) -> None:
     """Its rows had landed before, under reused keys, so their file has; the call is repeated."""
     files = {n: lines(tmp_path / f"{n}.jsonl", *rows) for n, rows in FILES.items()}

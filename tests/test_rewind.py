@@ -226,6 +226,28 @@ def test_a_bad_export_is_acknowledged_and_nothing_is_lost(warehouse: Warehouse, 
     assert land_files(warehouse, again, LOG).rows_written["half_messages"] == 5, "what stands may land again"
 
 
+def test_older_files_begin_no_further_life(warehouse: Warehouse, tmp_path: Path) -> None:
+    """What stood in an earlier life is what the broker has lost: it does not differ from the new one."""
+    old = files(tmp_path / "old", [half_row(n) for n in range(3)], op_row(0, 0))
+    new = files(tmp_path / "new", [half_row(1, "'"), half_row(2, "'")], op_row(1, 1))
+    both = FilesRequest([*old.halves, *new.halves], [*old.ops, *new.ops], accept_rewind=True)
+    for request in (old, new, both):
+        land_files(warehouse, request, LOG)
+    landed = content(warehouse)
+    assert {"a", "a~2"} == {name for name, _, _ in landed}
+    for again in (both, old):
+        assert land_files(warehouse, replace(again, accept_rewind=True), LOG).rows_written == {}
+    third = files(tmp_path / "third", [half_row(2, "''")], [])
+    land_files(warehouse, replace(third, accept_rewind=True), LOG)
+    assert content(warehouse) - landed == {("a~3", 2, "k2''")}
+    for again in (both, third):
+        assert land_files(warehouse, replace(again, accept_rewind=True), LOG).rows_written == {}
+
+
+def content(warehouse: Warehouse) -> set[tuple[str, int, str]]:
+    return {(row["broker_name"], row["queue_offset"], row["uniq_key"]) for row in warehouse.rows("half_messages")}
+
+
 # ---- whose offsets they are ----
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
@@ -11,7 +11,7 @@ from datetime import datetime, timedelta, timezone
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.lives import all_lives
+from halfop.columns.lives import Life, all_lives
 from halfop.frame.errors import InputRefused
 from halfop.frame.nearest import did_you_mean
 from halfop.frame.summary import Summary
@@ -78,9 +78,10 @@ class _Landing:
     def land(self, files: Sequence[InputFile]) -> None:
         remove_left(self._warehouse)
         landed_at = next_instant(self._warehouse)
+        known_files = landed_files.already_landed(self._warehouse, files)
         if self._request.accept_rewind:
-            self._accept(files, landed_at)
-        known_files = self._landed(files, landed_at)
+            self._accept(files, known_files, landed_at)
+            known_files = {file: at for file, at in known_files.items() if not self._lands_again(file, at, landed_at)}
         old = [f for f in files if f in known_files]
         new = [f for f in files if f not in known_files]
         for file in old:
@@ -102,27 +103,29 @@ class _Landing:
     def _stamped(self, landed_at: int) -> Stamp:
         return Stamp(landed_at, {each.broker_name: each for each in all_lives(progress_rows(self._warehouse))})
 
-    def _landed(self, files: Sequence[InputFile], landed_at: int) -> set[InputFile]:
-        """The files that have landed, without those whose rows had reused keys and are of a new life now."""
-        landed, stamp = landed_files.already_landed(self._warehouse, files), self._stamped(landed_at)
-        if not self._request.accept_rewind or not stamp.lives:
-            return landed
-        again = set()
-        for file in landed:
-            with closing(take(self._warehouse, [file], stamp)) as taken:
-                if rewound.lands_again(self._warehouse, taken, stamp.lives.values()):
-                    again.add(file)
-        return landed - again
-
-    def _accept(self, files: Sequence[InputFile], landed_at: int) -> None:
+    def _accept(self, files: Sequence[InputFile], landed: Collection[InputFile], landed_at: int) -> None:
         """Begins new lives of brokers whose rows differ from what has landed."""
-        with closing(take(self._warehouse, files, self._stamped(landed_at))) as taken:
-            accepted = rewound.accept(self._warehouse, taken, landed_at)
+        stamp = self._stamped(landed_at)
+        parts = [[f for f in files if (f in landed) == is_old] for is_old in (False, True)]
+        with (
+            closing(take(self._warehouse, parts[0], stamp)) as new,
+            closing(take(self._warehouse, parts[1], stamp)) as old,
+        ):
+            accepted = rewound.accept(self._warehouse, new, old, landed_at)
         for name, differs in accepted.items():
             begin = "the first row that differs" if differs else "the end of what has landed"
             self._warn(f"--accept-rewind: from {begin} on, rows land under {name}")
         if not accepted:
             self._warn("--accept-rewind: nothing differs from what has landed; nothing was to be accepted")
+
+    def _lands_again(self, file: InputFile, landed: int, landed_at: int) -> bool:
+        """Returns whether a file landed with reused keys, before the lives of these rows had begun."""
+        stamp = self._stamped(landed_at)
+        lives = [life.name for each in stamp.lives.values() for life in each.later if _begun(life) > landed]
+        if not lives:
+            return False
+        with closing(take(self._warehouse, [file], stamp)) as taken:
+            return rewound.lands_again(self._warehouse, taken, lives)
 
     # ---- what is there ----
 
@@ -236,6 +239,11 @@ class _Landing:
     def _warn(self, text: str) -> None:
         self._log.warning(text)
         self._summary.notes.append(text)
+
+
+def _begun(life: Life) -> int:
+    """A life without an instant is older than all that landed."""
+    return progress.micros(life.begun_at) if life.begun_at else 0
 
 
 def _rejected(warehouse: Warehouse, taken: Way, landed_at: int) -> DataFrame:

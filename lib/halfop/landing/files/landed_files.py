@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from pyspark.sql import functions as F
+
 from halfop.landing.files.check import Checked
 from halfop.landing.files.sources import InputFile
 from halfop.landing.progress import instant
@@ -16,18 +18,19 @@ _KEY = ("path", "size", "sha256", "kind")
 _FEW = 50
 
 
-def already_landed(warehouse: Warehouse, files: Sequence[InputFile]) -> set[InputFile]:
-    """The files that landed before under the same path, with the same content."""
+def already_landed(warehouse: Warehouse, files: Sequence[InputFile]) -> dict[InputFile, int]:
+    """The files that landed before under the same path, with the same content: when last, in epoch microseconds."""
     if not files:
-        return set()
+        return {}
     paths = sorted(file.uri for file in files)
     near = (
         any_of([equal("path", path) for path in paths]) if len(paths) <= _FEW else between("path", paths[0], paths[-1])
     )
     asked = warehouse.frame([_key(f) for f in files], _KEY_TYPES)
-    known = warehouse.read(TABLE, where=near).select(*_KEY).join(asked, list(_KEY), "left_semi")
-    landed = {tuple(row) for row in known.collect()}
-    return {file for file in files if _key(file) in landed}
+    known = warehouse.read(TABLE, where=near).join(asked, list(_KEY), "left_semi")
+    last = known.groupBy(*_KEY).agg(F.max(F.unix_micros("landed_at")))
+    landed = {tuple(key): at for *key, at in last.collect()}
+    return {file: landed[_key(file)] for file in files if _key(file) in landed}
 
 
 def _key(file: InputFile) -> tuple[str, int, str, str]:

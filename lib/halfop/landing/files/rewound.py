@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from halfop.columns.lives import Lives, all_lives, lives_of
@@ -20,18 +21,19 @@ from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import equal
 
 _IDENTITY = {"half": ["commit_log_offset", "store_timestamp", "uniq_key"], "op": ["store_timestamp"]}
-_WRITTEN = ["writer", "queue_id", "queue_offset"]
+_PLACE = {"half": ["queue_id", "queue_offset"], "op": ["queue_id", "queue_offset", "item"]}
 Firsts = Mapping[tuple[str, int, str], int]  # the first offset that differs, by broker, queue and kind
 
 
-def accept(warehouse: Warehouse, taken: Way, at: int) -> dict[str, bool]:
+def accept(warehouse: Warehouse, new: Way, old: Way, at: int) -> dict[str, bool]:
     """Begins a new life of each broker whose rows differ, or of which a run has found a reused key.
 
+    All rows of `new` files count; of `old` ones, which have landed, only those that had reused keys.
     Returns the new names, and whether anything differs: if not, the new life begins where the landed rows end.
     """
     known = all_lives(progress_rows(warehouse))
     differing = {
-        key: first for kind in TOPICS for key, first in _first_that_differ(warehouse, taken, kind, known).items()
+        key: first for kind in TOPICS for key, first in _first_that_differ(warehouse, new, old, kind, known).items()
     }
     rejected = warehouse.read("rejected", where=equal("reason", KEY_REUSED)).select("broker_name").distinct()
     reused = {row["broker_name"] for row in rejected.collect()} - {name for each in known for name in each.names[:-1]}
@@ -50,40 +52,67 @@ def _brokers(names: Iterable[str], known: Sequence[Lives]) -> list[Lives]:
     return sorted({each.broker_name: each for each in found}.values(), key=lambda each: each.broker_name)
 
 
-def _first_that_differ(warehouse: Warehouse, taken: Way, kind: str, known: Sequence[Lives]) -> Firsts:
+def _first_that_differ(warehouse: Warehouse, new: Way, old: Way, kind: str, known: Sequence[Lives]) -> Firsts:
     """By the name of the life that wrote a row."""
-    rows = taken.rows(kind)
-    if rows is None:
+    rows = [each for each in (_rows(new, kind, known), _reused(warehouse, old, kind, known)) if each is not None]
+    if not rows:
         return {}
-    rows, landed = (_with_writer(each, kind, known) for each in (rows, warehouse.read(TABLES[kind])))
-    key = _key(kind)
-    standing = _standing(landed.join(rows.select(key).distinct(), key, "left_semi"), kind)
-    given = rows.select(*key, _identity(rows, kind).alias("given"))
-    differ = given.join(standing, key).where(~F.col("given").eqNullSafe(F.col("identity")))
+    key = ["writer", *_PLACE[kind]]
+    given = reduce(DataFrame.unionByName, [each.select(*key, "identity") for each in rows])
+    standing = _landed(warehouse, given, kind, known).select(*key, "standing").distinct()
+    differ = given.join(standing, key).where(~F.col("identity").eqNullSafe(F.col("standing")))
     first = differ.groupBy("writer", "queue_id").agg(F.min("queue_offset").alias("first"))
     return {(row["writer"], row["queue_id"], kind): row["first"] for row in first.collect()}
 
 
-def _with_writer(rows: DataFrame, kind: str, known: Sequence[Lives]) -> DataFrame:
-    """Rows with the name of the life that wrote them: ops have that of their half message's."""
-    writer = F.col("broker_name")
-    for each in known if kind == "op" else ():
-        other = F.col("broker_name").isin(each.names) & F.col("life").isNotNull()
-        writer = F.when(other, F.get(F.array(*map(F.lit, each.names)), F.col("life") - 1)).otherwise(writer)
-    return rows.withColumn("writer", writer)
+def _reused(warehouse: Warehouse, taken: Way, kind: str, known: Sequence[Lives]) -> DataFrame | None:
+    """Rows that had reused keys in the last life in which they landed, without the one that they are of now.
+
+    All others have stood in an earlier life: the broker lost them.
+    """
+    given = _rows(taken, kind, known)
+    if given is None:
+        return None
+    row = ["broker", *_PLACE[kind], "identity"]
+    stands = F.col("identity").eqNullSafe(F.col("standing"))
+    landed = _landed(warehouse, given, kind, known).withColumn("stands", stands)
+    same = [F.col(f"given.{c}").eqNullSafe(F.col(f"landed.{c}")) for c in row]
+    found = given.alias("given").join(landed.alias("landed"), same)
+    before = found.where("landed.life != given.life OR NOT landed.stands")
+    last = before.groupBy("given.writer", *[f"given.{c}" for c in row])
+    return last.agg(F.max_by("landed.stands", "landed.life").alias("stands")).where("NOT stands")
 
 
-def _key(kind: str) -> list[str]:
-    return [*_WRITTEN, *(["item"] if kind == "op" else [])]
+# ---- rows, and what has landed ----
 
 
-def _standing(landed: DataFrame, kind: str) -> DataFrame:
-    """The `identity` that counts of each key: that of the row which landed first."""
-    return landed.groupBy(_key(kind)).agg(F.min_by(_identity(landed, kind), "landed_at").alias("identity"))
+def _rows(taken: Way, kind: str, known: Sequence[Lives]) -> DataFrame | None:
+    rows = taken.rows(kind)
+    return None if rows is None else _identified(rows, kind, known)
 
 
-def _identity(rows: DataFrame, kind: str) -> Column:
-    return F.struct(*[(present(F.col(c)) if c == "uniq_key" else F.col(c)).alias(c) for c in _IDENTITY[kind]])
+def _landed(warehouse: Warehouse, given: DataFrame, kind: str, known: Sequence[Lives]) -> DataFrame:
+    """What has landed at the places of these rows, with the identity that stands there: that which landed first."""
+    landed = _identified(warehouse.read(TABLES[kind]), kind, known)
+    landed = landed.join(given.select(_PLACE[kind]).distinct(), _PLACE[kind], "left_semi")
+    of_key = Window.partitionBy("writer", *_PLACE[kind])
+    return landed.withColumn("standing", F.min_by("identity", "landed_at").over(of_key))
+
+
+def _identified(rows: DataFrame, kind: str, known: Sequence[Lives]) -> DataFrame:
+    """What is compared of rows, with the broker and the life that wrote them: ops have those of their half message."""
+    writer, broker, life = F.col("broker_name"), F.col("broker_name"), F.lit(1)
+    for each in known:
+        names, mine = F.array(*map(F.lit, each.names)), F.col("broker_name").isin(each.names)
+        number = F.array_position(names, F.col("broker_name")).cast("int")
+        number = F.coalesce(F.col("life"), number) if kind == "op" else number
+        writer = F.when(mine, F.get(names, number - 1)).otherwise(writer)
+        broker, life = F.when(mine, each.broker_name).otherwise(broker), F.when(mine, number).otherwise(life)
+    cells = [(present(F.col(c)) if c == "uniq_key" else F.col(c)).alias(c) for c in _IDENTITY[kind]]
+    place, identity = [F.col(c) for c in _PLACE[kind]], F.struct(*cells).alias("identity")
+    return rows.select(
+        writer.alias("writer"), broker.alias("broker"), life.alias("life"), *place, identity, F.col("landed_at")
+    )
 
 
 def _cuts(warehouse: Warehouse, before: Lives, differing: Firsts) -> list[Cut]:
@@ -102,20 +131,8 @@ def _cuts(warehouse: Warehouse, before: Lives, differing: Firsts) -> list[Cut]:
 # ---- files that have landed before ----
 
 
-def lands_again(warehouse: Warehouse, taken: Way, lives: Iterable[Lives]) -> bool:
-    """Returns whether a file that has landed holds rows of a later life that do not stand: they had reused keys.
-
-    Rows that stand in an earlier life are what the broker lost. Nobody has to know who accepted the life, so a landing
-    that was killed after it can be repeated.
-    """
-    return any(not _new_rows(warehouse, taken, kind, each).isEmpty() for each in lives for kind in TOPICS)
-
-
-def _new_rows(warehouse: Warehouse, taken: Way, kind: str, lives: Lives) -> DataFrame:
-    rows, landed = taken.rows(kind), warehouse.read(TABLES[kind])
-    rows = landed.limit(0) if rows is None else rows
-    rows, landed = (_with_writer(each, kind, [lives]) for each in (rows, landed))
-    standing = _standing(landed.where(F.col("writer").isin(lives.names)), kind).drop("writer")
-    given = rows.where(F.col("writer").isin(lives.names[1:])).withColumn("identity", _identity(rows, kind))
-    same = [F.col(f"given.{c}").eqNullSafe(F.col(f"standing.{c}")) for c in [*_key(kind)[1:], "identity"]]
-    return given.alias("given").join(standing.alias("standing"), same, "left_anti")
+def lands_again(warehouse: Warehouse, taken: Way, lives: Sequence[str]) -> bool:
+    """Returns whether a file holds rows of one of these lives that landed with reused keys in an earlier one."""
+    known = all_lives(progress_rows(warehouse))
+    found = (_reused(warehouse, taken, kind, known) for kind in TOPICS)
+    return any(not rows.where(F.col("writer").isin(lives)).isEmpty() for rows in found if rows is not None)
