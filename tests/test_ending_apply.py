@@ -7,6 +7,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import rows as r
 from build.messages import KNOWN, NOW, QUEUE, RULES, half, ops
@@ -14,7 +15,7 @@ from crash import KILLED, dying, ended
 from entry_points import job_of
 from halfop.columns.keys import Key
 from halfop.ending.endings import Ending
-from halfop.ending.plan import Place, read
+from halfop.ending.plan import ROWS, Place, Plan, read, write
 from halfop.ending.table import TABLE, EndingsTable, known
 from halfop.explain.life import look_up
 from halfop.explain.timeline import timeline
@@ -116,11 +117,15 @@ def test_what_has_changed_since_the_plan_is_not_ended(warehouse: Warehouse, call
     r.run(warehouse, RULES, NOW)
     file = tmp_path / "plan.jsonl"
     assert called("--where", "true", "--commit", "--plan", str(file))[0] == 0
-    lines = file.read_text().splitlines()
-    lines[1] = lines[1].replace('"decision": "CHECK"', '"decision": "DISCARD"')
-    lines[2] = lines[2].replace('"commit_log_offset": 100', '"commit_log_offset": 101')
-    file.write_text("\n".join([*lines, lines[3].replace('"queue_offset": 2', '"queue_offset": 77')]))
-    status, said = called("--apply", str(file), *ALLOWED)
+    rows = read(str(file)).rows.to_pylist()
+    before = [
+        {**rows[0], "decision": "DISCARD"},
+        {**rows[1], "commit_log_offset": 101},
+        {**rows[2], "queue_offset": 77},
+    ]
+    earlier = tmp_path / "earlier.jsonl"
+    write(Plan(read(str(file)).head, pa.Table.from_pylist([*before, rows[2]], schema=ROWS)), str(earlier))
+    status, said = called("--apply", str(earlier), *ALLOWED)
     assert (status, said["endings"]) == (5, {"FAILED": 3, "SENT": 1})
     remarks = {row["queue_offset"]: row["remark"] for row in warehouse.read("endings").collect()}
     assert remarks[0] == "it was DISCARD when planned, and is CHECK now: plan again"

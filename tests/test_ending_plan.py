@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from datetime import datetime, timezone
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from halfop.columns.keys import Key
 from halfop.ending import plan as p
 from halfop.frame.errors import InputRefused, UsageError
+from hypothesis import given
+from hypothesis import strategies as st
 
 BORN = datetime(2025, 6, 15, 15, 6, 40, 123456, tzinfo=timezone.utc)
 
@@ -70,10 +75,13 @@ def test_a_line_that_is_deleted_is_not_ended(tmp_path: Path) -> None:
         (lambda lines: [], r"plan.jsonl:1: no plan"),
         (lambda lines: [*lines, lines[1]], "b/ü/0/1 is there twice"),
         (lambda lines: [*lines, "{"], r"plan.jsonl:4: no plan"),
+        (lambda lines: [*lines, "[" * 100_000], r"plan.jsonl:4: no plan"),
         (lambda lines: [lines[0], lines[1].replace('"queue_offset": 1', '"queue_offset": "x"')], r":2: queue_offset"),
-        (lambda lines: [lines[0], lines[1].replace("COMMIT", "UNKNOWN")], "kind UNKNOWN"),
-        (lambda lines: [lines[0], lines[1].replace('"uniq_key"', '"uniq"')], "rows without uniq_key"),
-        (lambda lines: [lines[0].replace('"form": 1', '"form": 2'), lines[1]], "a plan of form 2"),
+        (lambda lines: [*lines[:2], lines[2].replace("COMMIT", "ROLLBACK")], ":3: this row.* is not as it was planned"),
+        (lambda lines: [lines[0], lines[1].replace('"uniq_key"', '"uniq"')], ":2: this row"),
+        (lambda lines: [lines[0].replace('"form": 2', '"form": 1'), lines[1]], "a plan of form 1"),
+        (lambda lines: [lines[0].replace('"decisions": 3', '"decisions": 4'), lines[1]], "or the plan's head"),
+        (lambda lines: [lines[0].replace('"decisions": 3', '"decisions": []')], "no plan"),
     ],
 )
 def test_what_is_no_plan(tmp_path: Path, change: Any, said: str) -> None:
@@ -82,6 +90,68 @@ def test_what_is_no_plan(tmp_path: Path, change: Any, said: str) -> None:
     file.write_text("\n".join(change(file.read_text().splitlines())))
     with pytest.raises(InputRefused, match=said):
         p.read(str(file))
+
+
+ANY = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=5)
+    | st.sampled_from(["COMMIT", "RESUME"]),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["queue_offset", "x"]), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+COPIES = [{"queue_offset": 1, "commit_log_offset": 100}]
+
+
+@given(field=st.sampled_from([*p.ROWS.names, "seal", "other"]), value=ANY, of_head=st.booleans())
+def test_whatever_is_changed_in_a_row_or_the_head_is_refused(field: str, value: Any, of_head: bool) -> None:
+    """Or it changes nothing: 1.0 is 1, and another column is passed over. No change ends in a traceback."""
+    made = plan(cells(2, copies=COPIES, evidence="e"))
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "plan.jsonl"
+        p.write(made, str(file))
+        head, row = map(json.loads, file.read_text().splitlines())
+        changed = head["plan"] if of_head else row
+        changed[sorted(head["plan"])[len(field) % len(head["plan"])] if of_head else field] = value
+        file.write_text(f"{json.dumps(head)}\n{json.dumps(row)}\n")
+        try:
+            found = p.read(str(file))
+        except InputRefused:
+            return
+    assert (found.head, found.rows) == (made.head, made.rows)
+
+
+@pytest.mark.parametrize("name", [*p.ROWS.names, "seal"])
+def test_a_column_of_a_parquet_file_that_was_changed(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "plan.parquet"
+    p.write(plan(cells(2, copies=COPIES, evidence="e"), cells(3)), str(file))
+    table = pq.read_table(file)
+    number, field = table.schema.get_field_index(name), table.schema.field(name)
+    ends = table[name].combine_chunks()
+    changed = {
+        "null": pa.nulls(2, field.type),
+        "other rows'": ends.take([1, 0]),
+        "another type": pa.array([b"\xff", b"x"]),
+    }
+    for column in (each for each in changed.values() if not each.equals(ends)):
+        pq.write_table(table.set_column(number, pa.field(name, column.type), column), file)
+        with pytest.raises(InputRefused):
+            p.read(str(file))
+    pq.write_table(table.drop_columns(name), file)
+    with pytest.raises(InputRefused):
+        p.read(str(file))
+
+
+def test_rows_of_a_parquet_file_may_be_deleted(tmp_path: Path) -> None:
+    file = tmp_path / "plan.parquet"
+    p.write(plan(cells(2, copies=COPIES), cells(3), cells(4)), str(file))
+    table = pq.read_table(file)
+    pq.write_table(table.filter(pc.field("queue_offset") != 3).append_column("note", pa.array(["a", "b"])), file)
+    assert p.read(str(file)).rows["queue_offset"].to_pylist() == [2, 4]
 
 
 def test_a_parquet_file_whose_head_is_no_json(tmp_path: Path) -> None:

@@ -207,6 +207,23 @@ def test_groups_and_tables_that_are_not_there(hanging: Warehouse) -> None:
         resolve(hanging, Request({}))
 
 
+@pytest.mark.parametrize("form", ["delta", "parquet"])
+def test_a_table_of_the_catalog(hanging: Warehouse, spark: SparkSession, tmp_path: Path, form: str) -> None:
+    orders, how = spark.createDataFrame(BOTH_STATES, "id STRING, state STRING"), {"orders": {"table": "shop.orders"}}
+    spark.sql("CREATE DATABASE shop")
+    try:
+        with pytest.raises(InputRefused, match=r"shop.*orders.*cannot be found"):
+            resolved(hanging, {"tables": how})
+        orders.write.format(form).option("path", str(tmp_path / form)).saveAsTable("shop.orders")
+        _, found = resolved(hanging, {"tables": how})
+        spark.sql("INSERT INTO shop.orders VALUES ('k2', 'PAID')")
+        _, later = resolved(hanging, {"tables": how})
+    finally:
+        spark.sql("DROP DATABASE shop CASCADE")
+    assert kinds(found) == {COMMITTED: "COMMIT", ROLLED_BACK: "ROLLBACK"}
+    assert kinds(later) == kinds(found) | {NOT_KNOWN: "COMMIT"}, "as the table is now"
+
+
 def test_a_database_by_jdbc(hanging: Warehouse, spark: SparkSession, tmp_path: Path) -> None:
     """Derby comes with Spark."""
     url, driver = f"jdbc:derby:{tmp_path}/shop;create=true", "org.apache.derby.iapi.jdbc.AutoloadedDriver"

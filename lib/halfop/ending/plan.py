@@ -1,12 +1,14 @@
 """A plan: transactions that somebody wants to end, each with its outcome and all that an answer to its broker needs.
 
 A plan is a file that people read, and from which they may delete lines: JSON lines with a head in the first line, or
-Parquet (a name with the suffix .parquet) with the head in the schema's metadata.
+Parquet (a name with the suffix .parquet) with the head in the schema's metadata. Each row has a seal, a checksum of the
+head and of its own cells: a row that was changed is refused.
 """
 
 from __future__ import annotations
 
 import getpass
+import hashlib
 import json
 import secrets
 import socket
@@ -51,10 +53,11 @@ ROWS = pa.schema(
         ("copies", pa.list_(_PLACE)),
     ]
 )
-# What an answer cannot do without; `copies` are null if the transaction has one half message.
-_NEEDED = ("kind", "broker_name", "queue_id", "queue_offset", "uniq_key", "producer_group", "commit_log_offset")
+_SEAL, _SEAL_LENGTH = "seal", 16
 _METADATA = b"halfop.plan"
-_FORM = 1
+_FORM = 2
+_HEAD_NUMBERS = ("decisions", "form")
+_HINT = "delete rows, but do not change them"
 _NO_CELLS = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
@@ -154,8 +157,9 @@ def write(plan: Plan, path: str) -> None:
     target = Path(path)
     try:
         if _is_parquet(target):
+            sealed = plan.rows.append_column(_SEAL, pa.array([seal for _, seal in _sealed(plan)], pa.string()))
             head = {_METADATA: json.dumps(asdict(plan.head)).encode()}
-            pq.write_table(plan.rows.replace_schema_metadata(head), target)
+            pq.write_table(sealed.replace_schema_metadata(head), target)
         else:
             with target.open("x", encoding="utf-8") as file:
                 file.writelines(f"{line}\n" for line in _lines(plan))
@@ -167,11 +171,26 @@ def read(path: str) -> Plan:
     """Returns a plan as it was written, or with fewer rows; InputRefused if it is something else."""
     source = Path(path)
     try:
-        plan = _from_parquet(source) if _is_parquet(source) else _from_lines(source)
+        plan, seals, lines = _from_parquet(source) if _is_parquet(source) else _from_lines(source)
     except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise InputRefused(path, None, f"the plan cannot be read: {error}") from error
-    _refuse_unsound(path, plan.rows)
+    for given, (_, made), line in zip(seals, _sealed(plan), lines, strict=True):
+        if given != made:
+            raise InputRefused(path, line, "this row, or the plan's head, is not as it was planned", _HINT)
+    if twice := _twice(zip(*(plan.rows[name].to_pylist() for name in Key._fields), strict=True)):
+        raise InputRefused(path, None, f"{twice} is there twice", "delete one of the two lines")
     return plan
+
+
+def _sealed(plan: Plan) -> Iterator[tuple[str, str]]:
+    """Each row as JSON without its nulls, and its seal: that is no secret, it only shows a change."""
+    head = hashlib.sha256(json.dumps(asdict(plan.head), sort_keys=True).encode())
+    for batch in plan.rows.to_batches(10_000):
+        for row in batch.to_pylist():
+            text = json.dumps({name: _plain(value) for name, value in row.items() if value is not None})
+            seal = head.copy()
+            seal.update(text.encode())
+            yield text, seal.hexdigest()[:_SEAL_LENGTH]
 
 
 def _is_parquet(path: Path) -> bool:
@@ -180,37 +199,44 @@ def _is_parquet(path: Path) -> bool:
 
 def _lines(plan: Plan) -> Iterator[str]:
     yield json.dumps({"plan": asdict(plan.head)})
-    for batch in plan.rows.to_batches(10_000):
-        for row in batch.to_pylist():
-            yield json.dumps({name: _plain(value) for name, value in row.items() if value is not None})
+    for text, seal in _sealed(plan):
+        yield f'{text[:-1]}, "{_SEAL}": "{seal}"}}'
 
 
 def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-def _from_parquet(source: Path) -> Plan:
+_Read = tuple[Plan, Iterable[Any], Iterable[int | None]]  # with the seal and the line of each row
+
+
+def _from_parquet(source: Path) -> _Read:
     table = pq.read_table(source)
     metadata = table.schema.metadata or {}
     if _METADATA not in metadata:
         raise _no_plan(source, None)
     found = [table[f.name].cast(f.type) if f.name in table.column_names else _nulls(table, f) for f in ROWS]
-    return Plan(
-        _head(source, _object(source, None, metadata[_METADATA].decode())), pa.Table.from_arrays(found, schema=ROWS)
-    )
+    seals = table[_SEAL].to_pylist() if _SEAL in table.column_names else [None] * len(table)
+    head = _head(source, _object(source, None, metadata[_METADATA].decode()))
+    return Plan(head, pa.Table.from_arrays(found, schema=ROWS)), seals, [None] * len(table)
 
 
 def _nulls(table: pa.Table, field: pa.Field) -> pa.Array:
     return pa.nulls(len(table), field.type)
 
 
-def _from_lines(source: Path) -> Plan:
+def _from_lines(source: Path) -> _Read:
     with source.open(encoding="utf-8") as file:
         lines = [(number, _object(source, number, line)) for number, line in enumerate(file, 1) if line.strip()]
     if not lines:
         raise _no_plan(source, 1)
-    head = _head(source, lines[0][1].get("plan"))
-    return Plan(head, pa.Table.from_arrays([_column(source, lines[1:], field) for field in ROWS], schema=ROWS))
+    (_, first), *others = lines
+    rows = pa.Table.from_arrays([_column(source, others, field) for field in ROWS], schema=ROWS)
+    return (
+        Plan(_head(source, first.get("plan")), rows),
+        [row.get(_SEAL) for _, row in others],
+        [number for number, _ in others],
+    )
 
 
 def _column(source: Path, lines: Sequence[tuple[int, dict[str, Any]]], field: pa.Field) -> pa.Array:
@@ -218,7 +244,7 @@ def _column(source: Path, lines: Sequence[tuple[int, dict[str, Any]]], field: pa
         return _array([row.get(field.name) for _, row in lines], field)
     except _NO_CELLS as error:
         wrong = next(number for number, row in lines if not _fits(row.get(field.name), field))
-        raise InputRefused(source, wrong, f"{field.name}: {error}", "delete lines, but do not change them") from error
+        raise InputRefused(source, wrong, f"{field.name}: {error}", _HINT) from error
 
 
 def _array(values: Iterable[Any], field: pa.Field) -> pa.Array:
@@ -237,7 +263,7 @@ def _fits(value: Any, field: pa.Field) -> bool:
 def _object(source: Path, number: int | None, line: str) -> dict[str, Any]:
     try:
         found = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _no_plan(source, number) from error
     if not isinstance(found, dict):
         raise _no_plan(source, number)
@@ -247,27 +273,23 @@ def _object(source: Path, number: int | None, line: str) -> dict[str, Any]:
 def _head(source: Path, found: Any) -> Head:
     try:
         head = Head(**found)
-        if head.form == _FORM and head.instant.tzinfo and isinstance(head.decisions, int):
-            return head
-    except (TypeError, ValueError, AttributeError) as error:
+        sound = head.instant.tzinfo and all(
+            isinstance(value, int if name in _HEAD_NUMBERS else str) for name, value in found.items()
+        )
+    except (TypeError, ValueError) as error:
         raise _no_plan(source, None) from error
-    raise InputRefused(source, None, f"a plan of form {head.form}; this version reads form {_FORM}", "make it again")
+    if not sound:
+        raise _no_plan(source, None)
+    if head.form != _FORM:
+        raise InputRefused(
+            source, None, f"a plan of form {head.form}; this version reads form {_FORM}", "make it again"
+        )
+    return head
 
 
 def _no_plan(source: Path, number: int | None) -> InputRefused:
     hint = "expected a plan that `end` or `resolve` wrote: its head in the first line (or in Parquet's metadata)"
     return InputRefused(source, number, "no plan", hint)
-
-
-def _refuse_unsound(path: str, rows: pa.Table) -> None:
-    """Raises InputRefused for rows that lack what an answer needs, and for two rows of one transaction."""
-    lacking = [name for name in _NEEDED if rows[name].null_count]
-    if lacking:
-        raise InputRefused(path, None, f"rows without {', '.join(lacking)}", "delete lines, but do not change them")
-    if wrong := set(rows["kind"].to_pylist()) - {COMMIT, ROLLBACK}:
-        raise InputRefused(path, None, f"kind {', '.join(sorted(wrong))}; expected COMMIT or ROLLBACK")
-    if twice := _twice(zip(*(rows[name].to_pylist() for name in Key._fields), strict=True)):
-        raise InputRefused(path, None, f"{twice} is there twice", "delete one of the two lines")
 
 
 def _twice(keys: Iterable[tuple[Any, ...]]) -> Key | None:
