@@ -11,17 +11,21 @@ import subprocess
 from pathlib import Path
 
 _BENCHES = {
-    "cycle": [],
-    "cold": [],
-    "topics": [],
-    "land": ["--rows", "3000000"],
-    "backlog": ["--rows", "3000000", "--rounds", "3"],
-    "store": [],
-    "broker": [],
-    "open": ["--rounds", "3"],
-    "resolve": ["--rounds", "3"],
-    "grow": [],
-    "gateway": [],
+    "cycle": ["cycle"],
+    "cold": ["cold"],
+    "topics": ["topics"],
+    "land": ["land", "--rows", "3000000"],
+    "backlog": ["backlog", "--rows", "3000000", "--rounds", "3"],
+    "apart": ["apart"],
+    "backlog-hdfs": ["backlog", "--rows", "3000000", "--rounds", "3", "--hdfs"],
+    "store": ["store"],
+    "broker": ["broker"],
+    "open": ["open", "--rounds", "3"],
+    "resolve": ["resolve", "--rounds", "3"],
+    "grow": ["grow"],
+    "cluster": ["cluster"],
+    "follow": ["follow"],
+    "gateway": ["gateway"],
 }
 _SHOWN = 160
 
@@ -38,7 +42,7 @@ def main() -> None:
 
 def _run(name: str) -> tuple[bool, str]:
     """Returns whether the bounds of a benchmark hold, and its last line; its lines are shown as they come."""
-    command = [str(Path(__file__).with_name("run")), name, *_BENCHES[name]]
+    command = [str(Path(__file__).with_name("run")), *_BENCHES[name]]
     last = ""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as bench:
         for line in bench.stdout or ():

@@ -7,11 +7,13 @@ import os
 import subprocess
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from halfop.frame.errors import HalfopError
 from halfop.start.archive import Archive
 from halfop.start.options import FIRST_COMPILER, quoted, spark_submit_opts
-from halfop.start.work import LITTLE, is_little
+from halfop.start.work import BY_WORKERS, LITTLE, is_little
 
 LARGE = LITTLE + 1
 
@@ -184,6 +186,46 @@ def test_a_run_with_nothing_new_is_little(warehouse: Warehouse) -> None:
 @pytest.mark.parametrize("table", ["half_messages", "op_messages", "final_messages", "decisions/open=true"])
 def test_a_run_over_much_is_not(warehouse: Warehouse, table: str) -> None:
     warehouse.rows(table, LARGE, at=4_000)
+    assert not little(warehouse, "reconcile")
+
+
+def half_messages(warehouse: Warehouse, marks: dict[str, list[str | None]], statistics: bool = True) -> None:
+    path = warehouse.root / "half_messages/part.parquet"
+    path.parent.mkdir(exist_ok=True)
+    rows = pa.table({name: pa.array(values, pa.string()) for name, values in {"body": ["x", "y"], **marks}.items()})
+    pq.write_table(rows, path, row_group_size=1, write_statistics=statistics)
+    os.utime(path, (4_000, 4_000))
+
+
+NULL: list[str | None] = [None, None]
+NO_COPIES = {"landed_check_times": NULL, "landed_prepared_offset": NULL}
+
+
+def test_java_reads_little_of_what_workers_decide(warehouse: Warehouse) -> None:
+    warehouse.rows("op_messages", LARGE, at=4_000)
+    half_messages(warehouse, NO_COPIES)
+    assert little(warehouse, "reconcile")
+    warehouse.rows("op_messages", (BY_WORKERS + 1) * LITTLE, at=4_000)
+    assert not little(warehouse, "reconcile")
+
+
+@pytest.mark.parametrize(
+    "marks",
+    [
+        NO_COPIES | {"landed_check_times": [None, "1"]},
+        NO_COPIES | {"landed_prepared_offset": ["0", None]},
+        {"landed_check_times": NULL},
+    ],
+)
+def test_java_reads_all_if_there_may_be_copies(warehouse: Warehouse, marks: dict[str, list[str | None]]) -> None:
+    warehouse.rows("op_messages", LARGE, at=4_000)
+    half_messages(warehouse, marks)
+    assert not little(warehouse, "reconcile")
+
+
+def test_files_without_statistics_may_have_copies(warehouse: Warehouse) -> None:
+    warehouse.rows("op_messages", LARGE, at=4_000)
+    half_messages(warehouse, NO_COPIES, statistics=False)
     assert not little(warehouse, "reconcile")
 
 

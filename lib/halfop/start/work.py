@@ -10,13 +10,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 from urllib.parse import unquote, urlparse
 
-# Bytes. More is worth Java's second compiler: docs/operations.md has the measurements.
+# Bytes that Java reads. More is worth its second compiler: docs/operations.md has the measurements.
 LITTLE = 32 * 1024 * 1024
+# Python workers decide plain half messages and write them; of so many bytes that have landed Java reads about one.
+BY_WORKERS = 100
 
-_INPUTS = ("half_messages", "op_messages", "final_messages", "broker_discards", "resumes", "decisions/open=true")
+_LANDED = ("half_messages", "op_messages")
+_OTHERS = ("final_messages", "broker_discards", "resumes", "decisions/open=true")
+# Null in each row that is no copy. If there are copies, Java reads all that has landed.
+_MARKS = ("landed_check_times", "landed_prepared_offset")
+_MOST_FOOTERS = 1_000
 # The tables that a job reads as a whole. `explain` looks for a few rows, and its files' bounds skip the others.
 _READ = {
     "report": ("decisions", "runs", "rejected"),
@@ -138,12 +144,42 @@ def _files(pattern: str) -> Iterator[Path]:
 
 
 def _new_rows(root: Path) -> Iterator[int]:
-    """The sizes of files with rows that came after the last run was opened, and of the open rows that it left."""
+    """The bytes that Java reads of what came after the last run was opened, and of the open rows that it left."""
     after = _last_opened(root) - _PINS_SECONDS
-    for file in (file for table in _INPUTS for file in _data(root / table)):
+    yield from (size for table in _OTHERS for _, size in _since(root / table, after))
+    landed = {table: list(_since(root / table, after)) for table in _LANDED}
+    size = sum(size for files in landed.values() for _, size in files)
+    by_workers = size > LITTLE and no_copies([file for file, _ in landed["half_messages"]])
+    yield size // BY_WORKERS if by_workers else size
+
+
+def _since(folder: Path, after: float) -> Iterator[tuple[Path, int]]:
+    """The files of a table that came later, with their sizes."""
+    for file in _data(folder):
         found = file.stat()
         if found.st_mtime >= after:
-            yield found.st_size
+            yield file, found.st_size
+
+
+def no_copies(half_messages: Sequence[Path]) -> bool:
+    """Returns whether there are half messages, and the files themselves show that none is a broker's copy."""
+    from pyarrow import ArrowException  # noqa: PLC0415 - a quarter of a second, which only large runs spend
+    from pyarrow.parquet import read_metadata  # noqa: PLC0415
+
+    try:
+        return 0 < len(half_messages) <= _MOST_FOOTERS and all(_all_null(read_metadata(f)) for f in half_messages)
+    except ArrowException:
+        return False
+
+
+def _all_null(footer: Any) -> bool:
+    names = [footer.schema.column(number).path for number in range(footer.num_columns)]
+    columns = [names.index(mark) for mark in _MARKS if mark in names]
+    groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
+    known = [(group.num_rows, group.column(column).statistics) for group in groups for column in columns]
+    return len(columns) == len(_MARKS) and all(
+        found is not None and found.has_null_count and found.null_count == rows for rows, found in known
+    )
 
 
 def _last_opened(root: Path) -> float:
