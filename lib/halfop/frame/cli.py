@@ -116,7 +116,7 @@ def _as_help(key: str) -> str:
 _STATUSES = """\
 exit status, and stdout's last line, one JSON object:
   0    done
-  1    something failed: "error" or "failed_…" says what; mend it and start again, which is always safe
+  1    something failed: "error" or "failed_…" says what; repair it and start again, which is always safe
   2    wrong usage or settings; no new work was begun
   3    input refused, and where
   4    another process holds the lock; --wait 10m waits for it
