@@ -81,7 +81,7 @@ class Lives:
         return [life.log for life in self.later]
 
     def lost(self) -> list[Lost]:
-        """What a later life's cut has taken from each earlier one; the lowest cut counts."""
+        """The ranges that a later life's cut has taken from each earlier one; the lowest cut counts."""
         found = []
         for number, name in enumerate(self.names):
             after = self.later[number:]
@@ -106,7 +106,7 @@ def all_lives(progress: Sequence[Mapping[str, Any]]) -> list[Lives]:
 
 
 def all_lost(progress: Sequence[Mapping[str, Any]]) -> tuple[Lost, ...]:
-    """What all brokers lost."""
+    """The losses of all brokers."""
     return tuple(lost for lives in all_lives(progress) for lost in lives.lost())
 
 

@@ -28,7 +28,7 @@ from halfop.settings.model import Settings
 
 @dataclass(frozen=True)
 class Context:
-    """A job gets this besides its own options. What it adds to `later` is called after its result is printed."""
+    """The things that a job gets besides its own options. Calls in `later` come after its result is printed."""
 
     settings: Settings
     log: logging.Logger

@@ -177,7 +177,7 @@ def _along_items(ops: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 
 def _fits_a_place(ops: pa.RecordBatch) -> bool:
-    """Returns whether `_op_places` tells all rows apart: nobody's op log is as long, or a body.
+    """Returns whether `_op_places` gives each row a number of its own: no op log is too long, and no body.
 
     Ops that a later life of a broker wrote have places of their own.
     """

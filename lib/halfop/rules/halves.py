@@ -90,7 +90,7 @@ def carries_a_mark(half_messages: DataFrame) -> Column:
 def may_have_escaped(half_messages: DataFrame) -> Column:
     """Returns whether a row, as landed, may have been sent here by a slave that acted as another broker's master.
 
-    It sends with WAIT=false; producers do so only if they were told to.
+    It sends with WAIT=false; producers do so only if their code says so.
     """
     wait = _marked(half_messages, "landed_wait", names.WAIT)
     return wait.eqNullSafe(F.lit("false")) & present(F.col("uniq_key")).isNotNull()

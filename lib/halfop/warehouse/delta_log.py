@@ -72,7 +72,7 @@ class Snapshot:
 
 
 class Changes(NamedTuple):
-    """What some commits did: files added, as path, size and whether they bring rows, and the times of removals."""
+    """Changes by some commits: files added, as path, size and whether they bring rows, and the times of removals."""
 
     added: Sequence[tuple[str, int, bool]]
     removed: Sequence[int]

@@ -19,7 +19,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Typed:
-    """Rows with the columns of their kind, good ones and bad ones; `places` are where they stand in their input."""
+    """Rows with the columns of their kind, good ones and bad ones; `places` are their places in the input."""
 
     kind: str
     rows: pa.RecordBatch
