@@ -17,7 +17,7 @@ from typing import Any
 
 HOME = Path(__file__).resolve().parents[1]
 HEAP = "5g"
-# Of the environment that `exec` gives this process: the commands get a user's.
+# Variables that `exec` gives this process: the commands get a user's environment.
 _NOT_A_USERS = ("SPARK_", "PYSPARK_", "PYTHONPATH", "JAVA_HOME", "HALFOP_HOME", "HALFOP_JARS")
 _EVERY = 0.2  # seconds between two looks
 _TICK = os.sysconf("SC_CLK_TCK")

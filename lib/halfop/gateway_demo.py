@@ -36,7 +36,7 @@ NAME = "gateway-demo"
 _GROUP, _TOPIC = "shop", "orders"
 _LONGEST, _PAUSE = 90.0, 0.5
 _PROGRAM = "from halfop.frame.cli import run_job; from halfop.jobs.gateway import JOB; run_job(JOB)"
-# What each order's producer says: at once, and when it is asked.
+# The answers of each order's producer: at once, and when it is asked.
 _ORDERS: dict[bytes, tuple[Answer, Answer]] = {
     b"order 1": ("COMMIT", "COMMIT"),
     b"order 2": ("ROLLBACK", "ROLLBACK"),

@@ -28,7 +28,7 @@ MEANINGS = {
     MIXED_GROUP: "a producer group in which some hosts send to some topics, and other hosts to others",
     CLOCK_SKEW: "a host whose clock is not the broker's",
 }
-# What users of RocketMQ have reported, by issue of apache/rocketmq.
+# Findings that users of RocketMQ have reported, by issue of apache/rocketmq.
 REPORTED = {
     CHECK_STUCK: "9500: open, mended in no release",
     GROUP_FORGOTTEN: "8316: closed unmended",

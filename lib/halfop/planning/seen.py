@@ -50,7 +50,7 @@ _DECIDED = repeating(pa.schema([*_KEY, ("decision", pa.string())]), "broker_name
 _MOST_ITEMS, _MOST_LONG_OPS = 1 << 21, 1 << 41
 
 
-# What op rows are told apart in: a queue, a source, and whether by op offsets or by items.
+# Op rows have the same place only within one of these: a queue, a source, and whether by op offsets or by items.
 OpPlace = tuple[str, int, str | None, bool]
 
 

@@ -13,7 +13,7 @@ from halfop.rocketmq import names
 from halfop.rules.questions import PENDING, nothing_pending
 from halfop.rules.settings_columns import RuleColumns, own_immunity
 
-# What is known of a half message before the run decides.
+# The columns that are known of a half message before the run decides.
 NEW, OPEN, ENDED, DISCARDED, REJECTED = "NEW", "OPEN", "ENDED", "DISCARDED", "REJECTED"
 SUPERSEDED = "SUPERSEDED"  # a copy of another one, which a row of its own stands for
 

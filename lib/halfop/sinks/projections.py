@@ -19,7 +19,7 @@ from halfop.rocketmq import names
 from halfop.rocketmq.compression import COMPRESSED, FLAGS, decompressed
 from halfop.warehouse.maps import without
 
-# What each takes from the decision beside the half message.
+# The columns that each takes from the decision, besides the half message.
 PAYLOAD = {"COMMIT": ["op_queue_offset"], "DISCARD": ["check_times", "reason"], "CHECK": ["check_times"]}
 
 _SHARED = ["broker_name", "body", "commit_log_offset", "offset_msg_id", "uniq_key", "producer_group", "real_topic"]
