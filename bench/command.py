@@ -157,7 +157,7 @@ def watch(command: Sequence[str]) -> Spent:
 
 
 def _jobs(events: Path) -> Iterator[dict[str, Any]]:
-    """Of each job: what asked for it, when it began, its tasks and seconds."""
+    """The jobs: what asked for each, when it began, its tasks and seconds."""
     found: dict[int, dict[str, Any]] = {}
     for event in (json.loads(line) for path in events.iterdir() for line in path.read_text().splitlines()):
         if event["Event"] == "SparkListenerJobStart":

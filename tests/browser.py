@@ -109,7 +109,7 @@ class Tab:
         return self.ask("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
 
     def picture(self, to: Path) -> None:
-        """Of the whole page."""
+        """Takes a picture of the whole page."""
         shot = self.ask("Page.captureScreenshot", captureBeyondViewport=True)
         to.write_bytes(base64.b64decode(shot["data"]))
 

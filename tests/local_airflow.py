@@ -64,7 +64,7 @@ class Airflow:
             database.close()
 
     def states(self) -> dict[str, str]:
-        """Of the tasks of the newest run."""
+        """The states of the newest run's tasks."""
         newest = "(SELECT run_id FROM dag_run ORDER BY id DESC LIMIT 1)"
         return dict(self.rows(f"SELECT task_id, state FROM task_instance WHERE run_id = {newest}"))  # noqa: S608
 

@@ -79,7 +79,7 @@ def orders(rows: Rows) -> Iterator[tuple[int, ...]]:
 def _is_defined(rows: Rows, order: Sequence[int]) -> bool:
     """The rules say what is to happen; that is not so of
 
-    - twins of which a copy above lands in another run, for it may be of either, and one may have ended;
+    - twins of which a copy above lands in another run, because it may be of either, and one may have ended;
     - a broker's resume among twins, without a discard record, or that lands before the record that it undid, or after
       a copy above it: a resume is the highest that is known.
     """

@@ -340,7 +340,7 @@ def op_rows(
 
 
 def header(half: Half) -> dict[str, Any]:
-    """What END_TRANSACTION says of the half message when it is right."""
+    """The header of a right END_TRANSACTION for the half message."""
     return {
         "group": half.group,
         "tran_state_table_offset": half.offset,
@@ -756,7 +756,7 @@ def reorderings(draw: st.DrawFn, orders: tuple[Charter, Charter] | None = None) 
     """The same rows in two orders and slicings, for: the same transactions end the same way, whatever the order.
 
     Ends are commits (with what was delivered), rollbacks and rejects; not how often a producer was asked, nor who is
-    discarded meanwhile, for that depends on when the runs take place. Not in these rows, because the rules let the
+    discarded meanwhile, because that depends on when the runs take place. Not in these rows, because the rules let the
     order decide: conflicting ops for one half message (the first decided end stands), and reused keys (the first
     landed row stands).
     """

@@ -156,7 +156,7 @@ def test_maintain_runs_through(ran: tuple[Airflow, Path]) -> None:
 
 
 def test_what_becomes_of_an_exit_status(airflow: Airflow, tmp_path: Path) -> None:
-    """With a launcher that ends as it is told, and says what it was given."""
+    """The launcher here ends with a given status, and prints its arguments."""
     launcher = tmp_path / "spark-submit.sh"
     launcher.write_text(
         "#!/bin/sh\n"

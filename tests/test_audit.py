@@ -464,7 +464,7 @@ def _land(warehouse: Warehouse, cases: list[Case]) -> None:
 
 
 def _key(case: Case, cells: Cells) -> str | None:
-    """Of a case alone, so that no message has a twin in another one by accident."""
+    """A UNIQ_KEY of this case alone, so that no message has a twin in another case by accident."""
     key: str | None = cells.get("uniq_key")
     return key if key in (None, SHARED) else f"{key} of {case.name}"
 

@@ -65,7 +65,7 @@ def commented(warehouse: Warehouse, name: str) -> dict[str, str]:
 
 
 def made(warehouse: Warehouse, run_id: int, **topics: str) -> None:
-    """A run's first messages of these topics, as far as a catalog can tell."""
+    """A run's first messages of these topics, as a catalog sees them."""
     rows = [{"topic": t, "directory": d, "run_id": run_id, "created_at": r.instant(NOW)} for d, t in topics.items()]
     warehouse.append_rows_once("topics_index", rows, "tests", run_id)
     for directory, topic in topics.items():

@@ -27,7 +27,7 @@ def at_wall_clock(patch: pytest.MonkeyPatch, warehouse: Warehouse, instant: date
 
 @pytest.mark.slow
 def test_a_wall_clock_that_jumps(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Back: time stands still, and nothing is asked twice or decided anew. Far ahead: it stays there."""
+    """Back: time stands still, and nothing is asked or decided a second time. Far ahead: it stays there."""
     known = NOW + 40 * DAY
     r.land(warehouse, [half(0), half(1)], [], NOW, {QUEUE: known})
     noon = r.instant(NOW + 3_600_000)

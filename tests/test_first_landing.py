@@ -107,7 +107,7 @@ def test_all_of_a_broker(warehouse: Warehouse, store: w.Store) -> None:
 
 @pytest.mark.parametrize("option", [{"since": r.instant(w.BORN_MS)}, {"from_offset": 10}])
 def test_what_a_broker_has_stored_since(warehouse: Warehouse, store: w.Store, option: dict[str, Any]) -> None:
-    """Of the real topic, none of the messages between."""
+    """None of the real topic's messages between is pulled."""
     assert landed(warehouse, store, **option) == fates(*range(10, 20))
     assert min(first for first in first_offsets(warehouse) if first is not None) >= 250
     assert warehouse.version("rejected") == -1 or warehouse.read("rejected").isEmpty(), "nothing is lost"

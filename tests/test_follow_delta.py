@@ -227,7 +227,7 @@ UNLIKE_EACH_TIME = (
 
 
 def content(warehouse: Warehouse) -> dict[str, Counter[str]]:
-    """What a cycle leaves. One that finds its run closed makes a second one, which does not count."""
+    """The tables after a cycle. A cycle that finds its run closed makes a second run, which does not count."""
 
     def rows(name: str, where: str) -> list[str]:
         return [str(row) for row in warehouse.read(name).where(where).drop(*UNLIKE_EACH_TIME).collect()]

@@ -64,7 +64,7 @@ def _copy(chance: Random, halves: Sequence[m.Half], store: int, number: int) -> 
 
 
 def _is_new(broker: str, halves: Sequence[m.Half]) -> bool:
-    """One without a mark that escapes back, or twice, cannot be told from a twin before all have landed."""
+    """A copy without a mark that escapes back, or twice, looks like a twin before all have landed."""
     return all(half.broker != broker for half in halves)
 
 

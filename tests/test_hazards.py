@@ -21,7 +21,7 @@ LATER = NOW + 100_000
 
 
 def maintained(warehouse: Warehouse, name: str) -> None:
-    """Files of earlier versions are gone at once."""
+    """Files of earlier versions are removed at once."""
     table = f"delta.`{warehouse.path(name)}`"
     warehouse.spark.sql(f"OPTIMIZE {table}")
     key = "spark.databricks.delta.retentionDurationCheck.enabled"

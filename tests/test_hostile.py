@@ -173,7 +173,7 @@ def _shown(folder: Path, at: list[str], rows: list[dict[str, Any]]) -> None:
 
 @pytest.mark.slow
 def test_secrets_are_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither in what a landing says of a broker that refuses it, however much it says, nor in what it leaves."""
+    """No secret is in a landing's messages about a broker that refuses it, with -v or without, nor in its tables."""
     secrets = {"ROCKETMQ_SECRET_KEY": "s3cr3t-key", "ROCKETMQ_SECURITY_TOKEN": "s3cr3t-token"}
     for name, value in ({"ROCKETMQ_ACCESS_KEY": "access"} | secrets).items():
         monkeypatch.setenv(name, value)

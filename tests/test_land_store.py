@@ -139,7 +139,7 @@ class _Deaths:
 def test_a_killed_landing_is_made_up_for(
     warehouse: Warehouse, store: w.Store, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    """Killed behind its nth commit, with the log grown before the next one."""
+    """A landing that is killed after its nth commit, with the log grown before the next one."""
     transactions(store, range(30))
     store.append(w.discard(1))
     with monkeypatch.context() as patched:

@@ -1,4 +1,4 @@
-"""What a job tells Prometheus: the metrics, their text, the textfile collector's file, and a push gateway."""
+"""A job's report to Prometheus: the metrics, their text, the textfile collector's file, and a push gateway."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_two_processes_commit_on_a_local_disk(
 
 
 class Beside:
-    """Does one thing again and again in a thread of its own, until it is told that all has landed."""
+    """Does one thing again and again in a thread of its own, until it is asked to stop, because all has landed."""
 
     def __init__(self, warehouse: Warehouse, all_landed: Event) -> None:
         self._warehouse, self._all_landed, self.lost = warehouse, all_landed, 0

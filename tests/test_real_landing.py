@@ -85,7 +85,7 @@ def wrong(found: Mapping[str, Fate], wanted: Mapping[str, set[Fate]]) -> list[tu
 
 
 def real_topics(warehouse: Warehouse) -> set[str]:
-    """What the broker itself delivered: some of it twice where it is busy, which the audit tells."""
+    """The messages that the broker itself delivered: some twice if it is busy, which the audit finds."""
     return {row["uniq_key"] for row in warehouse.read("final_messages").select("uniq_key").distinct().collect()}
 
 

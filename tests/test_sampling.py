@@ -27,7 +27,7 @@ def row(topic: str, queue: int, next_offset: int | None = 5) -> tuple[Queue, Pro
 
 
 class Scripted:
-    """A broker whose queues end and begin where it is told; a message is stored every second, the first at 0."""
+    """A broker whose queues begin and end at given offsets; a message is stored every second, the first at 0."""
 
     remote = SimpleNamespace(address="host:1")
 

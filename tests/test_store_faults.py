@@ -201,7 +201,7 @@ def test_nothing_sound_behind_a_fault(store: Store) -> None:
 
 
 def test_nothing_behind_a_fault_tells_how_far_the_log_is_known(tmp_path: Path) -> None:
-    """Ops behind it have not landed: a newest time of theirs would let time pass for half messages that they end."""
+    """Ops after it have not landed: a newest time of theirs would let time pass for half messages that they end."""
     store = Store(tmp_path / "store")
     places = [store.append(half(n, store_ms=BORN_MS + n * 86_400_000)) for n in range(6)]
     path, position = store.log_file(places[1])

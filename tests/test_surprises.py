@@ -356,7 +356,7 @@ def _text(decision: m.Decision | None) -> str:
 
 
 def _as_wanted(found: Sequence[str], wanted: Wanted) -> Wanted:
-    """As many runs as the case tells of."""
+    """As many runs as the case has."""
     return found[0] if isinstance(wanted, str) else tuple(found[: len(wanted)])
 
 

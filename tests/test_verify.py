@@ -1,4 +1,4 @@
-"""reconcile --verify: a run worked out anew says the same, and says so where someone has changed what is recorded."""
+"""reconcile --verify: a run that is computed again gives the same, and changes of the record are found."""
 
 from __future__ import annotations
 

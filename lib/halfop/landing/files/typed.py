@@ -38,7 +38,7 @@ class Typed:
 
 @dataclass(frozen=True)
 class Cells:
-    """A column's values, null where they do not fit, and which rows were given one that is not null."""
+    """A column's values, null if they do not fit, and which rows were given one that is not null."""
 
     values: pa.Array
     given: Mask
