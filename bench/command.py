@@ -26,7 +26,7 @@ ROLES = ("driver", "jvm", "workers")
 
 @dataclass
 class Watched:
-    """What the processes of a command use, looked at again and again.
+    """The use of a command's processes, looked at again and again.
 
     MiB are those of their own, and `resident` those of files that they have mapped, too.
     """
@@ -88,7 +88,7 @@ def _process(pid: str) -> tuple[str, float, float, float] | None:
 
 @dataclass(frozen=True)
 class Spent:
-    """What a command used, and the last line that it printed."""
+    """The use of a command, and the last line that it printed."""
 
     seconds: float
     cpu_s: float
@@ -98,7 +98,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class Called(Spent):
-    """What a job used, with Spark's jobs in their order."""
+    """The use of a job, with Spark's jobs in their order."""
 
     jobs: Sequence[Mapping[str, Any]]
 

@@ -92,7 +92,7 @@ class Tab:
         return found
 
     def look(self, width: int, theme: str, media: str = "screen") -> None:
-        """As on a screen (or paper: `print`) so wide, in `light` or `dark`."""
+        """Shows pages as on a screen (or paper: `print`) so wide, in `light` or `dark`."""
         metrics: dict[str, Any] = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600}
         self.ask("Emulation.setDeviceMetricsOverride", **metrics)
         features = [{"name": "prefers-color-scheme", "value": theme}]

@@ -58,7 +58,7 @@ print(json.dumps([bag.import_errors, dags, {name: [d.max_active_runs, d.catchup]
 
 
 def test_the_file_is_typed(airflow: Airflow) -> None:
-    """By Airflow's own types, which the main environment lacks."""
+    """The types are Airflow's own, which the main environment lacks."""
     mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--python-executable", python()]
     told = subprocess.run(
         [*mypy, "--cache-dir", str(airflow.home / "mypy"), "dags/halfop.py"],

@@ -109,7 +109,7 @@ def discard(at: float, times: int, **given: Any) -> Row:
 
 
 def without_places(*rows: Row) -> tuple[Row, ...]:
-    """As a user's own pipeline may land them."""
+    """Rows as a user's own pipeline may land them."""
     return tuple((table, {**cells, "physical_offset": None}) for table, cells in rows)
 
 
@@ -136,7 +136,7 @@ def sent(host: str, topic: str, offset: int, later: int = 0, skew: int = 0) -> t
 
 @dataclass(frozen=True)
 class Case:
-    """What a broker's log holds, and what an audit finds there: (finding, half offset), and fates."""
+    """A broker's log, and what an audit finds there: (finding, half offset), and fates."""
 
     name: str
     log: tuple[Row, ...]

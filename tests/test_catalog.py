@@ -40,7 +40,7 @@ def named(*directories: str) -> list[str]:
     ],
 )
 def test_names_of_topics(directories: list[str], names: list[str]) -> None:
-    """In the order that they came in, whatever comes later."""
+    """Names follow the order in which topics came, whatever comes later."""
     assert named(*directories) == names
     for upto in range(len(directories)):
         assert named(*directories[:upto]) == names[:upto]

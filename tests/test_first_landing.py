@@ -60,7 +60,7 @@ def store(tmp_path: Path) -> w.Store:
 
 
 def landed(warehouse: Warehouse, store: w.Store, **options: Any) -> dict[int, str]:
-    """What runs have decided at last about the half messages that have landed."""
+    """The last decisions of runs about the half messages that have landed."""
     with played(store, about=THERE) as address:
         summary = land_broker(warehouse, BrokerRequest(SETTINGS, timedelta(0), broker=address, **options), LOG)
     assert summary.status == 0, summary
@@ -129,7 +129,7 @@ def two_topics(tmp_path: Path) -> w.Store:
     "few", [pytest.param(20_000, id="here"), pytest.param(0, id="in workers", marks=pytest.mark.slow)]
 )
 def test_only_some_real_topics(warehouse: Warehouse, tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a topic's final messages would show is unknown as long as it is left out: a commit is no rollback."""
+    """Outcomes of a topic stay unknown as long as it is left out: a commit is no rollback."""
     monkeypatch.setattr(messages, "_FEW", few)
     store, some = two_topics(tmp_path), {"topics": frozenset({"orders"})}
     for _ in range(2):

@@ -58,7 +58,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch, logging_as_before: None) -> Iter
 
 @pytest.mark.usefixtures("in_process")
 def test_cycles_over_files(warehouse: Warehouse, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What has landed is decided in the same cycle; a landing that is refused holds up no run."""
+    """Rows that have landed are decided in the same cycle; a landing that is refused holds up no run."""
     said: list[Any] = []
 
     def once(now: str, *options: str) -> int:

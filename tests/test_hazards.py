@@ -1,4 +1,4 @@
-"""What users and Delta do to tables while runs go on: a clear word, or no harm at all."""
+"""Harm that users and Delta may do to tables while runs go on: halfop says so, or nothing happens."""
 
 from __future__ import annotations
 

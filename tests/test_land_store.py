@@ -53,7 +53,7 @@ def rows(warehouse: Warehouse, name: str) -> DataFrame:
 
 
 def outcomes(warehouse: Warehouse) -> dict[int, list[str | None]]:
-    """By half offset, in the order in which they landed."""
+    """The outcomes by half offset, in the order in which they landed."""
     found: dict[int, list[str | None]] = {}
     for row in rows(warehouse, "op_messages").orderBy("landed_at").collect():
         found.setdefault(row["half_offset"], []).append(row["outcome"])

@@ -49,7 +49,7 @@ def mixed(number: int, part: int = 0) -> list[Plan]:
 
 
 def reconciled(warehouse: Warehouse) -> dict[str, Fate]:
-    """By uniq_key, after one run."""
+    """The decisions by uniq_key, after one run."""
     rules = RuleSettings(transaction_timeout=timedelta(seconds=1), transaction_check_interval=timedelta(seconds=1))
     settings = Settings(rules=rules, topics=TopicSettings(layout="single"))
     summary = reconcile(warehouse, Request(settings, datetime.now(timezone.utc)))

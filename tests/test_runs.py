@@ -1,4 +1,4 @@
-"""What a run leaves on disk: topics and their folders, an interrupted run, a failing sink, a dry run, exit statuses."""
+"""Traces of runs on disk: topics and their folders, an interrupted run, a failing sink, a dry run, exit statuses."""
 
 from __future__ import annotations
 

@@ -60,7 +60,7 @@ def downloaded(spark: SparkSession, s3: S3, name: str, folder: Path) -> Warehous
 def test_landed_and_reconciled_twice(
     spark: SparkSession, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the jars as a user gives them."""
+    """The jars are given as a user gives them."""
     monkeypatch.delenv("SPARK_DIST_CLASSPATH")
     local, uri = Warehouse(spark, str(tmp_path / "local")), s3.uri("twice")
     for n in (0, 10):

@@ -1,4 +1,4 @@
-"""Which ranges of a broker's queues a landing pulls, and what it asks for that."""
+"""The ranges of a broker's queues that a landing pulls, and what it asks for that."""
 
 from __future__ import annotations
 

@@ -177,7 +177,7 @@ def test_any_born_time_is_a_sound_record(store: Store) -> None:
 
 
 def test_a_file_that_becomes_shorter_is_refused(store: Store) -> None:
-    """As when a copy is made over another one."""
+    """This happens when a copy is made over another one."""
     stretch = layout(store.root, size=SMALL).stretches[2]
     for size in (store.places("half")[20] % 8192, 0):
         os.truncate(stretch.file.path, size)

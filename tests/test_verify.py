@@ -30,7 +30,7 @@ def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Wareho
 
 
 def changed(warehouse: Warehouse, name: str, statement: str) -> None:
-    """By hand, as nobody should: append-only tables refuse it until that is switched off."""
+    """Changes a table by hand, as nobody should: append-only tables refuse it until that is switched off."""
     path = warehouse.path(name)
     warehouse.spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.appendOnly' = 'false')")
     warehouse.spark.sql(statement.format(f"delta.`{path}`"))
