@@ -16,7 +16,7 @@ from halfop.rocketmq.wire.ends import Stored, prepared_offsets, query_finals, st
 
 
 class Verdict(NamedTuple):
-    """The result of the look: `state` is None if an answer may be sent, which names the half message at `place`."""
+    """What the look has found: `state` is None if an answer may be sent, which names the half message at `place`."""
 
     row: Row
     place: Place
@@ -80,7 +80,7 @@ class Guard:
         """Returns why a half message is no longer where it was, by the row's number.
 
         A broker compares group and offsets only: if its log lost its end, it would end the message that is there now.
-        A log loses nothing before what it still has, so the last one is looked at, and others only if it is missing.
+        A log loses nothing before what it still has, so the last one is looked at, and others only if that is gone.
         """
         lives = {n: self.places(row)[-1] for n, row in enumerate(rows)}
         found = dict[int, str]()

@@ -45,7 +45,7 @@ _V2 = _Names(*"abefghijkm")
 
 
 class Terms(NamedTuple):
-    """The limits of a send. `topics` None: every legal one."""
+    """What a send must keep to. `topics` None: every legal one."""
 
     topics: frozenset[str] | None
     queues: int
