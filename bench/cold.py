@@ -26,7 +26,7 @@ from halfop.start.archive import Archive
 _HOME = Path(__file__).resolve().parents[1]
 _OPEN, _ROWS = 1_200, 1_000
 _STEP = 60_000  # ms between two cycles
-# Of the environment that `exec` gives this process: the commands get a user's.
+# Variables that `exec` gives this process: the commands get a user's environment.
 NOT_A_USERS = ("SPARK_", "PYSPARK_", "PYTHONPATH", "JAVA_HOME", "HALFOP_HOME", "HALFOP_JARS")
 
 

@@ -17,7 +17,7 @@ from typing import Any
 
 HOME = Path(__file__).resolve().parents[1]
 HEAP = "5g"
-# Of the environment that `exec` gives this process: the commands get a user's.
+# Variables that `exec` gives this process: the commands get a user's environment.
 _NOT_A_USERS = ("SPARK_", "PYSPARK_", "PYTHONPATH", "JAVA_HOME", "HALFOP_HOME", "HALFOP_JARS")
 _EVERY = 0.2  # seconds between two looks
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -26,7 +26,7 @@ ROLES = ("driver", "jvm", "workers")
 
 @dataclass
 class Watched:
-    """What the processes of a command use, looked at again and again.
+    """The use of a command's processes, looked at again and again.
 
     MiB are those of their own, and `resident` those of files that they have mapped, too.
     """
@@ -88,7 +88,7 @@ def _process(pid: str) -> tuple[str, float, float, float] | None:
 
 @dataclass(frozen=True)
 class Spent:
-    """What a command used, and the last line that it printed."""
+    """The use of a command, and the last line that it printed."""
 
     seconds: float
     cpu_s: float
@@ -98,7 +98,7 @@ class Spent:
 
 @dataclass(frozen=True)
 class Called(Spent):
-    """What a job used, with Spark's jobs in their order."""
+    """The use of a job, with Spark's jobs in their order."""
 
     jobs: Sequence[Mapping[str, Any]]
 
@@ -157,7 +157,7 @@ def watch(command: Sequence[str]) -> Spent:
 
 
 def _jobs(events: Path) -> Iterator[dict[str, Any]]:
-    """Of each job: what asked for it, when it began, its tasks and seconds."""
+    """The jobs: what asked for each, when it began, its tasks and seconds."""
     found: dict[int, dict[str, Any]] = {}
     for event in (json.loads(line) for path in events.iterdir() for line in path.read_text().splitlines()):
         if event["Event"] == "SparkListenerJobStart":

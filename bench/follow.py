@@ -124,7 +124,7 @@ def open_files(process: int) -> int:
 
 
 def grown(measures: Sequence[Measure]) -> dict[str, float]:
-    """What the last measure has more than it may."""
+    """The values of the last measure that are larger than they may be."""
     quarter = next(each for each in measures if each["cycle"] * 4 >= measures[-1]["cycle"])
     more = {name: measures[-1][name] - quarter[name] for name in _MORE}
     return {name: n for name, n in more.items() if n > _MORE[name]}

@@ -26,7 +26,7 @@ _NO_CHECKS = {"transactionCheckInterval": 3_600_000, "transactionTimeOut": 3_600
 
 
 def cpu_seconds(pid: int) -> float:
-    """What a process has used by now."""
+    """The CPU seconds that a process has used by now."""
     words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,4 +1,4 @@
-"""Ten times the half messages: ten times the time, and no more memory?
+"""Shows how time and memory grow from one to ten times the half messages, and more.
 
 bench/run grow [--rows 1000000 10000000 50000000] [--rounds 1] [--land] [--beside] [--oracle JAR]
 
@@ -43,7 +43,7 @@ def build(folder: Path, rows: int, inputs: bool) -> None:
 
 
 def sizes(warehouse: Path) -> dict[str, list[int]]:
-    """Of each table the files and their MiB; topics in one."""
+    """The files of each table and their MiB; topics in one."""
     found: dict[str, list[int]] = {}
     for path in warehouse.rglob("*.parquet"):
         name = path.relative_to(warehouse).parts[0]

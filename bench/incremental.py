@@ -1,6 +1,6 @@
-"""What 10,000 new half messages cost after little and after much history: seconds, bytes and files read.
+"""The cost of 10,000 new half messages after little and after much history: seconds, bytes and files read.
 
-The history has ended, so that the open set, which every run decides anew, is the same after both.
+The history has ended, so that the open set, which every run decides again, is the same after both.
 
 bench/run incremental [--history 100000 10000000]
 """

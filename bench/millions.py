@@ -43,7 +43,7 @@ class Stretch(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """What one task makes: a file of a table."""
+    """The work of one task: a file of a table."""
 
     name: str
     folder: str

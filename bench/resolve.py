@@ -2,7 +2,7 @@
 
 bench/run resolve [--rows 1000000] [--rounds 1]
 
-Of ten orders, seven are paid, one is cancelled and one has no outcome; the tenth is absent. The bound holds for the
+Seven of ten orders are paid, one is cancelled and one has no outcome; the tenth is absent. The bound holds for the
 median of a million, in new processes: a minute, start-up included.
 """
 

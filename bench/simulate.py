@@ -1,4 +1,4 @@
-"""What a simulation of so many runs costs: an hour's messages, most of them ended within a second.
+"""The cost of a simulation of so many runs: an hour's messages, most of them ended within a second.
 
 bench/run simulate [--rows 100000] [--steps 100]
 """

@@ -35,7 +35,7 @@ BATCH = 800  # half messages that one op message ends
 
 
 class Message(NamedTuple):
-    """What a record of no half message says."""
+    """The fields of a record that is no half message."""
 
     topic: bytes
     queue: int

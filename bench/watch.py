@@ -1,4 +1,4 @@
-"""What a run costs that watches a real broker: CPU seconds of the JVM and its Python workers, and wall seconds.
+"""The cost of a run that watches a real broker: CPU seconds of the JVM and its Python workers, and wall seconds.
 
 A tenth of the open messages have three copies, put back by the broker. The first run meets all of them new. Before the
 second a fourth copy of 10,000 lands, ops for 10,000 others, and 1,000 discard records.
@@ -33,7 +33,7 @@ _TABLES = ("half_messages", "op_messages", "broker_discards")
 
 
 def cpu_seconds() -> float:
-    """What this process and all that came of it have used: the JVM, and the workers that it started."""
+    """The use of this process and of those that it started: the JVM, and the workers that it started."""
     stats = [stat for stat in map(_stat, filter(str.isdigit, os.listdir("/proc"))) if stat]
     parents = {int(pid): int(fields[1]) for pid, fields in stats}
     mine = {pid for pid in parents if _descends(pid, parents)}

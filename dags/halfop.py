@@ -23,15 +23,15 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 NAME = "halfop"
 """The name of the DAG, its variable and its connection."""
 
-# What a DAG is made of is asked for at every parse, so it comes from the environment; all else is read when a task
+# Airflow asks at every parse how a DAG is made, so that comes from the environment; all else is read when a task
 # runs. The names don't begin with HALFOP_: the jobs would take those for settings of theirs.
 _SCHEDULE = os.environ.get("AIRFLOW_HALFOP_SCHEDULE", "*/5 * * * *")
 _MAINTAIN_SCHEDULE = os.environ.get("AIRFLOW_HALFOP_MAINTAIN_SCHEDULE", "32 3 * * 0")
 _ON_FAILURE = os.environ.get("AIRFLOW_HALFOP_ON_FAILURE")
 
-# Repeats are safe. A landing that was cut short goes on where it was; a run that was is finished first, with the inputs
-# and the instant that it had. So it is after a try that was killed, after one that Airflow only believes dead, and with
-# two at once: the second ends with status 4, or loses its commits.
+# Repeats are safe. A landing that was cut short goes on where it was; a run that was cut short is finished first, with
+# the inputs and the instant that it had. This holds after a try that was killed, after one that Airflow only believes
+# dead, and for two at once: the second ends with status 4, or loses its commits.
 _SAFE_REPEATS = {
     "retries": 5,
     "retry_delay": timedelta(minutes=1),

@@ -92,7 +92,7 @@ class Tab:
         return found
 
     def look(self, width: int, theme: str, media: str = "screen") -> None:
-        """As on a screen (or paper: `print`) so wide, in `light` or `dark`."""
+        """Shows pages as on a screen (or paper: `print`) so wide, in `light` or `dark`."""
         metrics: dict[str, Any] = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 600}
         self.ask("Emulation.setDeviceMetricsOverride", **metrics)
         features = [{"name": "prefers-color-scheme", "value": theme}]
@@ -109,7 +109,7 @@ class Tab:
         return self.ask("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
 
     def picture(self, to: Path) -> None:
-        """Of the whole page."""
+        """Takes a picture of the whole page."""
         shot = self.ask("Page.captureScreenshot", captureBeyondViewport=True)
         to.write_bytes(base64.b64decode(shot["data"]))
 

@@ -50,7 +50,7 @@ def stopped(number: int, *command: str, unlocked: bool) -> subprocess.Popen[str]
 
 
 def woken(process: subprocess.Popen[str]) -> tuple[int, str]:
-    """What becomes of a job that was stopped."""
+    """The end of a job that was stopped."""
     os.killpg(process.pid, signal.SIGCONT)
     return ended(process)
 
@@ -61,7 +61,7 @@ def script_of(*command: str, **environment: str) -> subprocess.Popen[str]:
 
 
 def commits_archived(archive: Path, *command: str) -> int:
-    """As `commits`; and the classes that the job loaded are kept, so that later starts take a third less."""
+    """As `commits` does; the classes that the job loaded are kept, so that later starts take a third less."""
     _FAST["SPARK_SUBMIT_OPTS"] = f"{_OPTIONS} -XX:ArchiveClassesAtExit={archive}"
     try:
         return commits(*command)
@@ -77,7 +77,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 def said_until(process: subprocess.Popen[str], pattern: str) -> str:
-    """What a job says up to the line that has the pattern."""
+    """The output of a job up to the line that has the pattern."""
     said: list[str] = []
     assert process.stdout is not None
     for line in process.stdout:

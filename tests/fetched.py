@@ -1,4 +1,4 @@
-"""What a suite of its own needs, fetched into .halfop/ on first use and checked by hash."""
+"""Things that a suite of its own needs, fetched into .halfop/ on first use and checked by hash."""
 
 from __future__ import annotations
 

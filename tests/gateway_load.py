@@ -26,7 +26,7 @@ _PROPERTIES = {
 
 @dataclass
 class Load:
-    """What a load was: seconds from the send of each transaction's half message to its answer."""
+    """The measure of a load: seconds from the send of each transaction's half message to its answer."""
 
     seconds: float = 0.0
     waited: list[float] = field(default_factory=list)

@@ -23,7 +23,7 @@ _INSTALL_SECONDS, _RUN_SECONDS = 1200, 900
 
 @dataclass(frozen=True)
 class Airflow:
-    """By its AIRFLOW_HOME."""
+    """An Airflow, known by its AIRFLOW_HOME."""
 
     home: Path
 
@@ -50,7 +50,7 @@ class Airflow:
         )
 
     def answers(self, calls: Sequence[Sequence[Any]], **environment: str) -> list[Any]:
-        """What parts of the DAG's file say: tests/airflow/ask.py."""
+        """The answers of parts of the DAG's file: tests/airflow/ask.py."""
         asked = self.started("python", str(_ROOT / "tests/airflow/ask.py"), given=json.dumps(calls), **environment)
         assert asked.returncode == 0, asked.stderr
         found: list[Any] = json.loads(asked.stdout)
@@ -64,12 +64,12 @@ class Airflow:
             database.close()
 
     def states(self) -> dict[str, str]:
-        """Of the tasks of the newest run."""
+        """The states of the newest run's tasks."""
         newest = "(SELECT run_id FROM dag_run ORDER BY id DESC LIMIT 1)"
         return dict(self.rows(f"SELECT task_id, state FROM task_instance WHERE run_id = {newest}"))  # noqa: S608
 
     def xcoms(self, key: str = "return_value") -> dict[str, Any]:
-        """By task, the newest of each."""
+        """The newest XCom of each task."""
         rows = self.rows(f"SELECT task_id, value FROM xcom WHERE key = '{key}' ORDER BY dag_run_id")  # noqa: S608
         return {task: json.loads(value) for task, value in rows}
 

@@ -83,7 +83,7 @@ class Transaction:
         self.live, self.status = key, "OPEN"
 
     def _count(self, copy: Copy) -> None:
-        """Maxima over the copies; a copy stored before a resume tells of questions that count no more."""
+        """Maxima over the copies; a copy stored before a resume shows questions that no longer count."""
         if copy.half.store > self.revived:
             self.check_times = max(self.check_times, copy.check_times)
             self.last_checked = max(

@@ -70,7 +70,7 @@ class Plan(NamedTuple):
 
 
 class Truth(NamedTuple):
-    """What became of it. `answers` is what was answered until the producer's end; half_offset is -1 for a message of
+    """A message's fate. `answers` is what was answered until the producer's end; half_offset is -1 for a message of
     an earlier producer, whose check this one answered. `asked_bytes`: of the body in the last check, or -1."""
 
     uniq: str
@@ -129,7 +129,7 @@ class RealClients:
         return [Truth(**json.loads(line)) for line in truth_file.read_text().splitlines()]
 
     def consume(self, topics: Sequence[str], expect: int, *, quiet: int = 3, linger: int = 120) -> list[Consumed]:
-        """What a consumer of a new group gets from the topics' beginnings.
+        """The messages that a consumer of a new group gets from the topics' beginnings.
 
         It ends `quiet` seconds after the last message once it has `expect`, and after `linger` seconds in any case.
         """

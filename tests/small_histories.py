@@ -33,7 +33,7 @@ _ESCAPES = [(ORIGINAL, ESCAPED), (ORIGINAL, COPY, ESCAPED), (ORIGINAL, ESCAPED, 
 
 @dataclass(frozen=True)
 class Rows:
-    """What lands; half messages by their kind, all others by the half message that they are about."""
+    """Rows that land; half messages by their kind, all others by the half message that they are about."""
 
     halves: tuple[str, ...]
     ops: tuple[tuple[int, str], ...]
@@ -53,7 +53,7 @@ class Rows:
 
 
 def all_rows(of_escapes: bool = False) -> Iterator[Rows]:
-    """With a second broker, to which the message escapes, or without."""
+    """All rows, with a second broker, to which the message escapes, or without."""
     for halves in _ESCAPES if of_escapes else _all_halves():
         about = range(len(halves))
         ends = [(n, outcome) for n in about for outcome in ("COMMIT", "ROLLBACK")]
@@ -79,7 +79,7 @@ def orders(rows: Rows) -> Iterator[tuple[int, ...]]:
 def _is_defined(rows: Rows, order: Sequence[int]) -> bool:
     """The rules say what is to happen; that is not so of
 
-    - twins of which a copy above lands in another run, for it may be of either, and one may have ended;
+    - twins of which a copy above lands in another run, because it may be of either, and one may have ended;
     - a broker's resume among twins, without a discard record, or that lands before the record that it undid, or after
       a copy above it: a resume is the highest that is known.
     """

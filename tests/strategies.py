@@ -78,7 +78,7 @@ class Land:
 
     @property
     def sources(self) -> dict[str, str]:
-        """What each broker landed by: the last of BROKERS is a real one."""
+        """The source that each broker landed by: the last of BROKERS is a real one."""
         return {broker: "STORE" for broker, _ in self.known_until if broker.endswith(BROKERS[-1])}
 
 
@@ -112,7 +112,7 @@ class Reordered:
 
 @dataclass(frozen=True)
 class Played:
-    """What the model made of a history: each run's decisions, and the steps whose landing was refused."""
+    """A history as the model played it: each run's decisions, and the steps whose landing was refused."""
 
     model: Model
     runs: list[list[Decision]]
@@ -190,7 +190,7 @@ def _half_line(half: Half) -> dict[str, Any]:
 
 
 def op_columns(op: Op) -> dict[str, Any]:
-    """What an input row of op_messages has, whatever it comes from."""
+    """The columns of an input row of op_messages, whatever it comes from."""
     return {
         "broker_name": op.broker,
         "queue_id": op.queue,
@@ -340,7 +340,7 @@ def op_rows(
 
 
 def header(half: Half) -> dict[str, Any]:
-    """What END_TRANSACTION says of the half message when it is right."""
+    """The header of a right END_TRANSACTION for the half message."""
     return {
         "group": half.group,
         "tran_state_table_offset": half.offset,
@@ -357,7 +357,7 @@ def late_by(rules: Settings, half: Half) -> st.SearchStrategy[int]:
 
 @dataclass(frozen=True)
 class _Draft:
-    """What an op message is made from: `half` is the message that it is about, `ends` how each ought to end."""
+    """The draft of an op message: `half` is the message that it is about, `ends` how each ought to end."""
 
     half: Half
     pool: list[Half]
@@ -461,7 +461,7 @@ def opposite(outcome: str | None) -> str | None:
 
 @dataclass(frozen=True)
 class Charter:
-    """What the histories that are played side by side in one warehouse share: settings, and what happens when."""
+    """The common part of histories that are played side by side in one warehouse: settings, and what happens when."""
 
     settings: Settings
     phases: tuple[Phase, ...]
@@ -626,7 +626,7 @@ def _next_copy(draw: st.DrawFn, before: Half, kind: str, original: Half) -> dict
 
 @st.composite
 def _chains(draw: st.DrawFn, rules: Settings, queue: Queue, first: int) -> list[_Chain]:
-    """What one half queue holds: up to two chains, their messages in turns; `first` numbers the messages."""
+    """The messages of one half queue: up to two chains, their messages in turns; `first` numbers the messages."""
     offsets = sorted(draw(st.sets(st.sampled_from(HALF_OFFSETS), min_size=2)))
     owner = {offset: draw(st.integers(0, 1)) for offset in offsets}
     number = {offset: first + place for place, offset in enumerate(offsets)}
@@ -688,7 +688,7 @@ def _land_once_or_twice(draw: st.DrawFn, row: T, phases: Sequence[list[T]]) -> N
 
 
 def _land_chain(draw: st.DrawFn, chain: _Chain, phases: list[list[Half]]) -> None:
-    """In order or in any, some never. Twins land in the order of their offsets: what is whose copy depends on it."""
+    """Lands a chain in order or in any, some never. Twins land in order: what is whose copy depends on it."""
     in_order = draw(st.booleans()) or chain.kind == "twins"
     last_at_last = chain.kind == "resumed" and draw(st.booleans())
     earliest = 0
@@ -756,7 +756,7 @@ def reorderings(draw: st.DrawFn, orders: tuple[Charter, Charter] | None = None) 
     """The same rows in two orders and slicings, for: the same transactions end the same way, whatever the order.
 
     Ends are commits (with what was delivered), rollbacks and rejects; not how often a producer was asked, nor who is
-    discarded meanwhile, for that depends on when the runs take place. Not in these rows, because the rules let the
+    discarded meanwhile, because that depends on when the runs take place. Not in these rows, because the rules let the
     order decide: conflicting ops for one half message (the first decided end stands), and reused keys (the first
     landed row stands).
     """

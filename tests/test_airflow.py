@@ -58,7 +58,7 @@ print(json.dumps([bag.import_errors, dags, {name: [d.max_active_runs, d.catchup]
 
 
 def test_the_file_is_typed(airflow: Airflow) -> None:
-    """By Airflow's own types, which the main environment lacks."""
+    """The types are Airflow's own, which the main environment lacks."""
     mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--python-executable", python()]
     told = subprocess.run(
         [*mypy, "--cache-dir", str(airflow.home / "mypy"), "dags/halfop.py"],
@@ -156,7 +156,7 @@ def test_maintain_runs_through(ran: tuple[Airflow, Path]) -> None:
 
 
 def test_what_becomes_of_an_exit_status(airflow: Airflow, tmp_path: Path) -> None:
-    """With a launcher that ends as it is told, and says what it was given."""
+    """The launcher here ends with a given status, and prints its arguments."""
     launcher = tmp_path / "spark-submit.sh"
     launcher.write_text(
         "#!/bin/sh\n"

@@ -109,7 +109,7 @@ def discard(at: float, times: int, **given: Any) -> Row:
 
 
 def without_places(*rows: Row) -> tuple[Row, ...]:
-    """As a user's own pipeline may land them."""
+    """Rows as a user's own pipeline may land them."""
     return tuple((table, {**cells, "physical_offset": None}) for table, cells in rows)
 
 
@@ -136,7 +136,7 @@ def sent(host: str, topic: str, offset: int, later: int = 0, skew: int = 0) -> t
 
 @dataclass(frozen=True)
 class Case:
-    """What a broker's log holds, and what an audit finds there: (finding, half offset), and fates."""
+    """A broker's log, and what an audit finds there: (finding, half offset), and fates."""
 
     name: str
     log: tuple[Row, ...]
@@ -464,7 +464,7 @@ def _land(warehouse: Warehouse, cases: list[Case]) -> None:
 
 
 def _key(case: Case, cells: Cells) -> str | None:
-    """Of a case alone, so that no message has a twin in another one by accident."""
+    """A UNIQ_KEY of this case alone, so that no message has a twin in another case by accident."""
     key: str | None = cells.get("uniq_key")
     return key if key in (None, SHARED) else f"{key} of {case.name}"
 

@@ -40,7 +40,7 @@ def named(*directories: str) -> list[str]:
     ],
 )
 def test_names_of_topics(directories: list[str], names: list[str]) -> None:
-    """In the order that they came in, whatever comes later."""
+    """Names follow the order in which topics came, whatever comes later."""
     assert named(*directories) == names
     for upto in range(len(directories)):
         assert named(*directories[:upto]) == names[:upto]
@@ -65,7 +65,7 @@ def commented(warehouse: Warehouse, name: str) -> dict[str, str]:
 
 
 def made(warehouse: Warehouse, run_id: int, **topics: str) -> None:
-    """A run's first messages of these topics, as far as a catalog can tell."""
+    """A run's first messages of these topics, as a catalog sees them."""
     rows = [{"topic": t, "directory": d, "run_id": run_id, "created_at": r.instant(NOW)} for d, t in topics.items()]
     warehouse.append_rows_once("topics_index", rows, "tests", run_id)
     for directory, topic in topics.items():

@@ -220,6 +220,14 @@ def test_json_log_holds_the_error_too(capsys: pytest.CaptureFixture[str]) -> Non
     assert (line["level"], line["logger"], line["message"]) == ("ERROR", "halfop.land", "bad")
 
 
+@pytest.mark.parametrize("asked", [["--log", "json"], ["--log=json"]])
+def test_json_log_holds_wrong_usage_too(asked: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(failing(AssertionError("ran")), [*asked, *FILES, "--warehous", "/w"]) == 2
+    (line,) = (json.loads(line) for line in capsys.readouterr().err.splitlines())
+    assert (line["level"], line["job"]) == ("ERROR", "land")
+    assert "unrecognized arguments: --warehous" in line["message"]
+
+
 @pytest.mark.parametrize("status", [0, 1, 5])
 def test_a_summary_is_printed_last_whatever_its_status(status: int, capsys: pytest.CaptureFixture[str]) -> None:
     def run(context: Context, args: argparse.Namespace) -> Summary:

@@ -17,7 +17,7 @@ DAY = 86_400_000
 
 
 def at_wall_clock(patch: pytest.MonkeyPatch, warehouse: Warehouse, instant: datetime) -> datetime:
-    """What a run that starts then takes for its now."""
+    """The `now` of a run that starts at that time."""
     patch.setattr(job, "wall_clock", lambda: instant)
     summary = reconcile(warehouse, Request(r.settings(RULES)))
     assert summary.status == 0
@@ -27,7 +27,7 @@ def at_wall_clock(patch: pytest.MonkeyPatch, warehouse: Warehouse, instant: date
 
 @pytest.mark.slow
 def test_a_wall_clock_that_jumps(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Back: time stands still, and nothing is asked twice or decided anew. Far ahead: it stays there."""
+    """Back: time stands still, and nothing is asked or decided a second time. Far ahead: it stays there."""
     known = NOW + 40 * DAY
     r.land(warehouse, [half(0), half(1)], [], NOW, {QUEUE: known})
     noon = r.instant(NOW + 3_600_000)
@@ -46,7 +46,7 @@ def test_a_wall_clock_that_jumps(warehouse: Warehouse, monkeypatch: pytest.Monke
 
 @pytest.mark.slow
 def test_messages_from_the_far_past_and_future(warehouse: Warehouse) -> None:
-    """As the model has it."""
+    """Runs decide as the model does."""
     born = [YEAR_1, 0, NOW - 4 * DAY, NOW, NOW + DAY, YEAR_9999]
     halves = [half(n, born=a, store=b) for n, (a, b) in enumerate((a, b) for a in born for b in born)]
     both = [*ops("COMMIT", 3, 10, 20), *ops("ROLLBACK", 4, 11, 21)]

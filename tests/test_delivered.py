@@ -43,7 +43,7 @@ class Both:
         self.model.land(halves, ops, now, untils, sources=SOURCES)
 
     def run(self, now: int) -> list[str]:
-        """What the run says of each message, as `DECISION REASON CHECK_TIMES`."""
+        """The run's decision about each message, as `DECISION REASON CHECK_TIMES`."""
         self.runs += 1
         r.run(self.warehouse, self.rules, now)
         found = r.decisions(self.warehouse, self.runs)
@@ -183,7 +183,7 @@ def test_slices_count_what_one_run_counts(warehouse: Warehouse) -> None:
 
 @pytest.mark.slow
 def test_a_simulation_delivers_what_could_be_delivered_then(warehouse: Warehouse) -> None:
-    """Of two groups, one had no producer."""
+    """One of two groups had no producer."""
     both = Both(warehouse)
     halves = [half_at(GATEWAY, 0, NOW), half_at(GATEWAY, 1, NOW, group="dead")]
     both.land(halves, NOW, NOW + HOUR)

@@ -1,4 +1,4 @@
-"""What the model of the run protocol (tests/protocol/log.py) assumes of a Delta table, seen on a real one.
+"""Assumptions about Delta of the run protocol's model (tests/protocol/log.py), seen on a real table.
 
 That a commit of Delta's own store on a local disk looks and renames, and overwrites what came between, is seen in
 test_races.py (slow, `test_two_processes_commit_on_a_local_disk`); that ours refuses it, in test_log_store.py.
@@ -55,7 +55,7 @@ def test_plain_appends_that_began_together_both_stand(made: Warehouse) -> None:
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_commit_is_refused_if_its_app_came_since_it_began(made: Warehouse, number: int) -> None:
-    """With its number or a higher one."""
+    """A commit with its number or a higher one refuses it."""
     late, other = begun(made, (APP, 1)), begun(made, (APP, number))
     commit(made, other, 2)
     with pytest.raises(Py4JJavaError) as refused:
@@ -65,7 +65,7 @@ def test_a_commit_is_refused_if_its_app_came_since_it_began(made: Warehouse, num
 
 
 def test_a_higher_number_is_not_refused(made: Warehouse) -> None:
-    """By Kernel. Delta's Spark connector refuses it, too, and then the marker is looked at again."""
+    """Kernel does not refuse it. Delta's Spark connector does, and then the marker is looked at again."""
     one, higher = begun(made, (APP, 1)), begun(made, (APP, 2))
     commit(made, one, 1)
     commit(made, higher, 2)

@@ -40,7 +40,7 @@ def test_without_a_checkout_it_names_what_it_needs(
 
 @pytest.mark.parametrize("each", passes(SAMPLE), ids=lambda each: f"{each.now:%H:%M:%S}")
 def test_a_passs_clock_is_not_late(each: Pass, tmp_path: Path) -> None:
-    """As a broker is that lands every few seconds: a report of the demo has no late queue to warn of."""
+    """The clock is as for a broker that lands every few seconds: a report of the demo has no late queue to warn of."""
     settings = load_settings(None, OVERRIDES, {})
     newest = read_all(store_upto(SAMPLE, tmp_path, each.log_to), size=1 << 30).newest
     assert newest is not None

@@ -39,7 +39,7 @@ def decided(chance: random.Random) -> dict[str, Any]:
 
 
 def counted(rows: list[dict[str, Any]], at: datetime | None) -> dict[str, Any]:
-    """What a digest says of these rows."""
+    """The digest of these rows."""
     committed = [row for row in rows if row["decision"] == "COMMIT"]
     millis = [(int(at.timestamp() * 1_000), row["born_timestamp"]) for row in committed if at and row["born_timestamp"]]
     took = [max(now - int(born.timestamp() * 1_000_000) // 1_000, 0) for now, born in millis]

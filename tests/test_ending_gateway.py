@@ -30,7 +30,7 @@ def running(tmp_path: Path) -> Iterator[RunningGateway]:
 
 @pytest.fixture
 def sent(running: RunningGateway) -> list[Sent]:
-    """Five half messages of a producer that has gone; the last two it has ended."""
+    """Five half messages of a producer that has disconnected; it has ended the last two."""
     with Producer(running.address, "group", nothing) as producer:
         found = [producer.send("orders", b"x") for _ in range(5)]
         producer.end_surely(found[3], "COMMIT")

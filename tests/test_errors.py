@@ -1,4 +1,4 @@
-"""Which errors a part of the work may fail with, what is shown of them, and which are mistakes that end the job."""
+"""Errors with which a part of the work may fail, what is shown of them, and mistakes that end the job."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def end(broker: str, offset: int, names: int, outcome: str = "COMMIT") -> m.Op:
 
 @dataclass(frozen=True)
 class Case:
-    """What lands before each run, and what comes of it."""
+    """Rows that land before each run, and what comes of them."""
 
     name: str
     landings: tuple[tuple[Step, ...], ...]

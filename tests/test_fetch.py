@@ -77,7 +77,7 @@ def test_of_a_store_that_has_landed_only_what_is_new_is_copied(
 
 
 def local(_: Warehouse, path: str, __: object) -> AbstractContextManager[fetch.LocalStore]:
-    """As for a store of this machine."""
+    """Lands a copied store as one of this machine."""
     return nullcontext(fetch.LocalStore(path))
 
 

@@ -52,7 +52,7 @@ def test_files_without_a_matching_row_hide_no_others(spark: SparkSession, sizes:
 
 
 def played(warehouse: Warehouse, ships: list[f.Ship]) -> dict[str, Counter[object]]:
-    """What the runs have written."""
+    """The rows that the runs have written."""
     runs = f.sail(warehouse, CHARTER, ships)
     return {
         "decisions": Counter(d for run in runs for d in r.decisions(warehouse, run)),

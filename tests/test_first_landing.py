@@ -60,7 +60,7 @@ def store(tmp_path: Path) -> w.Store:
 
 
 def landed(warehouse: Warehouse, store: w.Store, **options: Any) -> dict[int, str]:
-    """What runs have decided at last about the half messages that have landed."""
+    """The last decisions of runs about the half messages that have landed."""
     with played(store, about=THERE) as address:
         summary = land_broker(warehouse, BrokerRequest(SETTINGS, timedelta(0), broker=address, **options), LOG)
     assert summary.status == 0, summary
@@ -107,7 +107,7 @@ def test_all_of_a_broker(warehouse: Warehouse, store: w.Store) -> None:
 
 @pytest.mark.parametrize("option", [{"since": r.instant(w.BORN_MS)}, {"from_offset": 10}])
 def test_what_a_broker_has_stored_since(warehouse: Warehouse, store: w.Store, option: dict[str, Any]) -> None:
-    """Of the real topic, none of the messages between."""
+    """None of the real topic's messages between is pulled."""
     assert landed(warehouse, store, **option) == fates(*range(10, 20))
     assert min(first for first in first_offsets(warehouse) if first is not None) >= 250
     assert warehouse.version("rejected") == -1 or warehouse.read("rejected").isEmpty(), "nothing is lost"
@@ -129,7 +129,7 @@ def two_topics(tmp_path: Path) -> w.Store:
     "few", [pytest.param(20_000, id="here"), pytest.param(0, id="in workers", marks=pytest.mark.slow)]
 )
 def test_only_some_real_topics(warehouse: Warehouse, tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a topic's final messages would show is unknown as long as it is left out: a commit is no rollback."""
+    """Outcomes of a topic stay unknown as long as it is left out: a commit is no rollback."""
     monkeypatch.setattr(messages, "_FEW", few)
     store, some = two_topics(tmp_path), {"topics": frozenset({"orders"})}
     for _ in range(2):

@@ -58,7 +58,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch, logging_as_before: None) -> Iter
 
 @pytest.mark.usefixtures("in_process")
 def test_cycles_over_files(warehouse: Warehouse, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What has landed is decided in the same cycle; a landing that is refused holds up no run."""
+    """Rows that have landed are decided in the same cycle; a landing that is refused holds up no run."""
     said: list[Any] = []
 
     def once(now: str, *options: str) -> int:
@@ -227,7 +227,7 @@ UNLIKE_EACH_TIME = (
 
 
 def content(warehouse: Warehouse) -> dict[str, Counter[str]]:
-    """What a cycle leaves. One that finds its run closed makes a second one, which does not count."""
+    """The tables after a cycle. A cycle that finds its run closed makes a second run, which does not count."""
 
     def rows(name: str, where: str) -> list[str]:
         return [str(row) for row in warehouse.read(name).where(where).drop(*UNLIKE_EACH_TIME).collect()]

@@ -56,7 +56,7 @@ def resize(folder: Path, spare: int) -> None:
 
 
 def told(*command: str | Path) -> str | None:
-    """What a command of the system says; None where it failed."""
+    """The output of a command of the system; None if it failed."""
     ran = subprocess.run([str(shutil.which(command[0])), *command[1:]], capture_output=True, text=True, check=False)
     return None if ran.returncode else ran.stdout
 

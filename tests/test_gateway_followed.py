@@ -40,7 +40,7 @@ def answer(question: Question) -> Answer:
 
 
 class Sender:
-    """Sends and ends until it is told to stop, over a new connection wherever one is lost."""
+    """Sends and ends until it is asked to stop, over a new connection if one is lost."""
 
     def __init__(self, address: str, stop: Event) -> None:
         self._address, self._stop = address, stop

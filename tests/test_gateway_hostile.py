@@ -95,7 +95,7 @@ class Good:
 
 @dataclass
 class Beside:
-    """What a good client saw while a hostile one was at work, and what that one reports."""
+    """The view of a good client while a hostile one was at work, and the report of that one."""
 
     waited: list[float]
     report: dict[str, Any]
@@ -183,7 +183,7 @@ def until_committed(running: RunningGateway, transactions: int) -> None:
 
 
 def in_the_log(running: RunningGateway, report: dict[str, Any]) -> None:
-    """What was acknowledged to the hostile client is there."""
+    """All that was acknowledged to the hostile client is there."""
     with closing(Broker(running.address, RemotingSettings())) as broker:
         keys = [each["UNIQ_KEY"] for each in pulled(broker, HALF_TOPIC)]
         ended = {int(each["body"]) for each in pulled(broker, OP_TOPIC)}

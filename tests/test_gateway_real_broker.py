@@ -77,7 +77,7 @@ def ended(gateway: Waiting, chance: random.Random, half: Half) -> Fates:
 
 
 def decided(spark: SparkSession, folder: Path, store: Path) -> tuple[Fates, Counter[str]]:
-    """What a run over the store decides, and what it delivers."""
+    """The decisions and deliveries of a run over the store."""
     register(spark)
     warehouse = Warehouse(spark, str(folder))
     assert land_store(warehouse, StoreRequest(str(store), "broker-a", timedelta(0)), LOG).status == 0

@@ -64,7 +64,7 @@ def _copy(chance: Random, halves: Sequence[m.Half], store: int, number: int) -> 
 
 
 def _is_new(broker: str, halves: Sequence[m.Half]) -> bool:
-    """One without a mark that escapes back, or twice, cannot be told from a twin before all have landed."""
+    """A copy without a mark that escapes back, or twice, looks like a twin before all have landed."""
     return all(half.broker != broker for half in halves)
 
 
@@ -88,7 +88,7 @@ def test_each_ends_once_as_its_ops_say(warehouse: Warehouse, number: int) -> Non
 
 
 def last_decisions(warehouse: Warehouse) -> dict[str, dict[m.Key, str]]:
-    """By UNIQ_KEY and half key; an end stands for ever."""
+    """The last decisions by UNIQ_KEY and half key; an end stands for ever."""
     found: dict[str, dict[m.Key, str]] = defaultdict(dict)
     rows = warehouse.read("decisions").where("decision <> 'EARLY_OP'").orderBy("run_id")
     names = ["uniq_key", "broker_name", "queue_id", "queue_offset", "decision"]

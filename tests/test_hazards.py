@@ -1,4 +1,4 @@
-"""What users and Delta do to tables while runs go on: a clear word, or no harm at all."""
+"""Harm that users and Delta may do to tables while runs go on: halfop says so, or nothing happens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LATER = NOW + 100_000
 
 
 def maintained(warehouse: Warehouse, name: str) -> None:
-    """Files of earlier versions are gone at once."""
+    """Files of earlier versions are removed at once."""
     table = f"delta.`{warehouse.path(name)}`"
     warehouse.spark.sql(f"OPTIMIZE {table}")
     key = "spark.databricks.delta.retentionDurationCheck.enabled"

@@ -47,7 +47,7 @@ def test_landed_and_reconciled_by_workers(spark: SparkSession, hdfs: str, tmp_pa
 def test_a_store_lands_as_on_a_local_disk(
     spark: SparkSession, hdfs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, little: int
 ) -> None:
-    """By workers, and a little by this process."""
+    """Workers land most of it, this process a little."""
     monkeypatch.setattr(by_workers, "_LITTLE", little)
     store = Store(tmp_path / "store", file_size=1 << 13)
     transactions(store, range(60))

@@ -1,6 +1,6 @@
 """Generated histories played through the model and through runs: they agree, run by run and in all that is written.
 
-HALFOP_TEST_SHIPS sets how many histories sail side by side, HALFOP_TEST_SEED which ones: without it, others each time.
+HALFOP_TEST_SHIPS sets how many histories play side by side, HALFOP_TEST_SEED which ones: without it, others each time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What producers may write into their messages: nothing of it is a path, a statement, a line of the log, an escape."""
+"""Hostile texts in messages of producers: nothing of them becomes a path, a statement, a line of the log, an escape."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def delivered(warehouse: Warehouse, directories: Iterable[str]) -> Counter[Messa
 
 
 def _shown(folder: Path, at: list[str], rows: list[dict[str, Any]]) -> None:
-    """In the report, and in the lives of some messages, of two of them by their UNIQ_KEY."""
+    """The report, and the lives of some messages, two of them by their UNIQ_KEY."""
     page = folder / "report.html"
     status, said = ended(job("report", "--out", str(page), *at))
     assert status == 0, said
@@ -173,7 +173,7 @@ def _shown(folder: Path, at: list[str], rows: list[dict[str, Any]]) -> None:
 
 @pytest.mark.slow
 def test_secrets_are_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither in what a landing says of a broker that refuses it, however much it says, nor in what it leaves."""
+    """No secret is in a landing's messages about a broker that refuses it, with -v or without, nor in its tables."""
     secrets = {"ROCKETMQ_SECRET_KEY": "s3cr3t-key", "ROCKETMQ_SECURITY_TOKEN": "s3cr3t-token"}
     for name, value in ({"ROCKETMQ_ACCESS_KEY": "access"} | secrets).items():
         monkeypatch.setenv(name, value)

@@ -1,4 +1,4 @@
-"""What a run over few rows may cost: how many Spark jobs, and no function that is slow when a process first calls it.
+"""The cost of a run over few rows: how many Spark jobs, and no function that is slow when a process first calls it.
 
 A job takes a cold start a tenth of a second, whatever its rows.
 """
@@ -26,7 +26,7 @@ def jobs(spark: SparkSession, work: Callable[[], object]) -> int:
 
 
 def test_a_run_is_few_jobs(warehouse: Warehouse) -> None:
-    """What has landed; nothing new; and new messages of which not all may be asked about."""
+    """Three runs: over what has landed, over nothing new, and over new messages of which not all may be asked about."""
 
     def run(seconds: int, new: Sequence[int], **rules: Any) -> int:
         if new:

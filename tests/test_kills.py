@@ -77,7 +77,7 @@ def two_runs(spark: SparkSession, before: Path) -> Path:
 
 
 def after_another_run(spark: SparkSession, folder: Path, job_command: list[str]) -> dict[str, Counter[str]]:
-    """What the tables hold when the job has been called once more, and a third run has closed."""
+    """The tables when the job has been called again, and a third run has closed."""
     warehouse = Warehouse(spark, str(folder))
     assert ended(job(*job_command, "--warehouse", str(folder)))[0] == 0
     r.land(warehouse, [half(30)], ops("COMMIT", 3, 30), LATER + 1, {QUEUE: LATER + 1_000_000})

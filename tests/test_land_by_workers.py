@@ -116,7 +116,7 @@ def content(spark: SparkSession, warehouse: Warehouse) -> dict[str, Counter[str]
 
 
 def kept_bounds(warehouse: Warehouse) -> dict[str, tuple[int, set[str], Counter[str]]]:
-    """Of each table: its rows, the columns with bounds, and the columns' nulls, as its log has them."""
+    """The rows of each table, its columns with bounds, and the columns' nulls, as its log has them."""
     found = {}
     for name in TABLES[:-1]:
         stats = [json.loads(add["stats"]) for add in adds(Path(warehouse.path(name)) / "_delta_log")]

@@ -53,7 +53,7 @@ def rows(warehouse: Warehouse, name: str) -> DataFrame:
 
 
 def outcomes(warehouse: Warehouse) -> dict[int, list[str | None]]:
-    """By half offset, in the order in which they landed."""
+    """The outcomes by half offset, in the order in which they landed."""
     found: dict[int, list[str | None]] = {}
     for row in rows(warehouse, "op_messages").orderBy("landed_at").collect():
         found.setdefault(row["half_offset"], []).append(row["outcome"])
@@ -139,7 +139,7 @@ class _Deaths:
 def test_a_killed_landing_is_made_up_for(
     warehouse: Warehouse, store: w.Store, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    """Killed behind its nth commit, with the log grown before the next one."""
+    """A landing that is killed after its nth commit, with the log grown before the next one."""
     transactions(store, range(30))
     store.append(w.discard(1))
     with monkeypatch.context() as patched:

@@ -131,7 +131,7 @@ def test_a_new_life_killed_at_every_commit(spark: SparkSession, tmp_path: Path, 
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [1, 2, 4])
 def test_two_landings_that_accept_one_new_life(spark: SparkSession, tmp_path: Path, store: w.Store, at: int) -> None:
-    """As on an object store, where no lock keeps the other out: one wakes up when the other has landed all."""
+    """No lock keeps the other out, as on an object store: one wakes up when the other has landed all."""
     warehouse = landed(spark, store, tmp_path / "first")
     second = kept(tmp_path / "second", store, 70)
     written(second, range(100, 120))

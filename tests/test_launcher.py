@@ -1,4 +1,4 @@
-"""What the entry script gives to Java, in a checkout whose Python, Java and Spark only say how they are called."""
+"""Options from the entry script to Java, in a checkout whose Python, Java and Spark only say how they are called."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class Checkout:
         )
 
     def options(self, *arguments: str, **environ: str) -> str:
-        """What a job's Java gets; stdout holds the summary alone."""
+        """The options of a job's Java; stdout holds the summary alone."""
         done = self.called(*arguments, **environ)
         assert (done.returncode, done.stdout) == (0, '{"job": "any"}\n'), done.stderr
         return (self.home / "opts").read_text()
 
     def set_up(self, *arguments: str) -> str:
-        """What a set-up said."""
+        """The output of a set-up."""
         done = self.called("setup", *arguments)
         assert (done.returncode, done.stdout) == (0, ""), done.stderr
         return done.stderr

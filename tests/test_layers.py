@@ -94,7 +94,7 @@ def imported(tree: ast.Module) -> set[str]:
 
 @cache
 def edges() -> dict[str, set[str]]:
-    """For each module, the modules of halfop that it imports."""
+    """The modules of halfop that each module imports."""
     return {name: {_module(each) for each in imported(tree)} & set(modules()) for name, tree in modules().items()}
 
 

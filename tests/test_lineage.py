@@ -119,7 +119,7 @@ def test_a_final_message_arrives_alone_for_what_was_discarded(warehouse: Warehou
 
 
 def test_a_final_message_alone_where_nothing_was_put_back(warehouse: Warehouse) -> None:
-    """As after the crash of a broker that never had to ask: none of the other cases' ways through a run is taken."""
+    """So it is when a broker crashed that never had to ask: none of the other cases' ways through a run is taken."""
     landed = [under("b", step) for step in (half(0), half(1), half(2), final(0), op(1, 1))]
     halves, ops, finals = (only(kind, landed) for kind in (m.Half, m.Op, m.Final))
     r.land(warehouse, halves, ops, RUNS[0] - SECOND, {("b", 0): RUNS[0]}, finals=finals)

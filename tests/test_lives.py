@@ -1,4 +1,4 @@
-"""What other jobs make of a broker that lost the end of its log: the audit, simulate, maintain, explain, and so on."""
+"""Other jobs and a broker that lost the end of its log: the audit, simulate, maintain, explain, and so on."""
 
 from __future__ import annotations
 
@@ -199,7 +199,7 @@ def test_the_report_shows_what_was_lost(two: Warehouse, tmp_path: Path) -> None:
 
 
 def cuts(warehouse: Warehouse, name: str = LIFE) -> dict[str, int | None]:
-    """By topic: where a life begins."""
+    """The beginning of a life, by topic."""
     rows = [row for row in progress_rows(warehouse) if row["broker_name"] == name]
     return {row["topic"]: row["cut_offset"] for row in rows if row["cut_offset"] is not None}
 

@@ -135,7 +135,7 @@ def test_a_last_file_that_is_cut(store: Store) -> None:
 def test_a_broker_that_goes_on_writing(
     store: Store, monkeypatch: pytest.MonkeyPatch, looks: range, seen: int | None
 ) -> None:
-    """A record more whenever somebody looks at the log's end, who may already see what is written far behind it."""
+    """A record more whenever somebody looks at the log's end, who may already see what is written far after it."""
     end, look, n = store.end, commitlog.StoreFile.read, -1
 
     def read_while_writing(file: commitlog.StoreFile, at: int, length: int) -> Any:

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 
 def store(spark: SparkSession, scheme: str = "s3a") -> Any:
-    """As Delta Kernel finds it."""
+    """The log store that Delta Kernel finds."""
     jvm: Any = spark._jvm
     return jvm.io.delta.kernel.defaults.internal.logstore.LogStoreProvider.getLogStore(conf(spark), scheme)
 
@@ -71,7 +71,7 @@ def test_a_file_that_is_replaced_loses_hadoop_s_checksum(spark: SparkSession, tm
 
 
 def test_a_file_system_that_cannot_refuse_a_commit_gets_none(spark: SparkSession, tmp_path: Path) -> None:
-    """As a Hadoop whose S3 client knows of no conditional PUT."""
+    """An example is a Hadoop whose S3 client knows no conditional PUT."""
     jvm: Any = spark._jvm
     lines = jvm.java.util.Collections.singleton("{}").iterator()
     with pytest.raises(IllegalArgumentException, match=r"Unknown mandatory key.*conditional"):

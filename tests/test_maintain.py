@@ -167,7 +167,7 @@ def test_maintain_that_dies_is_made_up_for(
 def test_a_deletion_that_dies_half_way_leaves_the_feed_off_and_no_row_out(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What lands while the change feed is off is found without it."""
+    """Rows that land while the change feed is off are found without it."""
     r.land(warehouse, [half(0)], ops("COMMIT", 0), NOW, KNOWN)
     r.run(warehouse, RULES, NOW)
     with dying(monkeypatch, Upkeep, "_set", after=True), pytest.raises(Killed):

@@ -1,4 +1,4 @@
-"""What a job tells Prometheus: the metrics, their text, the textfile collector's file, and a push gateway."""
+"""A job's report to Prometheus: the metrics, their text, the textfile collector's file, and a push gateway."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ Told = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def parsed(text: str) -> Told:
-    """As Prometheus' own client reads it, without the labels that every sample has."""
+    """Metrics as Prometheus' own client reads them, without the labels that every sample has."""
     told: Told = {}
     for family in text_string_to_metric_families(text):
         assert family.type == "gauge"

@@ -27,7 +27,7 @@ def test_null_names_no_offset() -> None:
 
 @pytest.mark.parametrize("here", [True, False])
 def test_items(spark: SparkSession, here: bool) -> None:
-    """Of rows in memory, and of others, in two tasks."""
+    """Items of rows in memory, and of others, in two tasks."""
     raw = [
         (at, item, tag, body, offset, outcome, outcomes)
         for at, ((body, tag, item, offset, outcome, outcomes), _) in enumerate(BODIES)

@@ -1,4 +1,4 @@
-"""Lineage by OpenLineage's own Spark listener, through configuration alone: what docs/observability.md says of it."""
+"""Lineage by OpenLineage's own Spark listener, through configuration alone, as docs/observability.md describes it."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_all_that_it_loads_comes_from_the_archive_but_the_c_library(unpacked: Path) -> None:
-    """In a folder of another name than it was made in, and without an environment."""
+    """The archive is in a folder of another name than it was made in, and has no environment."""
     moved = unpacked.rename(unpacked.with_name("moved"))
     try:
         said = subprocess.run(

@@ -60,7 +60,7 @@ def pulled_from(address: str, asked: QueueRange, chunk: int = 1 << 20, **options
 
 
 def unreliable(queue: Queue, random: Random) -> Script:
-    """Up to three times: busy, silent for a retry's sake, or gone; and answers in any order."""
+    """A broker that is busy, silent or disconnected, up to three times; and answers in any order."""
     faults = [random.choice([None, "busy", "cut", "stuck"]) for _ in range(3)]
 
     def script(peer: Peer) -> None:

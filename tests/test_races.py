@@ -37,7 +37,7 @@ def copied(before: Path, name: str) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize("drivers", [2, 4])
 def test_drivers_that_nothing_locks_out(spark: SparkSession, before: Path, undisturbed: Content, drivers: int) -> None:
-    """As on an object store, where there is no lock: threads of one JVM, whose commits are atomic among each other. One
+    """There is no lock, as on an object store: threads of one JVM, whose commits are atomic among each other. One
     that finds its run finished by another is content.
     """
     folder = copied(before, f"unlocked-{drivers}")
@@ -66,7 +66,7 @@ def test_drivers_on_a_local_disk(spark: SparkSession, before: Path, undisturbed:
 def test_a_driver_that_wakes_up_when_another_has_finished_its_run(
     spark: SparkSession, before: Path, undisturbed: Content, at: int
 ) -> None:
-    """As on an object store, where no lock keeps the other out: what the sleeper still commits is there already."""
+    """No lock keeps the other out, as on an object store: what the sleeper still commits is there already."""
     folder = copied(before, f"asleep-{at}")
     sleeper = stopped(at, *command(folder), unlocked=True)
     other = finished(spark, folder)
@@ -124,7 +124,7 @@ def test_two_processes_commit_on_a_local_disk(
 
 
 class Beside:
-    """Does one thing again and again in a thread of its own, until it is told that all has landed."""
+    """Does one thing again and again in a thread of its own, until it is asked to stop, because all has landed."""
 
     def __init__(self, warehouse: Warehouse, all_landed: Event) -> None:
         self._warehouse, self._all_landed, self.lost = warehouse, all_landed, 0

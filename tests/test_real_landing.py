@@ -49,7 +49,7 @@ def mixed(number: int, part: int = 0) -> list[Plan]:
 
 
 def reconciled(warehouse: Warehouse) -> dict[str, Fate]:
-    """By uniq_key, after one run."""
+    """The decisions by uniq_key, after one run."""
     rules = RuleSettings(transaction_timeout=timedelta(seconds=1), transaction_check_interval=timedelta(seconds=1))
     settings = Settings(rules=rules, topics=TopicSettings(layout="single"))
     summary = reconcile(warehouse, Request(settings, datetime.now(timezone.utc)))
@@ -85,7 +85,7 @@ def wrong(found: Mapping[str, Fate], wanted: Mapping[str, set[Fate]]) -> list[tu
 
 
 def real_topics(warehouse: Warehouse) -> set[str]:
-    """What the broker itself delivered: some of it twice where it is busy, which the audit tells."""
+    """The messages that the broker itself delivered: some twice if it is busy, which the audit finds."""
     return {row["uniq_key"] for row in warehouse.read("final_messages").select("uniq_key").distinct().collect()}
 
 

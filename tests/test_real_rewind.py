@@ -49,7 +49,7 @@ def live(warehouse: Warehouse, running: RealBroker, accept: bool) -> None:
 
 
 def decided(warehouse: Warehouse) -> dict[str, tuple[str, str | None, int]]:
-    """By UNIQ_KEY, after one run: the last decision, its reason, and how often it was delivered."""
+    """The decisions by UNIQ_KEY, after one run: the last decision, its reason, and how often it was delivered."""
     settings = Settings(rules=RuleSettings(), topics=TopicSettings(layout="single"))
     assert reconcile(warehouse, Request(settings, datetime.now(timezone.utc))).status == 0
     rows = warehouse.read("decisions").where(F.col("decision") != "SUPERSEDED")

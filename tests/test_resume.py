@@ -1,4 +1,4 @@
-"""resume: a discarded message is open again; one that is open, ended or unknown is told, and left alone."""
+"""resume: a discarded message is open again; one that is open, ended or unknown is listed, and left alone."""
 
 from __future__ import annotations
 

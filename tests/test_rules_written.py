@@ -109,7 +109,7 @@ def test_one_look(looked: Written, case: Case) -> None:
 
 @pytest.mark.parametrize("case", TOLD, ids=named)
 def test_runs_one_after_the_other(told: Written, case: Case) -> None:
-    """As the reference model has it, which `test_rules` holds against what is written down for each case."""
+    """Runs decide as the reference model does, which `test_rules` holds against what is written down for each case."""
     wanted, rejects = by_the_model(case, STORY_RULES, RUNS)
     check(told.outcome, replace(case, wanted=wanted, rejects=rejects))
 

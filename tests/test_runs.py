@@ -1,4 +1,4 @@
-"""What a run leaves on disk: topics and their folders, an interrupted run, a failing sink, a dry run, exit statuses."""
+"""Traces of runs on disk: topics and their folders, an interrupted run, a failing sink, a dry run, exit statuses."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def test_a_body_that_is_gone_fails_the_run(warehouse: Warehouse, monkeypatch: py
     monkeypatch.setattr(Warehouse, "read", without_one)
     summary = reconcile(warehouse, Request(r.settings(RULES), r.instant(NOW)))
     assert summary.status == 1
-    assert "is due 3 messages, but half_messages has 2" in summary.extra["failed_sinks"]["real_topics"]
+    assert "must get 3 messages, but half_messages has 2" in summary.extra["failed_sinks"]["real_topics"]
     assert warehouse.version("real_topics") == -1
     found = last_run(warehouse)
     assert found is not None

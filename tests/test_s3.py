@@ -60,7 +60,7 @@ def downloaded(spark: SparkSession, s3: S3, name: str, folder: Path) -> Warehous
 def test_landed_and_reconciled_twice(
     spark: SparkSession, s3: S3, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the jars as a user gives them."""
+    """The jars are given as a user gives them."""
     monkeypatch.delenv("SPARK_DIST_CLASSPATH")
     local, uri = Warehouse(spark, str(tmp_path / "local")), s3.uri("twice")
     for n in (0, 10):
@@ -105,7 +105,7 @@ def test_killed_at_a_commit(s3: S3, before: Path, check: Callable[[S3, str], Non
 
 @pytest.mark.parametrize("drivers", [2, 4])
 def test_drivers_at_once(s3: S3, before: Path, check: Callable[[S3, str], None], drivers: int) -> None:
-    """One that finds its run finished by another is content."""
+    """A driver that finds its run finished by another one ends with success."""
     name = f"drivers-{drivers}"
     uri = s3.upload(before, name)
     results = [ended(process) for process in [job(*command(uri)) for _ in range(drivers)]]
@@ -139,7 +139,7 @@ def test_no_commit_goes_through_at_once(
     ],
 )
 def test_a_commit_is_not_overwritten(tmp_path: Path, store: str, said: str, lost: bool) -> None:
-    """One that comes between the look and the write; with Delta's own store it is lost, though it was acknowledged."""
+    """A commit that comes between look and write; with Delta's own store it is lost, though it was acknowledged."""
     name = "00000000000000000001.json"
     with local_s3("--rival", ANY_COMMIT) as s3:
         status, told = ended(script_of("python", WRITE, store, s3.uri(f"table/_delta_log/{name}")))

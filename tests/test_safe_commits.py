@@ -26,7 +26,7 @@ def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def landed(classes: Path, folder: Path, **settings: str) -> tuple[int, str]:
-    """What `land files` says of a warehouse there."""
+    """The end of `land files` with a warehouse there."""
     known = {"fs.heedless.impl": "heedless.Heedless", "fs.AbstractFileSystem.heedless.impl": "heedless.Heedless$Fs"}
     hadoop = {f"spark.hadoop.{name}": value for name, value in known.items()}
     options = [part for name, value in (hadoop | settings).items() for part in ("--conf", f"{name}={value}")]

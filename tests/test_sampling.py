@@ -1,4 +1,4 @@
-"""Which ranges of a broker's queues a landing pulls, and what it asks for that."""
+"""The ranges of a broker's queues that a landing pulls, and what it asks for that."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def row(topic: str, queue: int, next_offset: int | None = 5) -> tuple[Queue, Pro
 
 
 class Scripted:
-    """A broker whose queues end and begin where it is told; a message is stored every second, the first at 0."""
+    """A broker whose queues begin and end at given offsets; a message is stored every second, the first at 0."""
 
     remote = SimpleNamespace(address="host:1")
 

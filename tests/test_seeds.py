@@ -1,4 +1,4 @@
-"""What tests draw: other seeds at each start, the same in CI, and a failed test says how to draw the same again."""
+"""Seeds of tests: others at each start, the same in CI, and a failed test says how to draw the same again."""
 
 from __future__ import annotations
 

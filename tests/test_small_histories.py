@@ -1,6 +1,6 @@
 """Small histories of one UNIQ_KEY, all of them: the model and runs agree, and the order of landing changes no fate.
 
-bench/run exhaustive plays all; here a fixed part of them sails.
+bench/run exhaustive plays all; here a fixed part of them is played.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def test_runs_decide_what_the_model_decides_of_escapes(warehouse: Warehouse, eve
 
 @pytest.mark.parametrize("of_escapes", [False, True], ids=["one broker", "two brokers"])
 def test_any_order_of_landing_ends_with_the_same_fate(of_escapes: bool) -> None:
-    """Of the model; runs are held against it."""
+    """The fate is the model's; runs are held against it."""
     for rows in s.all_rows(of_escapes):
         if rows.number <= 4 and rows.agree:
             fates = {fate(rows, order) for order in s.orders(rows)}

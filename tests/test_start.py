@@ -1,4 +1,4 @@
-"""What a job's Java starts with: which archive fits, when one compiler is enough, and how both reach Java."""
+"""The start of a job's Java: which archive fits, when one compiler is enough, and how both reach Java."""
 
 from __future__ import annotations
 

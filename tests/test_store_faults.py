@@ -177,7 +177,7 @@ def test_any_born_time_is_a_sound_record(store: Store) -> None:
 
 
 def test_a_file_that_becomes_shorter_is_refused(store: Store) -> None:
-    """As when a copy is made over another one."""
+    """This happens when a copy is made over another one."""
     stretch = layout(store.root, size=SMALL).stretches[2]
     for size in (store.places("half")[20] % 8192, 0):
         os.truncate(stretch.file.path, size)
@@ -201,7 +201,7 @@ def test_nothing_sound_behind_a_fault(store: Store) -> None:
 
 
 def test_nothing_behind_a_fault_tells_how_far_the_log_is_known(tmp_path: Path) -> None:
-    """Ops behind it have not landed: a newest time of theirs would let time pass for half messages that they end."""
+    """Ops after it have not landed: a newest time of theirs would let time pass for half messages that they end."""
     store = Store(tmp_path / "store")
     places = [store.append(half(n, store_ms=BORN_MS + n * 86_400_000)) for n in range(6)]
     path, position = store.log_file(places[1])

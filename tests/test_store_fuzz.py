@@ -1,4 +1,4 @@
-"""Whatever happens to a store's bytes: no wrong row, no loss that isn't told, no other error, no end without end."""
+"""Whatever happens to a store's bytes: no wrong row, no silent loss, no other error, and no landing without end."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def rows_are_the_originals(store: Store, found: Read) -> None:
 
 
 def losses_are_told(store: Store, found: Read) -> None:
-    """Of the topics that land as a whole. (Nothing protects a final's sysFlag, by which it is one.)"""
+    """Losses of topics that land as a whole are reported. (Nothing protects a final's sysFlag, by which it is one.)"""
     for kind in ("half", "op", "discard"):
         for place in set(store.places(kind)) - set(found.places(kind)):
             told = any(fault.physical <= place < fault.lost_until for fault in found.faults)

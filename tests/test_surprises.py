@@ -1,4 +1,4 @@
-"""What RocketMQ does and halfop does not: its recorded surprises, and reports of its users by their issue's number.
+"""RocketMQ's ways that halfop does not have: its recorded surprises, and reports of its users by their issue's number.
 
 Every case has a broker of its own, and all of them share three runs: at once, a second later and two hours later.
 """
@@ -45,7 +45,7 @@ class Surprise:
 
     @property
     def halves(self) -> list[m.Half]:
-        """As recorded, with the copies' originals and their keys."""
+        """The half messages as recorded, with the copies' originals and their keys."""
         found = {half.offset: half for half in RECORDED[self.name].halves}
         for copy, of in self.copies.items():
             found.setdefault(of, replace(found[copy], offset=of, check_times=None, prepared_offset=None))
@@ -305,7 +305,7 @@ REPORTS = [
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of every case, by its name, which is its broker's."""
+    """The fate of every case, by its name, which is its broker's."""
 
     decisions: Mapping[tuple[str, int], list[str]]
     rejects: Mapping[str, list[str]]
@@ -356,7 +356,7 @@ def _text(decision: m.Decision | None) -> str:
 
 
 def _as_wanted(found: Sequence[str], wanted: Wanted) -> Wanted:
-    """As many runs as the case tells of."""
+    """As many runs as the case has."""
     return found[0] if isinstance(wanted, str) else tuple(found[: len(wanted)])
 
 

@@ -1,4 +1,4 @@
-"""What a terminal shows while a job works: through a real pseudo-terminal, as a small screen shows it."""
+"""The screen of a terminal while a job works: through a real pseudo-terminal, as a small screen shows it."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def on_terminal(work: str, *options: str, term: str = "xterm") -> tuple[str, lis
 
 
 def screen(text: str) -> list[str]:
-    """What a terminal shows in the end: of escapes just the one that we send."""
+    """The screen of a terminal in the end, with just the one escape that we send."""
     rows, column = [""], 0
     for part in re.findall(r"\x1b\[K|\r|\n|[^\x1b\r\n]+|\x1b", text):
         if part == "\x1b[K":

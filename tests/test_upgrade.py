@@ -32,7 +32,7 @@ ROW = {"topic": "T", "directory": "T", "run_id": 1, "created_at": r.instant(NOW)
 
 @pytest.mark.slow
 def test_a_warehouse_of_the_first_version_goes_on(spark: SparkSession, tmp_path: Path) -> None:
-    """As test_kills.prepare left it then: one run closed, more landed."""
+    """The warehouse is as test_kills.prepare left it then: one run closed, more landed."""
     with tarfile.open(OLD) as archive:
         archive.extractall(tmp_path / "old", filter="data")
     old, new = (tmp_path / name / "warehouse" for name in ("old", "new"))
@@ -138,7 +138,7 @@ def written(warehouse: Warehouse) -> Warehouse:
 
 
 def test_new_columns(written: Warehouse, grown: None) -> None:
-    """In a table that Spark writes and one that Delta Kernel writes; read also at a version from before."""
+    """A table that Spark writes and one that Delta Kernel writes get them; both are read at an older version, too."""
     later = Warehouse(written.spark, written.root)
     later.make("half_messages")
     field = later.spark.read.format("delta").load(later.path("half_messages")).schema["came_later"]

@@ -1,4 +1,4 @@
-"""reconcile --verify: a run worked out anew says the same, and says so where someone has changed what is recorded."""
+"""reconcile --verify: a run that is computed again gives the same, and changes of the record are found."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Wareho
 
 
 def changed(warehouse: Warehouse, name: str, statement: str) -> None:
-    """By hand, as nobody should: append-only tables refuse it until that is switched off."""
+    """Changes a table by hand, as nobody should: append-only tables refuse it until that is switched off."""
     path = warehouse.path(name)
     warehouse.spark.sql(f"ALTER TABLE delta.`{path}` SET TBLPROPERTIES ('delta.appendOnly' = 'false')")
     warehouse.spark.sql(statement.format(f"delta.`{path}`"))

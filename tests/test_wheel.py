@@ -64,7 +64,7 @@ def built(folder: Path) -> Path:
 
 
 def called(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """By the console script, with nothing of the checkout in the environment but the jars, which it would fetch."""
+    """Calls the console script, with nothing of the checkout in the environment but the jars, which it would fetch."""
     kept = ("PATH", "JAVA_HOME", "HALFOP_JAVA")
     environment = {name: os.environ[name] for name in kept if name in os.environ} | {"HOME": str(installed)}
     environment["HALFOP_JARS"] = str(installed / "jars")

@@ -99,7 +99,7 @@ def prepare(spark: Sequence[str], name: str, options: Sequence[str]) -> None:
 
 
 def set_up(archived: bool | None) -> Archive:
-    """Fetches the jars and makes the archive, where they are missing; None: the archive is made if jars are fetched."""
+    """Fetches the jars and makes the archive, if they are missing; None: the archive is made if jars are fetched."""
     java = _java()
     _environment()
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "halfop"

@@ -135,7 +135,7 @@ def _why(reason: str) -> str:
 
 
 def fates(warehouse: Warehouse) -> Table:
-    """One line a way through the runs, with how many messages went it and one of them."""
+    """A row for each way through the runs: how many messages went it, and one of them."""
     step = F.concat_ws(" ", "decision", "reason")
     rows = warehouse.read("decisions").where(F.col("decision") != "EARLY_OP")
     of_live = F.when(F.col("decision") != "SUPERSEDED", F.struct("run_id", step.alias("step")))

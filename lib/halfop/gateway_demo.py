@@ -36,7 +36,7 @@ NAME = "gateway-demo"
 _GROUP, _TOPIC = "shop", "orders"
 _LONGEST, _PAUSE = 90.0, 0.5
 _PROGRAM = "from halfop.frame.cli import run_job; from halfop.jobs.gateway import JOB; run_job(JOB)"
-# What each order's producer says: at once, and when it is asked.
+# The answers of each order's producer: at once, and when it is asked.
 _ORDERS: dict[bytes, tuple[Answer, Answer]] = {
     b"order 1": ("COMMIT", "COMMIT"),
     b"order 2": ("ROLLBACK", "ROLLBACK"),
@@ -70,7 +70,7 @@ class _Shop:
 def play(warehouse: Warehouse, settings: Settings, folder: Path, output: Output) -> Summary:
     """Runs gateway and producer, and lands and reconciles until every transaction has ended or was given up."""
     total, shop = Summary("demo"), _Shop(output)
-    with running_gateway(folder, settings, warehouse.root) as address:
+    with running_gateway(folder, warehouse.root) as address:
         shop.says(f"gateway   {NAME} listens at {address}")
         with Producer(address, _GROUP, shop.answer) as producer:
             sent = shop.send(producer)
@@ -103,7 +103,7 @@ def _ended(total: Summary) -> int:
 
 
 @contextmanager
-def running_gateway(folder: Path, settings: Settings, root: str) -> Iterator[str]:
+def running_gateway(folder: Path, root: str) -> Iterator[str]:
     """The address of a gateway that runs while the block does, in a process of its own over a store in the folder."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         address = f"127.0.0.1:{probe.getsockname()[1]}"

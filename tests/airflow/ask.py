@@ -1,6 +1,6 @@
-"""In Airflow's environment: what parts of dags/halfop.py say to the calls on stdin; calls and answers are JSON.
+"""Calls parts of dags/halfop.py in Airflow's environment: calls come on stdin, and they and their answers are JSON.
 
-A call is a list: a name, and its arguments. `status` starts a job in that environment and tells its error, if any.
+A call is a list: a name, and its arguments. `status` starts a job in that environment and returns its error, if any.
 """
 
 from __future__ import annotations

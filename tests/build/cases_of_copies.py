@@ -37,7 +37,7 @@ def discard(store: int, offset: int = 0) -> m.BrokerDiscard:
 
 @dataclass(frozen=True)
 class Case:
-    """What lands before each run, and what comes of it."""
+    """Rows that land before each run, and what comes of them."""
 
     name: str
     landings: tuple[tuple[Step, ...], ...]

@@ -1,4 +1,4 @@
-"""What real brokers bring into a run in memory: put-back copies, their own discards, and final messages."""
+"""Rows that real brokers bring into a run in memory: put-back copies, their own discards, and final messages."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Copies:
 
     @property
     def _spent(self) -> DataFrame:
-        """What earlier runs have given up for discard records of a message, or of its twins."""
+        """Messages that earlier runs have given up for discard records of a message, or of its twins."""
         rows = self.decisions.where("decision = 'DISCARD' AND reason = 'BROKER_DISCARDED'")
         return rows.groupBy(t.kin().alias(t.KIN)).agg(F.collect_list(F.struct(*HALF_KEY)).alias("spent"))
 

@@ -11,7 +11,7 @@ import pytest
 
 
 class Killed(BaseException):
-    """No handler of ours may catch it: it stands for a driver that is gone."""
+    """No handler of ours may catch it: it stands for a driver that has died."""
 
 
 @contextmanager

@@ -35,7 +35,7 @@ def command(warehouse: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def before(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A warehouse with one run behind it, and a second one to come: with all that a run may write."""
+    """A warehouse after one run and before a second one, which writes all that a run may write."""
     folder = tmp_path_factory.mktemp("kills") / "before"
     prepare(Warehouse(spark, str(folder)))
     return folder

@@ -61,7 +61,7 @@ class Queue:
 
 
 class About(NamedTuple):
-    """What a broker says of itself: its clock, epoch milliseconds, role, how far its check has come, and name."""
+    """A broker's description of itself: its clock, epoch milliseconds, role, how far its check has come, and name."""
 
     at: int = AT
     role: str = "ASYNC_MASTER"

@@ -43,7 +43,7 @@ def at(seconds: float) -> dict[str, int]:
 
 
 def land_running(warehouse: Warehouse, request: BrokerRequest) -> Summary:
-    """Lands a real broker: 4.9.7 cannot tell its clock until it has run for some seconds."""
+    """Lands a real broker: 4.9.7 cannot report its clock until it has run for some seconds."""
     for _ in range(20):
         summary = land_broker(warehouse, request, logging.getLogger("halfop.test"))
         if "RUNTIME_INFO" not in str(summary.extra.get("failed_brokers")):

@@ -1,4 +1,4 @@
-"""What stores hold in tests of landing them."""
+"""The contents of stores in tests of landing them."""
 
 from __future__ import annotations
 

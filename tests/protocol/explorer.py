@@ -18,7 +18,7 @@ _MOST_STEPS = 2_000
 
 @dataclass(frozen=True)
 class Found:
-    """What a search has seen. `wrong` is what went wrong first, and `trace` the steps that led there."""
+    """The result of a search. `wrong` is what went wrong first, and `trace` the steps that led there."""
 
     states: int
     disks: int
@@ -94,7 +94,7 @@ class Explorer:
 
 
 class _Alone:
-    """What a fresh driver makes of the tables, alone, with nobody left who could disturb it."""
+    """The work of a fresh driver on the tables, alone, with nobody left who could disturb it."""
 
     def __init__(self, protocol: Protocol, bound: Bound) -> None:
         self._bound = bound._replace(clocks=(LATE,), parks=False, runs=2 * bound.runs + bound.landings)

@@ -1,4 +1,4 @@
-"""What must hold in every state, and what a fresh driver alone must reach from it."""
+"""Conditions that must hold in every state, and what a fresh driver alone must reach from it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ _NO_PINS = (0,) * len(PINNED)
 
 
 class Call(NamedTuple):
-    """What a start of `reconcile` has in memory. `staged`: its files are still in the staging folder."""
+    """The memory of a start of `reconcile`. `staged`: its files are still in the staging folder."""
 
     parked: bool
     clock: int
@@ -28,7 +28,7 @@ class Call(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a step does: the process after it (None: it has ended), and the run below which it clears the staging."""
+    """A step's effect: the process after it (None: it has ended), and the run below which it clears the staging."""
 
     says: str
     process: Process | None

@@ -39,7 +39,7 @@ def plan(bound: Bound, disk: Disk, run: Run) -> tuple[Decision, ...]:
 
 
 class _Seen(NamedTuple):
-    """What a run sees of a message: its last decision, whether it is open or arrived, its op, a resume."""
+    """A message as a run sees it: its last decision, whether it is open or arrived, its op, a resume."""
 
     before: str | None
     half: bool

@@ -1,4 +1,4 @@
-"""What the model is made of: the tables on the disk, the processes, the protocol's choices, and the bounds."""
+"""The parts of the model: the tables on the disk, the processes, the protocol's choices, and the bounds."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Protocol(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """What may happen at all."""
+    """Limits of what may happen."""
 
     messages: tuple[Message, ...]
     landings: int = 2

@@ -1,4 +1,4 @@
-"""moto's S3 on a free port of loopback, told in stdout's first line. It serves one request at a time: moto looks
+"""moto's S3 on a free port of loopback, which is stdout's first line. It serves one request at a time: moto looks
 whether an object is there and then puts it, which is atomic only so.
 
 server.py [--rival REGEX] [--unanswered REGEX] [--unconditional]; the first two befall an object of such a name, once a

@@ -28,7 +28,7 @@ MEANINGS = {
     MIXED_GROUP: "a producer group in which some hosts send to some topics, and other hosts to others",
     CLOCK_SKEW: "a host whose clock is not the broker's",
 }
-# What users of RocketMQ have reported, by issue of apache/rocketmq.
+# Findings that users of RocketMQ have reported, by issue of apache/rocketmq.
 REPORTED = {
     CHECK_STUCK: "9500: open, mended in no release",
     GROUP_FORGOTTEN: "8316: closed unmended",
@@ -39,7 +39,7 @@ REPORTED = {
 
 
 class Brokers(NamedTuple):
-    """What shows how brokers' own checks go on: the newest record of each log, and where each check has come to."""
+    """The signs of how brokers' own checks go on: the newest record of each log, and how far each check is."""
 
     alive: DataFrame
     checks: DataFrame
@@ -84,7 +84,7 @@ def _late(
 
 
 def _standing(late: DataFrame, checks: DataFrame, rules: RuleColumns) -> DataFrame:
-    """Half queues where the broker's own check has stood still, with messages due that it has not come to."""
+    """Half queues in which the broker's own check has stood still, with messages due that it has not reached."""
     rows = late.join(F.broadcast(checks), QUEUE).where(F.col("queue_offset") >= F.col("check_offset"))
     long_since = micros(F.col("check_since")) + F.lit(_INTERVALS * rules.check_interval) <= F.col("alive")
     first = F.min(F.struct("queue_id", "queue_offset")).alias("first")

@@ -57,7 +57,7 @@ class Standing:
 
     def ops(self, rows: DataFrame) -> DataFrame:
         def lost(lives: Lives, number: int) -> Column:
-            """Of the ops that a life wrote."""
+            """The condition for ops that a life wrote."""
             after = lives.op_cuts[number - 1 :]
             wrote = F.coalesce("life", F.when(F.col("broker_name") == lives.names[number - 1], number)) == number
             cut = reduce(or_, [owner([cuts], F.col("queue_id"), F.col("queue_offset")) == 1 for cuts in after])

@@ -30,7 +30,7 @@ _MEMBER = [
     "ops",
     "finals",
 ]
-# What the copies of a message agree in on one broker; each broker's topics are compared by themselves.
+# Columns in which the copies of a message agree on one broker; each broker's topics are compared by themselves.
 _KIN = ["broker_name", "producer_group", "uniq_key", "born_timestamp"]
 _OPS = "array<struct<op_offset:bigint,item:int,outcome:string,store:timestamp,place:bigint>>"
 _FINALS = "array<struct<topic:string,queue_id:int,queue_offset:bigint,store:timestamp,place:bigint>>"

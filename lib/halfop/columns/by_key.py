@@ -70,7 +70,7 @@ def _distinct(numbers: Places) -> list[int]:
 
 
 def numbers(column: pa.Array) -> Places:
-    """With nulls, NumPy would make floating-point numbers of them, which tell no large offsets apart."""
+    """NumPy would make floating-point numbers of values with nulls, and these cannot show that large offsets differ."""
     found: Places = pc.fill_null(column, 0).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
     return found
 

@@ -142,7 +142,7 @@ def all_of(parts: Iterable[Mapping[Group, OffsetSet]]) -> tuple[dict[Group, Offs
 def combined(
     ones: Mapping[Group, OffsetSet], others: Mapping[Group, OffsetSet], how: Callable[[OffsetSet, OffsetSet], OffsetSet]
 ) -> dict[Group, OffsetSet]:
-    """What two sets give, group by group of the first; groups without an offset are left out."""
+    """The two sets combined, group by group of the first; groups without an offset are left out."""
     found = {group: how(offsets, others.get(group, NOWHERE)) for group, offsets in ones.items()}
     return {group: offsets for group, offsets in found.items() if len(offsets.blocks)}
 

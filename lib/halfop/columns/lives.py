@@ -1,6 +1,6 @@
 """The lives of a broker. It lost the end of its log, or was rebuilt: offsets that have landed are other messages now.
 
-A user accepts that once. What lies below the *cut*, the first offset that differs, stands; from there on a new life
+A user accepts that once. Messages below the *cut*, the first offset that differs, stand; from there on a new life
 begins, under a name of its own: `broker-a~2` after `broker-a`, then `broker-a~3`. Each life has rows of its own in
 landing_progress, and these have its cuts. A message belongs to the last life whose cut is not above its offset.
 """
@@ -81,7 +81,7 @@ class Lives:
         return [life.log for life in self.later]
 
     def lost(self) -> list[Lost]:
-        """What a later life's cut has taken from each earlier one; the lowest cut counts."""
+        """The ranges that a later life's cut has taken from each earlier one; the lowest cut counts."""
         found = []
         for number, name in enumerate(self.names):
             after = self.later[number:]
@@ -106,7 +106,7 @@ def all_lives(progress: Sequence[Mapping[str, Any]]) -> list[Lives]:
 
 
 def all_lost(progress: Sequence[Mapping[str, Any]]) -> tuple[Lost, ...]:
-    """What all brokers lost."""
+    """The losses of all brokers."""
     return tuple(lost for lives in all_lives(progress) for lost in lives.lost())
 
 

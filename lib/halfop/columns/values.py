@@ -22,16 +22,6 @@ def whole_number(text: Column) -> Column:
     return F.when(text.rlike(_WHOLE_NUMBER), text.try_cast("bigint"))
 
 
-def is_whole_number_sql(text: str) -> str:
-    """A condition on an expression, as SQL text: whether it has the form of a whole number, however large."""
-    return f"{text} RLIKE r'{_WHOLE_NUMBER}'"
-
-
-def whole_number_sql(text: str, type_name: str) -> str:
-    """The number of an INT or BIGINT column that an expression is, as SQL text; null if it is none."""
-    return f"CASE WHEN {is_whole_number_sql(text)} THEN try_cast({text} AS {type_name}) END"
-
-
 def present(text: Column) -> Column:
     """A property's text, null if it is empty: a broker's store loses empty values."""
     return F.nullif(text, F.lit(""))

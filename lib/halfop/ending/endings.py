@@ -1,4 +1,4 @@
-"""What became of each row of a plan: the rows of `endings`, of which the newest of a plan and key counts."""
+"""The fate of each row of a plan: the rows of `endings`, of which the newest of a plan and key counts."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def _rows(warehouse: Warehouse, request: Resume) -> list[Row]:
     rows = [_row(cells) for cells in found]
     if unknown := sorted(set(request.keys) - {row.key for row in rows}):
         problem = f"no message that its broker gave up: {', '.join(map(str, unknown[:_SHOWN]))}"
-        hint = "nothing was resumed; what a run of ours discarded, `resume` without --broker makes open again"
+        hint = "nothing was resumed; `resume` without --broker opens again what a run of halfop discarded"
         raise InputRefused(warehouse.path("decisions"), None, problem, hint)
     return [row for row in rows if row.uniq_key and row.places[-1].commit_log_offset >= 0]
 

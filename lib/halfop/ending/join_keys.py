@@ -1,4 +1,4 @@
-"""What joins a transaction with business data: its UNIQ_KEY, its keys, or a field of its body."""
+"""The keys that join a transaction with business data: its UNIQ_KEY, its keys, or a field of its body."""
 
 from __future__ import annotations
 

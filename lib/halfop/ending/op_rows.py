@@ -43,7 +43,7 @@ def land_answers(warehouse: Warehouse, rows: Sequence[Row], made: datetime, cler
 
 
 def _before(clerk: Clerk, row: Row, outcome: str) -> Ending:
-    """What is recorded of a half message whose op row has landed before: that stands, also of another plan."""
+    """The record of a half message whose op row has landed before: that stands, also if another plan made it."""
     state: State = "SENT" if outcome == row.kind else "ENDED_MEANWHILE"
     return clerk.ending(row, state, f"an op row with {outcome} had landed", sent=row.places[-1])
 

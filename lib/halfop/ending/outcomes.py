@@ -1,4 +1,4 @@
-"""What business data says of each open transaction: its outcome with evidence, or why there is none."""
+"""The outcome of each open transaction by business data, with evidence, or why there is none."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Absence:
 
     @property
     def evidence(self) -> Column:
-        """What is kept of it, as JSON."""
+        """The evidence of an absence, as JSON."""
         if self._after is None or self._watermark is None:
             return F.lit(None).cast("string")
         told = {"absent_after": duration_text(self._after), "watermark": self._watermark.isoformat()}

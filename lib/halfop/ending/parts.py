@@ -29,7 +29,7 @@ def refuse_forbidden(names: Sequence[str], allowed: Sequence[str]) -> None:
 def refuse_unreachable(names: Sequence[str], where: Where | None) -> None:
     """Raises UsageError if these brokers must be asked, and no option says where."""
     if names and where is None:
-        raise UsageError(f"{', '.join(names)}: nobody else can end its messages: give --namesrv or --broker")
+        raise UsageError(f"{', '.join(names)}: only the broker itself can end its messages: give --namesrv or --broker")
     if len(names) > 1 and where is not None and where.broker:
         raise UsageError(f"--broker is one broker, but the messages are of {', '.join(names)}: give --namesrv")
 

@@ -27,8 +27,8 @@ def planned(standing: Standing, wanted: DataFrame, origin: Origin, born_until: d
     """Returns the rows of a plan for the transactions that `wanted` names.
 
     `wanted` has the half key of any copy, `kind` (COMMIT or ROLLBACK) and `evidence` (text or null), one row a
-    transaction. What is younger than `born_until`, or lacks what an answer needs, is left out. Half keys that are not
-    among the standing transactions are in neither.
+    transaction. Younger ones than `born_until`, and those that lack what an answer needs, are left out and counted.
+    Half keys that are not among the standing transactions are in neither.
     """
     live = standing.keys().join(wanted.select(*HALF_KEY, "kind", "evidence"), HALF_KEY)
     asked = live.select("stands_at.*", "kind", "evidence")

@@ -66,7 +66,7 @@ class Resolved:
 
 @dataclass
 class _Found:
-    """What has been found by now."""
+    """The findings by now."""
 
     rows: list[pa.Table] = field(default_factory=list)
     refused: list[pa.Table] = field(default_factory=list)

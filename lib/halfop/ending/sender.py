@@ -202,7 +202,7 @@ class Sender:
     def _sweep(self, kept: ExitStack) -> None:
         """Rolls back copies that the broker put back while it did not see our answers yet, and verifies the answers.
 
-        A broker that checks again and again in a second may put back another copy meanwhile: then once more.
+        A broker that checks again and again in a second may put back another copy meanwhile: then this is repeated.
         """
         for _ in range(_SWEEPS):
             if not self._sent:
@@ -220,7 +220,7 @@ class Sender:
             _LOG.info("broker %s has put back %d copies of what was ended", self.broker.name, len(copies))
 
     def _wait_for_check(self) -> None:
-        """Waits until a round of the broker's check that began before our answers could be seen puts back no more."""
+        """Waits until a round of the broker's check that began before our answers could be seen puts nothing back."""
         if self._owner.is_gateway:  # it puts nothing back
             return
         deadline = self._last + self._owner.settles + self._owner.check_interval + _LONGEST_ROUND

@@ -29,7 +29,7 @@ class EndingsTable:
     """The table of a warehouse, as one process writes it that began with `known`.
 
     Its commits are numbered by a transaction marker: if another process commits in between, this one stops before it
-    sends anything more. So two calls never send the same answers side by side, also where no lock keeps them apart.
+    sends anything more. So two calls never send the same answers side by side, also if no lock keeps them apart.
     """
 
     def __init__(self, warehouse: Warehouse) -> None:
@@ -54,7 +54,7 @@ class EndingsTable:
 
 @dataclass(frozen=True)
 class Known:
-    """What a plan's earlier calls have recorded of its half messages.
+    """The records of a plan's earlier calls about its half messages.
 
     `after` is the instant of the newest row; `lately`: when any plan last sent something to a broker, in the last hour.
     """

@@ -1,4 +1,4 @@
-"""What a broker has written to its half and op queues since they landed."""
+"""The part of a broker's half and op queues that was written since they landed."""
 
 from __future__ import annotations
 

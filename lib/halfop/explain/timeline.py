@@ -68,7 +68,7 @@ def _event(at: int | None, kind: str, text: str, clock: str) -> Event:
 
 
 def _at_broker(at: int | None, row: Row, kind: str, text: str) -> Event:
-    """An event at the broker; where it gave no time, at the time of its landing."""
+    """An event at the broker; if it gave no time, at the time of its landing."""
     return _event(row["landed_at"], kind, text, _HALFOP) if at is None else _event(at, kind, text, _BROKER)
 
 

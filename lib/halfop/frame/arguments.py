@@ -1,4 +1,4 @@
-"""Types of command line arguments, for argparse: each refuses wrong text with what was expected."""
+"""Command line arguments that jobs share: types that refuse wrong text with what was expected, and --key or --where."""
 
 from __future__ import annotations
 
@@ -43,6 +43,16 @@ def half_key(text: str) -> Key:
     if key is None or not key.broker_name:
         raise argparse.ArgumentTypeError(f"expected BROKER/QUEUE/OFFSET, as broker-a/0/4711; given {text!r}")
     return key
+
+
+def add_selection(parser: argparse.ArgumentParser, key: str, where: str) -> argparse._MutuallyExclusiveGroup:
+    """Adds --key and --where with these help texts, and returns their group, of which a call gives one."""
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "--key", action="append", default=[], type=half_key, metavar="BROKER/QUEUE/OFFSET", help=f"{key} (repeatable)"
+    )
+    which.add_argument("--where", metavar="SQL", help=where)
+    return which
 
 
 def instant(text: str) -> datetime:

@@ -10,6 +10,7 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,7 +29,7 @@ from halfop.settings.model import Settings
 
 @dataclass(frozen=True)
 class Context:
-    """A job gets this besides its own options. What it adds to `later` is called after its result is printed."""
+    """The things that a job gets besides its own options. Calls in `later` come after its result is printed."""
 
     settings: Settings
     log: logging.Logger
@@ -116,7 +117,7 @@ def _as_help(key: str) -> str:
 _STATUSES = """\
 exit status, and stdout's last line, one JSON object:
   0    done
-  1    something failed: "error" or "failed_…" says what; mend it and start again, which is always safe
+  1    something failed: "error" or "failed_…" says what; repair it and start again, which is always safe
   2    wrong usage or settings; no new work was begun
   3    input refused, and where
   4    another process holds the lock; --wait 10m waits for it
@@ -168,6 +169,12 @@ def _parse(parser: _Parser, argv: Sequence[str] | None) -> argparse.Namespace:
     return args
 
 
+def _log_asked(argv: Sequence[str] | None) -> str:
+    """The form of the log that a command line asks for, even if the line is wrong otherwise."""
+    words = sys.argv[1:] if argv is None else argv
+    return "json" if "--log=json" in words or ("--log", "json") in pairwise(words) else "text"
+
+
 def _overrides(args: argparse.Namespace) -> list[str]:
     """All --set in their order by depth of command, then the options that stand for a setting."""
     named = {dest.removeprefix("set "): value for dest, value in vars(args).items() if dest.startswith("set ")}
@@ -202,10 +209,11 @@ def main(job: Job, argv: Sequence[str] | None = None, prepare: Callable[[], None
 
     `prepare` makes Spark ready, once the command line is known to be right.
     """
-    args, settings, began = argparse.Namespace(verbose=False, log="text"), None, time.perf_counter()
+    args, settings, began = argparse.Namespace(verbose=False, log=_log_asked(argv)), None, time.perf_counter()
     later: list[Callable[[], None]] = []
     with logged_with(job=job.name):
         try:
+            configure(args.verbose, args.log == "json")
             args = _parse(_parser(job), argv)
             configure(args.verbose, args.log == "json")
             settings = load_settings(args.config, _overrides(args))

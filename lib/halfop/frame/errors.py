@@ -94,7 +94,7 @@ def _in_worker(text: str) -> str | None:
 
 
 def _every(kinds: Iterable[type[BaseException]]) -> Iterator[type[BaseException]]:
-    """The classes and all that come of them."""
+    """The classes and all their subclasses."""
     for kind in kinds:
         yield kind
         yield from _every(kind.__subclasses__())

@@ -48,7 +48,7 @@ class Call:
 
 
 def report(settings: MetricsSettings, call: Call) -> None:
-    """Writes and pushes what the settings ask for. What fails is a warning: no work is lost by it.
+    """Writes and pushes what the settings ask for. A failure there is a warning: no work is lost by it.
 
     A call that is done replaces all samples of the one before. A call that is not replaces those that it
     knows: the last success and its figures stay.

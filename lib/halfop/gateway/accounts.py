@@ -25,7 +25,7 @@ _RIGHTS["ANY"] = _RIGHTS["PUB|SUB"] = _RIGHTS["SUB|PUB"] = frozenset({"PUB", "SU
 
 @dataclass(frozen=True)
 class Account:
-    """What the owner of a key may do; an admin may do all."""
+    """The rights of a key's owner; an admin may do all."""
 
     access_key: str
     secret: bytes = field(repr=False)

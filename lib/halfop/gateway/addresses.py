@@ -26,7 +26,7 @@ def shown(listening: socket.socket) -> str:
     """The address that producers use. Raises UsageError for all addresses at once."""
     host, number, *_ = listening.getsockname()
     if host in ("0.0.0.0", "::"):  # noqa: S104 - it is refused
-        raise UsageError("--listen at all addresses: which one shall producers use? Give gateway.advertise=host:port")
+        raise UsageError("--listen at all addresses: producers must know one of them. Give gateway.advertise=host:port")
     return f"[{host}]:{number}" if ":" in host else f"{host}:{number}"
 
 

@@ -60,7 +60,7 @@ class Asking:
         """Takes new requests; a newer one about the same message replaces an older one.
 
         A run that takes long may ask again before it has seen that the question before was sent: such a request is
-        dropped, because two questions would be sent where the rules count one.
+        dropped, because two questions would be sent for one that the rules count.
         """
         for request in requests:
             sent = self._sent.get(request.physical_offset)

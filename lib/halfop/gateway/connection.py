@@ -14,7 +14,7 @@ _log = logging.getLogger("halfop.gateway")
 
 
 class House(Protocol):
-    """What serves the connections."""
+    """The server of the connections."""
 
     max_frame: int
     unsent_bytes: int
@@ -46,7 +46,7 @@ class Channel(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)  # uvloop's have no common class
-        peer = transport.get_extra_info("peername")  # none if the client has gone meanwhile
+        peer = transport.get_extra_info("peername")  # none if the client has disconnected meanwhile
         if peer is None:
             transport.abort()
             return

@@ -32,7 +32,7 @@ class EndRequest(NamedTuple):
         return self.kind in (COMMIT_TYPE, ROLLBACK_TYPE)
 
     def end(self, at_ms: int) -> End:
-        """What it says, if it was found to be in time at that instant."""
+        """The end that it asks for, if it was found to be in time at that instant."""
         outcome: Outcome = "COMMIT" if self.kind == COMMIT_TYPE else "ROLLBACK"
         return End(outcome, self.from_check, self.group, self.transaction_id, at_ms)
 
@@ -69,7 +69,7 @@ def check(asked: EndRequest, half: Half | None, now_ms: int, rules: RuleSettings
 
 
 def _immune_ms(half: Half, rules: RuleSettings) -> int:
-    """For how long a producer may end the transaction without having been asked: its own immunity, or the timeout."""
+    """How long a producer may end the transaction without having been asked: its own immunity, or the timeout."""
     seconds, timeout = parse_long(half.immunity), _timeout(half, rules) // _MILLISECOND
     return timeout if seconds is None or seconds == -1 else max(seconds * 1000, timeout)
 

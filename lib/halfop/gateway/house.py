@@ -28,7 +28,7 @@ _log = logging.getLogger("halfop.gateway")
 
 @dataclass(frozen=True)
 class Bounds:
-    """What one connection may take of the gateway; times in seconds."""
+    """The limits of one connection; times in seconds."""
 
     max_frame: int
     unsent_bytes: int

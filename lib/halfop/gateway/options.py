@@ -1,4 +1,4 @@
-"""What a gateway is started with, and which of it is refused before anything is opened."""
+"""The options of a gateway, and which are refused before anything is opened."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ _V4, _V6 = 8, 20
 
 
 class Asker(NamedTuple):
-    """Who asks."""
+    """The sender of questions."""
 
     broker_name: str
     store_host: bytes

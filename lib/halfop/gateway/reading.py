@@ -24,7 +24,7 @@ _SUBSCRIPTION = 4  # of a pull's sysFlag: the request brings its subscription
 
 @dataclass(frozen=True)
 class Broker:
-    """What a broker says of itself."""
+    """A broker's description of itself."""
 
     name: str
     cluster: str

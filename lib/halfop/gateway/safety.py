@@ -1,4 +1,4 @@
-"""Who may reach a gateway: TLS, and the refusal to stand open to a network."""
+"""Limits on who may reach a gateway: TLS, and the refusal to stand open to a network."""
 
 from __future__ import annotations
 

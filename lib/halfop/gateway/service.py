@@ -1,4 +1,4 @@
-"""What a gateway does with each request: sends and ends go to its log, and are answered when they are durable."""
+"""The answers of a gateway to all requests: sends and ends go to its log, and are answered when they are durable."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Parts:
-    """What a service works with."""
+    """The parts that a service works with."""
 
     producers: Producers
     waiting: Waiting

@@ -1,4 +1,4 @@
-"""What a gateway counts and measures, as Prometheus reads it."""
+"""The counts and measurements of a gateway, as Prometheus reads them."""
 
 from __future__ import annotations
 

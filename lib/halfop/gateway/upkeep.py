@@ -1,4 +1,4 @@
-"""Work of a gateway in a thread of its own: requests come from a table, deliveries go to one, and old files go."""
+"""Work of a gateway in a thread of its own: requests are read, deliveries written, and old files removed."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from halfop.html.page import Cells, table
 
 
 class Option(NamedTuple):
-    """What a filter can be set to: its text, and the condition in SQL that holds for its rows."""
+    """A value of a filter: its text, and the condition in SQL that holds for its rows."""
 
     text: str
     condition: str
@@ -39,7 +39,7 @@ class Choice(NamedTuple):
 
 
 class Commands(NamedTuple):
-    """What is made of a choice: `start`, one of `endings`, then the rows' names; or `where` and the conditions.
+    """The parts of a choice's command: `start`, one of `endings`, then the rows' names; or `where` and the conditions.
 
     If more rows are named than `limit`, the command says how many it means.
     """

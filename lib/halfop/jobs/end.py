@@ -11,7 +11,7 @@ from halfop.ending.apply import Request, apply
 from halfop.ending.connecting import add_owner, owner_of
 from halfop.ending.endings import Ending
 from halfop.ending.selection import Selection, plan
-from halfop.frame.arguments import half_key
+from halfop.frame.arguments import add_selection
 from halfop.frame.cli import Context, Job, setting_option
 from halfop.frame.errors import UsageError
 from halfop.frame.output import Table
@@ -25,19 +25,10 @@ _ENDED = ["broker_name", "queue_id", "queue_offset", "kind", "state", "code", "r
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument(
-        "--key",
-        action="append",
-        default=[],
-        type=half_key,
-        metavar="BROKER/QUEUE/OFFSET",
-        help="plan for a message by its half key (repeatable)",
-    )
-    which.add_argument(
-        "--where",
-        metavar="SQL",
-        help="plan for every open or discarded message for which this is true, over the columns of table decisions",
+    which = add_selection(
+        parser,
+        "plan for a message by its half key",
+        "plan for every open or discarded message for which this is true, over the columns of table decisions",
     )
     which.add_argument("--apply", metavar="FILE", help="end the transactions of a plan")
     outcome = parser.add_mutually_exclusive_group()

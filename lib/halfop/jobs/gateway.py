@@ -11,14 +11,16 @@ from halfop.gateway.serve import serve
 
 _DESCRIPTION = """\
 Take a broker's place for producers of transactional messages: unmodified clients send half messages, end them, and are
-asked about those that hang. All is in a store of this gateway's own, which `follow broker` lands and reconciles like a
-broker's. It is a plain Python process without Spark, and serves until SIGTERM or SIGINT (status 0)."""
+asked about those that hang. Everything is in the gateway's own store, which `follow broker` lands and reconciles like
+a broker's. It is a plain Python process without Spark, and serves until SIGTERM or SIGINT (status 0)."""
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--listen", required=True, metavar="H:P", help="the address to listen at, as 127.0.0.1:10911")
     parser.add_argument("--store", required=True, metavar="DIR", help="the folder of its store; made if it is missing")
-    parser.add_argument("--name", required=True, metavar="BROKER", help="the name by which it is a broker, for ever")
+    parser.add_argument(
+        "--name", required=True, metavar="BROKER", help="its name as a broker, the same as long as the store lives"
+    )
     parser.add_argument(
         "--namesrv",
         metavar="H:P",

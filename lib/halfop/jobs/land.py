@@ -159,7 +159,7 @@ def _broker_landing(context: Context, args: argparse.Namespace) -> Landing:
     if args.cluster and not args.namesrv:
         raise UsageError("--cluster names a cluster of --namesrv; --broker is one broker")
     if args.from_offset is not None and not args.broker:
-        raise UsageError("--from-offset is of one broker's half queue: give --broker, or --since T for all brokers")
+        raise UsageError("--from-offset names a place in one broker's half queue: give --broker, or --since T for all")
     request = BrokerRequest(
         settings=remoting(settings, settings.landing.in_flight),
         op_lag=settings.landing.op_lag,

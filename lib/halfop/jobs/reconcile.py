@@ -103,7 +103,7 @@ def _sink(name: str) -> str:
 
 
 def _measured(args: argparse.Namespace) -> str | None:
-    """Neither a preview nor a comparison is a run."""
+    """Returns the name of a call's metrics; a preview or a comparison is no run, and has none."""
     return None if args.dry_run or args.verify is not None else "reconcile"
 
 

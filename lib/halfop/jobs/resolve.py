@@ -107,7 +107,7 @@ def _apply(context: Context, warehouse: Warehouse, wanted: Application, summary:
 JOB = Job(
     "resolve",
     "Find the outcomes of open transactions in business data, and plan to end them. resolve.groups says for each\n"
-    "producer group where its data is and what it says. Nothing is ended before end --apply, or without --apply.",
+    "producer group where its data is and what it says. Nothing is ended before end --apply; --apply does both.",
     _run,
     _arguments,
     examples=(

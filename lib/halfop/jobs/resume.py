@@ -7,7 +7,7 @@ import argparse
 from halfop.ending.connecting import add_owner, owner_of
 from halfop.ending.given_up import Resume, resume_at_brokers
 from halfop.ending.owner import Where
-from halfop.frame.arguments import half_key
+from halfop.frame.arguments import add_selection
 from halfop.frame.cli import Context, Job
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
@@ -17,19 +17,10 @@ from halfop.warehouse.tables import Warehouse
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument(
-        "--key",
-        action="append",
-        default=[],
-        type=half_key,
-        metavar="BROKER/QUEUE/OFFSET",
-        help="a discarded message by its half key (repeatable)",
-    )
-    which.add_argument(
-        "--where",
-        metavar="SQL",
-        help="every discarded message for which this is true, over the columns of table trans_check_max_time",
+    add_selection(
+        parser,
+        "a discarded message by its half key",
+        "every discarded message for which this is true, over the columns of table trans_check_max_time",
     )
     parser.add_argument("--dry-run", action="store_true", help="list them, and resume none")
     add_owner(parser)
@@ -67,6 +58,6 @@ JOB = Job(
         "--key broker-a/0/4711",
         "--where \"producer_group = 'orders' AND discarded_at > '2025-06-15'\" --dry-run",
     ),
-    pages=("operations.md", "rules.md"),
+    pages=("operations.md", "ending.md", "rules.md"),
     measured=lambda args: None if args.dry_run else "resume",
 )

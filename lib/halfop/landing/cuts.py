@@ -75,7 +75,7 @@ class Cut(NamedTuple):
 
 
 def cut_of(landed: Landed, there: There, topic: str, end: int) -> Cut:
-    """By binary search: all messages below the cut agree, none above it does."""
+    """Finds the cut by binary search: all messages below it agree, none above it does."""
     first, last = there.span(topic, landed.queue_id)
     low, high, agreed, differs = 0, end, None, False
     while low < high:
@@ -108,7 +108,7 @@ def cut_by_log(cut: Cut, there: There, log_offset: int) -> Cut:
 
 @dataclass(frozen=True)
 class Landed:
-    """What has landed of a queue, of each life what still stands. Decisions show half messages that were trimmed."""
+    """The landed rows of a queue that still stand, life by life. Decisions show half messages that were trimmed."""
 
     warehouse: Warehouse
     lives: Lives

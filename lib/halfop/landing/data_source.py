@@ -1,6 +1,6 @@
 """`spark.read.format("rocketmq")`: a broker's store as whole Arrow batches, for anybody's queries.
 
-Its options are plain text. What a landing passes to its workers goes through sources of their own, as JSON.
+Its options are plain text. A landing passes its workers' options through sources of their own, as JSON.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """`--accept-rewind`: the broker has begun a new life; where, is found by comparing what has landed with what is there.
 
-What lies below the first offset that differs stands and never lands again. What lies above is of the new life: rows of
+Messages below the first offset that differs stand and never land again. Those above are of the new life: rows of
 landing_progress under its name say where it begins, written by one commit, so that a killed landing has accepted it or
 has not.
 """
@@ -123,7 +123,7 @@ def _record_lost(warehouse: Warehouse, before: Lives, cuts: Sequence[Cut], at: i
 
 
 def _lost_ranges(before: Lives, cut: Cut) -> Iterator[tuple[str, int, int]]:
-    """What the cut takes of each life that has landed in its queue."""
+    """The ranges that the cut takes from each life that has landed in its queue."""
     upto, cuts = cut.landed, before.half_cuts if cut.topic in HALF_TOPICS else before.op_cuts
     for name, begin in zip(reversed(before.names), [*reversed(cuts), {}], strict=True):
         since = begin.get(cut.queue_id, 0)
@@ -140,7 +140,7 @@ def _lost_text(cut: Cut, since: int, upto: int) -> str:
 
 
 def note(warehouse: Warehouse, before: Lives, after: Lives) -> str:
-    """What `--accept-rewind` found, for people."""
+    """A sentence for people on what `--accept-rewind` found."""
     if before.number == after.number:
         return f"--accept-rewind: broker {before.current} is the one that has landed; nothing was to be accepted"
     life, lost = after.later[-1], _lost_halves(warehouse, before, after)

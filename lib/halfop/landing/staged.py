@@ -57,7 +57,7 @@ class Staging:
 
 @contextmanager
 def staging(warehouse: Warehouse) -> Iterator[Staging]:
-    """A folder that lasts as long as the block. What killed landings left is removed; hold the lock of landings."""
+    """A folder that lasts as long as the block. Removes what killed landings left; hold the lock of landings."""
     remove_left(warehouse)
     made = Staging(warehouse, warehouse.files.qualified(landing_folder(warehouse)))
     try:

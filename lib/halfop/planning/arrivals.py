@@ -124,10 +124,7 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept, to_commit: bool) -> Arr
     progress = progress_rows(warehouse, run.inputs["landing_progress"])
     rules = RuleColumns(run.settings.rules, run.now, run.watched, run.counting_delivered, all_lost(progress))
     taken = taken_by_workers(warehouse, run, kept) if to_commit else None
-    landed = _arrived(warehouse, run, "half_messages") if taken is None else taken.halves
-    halves = h.landed(landed.where(in_slice(run.slice)), rules)
-    op_rows = arrived_ops(warehouse, run) if taken is None else o.landed(taken.ops)
-    op_rows = op_rows.where(in_slice(run.slice, "half_offset"))
+    halves, op_rows = _landed(warehouse, run, rules, taken)
     open_rows = _open_rows(warehouse, run, kept)
     at_hand = [halves, op_rows] if open_rows is None else [halves, op_rows, open_rows.here]
     few = all(map(is_in_memory, at_hand))
@@ -160,6 +157,13 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept, to_commit: bool) -> Arr
 def _messages(taken: Taken | None) -> int:
     """The number of half messages that workers have taken, each with its op."""
     return 0 if taken is None else taken.messages
+
+
+def _landed(warehouse: Warehouse, run: Run, rules: RuleColumns, taken: Taken | None) -> tuple[DataFrame, DataFrame]:
+    """The half messages and op rows of the run's slice that workers have left."""
+    halves = _arrived(warehouse, run, "half_messages") if taken is None else taken.halves
+    op_rows = arrived_ops(warehouse, run) if taken is None else o.landed(taken.ops)
+    return h.landed(halves.where(in_slice(run.slice)), rules), op_rows.where(in_slice(run.slice, "half_offset"))
 
 
 def ops_repeat(warehouse: Warehouse, run: Run) -> bool:

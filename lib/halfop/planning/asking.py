@@ -1,4 +1,4 @@
-"""For which brokers a run asks producers or only watches, and for which a question counts when it is delivered."""
+"""Brokers for which a run asks producers, or only watches, and those whose questions count when they are delivered."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The plain half messages of a large run, decided by Spark's Python workers before anything else looks at it.
 
-Workers count first: the sets of all keys travel to this process, which then knows exactly what is plain. What is not
-plain is left in files of its own and goes through the rules' Columns as if nothing else had arrived. So a message is
-plain only if nothing that any run knows bears on it but its one op.
+Workers count first: the sets of all keys travel to this process, which then knows exactly what is plain. The
+others are left in files of their own and go through the rules' Columns as if nothing else had arrived. So a message
+is plain only if nothing that any run knows bears on it but its one op.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MOST_READ = 4
 
 @dataclass(frozen=True)
 class Taken:
-    """What workers have taken of a run: files of decisions, not part of the table yet; and the rows they have left."""
+    """The part of a run that workers have taken: files of decisions, not part of the table yet; and the rows left."""
 
     files: Sequence[DataFile]
     messages: int

@@ -168,7 +168,7 @@ def _earlier_members(members: DataFrame, orphans: DataFrame | None, closed: Clos
         lambda copy: (copy["broker_name"] == F.col("broker_name")) & (copy["queue_id"] == F.col("queue_id")),
     )
     lowest = F.array_min(F.transform(own, lambda copy: copy["queue_offset"]))
-    # a superseded one has to be told apart from those of a twin by the row that stands for it
+    # only the row that stands for a superseded one shows that it is not a twin's
     at_hand = (F.min_by(is_head | is_open, lowest) & ~F.bool_or(state == h.SUPERSEDED)).alias("at_hand")
     alone = members.groupBy(KIN, *QUEUE).agg(at_hand).where("NOT at_hand").select(KIN).distinct()
     alone = alone if orphans is None else alone.unionByName(orphans)

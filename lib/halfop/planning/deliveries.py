@@ -1,4 +1,4 @@
-"""Which questions about the open set were delivered since the run before (rules.count: delivered)."""
+"""Questions about the open set that were delivered since the run before (rules.count: delivered)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What earlier runs know of the half messages and op rows that have arrived, as sets of keys."""
+"""The knowledge of earlier runs about the half messages and op rows that have arrived, as sets of keys."""
 
 from __future__ import annotations
 

@@ -109,7 +109,7 @@ def _decisions(halves: pa.RecordBatch, ops: pa.RecordBatch, about: About) -> pa.
 
 
 def _present(texts: pa.Array) -> pa.Array:
-    """As `columns.values.present`: a broker's store loses empty values."""
+    """Does the same as `columns.values.present`: a broker's store loses empty values."""
     if pa.types.is_dictionary(texts.type):
         if "" not in texts.dictionary.to_pylist():
             return texts

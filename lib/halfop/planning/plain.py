@@ -1,7 +1,7 @@
-"""Which half messages of a large run are plain, as Spark's Python workers see it, and what their tasks are about.
+"""The plain half messages of a large run, as Spark's Python workers see them, and what their tasks are about.
 
 Plain is a deliverable half message without a mark that lands once and that one op without a header names: it ends as
-the op says, whatever else the rules hold (lines 2 and 3). What is not plain is left to the rules' own Columns.
+the op says, whatever else the rules hold (lines 2 and 3). All others are left to the rules' own Columns.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Keys = Mapping[Queue, OffsetSet]
 
 
 class About(NamedTuple):
-    """What tasks know of the run. Of a sliced backlog it takes half offsets from `low` to `high`, both included."""
+    """The facts about a run that its tasks need. A slice takes half offsets from `low` to `high`, both included."""
 
     run_id: int
     now: int
@@ -96,9 +96,9 @@ def fit(halves: pa.RecordBatch, deliverable: Sequence[str]) -> Mask:
 
 
 def only_in_properties(halves: pa.RecordBatch) -> dict[str, Mask]:
-    """By column, the rows of which it is null though the properties have it; a user's pipeline may have filled them.
+    """For each column, the rows in which it is null though the properties have it: a user's pipeline filled them.
 
-    Of `landed_wait` those that escaped: nearly all producers send WAIT=true.
+    For `landed_wait` only rows that escaped: nearly all producers send WAIT=true.
     """
     null = {column: true(pc.is_null(halves[column])) for column in _PROPERTIES}
     columns = {name: column for column, name in _PROPERTIES.items() if np.any(null[column])}

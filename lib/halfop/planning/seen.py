@@ -50,7 +50,7 @@ _DECIDED = repeating(pa.schema([*_KEY, ("decision", pa.string())]), "broker_name
 _MOST_ITEMS, _MOST_LONG_OPS = 1 << 21, 1 << 41
 
 
-# What op rows are told apart in: a queue, a source, and whether by op offsets or by items.
+# Op rows have the same place only within one of these: a queue, a source, and whether by op offsets or by items.
 OpPlace = tuple[str, int, str | None, bool]
 
 
@@ -177,7 +177,7 @@ def _along_items(ops: pa.RecordBatch) -> npt.NDArray[np.int64]:
 
 
 def _fits_a_place(ops: pa.RecordBatch) -> bool:
-    """Returns whether `_op_places` tells all rows apart: nobody's op log is as long, or a body.
+    """Returns whether `_op_places` gives each row a number of its own: no op log is too long, and no body.
 
     Ops that a later life of a broker wrote have places of their own.
     """

@@ -1,6 +1,6 @@
 """The queries of a report, worked out by Spark: whatever the tables hold, a bounded number of rows comes back.
 
-`decisions` has the history of all runs. What is read of it lies in a window of the newest runs, by literal run ids:
+`decisions` has the history of all runs. The queries read a window of the newest runs, by literal run ids:
 Delta skips the files of other runs.
 """
 

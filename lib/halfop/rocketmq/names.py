@@ -37,14 +37,14 @@ KEYS = "KEYS"
 CHECK_IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
-WHOLE_CRC = "__CRC32#"  # of the whole record, with enabledAppendPropCRC; a broker removes it where it writes again
+WHOLE_CRC = "__CRC32#"  # of the whole record, with enabledAppendPropCRC; a broker removes it when it writes again
 
-# What a half message has and its final message has not.
+# Properties that a half message has and its final message has not.
 NOT_DELIVERED = (REAL_TOPIC, REAL_QUEUE_ID, TRAN_MSG, WHOLE_CRC, DELAY, *TIMER)
 
 # In a gateway's store: its name, and an id of its own.
 GATEWAY_FILE = "gateway.json"
-# What a gateway's op message says of its END_TRANSACTION; a broker's op message has none of it.
+# Properties of a gateway's op message about its END_TRANSACTION; a broker's op message has none of them.
 END_OUTCOME = "END_OUTCOME"
 END_FROM_CHECK = "END_FROM_CHECK"
 END_GROUP = "END_GROUP"

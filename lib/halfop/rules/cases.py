@@ -134,7 +134,7 @@ def _finished(rows: DataFrame, now: Column) -> DataFrame:
 
 
 def _remembered() -> dict[str, Column]:
-    """What a later run must know of a transaction's copies."""
+    """The facts about a transaction's copies that a later run must know."""
     lacks = {"orphan": F.when(F.col("marked"), True), "escaped_key": F.when(F.col("escaped"), F.col("uniq_key"))}
     return lacks | h.written_copies()
 

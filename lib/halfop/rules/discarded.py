@@ -1,4 +1,4 @@
-"""Which transactions of a kin a broker's discard records are about. Plain Python; instants are microseconds."""
+"""The transactions of a kin that a broker's discard records are about. Plain Python; instants are microseconds."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from halfop.rocketmq import names
 from halfop.rules.questions import PENDING, nothing_pending
 from halfop.rules.settings_columns import RuleColumns, own_immunity
 
-# What is known of a half message before the run decides.
+# The columns that are known of a half message before the run decides.
 NEW, OPEN, ENDED, DISCARDED, REJECTED = "NEW", "OPEN", "ENDED", "DISCARDED", "REJECTED"
 SUPERSEDED = "SUPERSEDED"  # a copy of another one, which a row of its own stands for
 
@@ -90,7 +90,7 @@ def carries_a_mark(half_messages: DataFrame) -> Column:
 def may_have_escaped(half_messages: DataFrame) -> Column:
     """Returns whether a row, as landed, may have been sent here by a slave that acted as another broker's master.
 
-    It sends with WAIT=false; producers do so only if they were told to.
+    It sends with WAIT=false; producers do so only if their code says so.
     """
     wait = _marked(half_messages, "landed_wait", names.WAIT)
     return wait.eqNullSafe(F.lit("false")) & present(F.col("uniq_key")).isNotNull()

@@ -21,7 +21,7 @@ _ORDER = ["born_timestamp", *QUEUE, "queue_offset"]
 def may_be_asked(rules: RuleColumns) -> Column:
     """Returns whether a run can ask about a half message at all: by no clock was it asked within the check interval.
 
-    Queue clocks are never later than `now`. Of most open messages this is false, and then no group has to be counted.
+    Queue clocks are never later than `now`. For most open messages this is false, and then no group has to be counted.
     """
     since_check = F.greatest(F.lit(0), micros(F.lit(rules.now)) - micros(F.col("last_checked_at")))
     return F.col("last_checked_at").isNull() | (since_check >= rules.check_interval)

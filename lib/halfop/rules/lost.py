@@ -1,4 +1,4 @@
-"""What a broker lost: half messages at or above the cut of a later life, of which it has no other copy."""
+"""Half messages that a broker lost: those at or above the cut of a later life, of which it has no other copy."""
 
 from __future__ import annotations
 

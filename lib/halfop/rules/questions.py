@@ -16,7 +16,7 @@ from halfop.rules.settings_columns import RuleColumns
 PENDING = "pending_requests"
 TYPE = "array<string>"
 SENT = "SENT"
-# A delivery follows its question within a check interval. Of a gateway that is down for days, no row remembers all.
+# A delivery follows its question within a check interval. If a gateway is down for days, no row remembers all.
 MOST = 16
 _KEY = ("broker_name", "queue_id", "queue_offset")
 

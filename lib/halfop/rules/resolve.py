@@ -1,4 +1,4 @@
-"""Put-back copies: which half messages are one transaction, and which of its copies stands for it.
+"""Put-back copies: the half messages of one transaction, and the copy that stands for it.
 
 A broker whose own check service runs writes an open half message to its queue again: a *copy*, marked as such. A slave
 that acts as master lets it *escape* to another broker. Half messages that may be copies of each other are a *kin*. In
@@ -283,7 +283,7 @@ def _is_above(n: int, member: Member, members: Sequence[Member], known: Sequence
 def _counted(live: Member, alive: Sequence[Member], resume: Member | None) -> Member:
     """The live copy with the most check times and the last check of all copies that count.
 
-    A copy that lands after a resume and was stored before it brings checks that count no more.
+    A copy that lands after a resume and was stored before it brings checks that no longer count.
     """
     resumed = _latest(m.resumed_at for m in alive)
     counting = [m for m in alive if m.state == "OPEN" or resume or resumed is None or m.stored_since(resumed + 1)]

@@ -61,7 +61,7 @@ def _lines(rules: RuleColumns, given_up: bool) -> list[Line]:
 
 
 def _end_of_watch(over: Column) -> tuple[Column, Column]:
-    """What becomes of a message while its broker asks and discards by itself, and after that."""
+    """The decision about a message while its broker asks and discards by itself, and after that."""
     return F.when(over, "DISCARD").otherwise("WAIT"), F.when(over, "END_NOT_SEEN").otherwise("BROKER_ASKS")
 
 

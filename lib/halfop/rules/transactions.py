@@ -21,7 +21,7 @@ from halfop.rules.questions import PENDING, of_copies
 from halfop.rules.settings_columns import RuleColumns
 
 KIN = "kin"
-# What the place of a copy of another queue is called in columns of decisions.
+# Columns of decisions with the place of a copy in another queue.
 PLACE = {"broker": "broker_name", "queue": "queue_id"}
 _AGREEING = ["producer_group", "uniq_key", "born_timestamp"]
 

@@ -126,7 +126,7 @@ def _report_decided(summary: Summary, arrivals: Arrivals, digest: Digest) -> Non
     summary.extra.pop("queues_behind", None)  # of a run that this call has finished before
     if late := late_queues(arrivals.clocks, arrivals.run):
         summary.extra["queues_behind"] = late
-        log.warning("%d queues are behind: nobody is asked there before ops land; queues_behind lists them", len(late))
+        log.warning("%d queues are late (queues_behind): nobody is asked there before their ops land", len(late))
 
 
 def _age(now: datetime, born: int | None) -> float | None:

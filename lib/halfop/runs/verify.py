@@ -69,7 +69,7 @@ def _compared_with_records(warehouse: Warehouse, run_id: int, summary: Summary) 
     if run.rules_version != VERSION:
         summary.notes.append(f"run {run_id} was decided by rules version {run.rules_version}, verified by {VERSION}")
     if owed:
-        summary.notes.append(f"not verified, for it is still owed: {', '.join(sorted(owed))}")
+        summary.notes.append(f"not verified, because it is still owed: {', '.join(sorted(owed))}")
     shown: list[Difference] = []
     with logged_with(run_id=run_id), arrived(warehouse, run) as arrivals:
         plan, digest = planned(arrivals, summary), Digest.of(warehouse, run_id)

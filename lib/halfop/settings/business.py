@@ -1,4 +1,4 @@
-"""The settings of `resolve`: for each producer group, where its business data is and what it says of a transaction."""
+"""The settings of `resolve`: for each producer group, where its business data is and how it shows an outcome."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TableSource(Section):
 
 
 class Resolution(Section):
-    """What the business data of a producer group says of its open transactions."""
+    """The business data of a producer group, and how it shows the outcomes of open transactions."""
 
     query: str = Field(
         default="",

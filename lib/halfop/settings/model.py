@@ -226,7 +226,7 @@ class LockSettings(Section):
     wait: Duration = duration("0s", "How long to wait for another process that holds the lock, before status 4.")
 
 
-# What runs did before there were settings for it.
+# Values for runs that were opened before these settings existed.
 _UNLIMITED = {"checks_a_run": None, "watch_for": duration_text(LONGEST)}
 
 

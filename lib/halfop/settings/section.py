@@ -1,4 +1,4 @@
-"""What the models of settings are made of: a section, durations, and texts of a certain form."""
+"""The parts of the models of settings: a section, durations, and texts of a certain form."""
 
 from __future__ import annotations
 

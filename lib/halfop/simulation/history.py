@@ -100,7 +100,7 @@ class UnaskedHistory:
 
     @cached_property
     def deliveries(self) -> DataFrame:
-        """By broker and group, when a question could be delivered and when it could not."""
+        """The times, by broker and group, when a question could be delivered and when it could not."""
         rows = self._read("check_deliveries").where(F.col("outcome").isin(SENT, "NO_PRODUCER", "FAILED"))
         return rows.select("broker_name", "producer_group", "at", (F.col("outcome") == SENT).alias("delivered"))
 

@@ -23,7 +23,7 @@ _LOG_EVERY = 10.0  # seconds
 
 
 class Play:
-    """Runs as `reconcile` makes them, but for what a run writes besides its decisions."""
+    """Runs as `reconcile` makes them, without what a run writes besides its decisions."""
 
     def __init__(self, name: str, rules: RuleSettings, replay: Replay) -> None:
         self._name, self._replay = name, replay

@@ -19,7 +19,7 @@ from halfop.rocketmq import names
 from halfop.rocketmq.compression import COMPRESSED, FLAGS, decompressed
 from halfop.warehouse.maps import without
 
-# What each takes from the decision beside the half message.
+# The columns that each takes from the decision, besides the half message.
 PAYLOAD = {"COMMIT": ["op_queue_offset"], "DISCARD": ["check_times", "reason"], "CHECK": ["check_times"]}
 
 _SHARED = ["broker_name", "body", "commit_log_offset", "offset_msg_id", "uniq_key", "producer_group", "real_topic"]
@@ -34,7 +34,7 @@ Columns = Mapping[str, pa.Array]
 
 
 class About(NamedTuple):
-    """What of a run is in its rows; `now` in epoch microseconds. `delivered`: see `Run`, and what holds for others."""
+    """The values of a run in its rows; `now` in epoch microseconds. `delivered`: see `Run`, and the rule for others."""
 
     run_id: int
     now: int
@@ -48,7 +48,7 @@ class About(NamedTuple):
         return About(run.run_id, run.now_micros, run.settings.topics.decompress, dict(run.delivered), others)
 
     def counts_later(self, brokers: pa.Array) -> pa.Array:
-        """Returns 1 where a question does not count yet, 0 where the decision has counted it."""
+        """Returns 1 if a question does not count yet, 0 if the decision has counted it."""
         found = [self.delivered.get(broker, self.others_delivered) for broker in brokers.to_pylist()]
         return pa.array(found, pa.bool_()).cast(pa.int32())
 
@@ -140,7 +140,7 @@ def _request_ids(rows: Columns, run_id: int) -> pa.Array:
 
 
 def _decompressed(bodies: pa.Array, flags: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Bodies and flags without compression; both as they are where there is none, or where it cannot be undone."""
+    """Bodies and flags without compression; both unchanged if there is none, or if it cannot be undone."""
     undone = [
         decompressed(body.as_py(), flag) if body.is_valid and flag & COMPRESSED else None
         for body, flag in zip(bodies, flags.to_pylist(), strict=True)

@@ -123,7 +123,7 @@ def _lacking(targets: Mapping[int, Target], numbers: Mapping[int, int]) -> dict[
         found = numbers.get(number, 0)
         if found != target.rows:
             lacking[target.name] = HalfopError(
-                f"{target.name} is due {target.rows} messages, but half_messages has {found} of them; has it been "
+                f"{target.name} must get {target.rows} messages, but half_messages has {found} of them; has it been "
                 "trimmed, overwritten or restored? None was written"
             )
     return lacking

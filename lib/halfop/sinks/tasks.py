@@ -43,7 +43,7 @@ class Place(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What one task does."""
+    """The work of one task."""
 
     halves: Sequence[Split]
     decisions: Sequence[Split]
@@ -81,7 +81,7 @@ def _decided(share: Share, disk: Disk, low: int, high: int) -> ByKey:
 
 
 def _mine(batch: pa.RecordBatch, share: Share, low: int, high: int) -> pa.Array:
-    """What this run decided for one of these tables about messages that landed once."""
+    """The decisions of this run, for one of these tables, about messages that landed once."""
     wanted = pa.array(sorted({place.decision for place in share.places.values()}))
     offsets = batch["queue_offset"]
     near = pc.and_(pc.greater_equal(offsets, low), pc.less_equal(offsets, high))

@@ -1,4 +1,4 @@
-"""What one pass over the bodies has to write: the whole messages that a run owes to some tables."""
+"""The work of one pass over the bodies: the whole messages that a run owes to some tables."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from halfop.warehouse.spark_errors import SPARK_ERRORS, overtaken
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.upkeep import UPKEEP, Upkeep
 
-# What lands and ends; resumes are few.
+# Rows that land, and that end; resumes are few.
 LANDINGS = ("half_messages", "op_messages", "final_messages", "broker_discards")
 _MANY_FILES = 8
 _MARGIN = timedelta(minutes=10)

@@ -41,7 +41,7 @@ def _described(path: Path, folder: Path, searched: Sequence[str]) -> DataFile:
 def _as_a_table(
     files: Files, rows: DataFrame, folder: str, by: Sequence[str], searched: Sequence[str]
 ) -> Iterator[DataFile]:
-    """As a table of Delta's connector, whose log has the bounds: this process cannot read the files."""
+    """Reads it as a table of Delta's connector, whose log has the bounds: this process cannot read the files."""
     writer = rows.write.format("delta").option("delta.dataSkippingStatsColumns", ",".join(searched))
     writer.partitionBy(*by).save(folder)
     commit = files.read(f"{folder}/_delta_log/{0:020d}.json")

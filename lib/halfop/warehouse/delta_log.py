@@ -31,7 +31,7 @@ _WRITTEN = {"appendOnly", "changeDataFeed", "rowTracking", "domainMetadata", "in
 _PLAIN_WRITER = 2
 _INVARIANTS = ("delta.invariants", '"nullable":false,"metadata"')
 _MADE_MEANWHILE = ("TableAlreadyExistsException", "ConcurrentWriteException", "ProtocolChangedException")
-_MANY = 2**63 - 1  # no more fits into a long of Java
+_MANY = 2**63 - 1  # the largest long of Java
 
 
 class AlreadyWrittenError(Exception):
@@ -72,7 +72,7 @@ class Snapshot:
 
 
 class Changes(NamedTuple):
-    """What some commits did: files added, as path, size and whether they bring rows, and the times of removals."""
+    """Changes by some commits: files added, as path, size and whether they bring rows, and the times of removals."""
 
     added: Sequence[tuple[str, int, bool]]
     removed: Sequence[int]

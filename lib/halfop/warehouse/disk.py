@@ -22,7 +22,7 @@ class Output(Protocol):
 
     @property
     def stream(self) -> Any:
-        """What takes the bytes."""
+        """The stream that takes the bytes."""
 
     def begin_to_close(self) -> None:
         """All is written. Ending a file may take long, so others are begun before the first is waited for."""

@@ -44,7 +44,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class FewRows:
-    """Reads of one warehouse's tables; None where the rows are not few."""
+    """Reads of one warehouse's tables; None if the rows are not few."""
 
     log: DeltaLog
     reader: ParquetReader

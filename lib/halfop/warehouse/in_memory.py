@@ -76,7 +76,7 @@ def through_arrow(rows: DataFrame, make: Callable[[pa.RecordBatch], pa.RecordBat
 def map_in_arrow(
     rows: DataFrame, make: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]], struct: StructType
 ) -> DataFrame:
-    """As DataFrame.mapInArrow, which asks for pandas and uses none of it."""
+    """Does the same as DataFrame.mapInArrow, which requires pandas although it uses none of it."""
     udf = vectorized_udf(make, struct, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     column = udf(*(rows[name] for name in rows.columns))
     jdf: Any = rows._jdf

@@ -25,7 +25,7 @@ class Names:
         return self._of(*arguments)
 
 
-# What PySpark mentions at almost every step. For a name without its package py4j searches all jars, each time.
+# Names that PySpark uses at almost every step. For a name without its package py4j searches all jars, each time.
 _MENTIONED = {
     "functions": ("col", "lit", "when", "coalesce", "struct", "not", "greatest", "least"),
     "PythonSQLUtils": ("ddlToJson", "fn", "lambdaFunction", "unresolvedNamedLambdaVariable"),

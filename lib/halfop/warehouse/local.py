@@ -26,7 +26,7 @@ from halfop.warehouse.tables import NO_TABLE, Warehouse, spec_of
 from halfop.warehouse.where import Where, equal
 
 STAGING = "_staging"
-# Of a large run, whose session is Spark's own: in memory the rules are interpreted, in one thread.
+# Settings of a large run, whose session is Spark's own: in memory the rules are interpreted, in one thread.
 _IN_MEMORY = 5_000
 
 

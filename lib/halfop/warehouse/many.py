@@ -44,7 +44,7 @@ def _values(file: Listed) -> list[tuple[str, str]]:
 
 
 def _of_partition(spark: SparkSession, struct: StructType, values: dict[str, str], paths: Sequence[str]) -> DataFrame:
-    """Its columns may also be in the files, where they do not count."""
+    """Reads the files of one partition; its columns do not count if the files have them, too."""
     in_files = StructType([StructField(f.name, f.dataType) for f in struct if f.name not in values])
     given = {name: F.lit(text).cast(struct[name].dataType) for name, text in values.items()}
     return parquet(spark, in_files, paths).withColumns(given).select(struct.names)

@@ -13,7 +13,7 @@ from halfop.warehouse.schema import TableSpec
 
 
 def entries(maps: pa.MapArray, names: Sequence[str]) -> dict[str, pa.Array]:
-    """The texts that maps have under these names; null if a map has none. Of a name that is there twice, the first."""
+    """The texts that maps have under these names; null if a map has none. The first counts if a name is there twice."""
     ends, keys, items = _flat(maps)
     codes = pc.fill_null(pc.index_in(keys, value_set=pa.array(names, keys.type)), -1).to_numpy()
     places = np.flatnonzero(codes >= 0)[::-1]

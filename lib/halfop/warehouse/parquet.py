@@ -172,7 +172,7 @@ def stats_of(about: pq.FileMetaData, columns: Iterable[str]) -> str:
 
 
 def _statistics(about: pq.FileMetaData) -> dict[str, list[Any]]:
-    """By column that is no part of another, what each row group says of it."""
+    """The statistics of each row group, for each column that is no part of another."""
     groups = [about.row_group(n) for n in range(about.num_row_groups)]
     columns = [(n, groups[0].column(n).path_in_schema) for n in range(about.num_columns)] if groups else []
     return {name: [group.column(n).statistics for group in groups] for n, name in columns if "." not in name}

@@ -15,8 +15,8 @@ TABLE = "landing_progress"
 COMMIT_LOG = "commitlog"
 _KEY = ("broker_name", "topic", "queue_id")
 GATEWAY = "GATEWAY"
-# Of several sources of a queue the last counts: the broker of a store, or a running one, asks producers by itself; a
-# gateway does not.
+# If a queue has several sources, the last of these counts: the broker of a store, or a running one, asks producers by
+# itself; a gateway does not.
 _SOURCES = ("FILES", "STORE", "BROKER", GATEWAY)
 _FURTHEST: Mapping[str, Callable[[Iterable[Any]], Any]] = {
     "next_offset": max,

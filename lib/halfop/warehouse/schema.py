@@ -14,7 +14,7 @@ from pyspark.sql.types import StructField, StructType
 
 
 class Made(NamedTuple):
-    """What a column is made of: an entry of a map, in another column."""
+    """The origin of a column: an entry of a map, in another column."""
 
     map: str
     entry: str

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from halfop.frame.log import watched
 from halfop.warehouse.java import remember_names
 
-# What a run's correctness or cost rests on, whatever the user's spark-defaults say.
+# Settings on which a run's correctness or cost rests, whatever the user's spark-defaults say.
 _NEEDED = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",

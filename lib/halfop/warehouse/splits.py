@@ -18,7 +18,7 @@ from halfop.warehouse.parquet import cast_to, stats_of
 ANYWHERE = (-(2**63), 2**63 - 1)
 _BATCH_ROWS = 65_536
 _READ_AT_ONCE = 8 << 20  # of a column; a file of another's may have large row groups
-# Of what is buffered for files that are open; with many tables, each gets more files instead.
+# Bytes that are buffered for open files; with many tables, each gets more files instead.
 _BUFFERED = 256 << 20
 
 

@@ -113,7 +113,7 @@ class ThroughJava:
 
 
 class _ReadFile:
-    """What PyArrow asks of a file. Small reads are from a window of what lies near: a store of objects answers late."""
+    """A file as PyArrow reads it. Small reads are from a window of what lies near: a store of objects answers late."""
 
     closed = False
 

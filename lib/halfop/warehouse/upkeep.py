@@ -21,7 +21,7 @@ _DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
 _LOG_KEPT, _FILES_KEPT = "delta.logRetentionDuration", "delta.deletedFileRetentionDuration"
 # Set while nothing is deleted from a table. The change feed would write every deleted row a second time.
 _GUARDS = ("delta.appendOnly", "delta.enableChangeDataFeed")
-# Of the session. Delta's own least retention is a week; here our settings say what must be kept.
+# A setting of the session. Delta's own least retention is a week; here our settings say what must be kept.
 UPKEEP = {
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
     "spark.databricks.delta.optimize.minFileSize": str(SMALL),

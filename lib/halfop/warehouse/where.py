@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, IntegerType, LongType, StringType, StructType, TimestampType
 
 Value = str | int | bool
-# What halfop.TableLogs makes a predicate of: a sign and its operands, as in ["=", "run_id", "long", 3].
+# The form from which halfop.TableLogs makes a predicate: a sign and its operands, as in ["=", "run_id", "long", 3].
 Predicate = list[Any]
 
 

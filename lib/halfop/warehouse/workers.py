@@ -19,7 +19,7 @@ Loads = Callable[[bytes], Sequence[Share]]
 
 
 def in_workers(warehouse: Warehouse, shares: Sequence[Share], do: Callable[[Share, Disk], Result]) -> list[Result]:
-    """What the function gives for each share, in their order: a task a share."""
+    """The function's results for all shares, in their order: a task a share."""
     if not shares:
         return []
     context = warehouse.spark.sparkContext

@@ -1,4 +1,4 @@
-"""What has been appended to the log and is not written yet: swapped as a whole when a flush begins."""
+"""Records that have been appended to the log and are not written yet: swapped as a whole when a flush begins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What goes into the gateway's log and what is known of it: half messages, their ends, and their places."""
+"""The messages of the gateway's log, and what is known of them: half messages, their ends, and their places."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class HalfGone(LookupError):
 
 
 class Ended(NamedTuple):
-    """What became of an END_TRANSACTION: it may be answered once the log is flushed to `end`.
+    """The fate of an END_TRANSACTION: it may be answered once the log is flushed to `end`.
 
     ENDED: it was the first. REPEATED: it says what stands already, so nothing was written. OPPOSED: it says the
     opposite of what stands, so an op message was written, and nothing is delivered.

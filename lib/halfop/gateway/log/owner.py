@@ -1,4 +1,4 @@
-"""Who owns a store: the lock that one process holds, and the name and id that the store was made with."""
+"""The owner of a store: the lock that one process holds, and the name and id that the store was made with."""
 
 from __future__ import annotations
 

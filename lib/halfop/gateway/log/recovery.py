@@ -1,4 +1,4 @@
-"""What a store holds when it is opened: its end, its queues, and which half messages are open.
+"""The contents of a store when it is opened: its end, its queues, and which half messages are open.
 
 The log alone counts. Consume queues are written again from the checkpoint on; the state comes from all of the log.
 """

@@ -1,4 +1,4 @@
-"""Which files of the log may go: those that have landed as a whole, and whose half messages have ended or expired."""
+"""Files of the log that may be removed: landed as a whole, and with no half message that may still be ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WHOLE_LOG = ("commitlog", 0)
 
 
 class Reserve(NamedTuple):
-    """What keeps files: half messages from `first_open` on are open, and those stored since `since_ms` may be."""
+    """Reasons to keep files: half messages from `first_open` on are open, and those stored since `since_ms` may be."""
 
     first_open: int
     since_ms: int

@@ -16,7 +16,7 @@ from halfop.rocketmq.store.commitlog import StoreFile, closes, store_files, wind
 # the bytes of a CRC property that are the same in every record: its name, and the marks before and after the digits
 _MARKS = np.array([*range(9), PROPERTY_CRC_TAIL - 1])
 _MARKED = np.frombuffer(WHOLE_CRC.encode() + b"\x01\x02", np.uint8)
-_MOST_TORN = 128 << 20  # bytes that one flush may have had under way; a gateway appends no more before it is done
+_MOST_TORN = 128 << 20  # bytes that one flush may have had under way; a gateway appends nothing more before it is done
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which half messages of the log are open, and how the others ended."""
+"""The half messages of the log that are open, and how the others ended."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class PullsByWorkers:
         return min(_OF_A_TASK, max(_FEW, -(-offsets // (_TASKS_A_CORE * cores))))
 
     def _ends(self, kind: str) -> Ends | None:
-        """What ops end; nothing else needs it."""
+        """The offsets that ops end; nothing else needs them."""
         if kind != OP:
             return None
         heads = {place: self._done[of].files(place) for of, place in HEADS_OF.items()}

@@ -87,22 +87,7 @@ class BrokerLanding:
         return None
 
     def _land(self, broker: Broker) -> None:
-        rows = progress.of_broker(self._warehouse, self.name)
-        self._refuse(broker.role())
-        self._clock = broker.clock()
-        if self._request.accept_rewind:
-            self._accept(broker, rows)
-            rows = progress.of_broker(self._warehouse, self.name)
-        refuse_rebuilt(self._warehouse, self.name, broker, rows)
-        if not self._is_master:
-            note = f"broker {self.name} has no master now: its slave may lag, so no time passes for its queues"
-            self._summary.notes.append(note)
-        open_landing = unfinished(rows)
-        if open_landing is not None:
-            at, ranges = open_landing
-            with ExitStack() as kept:
-                self._write(self._pulls(at, kept), ranges, known_until=None)
-            rows = progress.of_broker(self._warehouse, self.name)
+        rows = self._begun(broker)
         wanted = Wanted(begin_of(self._request, broker, rows), self._request.topics)
         sampling = Sampling(broker, rows, self._clock, self._is_master, wanted)
         found = sampling.sample()
@@ -123,6 +108,29 @@ class BrokerLanding:
             if self._is_master:
                 self._checks = check_rows(broker, self.name, self._clock.shown, found.ranges[HALF], rows)
             self._write(pulls, found.ranges, known, halves)
+
+    def _begun(self, broker: Broker) -> Progress:
+        """Returns how far the broker's queues have landed, after a landing that was killed has been completed.
+
+        Raises InputRefused for a broker that must not land so.
+        """
+        rows = progress.of_broker(self._warehouse, self.name)
+        self._refuse(broker.role())
+        self._clock = broker.clock()
+        if self._request.accept_rewind:
+            self._accept(broker, rows)
+            rows = progress.of_broker(self._warehouse, self.name)
+        refuse_rebuilt(self._warehouse, self.name, broker, rows)
+        if not self._is_master:
+            note = f"broker {self.name} has no master now: its slave may lag, so no time passes for its queues"
+            self._summary.notes.append(note)
+        open_landing = unfinished(rows)
+        if open_landing is not None:
+            at, ranges = open_landing
+            with ExitStack() as kept:
+                self._write(self._pulls(at, kept), ranges, known_until=None)
+            rows = progress.of_broker(self._warehouse, self.name)
+        return rows
 
     def _refuse(self, role: Role) -> None:
         """Raises InputRefused for a name under which it is not to land, and for a slave that was named by --broker.

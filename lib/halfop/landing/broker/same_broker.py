@@ -33,7 +33,7 @@ def refuse_rebuilt(warehouse: Warehouse, name: str, broker: Broker, rows: Progre
 def refuse_renamed(warehouse: Warehouse, address: str, name: str) -> None:
     """Raises InputRefused for a broker that is new by its own name, if an earlier version may have landed it.
 
-    Earlier versions landed a broker of `--broker` under one name, unless told another: its messages would land again.
+    Earlier versions landed a broker of `--broker` under one name if no other was given: its messages would land again.
     """
     sources = {row["broker_name"]: row["source"] for row in progress_rows(warehouse)}
     if name not in sources and sources.get(_NAME_BEFORE) == SOURCE:

@@ -1,4 +1,4 @@
-"""What a worker does for a broker's landing: it pulls queues, checks what comes, and writes the rows to files."""
+"""A worker's part in a broker's landing: it pulls queues, checks what comes, and writes the rows to files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RealQueue = tuple[str | None, int | None]
 
 
 class Ends(NamedTuple):
-    """What decides the outcomes of ops: heads of this landing's half and final messages.
+    """The evidence for the outcomes of ops: heads of this landing's half and final messages.
 
     `all_seen`: no final message of theirs can be missing.
     """
@@ -43,7 +43,7 @@ class Ends(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What one task pulls. Credentials are never in it: each worker takes them from its environment."""
+    """The ranges that one task pulls. Credentials are never in it: each worker takes them from its environment."""
 
     kind: str
     address: str
@@ -57,7 +57,7 @@ class Share(NamedTuple):
 
 @dataclass
 class Pulled:
-    """What a task has pulled: files by kind, the number of messages, holes, and what real queues half messages name."""
+    """The result of a task: files by kind, the number of messages, holes, and what real queues half messages name."""
 
     files: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
     messages: int = 0

@@ -21,7 +21,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 def items_of(rows: DataFrame) -> DataFrame:
-    """As `items`, of a frame."""
+    """Does the same as `items` for a frame."""
     names = ("item", "body", "half_offset", "outcome")
     kept = [field for field in rows.schema if field.name not in _SPLIT]
     return through_arrow(rows, items, StructType([*kept, *(rows.schema[name] for name in names)]))

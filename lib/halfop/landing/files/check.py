@@ -46,7 +46,7 @@ def _add(all_of_kind: Checked, piece: Found) -> None:
 
 
 def first_lines(found: Iterable[Found]) -> Places:
-    """What is added to a place in a piece, to show it: JSON lines are counted from 1 on, rows of Parquet from 0 on."""
+    """The number to add to a place in a piece to show it: JSON lines count from 1 on, rows of Parquet from 0 on."""
     places: dict[tuple[str, int], int] = {}
     lines: Counter[str] = Counter()
     for piece in sorted(found, key=lambda each: (each.uri, each.start)):

@@ -73,7 +73,7 @@ class _Ops:
 
 
 def _joined(landed: _Ops, known: Complete, span: OffsetSpan) -> Complete:
-    """What is known of a queue together with the ops that landed now."""
+    """The known offsets of a queue together with the ops that landed now."""
     start, end = known.next_offset, min(span.highest + 1, LONG_MAX)
     if known.highest is None:
         if span.whole and span.lowest <= start:

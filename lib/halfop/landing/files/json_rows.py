@@ -87,7 +87,7 @@ def _cells(field: Field, rows: Sequence[Row]) -> Cells:
 
 
 def _values(field: Field, raw: list[Any], kinds: set[type]) -> pa.Array:
-    """The values, null where they do not fit; `kinds` are the types of those that are not null."""
+    """The values, null if they do not fit; `kinds` are the types of those that are not null."""
     if field.type in ("INT", "BIGINT"):
         return numbers(_longs(raw, kinds), field)
     if field.type == "TIMESTAMP":

@@ -1,4 +1,4 @@
-"""Rows of files in the lives of their brokers: they have the broker's own name, and offsets tell the life."""
+"""Rows of files in the lives of their brokers: they have the broker's own name, and offsets show the life."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Way(Protocol):
 
     @property
     def found(self) -> Sequence[Found]:
-        """What was found in each piece of them."""
+        """The findings in each piece of them."""
 
     def append(self, kind: str) -> None:
         """Makes the good rows of a kind part of their table, in one commit."""
@@ -137,7 +137,7 @@ class Here:
 
 
 class Share(NamedTuple):
-    """What one task does."""
+    """The work of one task."""
 
     pieces: Sequence[Piece]
     stamp: Stamp
@@ -145,7 +145,7 @@ class Share(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """What a task found, or why it refused its input, and the files that it has written."""
+    """The result of a task: what it found, or why it refused its input, and the files that it has written."""
 
     found: Sequence[Found]
     refused: tuple[str, int | None, str, str] | None

@@ -19,7 +19,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Typed:
-    """Rows with the columns of their kind, good ones and bad ones; `places` are where they stand in their input."""
+    """Rows with the columns of their kind, good ones and bad ones; `places` are their places in the input."""
 
     kind: str
     rows: pa.RecordBatch
@@ -38,7 +38,7 @@ class Typed:
 
 @dataclass(frozen=True)
 class Cells:
-    """A column's values, null where they do not fit, and which rows were given one that is not null."""
+    """A column's values, null if they do not fit, and which rows were given one that is not null."""
 
     values: pa.Array
     given: Mask

@@ -1,4 +1,4 @@
-"""Which way a landing's files are taken in."""
+"""The way in which a landing's files are taken in: here, by workers or by Spark."""
 
 from __future__ import annotations
 

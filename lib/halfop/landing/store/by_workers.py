@@ -25,7 +25,7 @@ Files = Mapping[str, Sequence[DataFile]]
 
 
 class Found(NamedTuple):
-    """What stretches hold, and files of their rows by kind; no kind if Spark must write the tables.
+    """The contents of stretches, and files of their rows by kind; no kind if Spark must write the tables.
 
     `rolled_back`: as a task names them.
     """

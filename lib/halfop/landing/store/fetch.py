@@ -34,7 +34,7 @@ _SOME_UNITS = 3276 * UNIT.itemsize
 
 
 class Landed(NamedTuple):
-    """What has landed: the end in the log, and the last unit of each half queue, by topic and queue."""
+    """The landed part: the end in the log, and the last unit of each half queue, by topic and queue."""
 
     offset: int
     units: Mapping[tuple[str, int], int]

@@ -58,7 +58,7 @@ def land_store(warehouse: Warehouse, request: StoreRequest, log: logging.Logger)
 
 
 def _landed(warehouse: Warehouse, broker: str) -> Landed | None:
-    """What has landed of the store; None if nothing has."""
+    """The landed part of the store; None if nothing has landed."""
     offset = progress.log_offset(warehouse, broker)
     rows = progress.of_broker(warehouse, broker).items()
     units = {queue: row.next_offset - 1 for queue, row in rows if queue[0] in HALF_TOPICS and row.next_offset}

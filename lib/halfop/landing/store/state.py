@@ -54,7 +54,7 @@ class StoreLanding:
 
     @property
     def source(self) -> str:
-        """What landing_progress has as the store's source: producers of a gateway's are asked by our own runs."""
+        """The store's source in landing_progress: producers of a gateway's are asked by our own runs."""
         return GATEWAY if (Path(self.root) / GATEWAY_FILE).exists() else SOURCE
 
     def read(

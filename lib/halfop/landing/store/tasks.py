@@ -1,4 +1,4 @@
-"""What a worker does for a store's landing: it reads stretches once, checks them, and writes their rows to files."""
+"""A worker's part in a store's landing: it reads stretches once, checks them, and writes their rows to files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Rows(NamedTuple):
 
 
 class Share(NamedTuple):
-    """What one task does; without `rows` it only surveys."""
+    """The work of one task; without `rows` it only surveys."""
 
     stretches: Sequence[Stretch]
     skip_corrupt: bool
@@ -32,7 +32,7 @@ class Share(NamedTuple):
 
 
 class Landed(NamedTuple):
-    """What a task has found and written: files by kind.
+    """The result of a task: the files that it has written, by kind.
 
     `rolled_back` are the paths of files, one a stretch, with the half messages that its ops name as rolled back:
     rightly, unless they were committed in a later stretch.

@@ -22,7 +22,7 @@ _GUIDES = 16  # queues looked at: those with the most units
 
 @dataclass(frozen=True)
 class StoreLayout:
-    """The parts of a store's log. What comes later starts at `end`.
+    """The parts of a store's log. Later parts start at `end`.
 
     `cross_checked`: the store has consume queues. `queue_ahead`: units that name places after the log's end, as in a
     copy made while the broker was writing. `torn`: bytes of a half-written record at the log's end.

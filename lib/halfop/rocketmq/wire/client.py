@@ -92,7 +92,7 @@ class Broker:
         return BrokerClock(read_body(self.remote, answer, "table", shown_time), asked)
 
     def role(self) -> Role:
-        """What the broker is, by its own word."""
+        """The broker's role, as it says itself."""
         found = self.configuration()
         for name in ("brokerName", "brokerRole"):
             if name not in found:
@@ -159,7 +159,7 @@ def read_body(remote: Remote, answer: Answer, name: str, made: Callable[[Any], T
 
 
 def _is_starting(request: RemotingRequest, answer: Answer) -> bool:
-    """In its first seconds 4.9 cannot describe itself: it has no sample yet of what it counts."""
+    """Returns whether a broker has just started: in its first seconds 4.9 has no sample yet of what it counts."""
     fails = answer.code == AnswerCode.SYSTEM_ERROR and "NoSuchElementException" in answer.remark
     return fails or is_busy(request, answer)
 
