@@ -179,7 +179,9 @@ def closed(decisions: DataFrame) -> DataFrame:
 
 
 def _remembered(decisions: DataFrame, state: Column) -> DataFrame:
-    orphan, escaped = F.col("orphan").isNotNull(), F.col("escaped_key").isNotNull()
+    orphan = F.col("orphan").isNotNull()
+    # a row of another broker, or of another life, stands for it
+    escaped = F.col("escaped_key").isNotNull() | F.col("superseded_by_broker").isNotNull()
     made = {"state": state, "marked": orphan, "escaped": escaped, "resume_mark": F.lit(False), "copies": read_copies()}
     return decisions.withColumns(made).select(COLUMNS)
 
