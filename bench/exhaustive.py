@@ -1,9 +1,9 @@
 """Every small history of one UNIQ_KEY: runs decide what the model decides, and the order of landing changes no fate.
 
-bench/run exhaustive [--rows 5] [--batch 20000] [--every N] [--skip N]
+bench/run exhaustive [--rows 5] [--escapes] [--batch 20000] [--every N] [--skip N]
 
-Histories of fewer rows come first, so the first that fails is a smallest one. --every takes each Nth. Status 1 if one
-fails.
+Histories of fewer rows come first, so the first that fails is a smallest one. --escapes: those in which the message
+escapes to a second broker. --every takes each Nth. Status 1 if one fails.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from halfop.warehouse.tables import Warehouse
 from test_small_histories import fate
 
 
-def batches(most: int, every: int, skip: int, size: int) -> Iterator[list[tuple[s.Rows, tuple[int, ...]]]]:
-    chosen = islice(s.up_to(most), skip, None, every)
-    while batch := list(islice(chosen, size)):
+def batches(args: argparse.Namespace) -> Iterator[list[tuple[s.Rows, tuple[int, ...]]]]:
+    chosen = islice(s.up_to(args.rows, args.escapes), args.skip, None, args.every)
+    while batch := list(islice(chosen, args.batch)):
         yield batch
 
 
-def fates(most: int) -> int:
+def fates(most: int, of_escapes: bool) -> int:
     """Compares all orders of the same rows by the model; returns their number."""
     number = 0
-    for rows in s.all_rows():
+    for rows in s.all_rows(of_escapes):
         if rows.number <= most and rows.agree:
             orders = list(s.orders(rows))
             number += len(orders)
@@ -45,12 +45,13 @@ def fates(most: int) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=5)
+    parser.add_argument("--escapes", action="store_true")
     parser.add_argument("--batch", type=int, default=20_000)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--skip", type=int, default=0)
     args = parser.parse_args()
     spark, begun, played = quiet_session(), time.monotonic(), 0
-    for batch in batches(args.rows, args.every, args.skip, args.batch):
+    for batch in batches(args):
         folder = Path(tempfile.mkdtemp(prefix="halfop-exhaustive-"))
         f.assert_agrees(Warehouse(spark, str(folder)), s.CHARTER, f.fleet(s.history(*each) for each in batch))
         shutil.rmtree(folder)
@@ -59,7 +60,7 @@ def main() -> None:
             json.dumps({"played": played, "rows": batch[-1][0].number, "s": round(time.monotonic() - begun)}),
             flush=True,
         )
-    print(json.dumps({"played": played, "orders_compared": fates(min(args.rows, 5))}))
+    print(json.dumps({"played": played, "orders_compared": fates(min(args.rows, 5), args.escapes)}))
 
 
 if __name__ == "__main__":

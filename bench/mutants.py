@@ -1,10 +1,11 @@
 """Mutants of the rules: which of them does no case notice?
 
-bench/run mutants [--only MODULE …] [--like TEXT] [--every N] [--skip N]
+bench/run mutants [--only MODULE …] [--like TEXT] [--every N] [--skip N] [--done FILE]
 
-Each changes one thing in lib/halfop/rules. The cases of the rules and of copies are decided with it in one warm
-session; if they notice nothing, fleets of histories sail, and the model decides what is right. Status 1 if a mutant
-survives that mutants.txt does not list, with the reason why it cannot change an outcome.
+Each changes one thing in lib/halfop/rules. Looks at the rules try it in one warm session until one of them notices:
+the cases of the rules and of copies and fleets of histories, on frames in memory and against the model; plain Python
+for copies; tests on Delta for what only planning calls. Status 1 if a mutant survives that mutants.txt does not list,
+with the reason why it cannot change an outcome. --done keeps what was found, and a later call goes on there.
 """
 
 from __future__ import annotations
@@ -12,143 +13,242 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import islice
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from types import ModuleType
+from types import FrameType, ModuleType
+from typing import Any
 
+import conftest
 import fleet as f
-import model as m
 import pytest
 import small_histories as s
-import test_copies_in_memory as copies
 import test_histories as histories
+import test_resolution as resolution
 import test_rules as rules
-from build.cases_of_copies import CASES as COPIES
-from build.cases_of_lines import OBSERVED, RULES
+from build import against_model as model
+from build.cases_of_lines import LOST, OBSERVED, RULES
 from build.mutants import Grafted, Mutant, mutants
 from build.one_look import ONE_LOOK
-from build.rule_case import Case, check, in_memory
+from build.rule_case import check
 from build.rule_words import NOW
 from build.stories import STORIES
 from build.unlike_the_broker import RUNS, STORY_RULES, UNLIKE_THE_BROKER
+from cycle import cpu_seconds
 from halfop.planning import ranges
 from halfop.warehouse.session import spark_session
-from halfop.warehouse.tables import Warehouse
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
-from seeds import SEED
-from strategies import Charter
 
-_MODULES = ["table", "cases", "ops", "halves", "transactions", "kins", "resolve", "settings_columns"]
+_IN_WORKERS = ("kins", "resolve", "discarded")
+_MODULES = ["table", "cases", "ops", "halves", "transactions", "settings_columns", "limits", "lost", "questions"]
+# Modules and functions of which frames in memory call too little: limits, and questions that count when delivered.
+_ON_DELTA = {"limits", "questions", "_counts_at_once", "counts_later", "checks_limits"}
+_TESTS = Path(rules.__file__).parent
+_SEED = 1  # the same histories at every call
 _EXCUSED = Path(__file__).with_name("mutants.txt")
 
 
-@dataclass(frozen=True)
-class Battery:
-    """All that may notice a mutant, the cheapest first; `fleets` are histories, with what the model makes of them."""
+@dataclass
+class Look:
+    """Something that decides by the rules, and raises if it finds anything otherwise than it must be.
 
-    spark: SparkSession
-    fleets: Sequence[tuple[Charter, Sequence[f.Ship]]]
+    `works`: it resolves copies, in workers, whose calls nobody sees here.
+    """
 
-    def decide(self) -> None:
-        """Raises if the rules decide anything otherwise."""
-        looks: list[tuple[list[Case], m.Settings, list[int]]] = [
-            (ONE_LOOK, RULES, [NOW]),
-            (OBSERVED, rules.WATCHING, [NOW]),
-            ([*UNLIKE_THE_BROKER, *STORIES], STORY_RULES, list(RUNS)),
-        ]
-        for cases, settings, runs in looks:
-            found = in_memory(self.spark, cases, settings, runs)
-            for case in cases:
-                check(found, case)
-        played = copies.played.__wrapped__(self.spark)  # type: ignore[attr-defined]
-        for number in range(len(COPIES)):
-            copies.test_case(number, played)
-        for charter, ships in self.fleets:
-            with TemporaryDirectory(prefix="halfop-mutants-") as folder:
-                f.assert_agrees(Warehouse(self.spark, folder), charter, ships)
+    name: str
+    decide: Callable[[], object]
+    works: bool = False
+    seconds: float = 0
+    called: set[tuple[str, str]] = field(default_factory=set)  # modules and their functions
 
-    def refuse_broken_session(self) -> None:
-        """Raises if not even the rules as they are decide now: an error was none of the mutant's."""
-        found = in_memory(self.spark, ONE_LOOK, RULES, [NOW])
-        for case in ONE_LOOK:
-            check(found, case)
+    def survey(self) -> None:
+        """Decides by the rules as they are, and learns what that takes."""
+        begun = time.perf_counter()
+        sys.setprofile(None if self.name == "resolution" else self._heard)  # it calls too often
+        try:
+            self.decide()
+        finally:
+            sys.setprofile(None)
+        self.seconds = time.perf_counter() - begun
+
+    def _heard(self, frame: FrameType, event: str, _: Any) -> None:
+        module = frame.f_globals.get("__name__", "")
+        if event == "call" and module.startswith("halfop.rules."):
+            self.called.add((module.rpartition(".")[2], frame.f_code.co_name))
+
+    def may_notice(self, mutant: Mutant) -> bool:
+        if mutant.module in _IN_WORKERS:
+            return self.works
+        if not mutant.function:
+            return any(module == mutant.module for module, _ in self.called)
+        return (mutant.module, mutant.function) in self.called
 
 
-def fleets() -> list[tuple[Charter, Sequence[f.Ship]]]:
-    small = islice(s.up_to(5), 0, None, 1_597)
+def looks_in_memory(spark: SparkSession) -> list[Look]:
+    def look(name: str, played: model.Played, works: bool = False) -> Look:
+        return Look(name, partial(model.assert_agrees, spark, played), works)
+
+    hasty = f.fleet(f.generated(histories.histories(histories.HASTY), 40, _SEED))
+    put_back = f.fleet(f.generated(histories.copied_histories(histories.PUT_BACK), 40, _SEED))
+    small, escapes = (
+        f.fleet(s.history(*each) for each in islice(s.up_to(5, of_escapes), 0, None, every))
+        for of_escapes, every in ((False, 1_597), (True, 887))
+    )
     return [
-        (histories.HASTY, f.fleet(f.generated(histories.histories(histories.HASTY), 40, SEED))),
-        (histories.PUT_BACK, f.fleet(f.generated(histories.copied_histories(histories.PUT_BACK), 40, SEED))),
-        (s.CHARTER, f.fleet(s.history(*each) for each in small)),
+        look("one look", model.played_cases(ONE_LOOK, RULES, [NOW], rules.DETAILS)),
+        Look("what was lost", partial(lost_looks, spark), works=True),
+        look("watching", model.played_cases(OBSERVED, rules.WATCHING, [NOW])),
+        look("stories", model.played_cases([*UNLIKE_THE_BROKER, *STORIES], STORY_RULES, RUNS, rules.STORY_DETAILS)),
+        look("copies", model.played_copies(), works=True),
+        look("small histories", model.played_ships(s.SETTINGS, small), works=True),
+        look("escapes", model.played_ships(s.SETTINGS, escapes), works=True),
+        look("histories", model.played_ships(histories.HASTY.settings, hasty), works=True),
+        look("put-back copies", model.played_ships(histories.PUT_BACK.settings, put_back), works=True),
     ]
 
 
-def killed_by(battery: Battery, mutant: Mutant, users: list[ModuleType]) -> str | None:
-    """Returns what noticed the mutant; None if nothing did."""
-    module = importlib.import_module(f"halfop.rules.{mutant.module}")
-    try:
-        with Grafted(module, mutant, users):
-            battery.decide()
-    except AssertionError as found:
-        return f"a case: {str(found).splitlines()[0][:60] if str(found) else ''}"
-    except Exception as error:
-        battery.refuse_broken_session()
-        return type(error).__name__
-    return None
+def lost_looks(spark: SparkSession) -> None:
+    found = rules.what_was_lost(spark)
+    for case, _ in LOST:
+        check(found, case)
+
+
+def resolves(numbers: range) -> None:
+    """Copies without Spark."""
+    for name in resolution.CASES:
+        resolution.test_case(name)
+    for name in resolution.TWINS:
+        resolution.test_given_up(name)
+    for test in resolution.ALONE:
+        test()
+    for seed, escapes in resolution.SEEDS:
+        resolution.agree(seed, escapes, numbers)
+
+
+def suite(file: str) -> None:
+    """The plain tests of a file, in this session."""
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        status = pytest.main([str(_TESTS / file), "-x", "-n", "0", "-p", "no:cacheprovider", "-W", "ignore"])
+    if status == pytest.ExitCode.TESTS_FAILED:
+        raise AssertionError(file)
+    if status != pytest.ExitCode.OK:
+        raise SystemExit(f"{file}: pytest ends with {status}")
+
+
+def looks_on_delta() -> list[Look]:
+    """They cost most, and see what the others do not: limits and questions that are delivered."""
+    files = ["test_check_limit.py", "test_delivered.py"]
+    return [Look(file, partial(suite, file)) for file in files]
+
+
+@dataclass
+class Battery:
+    """All looks, and which of them noticed the last mutant of each function."""
+
+    looks: Sequence[Look]
+    last: dict[tuple[str, str], Look] = field(default_factory=dict)
+
+    def noticed_by(self, mutant: Mutant, users: Sequence[ModuleType]) -> str | None:
+        """Returns which look noticed a mutant, and how; None if none did."""
+        place = mutant.module, mutant.function
+        for look in sorted(self._fitting(mutant), key=lambda look: (look is not self.last.get(place), look.seconds)):
+            how = self._noticed(look, mutant, users)
+            if how is not None:
+                self.last[place] = look
+                return f"{look.name}: {how}"
+        return None
+
+    def _fitting(self, mutant: Mutant) -> list[Look]:
+        """Tests on Delta only if no other look calls the function, or if it is about what only they see."""
+        fitting = [look for look in self.looks if look.may_notice(mutant)]
+        in_memory = [look for look in fitting if not look.name.endswith(".py")]
+        return fitting if {mutant.module, mutant.function} & _ON_DELTA else in_memory or fitting
+
+    def _noticed(self, look: Look, mutant: Mutant, users: Sequence[ModuleType]) -> str | None:
+        module = importlib.import_module(f"halfop.rules.{mutant.module}")
+        try:
+            with Grafted(module, mutant, users):
+                look.decide()
+        except AssertionError as found:
+            return (str(found).splitlines() or [""])[0][:80]
+        except (Py4JNetworkError, ConnectionError):
+            raise
+        except Exception as error:
+            if isinstance(error, Py4JJavaError):
+                self.looks[0].decide()  # an error that comes again is none of the mutant's
+            return type(error).__name__
+        return None
 
 
 def chosen(only: list[str], like: str, every: int, skip: int) -> Iterator[Mutant]:
     for name in only:
         path = Path(importlib.import_module(f"halfop.rules.{name}").__file__ or "")
-        found = (mutant for mutant in mutants(name, path.read_text()) if like in mutant.what)
+        found = (mutant for mutant in mutants(name, path.read_text()) if like in mutant.key)
         yield from islice(found, skip, None, every)
 
 
 def excused() -> set[str]:
-    """The mutants of the list; a line is `module: the source of what is changed: how | reason`."""
+    """The mutants of the list; a line is `module.function: the source of what is changed: how | reason`."""
     lines = _EXCUSED.read_text().splitlines() if _EXCUSED.exists() else []
-    return {line.split(" | ")[0] for line in lines if " | " in line}
+    return {line.split(" | ")[0] for line in lines if " | " in line and not line.startswith("#")}
+
+
+def session() -> SparkSession:
+    spark = spark_session(
+        "mutants",
+        **(conftest.TINY | {"spark.master": "local[1]"}),
+        **{"spark.network.timeout": "1d", "spark.executor.heartbeatInterval": "1h"},  # it may be stopped for a while
+    )
+    spark.sparkContext.setLogLevel("OFF")
+    SparkSession.stop = lambda _: None  # type: ignore[method-assign]  # a test on Delta leaves the session
+    pytest.MonkeyPatch().setattr(ranges, "_MOST", 8)
+    for name in _IN_WORKERS:  # workers get them as they are here
+        cloudpickle.register_pickle_by_value(importlib.import_module(f"halfop.rules.{name}"))
+    return spark
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="+", default=_MODULES)
+    parser.add_argument("--only", nargs="+", default=[*_IN_WORKERS, *_MODULES])
     parser.add_argument("--like", default="", metavar="TEXT", help="only those whose description has it")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--skip", type=int, default=0)
+    parser.add_argument("--done", type=Path, metavar="FILE", help="keeps what was found; a later call goes on there")
     args = parser.parse_args()
-    spark = spark_session(
-        "mutants",
-        **{"spark.sql.extensions": "", "spark.sql.shuffle.partitions": "1", "spark.master": "local[2]"},
-        **{"spark.network.timeout": "1d", "spark.executor.heartbeatInterval": "1h"},  # it may be stopped for a while
-        **{"spark.sql.adaptive.enabled": "false", "spark.default.parallelism": "1", "spark.ui.enabled": "false"},
-    )
-    spark.sparkContext.setLogLevel("OFF")
-    pytest.MonkeyPatch().setattr(ranges, "_MOST", 8)
-    for name in ("kins", "resolve"):  # workers get them as they are here
-        cloudpickle.register_pickle_by_value(importlib.import_module(f"halfop.rules.{name}"))
-    battery = Battery(spark, fleets())
-    battery.decide()
+    spark = session()
+    plain = Look("resolution", partial(resolves, range(600)), works=True)
+    battery = Battery([*looks_in_memory(spark), plain, *looks_on_delta()])
+    for look in battery.looks:
+        look.survey()
+        print(json.dumps({"look": look.name, "s": round(look.seconds, 1)}), flush=True)
     users = [module for name, module in sys.modules.items() if name.startswith("halfop.")]
-    known, left, killed = excused(), 0, 0
+    done: dict[str, str | None] = {}
+    if args.done and args.done.exists():
+        done = dict(json.loads(line) for line in args.done.read_text().splitlines())
+    found: dict[str, str | None] = {}
     for mutant in chosen(args.only, args.like, args.every, args.skip):
-        begun, by = time.perf_counter(), killed_by(battery, mutant, users)
-        spark.catalog.clearCache()
-        key = f"{mutant.module}: {mutant.what}"
-        killed += by is not None
-        left += by is None and key not in known
-        if by is None:
-            print(json.dumps({"survives": key, "line": mutant.line, "excused": key in known}), flush=True)
-        else:
-            print(json.dumps({"killed": key, "by": by, "s": round(time.perf_counter() - begun, 1)}), flush=True)
-    print(json.dumps({"killed": killed, "survive": left, "excused": len(known)}))
-    raise SystemExit(1 if left else 0)
+        begun = time.perf_counter()
+        by = done[mutant.key] if mutant.key in done else battery.noticed_by(mutant, users)
+        found[mutant.key] = by
+        if mutant.key not in done:
+            told = {"killed" if by else "survives": mutant.key, "line": mutant.line, "by": by}
+            print(json.dumps(told | {"s": round(time.perf_counter() - begun, 1)}), flush=True)
+            if args.done:
+                with args.done.open("a") as file:
+                    file.write(json.dumps([mutant.key, by]) + "\n")
+    left = {key for key, by in found.items() if by is None}
+    unlisted, idle = sorted(left - excused()), sorted((excused() & found.keys()) - left)
+    counts = {"made": len(found), "killed": len(found) - len(left), "excused": len(left & excused())}
+    print(json.dumps(counts | {"survive": unlisted, "listed, but noticed": idle, "cpu_s": round(cpu_seconds())}))
+    raise SystemExit(1 if unlisted else 0)
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 # ---- Spark ----
 
 # Tests have a handful of rows: compiling a query costs far more than interpreting it, and so do tasks and plan texts.
-_TINY = {
+TINY = {
     "spark.master": "local[2]",
     "spark.ui.enabled": "false",
     "spark.driver.memory": "3g",
@@ -101,7 +101,7 @@ _TINY = {
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = spark_session("tests", **_TINY)
+    session = spark_session("tests", **TINY)
     yield session
     session.stop()
 
@@ -112,7 +112,7 @@ def frames(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     if any(_needs_delta(item) for item in request.session.items):
         yield request.getfixturevalue("spark")
         return
-    session = spark_session("tests", **_TINY, **{"spark.sql.extensions": ""})
+    session = spark_session("tests", **TINY, **{"spark.sql.extensions": ""})
     yield session
     session.stop()
 

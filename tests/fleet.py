@@ -102,7 +102,7 @@ def sail(warehouse: Warehouse, charter: Charter, ships: Sequence[Ship], max_rows
     """Play all ships' histories in the warehouse; the run id of each Run step (of its last slice)."""
     r.land(warehouse, [], [], 0)
     run_ids = []
-    for number, steps in enumerate(_abreast(ships)):
+    for number, steps in enumerate(abreast(ships)):
         land = [step for step in steps if isinstance(step, Land)]
         if land:
             known = {queue: until for step in land for queue, until in step.known_until.items()}
@@ -127,7 +127,7 @@ def _finals_and_discards(land: Sequence[Land]) -> dict[str, Any]:
     return {name: rows for name, rows in [("finals", finals), ("discards", discards)] if rows}
 
 
-def _abreast(ships: Sequence[Ship]) -> Iterator[list[Step]]:
+def abreast(ships: Sequence[Ship]) -> Iterator[list[Step]]:
     """The ships' steps in time with each other: all landings of a phase, then before each run the resumes."""
     ways = [_way(ship) for ship in ships]
     for steps in zip(*ways, strict=True):
@@ -157,8 +157,12 @@ def all_of(ships: Iterable[Ship], rows: Callable[[m.Model], Iterable[T]]) -> Cou
 
 def rejected(ships: Iterable[Ship]) -> Counter[r.Cells]:
     found = all_of(ships, lambda model: model.rejected)
-    rows = [(row.kind, row.reason, row.broker, row.queue, row.queue_offset) for row in found.elements()]
-    return Counter(rows)
+    return Counter(map(rejected_cells, found.elements()))
+
+
+def rejected_cells(row: m.Rejected) -> r.Cells:
+    """A reject of the model as `rows` reads it."""
+    return row.kind, row.reason, row.broker, row.queue, row.queue_offset, row.item, row.half_offset
 
 
 def differences(found: Iterable[m.Decision], ships: Sequence[Ship], run: int) -> list[str]:

@@ -63,6 +63,11 @@ class Half:
     def identity(self) -> Identity:
         return (self.commit_log_offset, self.store, self.uniq_key)
 
+    def may_be(self, other: Half) -> bool:
+        """Both are one message; a row without a producer group may have lost its key, too."""
+        lacks = any(not half.group and not half.uniq_key for half in (self, other))
+        return self.identity == other.identity or (lacks and self.identity[:-1] == other.identity[:-1])
+
 
 @dataclass(frozen=True)
 class Op:
@@ -298,7 +303,7 @@ def row_fault(op: Op) -> str | None:
         return "ILLEGAL_TAG"
     if not op.body:
         return "NULL_BODY"
-    if op.half_offset is None:
+    if op.half_offset is None or op.half_offset < 0:
         return "GARBAGE_OFFSET"
     if op.outcome not in ("COMMIT", "ROLLBACK"):
         return "NO_OUTCOME"
@@ -474,10 +479,15 @@ class Model:
         if known is None:
             arrived[half.key] = half
         elif half != known and self._is_corrected_by(known, half, transaction):
+            if undeliverable(known) is None and not half.may_be(known):
+                self._reject_row("KEY_REUSED", half if transaction else known)
+                self.refused_queues.add((half.broker, half.queue))
+                if transaction:
+                    return
             if transaction:
                 self.transactions.pop(half.key).leave(half.key)
             arrived[half.key] = half
-        elif half.identity != known.identity:
+        elif not half.may_be(known):
             self._reject_row("KEY_REUSED", half)
             self.refused_queues.add((half.broker, half.queue))
 
@@ -833,5 +843,6 @@ class Model:
         if isinstance(row, Half):
             rejected = Rejected("HALF", reason, row.broker, row.queue, row.offset, row.offset, self._run)
         else:
-            rejected = Rejected("OP", reason, row.broker, row.queue, row.offset, row.half_offset, self._run, row.item)
+            named = row.half_offset if row_fault(row) in (None, "NO_OUTCOME") else None
+            rejected = Rejected("OP", reason, row.broker, row.queue, row.offset, named, self._run, row.item)
         self.rejected.append(rejected)

@@ -281,11 +281,11 @@ def requests(warehouse: Warehouse) -> Counter[m.CheckRequest]:
     )
 
 
-REJECTED = ["kind", "reason", "broker_name", "queue_id", "queue_offset"]
+REJECTED = ["kind", "reason", "broker_name", "queue_id", "queue_offset", "item", "half_offset"]
 
 
 def rejected(warehouse: Warehouse) -> Counter[Cells]:
-    """(kind, reason, broker, queue, offset), and how many rows say so."""
+    """(kind, reason, broker, queue, offset, item, half offset), and how many rows say so."""
     return Counter(tuple(row[name] for name in REJECTED) for row in collected(warehouse.read("rejected")))
 
 

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from build.raw_sends import send
 from halfop.audit.audit import audit
 from halfop.landing.data_source import register
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
-from halfop.settings.model import Settings
+from halfop.settings.model import RuleSettings, Settings
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from real_broker import Plan, RealBroker, Truth, broker
@@ -34,6 +35,7 @@ class Fault:
     found: dict[str, int] = field(default_factory=dict)
     version: int = 5
     of_groups: tuple[str, ...] = ()
+    rules: RuleSettings = field(default_factory=RuleSettings)
 
 
 def _clean(running: RealBroker) -> list[Truth]:
@@ -67,7 +69,34 @@ def _sends_for_a_while(running: RealBroker) -> list[Truth]:
     return running.produce([Plan("t", "C", slow_ms=20)] * 3000)
 
 
+def _many_hosts_send(running: RealBroker) -> list[Truth]:
+    """One group by hosts that send to topics of their own; a clock ahead, and one behind; then the broker goes on."""
+    for host, topic in (("127.0.0.2", "orders"), ("127.0.0.3", "bills"), ("127.0.0.2", "orders")):
+        send(running.address, host, "mixed", topic, 5)
+    send(running.address, "127.0.0.4", "ahead", "a", 5, ahead_ms=60_000)
+    send(running.address, "127.0.0.5", "behind", "b", 5, ahead_ms=-60_000)
+    time.sleep(5)
+    send(running.address, "127.0.0.2", "mixed", "orders", 1)
+    return []
+
+
+def _nobody_is_connected(running: RealBroker) -> list[Truth]:
+    send(running.address, "127.0.0.1", "gone", "orders", 6)
+    return []
+
+
+# As the broker has its timeout, and shorter than its check interval.
+_QUICK = RuleSettings(transaction_timeout=timedelta(seconds=1), transaction_check_interval=timedelta(seconds=1))
 FAULTS = [
+    Fault(
+        "checks-once-an-hour",
+        {"transactionCheckInterval": 3_600_000},
+        _many_hosts_send,
+        of_groups=("CHECK_STUCK", "CLOCK_SKEW", "CLOCK_SKEW", "MIXED_GROUP"),
+        rules=_QUICK,
+    ),
+    Fault("nobody-is-connected", {}, _nobody_is_connected, of_groups=("GROUP_FORGOTTEN",)),
+    Fault("nobody-is-connected-4", {}, _nobody_is_connected, version=4, of_groups=("GROUP_FORGOTTEN",)),
     Fault("clean", {"transactionCheckInterval": 3000, "transactionTimeOut": 3000}, _clean),
     Fault(
         "slow-local-transaction",
@@ -121,7 +150,7 @@ def test_finds_what_a_real_broker_did(shared: Warehouse, tmp_path: Path, fault: 
         stopped = datetime.now(timezone.utc)
         request = StoreRequest(str(running.store), fault.name, op_lag=timedelta(seconds=5), known_until=stopped)
         land_store(shared, request, logging.getLogger())
-    extra = audit(shared, Settings()).extra
+    extra = audit(shared, Settings(rules=fault.rules)).extra
     rows = shared.read("audit").where(f"audit_id = '{extra['audit_id']}' AND broker_name = '{fault.name}'").collect()
     found: dict[str, set[str]] = {}
     assert sorted(row["finding"] for row in rows if row["uniq_key"] is None) == sorted(fault.of_groups)

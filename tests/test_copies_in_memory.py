@@ -25,7 +25,7 @@ def played(frames: SparkSession) -> tuple[Decided, Rejected]:
         memory.land(halves, ops, now - SECOND, known, finals=finals, discards=discards)
         for d in memory.run(now):
             decided[d.key[0]].append((d.run, d.key[2], d.decision, d.reason, d.superseded_by))
-    for _, reason, broker, _, offset in memory.rejected.elements():
+    for _, reason, broker, _, offset, *_ in memory.rejected.elements():
         rejected[broker].append((reason, offset))
     return decided, rejected
 

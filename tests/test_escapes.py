@@ -45,6 +45,7 @@ class Case:
     landings: tuple[tuple[Step, ...], ...]
     rows: tuple[Row, ...]
     delivered: tuple[tuple[str, int], ...] = ()
+    rejected: tuple[str, ...] = ()
 
 
 GONE = (1, "a", 0, "SUPERSEDED", None, "b/7")
@@ -97,10 +98,28 @@ CASES = [
         (("a", 0),),
     ),
     Case(
+        "it lands after its original has ended, and its op after it",
+        ((at_a(0), end("a", 3, 0)), (escaped(7),), (end("b", 3, 7, "ROLLBACK"),)),
+        ((1, "a", 0, "COMMIT", "PRODUCER", None), (2, "b", 7, "SUPERSEDED", "ALREADY_ENDED", "a/0")),
+        (("a", 0),),
+        ("CONFLICT",),
+    ),
+    Case(
+        "it lands after its original was given up, and its op after it",
+        ((at_a(0), replace(discard(T0 + 60 * SECOND), broker="a")), (escaped(7),), (end("b", 3, 7),)),
+        (
+            (1, "a", 0, "DISCARD", "BROKER_DISCARDED", None),
+            (2, "b", 7, "SUPERSEDED", "ALREADY_ENDED", "a/0"),
+            (3, "a", 0, "COMMIT", "AFTER_DISCARD", None),
+        ),
+        (("b", 7),),
+    ),
+    Case(
         "an op that lands late finds the transaction by the first broker's key",
         ((at_a(0), escaped(7), end("b", 3, 7)), (end("a", 4, 0),)),
         (GONE, (1, "b", 7, "COMMIT", "PRODUCER", None)),
         (("b", 7),),
+        ("REDUNDANT",),
     ),
     Case(
         "the other broker's check service puts it back",
@@ -196,13 +215,21 @@ def delivered(played: Warehouse) -> list[m.Key]:
     return [d.key for d in r.delivered(played).elements()]
 
 
+@pytest.fixture(scope="module")
+def rejected(played: Warehouse) -> list[tuple[int, str]]:
+    return [(int(broker[1:]), reason) for _, reason, broker, *_ in r.rejected(played).elements()]
+
+
 @pytest.mark.parametrize("number", NUMBERS, ids=[case.name for case in CASES])
-def test_case(number: int, decided: list[tuple[int, Row]], delivered: list[m.Key]) -> None:
+def test_case(
+    number: int, decided: list[tuple[int, Row]], delivered: list[m.Key], rejected: list[tuple[int, str]]
+) -> None:
     case = CASES[number]
     last = len(case.landings)
     assert sorted(row for n, row in decided if n == number and row[0] <= last) == sorted(case.rows)
     found = [(broker[0], offset) for broker, _, offset in delivered if broker[1:] == str(number)]
     assert sorted(found) == sorted(case.delivered)
+    assert [reason for n, reason in rejected if n == number] == list(case.rejected)
 
 
 def test_explain_tells_one_life_across_brokers(played: Warehouse) -> None:

@@ -185,7 +185,7 @@ def test_the_lowest_visible_op_wins_and_later_ones_change_nothing() -> None:
         ({"tag": "D", "body": None}, "ILLEGAL_TAG"),
         ({"body": None, "half_offset": None, "outcome": None}, "NULL_BODY"),
         ({"body": " 0", "half_offset": None, "outcome": None}, "GARBAGE_OFFSET"),
-        ({"outcome": "commit", "half_offset": -1}, "NO_OUTCOME"),
+        ({"outcome": "commit", "half_offset": -1}, "GARBAGE_OFFSET"),
         ({"group": "other", "tran_state_table_offset": 9}, "WRONG_PRODUCER_GROUP"),
         ({"group": "g", "tran_state_table_offset": 9, "commit_log_offset": 9}, "WRONG_STATE_TABLE_OFFSET"),
         ({"group": "g", "tran_state_table_offset": 0, "commit_log_offset": 9}, "WRONG_COMMIT_LOG_OFFSET"),

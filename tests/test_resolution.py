@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import model as m
 import model_lineage as lineage
@@ -41,6 +42,8 @@ def told(transaction: Transaction) -> tuple[int, bool, list[int]]:
 
 
 RESUMED = {"resumed_at": 50}
+D = {"broker_name": "d"}
+D9 = copy(9)._replace(**D)
 CASES: dict[str, tuple[list[Member], list[int], list[tuple[int, bool, list[int]]]]] = {
     "the highest copy is the live one": ([at(0), at(5, times=1), at(9, times=2)], [], [(9, True, [0, 5])]),
     "twins are never merged": ([at(0), at(5)], [], [(0, True, []), (5, True, [])]),
@@ -96,6 +99,70 @@ CASES: dict[str, tuple[list[Member], list[int], list[tuple[int, bool, list[int]]
         [(7, True, [5])],
     ),
     "a rejected row stands where nothing else does": ([at(0, "REJECTED")], [], [(0, False, [])]),
+    "the last of rejected rows stands": ([at(0, "REJECTED"), at(5, "REJECTED", times=1)], [], [(5, False, [])]),
+    "a resume is stored after the last one": (
+        [at(0, "DISCARDED", **RESUMED), at(51, times=0)],
+        [],
+        [(51, True, [])],
+    ),
+    "no resume was stored with the last one": (
+        [at(0, "DISCARDED", **RESUMED), at(50, times=0)],
+        [],
+        [(0, False, [50])],
+    ),
+    "no resume lies below a copy that is known and not at hand": (
+        [at(0, "DISCARDED", copies=known(0, 9)), at(5, times=0)],
+        [],
+        [(0, False, [5])],
+    ),
+    "a mark alone is no escape": (
+        [at(0), at(5, times=1, broker_name="c")],
+        [],
+        [(0, True, []), (5, True, [])],
+    ),
+    "a later life puts back what stands in an earlier one": (
+        [at(0), at(5, times=1, broker_name="b~2")],
+        [],
+        [(5, True, [0])],
+    ),
+    "what escaped is of the last that was stored before it, whatever its offset": (
+        [at(9, stored_at=10), at(1, broker_name="d", stored_at=20), at(5, broker_name="c", stored_at=30, escaped=True)],
+        [],
+        [(9, True, []), (5, True, [1])],
+    ),
+    "of two that were stored at once, what escaped is of the later broker's": (
+        [at(9, stored_at=20), at(1, broker_name="d", stored_at=20), at(5, broker_name="c", stored_at=30, escaped=True)],
+        [],
+        [(9, True, []), (5, True, [1])],
+    ),
+    "of two that were stored at once in one queue, what escaped is of the higher": (
+        [at(1, stored_at=20), at(9, stored_at=20), at(5, broker_name="c", stored_at=30, escaped=True)],
+        [],
+        [(1, True, []), (5, True, [9])],
+    ),
+    "a row that knows two parts makes them one": (
+        [
+            at(0, "DISCARDED"),
+            at(3, broker_name="c"),
+            at(9, "OPEN", times=1, broker_name="d", copies=(*known(0), copy(3)._replace(broker_name="c"), D9)),
+        ],
+        [],
+        [(9, True, [3])],
+    ),
+    "a mark alone is no escape, also if a later message has escaped": (
+        [at(0), at(5, times=1, broker_name="d"), at(9, broker_name="c", escaped=True)],
+        [],
+        [(0, True, []), (9, True, [5])],
+    ),
+    "a mark between two of which the later has escaped is of their transaction": (
+        [
+            at(0, "SUPERSEDED", times=1),
+            at(5, times=1, broker_name="c"),
+            at(9, "OPEN", times=1, copies=(*known(0), D9), **D),
+        ],
+        [],
+        [(9, True, [5])],
+    ),
     "a superseded row stands before a rejected one": (
         [at(0, "SUPERSEDED"), at(5, "REJECTED", times=1)],
         [],
@@ -136,6 +203,37 @@ def test_checks_before_the_brokers_resume_count_no_more() -> None:
     assert (row.offset, row.check_times, row.last_checked_at, row.resumed_at) == (70, 1, 70, 60)
 
 
+def test_what_a_resume_of_ours_leaves_uncounted() -> None:
+    """What was stored up to its instant."""
+    assert [only([at(0, "OPEN", **RESUMED), at(n, times=9)]).check_times for n in (49, 50, 51)] == [0, 0, 9]
+
+
+@pytest.mark.parametrize(("offset", "discard"), [(40, 30), (60, 50)])
+def test_a_resume_of_ours_undoes_discards_up_to_its_instant(offset: int, discard: int) -> None:
+    assert only([at(0, "OPEN", **RESUMED), at(offset, times=0)], [discard]).resumed_at == 50
+
+
+@pytest.mark.parametrize("state", ["DISCARDED", "SUPERSEDED"])
+def test_a_pointer_keeps_its_place_though_the_broker_s_clock_went_back(state: State) -> None:
+    pointer = at(0, state, stored_at=100)
+    row = only([pointer, at(5, "OPEN", copies=known(0, 5), **RESUMED), at(70, times=0)], [60])
+    assert (row.offset, row.resumed_at) == (70, 70)
+
+
+def test_whether_its_original_may_be_on_another_broker() -> None:
+    original, escape = at(0), at(5, broker_name="c", escaped=True)
+    marks = [(row.marked, row.escaped) for row in (only([escape]), only([original, escape]), only([at(5, times=1)]))]
+    assert marks == [(False, True), (False, False), (True, False)]
+
+
+def test_copies_are_in_the_order_of_their_queues_and_offsets() -> None:
+    """The first one is the starter, which discard records go by."""
+    here = (0, 3, 4, 5, 6, 7, 8, 9)
+    escape = at(2, broker_name="a", stored_at=30, escaped=True)
+    row = only([at(9, "OPEN", copies=known(*here)), escape])
+    assert [each.key for each in row.copies] == [*(("b", 0, n) for n in here), ("a", 0, 2)]
+
+
 def test_a_discard_after_it_makes_a_copy_no_resume() -> None:
     row = only([at(0), at(5, times=9), at(60, times=0)], [61])
     assert (row.offset, row.check_times, row.resumed_at) == (60, 9, None)
@@ -155,6 +253,13 @@ TWINS = {
     "a record that is new": ([Candidate(0, "b", 0, True, None, 1)], [8, 9], 1, [True]),
     "what was seen and not spent": ([Candidate(0, "b", 0, True, None, 0)], [9], 1, [True]),
     "none was seen, so none is spent": ([Candidate(0, "b", 0, True, None, 1)], [9], 0, [True]),
+    "the lowest, whatever their order": (OPEN_TWINS[::-1], [9], 0, [False, True]),
+    "brokers in order": (
+        [Candidate(0, "c", 0, True, None, 0), Candidate(0, "b", 0, True, None, 0)],
+        [9],
+        0,
+        [False, True],
+    ),
     "queues in order": (
         [Candidate(0, "b", 1, True, None, 0), Candidate(0, "b", 0, True, None, 0)],
         [9],
@@ -289,11 +394,17 @@ def runs(chance: random.Random, escapes: bool = False) -> Iterator[tuple[Both, l
         yield both, offsets[start:end], max(offsets[:end], default=0)
 
 
-@pytest.mark.parametrize(
-    ("seed", "escapes"), [*((seed, False) for seed in range(4)), *((seed, True) for seed in range(2))]
-)
+SEEDS = [*((seed, False) for seed in range(4)), *((seed, True) for seed in range(2))]
+
+
+@pytest.mark.parametrize(("seed", "escapes"), SEEDS)
 def test_a_hundred_thousand_runs_against_the_model(seed: int, escapes: bool) -> None:
-    for number in range(8_400):
+    agree(seed, escapes, range(8_400))
+
+
+def agree(seed: int, escapes: bool, numbers: range) -> None:
+    """Plays histories of these numbers."""
+    for number in numbers:
         landed: list[list[int]] = []
         for both, offsets, newest in runs(random.Random(f"{seed} {number}"), escapes):
             landed.append(offsets)
@@ -345,3 +456,24 @@ def test_a_worker_reads_instants_beyond_the_year_9999() -> None:
     kin = columns([[at(0, stored_at=far), at(5, times=0, stored_at=far)]], [[far]])
     found = kins.resolved(*kin).flatten()
     assert found.field("resumed_at").cast(pa.int64()).to_pylist() == [far]
+
+
+# All that has neither a case nor a seed.
+ALONE = [
+    test_the_live_copy_has_the_most_of_all_copies,
+    test_copies_without_their_start_are_marked,
+    test_checks_before_our_resume_count_no_more,
+    test_checks_before_the_brokers_resume_count_no_more,
+    test_a_discard_after_it_makes_a_copy_no_resume,
+    test_what_a_resume_of_ours_leaves_uncounted,
+    *(partial(test_a_resume_of_ours_undoes_discards_up_to_its_instant, *each) for each in ((40, 30), (60, 50))),
+    *(
+        partial(test_a_pointer_keeps_its_place_though_the_broker_s_clock_went_back, state)
+        for state in ("DISCARDED", "SUPERSEDED")
+    ),
+    test_whether_its_original_may_be_on_another_broker,
+    test_copies_are_in_the_order_of_their_queues_and_offsets,
+    test_a_row_without_a_store_time_is_no_resume,
+    test_a_worker_names_members_by_their_places_in_their_kin,
+    test_a_worker_reads_instants_beyond_the_year_9999,
+]

@@ -226,6 +226,20 @@ def test_a_bad_export_is_acknowledged_and_nothing_is_lost(warehouse: Warehouse, 
     assert land_files(warehouse, again, LOG).rows_written["half_messages"] == 5, "what stands may land again"
 
 
+def test_an_export_with_bad_rows_in_its_middle_begins_no_life(warehouse: Warehouse, tmp_path: Path) -> None:
+    """What follows the bad row is what has landed: it would land, and be delivered, once more under another name."""
+    land_files(warehouse, files(tmp_path / "first", FIRST[0], op_row(0, 0, 2)), LOG)
+    run(warehouse, NOW)
+    halves = [half_row(0), half_row(1, "?"), half_row(2), half_row(3)]
+    bad = replace(files(tmp_path / "bad", halves, op_row(0, 0, 2) + op_row(1, 2)), accept_rewind=True)
+    with pytest.raises(InputRefused, match="a/0: half row 1 differs from what has landed, but row 3 after it does not"):
+        land_files(warehouse, bad, LOG)
+    good = files(tmp_path / "good", FIRST[0], op_row(0, 0, 2) + op_row(1, 2))
+    land_files(warehouse, replace(good, accept_rewind=True), LOG)
+    run(warehouse, NOW + SECOND)
+    assert [row[:2] for row in delivered(warehouse)] == [("a", 0), ("a", 2)]
+
+
 def test_older_files_begin_no_further_life(warehouse: Warehouse, tmp_path: Path) -> None:
     """What stood in an earlier life is what the broker has lost: it does not differ from the new one."""
     old = files(tmp_path / "old", [half_row(n) for n in range(3)], op_row(0, 0))
@@ -237,6 +251,9 @@ def test_older_files_begin_no_further_life(warehouse: Warehouse, tmp_path: Path)
     assert {"a", "a~2"} == {name for name, _, _ in landed}
     for again in (both, old):
         assert land_files(warehouse, replace(again, accept_rewind=True), LOG).rows_written == {}
+    late = files(tmp_path / "late", [half_row(n) for n in range(4)], [])
+    with pytest.raises(InputRefused, match="a/0: half row 1 is one that the broker has lost: it has landed as a/0/1"):
+        land_files(warehouse, replace(late, accept_rewind=True), LOG)
     third = files(tmp_path / "third", [half_row(2, "''")], [])
     land_files(warehouse, replace(third, accept_rewind=True), LOG)
     assert content(warehouse) - landed == {("a~3", 2, "k2''")}

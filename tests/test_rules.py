@@ -6,12 +6,14 @@ A run costs the same whatever it decides, so the cases of a section share one, e
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
 import model as m
 import pytest
-from build.cases_of_lines import OBSERVED, RULES, TIMES
+from build.against_model import played_cases
+from build.cases_of_lines import LOST, LOST_RUNS, OBSERVED, RULES, TIMES
 from build.one_look import ONE_LOOK
 from build.rule_case import Case, Outcome, by_the_model, check, in_memory, named
 from build.rule_words import NOW
@@ -20,6 +22,15 @@ from build.unlike_the_broker import RUNS, STORY_RULES, UNLIKE_THE_BROKER
 from pyspark.sql import SparkSession
 
 WATCHING = replace(RULES, ask=False)
+# By case, what a reject says to people.
+DETAILS = {
+    "garbage 'x'": "item 0, text x, outcome COMMIT, stored 2025-06-15 15:06:39",
+    "no body": "item 0, text none, outcome COMMIT, stored 2025-06-15 15:06:39",
+    "lowest offset": "item 0 names half offset 0, outcome COMMIT",
+    "reused ['uniq_key']": "another message has this key: "
+    '{"commit_log_offset":0,"store_timestamp":"2025-06-15T15:06:30.000Z","uniq_key":"other"}',
+}
+STORY_DETAILS = {"resumed while open": "resumed by tests at 2025-06-15 15:06:40"}
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +73,27 @@ def test_watching_asks_nobody_and_discards_only_at_its_end(watched: Outcome, cas
     check(watched, case)
 
 
+@pytest.fixture(scope="module")
+def lost(frames: SparkSession) -> Outcome:
+    return what_was_lost(frames)
+
+
+def what_was_lost(frames: SparkSession) -> Outcome:
+    cases, ranges = zip(*LOST, strict=True)
+    return in_memory(frames, cases, RULES, LOST_RUNS, ranges)
+
+
+@pytest.mark.parametrize("case", [case for case, _ in LOST], ids=named)
+def test_what_a_broker_lost(lost: Outcome, case: Case) -> None:
+    """The model knows nothing of lives."""
+    check(lost, case)
+
+
+@pytest.mark.parametrize("name", [*DETAILS, *STORY_DETAILS])
+def test_what_a_reject_says(looked: Outcome, told: Outcome, name: str) -> None:
+    assert (name, (DETAILS | STORY_DETAILS)[name]) in [*looked.details, *told.details]
+
+
 @pytest.mark.parametrize(
     ("name", "times"),
     [
@@ -76,15 +108,22 @@ def test_check_times_run_by_run(told: Outcome, name: str, times: list[int]) -> N
     assert told.times[name] == times
 
 
-@pytest.mark.parametrize(
-    ("cases", "rules", "runs"),
-    [
-        (ONE_LOOK, RULES, [NOW]),
-        ([*UNLIKE_THE_BROKER, *STORIES], STORY_RULES, RUNS),
-        (OBSERVED, WATCHING, [NOW]),
-    ],
-    ids=["one look", "stories", "watching"],
-)
+SECTIONS: dict[str, tuple[Sequence[Case], m.Settings, Sequence[int]]] = {
+    "looked": (ONE_LOOK, RULES, [NOW]),
+    "told": ([*UNLIKE_THE_BROKER, *STORIES], STORY_RULES, RUNS),
+    "watched": (OBSERVED, WATCHING, [NOW]),
+}
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_reference_model_agrees_in_every_cell(section: str, request: pytest.FixtureRequest) -> None:
+    """Check times, the last check, which op and which copy, and where a reject's row stands."""
+    found, played = request.getfixturevalue(section), played_cases(*SECTIONS[section])
+    assert [Counter(rows) for rows in found.rows] == played.decided
+    assert found.rejects == played.rejected[-1]
+
+
+@pytest.mark.parametrize(("cases", "rules", "runs"), SECTIONS.values(), ids=SECTIONS)
 def test_the_reference_model_says_the_same(cases: Sequence[Case], rules: m.Settings, runs: Sequence[int]) -> None:
     wanted = {
         case.name: ([case.wanted] if isinstance(case.wanted, str) else list(case.wanted), sorted(case.rejects))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import model as m
+from halfop.columns.lives import Lost
+from rows import instant
 from strategies import BAD_TOPICS, ODD_TOPICS, SYSTEM_TOPICS
 
 from build.rule_case import Case
@@ -150,4 +154,45 @@ OBSERVED = [
     Case("observed: line 7", [half(store=NOW)], "WAIT FRESH"),
     Case("observed: line 9", [half(age=6000)], "WAIT IMMUNE"),
     Case("observed: line 10", [asked(1, MINUTE - 1)], "WAIT CHECKED_RECENTLY"),
+]
+
+# What a broker lost: from that offset on, at that instant, in a queue of the case's broker or of another one.
+LOST_RUNS = [NOW, NOW + MINUTE]
+_OPEN = ["CHECK TIMEOUT", "CHECK TIMEOUT"]
+_GIVEN_UP = ["DISCARD LOST_BY_BROKER", ""]
+
+
+def _copies(case: str) -> list[m.Half]:
+    """An original and its copy, which gets the case's name in its key."""
+    return [half(4, uniq_key=f"k of {case}"), half(6, uniq_key="k", check_times="1")]
+
+
+def _lost(name: str, case: Case, since: int, *, at: int = NOW, queue: int = 0, broker: str = "") -> tuple[Case, Lost]:
+    return replace(case, name=name), Lost(broker or name, queue, since, instant(at))
+
+
+LOST = [
+    _lost("4a at the cut", Case("", [half(5)], _GIVEN_UP, offset=5), 5),
+    _lost("4a below the cut", Case("", [half(4)], _OPEN, offset=4), 5),
+    _lost("4a another broker's cut", Case("", [half(5)], _OPEN, offset=5), 5, broker="another"),
+    _lost("4a another queue's cut", Case("", [half(5)], _OPEN, offset=5), 5, queue=1),
+    _lost("4a after 2", Case("", [half(5), commit(5)], ["COMMIT PRODUCER", ""], offset=5), 5),
+    _lost("4a before 5", Case("", [asked(15, MINUTE, offset=5)], _GIVEN_UP, offset=5), 5),
+    _lost("4a before 7", Case("", [half(5, store=NOW + MINUTE)], _GIVEN_UP, offset=5), 5),
+    _lost("4a all copies", Case("", _copies("4a all copies"), _GIVEN_UP, offset=6), 4),
+    _lost(
+        "4a a copy stands",
+        Case("", _copies("4a a copy stands"), ["WAIT CHECKED_RECENTLY", "CHECK TIMEOUT"], offset=6),
+        5,
+    ),
+    _lost("4a resumed since", Case("", [half(5)], [_GIVEN_UP[0], _OPEN[0]], resumes={1: [5]}, offset=5), 5),
+    _lost(
+        "4a resumed at that instant",
+        Case("", [half(5)], [_GIVEN_UP[0], _OPEN[0]], resumes={1: [5]}, offset=5),
+        5,
+        at=NOW + MINUTE,
+    ),
+    _lost(
+        "4a resumed before", Case("", [half(5)], [_GIVEN_UP[0]] * 2, resumes={1: [5]}, offset=5), 5, at=NOW + MINUTE + 1
+    ),
 ]

@@ -19,6 +19,9 @@ ITEMS = [
         Case(f"garbage {text!r}", [half(), *batch(f"{text},0")], "COMMIT PRODUCER", ["OP GARBAGE_OFFSET"])
         for text in (" 0", "0 ", "0.0", "x", "-1", "9223372036854775808", "\u0660")
     ],
+    Case(
+        "a row that names a negative offset", [half(), commit(half_offset=-1)], "CHECK TIMEOUT", ["OP GARBAGE_OFFSET"]
+    ),
     Case("garbage alone", [half(), *batch(" 0")], "CHECK TIMEOUT", ["OP GARBAGE_OFFSET"]),
     Case("several of garbage", [half(), *batch("x,0,y")], "COMMIT PRODUCER", ["OP GARBAGE_OFFSET"] * 2),
     Case("empty items", [half(), replace(commit(), body=",", half_offset=None)], "CHECK TIMEOUT"),

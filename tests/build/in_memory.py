@@ -7,7 +7,7 @@ by side in one run, each under a broker name of its own; so hundreds of them cos
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any, cast
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import rows as r
 from halfop.columns.keys import HALF_KEY, QUEUE
+from halfop.columns.lives import Lost
 from halfop.rules import cases as c
 from halfop.rules import halves as h
 from halfop.rules import ops as o
@@ -34,13 +35,15 @@ _QUEUES = "broker_name STRING, queue_id INT, known_until TIMESTAMP, next_offset 
 class InMemory:
     """Tables as lists of rows: `land` and `resume`, then `run`; again and again."""
 
-    def __init__(self, spark: SparkSession, rules: m.Settings) -> None:
-        self._spark, self._settings = spark, r.settings(rules).rules
+    def __init__(self, spark: SparkSession, rules: m.Settings, lost: Sequence[Lost] = ()) -> None:
+        self._spark, self._settings, self._lost = spark, r.settings(rules).rules, tuple(lost)
         self._rows: dict[str, Rows] = {name: [] for name in _INPUTS}
         self._seen = dict.fromkeys(_INPUTS, 0)  # how many rows of each earlier runs have seen
         self._queues: dict[m.Queue, dict[str, Any]] = {}
+        self._watched: set[str] = set()
         self._decided: list[pa.Table] = []
         self.rejected: Counter[r.Cells] = Counter()
+        self.details: set[tuple[str, str]] = set()  # brokers, and what rejects say of their rows
 
     # ---- what lands ----
 
@@ -53,9 +56,11 @@ class InMemory:
         *,
         finals: Iterable[m.Final] = (),
         discards: Iterable[m.BrokerDiscard] = (),
+        sources: Mapping[str, str] | None = None,
     ) -> None:
         """Adds one landing; a queue that is not in `known_until` has no clock of its own."""
         landed = list(halves)
+        self._watched |= {broker for broker, source in (sources or {}).items() if source == "STORE"}
         self._rows["half_messages"] += [r.half_cells(half, at) for half in landed]
         self._rows["op_messages"] += [r.op_cells(op, at) for op in ops]
         self._rows["final_messages"] += [r.final_cells(final, at) for final in finals]
@@ -78,7 +83,7 @@ class InMemory:
 
     def run(self, now: int) -> list[m.Decision]:
         """Decides all that is open, and returns the run's decisions as the model words them."""
-        rules = RuleColumns(self._settings, r.instant(now))
+        rules = RuleColumns(self._settings, r.instant(now), frozenset(self._watched), lost=self._lost)
         ops = self._ops()
         rows = self._halves(rules)
         named = o.as_named(ops).unionByName(o.waiting(self._open())).unionByName(self._ops_before())
@@ -134,10 +139,14 @@ class InMemory:
         found = [c.rejected_ops(rows, rules), c.faulty_ops(ops), c.reused_keys(rows)]
         found += [] if resumes is None else [c.refused_resumes(rows, resumes)]
         both = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), found)
-        self.rejected.update(tuple(row) for row in both.select(r.REJECTED).collect())
+        for *cells, detail in both.select(*r.REJECTED, "detail").collect():
+            self.rejected[tuple(cells)] += 1
+            self.details.add((cells[2], detail))
         # a run writes half messages that it rejects beside the others
         bad = [row for row in self._decided[-1].to_pylist() if row["decision"] == "REJECT"]
-        self.rejected.update(tuple(({"kind": "HALF"} | row)[name] for name in r.REJECTED) for row in bad)
+        for row in bad:
+            cells = row | {"kind": "HALF", "item": None, "half_offset": row["queue_offset"]}
+            self.rejected[tuple(cells[name] for name in r.REJECTED)] += 1
 
     # ---- frames ----
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import copy
-from collections.abc import Iterator, Sequence
+import sys
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from types import FunctionType, ModuleType
 from typing import Any
@@ -14,66 +16,89 @@ _COMPARED |= {ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn
 _JOINED = {ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add}
 _CALLED = {"isNull": "isNotNull", "isNotNull": "isNull", "least": "greatest", "greatest": "least", "min": "max"}
 _CALLED |= {"max": "min", "any": "all", "all": "any", "max_by": "min_by", "min_by": "max_by", "exists": "forall"}
+_CALLED |= {"forall": "exists"}
 
 
 @dataclass(frozen=True)
 class Mutant:
-    """A module's source with one change; `line` and `what` say which."""
+    """A module's source with one change in a function, "" outside of all; `line` and `what` say which."""
 
     module: str
+    function: str
     line: int
     what: str
     source: str
 
-    def __str__(self) -> str:
-        return f"{self.module}:{self.line}: {self.what}"
+    @property
+    def key(self) -> str:
+        """A name that stays as long as the function does."""
+        return f"{self.module}.{self.function}: {self.what}"
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a node stands in its tree."""
+
+    parent: ast.AST
+    field: str
+    number: int | None  # in a list of nodes
+    function: str
+
+    def put(self, node: ast.AST) -> None:
+        if self.number is None:
+            setattr(self.parent, self.field, node)
+        else:
+            getattr(self.parent, self.field)[self.number] = node
 
 
 def mutants(module: str, source: str) -> Iterator[Mutant]:
-    """Each mutant of the functions and constants of a module."""
+    """Each mutant of the functions and constants of a module; none twice, and none that says the same."""
     tree = ast.parse(source)
-    texts = _texts_without_meaning(tree)
-    number = sum(1 for _ in ast.walk(tree))
-    for place in range(number):
-        node = _node(tree, place)
-        if id(node) in texts:
-            continue
-        for what, _ in _changes(node):
-            changed = copy.deepcopy(tree)
-            mine = _node(changed, place)
-            change = dict(_changes(mine))[what]
-            new = change(mine)
-            if new is not mine:
-                changed = _Replace(mine, new).visit(changed)
-            fixed = ast.fix_missing_locations(changed)
-            yield Mutant(module, getattr(node, "lineno", 0), f"{_short(node)}: {what}", ast.unparse(fixed))
+    seen, named = {ast.unparse(tree)}, Counter[str]()
+    for place, node in list(_places(tree, "")):
+        for what, change in _changes(node):
+            place.put(change(copy.deepcopy(node)))
+            changed = ast.unparse(ast.fix_missing_locations(tree))
+            place.put(node)
+            if changed in seen:
+                continue
+            seen.add(changed)
+            text = f"{_short(node)}: {what}"
+            named[f"{place.function}: {text}"] += 1
+            number = named[f"{place.function}: {text}"]
+            text += f" ({number})" if number > 1 else ""
+            yield Mutant(module, place.function, getattr(node, "lineno", 0), text, changed)
 
 
-def _node(tree: ast.AST, place: int) -> ast.AST:
-    return next(node for n, node in enumerate(ast.walk(tree)) if n == place)
+def _places(parent: ast.AST, function: str) -> Iterator[tuple[_Place, ast.AST]]:
+    """All nodes that a meaning may hang on, with their places."""
+    inner = parent.name if isinstance(parent, ast.FunctionDef) else function
+    for field, value in ast.iter_fields(parent):
+        for number, node in enumerate(value if isinstance(value, list) else [value]):
+            if isinstance(node, ast.AST) and not _is_without_meaning(parent, field, node):
+                yield _Place(parent, field, number if isinstance(value, list) else None, inner), node
+                yield from _places(node, inner)
+
+
+def _is_without_meaning(parent: ast.AST, field: str, node: ast.AST) -> bool:
+    """Docstrings, types and imports."""
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant)
+    if isinstance(node, ast.Assign):
+        names = {each.id for each in ast.walk(node.value) if isinstance(each, ast.Name)}
+        is_alias = isinstance(node.value, ast.Subscript) and "tuple" in names
+        return is_alias or bool(names & {"Literal", "TypeVar"})
+    is_type = field in ("annotation", "returns") or (isinstance(parent, ast.Call) and _called(parent) == "cast")
+    return is_type or isinstance(node, (ast.Import, ast.ImportFrom))
+
+
+def _called(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else ""
 
 
 def _short(node: ast.AST) -> str:
     text = " ".join(ast.unparse(node).split())
     return text if len(text) <= 70 else f"{text[:67]}..."
-
-
-def _texts_without_meaning(tree: ast.AST) -> set[int]:
-    """Docstrings, annotations, imports and what stands in them."""
-    found: set[int] = set()
-    for node in ast.walk(tree):
-        left: Sequence[ast.AST] = ()
-        if isinstance(node, (ast.Import, ast.ImportFrom)) or (
-            isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        ):
-            left = [node]
-        elif isinstance(node, ast.AnnAssign):
-            left = [node.annotation]
-        elif isinstance(node, ast.FunctionDef):
-            left = [a.annotation for a in node.args.args if a.annotation] + ([node.returns] if node.returns else [])
-        for each in left:
-            found |= {id(inner) for inner in ast.walk(each)}
-    return found
 
 
 def _changes(node: ast.AST) -> Iterator[tuple[str, Any]]:
@@ -125,14 +150,6 @@ def _set(node: Any, **fields: Any) -> Any:
     return node
 
 
-class _Replace(ast.NodeTransformer):
-    def __init__(self, old: ast.AST, new: ast.AST) -> None:
-        self._old, self._new = old, new
-
-    def visit(self, node: ast.AST) -> Any:
-        return self._new if node is self._old else super().visit(node)
-
-
 class Grafted:
     """A module with a mutant's functions and constants instead of its own, also for those that imported them."""
 
@@ -145,26 +162,38 @@ class Grafted:
         made.__dict__.update({name: self._module.__dict__[name] for name in ("__name__", "__file__", "__package__")})
         exec(compile(self._mutant.source, self._module.__file__ or "", "exec"), made.__dict__)  # noqa: S102
         for name, old in list(self._module.__dict__.items()):
-            new = made.__dict__.get(name)
-            if isinstance(old, FunctionType) and isinstance(new, FunctionType) and old.__module__ == made.__name__:
+            self._replace(name, old, made.__dict__.get(name))
+
+    def _replace(self, name: str, old: Any, new: Any) -> None:
+        if isinstance(old, FunctionType):
+            if old.__module__ == self._module.__name__:
                 self._replace_function(old, new)
-            elif not name.startswith("__") and isinstance(old, (str, int, list, tuple, dict, set, frozenset)):
-                self._replace_value(old, new)
+        elif isinstance(old, type):
+            if old.__module__ == self._module.__name__:
+                for method, function in _methods(old).items():
+                    self._replace_function(function, _methods(new)[method])
+        elif not name.startswith("__") and isinstance(old, (str, int, list, tuple, dict, set, frozenset)):
+            self._replace_value(name, old, new)
 
     def _replace_function(self, old: FunctionType, new: FunctionType) -> None:
         code, defaults = old.__code__, old.__defaults__
         self._undo.append(lambda: _set(old, __code__=code, __defaults__=defaults))
         old.__code__, old.__defaults__ = new.__code__, new.__defaults__
 
-    def _replace_value(self, old: Any, new: Any) -> None:
-        if old == new:
-            return
+    def _replace_value(self, name: str, old: Any, new: Any) -> None:
         for module in {self._module, *self._users}:
-            for name, value in list(module.__dict__.items()):
-                if value is old and not name.startswith("__"):
-                    self._undo.append(lambda m=module, n=name: setattr(m, n, old))
-                    setattr(module, name, new)
+            if old != new and module.__dict__.get(name) is old:
+                self._undo.append(lambda m=module: setattr(m, name, old))
+                setattr(module, name, new)
 
     def __exit__(self, *_: object) -> None:
         for undo in reversed(self._undo):
             undo()
+
+
+def _methods(of: type) -> dict[str, FunctionType]:
+    """The functions that stand in a class; those that NamedTuple and dataclass make come from no file."""
+    members = {name: each.fget if isinstance(each, property) else each for name, each in vars(of).items()}
+    found = {name: each for name, each in members.items() if isinstance(each, FunctionType)}
+    file = sys.modules[of.__module__].__file__
+    return {name: each for name, each in found.items() if each.__code__.co_filename == file}

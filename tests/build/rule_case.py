@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import model as m
+import rows as r
+from halfop.columns.lives import Lost
 from model_lineage import is_marked
 from pyspark.sql import SparkSession
 
@@ -57,17 +59,23 @@ class Outcome:
     decided: Mapping[str, Sequence[str]]
     times: Mapping[str, Sequence[int]]
     rejected: Mapping[str, Sequence[str]]
+    rows: Sequence[Sequence[m.Decision]] = ()  # of each run, all that it decided
+    rejects: Mapping[r.Cells, int] = field(default_factory=dict)
+    details: Collection[tuple[str, str]] = ()  # cases, and what one of their rejects says
 
 
-def in_memory(spark: SparkSession, cases: Sequence[Case], rules: m.Settings, runs: Sequence[int]) -> Outcome:
+def in_memory(
+    spark: SparkSession, cases: Sequence[Case], rules: m.Settings, runs: Sequence[int], lost: Sequence[Lost] = ()
+) -> Outcome:
     """Returns what the rules decide of all cases side by side, on frames in memory."""
-    memory, by_run = InMemory(spark, rules), []
+    memory, by_run = InMemory(spark, rules, lost), []
     for run, now in enumerate(runs):
         landing = landed_abreast(cases, run, now)
         memory.land(landing.halves, landing.ops, now, landing.known)
         memory.resume(landing.resumes, now)
         by_run.append(memory.run(now))
-    return outcome(cases, by_run, [(row[2], row[0], row[1]) for row in memory.rejected.elements()])
+    found = outcome(cases, by_run, [(row[2], row[0], row[1]) for row in memory.rejected.elements()])
+    return replace(found, rows=by_run, rejects=memory.rejected, details=memory.details)
 
 
 @dataclass(frozen=True)

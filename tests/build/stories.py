@@ -185,6 +185,43 @@ STORIES = [
         ["HALF BAD_REAL_QUEUE", "OP HALF_REJECTED"],
     ),
     Case(
+        "a corrected half that had no group",
+        {0: [half(group=None)], 1: [half()]},
+        ["DISCARD NO_PRODUCER_GROUP", "CHECK TIMEOUT", "WAIT CHECKED_RECENTLY", *OPEN[3:]],
+    ),
+    Case(
+        "a corrected half that had no group and no key",
+        {0: [half(group=None, uniq_key=None)], 1: [half()]},
+        ["DISCARD NO_PRODUCER_GROUP", "CHECK TIMEOUT", "WAIT CHECKED_RECENTLY", *OPEN[3:]],
+    ),
+    *[
+        Case(
+            f"reused after a half without a group {[*other]}",
+            {0: [half(group=None)], 1: [half(**other)]},
+            ["DISCARD NO_PRODUCER_GROUP", "", "", "", "", ""],
+            ["HALF KEY_REUSED"],
+        )
+        for other in ANOTHER_MESSAGE
+    ],
+    Case(
+        "reused at once by a half without a group",
+        {0: [half(), half(group=None, uniq_key="other")]},
+        OPEN,
+        ["HALF KEY_REUSED"],
+    ),
+    Case("a half without a group or a key lands with its correction", [half(group=None, uniq_key=None), half()], OPEN),
+    Case(
+        "no correction after the end",
+        {0: [half(group=None), commit()], 1: [half()]},
+        ["COMMIT PRODUCER", "", "", "", "", ""],
+    ),
+    Case(
+        "a half without a group that has been resumed is corrected",
+        {0: [half(group=None)], 2: [half()]},
+        ["DISCARD NO_PRODUCER_GROUP", "DISCARD NO_PRODUCER_GROUP", *OPEN[2:]],
+        resumes={1: [0]},
+    ),
+    Case(
         "an op of a half without a group, a run later",
         {0: [half(group=None)], 1: [commit()]},
         ["DISCARD NO_PRODUCER_GROUP", "COMMIT AFTER_DISCARD", "", "", "", ""],

@@ -49,6 +49,7 @@ COPIES = f"array<struct<{','.join(f'{name}:{kind}' for name, kind in _PLACED_COP
 COLUMNS = [*_CARRIED, "state", "decision", "reason", "marked", "escaped", "resume_mark"]
 # Rows of one key that agree in these are one message; if they don't, a broker was rebuilt under its old name.
 IDENTITY = ["commit_log_offset", "store_timestamp", "uniq_key"]
+_GROUPLESS = 3  # the rank of an open or discarded row without a producer group
 _CONTENT = [*IDENTITY, "producer_group", "real_topic", "real_queue_id"]
 
 
@@ -178,7 +179,9 @@ def closed(decisions: DataFrame) -> DataFrame:
 
 
 def _remembered(decisions: DataFrame, state: Column) -> DataFrame:
-    orphan, escaped = F.col("orphan").isNotNull(), F.col("escaped_key").isNotNull()
+    orphan = F.col("orphan").isNotNull()
+    # a row of another broker, or of another life, stands for it
+    escaped = F.col("escaped_key").isNotNull() | F.col("superseded_by_broker").isNotNull()
     made = {"state": state, "marked": orphan, "escaped": escaped, "resume_mark": F.lit(False), "copies": read_copies()}
     return decisions.withColumns(made).select(COLUMNS)
 
@@ -213,7 +216,7 @@ def one_per_key(halves: DataFrame) -> DataFrame:
     """
     groupless = F.col("producer_group").isNull()
     # a resumed message is open, and its discard is remembered beside it
-    known = F.when(F.col("state").isin(OPEN, DISCARDED) & groupless, 3).when(F.col("state") == OPEN, 0)
+    known = F.when(F.col("state").isin(OPEN, DISCARDED) & groupless, _GROUPLESS).when(F.col("state") == OPEN, 0)
     known = known.when(F.col("state").isin(ENDED, DISCARDED, SUPERSEDED), 1).when(F.col("state") == REJECTED, 6)
     new = F.when(undeliverable().isNotNull(), 5).when(groupless, 4).otherwise(2)
     rank = known.otherwise(new)
@@ -222,8 +225,11 @@ def one_per_key(halves: DataFrame) -> DataFrame:
     ranked = halves.select(*HALF_KEY, F.struct(rank.alias("rank"), *order, *rest).alias("row"))
     rows = ranked.groupBy(HALF_KEY).agg(F.sort_array(F.collect_list("row")).alias("rows"))
     fresh = rows.withColumn("rows", F.filter("rows", lambda row: ~_landed_before(row, F.element_at("rows", -1))))
-    first = fresh.withColumns({"first": F.element_at("rows", 1), "many": F.size("rows") > 1})
-    extras = F.filter("rows", lambda row: (row["state"] == NEW) & ~_agree(row, F.col("first"), IDENTITY))
+    corrected = F.try_element_at(F.filter("rows", lambda row: row["rank"] == _GROUPLESS), F.lit(1))
+    fresh = fresh.withColumn("corrected", corrected)
+    may_stand = F.filter("rows", lambda row: ~_is_another(row, F.col("corrected")))
+    first = fresh.withColumns({"first": F.element_at(may_stand, 1), "many": F.size("rows") > 1})
+    extras = F.filter("rows", lambda row: _is_another(row, F.col("first")))
     extras = F.transform(extras, lambda row: F.struct(*[row[c].alias(c) for c in COLUMNS]))
     return first.withColumn("extras", F.when(~F.col("first")["state"].eqNullSafe(REJECTED), extras)).select(
         *[F.col("first")[c].alias(c) for c in COLUMNS if c != "repeated"],
@@ -235,6 +241,13 @@ def one_per_key(halves: DataFrame) -> DataFrame:
 def _landed_before(row: Column, rejected: Column) -> Column:
     """A new row that says what the rejected one said."""
     return (row["state"] == NEW) & (rejected["state"] == REJECTED) & _agree(row, rejected, _CONTENT)
+
+
+def _is_another(row: Column, known: Column) -> Column:
+    """A new row of another message than the known one, if there is one. A row without a group may lack its key, too."""
+    lacks = [each["producer_group"].isNull() & each["uniq_key"].isNull() for each in (row, known)]
+    same = _agree(row, known, IDENTITY) | (_agree(row, known, IDENTITY[:-1]) & (lacks[0] | lacks[1]))
+    return (row["state"] == NEW) & known.isNotNull() & ~same
 
 
 def _agree(one: Column, other: Column, columns: list[str]) -> Column:

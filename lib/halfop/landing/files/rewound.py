@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
+from operator import and_
 
-from pyspark.sql import DataFrame, Window
+from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from halfop.columns.lives import Lives, all_lives, lives_of
 from halfop.columns.values import present
+from halfop.frame.errors import InputRefused
 from halfop.landing import progress
 from halfop.landing.cuts import Cut, Landed
 from halfop.landing.files.rows import SOURCE
@@ -32,6 +34,8 @@ def accept(warehouse: Warehouse, new: Way, old: Way, at: int) -> dict[str, bool]
     Returns the new names, and whether anything differs: if not, the new life begins where the landed rows end.
     """
     known = all_lives(progress_rows(warehouse))
+    for kind in TOPICS:
+        _refuse_lost_rows(warehouse, new, kind, known)
     differing = {
         key: first for kind in TOPICS for key, first in _first_that_differ(warehouse, new, old, kind, known).items()
     }
@@ -59,10 +63,48 @@ def _first_that_differ(warehouse: Warehouse, new: Way, old: Way, kind: str, know
         return {}
     key = ["writer", *_PLACE[kind]]
     given = reduce(DataFrame.unionByName, [each.select(*key, "identity") for each in rows])
-    standing = _landed(warehouse, given, kind, known).select(*key, "standing").distinct()
-    differ = given.join(standing, key).where(~F.col("identity").eqNullSafe(F.col("standing")))
-    first = differ.groupBy("writer", "queue_id").agg(F.min("queue_offset").alias("first"))
-    return {(row["writer"], row["queue_id"], kind): row["first"] for row in first.collect()}
+    landed = _landed(warehouse, given, kind, known).select(*key, "broker", "standing").distinct()
+    differs = ~F.col("identity").eqNullSafe(F.col("standing"))
+    ends = given.join(landed, key).groupBy("broker", "writer", "queue_id")
+    first = F.min(F.when(differs, F.col("queue_offset"))).alias("first")
+    same = F.max(F.when(~differs & _is_whole(F.col("identity"), kind), F.col("queue_offset"))).alias("same")
+    found = ends.agg(first, same).collect()
+    _refuse_bad_rows(found, kind)
+    return {(row["writer"], row["queue_id"], kind): row["first"] for row in found if row["first"] is not None}
+
+
+def _refuse_bad_rows(found: Sequence[Row], kind: str) -> None:
+    """Raises InputRefused if a message stands above one that differs: what a broker lost is all above the cut."""
+    for broker, queue in sorted({(row["broker"], row["queue_id"]) for row in found}):
+        mine = [row for row in found if (row["broker"], row["queue_id"]) == (broker, queue)]
+        first = min((row["first"] for row in mine if row["first"] is not None), default=None)
+        same = max((row["same"] for row in mine if row["same"] is not None), default=-1)
+        if first is not None and first < same:
+            problem = f"{kind} row {first} differs from what has landed, but row {same} after it does not"
+            hint = "a broker that lost the end of its log keeps nothing after the first row that differs: correct that "
+            hint += "row, or leave it out. --accept-rewind without it acknowledges KEY_REUSED; nothing has landed"
+            raise InputRefused(f"{broker}/{queue}", None, problem, hint)
+
+
+def _refuse_lost_rows(warehouse: Warehouse, new: Way, kind: str, known: Sequence[Lives]) -> None:
+    """Raises InputRefused if a new file has a message that stood in an earlier life, and is lost by now."""
+    given = _rows(new, kind, known) if known else None
+    if given is None:
+        return
+    landed = _landed(warehouse, given, kind, known).where("identity <=> standing")
+    same = [F.col(f"given.{c}") == F.col(f"landed.{c}") for c in ("broker", *_PLACE[kind], "identity")]
+    found = given.where(_is_whole(F.col("identity"), kind)).alias("given").join(landed.alias("landed"), same)
+    place = F.min(F.struct("given.broker", "given.queue_id", "given.queue_offset", "landed.writer"))
+    first = found.where("landed.life < given.life").select(place.alias("first")).collect()[0]["first"]
+    if first is not None:
+        broker, queue, offset, life = first
+        problem = f"{kind} row {offset} is one that the broker has lost: it has landed as {life}/{queue}/{offset}"
+        hint = "land what the broker holds now, not what was exported before its new life; nothing has landed"
+        raise InputRefused(f"{broker}/{queue}", None, problem, hint)
+
+
+def _is_whole(identity: Column, kind: str) -> Column:
+    return reduce(and_, [identity[c].isNotNull() for c in _IDENTITY[kind]])
 
 
 def _reused(warehouse: Warehouse, taken: Way, kind: str, known: Sequence[Lives]) -> DataFrame | None:
