@@ -75,6 +75,10 @@ def test_from_a_plan_to_op_rows_to_decisions(warehouse: Warehouse, called: Any, 
     assert before == [(1, "ENDED_MEANWHILE"), (0, "INTENDED"), (3, "INTENDED"), (0, "SENT"), (3, "SENT")]
     assert called("--apply", file, *ALLOWED)[1]["endings"] == said["endings"]
     assert states(warehouse) == before, "all of it is done"
+    head = tmp_path / "head.jsonl"
+    head.write_text(Path(file).read_text().splitlines()[0])
+    status, said = called("--apply", str(head))
+    assert (status, said["endings"]) == (0, {}), "all lines were deleted"
     assert called("--apply", rest, *ALLOWED)[0] == 0
     r.land(warehouse, [], ops("COMMIT", 4), NOW + 2, KNOWN)
     r.run(warehouse, RULES, NOW + 2)
