@@ -124,6 +124,9 @@ def test_hanging_messages_are_filtered_selected_and_named(tab: Tab, hanging: Pat
     assert named[:6] == [*end, "--limit", str(len(old))]
     keys = [word.removeprefix("--key=") for word in named[6:] if word != "--key"]
     assert keys == [str(key) for key in keys_of(old)]
+    tab.evaluate('document.querySelector(".by-key button").click()')
+    copied = 'getSelection().toString() === document.querySelector(".by-key .command").textContent'
+    assert tab.evaluate(copied), "the whole command is selected, and copied if the browser lets a page do so"
     choose(tab, group="all")
     assert f"{len(old):,} selected" in counted(tab)
     assert tab.said("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown") == []

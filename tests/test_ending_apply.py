@@ -75,6 +75,10 @@ def test_from_a_plan_to_op_rows_to_decisions(warehouse: Warehouse, called: Any, 
     assert before == [(1, "ENDED_MEANWHILE"), (0, "INTENDED"), (3, "INTENDED"), (0, "SENT"), (3, "SENT")]
     assert called("--apply", file, *ALLOWED)[1]["endings"] == said["endings"]
     assert states(warehouse) == before, "all of it is done"
+    head = tmp_path / "head.jsonl"
+    head.write_text(Path(file).read_text().splitlines()[0])
+    status, said = called("--apply", str(head))
+    assert (status, said["endings"]) == (0, {}), "all lines were deleted"
     assert called("--apply", rest, *ALLOWED)[0] == 0
     r.land(warehouse, [], ops("COMMIT", 4), NOW + 2, KNOWN)
     r.run(warehouse, RULES, NOW + 2)
@@ -150,9 +154,9 @@ def test_what_is_refused_before_anything_is_done(warehouse: Warehouse, called: A
     assert called("--where", "true", "--commit", "--plan", file)[0] == 0
     status, said = called("--apply", file, *ALLOWED)
     assert (status, "give --namesrv or --broker" in said["error"]) == (2, True)
-    assert called("--where", "true", "--rollback", "--plan", str(tmp_path / "none.jsonl"), "--min-age", "90000h")[1][
-        "left_out"
-    ] == {"TOO_YOUNG": 2}
+    none = tmp_path / "none.jsonl"
+    status, said = called("--where", "true", "--rollback", "--plan", str(none), "--min-age", "90000h")
+    assert (status, said["left_out"], none.exists()) == (0, {"TOO_YOUNG": 2}, False), "an empty plan is none"
 
 
 def test_an_answer_of_ours_is_no_op_of_the_brokers_queue(warehouse: Warehouse) -> None:

@@ -195,17 +195,24 @@ def test_ends_and_verifies(quiet: RealBroker, endings: Written) -> None:
     assert len(endings.rows) == before, "all is done: nothing is sent or recorded"
 
 
-def test_each_refusal_has_its_state(quiet: RealBroker, endings: Written) -> None:
+def test_each_refusal_has_its_state(
+    quiet: RealBroker, endings: Written, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the look at the log, as if it had lost its end right after that, the broker refuses by itself."""
     one, two, three, four = produced(quiet, "states", 4)
     rows = [
         row_of(one | {"producer_group": "other"}),
         row_of(two | {"commit_log_offset": 10**12}),
         row_of(three | {"commit_log_offset": three["commit_log_offset"] + 7}),
-        row_of(four),
     ]
-    found = end(quiet, rows, endings)
-    assert [found[row.key].state for row in rows] == ["MISMATCH", "GONE", "FAILED", "VERIFIED"]
-    assert [found[row.key].code for row in rows[:3]] == [1, 1, 1]
+    found = end(quiet, [*rows, row_of(four)], endings)
+    assert [found[row.key].state for row in rows] == ["MISMATCH", "GONE", "FAILED"]
+    assert [found[row.key].code for row in rows] == [1, None, 1], "the log has the fourth, so all before it stands"
+    assert found[row_of(four).key].state == "VERIFIED"
+    monkeypatch.setattr(Guard, "_lost", lambda self, owner, given: {})
+    found = end(quiet, rows, Written(tmp_path / "again"))
+    assert [found[row.key].state for row in rows] == ["MISMATCH", "GONE", "FAILED"]
+    assert [found[row.key].code for row in rows] == [1, 1, 1]
 
 
 def test_ended_meanwhile(quiet: RealBroker, endings: Written) -> None:
@@ -229,7 +236,7 @@ def test_without_a_look_a_commit_after_a_rollback_is_delivered(
         assert asked(there, one, commit=False).code == 0
         monkeypatch.setattr(Guard, "look", lambda self, owner, rows, doubts=(): [_passes(row) for row in rows])
         end(quiet, [row_of(one)], endings)
-        assert delivered(there, "control") == {one["uniq_key"]: 1}
+        assert delivered(there, "control")[one["uniq_key"]] >= 1
 
 
 def _passes(row: Row) -> Verdict:

@@ -63,7 +63,9 @@ def prepared(running: RealBroker) -> list[Row]:
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_killed_at_twenty_points(version: int, tmp_path: Path) -> None:
-    with broker(version, tmp_path / "broker", {"transactionCheckMax": 2}) as running:
+    # what waits in the broker's queue is refused soon, so that a doubt is over soon
+    settings = {"transactionCheckMax": 2, "waitTimeMillsInTransactionQueue": 1000}
+    with broker(version, tmp_path / "broker", settings) as running:
         rows = prepared(running)
         rows_to(tmp_path / "rows", rows)
         statuses = Counter(killed(running, tmp_path, *point) for point in POINTS)
@@ -81,7 +83,8 @@ def test_killed_at_twenty_points(version: int, tmp_path: Path) -> None:
 
 def test_without_a_look_messages_are_delivered_twice(tmp_path: Path) -> None:
     """The control of the test before."""
-    with broker(5, tmp_path / "broker", {"transactionCheckMax": 100_000}) as running, connected(running) as there:
+    settings = {"transactionCheckMax": 100_000, "waitTimeMillsInTransactionQueue": 1000}
+    with broker(5, tmp_path / "broker", settings) as running, connected(running) as there:
         running.produce([Plan("control", "U")] * 60)
         rows_to(tmp_path / "rows", [row_of(half) for half in originals(there, "control")])
         for number in (40, 40, 40):

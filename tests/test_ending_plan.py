@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from datetime import datetime, timezone
 from pathlib import Path
@@ -39,6 +40,9 @@ def cells(offset: int, kind: str = "COMMIT", **others: Any) -> dict[str, Any]:
         "commit_log_offset": offset * 100,
         **others,
     }
+
+
+COPIES = [{"queue_offset": 1, "commit_log_offset": 100}]
 
 
 def plan(*rows: dict[str, Any]) -> p.Plan:
@@ -92,6 +96,59 @@ def test_what_is_no_plan(tmp_path: Path, change: Any, said: str) -> None:
         p.read(str(file))
 
 
+def as_jq_writes(line: str) -> str:
+    return json.dumps(json.loads(line), ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda lines: "\n".join([lines[0], lines[2], lines[1]]),
+        lambda lines: "\r\n".join([*lines, ""]),
+        lambda lines: "\ufeff" + "\n".join(lines),
+        lambda lines: "\n \n".join(f"  {line} " for line in lines),
+        lambda lines: "\n".join(map(as_jq_writes, lines)),
+    ],
+    ids=["reordered", "CRLF", "byte order mark", "blanks", "jq"],
+)
+def test_what_changes_nothing_of_a_plan(tmp_path: Path, change: Any) -> None:
+    file = tmp_path / "plan.jsonl"
+    made = plan(cells(1, copies=COPIES, evidence="ü"), cells(2))
+    p.write(made, str(file))
+    file.write_bytes(change(file.read_text().splitlines()).encode())
+    found = p.read(str(file))
+    assert (found.head, found.rows.sort_by("queue_offset")) == (made.head, made.rows)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        lambda text: text.encode()[:-30],
+        lambda text: text.encode() + text.encode(),
+        lambda text: text.encode("utf-16"),
+        lambda text: gzip.compress(text.encode()),
+        lambda text: b"",
+        lambda text: b"\0" * 100,
+        lambda text: json.dumps([json.loads(line) for line in text.splitlines()], indent=1).encode(),
+    ],
+    ids=["cut off", "two plans", "UTF-16", "compressed", "empty", "zeros", "one list"],
+)
+@pytest.mark.parametrize("name", ["plan.jsonl", "plan.parquet"])
+def test_a_file_that_is_no_plan_any_more(tmp_path: Path, name: str, content: Any) -> None:
+    file = tmp_path / "plan.jsonl"
+    p.write(plan(cells(1), cells(2)), str(file))
+    (tmp_path / name).write_bytes(content(file.read_text()))
+    with pytest.raises(InputRefused):
+        p.read(str(tmp_path / name))
+
+
+def test_a_folder_is_no_plan(tmp_path: Path) -> None:
+    for name in ("plan.jsonl", "plan.parquet"):
+        (tmp_path / name).mkdir()
+        with pytest.raises(InputRefused):
+            p.read(str(tmp_path / name))
+
+
 ANY = st.recursive(
     st.none()
     | st.booleans()
@@ -104,7 +161,6 @@ ANY = st.recursive(
     ),
     max_leaves=4,
 )
-COPIES = [{"queue_offset": 1, "commit_log_offset": 100}]
 
 
 @given(field=st.sampled_from([*p.ROWS.names, "seal", "other"]), value=ANY, of_head=st.booleans())
@@ -152,6 +208,29 @@ def test_rows_of_a_parquet_file_may_be_deleted(tmp_path: Path) -> None:
     table = pq.read_table(file)
     pq.write_table(table.filter(pc.field("queue_offset") != 3).append_column("note", pa.array(["a", "b"])), file)
     assert p.read(str(file)).rows["queue_offset"].to_pylist() == [2, 4]
+
+
+def test_what_people_do_to_a_parquet_file(tmp_path: Path) -> None:
+    file = tmp_path / "plan.parquet"
+    made = plan(cells(2, copies=COPIES), cells(3))
+    p.write(made, str(file))
+    table, whole = pq.read_table(file), file.read_bytes()
+    pq.write_table(table.take([1, 0]), file)
+    assert p.read(str(file)).rows["queue_offset"].to_pylist() == [3, 2], "another order changes nothing"
+    pq.write_table(pa.concat_tables([table, table.slice(0, 1)]), file)
+    with pytest.raises(InputRefused, match="2 is there twice"):
+        p.read(str(file))
+    head = json.loads(table.schema.metadata[b"halfop.plan"])
+    pq.write_table(table.replace_schema_metadata({b"halfop.plan": json.dumps(head | {"decisions": 4}).encode()}), file)
+    with pytest.raises(InputRefused, match="or the plan's head"):
+        p.read(str(file))
+    pq.write_table(table.replace_schema_metadata(None), file)
+    with pytest.raises(InputRefused, match="no plan"):
+        p.read(str(file))
+    for size in (len(whole) - 9, len(whole) // 2, 4):
+        file.write_bytes(whole[:size])
+        with pytest.raises(InputRefused, match="cannot be read"):
+            p.read(str(file))
 
 
 def test_a_parquet_file_whose_head_is_no_json(tmp_path: Path) -> None:

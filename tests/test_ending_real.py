@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import json
 import time
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from build.rewinds import cut_off, land_running
+from build.rewinds import cut_off
 from crash import KILLED, dying, ended
 from deltalake import write_deltalake
-from ending_rows import QUICK, connected, delivered, halves, open_still, originals
+from ending_rows import connected, delivered, ended_offsets, halves, open_still, originals
 from entry_points import job_of
+from halfop.ending.changes import checked
 from halfop.frame.cli import main
-from halfop.landing.broker.request import BrokerRequest
-from halfop.landing.data_source import register
 from halfop.rocketmq.wire.client import Broker
-from halfop.runs.reconcile import Request, reconcile
-from halfop.settings.model import Settings, TopicSettings
+from halfop.rocketmq.wire.ends import HalfPlace, end_transaction
 from halfop.warehouse.tables import Warehouse
-from pyspark.sql import functions as F
-from real_broker import Plan, RealBroker, broker
+from land_and_decide import followed
+from real_broker import Plan, broker
 
 pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("logging_as_before")]
 
@@ -38,18 +36,6 @@ def called(warehouse: Warehouse, capsys: pytest.CaptureFixture[str]) -> Any:
         return said
 
     return call
-
-
-def followed(warehouse: Warehouse, running: RealBroker, accept: bool = False) -> dict[str, tuple[str, str]]:
-    """Lands what is new and decides; returns the last decision and its reason by UNIQ_KEY."""
-    register(warehouse.spark)
-    request = BrokerRequest(QUICK, timedelta(0), broker=running.address, accept_rewind=accept)
-    assert land_running(warehouse, request).status == 0
-    summary = reconcile(warehouse, Request(Settings(topics=TopicSettings(layout="single")), datetime.now(timezone.utc)))
-    assert summary.status == 0, summary
-    decided = warehouse.read("decisions").where(F.col("decision") != "SUPERSEDED").groupBy("uniq_key")
-    rows = decided.agg(F.max_by(F.struct("decision", "reason"), "run_id").alias("last")).collect()
-    return {row["uniq_key"]: tuple(row["last"]) for row in rows}
 
 
 @pytest.mark.parametrize("version", [4, 5])
@@ -135,9 +121,13 @@ def test_business_data_ends_what_hangs_at_the_broker(
         }
 
 
+# an answer that waits in the broker's queue is refused soon, so that a doubt is over soon
+KILLED_OFTEN = {"transactionCheckMax": 1000, "waitTimeMillsInTransactionQueue": 1000}
+
+
 def test_the_job_killed_at_its_commits(tmp_path: Path, warehouse: Warehouse, called: Any) -> None:
     """Before INTENDED is there; twice when the answers have left, and nobody has recorded what came of them."""
-    with broker(5, tmp_path / "broker", {"transactionCheckMax": 1000}) as running, connected(running) as there:
+    with broker(5, tmp_path / "broker", KILLED_OFTEN) as running, connected(running) as there:
         truths = running.produce([Plan("killed", "U")] * 6)
         followed(warehouse, running)
         file = str(tmp_path / "plan.jsonl")
@@ -151,6 +141,39 @@ def test_the_job_killed_at_its_commits(tmp_path: Path, warehouse: Warehouse, cal
         assert (said["status"], said["endings"]) == (0, {"VERIFIED": 6}), said
         assert delivered(there, "killed") == {truth.uniq: 1 for truth in truths}
         assert open_still(there, "killed") == []
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_run_that_goes_on_meanwhile(
+    version: int, tmp_path: Path, warehouse: Warehouse, called: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A producer rolls back, and that lands and is decided, after the plan was compared with the last decisions."""
+    with (
+        broker(version, tmp_path / "broker", {"transactionTimeOut": 3_600_000}) as running,
+        connected(running) as there,
+    ):
+        one, two = [truth.uniq for truth in running.produce([Plan("follow", "U")] * 2, threads=1)]
+        followed(warehouse, running)
+        file = str(tmp_path / "plan.jsonl")
+        assert called("end", "--where", "real_topic = 'follow'", "--commit", "--plan", file)["planned"] == 2
+
+        def follow(warehouse: Warehouse, plan: Any) -> Any:
+            found = checked(warehouse, plan)
+            (mine,) = [half for half in originals(there, "follow") if half["uniq_key"] == one]
+            request = end_transaction(HalfPlace(**{name: mine[name] for name in HalfPlace._fields}), commit=False)
+            assert there.remote.answer(request).code == 0
+            while mine["queue_offset"] not in ended_offsets(there):
+                time.sleep(0.1)
+            assert followed(warehouse, running)[one] == ("ROLLBACK", "PRODUCER")
+            return found
+
+        monkeypatch.setattr("halfop.ending.apply.checked", follow)
+        monkeypatch.setattr("halfop.ending.sender._LONGEST_ROUND", timedelta(0))  # its check passes no fresh message
+        assert called("end", "--apply", file, "--broker", running.address)["endings"] == {
+            "VERIFIED": 1,
+            "ENDED_MEANWHILE": 1,
+        }
+        assert delivered(there, "follow") == {two: 1}
 
 
 def places(there: Broker, topic: str) -> dict[str, tuple[int, int]]:

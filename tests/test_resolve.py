@@ -21,6 +21,7 @@ from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
 from halfop.settings.business import Resolution
 from halfop.warehouse.tables import Warehouse
+from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
 BORN = r.instant(NOW - 10_000)
@@ -154,6 +155,18 @@ def test_a_field_of_the_body(hanging: Warehouse, orders: Callable[..., Any]) -> 
     wanted = {COMMITTED: "COMMIT", ROLLED_BACK: "ROLLBACK", NOT_KNOWN: "COMMIT", BOTH: "ROLLBACK", ABSENT: "ROLLBACK"}
     assert kinds(found) == wanted
     assert summary.extra["left_out"] == {"NO_JOIN_KEY": 2}
+
+
+def test_an_object_of_the_body_is_no_key(hanging: Warehouse, orders: Callable[..., Any]) -> None:
+    """Else it would be absent from all business data."""
+    tables = orders([("1000", "PAID")], BORN + 60 * MINUTE)
+    summary, found = resolved(hanging, {"by": "body.$.order", "tables": tables, **absent()})
+    assert (kinds(found), summary.extra["left_out"]) == ({}, {"NO_JOIN_KEY": 7})
+
+
+def test_a_path_to_several_values_is_refused() -> None:
+    with pytest.raises(ValidationError, match="a JSON path to one value"):
+        Resolution.model_validate({"query": ORDERS, "by": "body.$.items[*].id"})
 
 
 def test_the_query_may_name_the_open_transactions(hanging: Warehouse) -> None:

@@ -17,7 +17,7 @@ from build.rewinds import begun, land
 from halfop.columns.keys import Key
 from halfop.columns.lives import Life, Lives, Lost
 from halfop.columns.lives import owners as owners_of
-from halfop.ending.parts import landed, owners
+from halfop.ending.parts import decided_until, landed, owners
 from halfop.ending.selection import Selection, plan
 from halfop.explain.life import find
 from halfop.frame.errors import InputRefused
@@ -293,10 +293,10 @@ def test_the_lowest_of_all_later_cuts_tells_what_is_lost() -> None:
 
 def test_end_asks_the_broker_itself_and_for_nothing_that_it_lost(warehouse: Warehouse, rewound: w.Store) -> None:
     with pytest.raises(InputRefused, match=f"{LIFE}, since the last run"):
-        landed(warehouse, BROKER, [0])
+        landed(warehouse, BROKER, [0], decided_until(warehouse))
     run(warehouse, NOW + SECOND)
     assert owners(warehouse, {BROKER, LIFE, "b"}) == {"b": ["b"], BROKER: [BROKER, LIFE]}
-    place = landed(warehouse, BROKER, [0])[0]
+    place = landed(warehouse, BROKER, [0], decided_until(warehouse))[0]
     assert (place.half, place.op) == (4, 2), "up to the end of the new life"
     summary, found = plan(warehouse, Selection("ROLLBACK", [Key(BROKER, 0, 2), Key(LIFE, 0, 3)]))
     assert found.rows.select(["broker_name", "queue_offset"]).to_pylist() == [{"broker_name": LIFE, "queue_offset": 3}]

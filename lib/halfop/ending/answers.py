@@ -43,7 +43,7 @@ def _request(verdict: Verdict) -> RemotingRequest:
     if row.kind == RESUME:
         return resume_check(row.real_topic or "", place.commit_log_offset)
     half = HalfPlace(row.producer_group, row.uniq_key, row.real_topic, *place)
-    return end_transaction(half, row.kind == COMMIT)
+    return end_transaction(half, row.kind == COMMIT and not verdict.closes)
 
 
 def _lost(verdict: Verdict, error: Lost) -> Sent:
@@ -55,7 +55,8 @@ def _answered(verdict: Verdict, answer: Answer) -> Sent:
         return Sent(verdict, None, answer.code, answer.remark, again=True)
     if answer.code == AnswerCode.SLAVE_NOT_AVAILABLE:
         return Sent(verdict, None, answer.code, answer.remark, again=True, elsewhere=True)
-    return Sent(verdict, _state(answer), answer.code, answer.remark or None)
+    state = "SENT" if verdict.closes else _state(answer)  # whatever it says: its final message is there
+    return Sent(verdict, state, answer.code, answer.remark or None)
 
 
 def _state(answer: Answer) -> State:

@@ -13,7 +13,7 @@ from halfop.ending.changes import Changed, checked
 from halfop.ending.endings import NOT_ENDED, Clerk, Ending, State
 from halfop.ending.op_rows import land_answers
 from halfop.ending.owner import Where
-from halfop.ending.parts import by_files, landed, owners, refuse_forbidden, refuse_unreachable
+from halfop.ending.parts import by_files, decided_until, landed, owners, refuse_forbidden, refuse_unreachable
 from halfop.ending.plan import Plan, Row
 from halfop.ending.sender import Broker, Sender
 from halfop.ending.table import TABLE, EndingsTable, Known, known
@@ -78,6 +78,7 @@ class _Application:
         self._known: Known = known(warehouse, request.plan.head.plan_id, self.keys)
         self._unswept: list[Row] = []
         self._clerk = Clerk(request.plan.head.plan_id, self._known.after)
+        self._landed_at = decided_until(warehouse)  # before decisions are read: runs may go on meanwhile
 
     def unchanged(self) -> list[Row]:
         """Returns the rows that still stand as planned and want something; what has changed is recorded."""
@@ -115,7 +116,7 @@ class _Application:
                     if mine and ends_here:
                         self._land(mine)
                     elif (mine or ended) and not ends_here and self._request.where:
-                        self._send(self._request.where, name, mine, ended)
+                        self._send(self._request.where, name, lives, mine, ended)
             except OPERATIONAL_ERRORS as error:
                 yield name, as_ours(error, name)
 
@@ -123,10 +124,10 @@ class _Application:
         todo = [row for row in rows if self._is_open(row, after="UNKNOWN")]
         land_answers(self._warehouse, todo, self._request.plan.head.instant, self._clerk, self._table)
 
-    def _send(self, where: Where, name: str, rows: Sequence[Row], ended: Sequence[Row]) -> None:
+    def _send(self, where: Where, name: str, lives: Collection[str], rows: Sequence[Row], ended: Sequence[Row]) -> None:
         queues = {row.key.queue_id for row in (*rows, *ended)}
-        part = Broker(name, where, landed(self._warehouse, name, queues), self._request.no_index)
-        Sender(part, self._clerk, self._table, self._known.mine, self._known.lately.get(name)).end(rows, ended)
+        part = Broker(name, where, landed(self._warehouse, name, queues, self._landed_at), self._request.no_index)
+        Sender(part, self._clerk, self._table, self._known.mine, self._known.sent_to(lives)).end(rows, ended)
 
 
 def _sum_up(summary: Summary, plan: Plan, found: Mapping[Key, Ending], failed: Mapping[str, HalfopError]) -> None:

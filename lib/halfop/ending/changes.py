@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -65,10 +65,41 @@ def _live(now: Standing, given: DataFrame) -> DataFrame:
 
 
 def _last(warehouse: Warehouse, now: Standing, gone: list[Row]) -> dict[Key, Mapping[str, Any]]:
-    """The last decisions about half messages that are neither open nor discarded."""
-    keys = warehouse.frame([row.key for row in gone], "broker_name STRING, queue_id INT, queue_offset BIGINT")
-    near = covers(ranges_of(keys, "queue_offset"), "queue_offset")
-    rows = warehouse.read("decisions", now.version, near).join(keys, HALF_KEY, "left_semi")
+    """The last decisions about half messages that are neither open nor discarded, each by the copy that stands for it.
+
+    A copy that the broker put back after the plan may stand for them now, or for one that stood for them before.
+    """
+    found: dict[Key, Mapping[str, Any]] = {}
+    asked = {row.key for row in gone}
+    while asked:
+        decided = _decided(warehouse, now, asked)
+        found |= decided
+        asked = {by for row in decided.values() if (by := _stands_for(row)) is not None} - found.keys()
+    return {row.key: found[end] for row in gone if (end := _end_of(row.key, found)) in found}
+
+
+def _end_of(key: Key, found: Mapping[Key, Mapping[str, Any]]) -> Key:
+    """The copy to which the pointers from this one lead."""
+    passed = set[Key]()
+    while key in found and key not in passed and (by := _stands_for(found[key])) is not None:
+        passed.add(key)
+        key = by
+    return key
+
+
+def _stands_for(row: Mapping[str, Any]) -> Key | None:
+    """The copy that stands for a superseded one."""
+    if row["decision"] != "SUPERSEDED" or row["superseded_by"] is None:
+        return None
+    own = _key(row)
+    broker, queue = row["superseded_by_broker"], row["superseded_by_queue"]
+    return Key(broker or own.broker_name, own.queue_id if queue is None else queue, row["superseded_by"])
+
+
+def _decided(warehouse: Warehouse, now: Standing, keys: Collection[Key]) -> dict[Key, Mapping[str, Any]]:
+    asked = warehouse.frame(sorted(keys), "broker_name STRING, queue_id INT, queue_offset BIGINT")
+    near = covers(ranges_of(asked, "queue_offset"), "queue_offset")
+    rows = warehouse.read("decisions", now.version, near).join(asked, HALF_KEY, "left_semi")
     return {_key(row): row for row in last_decisions(rows).toArrow().to_pylist()}
 
 

@@ -18,10 +18,10 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import HALF_KEY, Key
 from halfop.ending.endings import NOT_ENDED, Clerk, Ending, newest
 from halfop.ending.owner import Where
-from halfop.ending.parts import landed, owners, refuse_forbidden, refuse_unreachable
+from halfop.ending.parts import decided_until, landed, owners, refuse_forbidden, refuse_unreachable
 from halfop.ending.plan import RESUME, Row, new_head, places_of
 from halfop.ending.sender import Broker, Sender
-from halfop.ending.standing import standing
+from halfop.ending.standing import lacks, standing
 from halfop.ending.table import TABLE, EndingsTable, known
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
@@ -48,8 +48,9 @@ class Resume:
 
 def resume_at_brokers(warehouse: Warehouse, request: Resume) -> tuple[Summary, list[Ending]]:
     """Returns the summary, and what became of each message."""
-    summary = Summary("resume")
-    rows = _rows(warehouse, request)
+    summary, version = Summary("resume"), decided_until(warehouse)
+    rows, left_out = _rows(warehouse, request)
+    summary.extra |= {"left_out": left_out} if left_out else {}
     names = owners(warehouse, {row.key.broker_name for row in rows})
     if len(rows) > request.limit:
         raise UsageError(f"{len(rows)} messages are to be resumed, end.limit is {request.limit}: name fewer")
@@ -61,7 +62,7 @@ def resume_at_brokers(warehouse: Warehouse, request: Resume) -> tuple[Summary, l
         return summary, []
     with hold(warehouse, "ending", request.wait):
         warehouse.make(TABLE)
-        found = list(_resumed(warehouse, request, rows, names))
+        found = list(_resumed(warehouse, request, rows, names, version))
     states = Counter(each.state for each in found)
     summary.extra |= {"endings": dict(states), "resumed": states["SENT"] + states["VERIFIED"]}
     summary.status = 5 if any(states[state] for state in NOT_ENDED) else 0
@@ -69,14 +70,14 @@ def resume_at_brokers(warehouse: Warehouse, request: Resume) -> tuple[Summary, l
 
 
 def _resumed(
-    warehouse: Warehouse, request: Resume, rows: Sequence[Row], names: Mapping[str, Collection[str]]
+    warehouse: Warehouse, request: Resume, rows: Sequence[Row], names: Mapping[str, Collection[str]], version: int
 ) -> Iterator[Ending]:
     head, table = new_head(warehouse.version("decisions"), "resume"), _Kept(warehouse)
     earlier = known(warehouse, head.plan_id, [row.key for row in rows])
     for name, lives in names.items():
         mine = [row for row in rows if row.key.broker_name in lives]
-        part = Broker(name, request.where_is, landed(warehouse, name, {row.key.queue_id for row in mine}))
-        Sender(part, Clerk(head.plan_id, earlier.after), table, {}, earlier.lately.get(name)).end(mine)
+        part = Broker(name, request.where_is, landed(warehouse, name, {row.key.queue_id for row in mine}, version))
+        Sender(part, Clerk(head.plan_id, earlier.after), table, {}, earlier.sent_to(lives)).end(mine)
     yield from newest(table.kept).values()
 
 
@@ -95,21 +96,25 @@ class _Kept(EndingsTable):
 # ---- which messages ----
 
 
-def _rows(warehouse: Warehouse, request: Resume) -> list[Row]:
-    """The messages that their brokers gave up, and that are so still; InputRefused for a key of another one."""
-    given_up = standing(warehouse).rows.where("decision = 'DISCARD' AND reason = 'BROKER_DISCARDED'")
+def _rows(warehouse: Warehouse, request: Resume) -> tuple[list[Row], dict[str, int]]:
+    """The messages that their brokers gave up, and that are so still, and how many of them lack what a request needs.
+
+    Raises InputRefused for a key of another one.
+    """
+    rows = standing(warehouse).rows.withColumn("lacks", lacks())
+    given_up = rows.where("decision = 'DISCARD' AND reason = 'BROKER_DISCARDED'")
     try:
         found = given_up.join(_asked(warehouse, request), HALF_KEY, "left_semi").toArrow().to_pylist()
     except PySparkException as error:
         if request.where is None:
             raise
         raise UsageError(f"--where {request.where}: {str(error).splitlines()[0]}") from error
-    rows = [_row(cells) for cells in found]
-    if unknown := sorted(set(request.keys) - {row.key for row in rows}):
+    if unknown := sorted(set(request.keys) - {_key(cells) for cells in found}):
         problem = f"no message that its broker gave up: {', '.join(map(str, unknown[:_SHOWN]))}"
         hint = "nothing was resumed; `resume` without --broker opens again what a run of halfop discarded"
         raise InputRefused(warehouse.path("decisions"), None, problem, hint)
-    return [row for row in rows if row.uniq_key and row.places[-1].commit_log_offset >= 0]
+    left_out = Counter(cells["lacks"] for cells in found if cells["lacks"])
+    return [_row(cells) for cells in found if not cells["lacks"]], dict(left_out)
 
 
 def _asked(warehouse: Warehouse, request: Resume) -> DataFrame:
@@ -118,7 +123,10 @@ def _asked(warehouse: Warehouse, request: Resume) -> DataFrame:
     return warehouse.read(_DISCARDS).where(request.where).select(HALF_KEY)
 
 
+def _key(cells: Mapping[str, Any]) -> Key:
+    return Key(*(cells[name] for name in Key._fields))
+
+
 def _row(cells: Mapping[str, Any]) -> Row:
     taken = ("uniq_key", "producer_group", "real_topic", "decision", "born_timestamp")
-    key = Key(*(cells[name] for name in Key._fields))
-    return Row(key, RESUME, "KEY", None, places=places_of(cells), **{name: cells[name] for name in taken})
+    return Row(_key(cells), RESUME, "KEY", None, places=places_of(cells), **{name: cells[name] for name in taken})

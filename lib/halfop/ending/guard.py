@@ -12,16 +12,22 @@ from halfop.ending.owner import Owner
 from halfop.ending.plan import COMMIT, RESUME, ROLLBACK, Place, Row
 from halfop.ending.tails import Tails
 from halfop.rocketmq.names import HALF_TOPICS
+from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.ends import Stored, prepared_offsets, query_finals, stored_at
+from halfop.rocketmq.wire.remote import Patience
 
 
 class Verdict(NamedTuple):
-    """What the look has found: `state` is None if an answer may be sent, which names the half message at `place`."""
+    """What the look has found: `state` is None if an answer may be sent, which names the half message at `place`.
+
+    `closes`: it was delivered, and its op message was lost; a rollback makes another one, and delivers nothing.
+    """
 
     row: Row
     place: Place
     state: State | None = None
     remark: str | None = None
+    closes: bool = False
 
 
 @dataclass
@@ -34,6 +40,8 @@ class Guard:
 
     def look(self, owner: Owner, rows: Sequence[Row], in_doubt: Collection[Key] = ()) -> list[Verdict]:
         """Returns a verdict a row. Rows in doubt may have been sent before, long enough ago to be seen."""
+        if not self.is_gateway:  # that shows a message as soon as it has it
+            _wait_for_queues_and_index(owner.broker)
         for tails in self.tails.values():
             tails.catch_up(owner.broker)
         finals, lost = self.finals(owner, rows), self._lost(owner, rows)
@@ -51,16 +59,23 @@ class Guard:
             highest[row.key.queue_id] = max(place, highest.get(row.key.queue_id, place))
         return all(self.tails[queue].has_checked(owner.broker, place) for queue, place in highest.items())
 
-    def later_copy(self, row: Row, place: Place) -> Place | None:
-        """Returns the live copy of a transaction that was ended at a place, if it is a later one that is still open."""
+    def live_copy(self, row: Row) -> Place | None:
+        """Returns the live copy of a transaction; None if an op message names it."""
         live = self.places(row)[-1]
-        is_open = live.queue_offset > place.queue_offset and self.op_of(row._replace(places=(live,))) is None
-        return live if is_open else None
+        return live if self.op_at(row, live) is None else None
+
+    def op_at(self, row: Row, place: Place) -> int | None:
+        """Returns the op message that names a half message of a transaction; None if there is none."""
+        return self.tails[row.key.queue_id].op_of(place)
+
+    def is_there(self, owner: Owner, row: Row, place: Place) -> bool:
+        """Returns whether the log has a half message of a transaction still, and so all that came after it."""
+        stored = stored_at(owner.broker, place.commit_log_offset)
+        return stored is not None and _is_of(stored, row)
 
     def op_of(self, row: Row) -> tuple[int, Place] | None:
         """Returns the op message that ended a transaction, and the half message that it names; None if none did."""
-        tails = self.tails[row.key.queue_id]
-        found = ((tails.op_of(place), place) for place in self.places(row))
+        found = ((self.op_at(row, place), place) for place in self.places(row))
         return next(((op, place) for op, place in found if op is not None), None)
 
     def outcome_of(self, row: Row, place: Place) -> str | None:
@@ -95,7 +110,8 @@ class Guard:
         places = self.places(row)
         live = places[-1]
         if delivered := [place for place in places if place.commit_log_offset in (finals or ())]:
-            return _delivered(row, delivered[0], in_doubt)
+            has_op = self.op_at(row, delivered[0]) is not None
+            return _delivered(row, delivered[0], in_doubt, has_op)
         if lost == _ANOTHER:  # an op that names its offset may name the other one
             return Verdict(row, live, "GONE", lost)
         if (op := self.op_of(row)) is not None:
@@ -122,6 +138,19 @@ class Guard:
         return Verdict(row, row.places[-1])
 
 
+def _wait_for_queues_and_index(broker: Broker) -> None:
+    """Waits until the broker shows all that its log has now: it fills its queues and its index a little later.
+
+    Raises Unreachable if that takes too long.
+    """
+    now, patience = broker.log_end(), Patience(_LONGEST_LAG)
+    end = now.end
+    while now.shown_to < end:
+        patience.pause(f"{broker.remote.address} does not show the last {end - now.shown_to} bytes of its log yet")
+        now = broker.log_end()
+
+
+_LONGEST_LAG = 60.0  # seconds
 _NOT_THERE = "the half message is not in the broker's log"
 _ANOTHER = "another message is at its place in the broker's log, which has lost its end"
 
@@ -130,7 +159,9 @@ def _is_of(stored: Stored, row: Row) -> bool:
     return stored.topic in HALF_TOPICS and stored.uniq_key == row.uniq_key
 
 
-def _delivered(row: Row, place: Place, in_doubt: bool) -> Verdict:
+def _delivered(row: Row, place: Place, in_doubt: bool, has_op: bool) -> Verdict:
+    if row.kind == COMMIT and in_doubt and not has_op:
+        return Verdict(row, place, closes=True)
     if row.kind == COMMIT:
         return Verdict(row, place, "SENT" if in_doubt else "ALREADY_COMMITTED", "its final message is there")
     return Verdict(row, place, "ENDED_MEANWHILE", "its final message is there: it was committed")

@@ -35,7 +35,13 @@ def with_join_keys(warehouse: Warehouse, rows: DataFrame, by: str) -> DataFrame:
 def _keys(by: str) -> Column:
     if by == KEYS:
         return _several(F.split("keys", _SEPARATOR))
-    return _several(F.array(F.get_json_object(_text(), by.removeprefix(_BODY))))
+    found = F.get_json_object(_text(), by.removeprefix(_BODY))
+    return _several(F.array(F.when(~_is_structure(found), found)))
+
+
+def _is_structure(value: Column) -> Column:
+    """An object or a list is no key, though it is there: nothing can be found by it, and nothing is absent."""
+    return value.rlike(r"^\s*[\[{]") & F.get_json_object(value, "$").isNotNull()
 
 
 def _several(keys: Column) -> Column:

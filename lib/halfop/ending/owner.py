@@ -12,7 +12,9 @@ from halfop.rocketmq.wire.client import GATEWAY_CONFIG, Broker, NameServers
 from halfop.rocketmq.wire.remoting import Corrupt, RemotingError, RemotingSettings
 
 _ONE_MASTER = 10.0  # seconds for which one address is tried; then there may be another master
-_OP_BATCH_OF_4 = 0  # 4.x writes an op message at once
+_TIMES = ("transactionOpBatchInterval", "transactionCheckInterval", "waitTimeMillsInTransactionQueue")
+_NONE = 0  # 4.x writes an op message at once
+_A_SECOND = timedelta(seconds=1)
 
 
 class NoMaster(RemotingError):
@@ -27,8 +29,8 @@ class Where:
     namesrv: str | None = None
     broker: str | None = None
 
-    def master(self, name: str) -> str:
-        """Returns the address of a broker's master. Raises NoMaster, or InputRefused for an unknown broker."""
+    def master(self, name: str, was_known: bool = False) -> str:
+        """Returns the address of a broker's master. Raises NoMaster, or InputRefused for a broker that never was."""
         if self.broker:
             return self.broker
         servers = NameServers(str(self.namesrv), self.settings)
@@ -38,16 +40,18 @@ class Where:
             servers.close()
         if name not in found:
             known = ", ".join(sorted(found)) or "none"
+            if was_known:  # its last address has gone, and another one comes soon
+                raise NoMaster(f"broker {name} has no address now; the name servers know {known}")
             raise InputRefused(str(self.namesrv), None, f"no broker {name}", f"the name servers know {known}")
         if not found[name].is_master:
             raise NoMaster(f"broker {name} has no master now: only a master ends transactions")
         return found[name].address
 
     @contextmanager
-    def owner(self, name: str) -> Iterator[Owner]:
+    def owner(self, name: str, was_known: bool = False) -> Iterator[Owner]:
         """A connection to a broker's master, by its own word, while the block runs."""
         brief = replace(self.settings, give_up_after=min(self.settings.give_up_after, _ONE_MASTER))
-        broker = Broker(self.master(name), brief)
+        broker = Broker(self.master(name, was_known), brief)
         try:
             yield _checked(broker, name)
         finally:
@@ -65,6 +69,7 @@ class Owner:
     has_index: bool
     op_batch: timedelta
     check_interval: timedelta
+    end_queue: timedelta
     is_gateway: bool
 
     @property
@@ -74,7 +79,12 @@ class Owner:
     @property
     def settles(self) -> timedelta:
         """The time after which an answer's op message is there to be read."""
-        return self.op_batch + timedelta(seconds=1)
+        return self.op_batch + _A_SECOND
+
+    @property
+    def clears_doubt(self) -> timedelta:
+        """The same for a request that perhaps waits in the broker still: it refuses those that wait too long."""
+        return max(self.op_batch, self.end_queue) + _A_SECOND
 
 
 def _checked(broker: Broker, name: str) -> Owner:
@@ -85,14 +95,12 @@ def _checked(broker: Broker, name: str) -> Owner:
         raise InputRefused(address, None, problem, "give the address of that broker, or --namesrv")
     if conf.get("brokerRole") == "SLAVE":
         raise NoMaster(f"{address} is a slave of {name}: only a master ends transactions")
-    batch, interval = (
-        _millis(address, conf, key) for key in ("transactionOpBatchInterval", "transactionCheckInterval")
-    )
-    return Owner(broker, conf.get("messageIndexEnable") == "true", batch, interval, GATEWAY_CONFIG in conf)
+    batch, interval, queue = (_millis(address, conf, key) for key in _TIMES)
+    return Owner(broker, conf.get("messageIndexEnable") == "true", batch, interval, queue, GATEWAY_CONFIG in conf)
 
 
 def _millis(address: str, conf: dict[str, str], key: str) -> timedelta:
-    text = conf.get(key, str(_OP_BATCH_OF_4))
+    text = conf.get(key, str(_NONE))
     if not text.isdecimal():
         raise Corrupt(address, f"sent a configuration with {key} = {text!r}")
     return timedelta(milliseconds=int(text))

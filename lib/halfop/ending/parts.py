@@ -12,7 +12,7 @@ from halfop.planning.asking import sources
 from halfop.runs.record import last_run
 from halfop.warehouse.progress import GATEWAY, progress_rows
 from halfop.warehouse.progress import TABLE as PROGRESS
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 _ASKED = ("STORE", "BROKER", GATEWAY)
 
@@ -48,17 +48,26 @@ def owners(warehouse: Warehouse, names: Collection[str]) -> dict[str, list[str]]
     return found
 
 
-def landed(warehouse: Warehouse, name: str, queues: Collection[int]) -> dict[int, Landed]:
-    """Returns how far a broker's queues had landed for the last run that has decided about all of that.
+def decided_until(warehouse: Warehouse) -> int:
+    """Returns the version of landing_progress that the last run knew which has decided about all of that.
+
+    Call it before you read decisions: a run in between would have seen more, and what it saw must be read again.
+    """
+    found = last_run(warehouse)
+    if found is None:
+        return NO_TABLE
+    run, closed = found
+    decided = closed and run.slice.number == run.slice.of
+    return (run.inputs if decided else run.inputs_before)[PROGRESS]
+
+
+def landed(warehouse: Warehouse, name: str, queues: Collection[int], version: int) -> dict[int, Landed]:
+    """Returns how far a broker's queues had landed at a version of landing_progress, as `decided_until` gives it.
 
     What landed later, no run has seen, so it is read from the broker again.
     """
-    rows, version = progress_rows(warehouse), None
-    if found := last_run(warehouse):
-        run, closed = found
-        decided = closed and run.slice.number == run.slice.of
-        version = (run.inputs if decided else run.inputs_before)[PROGRESS]
-    lives, before = lives_of(rows, name), progress_rows(warehouse, version)
+    rows, before = progress_rows(warehouse), progress_rows(warehouse, version)
+    lives = lives_of(rows, name)
     if lives.names != lives_of(before, name).names:
         problem = f"broker {name} has begun another life, {lives.current}, since the last run"
         raise InputRefused(warehouse.path(PROGRESS), None, problem, "start reconcile, and plan again")

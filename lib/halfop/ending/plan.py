@@ -226,7 +226,7 @@ def _nulls(table: pa.Table, field: pa.Field) -> pa.Array:
 
 
 def _from_lines(source: Path) -> _Read:
-    with source.open(encoding="utf-8") as file:
+    with source.open(encoding="utf-8-sig") as file:  # some editors write a byte order mark
         lines = [(number, _object(source, number, line)) for number, line in enumerate(file, 1) if line.strip()]
     if not lines:
         raise _no_plan(source, 1)

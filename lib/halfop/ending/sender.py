@@ -18,17 +18,18 @@ from typing import TypeVar
 
 from halfop.columns.keys import Key
 from halfop.ending.answers import Sent, send
-from halfop.ending.endings import IN_DOUBT, Clerk, Ending, Endings, State
+from halfop.ending.effects import Effects, Taken
+from halfop.ending.endings import IN_DOUBT, Clerk, Ending, Endings
 from halfop.ending.guard import Guard
 from halfop.ending.owner import NoMaster, Owner, Where
-from halfop.ending.plan import COMMIT, RESUME, ROLLBACK, Place, Row
+from halfop.ending.plan import COMMIT, Row
 from halfop.ending.tails import Landed, Tails, since
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.wire.remote import Patience
 from halfop.rocketmq.wire.remoting import Lost, Unreachable
 
 BATCH = 500
-_SWEEPS = 20
+_SWEEPS, _MOST_LOSSES = 20, 3
 _LONGEST_WAIT = 120.0  # seconds
 _LONGEST_ROUND = timedelta(seconds=60)  # of a broker's check: its MAX_PROCESS_TIME_LIMIT
 _LOG = logging.getLogger("halfop.ending")
@@ -58,9 +59,13 @@ class Sender:
     endings: Endings
     known: Mapping[Key, Ending]
     lately: datetime | None = None
+    _rows: Sequence[Row] = ()
+    _ended: Sequence[Row] = ()
+    _reached: bool = False
     _results: list[Ending] = field(default_factory=list)
-    _sent: dict[Key, tuple[Row, Place]] = field(default_factory=dict)
+    _sent: dict[Key, Taken] = field(default_factory=dict)
     _verified: set[Key] = field(default_factory=set)
+    _repeated: set[Key] = field(default_factory=set)
     _last: datetime = _EPOCH
 
     def end(self, rows: Sequence[Row], ended: Sequence[Row] = ()) -> None:
@@ -68,10 +73,9 @@ class Sender:
 
         `ended`: transactions that a killed call has ended and not swept, and whose end has landed meanwhile.
         """
+        self._rows, self._ended = rows, ended
         with ExitStack() as kept:
             self._route(kept)
-            self._refuse_without_index(rows)
-            self._guard = Guard(self._tails(rows, ended), self._owner.has_index, self._owner.is_gateway)
             try:
                 for row in ended:
                     self._remember(row, verified=True)
@@ -85,31 +89,40 @@ class Sender:
 
     # ---- the way to the broker ----
 
-    def _route(self, kept: ExitStack) -> None:
+    def _route(self, kept: ExitStack, in_doubt: bool = False) -> None:
+        """Connects to the master that there is now; whatever another one has shown counts no more.
+
+        `in_doubt`: what it may have met of our requests can be seen when this returns.
+        """
         patience = Patience(self.broker.where.settings.give_up_after)
         while True:
             kept.close()
             try:
-                self._owner: Owner = kept.enter_context(self.broker.where.owner(self.broker.name))
+                self._owner: Owner = kept.enter_context(self.broker.where.owner(self.broker.name, self._reached))
+                self._refuse_without_index()
+                self._guard = Guard(self._tails(), self._owner.has_index, self._owner.is_gateway)
             except (NoMaster, *_NO_ANSWER) as error:
                 patience.pause(str(error))
                 continue
+            self._reached = True
+            if in_doubt:  # only now: a broker that stood still goes on with what it had met before
+                time.sleep(self._owner.clears_doubt.total_seconds())
             return
 
-    def _refuse_without_index(self, rows: Sequence[Row]) -> None:
-        if self._owner.shows_commits or self.broker.no_index or all(row.kind != COMMIT for row in rows):
+    def _refuse_without_index(self) -> None:
+        if self._owner.shows_commits or self.broker.no_index or all(row.kind != COMMIT for row in self._rows):
             return
         problem = f"broker {self.broker.name} keeps no index (messageIndexEnable=false)"
         hint = "nobody can ask it whether a message was committed; --no-index commits without asking"
         raise InputRefused(self._owner.broker.remote.address, None, problem, hint)
 
-    def _tails(self, rows: Sequence[Row], ended: Sequence[Row]) -> dict[int, Tails]:
-        found = {}
-        for queue in {row.key.queue_id for row in (*rows, *ended)}:
+    def _tails(self) -> dict[int, Tails]:
+        found, rows = {}, (*self._rows, *self._ended)
+        for queue in {row.key.queue_id for row in rows}:
             landed = self.broker.landed.get(queue, Landed())
-            swept = [self.known[row.key] for row in ended if row.key.queue_id == queue]
+            swept = [self.known[row.key] for row in self._ended if row.key.queue_id == queue]
             start = since(landed, self._owner.broker, queue, swept) if swept else landed
-            found[queue] = Tails(start, queue, [row for row in (*rows, *ended) if row.key.queue_id == queue])
+            found[queue] = Tails(start, queue, [row for row in rows if row.key.queue_id == queue])
         return found
 
     # ---- what earlier calls have done ----
@@ -124,16 +137,16 @@ class Sender:
 
     def _remember(self, row: Row, verified: bool) -> None:
         known = self.known[row.key]
-        self._sent[row.key] = (row, known.sent or row.places[-1])
+        self._sent[row.key] = Taken(row, known.sent or row.places[-1])
         self._verified |= {row.key} if verified else set()
         self._last = max(self._last, known.at)
 
     def _wait_for_doubts(self, rows: Sequence[Row]) -> None:
-        """Waits until the broker must show what an earlier call may have sent."""
-        doubts = [self.known[row.key].at for row in rows if self._in_doubt(row)]
-        doubts += [self.lately] if rows and self.lately else []
-        if doubts:
-            self._wait_until(max(doubts) + self._owner.settles)
+        """Waits until the broker must show what an earlier call may have sent: up to its end, when nobody knows."""
+        if any(map(self._in_doubt, rows)):
+            time.sleep(self._owner.clears_doubt.total_seconds())
+        elif rows and self.lately:
+            self._wait_until(self.lately + self._owner.settles)
 
     def _in_doubt(self, row: Row) -> bool:
         return row.key in self.known and self.known[row.key].state in IN_DOUBT
@@ -145,9 +158,9 @@ class Sender:
 
     # ---- one batch ----
 
-    def _batch(self, rows: Sequence[Row], kept: ExitStack) -> None:
+    def _batch(self, rows: Sequence[Row], kept: ExitStack, sent_before: bool = False) -> None:
         """Ends some transactions; returns once each has a result. Raises Unreachable if it takes too long."""
-        doubts = {row.key for row in rows if self._in_doubt(row)}
+        doubts = {row.key for row in rows if sent_before or self._in_doubt(row)}
         self._results += [self.clerk.ending(row, "INTENDED", sent=row.places[-1]) for row in rows]
         self._record()
         patience, todo = Patience(self.broker.where.settings.give_up_after), list(rows)
@@ -156,7 +169,7 @@ class Sender:
                 outcomes = self._looked_and_sent(todo, doubts)
             except _NO_ANSWER as error:  # to the look: nothing was sent
                 patience.pause(str(error))
-                self._route(kept)
+                self._route(kept, bool(doubts))
                 continue
             done = {each.verdict.row.key for each in outcomes if not each.again}
             todo = [row for row in todo if row.key not in done]
@@ -176,7 +189,7 @@ class Sender:
         if sent.state is not None:
             self._results.append(self.clerk.ending(row, sent.state, sent.remark, sent.code, place))
         if sent.state == "SENT":
-            self._sent[row.key], self._last = (row, place), datetime.now(timezone.utc)
+            self._sent[row.key], self._last = Taken(row, place), datetime.now(timezone.utc)
         return sent
 
     def _before_another(
@@ -187,10 +200,8 @@ class Sender:
         self._record()
         why = again[0].remark if again else None
         patience.pause(f"broker {self.broker.name}: {len(todo)} answers are left: {why or 'the connection was lost'}")
-        if any(each.state == "UNKNOWN" for each in again):
-            time.sleep(self._owner.settles.total_seconds())
         if not again or any(each.elsewhere for each in again):
-            self._route(kept)
+            self._route(kept, any(each.state == "UNKNOWN" for each in again))
 
     def _record(self) -> None:
         rows, self._results = self._results, []
@@ -204,20 +215,32 @@ class Sender:
 
         A broker that checks again and again in a second may put back another copy meanwhile: then this is repeated.
         """
-        for _ in range(_SWEEPS):
-            if not self._sent:
-                return
-            self._record()
-            self._wait_until(self._last + self._owner.settles)
-            self._wait_for_check()
-            self._guard.look(self._owner, ())
-            copies = self._later_copies()
-            for batch in _cut(copies, self.broker.batch):
-                self._batch(batch, kept)
-            self._verify()
-            if not copies:
-                return
-            _LOG.info("broker %s has put back %d copies of what was ended", self.broker.name, len(copies))
+        losses = 0
+        for _ in range(_SWEEPS if self._sent else 0):
+            try:
+                self._record()
+                if not (copies := self._swept(kept)):
+                    return
+            except _NO_ANSWER:
+                if (losses := losses + 1) > _MOST_LOSSES:
+                    raise
+                self._route(kept)
+                continue
+            _LOG.info("broker %s has put back %d copies of what was ended", self.broker.name, copies)
+
+    def _swept(self, kept: ExitStack) -> int:
+        """Returns how many transactions went on, and were rolled back."""
+        self._wait_until(self._last + self._owner.settles)
+        self._wait_for_check()
+        self._guard.look(self._owner, ())
+        answers, once = list(self._sent.values()), self._sent.keys() - self._verified - self._repeated
+        earlier = {key for key, each in self.known.items() if each.state == "SENT"}
+        copies = Effects(self._owner, self._guard).going_on(answers, once, earlier)
+        self._repeated |= {row.key for row in copies} & once
+        for batch in _cut(copies, self.broker.batch):
+            self._batch(batch, kept, sent_before=True)
+        self._verify(Effects(self._owner, self._guard))
+        return len(copies)
 
     def _wait_for_check(self) -> None:
         """Waits until a round of the broker's check that began before our answers could be seen puts nothing back."""
@@ -230,38 +253,13 @@ class Sender:
                 return
             time.sleep(pause)
 
-    def _later_copies(self) -> list[Row]:
-        """Returns rows that roll back the live copies of transactions that were ended by an earlier one."""
-        found = {}
-        for row, place in self._sent.values():
-            live = None if row.kind == RESUME else self._guard.later_copy(row, place)
-            if live is not None:
-                key = row.key._replace(queue_offset=live.queue_offset)
-                found[key] = row._replace(key=key, kind=ROLLBACK, origin="SWEEP", places=(live,))
-        return list(found.values())
-
-    def _verify(self) -> None:
+    def _verify(self, effects: Effects) -> None:
         """Notes what the broker shows by now of the answers that it has taken."""
         unsure = [each for key, each in self._sent.items() if key not in self._verified]
         for batch in _cut(unsure, self.broker.batch):
-            finals = self._guard.finals(self._owner, [row for row, _ in batch])
-            for n, (row, place) in enumerate(batch):
-                delivered = self._delivered(row, finals[n]) if n in finals else None
-                found = _found(row, self._shows(row, place), delivered, self._guard.outcome_of(row, place))
-                if found is not None:
-                    self._verified.add(row.key)
-                    self._results.append(self.clerk.ending(row, *found, sent=place))
-
-    def _shows(self, row: Row, place: Place) -> bool:
-        """Returns whether the broker shows the effect of an answer, and no later copy goes on."""
-        if row.kind == RESUME:
-            return len(self._guard.places(row)) > len(row.places)
-        ended = self._guard.op_of(row._replace(places=(place,))) is not None
-        return ended and self._guard.later_copy(row, place) is None
-
-    def _delivered(self, row: Row, finals: Sequence[int]) -> int:
-        own = {place.commit_log_offset for place in self._guard.places(row)}
-        return sum(final in own for final in finals)
+            for (row, place), state, remark in effects.seen(batch):
+                self._verified.add(row.key)
+                self._results.append(self.clerk.ending(row, state, remark, sent=place))
 
 
 _NO_ANSWER = (Lost, Unreachable)
@@ -270,15 +268,3 @@ T = TypeVar("T")
 
 def _cut(rows: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (rows[start : start + size] for start in range(0, len(rows), size))
-
-
-def _found(row: Row, shown: bool, delivered: int | None, outcome: str | None) -> tuple[State, str] | None:
-    """Returns what the broker shows of a transaction that it has ended for us; None if it does not show that yet."""
-    if outcome is not None and outcome != row.kind:
-        return "ENDED_MEANWHILE", f"its op message says {outcome}"
-    wanted = 1 if row.kind == COMMIT else 0
-    if delivered is not None and delivered > wanted:
-        return "FAILED", f"delivered {delivered} times: somebody else has ended it, too"
-    if not shown or (delivered is not None and delivered < wanted):
-        return None
-    return "VERIFIED", "its new copy is there" if row.kind == RESUME else "its op message is there"

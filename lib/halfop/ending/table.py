@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from halfop.columns.keys import Key
-from halfop.ending.endings import UNFINISHED, Ending, newest
+from halfop.ending.endings import IN_DOUBT, UNFINISHED, Ending, newest
 from halfop.ending.plan import Place
 from halfop.frame.errors import WarehouseBusy
 from halfop.landing.progress import micros
@@ -56,21 +56,31 @@ class EndingsTable:
 class Known:
     """The records of a plan's earlier calls about its half messages.
 
-    `after` is the instant of the newest row; `lately`: when any plan last sent something to a broker, in the last hour.
+    `after` is the instant of the newest row; `lately`: when any plan last sent something, in the last hour, by the
+    name under which a broker lands.
     """
 
     mine: Mapping[Key, Ending]
     lately: Mapping[str, datetime]
     after: datetime | None
 
+    def sent_to(self, lives: Collection[str]) -> datetime | None:
+        """Returns when anything was last sent to a broker that has landed under these names."""
+        return max((at for name, at in self.lately.items() if name in lives), default=None)
+
 
 def known(warehouse: Warehouse, plan_id: str, keys: Collection[Key]) -> Known:
     """Returns what is recorded of these half messages."""
     near = covers(_ranges(keys), "queue_offset")
     found = [] if near is None else _read(warehouse, all_of(equal("plan_id", plan_id), near))
-    since = Compared("at", ">=", micros(datetime.now(timezone.utc) - _LATELY))
-    sent = [row for row in _read(warehouse, since) if row.state in UNFINISHED]
-    lately = {row.key.broker_name: row.at for row in sorted(sent, key=lambda row: row.at)}
+    now = datetime.now(timezone.utc)
+    since = Compared("at", ">=", micros(now - _LATELY))
+    recent = {(row.plan_id, row.key): row for row in sorted(_read(warehouse, since), key=lambda row: row.at)}
+    lately: dict[str, datetime] = {}
+    for row in recent.values():
+        if row.state in UNFINISHED:  # what is in doubt may have been sent up to now
+            at, name = now if row.state in IN_DOUBT else row.at, row.key.broker_name
+            lately[name] = max(at, lately.get(name, at))
     return Known(newest(found), lately, max((row.at for row in found), default=None))
 
 

@@ -59,6 +59,9 @@ def _plan(context: Context, args: argparse.Namespace) -> Summary:
     chosen = Selection(args.kind, args.key, args.where, settings.end.min_age, settings.end.limit)
     with warehouse.for_few_rows():
         summary, made = plan(warehouse, chosen)
+    if not len(made):
+        summary.notes.append("nothing is to be ended: there is no plan")
+        return summary
     path = args.plan or f"end-{made.head.plan_id}.jsonl"
     plans.write(made, path)
     summary.extra |= {"plan": str(Path(path).absolute()), "plan_id": made.head.plan_id}

@@ -13,7 +13,7 @@ from halfop.settings.section import Names, RocketName, Section, like
 
 OPEN_TRANSACTIONS = "open_transactions"
 
-_BY = like(r"uniq_key|keys|body\.\$.+", "uniq_key, keys, or body and a JSON path, as body.$.order.id")
+_BY = like(r"uniq_key|keys|body\.\$[^*]+", "uniq_key, keys, or body and a JSON path to one value, as body.$.order.id")
 _VIEW = like(rf"(?i)(?!{OPEN_TRANSACTIONS}$)[A-Z_]\w*", f"a name of SQL other than {OPEN_TRANSACTIONS}")
 _SECRET = re.compile(r"(?i)passw(or)?d|://[^/@]*:[^/@]*@")
 

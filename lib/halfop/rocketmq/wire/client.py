@@ -41,6 +41,13 @@ class Role(NamedTuple):
     is_gateway: bool
 
 
+class LogEnd(NamedTuple):
+    """The end of a broker's log, and the place up to which its queues and its index have it."""
+
+    end: int
+    shown_to: int
+
+
 class NameServers:
     """`addresses` as RocketMQ writes them, `host:port;host:port`: tried in turn."""
 
@@ -88,8 +95,11 @@ class Broker:
     def clock(self) -> BrokerClock:
         """The broker's own clock."""
         asked = time.monotonic()
-        answer = self.remote.ask(RemotingRequest(RequestCode.GET_BROKER_RUNTIME_INFO), _is_starting)
-        return BrokerClock(read_body(self.remote, answer, "table", shown_time), asked)
+        return BrokerClock(self._runtime(shown_time), asked)
+
+    def log_end(self) -> LogEnd:
+        """How much of its log the broker shows by now."""
+        return self._runtime(_log_end)
 
     def role(self) -> Role:
         """The broker's role, as it says itself."""
@@ -137,6 +147,10 @@ class Broker:
     def close(self) -> None:
         self.remote.close()
 
+    def _runtime(self, made: Callable[[Any], T]) -> T:
+        answer = self.remote.ask(RemotingRequest(RequestCode.GET_BROKER_RUNTIME_INFO), _is_starting)
+        return read_body(self.remote, answer, "table", made)
+
     def _offsets(self, code: RequestCode, queues: Iterable[tuple[str, int]]) -> list[int]:
         requests = [RemotingRequest(code, {"topic": topic, "queueId": str(queue)}) for topic, queue in queues]
         return [self._offset(request, answer) for request, answer in self.remote.stream(requests)]
@@ -162,6 +176,11 @@ def _is_starting(request: RemotingRequest, answer: Answer) -> bool:
     """Returns whether a broker has just started: in its first seconds 4.9 has no sample yet of what it counts."""
     fails = answer.code == AnswerCode.SYSTEM_ERROR and "NoSuchElementException" in answer.remark
     return fails or is_busy(request, answer)
+
+
+def _log_end(table: Any) -> LogEnd:
+    end = int(table["commitLogMaxOffset"])
+    return LogEnd(end, end - int(table["dispatchBehindBytes"]))
 
 
 def _read_queues(topics: Any) -> dict[str, int]:

@@ -81,9 +81,12 @@ class Stored(NamedTuple):
 
 def stored_at(broker: Broker, place: int) -> Stored | None:
     """Returns the message that begins at this place of the broker's log; None if none does."""
-    answer = broker.remote.answer(RemotingRequest(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(place)}))
-    if answer.code != AnswerCode.SUCCESS:
+    request = RemotingRequest(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(place)})
+    answer = broker.remote.answer(request)
+    if answer.code == AnswerCode.SYSTEM_ERROR:  # within a record the remark is that of any error
         return None
+    if answer.code != AnswerCode.SUCCESS:
+        raise broker.remote.refusal(request, answer)
     records = _records(broker, answer)
     rows = half_batch(records).to_pylist()
     if len(rows) != 1 or rows[0]["commit_log_offset"] != place:
