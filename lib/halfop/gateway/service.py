@@ -88,7 +88,7 @@ class Service:
         self._producers, self._waiting, self._asking = parts.producers, parts.waiting, parts.asking
         self._tallies, self._away = parts.tallies, away
         self.disk_full = self.stopping = False
-        self._reading = Reading(log, broker, self._clock_ms)
+        self._reading = Reading(log, broker)
         self._handlers: Mapping[int, Handler] = {
             RequestCode.SEND_MESSAGE: self._send,
             RequestCode.SEND_MESSAGE_V2: self._send,
@@ -143,12 +143,6 @@ class Service:
         self._waiting.add(Answer(end, time.monotonic(), answered, request.opaque, request.form, fields))
         if end <= self._log.flushed_to:  # nothing new was written
             self._waiting.flushed(end, time.monotonic())
-
-    def _clock_ms(self) -> int:
-        """An instant before which all that was stored can be read."""
-        oldest = self._waiting.oldest
-        behind = 0.0 if oldest is None else time.monotonic() - oldest
-        return int((time.time() - behind) * 1000)
 
     # ---- sends ----
 
