@@ -133,14 +133,19 @@ def end(**changed: str | None) -> Request:
     return Request(RequestCode.END_TRANSACTION, 2, 1, sent, "", 0, JSON, b"")
 
 
-@pytest.mark.parametrize(
-    ("kind", "outcome"), [("8", "COMMIT"), ("12", "ROLLBACK"), ("0", None), ("4", None), ("-1", None)]
-)
+@pytest.mark.parametrize(("kind", "outcome"), [("8", "COMMIT"), ("12", "ROLLBACK"), ("0", None)])
 def test_what_an_end_says(kind: str, outcome: str | None) -> None:
     asked = end_request(end(commitOrRollback=kind, fromTransactionCheck="true"))
     assert asked.ends == (outcome is not None)
     if outcome:
         assert asked.end(7) == (outcome, True, "g", "U1", 7)
+
+
+@pytest.mark.parametrize("kind", ["4", "-1", "16"])
+def test_an_end_of_no_kind_is_refused(kind: str) -> None:
+    with pytest.raises(Refused, match="commitOrRollback field wrong") as refused:
+        end_request(end(commitOrRollback=kind))
+    assert refused.value.code == AnswerCode.SYSTEM_ERROR
 
 
 @pytest.mark.parametrize(

@@ -224,7 +224,7 @@ class Service:
         """An end that says nothing is not answered, as a broker does not."""
         self._tallies.ended["UNKNOWN"] += 1
         half = self._log.open_halves.get(asked.commit_log_offset)
-        if asked.from_check and half is not None and half.group == asked.group:
+        if asked.from_check and half is not None and half.group == asked.group and channel.may_send(half.topic):
             remark = request.remark[:_LONGEST_REMARK]
             self._asking.answered(half.physical_offset, "UNKNOWN", channel.client, remark, table_now())
 
