@@ -75,10 +75,10 @@ class _Gateway:
             if upstream:
                 await upstream.refuse_served(topics, broker)
             self._make(broker, upstream)
+            pages = await self._pages()  # before the threads: an address that cannot be had ends it
             accepting = self._accepting(loop, listening)
             self._upkeep = self._started(loop)
             tasks = [accepting, loop.create_task(self._clock()), *self._registering(loop, upstream, broker)]
-            pages = await self._pages()
             self._signals(loop)
             _log.info("gateway %s listens at %s, its store is %s", broker.name, address, self._request.store)
             await self._stop.wait()
@@ -123,6 +123,7 @@ class _Gateway:
         bounds = Bounds(
             own.max_body + FRAME_ROOM,
             own.unsent_bytes,
+            own.begun_bytes,
             room_for(own.max_connections),
             own.frame_time.total_seconds(),
             own.idle_time.total_seconds(),

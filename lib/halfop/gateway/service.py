@@ -33,7 +33,7 @@ from halfop.settings.model import RuleSettings
 _log = logging.getLogger("halfop.gateway")
 _MOST_TOPICS = 10_000
 _MOST_GROUPS = 100  # of a connection
-_MOST_READS = 64  # of a connection, at a time
+_MOST_READS = 64  # of a connection, that wait
 _LONGEST_REMARK = 1000  # of an answer, as check_deliveries has it
 _READ_WRITE, _ANY = 6, 7
 
@@ -128,7 +128,7 @@ class Service:
         slow = self._reading.slow_handlers.get(request.code)
         if slow is None:
             raise Refused(AnswerCode.NOT_SUPPORTED, f" request type {request.code} not supported")
-        if channel.reads >= _MOST_READS:
+        if len(channel.reads) >= _MOST_READS:
             raise Refused(AnswerCode.SYSTEM_BUSY, "[OVERLOAD]too many reads of this connection are under way")
         self._away.read(channel, request, lambda: slow(request, account))
         return None
