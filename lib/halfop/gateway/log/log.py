@@ -33,7 +33,7 @@ from halfop.gateway.log.reads import Reader
 from halfop.gateway.log.recent import Recent
 from halfop.gateway.log.records import final_message, half_message, op_message
 from halfop.gateway.log.recovery import recover
-from halfop.gateway.log.retention import Landed, Reserve, removable_to
+from halfop.gateway.log.retention import WHOLE_LOG, Landed, Reserve, removable_to
 from halfop.gateway.log.topics import TopicTable
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 
@@ -245,6 +245,11 @@ class Log:
         for queue in self._queues:
             queue.sync()
         write_checkpoint(self.folder, found)
+
+    def is_before(self, landed: Landed) -> bool:
+        """Returns whether more has landed than the log has: then the landing was of another log."""
+        ends = {(each.topic, each.number): each.flushed for each in (self._half_queue, self._op_queue)}
+        return any(landed.get(each, 0) > end for each, end in (ends | {WHOLE_LOG: self.flushed_to}).items())
 
     def expire(self, landed: Landed, since_ms: int) -> list[Half]:
         """Removes files that have landed, and whose half messages have ended or were stored before `since_ms`.
