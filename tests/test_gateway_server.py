@@ -626,8 +626,8 @@ def test_a_producer_that_answers_nothing_is_noted_if_it_may_end_the_message(tmp_
     make_tables(warehouse)
     (tmp_path / "accounts.yml").write_text(ACCOUNTS)
     keys = {name: Credentials(name, f"secret-of-{name}") for name in ("sender", "lander")}
-    options = (*QUICK[:2], "--set", "rules.transaction_check_interval=1h")
-    options = (*options, "--set", f"gateway.acl_file={tmp_path}/accounts.yml")
+    interval, accounts = "rules.transaction_check_interval=1h", f"gateway.acl_file={tmp_path}/accounts.yml"
+    options = (*QUICK[:2], "--set", interval, "--set", accounts)
     held, answered = queue.Queue[Question](), Event()
 
     def hold(question: Question) -> Answer:
