@@ -67,7 +67,7 @@ def test_all_that_comes_after_its_start_is_new_however_long_its_run_took(tmp_pat
 def test_requests_of_its_later_lives_are_its_own(tmp_path: Path) -> None:
     tables = Tables(str(tmp_path), NAME)
     mine = [asked_for(tmp_path, 1, ago(1), name) for name in (NAME, "gw~2", "gw~3")]
-    for other in ("gw2", "gw-a", "other~2", "g"):
+    for other in ("gw2", "gw-a", "other~2", "g", "gw~x", "gw~2~3"):
         asked_for(tmp_path, 1, ago(1), other)
     assert sorted(new(tables)) == sorted(mine)
 
@@ -89,7 +89,7 @@ def test_deliveries_have_the_name_of_their_request(tmp_path: Path) -> None:
     ("rows", "landed"),
     [
         ([], Landing(1, {})),
-        ([(NAME, 5), (NAME, 9), (NAME, None), ("gw2", 20)], Landing(1, {(HALF_TOPIC, 0): 9})),
+        ([(NAME, 5), (NAME, 9), (NAME, None), ("gw2", 20), ("gw~x", 20)], Landing(1, {(HALF_TOPIC, 0): 9})),
         # what an earlier life's offsets were is not in this log any more
         ([(NAME, 9), ("gw~2", 3), ("gw~10", 4)], Landing(10, {(HALF_TOPIC, 0): 4})),
     ],

@@ -7,6 +7,7 @@ again. So the gateway holds no lock.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
@@ -78,8 +79,8 @@ class Tables:
 
     def __init__(self, root: str, broker_name: str) -> None:
         self._root, self._later = _as_delta_rs_has_it(root), f"{broker_name}~"
-        name = ds.field("broker_name")
-        self._mine = (name == broker_name) | pc.starts_with(name, pattern=self._later)
+        mine = rf"\A{re.escape(broker_name)}(~[0-9]+)?\z"
+        self._mine = pc.match_substring_regex(ds.field("broker_name"), pattern=mine)
         self._options = {"conditional_put": "etag"} if self._root.startswith("s3://") else None
         self._open: dict[str, DeltaTable] = {}
         self._last_run: int | None = None
