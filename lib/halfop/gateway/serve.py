@@ -131,9 +131,8 @@ class _Gateway:
         manner = Manner(Asker(broker.name, self._store_host), rules.transaction_check_interval, own.questions_a_second)
         self._asking = Asking(self._log, self._producers, manner, self._tallies)
         self._house = House(bounds, self._producers, self._tallies, upstream)
-        terms = Terms(
-            frozenset(own.topics.split(",")) if own.topics else None, own.queues, own.max_body, own.reject_transactions
-        )
+        topics = frozenset(own.topics.split(",")) if own.topics else None
+        terms = Terms(topics, own.queues, own.max_body, own.reject_transactions, self._log.topics)
         parts = Parts(self._producers, self._waiting, self._asking, self._tallies)
         limits = Limits(own.unflushed_bytes, own.open_messages)
         self._service = Service(

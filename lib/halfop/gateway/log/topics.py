@@ -43,7 +43,8 @@ class TopicTable:
             known = self._topics.get(name, Topic(0, 0))
             found[name] = known._replace(read_queues=max(queues, known.read_queues), write_queues=queues)
         if found != self._topics:
-            self._topics, self._changed = found, True
+            self._topics.update(found)
+            self._changed = True
 
     def _read(self) -> tuple[dict[str, Topic], int]:
         try:
