@@ -40,7 +40,8 @@ accounts:
   - {accessKey: sender, secretKey: secret-of-sender, topicPerms: [orders=PUB]}
   - {accessKey: lander, secretKey: secret-of-lander, defaultTopicPerm: SUB}
 """
-TLS_OF_CLIENTS = f"""tls.client.authServer=true
+TLS_OF_CLIENTS = f"""tls.test.mode.enable=false
+tls.client.authServer=true
 tls.client.certPath={TLS}/client.pem
 tls.client.keyPath={TLS}/client.key
 tls.client.trustCertPath={TLS}/ca.pem
