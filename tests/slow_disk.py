@@ -1,4 +1,4 @@
-"""The gateway's job on a disk whose syncs take two seconds while the file SLOW_DISK is there."""
+"""The gateway's job on a disk whose syncs take two seconds while the file SLOW_DISK is there, or fail if it says so."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ def main() -> None:
 
     def fdatasync(fd: Any) -> None:
         if os.path.exists(switch):
+            if os.path.getsize(switch):
+                raise OSError(5, "Input/output error")
             time.sleep(SYNC_SECONDS)
         sync(fd)
 

@@ -113,6 +113,13 @@ def test_a_lost_connection_is_unknown_until_the_broker_has_been_looked_at(ended:
     assert written.states() == {"SENT": 8}
 
 
+def test_what_a_slow_disk_has_not_yet_is_unknown_until_the_broker_has_been_looked_at(ended: Any) -> None:
+    codes = iter([10, 0])
+    with serving(a_broker(lambda asked: {"code": next(codes)})) as address:
+        written = ended(Where(QUICK, broker=address), row(1))
+    assert history(written, 1) == [("INTENDED", None), ("UNKNOWN", 10), ("SENT", 0)]
+
+
 def test_a_broker_that_never_answers_leaves_it_unknown(ended: Any, tmp_path: Path) -> None:
     def script(peer: Peer) -> None:
         for asked in peer.requests():

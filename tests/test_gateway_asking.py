@@ -7,11 +7,12 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, cast
 
 import pytest
-from gateway_log import HOST, uniq
+from gateway_log import HOST, message, uniq
 from halfop.gateway.asking import Asking, Manner
 from halfop.gateway.connection import Channel
 from halfop.gateway.log.log import Log
 from halfop.gateway.log.messages import Half
+from halfop.gateway.log.records import Place, encoded, half_message, size_of
 from halfop.gateway.producers import Producers
 from halfop.gateway.questions import Asker
 from halfop.gateway.tables import CheckRequest
@@ -46,11 +47,15 @@ class Client:
 
     is_open, form, client = True, 0, "client"
 
-    def __init__(self) -> None:
+    def __init__(self, *topics: str) -> None:
         self.groups: set[str] = set()
+        self._topics, self.questions = topics, list[bytes]()
 
     def may_send(self, topic: str) -> bool:
-        return True
+        return not self._topics or topic in self._topics
+
+    def send(self, frame: bytes) -> None:
+        self.questions.append(frame)
 
 
 @pytest.fixture
@@ -66,9 +71,12 @@ def producers() -> Producers:
 @pytest.fixture
 def asking(halves: Halves, producers: Producers) -> Asking:
     found = Asking(cast(Log, OpenLog(halves)), producers, Manner(Asker("gw", HOST), YOUNG, 100), Tallies())
-    wanted = [CheckRequest(str(n), "a" if n else "b", n, n, 1, NOW) for n in reversed(halves)]
-    found.want(wanted, NOW)
+    found.want([wanted(n, "a" if n else "b") for n in reversed(halves)], NOW)
     return found
+
+
+def wanted(n: int, group: str, topic: str = "orders") -> CheckRequest:
+    return CheckRequest(str(n), "gw", group, topic, n, n, 1, NOW)
 
 
 def outcomes(asking: Asking) -> Counter[str]:
@@ -88,3 +96,57 @@ def test_requests_of_which_nobody_was_asked_are_given_up_in_parts(asking: Asking
     asking.ask(NOW + YOUNG + timedelta(milliseconds=1), 0.1)
     assert outcomes(asking) == {"NO_PRODUCER": 5001}
     assert asking.waiting == 44_999
+
+
+MESSAGE = half_message(message(0), HOST)
+
+
+class ReadableLog(OpenLog):
+    """A log of half messages that are all open and can be read."""
+
+    def record(self, place: int) -> bytes:  # type: ignore[override]
+        return encoded(MESSAGE, Place(place, place, size_of(MESSAGE, HOST), 0), HOST)
+
+
+def reachable(halves: Halves, producers: Producers, a_second: int) -> Asking:
+    manner = Manner(Asker("gw", HOST), YOUNG, a_second)
+    return Asking(cast(Log, ReadableLog(halves)), producers, manner, Tallies())
+
+
+def of_topics(*topics: str) -> Halves:
+    """Ten half messages of each topic."""
+    numbered = enumerate(topic for topic in topics for _ in range(10))
+    return Halves({n: Half(n, n, 100, 0, 0, topic, 0, "pg", uniq(n), None) for n, topic in numbered})
+
+
+@pytest.mark.parametrize("a_second", [1, 3, 15, 100])
+def test_a_client_is_sent_no_more_questions_a_second_than_it_may_be(producers: Producers, a_second: int) -> None:
+    halves = Halves({n: Half(n, n, 100, 0, 0, "orders", 0, "pg", uniq(n), None) for n in range(1000)})
+    asking, client = reachable(halves, producers, a_second), Client()
+    producers.add("pg", cast(Channel, client))
+    asking.want([wanted(n, "pg") for n in halves], NOW)
+    for tick in range(1, 51):
+        asking.ask(NOW, 0.1)
+        assert a_second * tick / 10 - 2 <= len(client.questions) <= a_second * tick / 10
+
+
+def test_a_topic_whose_clients_are_gone_holds_up_no_other_one_of_its_group(producers: Producers) -> None:
+    halves = of_topics("orders", "payments")
+    asking, client = reachable(halves, producers, 100), Client("payments")
+    producers.add("pg", cast(Channel, client))
+    asking.want([wanted(n, "pg", each.topic) for n, each in halves.items()], NOW)
+    asking.ask(NOW, 0.1)
+    assert (len(client.questions), asking.waiting) == (10, 10)
+    asking.ask(NOW + YOUNG + timedelta(milliseconds=1), 0.1)
+    assert outcomes(asking) == {"SENT": 10, "FAILED": 10}
+
+
+def test_a_groups_topics_are_asked_about_in_turn(producers: Producers) -> None:
+    halves = of_topics("orders", "payments", "stock")
+    asking, client = reachable(halves, producers, 50), Client()
+    producers.add("pg", cast(Channel, client))
+    asking.want([wanted(n, "pg", each.topic) for n, each in halves.items()], NOW)
+    for _ in range(3):
+        asking.ask(NOW, 0.1)
+    topics = Counter(halves[int(each.request_id)].topic for each in asking.take_rows())
+    assert topics == dict.fromkeys(("orders", "payments", "stock"), 5)

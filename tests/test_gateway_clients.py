@@ -23,6 +23,7 @@ from halfop.rocketmq.wire.client import NameServers
 from halfop.rocketmq.wire.codes import RequestCode
 from halfop.rocketmq.wire.remote import Remote
 from halfop.rocketmq.wire.remoting import RemotingRequest, RemotingSettings
+from halfop.rocketmq.wire.security import Credentials, Tls
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings
 from halfop.settings.model import Settings
@@ -32,6 +33,19 @@ from real_broker import Plan, RealClients, Truth, broker
 pytestmark = pytest.mark.broker
 RULES = ("rules.transaction_timeout=1s", "rules.transaction_check_interval=2s", "rules.transaction_check_max=3")
 LOG = logging.getLogger("tests")
+OPEN = RemotingSettings()
+TLS = Path(__file__).parent / "broker" / "tls"
+ACCOUNTS = """
+accounts:
+  - {accessKey: sender, secretKey: secret-of-sender, topicPerms: [orders=PUB]}
+  - {accessKey: lander, secretKey: secret-of-lander, defaultTopicPerm: SUB}
+"""
+TLS_OF_CLIENTS = f"""tls.test.mode.enable=false
+tls.client.authServer=true
+tls.client.certPath={TLS}/client.pem
+tls.client.keyPath={TLS}/client.key
+tls.client.trustCertPath={TLS}/ca.pem
+"""
 
 
 def settings() -> Settings:
@@ -42,9 +56,9 @@ def options() -> list[str]:
     return [part for rule in RULES for part in ("--set", rule)]
 
 
-def cycle(warehouse: Warehouse, address: str) -> Counter[str]:
+def cycle(warehouse: Warehouse, address: str, remoting: RemotingSettings) -> Counter[str]:
     """Lands and reconciles once; returns the counts of decisions."""
-    request = BrokerRequest(RemotingSettings(), timedelta(0), namesrv=address)
+    request = BrokerRequest(remoting, timedelta(0), namesrv=address)
     landed = land_broker(warehouse, request, LOG)
     assert landed.status == 0, landed.to_json()
     run = reconcile(warehouse, Request(settings()))
@@ -52,11 +66,17 @@ def cycle(warehouse: Warehouse, address: str) -> Counter[str]:
     return Counter({name: sum(reasons.values()) for name, reasons in run.decisions.items()})
 
 
-def follow(warehouse: Warehouse, address: str, producers: list[Future[list[Truth]]], seconds: float = 90) -> None:
+def follow(
+    warehouse: Warehouse,
+    address: str,
+    producers: list[Future[list[Truth]]],
+    seconds: float = 90,
+    remoting: RemotingSettings = OPEN,
+) -> None:
     """Cycles until the producers have ended and nothing is open."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        decided = cycle(warehouse, address)
+        decided = cycle(warehouse, address, remoting)
         if all(each.done() for each in producers) and not decided["CHECK"] + decided["WAIT"]:
             return
     raise AssertionError(f"still open after {seconds} s")
@@ -95,6 +115,32 @@ def test_transactions_end_as_their_producer_says(warehouse: Warehouse, tmp_path:
     outcomes = Counter(row["outcome"] for row in warehouse.read("check_deliveries").collect())
     assert outcomes["SENT"] == outcomes["ANSWERED"] + outcomes["UNKNOWN"]
     assert outcomes["ANSWERED"] == 37
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_real_clients_sign_all_and_speak_tls(warehouse: Warehouse, tmp_path: Path, version: int) -> None:
+    register(warehouse.spark)
+    (tmp_path / "accounts.yml").write_text(ACCOUNTS)
+    (tmp_path / "tls.properties").write_text(TLS_OF_CLIENTS)
+    secured = {"certificate": "server.pem", "key": "server.key", "client_ca": "ca.pem"}
+    given = [*options(), "--set", f"gateway.acl_file={tmp_path}/accounts.yml"]
+    given += [part for name, file in secured.items() for part in ("--set", f"gateway.{name}={TLS}/{file}")]
+    key = ("-DaccessKey=sender", "-DsecretKey=secret-of-sender")
+    ours = Tls(f"{TLS}/ca.pem", f"{TLS}/client.pem", f"{TLS}/client.key", check_hostname=False)
+    lander = RemotingSettings(credentials=Credentials("lander", "secret-of-lander"), tls=ours)
+    plans = [Plan("orders", answers) for answers in ("C", "R", "UC", "UR") * 5]
+    with (
+        gateway(tmp_path / "gateway", *given, warehouse=warehouse.root) as running,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        clients = RealClients(version, tmp_path, running.address, [f"-Dtls.config.file={tmp_path}/tls.properties"])
+        sending = pool.submit(clients.produce, plans, linger=60, jvm=("-Dtls=true", *key))
+        follow(warehouse, running.address, [sending], remoting=lander)
+        committed = {truth.uniq for truth in sending.result() if truth.answers.endswith("C")}
+        with pytest.raises(RuntimeError, match="no PUB on topic stock"):
+            clients.produce([Plan("stock")], jvm=("-Dtls=true", *key))
+    assert len(committed) == 10
+    assert delivered(warehouse, "orders") == Counter(committed)
 
 
 @pytest.mark.parametrize("version", [4, 5])

@@ -32,7 +32,7 @@ def test_frames_come_back_however_the_stream_is_cut(
         stream = stream[cut:]
     assert [(each.fields, each.form, each.body) for each in found] == sent
     assert all((each.code, each.flag, each.opaque, each.remark) == (10, 2, -5, "é") for each in found)
-    assert not splitter.is_within
+    assert splitter.held == 0
 
 
 def test_an_answer_has_the_form_of_its_request() -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any
 
 import pytest
@@ -174,6 +175,27 @@ def test_store_times_never_go_back(gateway: Waiting, monkeypatch: pytest.MonkeyP
     assert gateway.half(2).store_ms == gateway.log.newest_ms == newest
 
 
+def test_its_clock_stands_at_what_cannot_be_read_and_never_goes_back(
+    gateway: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [BORN_MS]
+    monkeypatch.setattr("halfop.gateway.log.log._now_ms", lambda: clock[0])
+    with monkeypatch.context() as unflushed:
+        unflushed.setattr(gateway.log._flusher, "wake", lambda: None)
+        assert gateway.log.readable_ms() == BORN_MS
+        for later in (5, 9, 60_000):
+            clock[0] = BORN_MS + later
+            last = gateway.log.append_half(message(later))
+        assert gateway.log.readable_ms() == BORN_MS + 5
+    gateway.log._flusher.wake()
+    gateway.until(last.end)
+    clock[0] = BORN_MS + 70_000
+    assert gateway.log.readable_ms() == BORN_MS + 70_000
+    clock[0] = BORN_MS  # it was set back
+    assert gateway.log.readable_ms() == BORN_MS + 70_000
+    assert gateway.half(9).store_ms == BORN_MS + 70_000, "not before what was shown"
+
+
 def test_unflushed_messages_cannot_be_read(gateway: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway.log._flusher, "wake", lambda: None)
     half = gateway.log.append_half(message(1))
@@ -248,6 +270,23 @@ def test_topics_are_kept_as_a_broker_keeps_them(tmp_path: Path) -> None:
     again = Waiting(tmp_path)
     assert again.log.topics["orders"] == Topic(4, 8)
     again.close()
+
+
+def test_who_adds_a_topic_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway, sync = Waiting(tmp_path), os.fsync
+
+    def fsync(handle: int) -> None:
+        assert current_thread() is not main_thread()
+        sync(handle)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fsync)
+        for n in range(3):
+            gateway.log.put_topic(f"topic-{n}", Topic(4, 4))
+        gateway.half(1)
+        table = json.loads((tmp_path / "config" / "topics.json").read_text())["topicConfigTable"]
+    assert {"topic-0", "topic-1", "topic-2"} <= table.keys(), "durable with the first message that comes after"
+    gateway.close()
 
 
 def test_a_checkpoint_ends_though_messages_come_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

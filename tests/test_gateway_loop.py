@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -38,9 +39,14 @@ class Loop:
         self.decided = Counter[str]()
 
     def cycle(self) -> Counter[str]:
-        request = BrokerRequest(RemotingSettings(), timedelta(0), namesrv=self.running.address)
-        assert land_broker(self.warehouse, request, logging.getLogger("tests")).status == 0
+        assert self.land() == 0
         return self.run()
+
+    def land(self, accept_rewind: bool = False) -> int:
+        request = BrokerRequest(
+            RemotingSettings(), timedelta(0), namesrv=self.running.address, accept_rewind=accept_rewind
+        )
+        return land_broker(self.warehouse, request, logging.getLogger("tests")).status
 
     def run(self) -> Counter[str]:
         run = reconcile(self.warehouse, Request(load_settings(None, RULES, {})))
@@ -162,3 +168,46 @@ def test_while_the_gateway_is_down_nothing_is_given_up(warehouse: Warehouse, tmp
     ):
         loop.until(lambda: loop.decided["COMMIT"] == 1)
     assert [row["body"] for row in warehouse.read("topics/orders").collect()] == [b"patient"]
+
+
+def test_after_its_store_was_put_back_its_new_life_is_asked_about(warehouse: Warehouse, tmp_path: Path) -> None:
+    answers: dict[bytes, Answer] = {b"kept": "COMMIT", b"new": "COMMIT"}
+
+    def answer(question: Question) -> Answer:
+        return answers.get(question.body, "UNKNOWN")
+
+    with (
+        gateway(tmp_path, *OPTIONS, warehouse=warehouse.root) as running,
+        Producer(running.address, "group", nothing) as producer,
+    ):
+        loop = Loop(warehouse, running)
+        producer.send("orders", b"kept")
+        loop.cycle()
+        assert running.stop() == 0
+    shutil.copytree(running.store, tmp_path / "copy")
+    with (
+        gateway(tmp_path, *OPTIONS, warehouse=warehouse.root) as running,
+        Producer(running.address, "group", nothing) as producer,
+    ):
+        loop.running = running
+        for body in (b"lost", b"lost, too"):
+            producer.send("orders", body)
+        loop.cycle()
+        running.kill()
+    shutil.rmtree(running.store)
+    (tmp_path / "copy").rename(running.store)
+    with (
+        gateway(tmp_path, *OPTIONS, warehouse=warehouse.root) as running,
+        Producer(running.address, "group", answer) as producer,
+    ):
+        loop.running = running
+        producer.send("orders", b"new")
+        assert loop.land() == 3, "what has landed is not there"
+        assert loop.land(accept_rewind=True) == 0
+        loop.until(lambda: loop.decided["COMMIT"] == 2)
+    assert sorted(row["body"] for row in warehouse.read("topics/orders").collect()) == [b"kept", b"new"]
+    assert {row["body"] for row in warehouse.read("trans_check_max_time").collect()} == {b"lost", b"lost, too"}
+    asked = {row["body"]: row["broker_name"] for row in warehouse.read("check_requests").collect()}
+    assert asked[b"new"] == f"{NAME}~2"
+    sent = warehouse.read("check_deliveries").where("outcome = 'SENT'").collect()
+    assert f"{NAME}~2" in {row["broker_name"] for row in sent}

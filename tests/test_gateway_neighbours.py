@@ -22,6 +22,7 @@ from halfop.rocketmq.wire.codes import AnswerCode, RequestCode
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.rocketmq.wire.security import Tls
 from scripted import Asked, Peer, answering, frame, serving
+from test_gateway_server import free
 
 TLS = Path(__file__).parent / "broker" / "tls"
 OTHERS = {"queueDatas": [{"brokerName": "broker-a", "perm": 6}], "brokerDatas": []}
@@ -67,6 +68,25 @@ def test_it_registers_gives_others_routes_and_unregisters(tmp_path: Path) -> Non
     assert told[-1].code == RequestCode.UNREGISTER_BROKER
     assert {each.fields["brokerName"] for each in told} == {NAME}
     assert {each.fields["brokerAddr"] for each in told} == {running.address}
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_one_name_server_that_can_be_reached_is_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked: list[Asked] = []
+    nobody = f"127.0.0.1:{free()}"
+    with serving(name_server(asked)) as address:  # type: ignore[arg-type]
+        options = ("--namesrv", f"{nobody};{address}", "--topics", "mine")
+        with gateway(tmp_path, *options) as running, Producer(running.address, "group", nothing) as producer:
+            assert producer.send("mine", b"x").topic == "mine"
+            theirs = producer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "theirs"})
+            assert json.loads(theirs.body) == OTHERS
+            assert f"name server {nobody}" in running.log.read_text()
+            assert running.stop() == 0
+        given = ["--listen", "127.0.0.1:0", "--store", str(tmp_path / "store"), "--name", NAME]
+        assert main(JOB, [*given, "--namesrv", f"{nobody};{address}", "--topics", "mine,theirs"]) == 2
+        assert "topic theirs is served for writing by broker broker-a" in capsys.readouterr().err
+        assert main(JOB, [*given, "--namesrv", nobody, "--topics", "mine"]) == 1
+    assert RequestCode.REGISTER_BROKER in {each.code for each in asked}
 
 
 def test_an_answer_that_cannot_be_read_ends_no_registering(tmp_path: Path) -> None:

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
+from threading import Event
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 from gateway_log import BORN_MS, Waiting
+from halfop.gateway.asking import Asking, Manner
 from halfop.gateway.log.messages import OUTCOMES, Half, HalfGone, QueueOffsets
 from halfop.gateway.log.retention import WHOLE_LOG
+from halfop.gateway.producers import Producers
+from halfop.gateway.questions import Asker
+from halfop.gateway.tables import Tables
+from halfop.gateway.tallies import Tallies
+from halfop.gateway.upkeep import Upkeep
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from store_reader import read_all
 
 FAR = 1 << 40
 NEVER = 0  # nothing was stored before
+SHORT = timedelta(milliseconds=20)
 
 
 @pytest.fixture
@@ -141,3 +153,57 @@ def test_queues_that_begin_in_the_middle_are_written_again(gateway: Waiting) -> 
 
 def test_the_disk_in_use(gateway: Waiting) -> None:
     assert 0 < gateway.log.disk_used() < 1
+
+
+# ---- landings of another log ----
+
+
+def test_more_than_it_has_cannot_have_landed(gateway: Waiting) -> None:
+    ended(gateway, 0, 10)
+    landed = all_landed(gateway)
+    assert not gateway.log.is_before({})
+    assert not gateway.log.is_before({**landed, WHOLE_LOG: gateway.log.flushed_to})
+    for queue in ((HALF_TOPIC, 0), (OP_TOPIC, 0)):
+        assert gateway.log.is_before({**landed, queue: landed[queue] + 1})
+    assert gateway.log.is_before({**landed, WHOLE_LOG: gateway.log.flushed_to + 1})
+
+
+def test_what_landed_of_another_log_removes_nothing_until_a_new_life_has_landed(
+    gateway: Waiting, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store was made again, or put back, under its old name: its first messages seem to have landed."""
+    monkeypatch.setattr("halfop.gateway.upkeep._EXPIRE_EVERY", 0.0)
+    asking = Asking(gateway.log, Producers(), Manner(Asker("gw", b""), timedelta(1), 1), Tallies())
+    ended(gateway, 0, 60)
+    before, landed = log_files(gateway), all_landed(gateway)
+    landed_as(tmp_path, "gw", dict.fromkeys(landed, 100))
+    upkeep = Upkeep(
+        Tables(str(tmp_path), "gw"), gateway.log, asking, lambda call: call(), SHORT, timedelta(1), timedelta(3)
+    )
+    try:
+        wait_until(lambda: "--accept-rewind" in caplog.text)
+        ended(gateway, 60, 60)  # it has as many now
+        assert not gateway.log.is_before(dict.fromkeys(landed, 100))
+        for look in (Event(), Event(), Event()):
+            monkeypatch.setattr(asking, "prune", look.set)
+            assert look.wait(10)
+        assert log_files(gateway)[: len(before)] == before
+        landed_as(tmp_path, "gw~2", all_landed(gateway))
+        wait_until(lambda: len(log_files(gateway)) == 1)
+    finally:
+        upkeep.close()
+
+
+def landed_as(warehouse: Path, name: str, landed: dict[tuple[str, int], int]) -> None:
+    rows = [
+        {"broker_name": name, "topic": topic, "queue_id": queue, "next_offset": offset}
+        for (topic, queue), offset in landed.items()
+    ]
+    write_deltalake(warehouse / "landing_progress", pa.Table.from_pylist(rows), mode="append")
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.02)

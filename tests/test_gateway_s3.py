@@ -43,6 +43,7 @@ def asked_for(root: str, sent: Sent, run_id: int) -> str:
         "request_id": f"{run_id}-{sent.queue_offset}",
         "broker_name": NAME,
         "producer_group": "group",
+        "real_topic": "orders",
         "tran_state_table_offset": sent.queue_offset,
         "commit_log_offset": sent.physical_offset,
         "run_id": run_id,

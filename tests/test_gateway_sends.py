@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from halfop.gateway.ends import check, end_request
 from halfop.gateway.frames import JSON, Request
-from halfop.gateway.log.messages import Half
+from halfop.gateway.log.messages import Half, Topic
 from halfop.gateway.refused import Refused
 from halfop.gateway.sends import Terms, half_message, properties_of
 from halfop.rocketmq.wire.codes import AnswerCode, RequestCode
@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 HOST = socket.inet_aton("10.0.0.1") + (4711).to_bytes(4, "big")
-TERMS = Terms(frozenset({"orders"}), queues=4, max_body=1000, rejects=False)
+TERMS = Terms(frozenset({"orders"}), queues=4, max_body=1000, rejects=False, known={})
 NAMES = {"group": "a", "topic": "b", "queue": "e", "sys_flag": "f", "born": "g", "flag": "h", "properties": "i"}
 NAMES |= {"reconsumed": "j", "unit": "k", "batch": "m"}
 OLD_NAMES = {"group": "producerGroup", "topic": "topic", "queue": "queueId", "sys_flag": "sysFlag"}
@@ -99,6 +99,14 @@ def test_what_is_refused(changed: dict[str, Any], code: int) -> None:
     assert refused.value.remark
 
 
+def test_a_client_that_has_not_learned_of_fewer_queues_may_send_to_those_that_were() -> None:
+    terms = TERMS._replace(known={"orders": Topic(8, 4)})
+    assert half_message(send(queue="7"), HOST, terms).queue == 7
+    assert all(half_message(send(queue="-1"), HOST, terms).queue < 4 for _ in range(50))
+    with pytest.raises(Refused, match="illegal: 8 queues"):
+        half_message(send(queue="8"), HOST, terms)
+
+
 @pytest.mark.parametrize("body", [b"", b"x" * 1001])
 def test_bodies_of_no_or_too_many_bytes_are_refused(body: bytes) -> None:
     with pytest.raises(Refused) as refused:
@@ -133,14 +141,19 @@ def end(**changed: str | None) -> Request:
     return Request(RequestCode.END_TRANSACTION, 2, 1, sent, "", 0, JSON, b"")
 
 
-@pytest.mark.parametrize(
-    ("kind", "outcome"), [("8", "COMMIT"), ("12", "ROLLBACK"), ("0", None), ("4", None), ("-1", None)]
-)
+@pytest.mark.parametrize(("kind", "outcome"), [("8", "COMMIT"), ("12", "ROLLBACK"), ("0", None)])
 def test_what_an_end_says(kind: str, outcome: str | None) -> None:
     asked = end_request(end(commitOrRollback=kind, fromTransactionCheck="true"))
     assert asked.ends == (outcome is not None)
     if outcome:
         assert asked.end(7) == (outcome, True, "g", "U1", 7)
+
+
+@pytest.mark.parametrize("kind", ["4", "-1", "16"])
+def test_an_end_of_no_kind_is_refused(kind: str) -> None:
+    with pytest.raises(Refused, match="commitOrRollback field wrong") as refused:
+        end_request(end(commitOrRollback=kind))
+    assert refused.value.code == AnswerCode.SYSTEM_ERROR
 
 
 @pytest.mark.parametrize(

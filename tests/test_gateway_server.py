@@ -9,23 +9,27 @@ import struct
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from threading import Event
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from gateways import NAME, RunningGateway, gateway, pulled
 from halfop.frame.cli import main
-from halfop.gateway.frames import JSON, written
+from halfop.gateway.frames import BINARY, JSON, Request, Splitter, written
 from halfop.gateway.producer import Answer, Producer, Question, Refusal, Sent
 from halfop.jobs.gateway import JOB
+from halfop.rocketmq.batches import half_batch
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+from halfop.rocketmq.record import chain
 from halfop.rocketmq.wire.client import Broker, NameServers
-from halfop.rocketmq.wire.codes import AnswerCode, RequestCode
+from halfop.rocketmq.wire.codes import ANSWER, ONE_WAY, AnswerCode, RequestCode
 from halfop.rocketmq.wire.remoting import Refused, RemotingSettings
 from halfop.rocketmq.wire.security import Credentials
 
@@ -123,6 +127,12 @@ def test_requests_that_it_does_not_know_are_refused(producer: Producer) -> None:
     assert refused.value.code == AnswerCode.NOT_SUPPORTED
 
 
+def test_batches_are_refused(producer: Producer) -> None:
+    with pytest.raises(Refusal, match="a batch") as refused:
+        producer.ask(RequestCode.SEND_BATCH_MESSAGE, {}, b"x")
+    assert refused.value.code == AnswerCode.NO_PERMISSION
+
+
 def test_a_heartbeat_that_cannot_be_read_is_refused(producer: Producer) -> None:
     nested = b"[" * 1000 + b"]" * 1000
     for body in (b"x", b"[]", b'{"clientID":%s}' % nested, b'{"producerDataSet":[{"groupName":%s}]}' % nested):
@@ -204,6 +214,7 @@ def request(warehouse: Path, sent: Sent, group: str, run_id: int, **other: objec
         "request_id": f"{run_id}-{sent.queue_offset}-{sent.physical_offset}",
         "broker_name": NAME,
         "producer_group": group,
+        "real_topic": sent.topic,
         "tran_state_table_offset": sent.queue_offset,
         "commit_log_offset": sent.physical_offset,
         "run_id": run_id,
@@ -254,6 +265,40 @@ def test_questions_are_asked_and_answers_noted(tmp_path: Path) -> None:
             assert set(found) == {(old, "SUPERSEDED"), (ended, "SUPERSEDED"), (nobody, "NO_PRODUCER")}
         with asked(running.address) as broker:
             assert [each["body"] for each in pulled(broker, "orders")] == [b"second"]
+
+
+@pytest.mark.parametrize("form", [JSON, BINARY])
+def test_a_client_is_known_by_its_send_and_asked_as_a_broker_asks(tmp_path: Path, form: int) -> None:
+    """4.9's first heartbeat comes after its first send."""
+    warehouse = tmp_path / "warehouse"
+    make_tables(warehouse)
+    packed = "TRAN_MSG\x01true\x02UNIQ_KEY\x01U1\x02PGROUP\x01group\x02TAGS\x01red\x02"
+    fields = {"a": "group", "b": "orders", "c": "TBW102", "d": "4", "e": "2", "f": "4", "g": "9", "h": "7", "i": packed}
+    with gateway(tmp_path, *QUICK, warehouse=str(warehouse)) as running, raw(running.address) as client:
+        splitter = Splitter(1 << 20)
+        client.sendall(written(RequestCode.SEND_MESSAGE_V2, 0, 5, fields, form, body=b"body"))
+        answer = one_frame(client, splitter)
+        assert (answer.code, answer.flag, answer.opaque, answer.form) == (AnswerCode.SUCCESS, ANSWER, 5, form)
+        number = int(running.address.rpartition(":")[2])
+        message_id = f"7F000001{number:08X}{0:016X}"
+        said = {"msgId": message_id, "queueId": "2", "queueOffset": "0", "transactionId": "U1"}
+        assert answer.fields == said
+        request(warehouse, Sent("orders", "U1", 0, 0), "group", 1)
+        question = one_frame(client, splitter)
+        assert (question.code, question.flag) == (RequestCode.CHECK_TRANSACTION_STATE, ONE_WAY)
+        assert question.form == form
+        named = {"topic": "orders", "bname": NAME, "tranStateTableOffset": "0", "commitLogOffset": "0"}
+        assert question.fields == named | {"msgId": "U1", "transactionId": "U1", "offsetMsgId": message_id}
+        (record,) = half_batch(chain(question.body).records).to_pylist()
+        assert (record["body"], record["flag"], record["uniq_key"]) == (b"body", 7, "U1")
+        assert chain(question.body).records.topics()[0].as_py() == b"orders"
+
+
+def one_frame(client: socket.socket, splitter: Splitter) -> Request:
+    while not (found := splitter.feed(client.recv(1 << 16))):
+        pass
+    (frame,) = found
+    return frame
 
 
 def test_what_a_slow_run_asks_for_is_asked_but_not_twice(tmp_path: Path) -> None:
@@ -419,6 +464,73 @@ def test_a_client_that_takes_no_answers_is_read_no_further(tmp_path: Path) -> No
             assert good.send("t", b"x").topic == "t"
 
 
+@pytest.mark.parametrize(
+    ("code", "fields", "times"),
+    [
+        (RequestCode.PULL_MESSAGE, {"consumerGroup": "c", "maxMsgNums": "1", "sysFlag": "4", "queueOffset": "0"}, 60),
+        (RequestCode.VIEW_MESSAGE_BY_ID, {"offset": "0"}, 60),
+        (RequestCode.GET_ALL_TOPIC_CONFIG, {}, 400),
+    ],
+)
+def test_answers_are_made_as_they_are_taken(tmp_path: Path, code: int, fields: dict[str, str], times: int) -> None:
+    """A client asks by few bytes for many, and takes none of them for a while."""
+    topics = [f"{n:0100d}" for n in range(1000)]
+    with (
+        gateway(tmp_path, "--set", f"gateway.topics={','.join(topics)}") as running,
+        Producer(running.address, "group", nothing) as good,
+    ):
+        good.send(topics[0], bytes(2 << 20))
+        before = memory(running)
+        clients = [raw(running.address) for _ in range(4)]
+        for each in clients:
+            each.sendall(written(code, 0, 1, fields | {"topic": HALF_TOPIC, "queueId": "0"}, JSON) * times)
+        assert max(after_a_send(running, good, topics[0]) for _ in range(100)) - before < 64 << 20
+        splitter, answers = Splitter(8 << 20), list[Request]()
+        while len(answers) < times:
+            answers += splitter.feed(clients[0].recv(1 << 20))
+        assert {each.code for each in answers} == {AnswerCode.SUCCESS}
+        for each in clients:
+            each.close()
+
+
+def test_frames_that_begin_and_never_end_take_only_so_much(tmp_path: Path) -> None:
+    part = struct.pack(">II", 1 << 20, 100) + bytes(1_000_000)
+    with (
+        gateway(tmp_path, "--set", "gateway.begun_bytes=5500000") as running,
+        ExitStack() as opened,
+    ):
+        slow = [opened.enter_context(raw(running.address)) for _ in range(12)]
+        with Producer(running.address, "group", nothing) as good:
+            for each in slow:
+                each.sendall(part)
+            assert good.send("t", bytes(500_000)).topic == "t"
+            for each in slow:
+                each.setblocking(False)
+            wait_until(lambda: sum(map(is_closed, slow)) >= 7)
+            assert good.send("t", bytes(500_000)).topic == "t"
+        assert sum(map(is_closed, slow)) <= 8, "the others keep their time"
+
+
+def is_closed(one: socket.socket) -> bool:
+    try:
+        return one.recv(1) == b""
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
+def after_a_send(running: RunningGateway, producer: Producer, topic: str) -> int:
+    """The bytes that the gateway has in memory then."""
+    producer.send(topic, b"x")
+    return memory(running)
+
+
+def memory(running: RunningGateway) -> int:
+    lines = Path(f"/proc/{running.process.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+
+
 def test_too_much_that_is_open_refuses_sends(tmp_path: Path) -> None:
     with (
         gateway(tmp_path, "--set", "gateway.open_messages=1") as running,
@@ -430,6 +542,50 @@ def test_too_much_that_is_open_refuses_sends(tmp_path: Path) -> None:
         assert refused.value.code == AnswerCode.SYSTEM_BUSY
         producer.end_surely(sent, "COMMIT")
         assert producer.send("t", b"x").topic == "t"
+
+
+def test_a_full_disk_refuses_sends_and_takes_ends(tmp_path: Path) -> None:
+    pages_at = f"127.0.0.1:{free()}"
+    with gateway(tmp_path) as running, Producer(running.address, "group", nothing) as producer:
+        sent = producer.send("t", b"x")
+        assert running.stop() == 0
+    with (
+        gateway(tmp_path, "--set", "gateway.disk_percent=1", "--metrics", pages_at) as running,
+        Producer(running.address, "group", nothing) as producer,
+    ):
+        wait_until(lambda: status_of(pages_at) == 503)
+        with pytest.raises(Refusal, match="disk is full") as refused:
+            producer.send("t", b"x")
+        assert refused.value.code == AnswerCode.SERVICE_NOT_AVAILABLE
+        producer.end_surely(sent, "COMMIT")
+        assert "halfop_gateway_disk_full 1.0" in page(pages_at, "metrics")
+
+
+def status_of(pages: str) -> int:
+    try:
+        with urllib.request.urlopen(f"http://{pages}/healthz", timeout=SECONDS) as found:
+            return int(found.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def test_a_slave_is_read_alone(tmp_path: Path) -> None:
+    with gateway(tmp_path) as running, Producer(running.address, "group", nothing) as producer:
+        sent = producer.send("t", b"x")
+        assert running.stop() == 0
+    with (
+        gateway(tmp_path, "--role", "slave") as running,
+        Producer(running.address, "group", nothing) as producer,
+    ):
+        with pytest.raises(Refusal, match="a slave takes no messages") as refused:
+            producer.send("t", b"x")
+        assert refused.value.code == AnswerCode.SYSTEM_BUSY
+        with pytest.raises(Refusal, match="end transaction is forbidden") as refused:
+            producer.end_surely(sent, "COMMIT")
+        assert refused.value.code == AnswerCode.SLAVE_NOT_AVAILABLE
+        with asked(running.address) as broker:
+            assert broker.role().is_slave
+            assert [each["body"] for each in pulled(broker, HALF_TOPIC)] == [b"x"]
 
 
 ACCOUNTS = """
@@ -463,6 +619,36 @@ def test_accounts_may_do_what_they_may(tmp_path: Path) -> None:
             pytest.raises(Refused, match="no SUB on topic"),
         ):
             pulled(broker, HALF_TOPIC)
+
+
+def test_a_producer_that_answers_nothing_is_noted_if_it_may_end_the_message(tmp_path: Path) -> None:
+    warehouse = tmp_path / "warehouse"
+    make_tables(warehouse)
+    (tmp_path / "accounts.yml").write_text(ACCOUNTS)
+    keys = {name: Credentials(name, f"secret-of-{name}") for name in ("sender", "lander")}
+    interval, accounts = "rules.transaction_check_interval=1h", f"gateway.acl_file={tmp_path}/accounts.yml"
+    options = (*QUICK[:2], "--set", interval, "--set", accounts)
+    held, answered = queue.Queue[Question](), Event()
+
+    def hold(question: Question) -> Answer:
+        held.put(question)
+        assert answered.wait(SECONDS)
+        return "UNKNOWN"
+
+    with (
+        gateway(tmp_path, *options, warehouse=str(warehouse)) as running,
+        Producer(running.address, "group", hold, keys["sender"]) as sender,
+        Producer(running.address, "group", nothing, keys["lander"]) as lander,
+    ):
+        sent = sender.send("orders", b"x")
+        asked_for = request(warehouse, sent, "group", 1)
+        held.get(timeout=SECONDS)
+        lander.end(sent, "UNKNOWN", from_check=True)
+        lander.heartbeat()  # by then it has come
+        answered.set()
+        outcomes(warehouse, lambda rows: rows == [(asked_for, "SENT"), (asked_for, "UNKNOWN")])
+        rows = DeltaTable(warehouse / "check_deliveries").to_pyarrow_table().sort_by("at").to_pylist()
+        assert rows[0]["client"] == rows[1]["client"], "it was the one that was asked"
 
 
 def test_only_who_may_send_to_a_topic_is_asked_about_its_messages(tmp_path: Path) -> None:

@@ -6,18 +6,22 @@ import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from gateway_load import Generator
 from gateways import RunningGateway, gateway, pulled
+from halfop.frame.errors import TransientError
 from halfop.gateway.frames import JSON, Request, Splitter, written
+from halfop.gateway.log.flusher import DISK_FAILED
 from halfop.gateway.producer import Answer, Producer, Question, Refusal, Sent
 from halfop.rocketmq.names import HALF_TOPIC
 from halfop.rocketmq.wire.codes import AnswerCode, RequestCode
-from test_gateway_server import asked
+from test_gateway_server import asked, free, page
 
+SLOW_DISK = Path(__file__).with_name("slow_disk.py")
 MANY = 10_000
 MOST_BYTES_EACH = 20_000
 
@@ -36,7 +40,7 @@ def test_a_slow_disk_is_answered_in_time_and_its_message_is_rolled_back(
     monkeypatch.setenv("SLOW_DISK", str(switch))
     options = ("--set", "gateway.flush_time=300ms")
     with (
-        gateway(tmp_path, *options, job=Path(__file__).with_name("slow_disk.py")) as running,
+        gateway(tmp_path, *options, job=SLOW_DISK) as running,
         Producer(running.address, "group", nothing) as producer,
     ):
         assert producer.send("orders", b"before").queue_offset == 0
@@ -57,6 +61,101 @@ def test_a_slow_disk_is_answered_in_time_and_its_message_is_rolled_back(
         with asked(running.address) as broker:
             assert [each["body"] for each in pulled(broker, HALF_TOPIC)] == [b"before", b"late", b"after"]
             assert pulled(broker, "orders") == []
+
+
+def test_an_end_that_the_disk_has_not_is_not_acknowledged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    switch = tmp_path / "slow"
+    monkeypatch.setenv("SLOW_DISK", str(switch))
+    with (
+        gateway(tmp_path, "--set", "gateway.flush_time=300ms", job=SLOW_DISK) as running,
+        Producer(running.address, "group", nothing) as producer,
+    ):
+        sent = producer.send("orders", b"x")
+        switch.touch()
+        with pytest.raises(Refusal) as refused:
+            producer.end_surely(sent, "COMMIT")
+        assert refused.value.code == AnswerCode.FLUSH_DISK_TIMEOUT
+        switch.unlink()
+        with asked(running.address) as broker:
+            until(lambda: broker.max_offset("orders", 0) == 1)
+            producer.end_surely(sent, "COMMIT")
+            assert [each["body"] for each in pulled(broker, "orders")] == [b"x"]
+
+
+def test_no_time_passes_for_what_the_disk_has_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Landing takes all before the gateway's clock as known."""
+    switch = tmp_path / "slow"
+    monkeypatch.setenv("SLOW_DISK", str(switch))
+    with gateway(tmp_path, "--set", "gateway.flush_time=100ms", job=SLOW_DISK) as running:
+        switch.touch()
+        before = time.time()
+        assert answer_to_a_send(running, b"late").code == AnswerCode.FLUSH_DISK_TIMEOUT
+        with asked(running.address) as broker:
+            while not broker.max_offset(HALF_TOPIC, 0):
+                shown = broker.clock().shown / 1e6
+                there = broker.max_offset(HALF_TOPIC, 0)
+                assert there or shown < before + 0.5, "it stands until the message can be read"
+            assert time.time() > before + 1.5, "it took long"
+            until(lambda: broker.clock().shown / 1e6 > before + 1.5)
+
+
+def test_more_than_it_may_hold_unflushed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    switch, pages = tmp_path / "slow", f"127.0.0.1:{free()}"
+    monkeypatch.setenv("SLOW_DISK", str(switch))
+    options = ("--set", "gateway.unflushed_bytes=1", "--metrics", pages)
+    with (
+        gateway(tmp_path, *options, job=SLOW_DISK) as running,
+        Producer(running.address, "group", nothing) as producer,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        switch.touch()
+        pending = pool.submit(producer.send, "orders", b"x")
+        until(lambda: "halfop_gateway_sends_total 1.0" in page(pages, "metrics"))
+        assert answer_to_a_send(running, b"y").code == AnswerCode.SYSTEM_BUSY
+        switch.unlink()
+        assert pending.result().queue_offset == 0
+        assert answer_to_a_send(running, b"y").code == AnswerCode.SUCCESS
+
+
+def test_what_it_has_taken_is_answered_when_it_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    switch, pages = tmp_path / "slow", f"127.0.0.1:{free()}"
+    monkeypatch.setenv("SLOW_DISK", str(switch))
+    with (
+        gateway(tmp_path, "--metrics", pages, job=SLOW_DISK) as running,
+        Producer(running.address, "group", nothing) as producer,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        switch.touch()
+        pending = pool.submit(producer.send, "orders", b"taken")
+        until(lambda: "halfop_gateway_sends_total 1.0" in page(pages, "metrics"))
+        running.process.terminate()
+        until(lambda: "stopping" in running.log.read_text())
+        with pytest.raises(Refusal) as refused:
+            producer.send("orders", b"not taken")
+        assert refused.value.code == AnswerCode.SERVICE_NOT_AVAILABLE
+        assert pending.result().queue_offset == 0
+        assert running.process.wait(10) == 0
+    with gateway(tmp_path) as running, asked(running.address) as broker:
+        assert [each["body"] for each in pulled(broker, HALF_TOPIC)] == [b"taken"]
+
+
+def test_a_disk_that_fails_ends_it_and_nothing_more_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switch = tmp_path / "slow"
+    monkeypatch.setenv("SLOW_DISK", str(switch))
+    with gateway(tmp_path, job=SLOW_DISK) as running, Producer(running.address, "group", nothing) as producer:
+        sent = [producer.send("orders", b"acknowledged") for _ in range(2)]
+        producer.end_surely(sent[0], "COMMIT")
+        switch.write_text("fail")
+        for attempt in (lambda: producer.send("orders", b"never"), lambda: producer.end_surely(sent[1], "COMMIT")):
+            with pytest.raises(TransientError, match=r"no answer|connection"):
+                attempt()
+        assert running.process.wait(10) == DISK_FAILED
+        assert "the log cannot be written, so this process ends" in running.log.read_text()
+    with gateway(tmp_path) as running, asked(running.address) as broker:
+        assert [each["body"] for each in pulled(broker, "orders")] == [b"acknowledged"]
+        assert [each["body"] for each in pulled(broker, HALF_TOPIC)][:2] == [b"acknowledged"] * 2
 
 
 def until(done: Callable[[], bool]) -> None:

@@ -20,7 +20,8 @@ _BUSY = (AnswerCode.SYSTEM_BUSY, AnswerCode.SERVICE_NOT_AVAILABLE, AnswerCode.FL
 
 class Sent(NamedTuple):
     """A request's outcome. `again`: the row needs another look and perhaps another request, because the broker was
-    busy (no state) or has perhaps not met this one (UNKNOWN); `elsewhere`: by a new connection, to the master then.
+    busy (no state), or has perhaps not met or not stored this one (UNKNOWN); `elsewhere`: by a new connection, to the
+    master then.
     """
 
     verdict: Verdict
@@ -55,6 +56,8 @@ def _answered(verdict: Verdict, answer: Answer) -> Sent:
         return Sent(verdict, None, answer.code, answer.remark, again=True)
     if answer.code == AnswerCode.SLAVE_NOT_AVAILABLE:
         return Sent(verdict, None, answer.code, answer.remark, again=True, elsewhere=True)
+    if answer.code == AnswerCode.FLUSH_DISK_TIMEOUT:  # a gateway's slow disk may have it yet
+        return Sent(verdict, "UNKNOWN", answer.code, answer.remark, again=True)
     state = "SENT" if verdict.closes else _state(answer)  # whatever it says: its final message is there
     return Sent(verdict, state, answer.code, answer.remark or None)
 

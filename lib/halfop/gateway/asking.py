@@ -16,7 +16,7 @@ from halfop.gateway.tables import CheckRequest, Delivery
 from halfop.gateway.tallies import Tallies
 
 _MOST_ROWS = 200_000
-_AT_ONCE = 5_000  # requests of a group, so that nothing else waits long
+_AT_ONCE = 5_000  # requests of a group and topic, so that nothing else waits long
 _FIRST_OPAQUE = 1 << 20
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -46,8 +46,10 @@ class Asking:
 
     def __init__(self, log: Log, producers: Producers, manner: Manner, tallies: Tallies) -> None:
         self._log, self._producers, self._manner, self._tallies = log, producers, manner, tallies
-        self._wanted: dict[str, OrderedDict[int, _Wanted]] = {}  # by group and place, the oldest first
+        # by group and topic, since not every client of a group may see each topic; and by place, the oldest first
+        self._wanted: dict[tuple[str, str], OrderedDict[int, _Wanted]] = {}
         self._sent: dict[int, _Sent] = {}
+        self._credit = 0.0  # the part of a question that a client may be sent more
         self._rows: list[Delivery] = []
         self._opaque = _FIRST_OPAQUE
 
@@ -67,24 +69,29 @@ class Asking:
             if sent is not None and request.requested_at <= sent.at:
                 self._note(request, "SUPERSEDED", now, remark="the question before it was sent after it was requested")
                 continue
-            of_group = self._wanted.setdefault(request.group, OrderedDict())
-            older = of_group.pop(request.physical_offset, None)
+            of_topic = self._wanted.setdefault((request.group, request.topic), OrderedDict())
+            older = of_topic.pop(request.physical_offset, None)
             if older is not None:
                 self._note(older.request, "SUPERSEDED", now, remark="there is a newer request")
-            of_group[request.physical_offset] = _Wanted(request, now)
+            of_topic[request.physical_offset] = _Wanted(request, now)
 
     def ask(self, now: datetime, seconds: float) -> None:
         """Sends what can be sent; `seconds` have passed since the last call."""
         left = Counter[Channel]()
-        most = max(1, round(self._manner.a_second * seconds))
-        for group, requests in list(self._wanted.items()):
-            for _ in range(min(_AT_ONCE, len(requests))):
+        self._credit += self._manner.a_second * seconds
+        most = int(self._credit)
+        self._credit -= most
+        for of, requests in list(self._wanted.items()):
+            before = len(requests)
+            for _ in range(min(_AT_ONCE, before)):
                 wanted = next(iter(requests.values()))
                 if not self._settled(wanted, now, left, most):
-                    break  # all others of the group would wait for the same producers
+                    break  # all others would wait for the same producers
                 del requests[wanted.request.physical_offset]
-            if not requests:
-                del self._wanted[group]
+            if len(requests) < before:
+                del self._wanted[of]
+            if requests:
+                self._wanted.setdefault(of, requests)  # after the others: they have had their share
 
     def answered(self, physical_offset: int, outcome: str, client: str, remark: str, now: datetime) -> None:
         """Notes a producer's answer to a question: ANSWERED or UNKNOWN."""
@@ -154,4 +161,6 @@ class Asking:
         remark: str | None = None,
     ) -> None:
         self._tallies.questions[outcome] += 1
-        self._rows.append(Delivery(request.request_id, request.group, outcome, now, after, client, remark))
+        self._rows.append(
+            Delivery(request.request_id, request.broker_name, request.group, outcome, now, after, client, remark)
+        )

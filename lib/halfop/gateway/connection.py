@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from halfop.gateway.accounts import Account
@@ -25,6 +27,10 @@ class House(Protocol):
 
     def handle(self, channel: Channel, request: Request) -> None: ...
 
+    def holds(self, channel: Channel, held: int) -> None: ...
+
+    def writable(self, channel: Channel) -> None: ...
+
     def closed(self, channel: Channel, bad_frame: BadFrame | None) -> None: ...
 
 
@@ -38,9 +44,11 @@ class Channel(asyncio.Protocol):
         self.client, self.host, self.form = "", b"", 0
         self.heard = house.now()
         self.began: float | None = None
-        self.reads = 0
+        self.held = 0  # bytes of a frame that has begun
+        self.reads, self.reading = deque[Callable[[], bytes]](), 0  # reads that wait, and that are under way
+        self._requests = deque[Request]()  # that wait until the client has taken answers
         self._bad: BadFrame | None = None
-        self._full = False
+        self._full = self._paused = False
 
     # ---- called by the loop ----
 
@@ -63,25 +71,40 @@ class Channel(asyncio.Protocol):
             self._bad = error
             self.close()
             return
-        if not self._splitter.is_within:
+        if not (held := self._splitter.held):
             self.began = None
         elif requests or self.began is None:
             self.began = self.heard
-        for request in requests:
-            self.form = request.form
-            self._house.handle(self, request)
+        self._requests += requests
+        self._handle()
+        if held != self.held:
+            self._house.holds(self, held)
 
     def pause_writing(self) -> None:
         self._full = True
-        self._transport.pause_reading()
+        if not self._paused:
+            self._paused = True
+            self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         self._full = False
-        if not self._transport.is_closing():
+        self._house.writable(self)
+        self._handle()
+        if self.is_open:
+            self._paused = False
             self._transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._requests.clear()
+        self.reads.clear()
         self._house.closed(self, self._bad)
+
+    def _handle(self) -> None:
+        """Handles requests as long as the client takes answers: few bytes of them may be answered with many."""
+        while self._requests and self.is_open:
+            request = self._requests.popleft()
+            self.form = request.form
+            self._house.handle(self, request)
 
     # ---- called by the house ----
 

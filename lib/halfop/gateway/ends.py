@@ -10,7 +10,7 @@ from halfop.gateway.frames import Request
 from halfop.gateway.log.messages import End, Half, Outcome
 from halfop.gateway.refused import Refused
 from halfop.rocketmq.numbers import parse_long
-from halfop.rocketmq.wire.codes import COMMIT_TYPE, ROLLBACK_TYPE, AnswerCode
+from halfop.rocketmq.wire.codes import COMMIT_TYPE, NOT_TYPE, ROLLBACK_TYPE, AnswerCode
 from halfop.settings.model import RuleSettings
 
 _MILLISECOND = timedelta(milliseconds=1)
@@ -18,7 +18,7 @@ _LONGEST_ID = 255
 
 
 class EndRequest(NamedTuple):
-    """The header of END_TRANSACTION; `kind` is COMMIT_TYPE, ROLLBACK_TYPE, or what a broker does not answer."""
+    """The header of END_TRANSACTION; `kind` is COMMIT_TYPE, ROLLBACK_TYPE, or NOT_TYPE, which is not answered."""
 
     group: str
     state_table_offset: int
@@ -40,11 +40,14 @@ class EndRequest(NamedTuple):
 def end_request(request: Request) -> EndRequest:
     """The header's fields. Raises Refused."""
     fields = request.fields
+    kind = an_int(fields, "commitOrRollback")
+    if kind not in (NOT_TYPE, COMMIT_TYPE, ROLLBACK_TYPE):
+        raise Refused(AnswerCode.SYSTEM_ERROR, "commitOrRollback field wrong")
     return EndRequest(
         text(fields, "producerGroup"),
         a_long(fields, "tranStateTableOffset"),
         a_long(fields, "commitLogOffset"),
-        an_int(fields, "commitOrRollback"),
+        kind,
         a_flag(fields, "fromTransactionCheck"),
         _id(fields.get("transactionId")),
     )

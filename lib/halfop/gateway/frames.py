@@ -52,9 +52,9 @@ class Splitter:
         self._max, self._held, self._wanted = max_frame, bytearray(), 0
 
     @property
-    def is_within(self) -> bool:
-        """Whether a frame has begun that is not whole yet."""
-        return bool(self._held)
+    def held(self) -> int:
+        """The bytes of a frame that has begun and is not whole yet."""
+        return len(self._held)
 
     def feed(self, data: bytes) -> list[Request]:
         """The frames that are whole now. Raises BadFrame."""

@@ -22,6 +22,7 @@ from halfop.gateway.tallies import Tallies
 from halfop.rocketmq.wire.codes import AnswerCode
 
 _MOST_ROUTES = 100  # that are being asked for
+_READS_AT_ONCE = 2  # of a connection
 _PAUSE = 0.1  # seconds, after a connection that could not be accepted
 _log = logging.getLogger("halfop.gateway")
 
@@ -32,6 +33,7 @@ class Bounds:
 
     max_frame: int
     unsent_bytes: int
+    begun_bytes: int
     connections: int
     frame_seconds: float
     idle_seconds: float
@@ -50,6 +52,7 @@ class House:
         self._entering: dict[Channel, asyncio.Task[None]] = {}  # until their TLS handshake is done
         self._readers = ThreadPoolExecutor(1, "gateway-reads")
         self._routes: set[asyncio.Task[None]] = set()
+        self._begun = 0  # bytes of frames that have begun
 
     def __len__(self) -> int:
         return len(self._channels) + len(self._entering)
@@ -85,12 +88,23 @@ class House:
         self._entering.pop(channel, None)
         self._channels.add(channel)
 
+    def holds(self, channel: Channel, held: int) -> None:
+        """Notes the bytes that a channel holds of a frame; if all are too many, drops the channel that holds most."""
+        self._begun += held - channel.held
+        channel.held = held
+        if self._begun > self._bounds.begun_bytes:
+            largest = max(self._channels, key=lambda each: each.held)
+            _log.info("connection of %s closed: frames have begun everywhere, its has most bytes", largest.client)
+            self.holds(largest, 0)
+            largest.close()
+
     def handle(self, channel: Channel, request: Request) -> None:
         if self.service is not None:
             self.service.handle(channel, request)
 
     def closed(self, channel: Channel, bad_frame: BadFrame | None) -> None:
         self._channels.discard(channel)
+        self._begun -= channel.held
         self._producers.remove(channel.groups, channel)
         if bad_frame is not None:
             self._tallies.bad_frames += 1
@@ -118,23 +132,34 @@ class House:
 
     def read(self, channel: Channel, request: Request, read: Callable[[], bytes]) -> None:
         """Answers the request from another thread."""
-        channel.reads += 1
 
-        def work() -> None:
+        def work() -> bytes:
             try:
-                frame = read()
+                return read()
             except Refused as error:
-                frame = answer(request, error.code, remark=error.remark)
+                return answer(request, error.code, remark=error.remark)
             except Exception:
                 _log.exception("request %s of %s failed", request.code, channel.client)
-                frame = answer(request, AnswerCode.SYSTEM_ERROR, remark="the gateway failed at it: its log says why")
-            self._loop.call_soon_threadsafe(done, frame)
+                return answer(request, AnswerCode.SYSTEM_ERROR, remark="the gateway failed at it: its log says why")
 
-        def done(frame: bytes) -> None:
-            channel.reads -= 1
+        channel.reads.append(work)
+        self.writable(channel)
+
+    def writable(self, channel: Channel) -> None:
+        """Begins reads that wait: few at a time, and none while the client takes no answers, which are long."""
+        while channel.reads and channel.reading < _READS_AT_ONCE and channel.is_open:
+            channel.reading += 1
+            self._readers.submit(self._work, channel, channel.reads.popleft())
+
+    def _work(self, channel: Channel, read: Callable[[], bytes]) -> None:
+        frame = read()
+
+        def done() -> None:
+            channel.reading -= 1
             channel.send(frame)
+            self.writable(channel)
 
-        self._readers.submit(work)
+        self._loop.call_soon_threadsafe(done)
 
     def route(self, channel: Channel, request: Request, topic: str) -> bool:
         """Answers with the given name servers' route; False if there are none."""

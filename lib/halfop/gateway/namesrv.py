@@ -80,20 +80,14 @@ class NameServers:
     async def refuse_served(self, topics: Iterable[str], broker: Broker) -> None:
         """Raises UsageError for a topic that another broker serves for writing: producers would send to both.
 
-        And for another broker of this one's name: each would take the other's place again and again.
+        And for another broker of this one's name: each would take the other's place again and again. One name server
+        that can be reached is enough: brokers register with all. Raises TransientError if none can be.
         """
-        for server in self._all:
-            known = _addresses(await server.ask(RequestCode.GET_BROKER_CLUSTER_INFO, {}), broker.name)
-            if others := known - {broker.address}:
-                there = f"a broker {broker.name} is at {', '.join(sorted(others))} ({server.address})"
-                raise UsageError(f"{there}; stop it first, or give another --name")
-        for topic in topics:
-            for server in self._all:
-                answer = await server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
-                others = _writers(answer) - {broker.name}
-                if others:
-                    served = f"topic {topic} is served for writing by broker {', '.join(sorted(others))}"
-                    raise UsageError(f"{served} ({server.address}); take it from there first, or leave it out here")
+        lost = [error for server in self._all if (error := await _refuse_served_at(server, topics, broker))]
+        if len(lost) == len(self._all):
+            raise lost[0]
+        for error in lost:
+            _log.warning("%s", error)
 
     async def register(self, broker: Broker, topics: Mapping[str, Topic]) -> None:
         """Registers with each; one that cannot be reached is tried again by the next call."""
@@ -129,6 +123,23 @@ class NameServers:
                 continue
             if answer.code != AnswerCode.SUCCESS:
                 _log.warning("name server %s answered %s to %s: %s", server.address, answer.code, code, answer.remark)
+
+
+async def _refuse_served_at(server: NameServer, topics: Iterable[str], broker: Broker) -> TransientError | None:
+    """Returns why the name server cannot say it."""
+    try:
+        known = _addresses(await server.ask(RequestCode.GET_BROKER_CLUSTER_INFO, {}), broker.name)
+        routes = {topic: await server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}) for topic in topics}
+    except TransientError as error:
+        return error
+    if others := known - {broker.address}:
+        there = f"a broker {broker.name} is at {', '.join(sorted(others))} ({server.address})"
+        raise UsageError(f"{there}; stop it first, or give another --name")
+    for topic, route in routes.items():
+        if others := _writers(route) - {broker.name}:
+            served = f"topic {topic} is served for writing by broker {', '.join(sorted(others))}"
+            raise UsageError(f"{served} ({server.address}); take it from there first, or leave it out here")
+    return None
 
 
 def _writers(route: Request) -> set[str]:

@@ -46,10 +46,10 @@ class Broker:
 
 
 class Reading:
-    """Answers to reads. `clock_ms` is an instant before which all that was stored can be read."""
+    """Answers to reads."""
 
-    def __init__(self, log: Log, broker: Broker, clock_ms: Callable[[], int]) -> None:
-        self._log, self._broker, self._clock_ms = log, broker, clock_ms
+    def __init__(self, log: Log, broker: Broker) -> None:
+        self._log, self._broker = log, broker
         self._booted_ms = int(time.time() * 1000)
         self.handlers: Mapping[int, Callable[[Request, Account | None], bytes]] = {
             RequestCode.GET_ALL_TOPIC_CONFIG: self._topics,
@@ -79,7 +79,7 @@ class Reading:
 
     def _runtime(self, request: Request, account: Account | None) -> bytes:
         # a clock that moves when nothing is stored: landing goes by it
-        seconds = max(self._clock_ms() - self._booted_ms, 0) // 1000
+        seconds = max(self._log.readable_ms() - self._booted_ms, 0) // 1000
         minutes, hours = seconds // 60, seconds // 3600
         ran = f"[ {hours // 24} days, {hours % 24} hours, {minutes % 60} minutes, {seconds % 60} seconds ]"
         table = {"bootTimestamp": str(self._booted_ms), "runtime": ran, "brokerVersionDesc": "halfop gateway"}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from halfop.gateway.fields import a_flag, a_long, an_int, text
 from halfop.gateway.frames import Request
-from halfop.gateway.log.messages import HalfMessage
+from halfop.gateway.log.messages import HalfMessage, Topic
 from halfop.gateway.log.records import LONGEST_PROPERTIES
 from halfop.gateway.refused import Refused
 from halfop.rocketmq import names
@@ -45,12 +45,13 @@ _V2 = _Names(*"abefghijkm")
 
 
 class Terms(NamedTuple):
-    """What a send must keep to. `topics` None: every legal one."""
+    """What a send must keep to. `topics` None: every legal one. `known` may have had more queues than `queues`."""
 
     topics: frozenset[str] | None
     queues: int
     max_body: int
     rejects: bool
+    known: Mapping[str, Topic]
 
 
 def half_message(request: Request, born_host: bytes, terms: Terms) -> HalfMessage:
@@ -60,8 +61,8 @@ def half_message(request: Request, born_host: bytes, terms: Terms) -> HalfMessag
     queue, sys_flag, flag = (an_int(fields, each) for each in (name.queue, name.sys_flag, name.flag))
     born = a_long(fields, name.born)
     check_topic(topic, terms)
-    if queue >= terms.queues:
-        raise Refused(AnswerCode.INVALID_PARAMETER, f"request queueId[{queue}] is illegal: {terms.queues} queues")
+    if queue >= (queues := _queues(topic, terms)):
+        raise Refused(AnswerCode.INVALID_PARAMETER, f"request queueId[{queue}] is illegal: {queues} queues")
     properties = properties_of(fields.get(name.properties, ""))
     reconsumed = an_int(fields, name.reconsumed) if name.reconsumed in fields else 0
     _check_kind(fields, name, properties, reconsumed, terms)
@@ -84,6 +85,12 @@ def half_message(request: Request, born_host: bytes, terms: Terms) -> HalfMessag
         properties[names.UNIQ_KEY],
         properties.get(names.CHECK_IMMUNITY),
     )
+
+
+def _queues(topic: str, terms: Terms) -> int:
+    """How many queues clients may name: as at a broker all that can be read, since they learn of fewer ones late."""
+    known = terms.known.get(topic)
+    return max(terms.queues, known.read_queues) if known else terms.queues
 
 
 def properties_of(packed: str) -> dict[str, str]:

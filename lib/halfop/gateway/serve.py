@@ -75,10 +75,10 @@ class _Gateway:
             if upstream:
                 await upstream.refuse_served(topics, broker)
             self._make(broker, upstream)
+            pages = await self._pages()  # before the threads: an address that cannot be had ends it
             accepting = self._accepting(loop, listening)
             self._upkeep = self._started(loop)
             tasks = [accepting, loop.create_task(self._clock()), *self._registering(loop, upstream, broker)]
-            pages = await self._pages()
             self._signals(loop)
             _log.info("gateway %s listens at %s, its store is %s", broker.name, address, self._request.store)
             await self._stop.wait()
@@ -123,6 +123,7 @@ class _Gateway:
         bounds = Bounds(
             own.max_body + FRAME_ROOM,
             own.unsent_bytes,
+            own.begun_bytes,
             room_for(own.max_connections),
             own.frame_time.total_seconds(),
             own.idle_time.total_seconds(),
@@ -130,9 +131,8 @@ class _Gateway:
         manner = Manner(Asker(broker.name, self._store_host), rules.transaction_check_interval, own.questions_a_second)
         self._asking = Asking(self._log, self._producers, manner, self._tallies)
         self._house = House(bounds, self._producers, self._tallies, upstream)
-        terms = Terms(
-            frozenset(own.topics.split(",")) if own.topics else None, own.queues, own.max_body, own.reject_transactions
-        )
+        topics = frozenset(own.topics.split(",")) if own.topics else None
+        terms = Terms(topics, own.queues, own.max_body, own.reject_transactions, self._log.topics)
         parts = Parts(self._producers, self._waiting, self._asking, self._tallies)
         limits = Limits(own.unflushed_bytes, own.open_messages)
         self._service = Service(

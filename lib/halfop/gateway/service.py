@@ -33,7 +33,7 @@ from halfop.settings.model import RuleSettings
 _log = logging.getLogger("halfop.gateway")
 _MOST_TOPICS = 10_000
 _MOST_GROUPS = 100  # of a connection
-_MOST_READS = 64  # of a connection, at a time
+_MOST_READS = 64  # of a connection, that wait
 _LONGEST_REMARK = 1000  # of an answer, as check_deliveries has it
 _READ_WRITE, _ANY = 6, 7
 
@@ -88,7 +88,7 @@ class Service:
         self._producers, self._waiting, self._asking = parts.producers, parts.waiting, parts.asking
         self._tallies, self._away = parts.tallies, away
         self.disk_full = self.stopping = False
-        self._reading = Reading(log, broker, self._clock_ms)
+        self._reading = Reading(log, broker)
         self._handlers: Mapping[int, Handler] = {
             RequestCode.SEND_MESSAGE: self._send,
             RequestCode.SEND_MESSAGE_V2: self._send,
@@ -128,7 +128,7 @@ class Service:
         slow = self._reading.slow_handlers.get(request.code)
         if slow is None:
             raise Refused(AnswerCode.NOT_SUPPORTED, f" request type {request.code} not supported")
-        if channel.reads >= _MOST_READS:
+        if len(channel.reads) >= _MOST_READS:
             raise Refused(AnswerCode.SYSTEM_BUSY, "[OVERLOAD]too many reads of this connection are under way")
         self._away.read(channel, request, lambda: slow(request, account))
         return None
@@ -143,12 +143,6 @@ class Service:
         self._waiting.add(Answer(end, time.monotonic(), answered, request.opaque, request.form, fields))
         if end <= self._log.flushed_to:  # nothing new was written
             self._waiting.flushed(end, time.monotonic())
-
-    def _clock_ms(self) -> int:
-        """An instant before which all that was stored can be read."""
-        oldest = self._waiting.oldest
-        behind = 0.0 if oldest is None else time.monotonic() - oldest
-        return int((time.time() - behind) * 1000)
 
     # ---- sends ----
 
@@ -230,7 +224,7 @@ class Service:
         """An end that says nothing is not answered, as a broker does not."""
         self._tallies.ended["UNKNOWN"] += 1
         half = self._log.open_halves.get(asked.commit_log_offset)
-        if asked.from_check and half is not None and half.group == asked.group:
+        if asked.from_check and half is not None and half.group == asked.group and channel.may_send(half.topic):
             remark = request.remark[:_LONGEST_REMARK]
             self._asking.answered(half.physical_offset, "UNKNOWN", channel.client, remark, table_now())
 

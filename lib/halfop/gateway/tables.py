@@ -7,11 +7,13 @@ again. So the gateway holds no lock.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
 
@@ -29,7 +31,9 @@ _DELIVERY = pa.schema(
         ("remark", pa.string()),
     ]
 )
-_ASKED_FOR = ["request_id", "producer_group", "tran_state_table_offset", "commit_log_offset", "run_id", "requested_at"]
+_ASKED_FOR = ["request_id", "broker_name", "producer_group", "real_topic"]
+_ASKED_FOR += ["tran_state_table_offset", "commit_log_offset", "run_id", "requested_at"]
+_NO_RUN = -1
 # maintain alone removes what a table has had
 _NO_CLEANUP = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
 
@@ -38,7 +42,9 @@ class CheckRequest(NamedTuple):
     """A row of check_requests: a question that a run has asked for."""
 
     request_id: str
+    broker_name: str
     group: str
+    topic: str
     queue_offset: int
     physical_offset: int
     run_id: int
@@ -46,9 +52,10 @@ class CheckRequest(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """A row of check_deliveries, without the broker's name."""
+    """A row of check_deliveries."""
 
     request_id: str
+    broker_name: str
     producer_group: str
     outcome: str
     at: datetime
@@ -57,33 +64,47 @@ class Delivery(NamedTuple):
     remark: str | None = None
 
 
+class Landing(NamedTuple):
+    """A life of this broker, and the offset after the last that has landed of it, by topic and queue."""
+
+    life: int
+    offsets: Mapping[tuple[str, int], int]
+
+
 class Tables:
-    """The tables of a warehouse that a gateway reads and writes. For one thread."""
+    """The tables of a warehouse that a gateway reads and writes. For one thread.
+
+    A gateway whose log was rewound has had several lives, as a broker has: later ones' rows are of `name~2`, `name~3`.
+    """
 
     def __init__(self, root: str, broker_name: str) -> None:
-        self._root, self._broker_name = _as_delta_rs_has_it(root), broker_name
+        self._root, self._later = _as_delta_rs_has_it(root), f"{broker_name}~"
+        mine = rf"\A{re.escape(broker_name)}(~[0-9]+)?\z"
+        self._mine = pc.match_substring_regex(ds.field("broker_name"), pattern=mine)
         self._options = {"conditional_put": "etag"} if self._root.startswith("s3://") else None
         self._open: dict[str, DeltaTable] = {}
         self._last_run: int | None = None
+        self._read: int | None = None  # the version of check_requests that was read last
 
     def new_requests(self, young: timedelta) -> list[CheckRequest]:
         """The rows that have come since the last call, oldest first; at first those that are younger than `young`."""
-        table, before = self._table(REQUESTS), self._version(REQUESTS)
+        table = self._table(REQUESTS)
         if table is None:
+            self._last_run = _NO_RUN if self._last_run is None else self._last_run
             return []
         table.update_incremental()
-        if table.version() == before and self._last_run is not None:
+        if table.version() == self._read:
             return []
-        wanted = ds.field("broker_name") == self._broker_name
+        rows = table.to_pyarrow_dataset()
         if self._last_run is None:
-            wanted &= ds.field("requested_at") > pa.scalar(now() - young, _INSTANT)
+            wanted = ds.field("requested_at") > pa.scalar(now() - young, _INSTANT)
+            last = _newest(rows.to_table(columns=["run_id"], filter=self._mine, use_threads=False))
         else:
-            wanted &= ds.field("run_id") > self._last_run
-        rows = table.to_pyarrow_dataset().to_table(columns=_ASKED_FOR, filter=wanted, use_threads=False).to_pylist()
-        found = [CheckRequest(*row.values()) for row in rows if None not in row.values()]
-        found.sort(key=lambda each: each.run_id)
-        self._last_run = max([self._last_run or -1, *(each.run_id for each in found)])
-        return found
+            wanted, last = ds.field("run_id") > self._last_run, self._last_run
+        asked = rows.to_table(columns=_ASKED_FOR, filter=self._mine & wanted, use_threads=False)
+        self._read, self._last_run = table.version(), max(last, _newest(asked))
+        found = [CheckRequest(*row.values()) for row in asked.to_pylist() if None not in row.values()]
+        return sorted(found, key=lambda each: each.run_id)
 
     def delivered_since(self, since: datetime) -> set[str]:
         """The ids of questions that were sent since then."""
@@ -91,7 +112,7 @@ class Tables:
         if table is None:
             return set()
         table.update_incremental()
-        sent = (ds.field("outcome") == "SENT") & (ds.field("broker_name") == self._broker_name)
+        sent = self._mine & (ds.field("outcome") == "SENT")
         wanted = sent & (ds.field("at") >= pa.scalar(since, _INSTANT))
         rows = table.to_pyarrow_dataset().to_table(columns=["request_id"], filter=wanted, use_threads=False)
         return set(rows["request_id"].to_pylist())
@@ -101,7 +122,7 @@ class Tables:
         table = self._table(DELIVERIES)
         if table is None:
             return False
-        known = [row._asdict() | {"broker_name": self._broker_name} for row in rows]
+        known = [row._asdict() for row in rows]
         write_deltalake(
             table,
             pa.Table.from_pylist(known, schema=_DELIVERY),
@@ -112,20 +133,23 @@ class Tables:
         table.update_incremental()
         return True
 
-    def landed(self) -> Mapping[tuple[str, int], int]:
-        """The offset after the last that has landed, by topic and queue of this broker."""
+    def landed(self) -> Landing:
+        """How far the newest life has landed: an earlier one's offsets were other messages."""
         table = self._table(PROGRESS)
         if table is None:
-            return {}
+            return Landing(1, {})
         table.update_incremental()
-        columns = ["topic", "queue_id", "next_offset"]
-        mine = ds.field("broker_name") == self._broker_name
-        found: dict[tuple[str, int], int] = {}
-        for row in table.to_pyarrow_dataset().to_table(columns=columns, filter=mine, use_threads=False).to_pylist():
-            topic, queue, offset = row.values()
-            if offset is not None:
-                found[topic, queue] = max(offset, found.get((topic, queue), 0))
-        return found
+        columns = ["broker_name", "topic", "queue_id", "next_offset"]
+        lives: dict[int, dict[tuple[str, int], int]] = {}
+        rows = table.to_pyarrow_dataset().to_table(columns=columns, filter=self._mine, use_threads=False)
+        for name, topic, queue, offset in zip(*(rows[each].to_pylist() for each in columns), strict=True):
+            of = lives.setdefault(self._life(name), {})
+            of[topic, queue] = max(offset or 0, of.get((topic, queue), 0))
+        newest = max(lives, default=1)
+        return Landing(newest, lives.get(newest, {}))
+
+    def _life(self, name: str) -> int:
+        return int(name.removeprefix(self._later)) if name.startswith(self._later) else 1
 
     def _table(self, name: str) -> DeltaTable | None:
         if name not in self._open:
@@ -135,8 +159,11 @@ class Tables:
             self._open[name] = DeltaTable(path, storage_options=self._options)
         return self._open[name]
 
-    def _version(self, name: str) -> int | None:
-        return self._open[name].version() if name in self._open else None
+
+def _newest(rows: pa.Table) -> int:
+    """The last run of the rows."""
+    last = pc.max(rows["run_id"]).as_py()
+    return _NO_RUN if last is None else int(last)
 
 
 def now() -> datetime:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from threading import Event, Thread
 
+from halfop.frame.errors import HalfopError
 from halfop.gateway.asking import Asking
 from halfop.gateway.log.log import Log
 from halfop.gateway.tables import CheckRequest, Tables, now
@@ -15,6 +16,10 @@ from halfop.gateway.tables import CheckRequest, Tables, now
 _EXPIRE_EVERY = 60.0
 _log = logging.getLogger("halfop.gateway")
 _MILLISECOND = timedelta(milliseconds=1)
+_ANOTHER_LOG = (
+    "messages have landed under this gateway's name that its log does not have: none are removed. If the store was put "
+    "back or made again, land … --accept-rewind lands it as a new life"
+)
 
 
 class Upkeep:
@@ -33,7 +38,8 @@ class Upkeep:
         self._tables, self._gateway_log, self._asking, self._call = tables, log, asking, call
         self._every, self._young, self._reserved = every.total_seconds(), young, reserved
         self._stop, self._sent_before = Event(), set[str]()
-        self._first, self._expired = True, time.monotonic()
+        self._first, self._expired = True, -_EXPIRE_EVERY  # a landing that was of another log shows at the start
+        self._of_another_log = set[int]()
         self._failing: set[str] = set()
         self._thread = Thread(target=self._run, name="gateway-tables", daemon=True)
         self._thread.start()
@@ -88,6 +94,12 @@ class Upkeep:
 
     def _expire(self) -> None:
         since_ms = int(time.time() * 1000) - self._reserved // _MILLISECOND
-        for half in self._gateway_log.expire(self._tables.landed(), since_ms):
+        landed = self._tables.landed()
+        if self._gateway_log.is_before(landed.offsets):
+            self._of_another_log.add(landed.life)
+        offsets = {} if landed.life in self._of_another_log else landed.offsets
+        for half in self._gateway_log.expire(offsets, since_ms):
             _log.warning("half message %s was open for too long: its file was removed", half.queue_offset)
         self._call(self._asking.prune)
+        if not offsets and landed.offsets:
+            raise HalfopError(_ANOTHER_LOG)

@@ -59,12 +59,9 @@ class Waiting:
         while answers and answers[0].at <= before:
             found, given = answers.popleft(), given + 1
             if found.channel is not None:
-                # an end is durable or it is asked about again: its producer need not wait
-                code = AnswerCode.SUCCESS if found.fields is None else AnswerCode.FLUSH_DISK_TIMEOUT
-                found.channel.send(written(code, ANSWER, found.opaque, found.fields or _NO_FIELDS, found.form))
+                fields = found.fields or _NO_FIELDS
+                remark = "" if found.fields else "the transaction has ended once the disk has it"
+                found.channel.send(
+                    written(AnswerCode.FLUSH_DISK_TIMEOUT, ANSWER, found.opaque, fields, found.form, remark)
+                )
         return given
-
-    @property
-    def oldest(self) -> float | None:
-        """When the oldest of them began to wait; None if none waits."""
-        return self._answers[0].at if self._answers else None

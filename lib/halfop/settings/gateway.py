@@ -44,6 +44,12 @@ class GatewaySettings(Section):
         ge=1,
         description="Bytes of answers that a client has not taken, above which nothing more is read from it.",
     )
+    begun_bytes: int = Field(
+        default=256 * _MIB,
+        ge=1,
+        description="Bytes of frames that clients have begun, all together, above which those that have sent most of one "
+        "are dropped.",
+    )
     unflushed_bytes: int = Field(
         default=64 * _MIB,
         ge=1,

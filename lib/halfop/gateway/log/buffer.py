@@ -17,6 +17,7 @@ class Batch:
     units: dict[Queue, list[bytes]] = field(default_factory=dict)
     size: int = 0
     end: int = 0
+    oldest_ms: int | None = None  # the first one's store time
 
     @property
     def records(self) -> int:
@@ -30,7 +31,7 @@ class Buffer:
     """
 
     def __init__(self, end: int, newest_ms: int, file_size: int, store_host: bytes) -> None:
-        self.end, self.newest_ms = end, newest_ms
+        self.end, self.newest_ms, self._least_ms = end, newest_ms, newest_ms
         self._file_size, self._store_host = file_size, store_host
         self._batch = self._new_batch()
 
@@ -38,7 +39,7 @@ class Buffer:
         """Appends a message, and returns the place that it got, and its record."""
         size = size_of(message, self._store_host)
         at = self._room(size)
-        self.newest_ms = store_ms = max(self.newest_ms, now_ms)
+        self.newest_ms = store_ms = self.not_before(now_ms)
         place = Place(queue.next, at, size, store_ms)
         record = encoded(message, place, self._store_host)
         self._chunks.append(record)
@@ -51,7 +52,19 @@ class Buffer:
         queue.next += 1
         self.end = at + size
         self._batch.size += size
+        if self._batch.oldest_ms is None:
+            self._batch.oldest_ms = store_ms
         return place, record
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """The store time of the first message since the last swap; None if there is none."""
+        return self._batch.oldest_ms
+
+    def not_before(self, now_ms: int) -> int:
+        """The instant, or a later one: nothing is stored before it from now on, also if the clock is set back."""
+        self._least_ms = max(self._least_ms, now_ms)
+        return self._least_ms
 
     def swap(self) -> Batch | None:
         """Takes what has been appended since the last swap; None if nothing has."""

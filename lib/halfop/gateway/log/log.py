@@ -33,7 +33,7 @@ from halfop.gateway.log.reads import Reader
 from halfop.gateway.log.recent import Recent
 from halfop.gateway.log.records import final_message, half_message, op_message
 from halfop.gateway.log.recovery import recover
-from halfop.gateway.log.retention import Landed, Reserve, removable_to
+from halfop.gateway.log.retention import WHOLE_LOG, Landed, Reserve, removable_to
 from halfop.gateway.log.topics import TopicTable
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 
@@ -93,6 +93,7 @@ class Log:
         self._half_queue, self._op_queue = self._queues.get(HALF_TOPIC, 0), self._queues.get(OP_TOPIC, 0)
         self._reader = Reader(self._files, self._queues, lambda: self.flushed_to)
         self._lock = Lock()
+        self._flushing_ms: int | None = None  # the store time of the oldest message that is being flushed
         self._flusher = Flusher(self._files, self._swap, self._flushed)
         for half in found.lacking_ops:
             _logger.warning("half message %s is committed, but its op was lost: written again", half.queue_offset)
@@ -150,12 +151,23 @@ class Log:
         """Bytes that have been appended and are not durable yet."""
         return self._buffer.end - self.flushed_to
 
+    def readable_ms(self) -> int:
+        """An instant that moves: all that was stored before it can be read, and nothing will be stored before it."""
+        with self._lock:
+            flushing = self._flushing_ms  # once: the flusher clears it without the lock
+            waiting = self._buffer.oldest_ms if flushing is None else flushing
+            return self._buffer.not_before(_now_ms()) if waiting is None else waiting
+
     def _swap(self) -> Batch | None:
         with self._lock:
-            return self._buffer.swap()
+            batch = self._buffer.swap()
+            self._flushing_ms = batch.oldest_ms if batch else None
+        self._topics.write()
+        return batch
 
     def _flushed(self, end: int) -> None:
         self.flushed_to = end
+        self._flushing_ms = None
         self._on_flush(end)
 
     # ---- what is known of half messages ----
@@ -184,11 +196,11 @@ class Log:
         return self._topics.all
 
     def put_topic(self, name: str, topic: Topic) -> None:
-        """Adds or changes a topic; durable when it returns."""
+        """Adds or changes a topic; it is durable before any message that comes after it."""
         self._topics.put(name, topic)
 
     def set_queues(self, names: Iterable[str], queues: int) -> None:
-        """Adds topics, and sets how many queues of every topic take messages; durable when it returns."""
+        """Adds topics, and sets how many queues of every topic take messages. Durable as by `put_topic`."""
         self._topics.set_queues(names, queues)
 
     @property
@@ -233,6 +245,11 @@ class Log:
         for queue in self._queues:
             queue.sync()
         write_checkpoint(self.folder, found)
+
+    def is_before(self, landed: Landed) -> bool:
+        """Returns whether more has landed than the log has: then the landing was of another log."""
+        ends = {(each.topic, each.number): each.flushed for each in (self._half_queue, self._op_queue)}
+        return any(landed.get(each, 0) > end for each, end in (ends | {WHOLE_LOG: self.flushed_to}).items())
 
     def expire(self, landed: Landed, since_ms: int) -> list[Half]:
         """Removes files that have landed, and whose half messages have ended or were stored before `since_ms`.

@@ -16,15 +16,15 @@ _OWN = {HALF_TOPIC: Topic(1, 1), OP_TOPIC: Topic(1, 1)}
 
 
 class TopicTable:
-    """The topics of a store; each change is durable when `put` returns."""
+    """The topics of a store. One thread changes it, and one makes that durable by `write`."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / "config" / "topics.json"
         self._path.parent.mkdir(exist_ok=True)
         self._topics, self._counter = self._read() if self._path.exists() else ({}, 0)
-        if not _OWN.keys() <= self._topics.keys():
-            self._topics |= _OWN
-            self._write()
+        self._changed = not _OWN.keys() <= self._topics.keys()
+        self._topics = _OWN | self._topics
+        self.write()
 
     @property
     def all(self) -> Mapping[str, Topic]:
@@ -34,7 +34,7 @@ class TopicTable:
         """Adds or changes a topic."""
         if self._topics.get(name) != topic:
             self._topics[name] = topic
-            self._write()
+            self._changed = True
 
     def set_queues(self, names: Iterable[str], queues: int) -> None:
         """Has these topics and all others take messages in so many queues; what has more of them can still be read."""
@@ -43,8 +43,8 @@ class TopicTable:
             known = self._topics.get(name, Topic(0, 0))
             found[name] = known._replace(read_queues=max(queues, known.read_queues), write_queues=queues)
         if found != self._topics:
-            self._topics = found
-            self._write()
+            self._topics.update(found)
+            self._changed = True
 
     def _read(self) -> tuple[dict[str, Topic], int]:
         try:
@@ -55,10 +55,14 @@ class TopicTable:
         except (ValueError, LookupError, TypeError) as error:
             raise InputRefused(self._path, None, "no topic table can be read from it", "restore the file") from error
 
-    def _write(self) -> None:
+    def write(self) -> None:
+        """Makes all changes durable."""
+        if not self._changed:
+            return
+        self._changed = False  # first: what is changed meanwhile is written by the next call
         self._counter += 1
         version = {"counter": self._counter, "stateVersion": 0, "timestamp": int(time() * 1000)}
-        table = {name: config_of(name, topic) for name, topic in self._topics.items()}
+        table = {name: config_of(name, topic) for name, topic in dict(self._topics).items()}
         content = {"dataVersion": version, "topicConfigTable": table}
         replace_file(self._path, json.dumps(content, indent=1).encode())
 

@@ -1,0 +1,106 @@
+"""The warehouse's tables as a gateway reads and writes them: which questions are new, how far its log has landed."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from halfop.gateway.tables import Delivery, Landing, Tables
+from halfop.rocketmq.names import HALF_TOPIC
+
+YOUNG = timedelta(seconds=60)
+NAME = "gw"
+
+
+def ago(seconds: float) -> datetime:
+    return datetime.now(timezone.utc) - timedelta(seconds=seconds)
+
+
+def asked_for(warehouse: Path, run_id: int, at: datetime, name: str = NAME) -> str:
+    """Writes a row of check_requests, as a run does; returns its id."""
+    row = {
+        "request_id": f"{name}-{run_id}",
+        "broker_name": name,
+        "producer_group": "group",
+        "real_topic": "orders",
+        "tran_state_table_offset": run_id,
+        "commit_log_offset": 100 * run_id,
+        "run_id": run_id,
+        "requested_at": at,
+    }
+    write_deltalake(warehouse / "check_requests", pa.Table.from_pylist([row]), mode="append")
+    return str(row["request_id"])
+
+
+def new(tables: Tables) -> list[str]:
+    return [each.request_id for each in tables.new_requests(YOUNG)]
+
+
+def test_requests_from_before_its_start_are_not_taken_later_either(tmp_path: Path) -> None:
+    for run in (1, 2, 3):
+        asked_for(tmp_path, run, ago(3600))
+    tables = Tables(str(tmp_path), NAME)
+    assert new(tables) == []
+    later = asked_for(tmp_path, 4, ago(0))
+    assert (new(tables), new(tables)) == ([later], [])
+
+
+def test_young_requests_from_before_its_start_are_taken(tmp_path: Path) -> None:
+    asked_for(tmp_path, 1, ago(3600))
+    young = asked_for(tmp_path, 2, ago(1))
+    tables = Tables(str(tmp_path), NAME)
+    assert (new(tables), new(tables)) == ([young], [])
+
+
+def test_all_that_comes_after_its_start_is_new_however_long_its_run_took(tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path), NAME)
+    assert new(tables) == [], "there is no table yet"
+    first = asked_for(tmp_path, 1, ago(3600))
+    assert (new(tables), new(tables)) == ([first], [])
+    second = asked_for(tmp_path, 2, ago(3600))
+    assert (new(tables), new(tables)) == ([second], [])
+
+
+def test_requests_of_its_later_lives_are_its_own(tmp_path: Path) -> None:
+    tables = Tables(str(tmp_path), NAME)
+    mine = [asked_for(tmp_path, 1, ago(1), name) for name in (NAME, "gw~2", "gw~3")]
+    for other in ("gw2", "gw-a", "other~2", "g", "gw~x", "gw~2~3"):
+        asked_for(tmp_path, 1, ago(1), other)
+    assert sorted(new(tables)) == sorted(mine)
+
+
+def test_deliveries_have_the_name_of_their_request(tmp_path: Path) -> None:
+    names = [(name, pa.string()) for name in Delivery._fields if name not in ("at", "answered_after")]
+    more = [("at", pa.timestamp("us", "UTC")), ("answered_after", pa.int64())]
+    write_deltalake(tmp_path / "check_deliveries", pa.schema([*names, *more]).empty_table())
+    tables = Tables(str(tmp_path), NAME)
+    sent = [Delivery(name, name, "group", "SENT", ago(1)) for name in (NAME, "gw~2")]
+    assert tables.append([*sent, Delivery("gw~3", "gw~3", "group", "FAILED", ago(1))])
+    rows = DeltaTable(tmp_path / "check_deliveries").to_pyarrow_table().to_pylist()
+    assert all(row["broker_name"] == row["request_id"] for row in rows)
+    assert tables.delivered_since(ago(10)) == {NAME, "gw~2"}
+    assert tables.delivered_since(ago(-10)) == set()
+
+
+@pytest.mark.parametrize(
+    ("rows", "landed"),
+    [
+        ([], Landing(1, {})),
+        ([(NAME, 5), (NAME, 9), (NAME, None), ("gw2", 20), ("gw~x", 20)], Landing(1, {(HALF_TOPIC, 0): 9})),
+        # what an earlier life's offsets were is not in this log any more
+        ([(NAME, 9), ("gw~2", 3), ("gw~10", 4)], Landing(10, {(HALF_TOPIC, 0): 4})),
+    ],
+)
+def test_how_far_the_newest_life_has_landed(
+    tmp_path: Path, rows: list[tuple[str, int | None]], landed: Landing
+) -> None:
+    schema = pa.schema(
+        [("broker_name", pa.string()), ("topic", pa.string()), ("queue_id", pa.int32()), ("next_offset", pa.int64())]
+    )
+    for name, offset in rows:
+        row = {"broker_name": name, "topic": HALF_TOPIC, "queue_id": 0, "next_offset": offset}
+        write_deltalake(tmp_path / "landing_progress", pa.Table.from_pylist([row], schema=schema), mode="append")
+    assert Tables(str(tmp_path), NAME).landed() == landed
