@@ -43,7 +43,7 @@ def told(transaction: Transaction) -> tuple[int, bool, list[int]]:
 
 RESUMED = {"resumed_at": 50}
 D = {"broker_name": "d"}
-D9 = copy(9)._replace(**D)
+D9 = copy(9)._replace(broker_name="d")
 CASES: dict[str, tuple[list[Member], list[int], list[tuple[int, bool, list[int]]]]] = {
     "the highest copy is the live one": ([at(0), at(5, times=1), at(9, times=2)], [], [(9, True, [0, 5])]),
     "twins are never merged": ([at(0), at(5)], [], [(0, True, []), (5, True, [])]),

@@ -47,7 +47,7 @@ class GatewaySettings(Section):
     begun_bytes: int = Field(
         default=256 * _MIB,
         ge=1,
-        description="Bytes of frames that clients have begun, all together, above which those that have sent most of one "
+        description="Bytes of frames that clients have begun, all together; above, those that have sent most of one "
         "are dropped.",
     )
     unflushed_bytes: int = Field(
