@@ -118,8 +118,12 @@ def test_transactions_end_as_their_producer_says(warehouse: Warehouse, tmp_path:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_real_clients_sign_all_and_speak_tls(warehouse: Warehouse, tmp_path: Path, version: int) -> None:
+def test_real_clients_sign_all_and_speak_tls(
+    warehouse: Warehouse, tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     register(warehouse.spark)
+    monkeypatch.setenv("ROCKETMQ_ACCESS_KEY", "lander")  # a landing's tasks take their key from there
+    monkeypatch.setenv("ROCKETMQ_SECRET_KEY", "secret-of-lander")
     (tmp_path / "accounts.yml").write_text(ACCOUNTS)
     (tmp_path / "tls.properties").write_text(TLS_OF_CLIENTS)
     secured = {"certificate": "server.pem", "key": "server.key", "client_ca": "ca.pem"}
@@ -127,7 +131,7 @@ def test_real_clients_sign_all_and_speak_tls(warehouse: Warehouse, tmp_path: Pat
     given += [part for name, file in secured.items() for part in ("--set", f"gateway.{name}={TLS}/{file}")]
     key = ("-DaccessKey=sender", "-DsecretKey=secret-of-sender")
     ours = Tls(f"{TLS}/ca.pem", f"{TLS}/client.pem", f"{TLS}/client.key", check_hostname=False)
-    lander = RemotingSettings(credentials=Credentials("lander", "secret-of-lander"), tls=ours)
+    lander = RemotingSettings(credentials=Credentials.from_environment(), tls=ours)
     plans = [Plan("orders", answers) for answers in ("C", "R", "UC", "UR") * 5]
     with (
         gateway(tmp_path / "gateway", *given, warehouse=warehouse.root) as running,
