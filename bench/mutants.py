@@ -1,6 +1,6 @@
 """Mutants of the rules: which of them does no case notice?
 
-bench/run mutants [--only MODULE …] [--like TEXT] [--every N] [--skip N] [--done FILE]
+bench/run mutants [--only MODULE …] [--like TEXT] [--every N] [--skip N] [--excused] [--done FILE]
 
 Each changes one thing in lib/halfop/rules. Looks at the rules try it in one warm session until one of them notices:
 the cases of the rules and of copies and fleets of histories, on frames in memory and against the model; plain Python
@@ -204,7 +204,8 @@ def excused() -> set[str]:
 def session() -> SparkSession:
     spark = spark_session(
         "mutants",
-        **(conftest.TINY | {"spark.master": "local[1]"}),
+        # for so long a session the second compiler pays
+        **(conftest.TINY | {"spark.master": "local[1]", "spark.driver.extraJavaOptions": "-XX:+UseSerialGC"}),
         **{"spark.network.timeout": "1d", "spark.executor.heartbeatInterval": "1h"},  # it may be stopped for a while
     )
     spark.sparkContext.setLogLevel("OFF")
@@ -221,18 +222,20 @@ def main() -> None:
     parser.add_argument("--like", default="", metavar="TEXT", help="only those whose description has it")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--skip", type=int, default=0)
+    parser.add_argument("--excused", action="store_true", help="try also those that mutants.txt lists")
     parser.add_argument("--done", type=Path, metavar="FILE", help="keeps what was found; a later call goes on there")
     args = parser.parse_args()
     spark = session()
     plain = Look("resolution", partial(resolves, range(600)), works=True)
-    battery = Battery([*looks_in_memory(spark), plain, *looks_on_delta()])
+    on_delta = looks_on_delta() if {"limits", "questions", "cases", "settings_columns"} & {*args.only} else []
+    battery = Battery([*looks_in_memory(spark), plain, *on_delta])
     for look in battery.looks:
         look.survey()
         print(json.dumps({"look": look.name, "s": round(look.seconds, 1)}), flush=True)
     users = [module for name, module in sys.modules.items() if name.startswith("halfop.")]
-    done: dict[str, str | None] = {}
+    done: dict[str, str | None] = {} if args.excused else dict.fromkeys(excused())
     if args.done and args.done.exists():
-        done = dict(json.loads(line) for line in args.done.read_text().splitlines())
+        done |= dict(json.loads(line) for line in args.done.read_text().splitlines())
     found: dict[str, str | None] = {}
     for mutant in chosen(args.only, args.like, args.every, args.skip):
         begun = time.perf_counter()

@@ -119,7 +119,8 @@ def test_what_is_resumed_begins_with_no_question(warehouse: Warehouse) -> None:
 
 
 def test_a_message_remembers_its_last_questions(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A row does not grow while nobody delivers anything."""
+    """A row does not grow while nobody delivers anything. docs/rules.md says how many."""
+    assert questions.MOST == 16
     monkeypatch.setattr(questions, "MOST", 2)
     both, key = Both(warehouse), (*GATEWAY, 0)
     both.land([half_at(GATEWAY, 0, NOW)], NOW, NOW + HOUR)
