@@ -90,7 +90,7 @@ def test_from_a_plan_to_op_rows_to_decisions(warehouse: Warehouse, called: Any, 
         (4, "COMMIT", "PRODUCER"),
         (5, "WAIT", "CHECKED_RECENTLY"),
     }, "of 4, the producer's own answer counts"
-    assert r.rejected(warehouse) == {("OP", "CONFLICT", "b", 0, 2**62 + 4): 1}
+    assert r.rejected(warehouse) == {("OP", "CONFLICT", "b", 0, 2**62 + 4, 0, 4): 1}
     status, said = called("--apply", rest, *ALLOWED)
     assert (status, said["endings"]) == (0, {"VERIFIED": 1, "ENDED_MEANWHILE": 1})
     (life,) = look_up(warehouse, {Key("b", 0, 2)})

@@ -195,7 +195,7 @@ def test_a_doubt_is_cleared_before_another_look(ended: Any, slept: list[float]) 
     known = newest([long_ago.ending(row(1), "INTENDED")])
     with serving(answering(there.answer)) as address:
         ended(Where(QUICK, broker=address), row(1), known=known)
-        assert slept[0] == 4
+        assert next(each for each in slept if each > 1) == 4, "a busy machine may connect again before, after a second"
         slept.clear()
         ended(Where(QUICK, broker=address), row(2))
     assert 4 not in slept

@@ -66,7 +66,7 @@ FOREIGN = {
     "columns": "delta py4j os pathlib time random",
     "rules": "delta py4j os pathlib time random",
     "html": "pyspark delta py4j",
-    "start": "pyspark delta py4j pyarrow pydantic yaml numpy",  # it runs before each job, and so takes milliseconds
+    "start": "pyspark delta py4j pydantic yaml numpy",  # it runs before each job, and so takes milliseconds
 }
 # Rules are pure: no session, no I/O, no clock.
 IMPURE = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -207,6 +208,13 @@ def test_java_reads_little_of_what_workers_decide(warehouse: Warehouse) -> None:
     assert little(warehouse, "reconcile")
     warehouse.rows("op_messages", (BY_WORKERS + 1) * LITTLE, at=4_000)
     assert not little(warehouse, "reconcile")
+
+
+def test_a_start_loads_no_library_if_little_is_read(warehouse: Warehouse) -> None:
+    asked = f"is_little('reconcile', ['--warehouse', {str(warehouse.root)!r}], {{}}, None)"
+    program = f"import sys; from halfop.start.work import is_little; print({asked}, 'pyarrow' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert said.stdout.split() == ["True", "False"]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     home = checkout(os.environ)
     if home is None:
         raise UsageError("the demo needs a checkout of halfop, which has its sample: call ./spark-submit.sh demo there")
-    root = local_folder(f"{context.settings.warehouse_root}/demo")
+    root = local_folder(f"{context.settings.warehouse_root}/{'demo-gateway' if args.gateway else 'demo'}")
     if root is None:
         raise UsageError("the demo runs on a local folder; give --warehouse a path")
     fresh_folder(Path(root))
@@ -72,7 +72,8 @@ def _live(context: Context, warehouse: Warehouse, root: Path) -> Summary:
 JOB = Job(
     "demo",
     "Land and reconcile a real broker's store that comes with the checkout, pass by pass. Show what became of its\n"
-    "messages, and write report.html to this folder. Each demo makes its tables again, in demo/ of the warehouse.",
+    "messages, and write report.html to this folder. Each demo makes its tables again: in demo/ of the warehouse,\n"
+    "with --gateway in demo-gateway/.",
     _run,
     _arguments,
     examples=("", "--warehouse my-warehouse", "--gateway"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from halfop.ending import plan as plans
@@ -60,14 +60,25 @@ def _plan(context: Context, args: argparse.Namespace) -> Summary:
     with warehouse.for_few_rows():
         summary, made = plan(warehouse, chosen)
     if not len(made):
-        summary.notes.append("nothing is to be ended: there is no plan")
+        summary.notes.append(f"nothing is to be ended: there is no plan{_why_not(summary.extra.get('left_out'))}")
         return summary
     path = args.plan or f"end-{made.head.plan_id}.jsonl"
     plans.write(made, path)
     summary.extra |= {"plan": str(Path(path).absolute()), "plan_id": made.head.plan_id}
-    summary.notes.append(f"nothing has been ended; review {path}, then: {launcher()} end --apply {path}")
+    summary.notes.append(
+        f"nothing has been ended; review {path}, then: {launcher()} end --apply {path} "
+        "--namesrv H:P --set end.brokers=NAME (brokers that landed from files need no --namesrv)"
+    )
     context.output.tables(Table(_PLANNED, [list(row.values()) for row in _shown(made)]))
     return summary
+
+
+def _why_not(left_out: Mapping[str, int] | None) -> str:
+    """The reasons for which messages are not in a plan, with the option that changes the most frequent one."""
+    if not left_out:
+        return ""
+    hint = "; --min-age 0s takes younger ones" if "TOO_YOUNG" in left_out else ""
+    return f". Left out: {', '.join(f'{n} {reason}' for reason, n in left_out.items())}{hint}"
 
 
 def _shown(made: plans.Plan) -> list[dict[str, object]]:

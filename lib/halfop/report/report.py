@@ -132,8 +132,10 @@ def _late(found: Figures) -> list[str]:
     named = [
         f"{u.cut(clock.broker_name, _LONGEST)}/{clock.queue_id} ({_known(clock)})" for clock in found.late[:_MOST_NAMED]
     ]
-    what = f"{u.plural(len(found.late), 'late queue')}: their ops have not landed far enough, so nobody is asked there "
-    hint = "and nothing is discarded. Land again: "
+    what = (
+        f"{u.plural(len(found.late), 'late queue')}: no time passes there from where the ops are known, so nobody is "
+    )
+    hint = "asked again and nothing is discarded. Land later ops, or say by --known-until that there are none: "
     return [p.notice("warn", what, hint, _joined(named, len(found.late)))]
 
 

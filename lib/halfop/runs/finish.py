@@ -126,7 +126,15 @@ def _report_decided(summary: Summary, arrivals: Arrivals, digest: Digest) -> Non
     summary.extra.pop("queues_behind", None)  # of a run that this call has finished before
     if late := late_queues(arrivals.clocks, arrivals.run):
         summary.extra["queues_behind"] = late
-        log.warning("%d queues are late (queues_behind): nobody is asked there before their ops land", len(late))
+        log.warning("%s", _late_queues(len(late)))
+
+
+def _late_queues(number: int) -> str:
+    late = "1 queue is late" if number == 1 else f"{number} queues are late"
+    hint = "land later ops, or say by --known-until that there are none"
+    return (
+        f"{late} (queues_behind): from where its ops are known no time passes there, so nobody is asked again: {hint}"
+    )
 
 
 def _age(now: datetime, born: int | None) -> float | None:
