@@ -43,6 +43,8 @@ class Losing:
 
     def live(self) -> None:
         """Some time passes."""
+        if not self.log:
+            self._send()  # no store is empty
         for _ in range(self.chance.randint(2, 6)):
             self._end() if self.chance.random() < 0.4 else self._send()
 
