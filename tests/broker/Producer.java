@@ -132,7 +132,11 @@ public final class Producer implements TransactionListener {
             truth.queue = result.getMessageQueue().getQueueId();
         } catch (Exception e) {
             failures.add(e.toString());
-            System.err.println("not sent: " + e + ", " + e.getCause());
+            StringBuilder causes = new StringBuilder("not sent");
+            for (Throwable cause = e; cause != null; cause = cause.getCause()) {
+                causes.append(": ").append(cause);
+            }
+            System.err.println(causes);
         }
     }
 
