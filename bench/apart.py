@@ -27,8 +27,8 @@ _BOUND, _BOUND_FROM = 0.8, 3_000_000
 def copied(warehouse: Path, to: Path) -> Spent:
     os.sync()  # nothing that was written before is still on its way to the disk
     command = [str(HOME / "spark-submit.sh"), "exec", "python", __file__, "--copy", str(warehouse), str(to)]
-    environment = {"PYTHONPATH": os.pathsep.join(sys.path[1:])}  # watch() gives the command a user's environment
-    spent = watch(["env", *(f"{name}={value}" for name, value in environment.items()), *command])
+    path = os.pathsep.join(sys.path[1:])  # watch() gives the command a user's environment
+    spent = watch(["env", f"PYTHONPATH={path}", *command])
     shutil.rmtree(to)
     return spent
 

@@ -16,8 +16,8 @@ from halfop.frame.cli import Context, Job, setting_option
 from halfop.frame.errors import UsageError
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
-from halfop.settings.home import launcher
 from halfop.warehouse.opened import opened
+from halfop.wording import commands
 
 _SHOWN = 20
 _PLANNED = ["kind", "broker_name", "queue_id", "queue_offset", "producer_group", "real_topic", "decision", "reason"]
@@ -65,16 +65,13 @@ def _plan(context: Context, args: argparse.Namespace) -> Summary:
     path = args.plan or f"end-{made.head.plan_id}.jsonl"
     plans.write(made, path)
     summary.extra |= {"plan": str(Path(path).absolute()), "plan_id": made.head.plan_id}
-    summary.notes.append(
-        f"nothing has been ended; review {path}, then: {launcher()} end --apply {path} "
-        "--namesrv H:P --set end.brokers=NAME (brokers that landed from files need no --namesrv)"
-    )
+    summary.notes.append(commands.plan_to_review(path))
     context.output.tables(Table(_PLANNED, [list(row.values()) for row in _shown(made)]))
     return summary
 
 
 def _why_not(left_out: Mapping[str, int] | None) -> str:
-    """The reasons for which messages are not in a plan, with the option that changes the most frequent one."""
+    """The reasons for which messages are not in a plan, and the option that takes younger ones."""
     if not left_out:
         return ""
     hint = "; --min-age 0s takes younger ones" if "TOO_YOUNG" in left_out else ""

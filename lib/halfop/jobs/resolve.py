@@ -16,9 +16,9 @@ from halfop.frame.errors import UsageError
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary, add_counts
 from halfop.jobs.end import ended_table
-from halfop.settings.home import launcher
 from halfop.warehouse.opened import opened
 from halfop.warehouse.tables import Warehouse
+from halfop.wording import commands
 
 _READABLE = 10_000  # rows; a larger plan is read by programs
 
@@ -67,7 +67,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
         )
         _apply(context, warehouse, wanted, summary)
     else:
-        summary.notes.append(f"nothing has been ended; review {path}, then: {launcher()} end --apply {path}")
+        summary.notes.append(commands.plan_to_review(path))
     return summary
 
 

@@ -49,6 +49,12 @@ def job_here(job: str, settings: Settings) -> str:
     return " ".join([launcher(), job, *_warehouse(settings)])
 
 
+def plan_to_review(path: str) -> str:
+    """Returns a note on a plan that was written: nothing has happened yet, and the command that carries it out."""
+    command = f"{launcher()} end --apply {word(path)} --namesrv H:P --set end.brokers=NAME"
+    return f"nothing has been ended; review {path}, then: {command} (brokers that landed from files need no --namesrv)"
+
+
 def _warehouse(settings: Settings) -> Sequence[str]:
     return [] if settings.warehouse is None else ["--warehouse", word(settings.warehouse_root)]
 
