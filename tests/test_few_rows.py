@@ -19,9 +19,11 @@ from build.rule_words import NOW, commit, half
 from build.warehouses import LANDED, with_tables
 from build.ways import BY_SPARK, READERS, read_by_spark
 from halfop.landing import progress
+from halfop.landing.files import landed_files
+from halfop.landing.files.sources import InputFile
 from halfop.landing.queues import Queue
 from halfop.rocketmq.names import OP_TOPIC
-from halfop.warehouse import few, in_memory, tables
+from halfop.warehouse import few, in_memory, parquet, tables
 from halfop.warehouse.in_memory import frame_of
 from halfop.warehouse.listing import Limits
 from halfop.warehouse.parquet import UnreadableFile, arrow_schema, searched, stats_of, write_files
@@ -339,6 +341,30 @@ def test_landings_leave_few_files_of_progress(warehouse: Warehouse) -> None:
     assert progress.known_until(warehouse, [queue]) == [52_000]
     assert warehouse.select(TABLE).files == 1
     assert warehouse.spark.read.format("delta").load(warehouse.path(TABLE)).count() == 1
+
+
+def test_a_file_that_landed_is_found_among_many_with_paths_alike(warehouse: Warehouse) -> None:
+    """In the bounds of Delta's log such paths are one, because it has their first 32 characters."""
+    paths = [f"file:/srv/exports/of/broker-a/half-{n}.jsonl" for n in range(3)]
+    files = [InputFile("half", "json", path, path, 1, str(n) * 64) for n, path in enumerate(paths)]
+    warehouse.make(landed_files.TABLE)
+    for each in files:
+        row = {"path": each.uri, "size": each.size, "sha256": each.sha256, "kind": each.kind}
+        warehouse.append_rows(landed_files.TABLE, [row | {"landed_at": r.instant(NOW)}])
+    changed = replace(files[2], sha256="3" * 64)
+    assert landed_files.already_landed(warehouse, [files[1], changed]) == {files[1]: NOW * 1_000}
+    assert warehouse.select(landed_files.TABLE, where=landed_files._near([files[1], changed])).files == 1
+
+
+def test_small_files_that_are_kept_count_more_than_their_values(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet, "_CACHED_BYTES", 250_000)
+    for number in range(10):
+        r.land(warehouse, [half(offset=number)], [], NOW)
+    assert warehouse.read("half_messages").count() == 10
+    kept = warehouse._few_rows.reader._kept.values()
+    assert 0 < sum(rows.num_columns for rows in kept) < 200
 
 
 def test_progress_that_another_landing_has_moved_is_not_replaced(warehouse: Warehouse) -> None:

@@ -23,7 +23,7 @@ def cases(halves: DataFrame, resumes: DataFrame | None, queues: DataFrame, rules
 
     The ops are an array `ops`. A row without `state` holds ops whose half message has not landed.
     """
-    rows = halves.withColumnsRenamed({"decision": "before", "reason": "before_reason"})
+    rows = halves.withColumnRenamed("decision", "before")
     # below a join, because Spark would repeat these wherever they are used
     rows = rows.withColumns({"immunity": own_immunity(rules.timeout), "undeliverable": h.undeliverable()})
     rows = with_resumes(rows, resumes)

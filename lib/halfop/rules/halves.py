@@ -46,7 +46,7 @@ _CARRIED = [
 _COPY = {"queue_offset": "bigint", "commit_log_offset": "bigint", "landed_at": "timestamp"}
 _PLACED_COPY = {"broker_name": "string", "queue_id": "int", **_COPY}
 COPIES = f"array<struct<{','.join(f'{name}:{kind}' for name, kind in _PLACED_COPY.items())}>>"
-COLUMNS = [*_CARRIED, "state", "decision", "reason", "marked", "escaped", "resume_mark"]
+COLUMNS = [*_CARRIED, "state", "decision", "marked", "escaped", "resume_mark"]
 # Rows of one key that agree in these are one message; if they don't, a broker was rebuilt under its old name.
 IDENTITY = ["commit_log_offset", "store_timestamp", "uniq_key"]
 _GROUPLESS = 3  # the rank of an open or discarded row without a producer group
@@ -75,7 +75,7 @@ def landed(half_messages: DataFrame, rules: RuleColumns) -> DataFrame:
         .withColumn("resumed_at", F.lit(None).cast("timestamp"))
         .withColumn("repeated", F.lit(False))
         .withColumn("state", F.lit(NEW))
-        .withColumns({"decision": _no_text(), "reason": _no_text(), "copies": _no_copies(), PENDING: nothing_pending()})
+        .withColumns({"decision": _no_text(), "copies": _no_copies(), PENDING: nothing_pending()})
         .withColumn("resume_mark", is_resumed_copy())
         .select(COLUMNS)
     )

@@ -144,7 +144,7 @@ def superseded(found: DataFrame, rules: RuleColumns) -> DataFrame:
         F.lit(False).alias("open"),
         F.lit(rules.now).alias("decided_at"),
     )
-    own = [c for c in h.COLUMNS if c not in ("decision", "reason", "copies", "marked", "escaped", PENDING)]
+    own = [c for c in h.COLUMNS if c not in ("decision", "copies", "marked", "escaped", PENDING)]
     rows = rows.select(*[c for c in rows.columns if c != "m"], *[F.col("m")[c].alias(c) for c in own])
     here = reduce(lambda a, b: a & b, [F.col("by")[c] == F.col(c) for c in QUEUE])
     places = {f"superseded_by_{name}": F.when(~here, F.col("by")[c]) for name, c in PLACE.items()}

@@ -27,6 +27,7 @@ from halfop.warehouse.listing import Listed
 from halfop.warehouse.schema import TableSpec
 
 _CACHED_BYTES = 64 * 1024 * 1024
+_BYTES_OF_A_COLUMN = 1280  # that Arrow takes for a column, however few its values: most of a small file
 # As Delta's own writer does: bounds of the first columns if none are named, and longer texts are cut in the bounds.
 _LONGEST_BOUND = 32
 _BOUNDED = 32
@@ -82,9 +83,13 @@ class ParquetReader:
         with self._lock:
             if path not in self._kept:
                 self._kept[path] = rows
-                self._bytes += rows.nbytes
+                self._bytes += _kept_bytes(rows)
             while self._bytes > _CACHED_BYTES:
-                self._bytes -= self._kept.popitem(last=False)[1].nbytes
+                self._bytes -= _kept_bytes(self._kept.popitem(last=False)[1])
+
+
+def _kept_bytes(rows: pa.Table) -> int:
+    return int(rows.nbytes) + _BYTES_OF_A_COLUMN * rows.num_columns
 
 
 def _parquet(content: bytes, most: int) -> pa.Table | None:

@@ -10,7 +10,7 @@ from halfop.landing.files.check import Checked
 from halfop.landing.files.sources import InputFile
 from halfop.landing.progress import instant
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.where import any_of, between, equal
+from halfop.warehouse.where import Where, any_of, between, equal
 
 TABLE = "landed_files"
 _KEY_TYPES = "path STRING, size BIGINT, sha256 STRING, kind STRING"
@@ -22,15 +22,22 @@ def already_landed(warehouse: Warehouse, files: Sequence[InputFile]) -> dict[Inp
     """The files that landed before under the same path, with the same content: when last, in epoch microseconds."""
     if not files:
         return {}
-    paths = sorted(file.uri for file in files)
-    near = (
-        any_of([equal("path", path) for path in paths]) if len(paths) <= _FEW else between("path", paths[0], paths[-1])
-    )
     asked = warehouse.frame([_key(f) for f in files], _KEY_TYPES)
-    known = warehouse.read(TABLE, where=near).join(asked, list(_KEY), "left_semi")
+    known = warehouse.read(TABLE, where=_near(files)).join(asked, list(_KEY), "left_semi")
     last = known.groupBy(*_KEY).agg(F.max(F.unix_micros("landed_at")))
     landed = {tuple(key): at for *key, at in last.collect()}
     return {file: landed[_key(file)] for file in files if _key(file) in landed}
+
+
+def _near(files: Sequence[InputFile]) -> Where:
+    """Rows that may be about these files.
+
+    Of few files by their hashes: bounds in Delta's log have the first 32 characters, which many paths share.
+    """
+    if len(files) <= _FEW:
+        return any_of([equal("sha256", file.sha256) for file in files])
+    paths = sorted(file.uri for file in files)
+    return between("path", paths[0], paths[-1])
 
 
 def _key(file: InputFile) -> tuple[str, int, str, str]:
