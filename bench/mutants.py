@@ -29,6 +29,7 @@ import conftest
 import fleet as f
 import pytest
 import small_histories as s
+import test_decided_cells as cells
 import test_histories as histories
 import test_resolution as resolution
 import test_rules as rules
@@ -52,7 +53,7 @@ _MODULES = ["table", "cases", "ops", "halves", "transactions", "settings_columns
 # Modules and functions of which frames in memory call too little: limits, questions that count when delivered, and
 # copies that are not at hand.
 _ON_DELTA = {"limits", "questions", "_counts_at_once", "counts_later", "checks_limits"}
-_ON_DELTA |= {"put_back", "written_copies", "read_copies", "_is_here", "closed", "_remembered"}
+_ON_DELTA |= {"put_back", "written_copies", "read_copies", "_is_here", "closed", "_remembered", "_reopened"}
 _TESTS = Path(rules.__file__).parent
 _SEED = 1  # the same histories at every call
 _EXCUSED = Path(__file__).with_name("mutants.txt")
@@ -107,6 +108,7 @@ def looks_in_memory(spark: SparkSession) -> list[Look]:
     return [
         look("one look", model.played_cases(ONE_LOOK, RULES, [NOW], rules.DETAILS)),
         Look("what was lost", partial(lost_looks, spark), works=True),
+        Look("cells", partial(cell_looks, spark)),
         look("watching", model.played_cases(OBSERVED, rules.WATCHING, [NOW])),
         look("stories", model.played_cases([*UNLIKE_THE_BROKER, *STORIES], STORY_RULES, RUNS, rules.STORY_DETAILS)),
         look("copies", model.played_copies(), works=True),
@@ -121,6 +123,11 @@ def lost_looks(spark: SparkSession) -> None:
     found = rules.what_was_lost(spark)
     for case, _ in LOST:
         check(found, case)
+
+
+def cell_looks(spark: SparkSession) -> None:
+    cells.test_of_two_resumes_the_first_counts(spark)
+    cells.test_what_is_open_outside_of_a_slice_stays_as_it_is(spark)
 
 
 def resolves(numbers: range) -> None:

@@ -96,6 +96,16 @@ class InMemory:
         self._seen = {name: len(rows) for name, rows in self._rows.items()}
         return r.as_decisions(_in_millis(self._decided[-1]), len(self._decided))
 
+    @property
+    def cells(self) -> Rows:
+        """The last run's rows with all their cells."""
+        return _in_millis(self._decided[-1])
+
+    def carried_over(self, now: int) -> Rows:
+        """What a run makes of all that is open, if none of it is in the run's slice."""
+        rules = RuleColumns(self._settings, r.instant(now), frozenset(self._watched), lost=self._lost)
+        return _in_millis(c.carried_over(self._open(), rules).toArrow())
+
     def _halves(self, rules: RuleColumns) -> DataFrame:
         """All half messages, one row a key: what arrived, what is open, what has ended."""
         arrived = h.landed(self._arrived("half_messages"), rules)

@@ -1,0 +1,41 @@
+"""Cells of decisions that the reference model has no words for, on frames in memory."""
+
+from __future__ import annotations
+
+import model as m
+from build.in_memory import InMemory
+from build.rule_words import MINUTE, NOW, commit, half
+from build.unlike_the_broker import STORY_RULES, once
+from pyspark.sql import SparkSession
+
+
+def landed(frames: SparkSession, *rows: m.Half | m.Op) -> InMemory:
+    memory = InMemory(frames, STORY_RULES)
+    halves, ops = [row for row in rows if isinstance(row, m.Half)], [row for row in rows if isinstance(row, m.Op)]
+    memory.land(halves, ops, NOW, {("", 0): NOW + 10 * MINUTE})
+    return memory
+
+
+def test_of_two_resumes_the_first_counts(frames: SparkSession) -> None:
+    memory = landed(frames, once())
+    for run in range(2):
+        memory.run(NOW + run * MINUTE)
+    assert [(row["decision"], row["resumed_at"]) for row in memory.cells] == [("DISCARD", None)]
+    for at in (3 * MINUTE, 2 * MINUTE + 1):
+        memory.resume([("", 0, 0)], NOW + at)
+    memory.run(NOW + 3 * MINUTE)
+    assert [(row["decision"], row["resumed_at"]) for row in memory.cells] == [("CHECK", NOW + 2 * MINUTE + 1)]
+
+
+def test_what_is_open_outside_of_a_slice_stays_as_it_is(frames: SparkSession) -> None:
+    memory = landed(frames, half(), half(1, immunity="3600"), commit(7))
+    memory.run(NOW)
+    found = memory.carried_over(NOW + MINUTE)
+    names = ("queue_offset", "decision", "reason", "check_times", "last_checked_at", "open", "decided_at")
+    assert sorted(tuple(row[name] for name in names) for row in found) == [
+        (0, "WAIT", "CHECKED_RECENTLY", 1, NOW, True, NOW + MINUTE),
+        (1, "WAIT", "IMMUNE", 0, None, True, NOW + MINUTE),
+        (7, "EARLY_OP", None, None, None, True, NOW + MINUTE),
+    ]
+    (op,) = [row["op"] for row in memory.cells if row["op"]]
+    assert [row["op"] for row in found if row["op"]] == [op]
