@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import model as m
@@ -40,6 +41,21 @@ def test_a_run_is_few_jobs(warehouse: Warehouse) -> None:
         [*["CHECKED_RECENTLY"] * 4, "PRODUCER", *["TIMEOUT"] * 2, *["CHECK_LIMIT"] * 2],
     ]
     assert found == [4, 2, 5]
+
+
+def test_no_task_waits_for_ever_to_run_nearer_to_its_data(spark: SparkSession) -> None:
+    """Two tasks whose data lies on another host, as that of HDFS does, and one of a shuffle, here."""
+    context: Any = spark.sparkContext._jsc.sc()
+    jvm: Any = spark._jvm
+    rows = [jvm.scala.Tuple2(number, jvm.PythonUtils.toSeq(["elsewhere"])) for number in range(2)]
+    there = context.makeRDD(jvm.PythonUtils.toSeq(rows), jvm.scala.reflect.ClassTag.AnyRef())
+    both, found = there.union(there.repartition(1, None)), list[int]()
+    counting = Thread(target=lambda: found.append(both.count()), daemon=True)
+    counting.start()
+    counting.join(30)
+    if counting.is_alive():
+        context.cancelAllJobs()
+    assert found == [4]
 
 
 def test_no_column_changes_the_case_of_letters() -> None:

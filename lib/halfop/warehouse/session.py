@@ -31,6 +31,9 @@ _NEEDED = {
     "spark.sql.types.framework.enabled": "false",
     # A property that is there twice: RocketMQ's own parser takes the last.
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+    # In local mode Spark offers tasks only when one begins or ends: one that waits to run nearer to its data, while no
+    # other is left, would wait for ever.
+    "spark.locality.wait": "0s",
     # Spark looks at each of more than 32 files in a task of its own; these are the most tasks.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "64",
     # Grouping 64 offsets into one packed row holds few groups a task; falling back to a sort costs more.
