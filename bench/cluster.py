@@ -1,6 +1,6 @@
 """A backlog on a standalone cluster of one and of two one-core workers: how much quicker are two?
 
-bench/run cluster [--rows 20000000] [--rounds 1] [--share 0.4]
+bench/run cluster [--rows 50000000] [--rounds 1] [--share 0.4]
 
 Each worker, with its executor and its Python, has a share of one core by a control group of Linux (needs root): so two
 workers and the driver do not wait for each other on two cores. All read and write one disk. Status 1 if two workers are
@@ -87,7 +87,7 @@ def in_jobs(called: Called) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=20_000_000)
+    parser.add_argument("--rows", type=int, default=50_000_000)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--share", type=float, default=0.4)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "halfop-grow")

@@ -9,6 +9,7 @@ lands again, and no commit makes all tables' files visible at once. So it shows 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import subprocess
 import sys
@@ -33,6 +34,7 @@ def library() -> Any:
     except ImportError:
         install = [sys.executable, "-m", "pip", "install", "-q", "--target", str(_LIBRARY), "duckdb"]
         subprocess.run(install, check=True)
+        importlib.invalidate_caches()  # the folder may be new
         import duckdb  # noqa: PLC0415
     return duckdb
 
