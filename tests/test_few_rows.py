@@ -344,7 +344,7 @@ def test_landings_leave_few_files_of_progress(warehouse: Warehouse) -> None:
 
 
 def test_a_file_that_landed_is_found_among_many_with_paths_alike(warehouse: Warehouse) -> None:
-    """In the bounds of Delta's log such paths are one, because it has their first 32 characters."""
+    """The bounds in Delta's log have only their first 32 characters."""
     paths = [f"file:/srv/exports/of/broker-a/half-{n}.jsonl" for n in range(3)]
     files = [InputFile("half", "json", path, path, 1, str(n) * 64) for n, path in enumerate(paths)]
     warehouse.make(landed_files.TABLE)

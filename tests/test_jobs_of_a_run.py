@@ -44,7 +44,7 @@ def test_a_run_is_few_jobs(warehouse: Warehouse) -> None:
 
 
 def test_no_task_waits_for_ever_to_run_nearer_to_its_data(spark: SparkSession) -> None:
-    """Two tasks whose data lies on another host, as that of HDFS does, and one of a shuffle, here."""
+    """Two tasks have their data on another host, as on HDFS, and one of a shuffle has it here."""
     context: Any = spark.sparkContext._jsc.sc()
     jvm: Any = spark._jvm
     rows = [jvm.scala.Tuple2(number, jvm.PythonUtils.toSeq(["elsewhere"])) for number in range(2)]

@@ -111,6 +111,7 @@ def _step_end(what: str, step: Step, alive: Callable[[], bool]) -> StepEnd:
         except Exception as error:
             if isinstance(error, UsageError) or is_mistake(error) or not alive():
                 raise
-            log_failure(log, what, error, "; ".join(str(error).splitlines()) if isinstance(error, HalfopError) else None)
+            line = "; ".join(str(error).splitlines()) if isinstance(error, HalfopError) else None
+            log_failure(log, what, error, line)
             failure = failure_of(error, verbose=True)
     return StepEnd(time.perf_counter() - start, summary, failure)

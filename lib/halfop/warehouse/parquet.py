@@ -89,7 +89,8 @@ class ParquetReader:
 
 
 def _kept_bytes(rows: pa.Table) -> int:
-    return int(rows.nbytes) + _BYTES_OF_A_COLUMN * rows.num_columns
+    values: int = rows.nbytes
+    return values + _BYTES_OF_A_COLUMN * int(rows.num_columns)
 
 
 def _parquet(content: bytes, most: int) -> pa.Table | None:

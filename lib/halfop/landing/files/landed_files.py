@@ -32,7 +32,7 @@ def already_landed(warehouse: Warehouse, files: Sequence[InputFile]) -> dict[Inp
 def _near(files: Sequence[InputFile]) -> Where:
     """Rows that may be about these files.
 
-    Of few files by their hashes: bounds in Delta's log have the first 32 characters, which many paths share.
+    Few files are found by their hashes: bounds in Delta's log have the first 32 characters, which many paths share.
     """
     if len(files) <= _FEW:
         return any_of([equal("sha256", file.sha256) for file in files])

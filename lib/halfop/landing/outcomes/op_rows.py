@@ -18,7 +18,7 @@ from halfop.warehouse.kept import Kept
 from halfop.warehouse.progress import GATEWAY
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.where import all_of, any_of, between, equal, is_null
+from halfop.warehouse.where import Where, all_of, any_of, between, equal, is_null
 
 _KEY = ["broker_name", "queue_id", "queue_offset", "item", "source", "of_life"]
 _FEW = 200_000
@@ -99,29 +99,31 @@ def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:
 
 def _with_outcomes(warehouse: Warehouse, split: DataFrame, reach: Reach, bounded: bool) -> DataFrame:
     """The items with outcomes; `bounded`: earlier rows are read only as far as the items reach."""
-    mine = F.col("broker_name").isin(reach.lives.names)
-    halves, finals = (warehouse.read(name).where(mine) for name in ("half_messages", "final_messages"))
+    mine = any_of([equal("broker_name", name) for name in reach.lives.names])
     if bounded:
-        halves, finals = _near(split, halves, finals)
+        halves, finals = _near(warehouse, mine, split)
+    else:
+        halves, finals = (warehouse.read(name, where=mine) for name in ("half_messages", "final_messages"))
     return with_outcomes(split, reach.seen(halves), finals, reach.known, halves.count()).select(_columns())
 
 
-def _near(split: DataFrame, halves: DataFrame, finals: DataFrame) -> tuple[DataFrame, DataFrame]:
+def _near(warehouse: Warehouse, mine: Where, split: DataFrame) -> tuple[DataFrame, DataFrame]:
     """The half messages that the items may name, and the final messages that may be theirs."""
     places = [F.min("half_offset").alias("low"), F.max("half_offset").alias("high"), F.count("*").alias("rows")]
     named = split.agg(*places).collect()[0]
     if named["low"] is None:
-        return halves.limit(0), finals.limit(0)
-    halves = halves.where(F.col("queue_offset").between(named["low"], named["high"]))
-    if named["rows"] <= _FEW:
-        return _just_those(split, halves, finals)
-    lowest = halves.agg(F.min("commit_log_offset").alias("low")).collect()[0]["low"]
-    return halves, finals.limit(0) if lowest is None else finals.where(F.col("prepared_transaction_offset") >= lowest)
-
-
-def _just_those(split: DataFrame, halves: DataFrame, finals: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """Returns what `_near` returns, of few items: they may be far apart, with millions of others between."""
-    keys = split.select(*QUEUE, F.col("half_offset").alias("queue_offset")).distinct()
-    halves = at_hand(halves.join(F.broadcast(keys), HALF_KEY, "left_semi"))
-    places = halves.select(F.col("commit_log_offset").alias("prepared_transaction_offset"))
-    return halves, finals.join(F.broadcast(places), "prepared_transaction_offset", "left_semi")
+        return warehouse.empty("half_messages"), warehouse.empty("final_messages")
+    near = between("queue_offset", named["low"], named["high"])
+    halves, few = warehouse.read("half_messages", where=all_of(mine, near)), named["rows"] <= _FEW
+    if few:  # they may be far apart, with millions of others between
+        keys = split.select(*QUEUE, F.col("half_offset").alias("queue_offset")).distinct()
+        halves = at_hand(halves.join(F.broadcast(keys), HALF_KEY, "left_semi"))
+    spots = halves.agg(F.min("commit_log_offset").alias("low"), F.max("commit_log_offset").alias("high")).collect()[0]
+    if spots["low"] is None:
+        return halves, warehouse.empty("final_messages")
+    theirs = between("prepared_transaction_offset", spots["low"], spots["high"])
+    finals = warehouse.read("final_messages", where=all_of(mine, theirs))
+    if few:
+        named_by = halves.select(F.col("commit_log_offset").alias("prepared_transaction_offset"))
+        finals = finals.join(F.broadcast(named_by), "prepared_transaction_offset", "left_semi")
+    return halves, finals
