@@ -21,6 +21,7 @@ from build.ways import BY_SPARK, READERS, read_by_spark
 from halfop.landing import progress
 from halfop.landing.files import landed_files
 from halfop.landing.files.sources import InputFile
+from halfop.landing.outcomes import op_rows
 from halfop.landing.queues import Queue
 from halfop.rocketmq.names import OP_TOPIC
 from halfop.warehouse import few, in_memory, parquet, tables
@@ -354,6 +355,18 @@ def test_a_file_that_landed_is_found_among_many_with_paths_alike(warehouse: Ware
     changed = replace(files[2], sha256="3" * 64)
     assert landed_files.already_landed(warehouse, [files[1], changed]) == {files[1]: NOW * 1_000}
     assert warehouse.select(landed_files.TABLE, where=landed_files._near([files[1], changed])).files == 1
+
+
+def test_only_files_that_may_have_what_op_messages_name_are_read(warehouse: Warehouse) -> None:
+    for first in (0, 100, 200):
+        r.land(warehouse, [half(offset=first)], [], NOW + first)
+    for file in Path(warehouse.path("half_messages")).glob("*.parquet"):
+        if pq.read_table(file)["queue_offset"].to_pylist() != [100]:
+            file.unlink()
+    fresh = Warehouse(warehouse.spark, warehouse.root)
+    named = fresh.frame([("", 0, 100)], "broker_name STRING, queue_id INT, half_offset BIGINT")
+    halves, finals = op_rows._near(fresh, equal("broker_name", ""), named)
+    assert ([row["queue_offset"] for row in halves.collect()], finals.collect()) == ([100], [])
 
 
 def test_small_files_that_are_kept_count_more_than_their_values(
