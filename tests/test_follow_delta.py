@@ -209,8 +209,11 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path) -> None:
     process = job(*following(tmp_path, "--once"))
     said_until(process, "run 1 decides")
     process.terminate()
+    time.sleep(0.1)
+    os.killpg(process.pid, signal.SIGSTOP)  # so that the run does not close meanwhile
     time.sleep(1.2)  # sooner, it would count as the same request
     process.terminate()
+    os.killpg(process.pid, signal.SIGCONT)
     status, said = ended(process)
     assert status == 128 + signal.SIGTERM, said
     status, said = ended(job(*following(tmp_path, "--once")))
