@@ -24,7 +24,7 @@ from halfop.rules.halves import read_copies
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.where import Where, all_of, any_of, equal
+from halfop.warehouse.where import Where, all_of, any_of, equal, one_of
 
 MOST = 100  # half messages under one UNIQ_KEY
 _ROUNDS = 5  # from copy to copy; one or two are usual
@@ -265,7 +265,7 @@ def _broker_discards(warehouse: Warehouse, life: Life) -> Rows:
     half = life.half
     if half is None or half["uniq_key"] is None or half["born_timestamp"] is None:
         return []
-    brokers = any_of([equal("broker_name", name) for name in sorted({key.broker_name for key in life.keys})])
+    brokers = one_of("broker_name", sorted({key.broker_name for key in life.keys}))
     born = equal("born_timestamp", half["born_timestamp"] * 1000)
     rows = warehouse.read("broker_discards", where=all_of(brokers, equal("uniq_key", half["uniq_key"]), born))
     columns: list[str | Column] = ["check_times", millis("store_timestamp"), millis("landed_at")]

@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from halfop.columns.values import millis
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.where import Where, any_of, equal
+from halfop.warehouse.where import Where, one_of
 
 
 def requests(warehouse: Warehouse, where: Where) -> list[Row]:
@@ -23,5 +23,5 @@ def deliveries(warehouse: Warehouse, asked: Collection[str]) -> list[Row]:
     """Returns what became of these questions, named by their request ids."""
     if not asked:
         return []
-    rows = warehouse.read("check_deliveries", where=any_of([equal("request_id", each) for each in sorted(asked)]))
+    rows = warehouse.read("check_deliveries", where=one_of("request_id", sorted(asked)))
     return rows.select("request_id", "outcome", "client", "remark", "answered_after", millis("at")).collect()

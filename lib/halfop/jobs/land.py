@@ -186,7 +186,7 @@ def _topics(given: Sequence[str] | None) -> frozenset[str] | None:
 
 def _files_landing(context: Context, args: argparse.Namespace) -> Landing:
     if not args.half and not args.op:
-        raise UsageError("files needs at least one --half PATH or --op PATH")
+        raise UsageError("give at least one --half PATH or --op PATH")
     request = FilesRequest(
         args.half, args.op, args.known_until, args.skip_bad, context.settings.lock.wait, args.accept_rewind
     )

@@ -14,7 +14,7 @@ from halfop.rocketmq.batches import BATCH, HALF, OP
 from halfop.rocketmq.names import HALF_TOPICS
 from halfop.rocketmq.record import Records
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.where import all_of, any_of, at_least, equal
+from halfop.warehouse.where import all_of, at_least, equal, one_of
 
 
 class Place(NamedTuple):
@@ -139,7 +139,7 @@ class Landed:
         return None
 
     def _sources(self, offset: int) -> Iterator[DataFrame]:
-        names = any_of([equal("broker_name", name) for name in self.lives.names])
+        names = one_of("broker_name", self.lives.names)
         near = all_of(names, equal("queue_id", self.queue_id), at_least("queue_offset", offset))
         if self.kind == OP:
             rows = self.warehouse.read("op_messages", where=near)

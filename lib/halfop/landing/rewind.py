@@ -23,7 +23,7 @@ from halfop.warehouse.progress import COMMIT_LOG, TABLE, progress_rows
 from halfop.warehouse.rejected import TABLE as REJECTED
 from halfop.warehouse.rejected import in_form
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.where import all_of, any_of, at_least, equal
+from halfop.warehouse.where import all_of, any_of, at_least, equal, one_of
 
 KEY_REUSED, LOST_BY_BROKER = "KEY_REUSED", "LOST_BY_BROKER"
 HINT = "if the broker was rebuilt or lost the end of its log, land … --accept-rewind lands on from there as a new life"
@@ -156,7 +156,7 @@ def note(warehouse: Warehouse, before: Lives, after: Lives) -> str:
 
 def _lost_halves(warehouse: Warehouse, before: Lives, after: Lives) -> dict[str, int]:
     """The half messages that the new life's cut has taken away: their number by last decision."""
-    cuts, names = after.later[-1].halves, any_of([equal("broker_name", name) for name in before.names])
+    cuts, names = after.later[-1].halves, one_of("broker_name", before.names)
     mine = [all_of(names, equal("queue_id", queue), at_least("queue_offset", cut)) for queue, cut in cuts.items()]
     if not mine:
         return {}

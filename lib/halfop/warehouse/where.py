@@ -7,7 +7,7 @@ A null meets no condition but `is_null`.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -118,6 +118,11 @@ def _joined(join: Callable[[Any, Any], Any], parts: Sequence[Any]) -> Any:
 def equal(name: str, value: Value) -> Where:
     """Rows whose column has this value."""
     return Compared(name, "=", value)
+
+
+def one_of(name: str, values: Iterable[Value]) -> Where:
+    """Rows whose column has one of these values; there must be one."""
+    return any_of([equal(name, value) for value in values])
 
 
 def is_null(name: str) -> Where:

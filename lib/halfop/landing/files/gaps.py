@@ -19,7 +19,7 @@ from halfop.landing.progress import Complete
 from halfop.landing.queues import OffsetSpan, Queue
 from halfop.landing.tables import RESOLVE
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.where import Compared, all_of, any_of, equal
+from halfop.warehouse.where import Compared, all_of, equal, one_of
 
 
 def complete(
@@ -62,7 +62,7 @@ class _Ops:
     def since(self, offset: int) -> DataFrame:
         name, queue_id = self.queue
         mine = next((each for each in self.lives if name in each.names), Lives(name))
-        near = any_of([equal("broker_name", each) for each in mine.names])
+        near = one_of("broker_name", mine.names)
         ops = self.warehouse.read(
             "op_messages", where=all_of(near, equal("queue_id", queue_id), Compared("queue_offset", ">=", offset))
         )

@@ -10,7 +10,7 @@ from halfop.landing.files.check import Checked
 from halfop.landing.files.sources import InputFile
 from halfop.landing.progress import instant
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.where import Where, any_of, between, equal
+from halfop.warehouse.where import Where, between, one_of
 
 TABLE = "landed_files"
 _KEY_TYPES = "path STRING, size BIGINT, sha256 STRING, kind STRING"
@@ -35,7 +35,7 @@ def _near(files: Sequence[InputFile]) -> Where:
     Few files are found by their hashes: bounds in Delta's log have the first 32 characters, which many paths share.
     """
     if len(files) <= _FEW:
-        return any_of([equal("sha256", file.sha256) for file in files])
+        return one_of("sha256", [file.sha256 for file in files])
     paths = sorted(file.uri for file in files)
     return between("path", paths[0], paths[-1])
 

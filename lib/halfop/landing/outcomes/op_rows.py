@@ -18,7 +18,7 @@ from halfop.warehouse.kept import Kept
 from halfop.warehouse.progress import GATEWAY
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.where import Where, all_of, any_of, between, equal, is_null
+from halfop.warehouse.where import Where, all_of, between, is_null, one_of
 
 _KEY = ["broker_name", "queue_id", "queue_offset", "item", "source", "of_life"]
 _FEW = 200_000
@@ -73,7 +73,7 @@ def _given(rows: DataFrame, reach: Reach) -> DataFrame:
 
 def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:
     """Lands items again that landed without an outcome which is known by now; returns their number."""
-    of_broker = any_of([equal("broker_name", name) for name in reach.lives.names])
+    of_broker = one_of("broker_name", reach.lives.names)
     mine = F.col("source") == reach.source
     unknown, files = warehouse.select("op_messages", where=all_of(of_broker, is_null("outcome")))
     if not files:
@@ -99,7 +99,7 @@ def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:
 
 def _with_outcomes(warehouse: Warehouse, split: DataFrame, reach: Reach, bounded: bool) -> DataFrame:
     """The items with outcomes; `bounded`: earlier rows are read only as far as the items reach."""
-    mine = any_of([equal("broker_name", name) for name in reach.lives.names])
+    mine = one_of("broker_name", reach.lives.names)
     if bounded:
         halves, finals = _near(warehouse, mine, split)
     else:
