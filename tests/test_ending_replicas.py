@@ -75,8 +75,10 @@ def aside() -> Iterator[Callable[[Callable[[], None]], None]]:
             thread.join()
 
 
-def planned(called: Any, folder: Path) -> tuple[str, dict[str, str]]:
-    """A plan for all that is open, commits and rollbacks in turn; and their UNIQ_KEYs with their kinds."""
+def planned(running: RealBroker, warehouse: Warehouse, called: Any, folder: Path) -> tuple[str, dict[str, str]]:
+    """A plan for new messages, of commits and rollbacks in turn, and their UNIQ_KEYs with their kinds."""
+    running.produce([Plan("moved", "U")] * NUMBER)
+    followed(warehouse, running)
     assert called("--where", "true", "--commit", "--plan", str(folder / "commits.jsonl"))["planned"] == NUMBER
     made = plans.read(str(folder / "commits.jsonl"))
     kinds = [ROLLBACK if n % 3 == 0 else COMMIT for n in range(NUMBER)]
@@ -105,9 +107,7 @@ def test_another_master_over_the_same_store(
         beside(first, tmp_path / "second", SETTINGS, first.store) as second,
         aside() as start,
     ):
-        first.produce([Plan("moved", "U")] * NUMBER)
-        followed(warehouse, first)
-        file, kinds = planned(called, tmp_path)
+        file, kinds = planned(first, warehouse, called, tmp_path)
 
         def move() -> None:
             first.kill()
@@ -129,9 +129,7 @@ def test_a_slave_is_left(version: int, tmp_path: Path, warehouse: Warehouse, cal
         beside(first, tmp_path / "second", {**acting, **SLAVE}) as slave,
     ):
         slave.start()
-        first.produce([Plan("moved", "U")] * NUMBER)
-        followed(warehouse, first)
-        file, kinds = planned(called, tmp_path)
+        file, kinds = planned(first, warehouse, called, tmp_path)
         at_answer(137, first.kill)
         options = ("--apply", file, "--namesrv", first.namesrv)
         said = called(*options, "--set", "landing.give_up_after=8s")
@@ -158,9 +156,7 @@ def test_a_slave_that_lacks_the_last_answers_becomes_the_master(
         aside() as start,
     ):
         slave.start()
-        first.produce([Plan("moved", "U")] * NUMBER)
-        followed(warehouse, first)
-        file, kinds = planned(called, tmp_path)
+        file, kinds = planned(first, warehouse, called, tmp_path)
         with connected(first) as there, connected(slave) as its:
             while "moved" not in its.topics() or its.max_offset(HALF_TOPIC, 0) < there.max_offset(HALF_TOPIC, 0):
                 time.sleep(0.2)
