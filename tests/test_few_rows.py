@@ -30,7 +30,7 @@ from halfop.warehouse.listing import Limits
 from halfop.warehouse.parquet import UnreadableFile, arrow_schema, searched, stats_of, write_files
 from halfop.warehouse.progress import TABLE, progress_rows
 from halfop.warehouse.schema import table
-from halfop.warehouse.session import few_rows_settings
+from halfop.warehouse.session import few_rows_settings, session_settings
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import Compared, Where, all_of, any_of, between, equal, is_null
 from pyspark.sql import SparkSession
@@ -404,6 +404,22 @@ def test_settings_for_few_rows_end_with_their_last_holder(spark: SparkSession) -
     with settings.held():
         assert spark.conf.get(name) == "true"
     assert spark.conf.get(name, None) == before
+
+
+def test_a_setting_stays_while_another_thread_holds_it(spark: SparkSession) -> None:
+    """Two plays of `simulate` wrote files at once; the first to end took the second's setting away."""
+    name = "spark.sql.maxConcurrentOutputFileWriters"
+    own = spark.conf.get(name, None)
+    first, second, other = (session_settings(spark, {name: value}) for value in ("2", "2", "3"))
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert spark.conf.get(name) == "2"
+    with other:
+        assert spark.conf.get(name) == "3"
+        second.__exit__(None, None, None)
+        assert spark.conf.get(name) == "3"
+    assert spark.conf.get(name, None) == own
 
 
 def test_rows_of_one_run_are_found_by_their_file(warehouse: Warehouse) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import Lock
 from weakref import WeakKeyDictionary
 
@@ -53,20 +53,42 @@ FOR_ROWS_IN_MEMORY = FOR_FEW_ROWS | {
 }
 
 
-@contextmanager
-def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
-    """Sets session settings while the block runs, then restores them."""
-    before = {key: spark.conf.get(key, None) for key in settings}
-    try:
-        for key, value in settings.items():
-            spark.conf.set(key, value)
-        yield
-    finally:
-        for key, was in before.items():
-            if was is None:
-                spark.conf.unset(key)
+class HeldSettings:
+    """Settings of one session that blocks hold, in the order in which they began: the last one's value counts.
+
+    Blocks of several threads may overlap. The session's own settings come back with the end of the last.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark, self._lock = spark, Lock()
+        self._own: dict[str, str | None] = {}
+        self._held: list[Mapping[str, str]] = []
+        self.few_rows = FewRowsSettings(self)
+
+    @contextmanager
+    def held(self, settings: Mapping[str, str]) -> Iterator[None]:
+        mine = dict(settings)
+        with self._lock:
+            for key in mine:
+                self._own.setdefault(key, self._spark.conf.get(key, None))
+            self._held.append(mine)
+        try:
+            with self._lock:
+                self._set(mine)
+            yield
+        finally:
+            with self._lock:
+                self._held = [each for each in self._held if each is not mine]
+                self._set(mine)
+
+    def _set(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            values = [each[key] for each in self._held if key in each]
+            value = values[-1] if values else self._own.pop(key)
+            if value is None:
+                self._spark.conf.unset(key)
             else:
-                spark.conf.set(key, was)
+                self._spark.conf.set(key, value)
 
 
 class FewRowsSettings:
@@ -75,15 +97,15 @@ class FewRowsSettings:
     Several threads may hold them. A read of many rows ends them for all, until the last holder has ended.
     """
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark, self._lock, self._holders = spark, Lock(), 0
+    def __init__(self, session: HeldSettings) -> None:
+        self._session, self._lock, self._holders = session, Lock(), 0
         self._set = ExitStack()
 
     @contextmanager
     def held(self) -> Iterator[None]:
         with self._lock:
             if self._holders == 0:
-                self._set.enter_context(session_settings(self._spark, FOR_ROWS_IN_MEMORY))
+                self._set.enter_context(self._session.held(FOR_ROWS_IN_MEMORY))
             self._holders += 1
         try:
             yield
@@ -99,14 +121,24 @@ class FewRowsSettings:
             self._set.close()
 
 
-_OF_SESSIONS: WeakKeyDictionary[SparkSession, FewRowsSettings] = WeakKeyDictionary()
+_OF_SESSIONS: WeakKeyDictionary[SparkSession, HeldSettings] = WeakKeyDictionary()
 _OF_SESSIONS_LOCK = Lock()
 
 
-def few_rows_settings(spark: SparkSession) -> FewRowsSettings:
-    """Returns the one object that changes them in this session."""
+def _of_session(spark: SparkSession) -> HeldSettings:
+    """Returns the one object that changes settings in this session."""
     with _OF_SESSIONS_LOCK:
-        return _OF_SESSIONS.setdefault(spark, FewRowsSettings(spark))
+        return _OF_SESSIONS.setdefault(spark, HeldSettings(spark))
+
+
+def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> AbstractContextManager[None]:
+    """Returns a block that sets session settings while it runs."""
+    return _of_session(spark).held(settings)
+
+
+def few_rows_settings(spark: SparkSession) -> FewRowsSettings:
+    """Returns what changes them in this session."""
+    return _of_session(spark).few_rows
 
 
 def spark_session(app_name: str, **extra: str) -> SparkSession:
