@@ -380,6 +380,22 @@ def test_small_files_that_are_kept_count_more_than_their_values(
     assert 0 < sum(rows.num_columns for rows in kept) < 200
 
 
+def test_files_from_elsewhere_are_few_only_if_few_are_new(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is fetched after the other; those that a process keeps cost nothing, so its cycles stay as quick."""
+    for number in range(6):
+        r.land(warehouse, [half(offset=number)], [], NOW)
+    monkeypatch.setattr(parquet, "_FETCHED", 3)
+    few_rows = Warehouse(warehouse.spark, warehouse.root)._few_rows
+    monkeypatch.setattr(few_rows.reader._files, "local", lambda _: None)
+    path, spec = warehouse.path("half_messages"), table("half_messages")
+    assert few_rows.of(path, spec, None, None) is None
+    for low in (0, 3):
+        assert few_rows.of(path, spec, None, between("queue_offset", low, low + 2)) is not None
+    assert few_rows.of(path, spec, None, None) is not None
+
+
 def test_progress_that_another_landing_has_moved_is_not_replaced(warehouse: Warehouse) -> None:
     for offset in (1, 2):
         progress.move(warehouse, [progress.ProgressRow("b", OP_TOPIC, 0, offset, None, 1, None)], "STORE")

@@ -27,6 +27,7 @@ from halfop.warehouse.listing import Listed
 from halfop.warehouse.schema import TableSpec
 
 _CACHED_BYTES = 64 * 1024 * 1024
+_FETCHED = 128  # files from elsewhere, one after the other; Spark's tasks fetch side by side
 _BYTES_OF_A_COLUMN = 1280  # that Arrow takes for a column, however few its values: most of a small file
 # As Delta's own writer does: bounds of the first columns if none are named, and longer texts are cut in the bounds.
 _LONGEST_BOUND = 32
@@ -54,8 +55,13 @@ class ParquetReader:
         self._kept: OrderedDict[str, pa.Table] = OrderedDict()
         self._bytes = 0
 
-    def table(self, files: Iterable[Listed], schema: pa.Schema, most: int) -> pa.Table | None:
-        """The rows of these files, with the columns of the schema; None if they are more than `most`."""
+    def table(self, files: Sequence[Listed], schema: pa.Schema, most: int) -> pa.Table | None:
+        """The rows of these files, with the columns of the schema; None if they are more than `most`.
+
+        None, too, if too many files would have to be fetched.
+        """
+        if self._to_fetch(files) > _FETCHED:
+            return None
         parts, left = [], most
         for file in files:
             rows = self._rows(file.path, left)
@@ -64,6 +70,11 @@ class ParquetReader:
             left -= len(rows)
             parts.append(as_declared(_with_partition(rows, file, schema), schema))
         return pa.concat_tables(parts) if parts else schema.empty_table()
+
+    def _to_fetch(self, files: Sequence[Listed]) -> int:
+        with self._lock:
+            new = [file for file in files if file.path not in self._kept]
+        return len(new) if new and self._files.local(new[0].path) is None else 0
 
     def _rows(self, path: str, most: int) -> pa.Table | None:
         with self._lock:
