@@ -30,7 +30,7 @@ Ask = Literal["auto", True, False]
 Count = Literal["auto", "written", "delivered"]
 Queue = tuple[str, int]
 Key = tuple[str, int, int]  # broker, queue, offset of the half message
-OpKey = tuple[str, int, int, int, str]
+OpKey = tuple[str, int, int, int, str, int]
 FinalKey = tuple[str, str, int, int]
 Identity = tuple[int | None, int, str | None]  # what rows with the same key must agree in
 
@@ -89,10 +89,11 @@ class Op:
     commit_log_offset: int | None = None
     uniq_key: str | None = None
     source: str | None = "FILES"
+    life: int = 0  # of the broker, if it wrote this in a later life than that of the half message
 
     @property
     def key(self) -> OpKey:
-        return (self.broker, self.queue, self.offset, self.item, self.source or "")
+        return (self.broker, self.queue, self.offset, self.item, self.source or "", self.life)
 
     @property
     def identity(self) -> Identity:

@@ -68,7 +68,7 @@ def land(
 
 
 def op_cells(op: m.Op, landed_at: int) -> dict[str, Any]:
-    return op_columns(op) | {"source": op.source, "landed_at": landed_at}
+    return op_columns(op) | {"source": op.source, "life": op.life or None, "landed_at": landed_at}
 
 
 def final_cells(final: m.Final, landed_at: int) -> dict[str, Any]:

@@ -93,6 +93,9 @@ def late(took: int, immunity: str | None, **columns: Any) -> list[Landed]:
     return [half(age=100 * SECOND, immunity=immunity), headed(born=NOW - 100 * SECOND + took, **columns)]
 
 
+_HEADER = ("group", "tran_state_table_offset", "commit_log_offset", "uniq_key")
+_ONLY = {field: dict.fromkeys(other for other in _HEADER if other != field) for field in _HEADER}
+
 TOO_LATE = [
     Case("late", late(30_001, "30"), "CHECK TIMEOUT", ["OP TOO_LATE"]),
     Case("just in time", late(30_000, "30"), "COMMIT PRODUCER"),
@@ -104,6 +107,10 @@ TOO_LATE = [
     Case("never late with an empty immunity", late(99_000, ""), "COMMIT PRODUCER"),
     Case("never late from a check", late(99_000, "1", from_check=True), "COMMIT CHECK"),
     Case("never late where nobody knows", late(99_000, "1", from_check=None), "COMMIT PRODUCER"),
+    *[
+        Case(f"late with {field} alone for a header", late(6_001, "1", **_ONLY[field]), "CHECK TIMEOUT", ["OP TOO_LATE"])
+        for field in _ONLY
+    ],
     Case(
         "never late without a header",
         [half(age=100 * SECOND, immunity="1"), commit(from_check=False)],
@@ -139,4 +146,11 @@ REUSED = [
     ],
     Case("reused op", [half(), half(1), commit(), commit(store=NOW)], "COMMIT PRODUCER", ["OP KEY_REUSED"]),
     Case("garbled, then corrected", [half(real_qid="x"), half()], "CHECK TIMEOUT"),
+    Case(
+        "an op offset of two sources",
+        [half(), commit(store=NOW, source="RESOLVE"), commit()],
+        "COMMIT PRODUCER",
+        ["OP REDUNDANT"],
+    ),
+    Case("an op offset of two lives", [half(), half(1), commit(), commit(1, store=NOW, life=2)], "COMMIT PRODUCER"),
 ]

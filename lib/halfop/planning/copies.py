@@ -67,7 +67,7 @@ def copies_arrived(warehouse: Warehouse, run: Run) -> bool:
         return True
     discards = warehouse.landed_between("broker_discards", before["broker_discards"], upto["broker_discards"])
     opened = warehouse.read("decisions", upto["decisions"], equal("open", True)).where(
-        "copies IS NOT NULL OR orphan OR escaped_key IS NOT NULL"
+        "copies IS NOT NULL OR orphan IS NOT NULL OR escaped_key IS NOT NULL"
     )
     found = not (discards.isEmpty() and opened.isEmpty()) or escapes_ended(warehouse, run)
     return found or _closed_copies_named(warehouse, run)
