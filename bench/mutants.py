@@ -126,8 +126,9 @@ def lost_looks(spark: SparkSession) -> None:
 
 
 def cell_looks(spark: SparkSession) -> None:
-    cells.test_of_two_resumes_the_first_counts(spark)
-    cells.test_what_is_open_outside_of_a_slice_stays_as_it_is(spark)
+    for name, test in vars(cells).items():
+        if name.startswith("test_"):
+            test(spark)
 
 
 def resolves(numbers: range) -> None:

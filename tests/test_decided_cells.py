@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import model as m
+import rows as r
 from build.in_memory import InMemory
 from build.rule_words import MINUTE, NOW, commit, half
 from build.unlike_the_broker import STORY_RULES, once
+from halfop.rules import ops as o
+from halfop.warehouse.schema import table
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 
 def landed(frames: SparkSession, *rows: m.Half | m.Op) -> InMemory:
@@ -14,6 +18,13 @@ def landed(frames: SparkSession, *rows: m.Half | m.Op) -> InMemory:
     halves, ops = [row for row in rows if isinstance(row, m.Half)], [row for row in rows if isinstance(row, m.Op)]
     memory.land(halves, ops, NOW, {("", 0): NOW + 10 * MINUTE})
     return memory
+
+
+def test_an_op_that_has_just_landed_is_new(frames: SparkSession) -> None:
+    """Only what landed under its key before says otherwise, which a run looks up only where it has to."""
+    written = [field for field in table("op_messages").struct if field.name in table("op_messages").given]
+    rows = r.in_memory(frames, StructType(written), [r.op_cells(commit(), NOW)])
+    assert [row["again"] for row in o.landed(rows).collect()] == [False]
 
 
 def test_of_two_resumes_the_first_counts(frames: SparkSession) -> None:

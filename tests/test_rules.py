@@ -25,6 +25,7 @@ WATCHING = replace(RULES, ask=False)
 # By case, what a reject says to people.
 DETAILS = {
     "garbage 'x'": "item 0, text x, outcome COMMIT, stored 2025-06-15 15:06:39",
+    "a long text": f"item 0, text {'x' * 200}, outcome COMMIT, stored 2025-06-15 15:06:39",
     "no body": "item 0, text none, outcome COMMIT, stored 2025-06-15 15:06:39",
     "lowest offset": "item 0 names half offset 0, outcome COMMIT",
     "reused ['uniq_key']": "another message has this key: "

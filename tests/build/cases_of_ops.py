@@ -108,7 +108,9 @@ TOO_LATE = [
     Case("never late from a check", late(99_000, "1", from_check=True), "COMMIT CHECK"),
     Case("never late where nobody knows", late(99_000, "1", from_check=None), "COMMIT PRODUCER"),
     *[
-        Case(f"late with {field} alone for a header", late(6_001, "1", **_ONLY[field]), "CHECK TIMEOUT", ["OP TOO_LATE"])
+        Case(
+            f"late with {field} alone for a header", late(6_001, "1", **_ONLY[field]), "CHECK TIMEOUT", ["OP TOO_LATE"]
+        )
         for field in _ONLY
     ],
     Case(
@@ -151,6 +153,12 @@ REUSED = [
         [half(), commit(store=NOW, source="RESOLVE"), commit()],
         "COMMIT PRODUCER",
         ["OP REDUNDANT"],
+    ),
+    Case(
+        "a long text",
+        [half(), replace(commit(), body="x" * 300, half_offset=None)],
+        "CHECK TIMEOUT",
+        ["OP GARBAGE_OFFSET"],
     ),
     Case("an op offset of two lives", [half(), half(1), commit(), commit(1, store=NOW, life=2)], "COMMIT PRODUCER"),
 ]

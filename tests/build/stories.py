@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from build.rule_case import Case
 from build.rule_words import (
     ANOTHER_MESSAGE,
@@ -13,6 +15,9 @@ from build.rule_words import (
     rollback,
 )
 from build.unlike_the_broker import ASKED_ONCE, OPEN, once
+
+# Each makes an op another one at the same offset.
+ANOTHER_OP: dict[str, dict[str, Any]] = {"item": {"item": 1}, "source": {"source": "RESOLVE"}, "life": {"life": 2}}
 
 STORIES = [
     Case(
@@ -92,6 +97,16 @@ STORIES = [
         ["OP HALF_NEVER_LANDED"],
         offset=5,
     ),
+    *[
+        Case(
+            f"an op lands again beside another of its offset: {name}",
+            {0: [half(10), commit(3, 20)], 1: [half(0), commit(3, 20, **other)], 2: [commit(3, 20)]},
+            ["", *["EARLY_OP"] * 4, ""],
+            ["OP HALF_BEFORE_LANDING", "OP HALF_NEVER_LANDED"],
+            offset=3,
+        )
+        for name, other in ANOTHER_OP.items()
+    ],
     Case("an op whose half may still land", [half(4), commit(5)], ["EARLY_OP"] * 6, offset=5),
     Case(
         "a half in a hole that lands in time",
