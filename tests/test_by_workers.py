@@ -113,15 +113,24 @@ def test_they_decide_and_write_what_the_columns_do(
     found, ways = played(Warehouse(spark, str(tmp_path / "workers")))
     assert [each.split(":")[0] for each in ways] == ["by workers", "by workers"], ways
     assert found == here
+    assert any("CHECK_LIMIT" in row for row in found["decisions"]), "questions go to the same messages both ways"
+    committed = found["topics/T1"].total() + found["topics/T2"].total()
+    assert committed > 50
+    assert found["rejected"].total() > 10
+
+
+@pytest.mark.slow
+def test_spark_decides_and_writes_what_the_columns_do(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where no worker takes part; histories show the same in the plain suite (test_few_rows)."""
+    here, _ = played(Warehouse(spark, str(tmp_path / "here")))
+    monkeypatch.setattr(few, "FEW", BY_SPARK)
     monkeypatch.setattr(arrivals, "taken_by_workers", lambda *_: None)
     monkeypatch.setattr(staging, "written_by_workers", lambda *_: None)
     by_spark, ways = played(Warehouse(spark, str(tmp_path / "spark")))
     assert not any(each.startswith("by workers") for each in ways)
     assert by_spark == here
-    assert any("CHECK_LIMIT" in row for row in found["decisions"]), "questions go to the same messages both ways"
-    committed = found["topics/T1"].total() + found["topics/T2"].total()
-    assert committed > 50
-    assert found["rejected"].total() > 10
 
 
 # ---- what bears on a message besides its one op ----
@@ -183,7 +192,7 @@ def test_disorder_ends_the_same(
 def test_slices_by_workers(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     halves, ops = landings()[0]
     ends = []
-    for name, max_rows in [("whole", None), ("sliced", 50)]:
+    for name, max_rows in [("whole", None), ("sliced", 100)]:
         warehouse = Warehouse(spark, str(tmp_path / name))
         r.land(warehouse, halves, ops, NOW, dict.fromkeys(QUEUES, NOW))
         monkeypatch.setattr(few, "FEW", BY_SPARK)
