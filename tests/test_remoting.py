@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import struct
 import time
@@ -18,6 +19,7 @@ from halfop.ending.plan import ROLLBACK
 from halfop.frame.errors import UsageError
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.wire import fastjson
+from halfop.rocketmq.wire import remote as remote_module
 from halfop.rocketmq.wire.client import Broker, BrokerAddress, NameServers
 from halfop.rocketmq.wire.codes import RequestCode
 from halfop.rocketmq.wire.remote import Remote
@@ -173,6 +175,21 @@ def test_no_answer_in_time_ends(script: Script) -> None:
 def test_a_closed_port_ends(closed_port: str) -> None:
     with pytest.raises(Unreachable, match=f"{closed_port}: .*refused"):
         Remote(closed_port, QUICK).ask(asking(0))
+
+
+def test_a_long_wait_is_said_once(
+    closed_port: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a wrong address `follow` stood silent for a minute."""
+    servers = NameServers(closed_port, QUICK)
+    with pytest.raises(Unreachable):
+        servers.brokers()
+    assert not caplog.records, "a hiccup"
+    monkeypatch.setattr(remote_module, "_SAID_FROM", 0.1)
+    with pytest.raises(Unreachable):
+        servers.brokers()
+    (said,) = caplog.messages
+    assert re.fullmatch(rf"{closed_port}: .*refused.*; trying again for up to [01] s", said)
 
 
 def test_a_busy_server_is_asked_again() -> None:

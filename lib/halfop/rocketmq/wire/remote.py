@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -21,7 +22,9 @@ from halfop.rocketmq.wire.remoting import (
     endpoint,
 )
 
+_LOG = logging.getLogger("halfop.remoting")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
+_SAID_FROM = 1.0  # a wait so long is no hiccup: whoever watches hears of it
 _BUSY = (AnswerCode.SYSTEM_BUSY, AnswerCode.SERVICE_NOT_AVAILABLE, AnswerCode.FLOW_CONTROL)
 _STORE_CLOSED = "store getMessage return null"  # a broker that starts or stops
 _random = SystemRandom()
@@ -34,12 +37,16 @@ class Patience:
 
     def __init__(self, seconds: float) -> None:
         self._seconds, self._end, self._pause = seconds, time.monotonic() + seconds, _FIRST_PAUSE
+        self._said = False
 
     def pause(self, why: str) -> None:
         """Raises Unreachable when the time is up."""
         pause = self._pause * _random.uniform(0.5, 1)
         if time.monotonic() + pause > self._end:
             raise Unreachable(f"{why}; gave up after {self._seconds:g} s")
+        if self._pause >= _SAID_FROM and not self._said:
+            self._said = True
+            _LOG.warning("%s; trying again for up to %.0f s", why, self._end - time.monotonic())
         time.sleep(pause)
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)
 
