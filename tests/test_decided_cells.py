@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import model as m
 import rows as r
+from build import cases_of_copies as copies
 from build.in_memory import InMemory
 from build.rule_words import MINUTE, NOW, commit, half
 from build.unlike_the_broker import STORY_RULES, once
@@ -36,6 +37,15 @@ def test_of_two_resumes_the_first_counts(frames: SparkSession) -> None:
         memory.resume([("", 0, 0)], NOW + at)
     memory.run(NOW + 3 * MINUTE)
     assert [(row["decision"], row["resumed_at"]) for row in memory.cells] == [("CHECK", NOW + 2 * MINUTE + 1)]
+
+
+def test_of_two_final_messages_the_lower_copy_s_counts(frames: SparkSession) -> None:
+    memory = InMemory(frames, copies.RULES)
+    finals = [copies.final(5, 1), copies.final(0)]
+    memory.land([copies.half(0), copies.half(5, "1")], [], copies.T0 + MINUTE, {}, finals=finals)
+    memory.run(copies.RUNS[0])
+    found = {row["queue_offset"]: (row["decision"], row["copy_offset"]) for row in memory.cells}
+    assert found == {0: ("SUPERSEDED", None), 5: ("COMMIT", 0)}
 
 
 def test_what_is_open_outside_of_a_slice_stays_as_it_is(frames: SparkSession) -> None:

@@ -135,6 +135,12 @@ CASES = [
         rejected=(("CONFLICT", 0),),
     ),
     Case(
+        "two final messages: the lower copy's counts",
+        ((half(0), half(5, "1"), final(5, 1), final(0)),),
+        ((1, 0, "SUPERSEDED", None, 5), (1, 5, "COMMIT", "FINAL", None)),
+        delivered=((0, None),),
+    ),
+    Case(
         "a final message of a message without copies, landed later",
         ((half(0),), (final(0),)),
         ((1, 0, "CHECK", "TIMEOUT", None), (2, 0, "COMMIT", "FINAL", None)),
