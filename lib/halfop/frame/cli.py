@@ -123,6 +123,7 @@ exit status, and stdout's last line, one JSON object:
   4    another process holds the lock; --wait 10m waits for it
   5    done, and --fail-on or --verify has found something, or end could not end all
   52   out of memory; start again with more --driver-memory before the job's name
+  74   the disk of a gateway failed
   130  interrupted"""
 
 
