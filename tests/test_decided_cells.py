@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import model as m
 import rows as r
 from build import cases_of_copies as copies
@@ -9,6 +11,7 @@ from build.in_memory import InMemory
 from build.rule_words import MINUTE, NOW, commit, half
 from build.unlike_the_broker import STORY_RULES, once
 from halfop.rules import ops as o
+from halfop.rules.settings_columns import RuleColumns
 from halfop.warehouse.schema import table
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -46,6 +49,56 @@ def test_of_two_final_messages_the_lower_copy_s_counts(frames: SparkSession) -> 
     memory.run(copies.RUNS[0])
     found = {row["queue_offset"]: (row["decision"], row["copy_offset"]) for row in memory.cells}
     assert found == {0: ("SUPERSEDED", None), 5: ("COMMIT", 0)}
+
+
+def test_ops_of_two_brokers_may_have_one_offset(frames: SparkSession) -> None:
+    """A message has escaped twice. The first broker's op is known, and is refused once its half message is there."""
+    memory = InMemory(frames, copies.RULES)
+    known = dict.fromkeys([("a", 0), ("b", 0), ("c", 0)], copies.RUNS[1])
+    first = replace(copies.op(3, 0), broker="a", group="other")
+    memory.land([copies.half(10, broker="a", uniq_key="OTHER")], [first], copies.T0 + MINUTE, known)
+    memory.run(copies.RUNS[0])
+    escaped = [
+        copies.half(7, broker=broker, store=copies.T0 + minutes * MINUTE, wait="false")
+        for minutes, broker in ((1, "b"), (2, "c"))
+    ]
+    memory.land([copies.half(0, broker="a"), *escaped], [replace(copies.op(3, 7), broker="b")], copies.RUNS[1], known)
+    memory.run(copies.RUNS[1])
+    assert sorted((row["broker_name"], row["decision"]) for row in memory.cells if row["uniq_key"] == "KEY") == [
+        ("a", "SUPERSEDED"),
+        ("b", "SUPERSEDED"),
+        ("c", "COMMIT"),
+    ]
+    reasons = r.REJECTED.index("reason"), r.REJECTED.index("broker_name"), r.REJECTED.index("queue_offset")
+    assert sorted(tuple(row[n] for n in reasons) for row in memory.rejected.elements()) == [
+        ("HALF_BEFORE_LANDING", "a", 3),
+        ("WRONG_PRODUCER_GROUP", "a", 3),
+    ]
+
+
+def test_an_op_names_a_copy_of_another_queue(frames: SparkSession) -> None:
+    memory = InMemory(frames, copies.RULES)
+    escaped = copies.half(7, broker="b", queue=1, store=copies.T0 + MINUTE, wait="false")
+    memory.land([copies.half(0, broker="a"), escaped], [replace(copies.op(3, 0), broker="a")], copies.RUNS[0], {})
+    memory.run(copies.RUNS[0])
+    names = ("queue_id", "decision", "copy_broker", "copy_queue", "copy_offset")
+    assert sorted(tuple(row[name] for name in names) for row in memory.cells) == [
+        (0, "SUPERSEDED", None, None, None),
+        (1, "COMMIT", "a", 0, 0),
+    ]
+
+
+def test_the_first_offset_that_has_landed_may_have_been_skipped(frames: SparkSession) -> None:
+    """It is a hole then, and its half message may come with another landing."""
+    rows = frames.createDataFrame(
+        [(offset, 10, 20, (r.instant(NOW),)) for offset in (9, 10)],
+        "queue_offset BIGINT, first_offset BIGINT, next_offset BIGINT, op STRUCT<landed_at: TIMESTAMP>",
+    )
+    why = o.why_given_up(RuleColumns(r.settings(STORY_RULES).rules, r.instant(NOW)))
+    assert [tuple(row) for row in rows.select("queue_offset", why).collect()] == [
+        (9, "HALF_BEFORE_LANDING"),
+        (10, None),
+    ]
 
 
 def test_what_is_open_outside_of_a_slice_stays_as_it_is(frames: SparkSession) -> None:

@@ -82,6 +82,12 @@ STORIES = [
         ["", "COMMIT PRODUCER", "", "", "", ""],
         ["OP HALF_BEFORE_LANDING"],
     ),
+    Case(
+        "an op before its half's queue, whose half lands and is rejected",
+        {0: [commit(), half(1)], 1: [half(real_qid="x")]},
+        ["", "REJECT BAD_REAL_QUEUE", "", "", "", ""],
+        ["HALF BAD_REAL_QUEUE", "OP HALF_BEFORE_LANDING"],
+    ),
     Case("an op before its half's queue, at once", [half(1), commit()], [""] * 6, ["OP HALF_BEFORE_LANDING"]),
     Case(
         "an op whose half never lands",
