@@ -158,6 +158,11 @@ CASES = [
         ((1, 0, "CHECK", "TIMEOUT", None),),
     ),
     Case(
+        "a message of another group is no copy",
+        ((half(0), half(5, prepared="0", group="other")),),
+        ((1, 0, "CHECK", "TIMEOUT", None), (1, 5, "CHECK", "TIMEOUT", None)),
+    ),
+    Case(
         "the broker gave it up",
         ((half(0), half(5, "1"), discard(T0 + 50)),),
         ((1, 0, "SUPERSEDED", None, 5), (1, 5, "DISCARD", "BROKER_DISCARDED", None)),
