@@ -57,11 +57,11 @@ STORIES = [
     *[
         Case(
             f"another message under a rejected one's key is rejected, too: {[*other]}",
-            {0: [half(real_qid="x")], 2: [half(real_qid="x", **other)]},
+            {0: [half(real_qid="x")], 2: [half(**({"real_qid": "x"} | other))]},
             ["REJECT BAD_REAL_QUEUE", "", "REJECT BAD_REAL_QUEUE", "", "", ""],
             ["HALF BAD_REAL_QUEUE"] * 2,
         )
-        for other in ANOTHER_MESSAGE
+        for other in [*ANOTHER_MESSAGE, {"group": "other"}, {"real_topic": "T9"}, {"real_qid": "-1"}]
     ],
     Case("an open row that lands again", {0: [half()], 1: [half()], 3: [half()]}, OPEN),
     Case("a discarded row that lands again", {0: [once()], 3: [once()]}, [*ASKED_ONCE, "", "", ""]),
