@@ -54,6 +54,7 @@ _MODULES = ["table", "cases", "ops", "halves", "transactions", "settings_columns
 # copies that are not at hand.
 _ON_DELTA = {"limits", "questions", "_counts_at_once", "counts_later", "checks_limits"}
 _ON_DELTA |= {"put_back", "written_copies", "read_copies", "_is_here", "closed", "_remembered", "_reopened"}
+_ON_DELTA |= {"takes_over", "knows", "_same", "standing"}
 _TESTS = Path(rules.__file__).parent
 _SEED = 1  # the same histories at every call
 _EXCUSED = Path(__file__).with_name("mutants.txt")
@@ -155,7 +156,13 @@ def suite(file: str) -> None:
 
 def looks_on_delta() -> list[Look]:
     """They cost most, and see what the others do not: limits, delivered questions, copies that are looked up."""
-    files = ["test_check_limit.py", "test_delivered.py", "test_escapes.py", "test_small_histories.py"]
+    files = [
+        "test_check_limit.py",
+        "test_delivered.py",
+        "test_escapes.py",
+        "test_small_histories.py",
+        "test_planning.py",
+    ]
     return [Look(file, partial(suite, file)) for file in files]
 
 
@@ -237,7 +244,11 @@ def main() -> None:
     args = parser.parse_args()
     spark = session()
     plain = Look("resolution", partial(resolves, range(600)), works=True)
-    on_delta = looks_on_delta() if {"limits", "questions", "cases", "settings_columns", "halves"} & {*args.only} else []
+    on_delta = (
+        looks_on_delta()
+        if {"limits", "questions", "cases", "settings_columns", "halves", "transactions"} & {*args.only}
+        else []
+    )
     battery = Battery([*looks_in_memory(spark), plain, *on_delta])
     for look in battery.looks:
         look.survey()

@@ -86,6 +86,9 @@ def test_an_op_names_a_copy_of_another_queue(frames: SparkSession) -> None:
         (0, "SUPERSEDED", None, None, None),
         (1, "COMMIT", "a", 0, 0),
     ]
+    (ended,) = [row for row in memory.cells if row["decision"] == "COMMIT"]
+    assert [copy["queue_offset"] for copy in ended["copies"]] == [7], "those of its own queue"
+    assert [(copy["broker_name"], copy["queue_offset"]) for copy in ended["copies_elsewhere"]] == [("a", 0)]
 
 
 def test_the_first_offset_that_has_landed_may_have_been_skipped(frames: SparkSession) -> None:

@@ -8,6 +8,9 @@ from dataclasses import replace
 import model as m
 import pytest
 import rows as r
+from build import rule_words as words
+from build.rule_words import commit
+from build.unlike_the_broker import STORY_RULES, once
 from build.ways import BY_SPARK
 from halfop.frame.errors import HalfopError
 from halfop.planning.arrivals import Arrivals
@@ -19,6 +22,7 @@ from halfop.runs.reconcile import Request, _open, preview, reconcile
 from halfop.runs.record import write_closed, write_opened
 from halfop.runs.verify import verify
 from halfop.warehouse import few
+from halfop.warehouse.listing import Limits
 from halfop.warehouse.tables import Warehouse
 from oracle import NOW, folders, settings
 
@@ -49,6 +53,22 @@ def test_a_run_with_copies_keeps_nothing_and_can_be_printed(
             "grouped: 2 half messages joined with 0 ops",
         ]
     assert _persisted(warehouse) == before
+
+
+@pytest.mark.parametrize("limits", [few.FEW, pytest.param(BY_SPARK, marks=pytest.mark.slow)], ids=["few", "by Spark"])
+def test_a_discarded_message_that_landed_several_times_is_delivered_once(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, limits: Limits
+) -> None:
+    """Within one landing, and once more after it was discarded."""
+    monkeypatch.setattr(few, "FEW", limits)
+    for number, (halves, ops, decided) in enumerate(
+        [([once(), once()], [], "CHECK"), ([], [], "DISCARD"), ([once()], [], None), ([], [commit()], "COMMIT")]
+    ):
+        at = words.NOW + number * words.MINUTE
+        r.land(warehouse, halves, ops, at, {("", 0): at})
+        run = r.run(warehouse, STORY_RULES, at).run_id
+        assert [d.decision for d in r.decisions(warehouse, run or 0)] == [decided] * (decided is not None)
+    assert r.delivered(warehouse).total() == 1
 
 
 def _kept(arrivals: Arrivals) -> int:
