@@ -79,13 +79,15 @@ def test_ops_of_two_brokers_may_have_one_offset(frames: SparkSession) -> None:
 def test_an_op_names_a_copy_of_another_queue(frames: SparkSession) -> None:
     memory = InMemory(frames, copies.RULES)
     escaped = copies.half(7, broker="b", queue=1, store=copies.T0 + MINUTE, wait="false")
-    memory.land([copies.half(0, broker="a"), escaped], [replace(copies.op(3, 0), broker="a")], copies.RUNS[0], {})
+    memory.land([copies.half(0, broker="a"), escaped, copies.half(9, uniq_key="ALONE")], [replace(copies.op(3, 0), broker="a")], copies.RUNS[0], {})
     memory.run(copies.RUNS[0])
     names = ("queue_id", "decision", "copy_broker", "copy_queue", "copy_offset")
     assert sorted(tuple(row[name] for name in names) for row in memory.cells) == [
+        (0, "CHECK", None, None, None),
         (0, "SUPERSEDED", None, None, None),
         (1, "COMMIT", "a", 0, 0),
     ]
+    assert [row["copies"] for row in memory.cells if row["uniq_key"] == "ALONE"] == [None]
     (ended,) = [row for row in memory.cells if row["decision"] == "COMMIT"]
     assert [copy["queue_offset"] for copy in ended["copies"]] == [7], "those of its own queue"
     assert [(copy["broker_name"], copy["queue_offset"]) for copy in ended["copies_elsewhere"]] == [("a", 0)]
