@@ -54,7 +54,7 @@ _MODULES = ["table", "cases", "ops", "halves", "transactions", "settings_columns
 # copies that are not at hand.
 _ON_DELTA = {"limits", "questions", "_counts_at_once", "counts_later", "checks_limits"}
 _ON_DELTA |= {"put_back", "written_copies", "read_copies", "_is_here", "closed", "_remembered", "_reopened"}
-_ON_DELTA |= {"takes_over", "knows", "_same", "standing", "given_up"}
+_ON_DELTA |= {"takes_over", "knows", "_same", "standing", "given_up", "one_per_key"}
 _TESTS = Path(rules.__file__).parent
 _SEED = 1  # the same histories at every call
 _EXCUSED = Path(__file__).with_name("mutants.txt")

@@ -61,6 +61,19 @@ def test_runs_ask_about_the_oldest_and_then_about_the_others(warehouse: Warehous
     assert [verify(warehouse, run)[0].status for run in (1, 2, 3)] == [0, 0, 0]
 
 
+def test_those_that_were_asked_about_are_limited_again(warehouse: Warehouse) -> None:
+    """Nothing else is due, and the second one has been asked about exactly one interval ago."""
+    rules = m.Settings(ask=True, checks_a_run=1)
+    model, known = m.Model(rules), {("a", 0): NOW + 10 * MINUTE}
+    halves = [half_at(("a", 0), offset, NOW - MINUTE + offset * SECOND, uniq_key=f"k{offset}") for offset in (0, 1)]
+    r.land(warehouse, halves, [], NOW, known)
+    model.land(halves, [], NOW, known)
+    for run, now in enumerate((NOW, NOW + SECOND, NOW + MINUTE + SECOND), 1):
+        r.run(warehouse, rules, now)
+        assert r.decisions(warehouse, run) == model.run(now)
+    assert [d.reason for d in r.decisions(warehouse, 3)] == ["TIMEOUT", "CHECK_LIMIT"]
+
+
 def test_what_each_group_gets(warehouse: Warehouse) -> None:
     land(warehouse, m.Model(RULES))
     r.run(warehouse, RULES, NOW)

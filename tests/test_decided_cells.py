@@ -79,7 +79,12 @@ def test_ops_of_two_brokers_may_have_one_offset(frames: SparkSession) -> None:
 def test_an_op_names_a_copy_of_another_queue(frames: SparkSession) -> None:
     memory = InMemory(frames, copies.RULES)
     escaped = copies.half(7, broker="b", queue=1, store=copies.T0 + MINUTE, wait="false")
-    memory.land([copies.half(0, broker="a"), escaped, copies.half(9, uniq_key="ALONE")], [replace(copies.op(3, 0), broker="a")], copies.RUNS[0], {})
+    memory.land(
+        [copies.half(0, broker="a"), escaped, copies.half(9, uniq_key="ALONE")],
+        [replace(copies.op(3, 0), broker="a")],
+        copies.RUNS[0],
+        {},
+    )
     memory.run(copies.RUNS[0])
     names = ("queue_id", "decision", "copy_broker", "copy_queue", "copy_offset")
     assert sorted(tuple(row[name] for name in names) for row in memory.cells) == [
@@ -87,7 +92,8 @@ def test_an_op_names_a_copy_of_another_queue(frames: SparkSession) -> None:
         (0, "SUPERSEDED", None, None, None),
         (1, "COMMIT", "a", 0, 0),
     ]
-    assert [row["copies"] for row in memory.cells if row["uniq_key"] == "ALONE"] == [None]
+    without = [row["copies"] for row in memory.cells if row["decision"] in ("CHECK", "SUPERSEDED")]
+    assert without == [None, None]
     (ended,) = [row for row in memory.cells if row["decision"] == "COMMIT"]
     assert [copy["queue_offset"] for copy in ended["copies"]] == [7], "those of its own queue"
     assert [(copy["broker_name"], copy["queue_offset"]) for copy in ended["copies_elsewhere"]] == [("a", 0)]
@@ -104,6 +110,18 @@ def test_the_first_offset_that_has_landed_may_have_been_skipped(frames: SparkSes
         (9, "HALF_BEFORE_LANDING"),
         (10, None),
     ]
+
+
+def test_what_a_setting_says_it_says_of_all_brokers(frames: SparkSession) -> None:
+    """Also of those that no landing has named; `auto` would go by what landed them."""
+    given, some = r.settings(STORY_RULES).rules, frozenset({"a"})
+    watching = RuleColumns(given.model_copy(update={"ask": False}), r.instant(NOW), watched=some).watching
+    delivered = given.model_copy(update={"count": "delivered"})
+    later = RuleColumns(delivered, r.instant(NOW), counting_delivered=some).counts_later
+    assert watching is not None
+    assert later is not None
+    rows = frames.createDataFrame([("a",), ("other",)], "broker_name STRING")
+    assert [tuple(row) for row in rows.select(watching, later).collect()] == [(True, True)] * 2
 
 
 def test_what_is_open_outside_of_a_slice_stays_as_it_is(frames: SparkSession) -> None:

@@ -93,6 +93,19 @@ def test_a_gateway_s_questions_count_when_they_are_delivered(warehouse: Warehous
     assert idle(warehouse, last) is not None, "a delivery that no open message waits for is nothing to do"
 
 
+def test_the_first_delivery_of_the_last_question_counts(warehouse: Warehouse) -> None:
+    both, key = Both(warehouse), (*GATEWAY, 0)
+    both.land([half_at(GATEWAY, 0, NOW)], NOW, NOW + HOUR)
+    both.run(NOW + 10 * SECOND)
+    both.run(NOW + 80 * SECOND)
+    for question, at in ((1, 81), (1, 100), (2, 85)):
+        both.deliver(question, NOW + at * SECOND, key)
+    assert both.run(NOW + 144 * SECOND) == ["WAIT CHECKED_RECENTLY 2"]
+    (row,) = warehouse.read("decisions").where(f"run_id = {both.runs}").collect()
+    assert row["pending_requests"] is None, "all have been counted"
+    assert both.run(NOW + 145 * SECOND) == ["DISCARD CHECKED_TOO_OFTEN 2"]
+
+
 def test_explain_says_which_questions_do_not_count(warehouse: Warehouse) -> None:
     both, key = Both(warehouse), (*GATEWAY, 0)
     both.land([half_at(GATEWAY, 0, NOW)], NOW, NOW + HOUR)

@@ -147,6 +147,12 @@ REUSED = [
         for other in ANOTHER_MESSAGE
     ],
     Case("reused op", [half(), half(1), commit(), commit(store=NOW)], "COMMIT PRODUCER", ["OP KEY_REUSED"]),
+    Case(
+        "reused, without a group",
+        [half(group=None, uniq_key=None), half(group=None, uniq_key=None, store=NOW - 5000)],
+        "DISCARD NO_PRODUCER_GROUP",
+        ["HALF KEY_REUSED"],
+    ),
     Case("garbled, then corrected", [half(real_qid="x"), half()], "CHECK TIMEOUT"),
     Case(
         "an op offset of two sources",
