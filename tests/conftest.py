@@ -36,7 +36,7 @@ _WITH_PROCESSES = {"test_spark_submit", "test_terminal", "test_notebooks", "test
 _OTHER_SUITES = ("slow", "broker", "s3", "hdfs", "yarn", "lineage", "airflow", "notebooks", "browser")
 # Two workers end at about the same time where the longest begin first.
 _LONGEST = [
-    *("test_rules", "test_copies_in_memory"),
+    *("test_small_histories_in_memory", "test_rules", "test_copies_in_memory"),
     *("test_rules_written", "test_lineage", "test_runs", "test_land_files", "test_kills", "test_oracle"),
     *("test_production_settings", "test_simulate", "test_wheel", "test_few_rows"),
     *("test_by_workers", "test_check_limit", "test_delivered", "test_small_histories", "test_land_by_workers"),

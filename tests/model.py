@@ -480,7 +480,7 @@ class Model:
         if known is None:
             arrived[half.key] = half
         elif half != known and self._is_corrected_by(known, half, transaction):
-            if undeliverable(known) is None and not half.may_be(known):
+            if (transaction is None or undeliverable(known) is None) and not half.may_be(known):
                 self._reject_row("KEY_REUSED", half if transaction else known)
                 self.refused_queues.add((half.broker, half.queue))
                 if transaction:
@@ -495,7 +495,8 @@ class Model:
     def _is_corrected_by(self, half: Half, other: Half, transaction: Transaction | None) -> bool:
         """Half was rejected, or would be now; or nothing has ended it, and it lacks a group that the other has."""
         if undeliverable(half) is not None:
-            return self._is_rejected(half, transaction)
+            rejected = self._is_rejected(half, transaction)
+            return rejected if transaction else undeliverable(other) is None
         may = transaction is None or transaction.status in ("OPEN", "DISCARD")
         return may and not half.group and bool(other.group) and undeliverable(other) is None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta, timezone
 from typing import Any, Literal
@@ -27,6 +27,7 @@ from strategies import op_columns, properties
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 Cells = tuple[Any, ...]
 Layout = Literal["per_topic", "single"]
+_NONE = (None, None)
 
 
 def millis(number: int) -> timedelta:
@@ -58,10 +59,11 @@ def land(
     _append_new(warehouse, "broker_discards", [discard_cells(discard, at) for discard in discards])
     append(warehouse, "half_messages", [half_cells(half, at) for half in halves])
     append(warehouse, "op_messages", [op_cells(op, at) for op in ops])
+    of_halves = spans(halves)
     progress = [
-        (broker, topic, queue, *_span(halves, (broker, queue), topic), until, at, (sources or {}).get(broker, "FILES"))
+        (broker, topic, queue, *span, until, at, (sources or {}).get(broker, "FILES"))
         for (broker, queue), until in known.items()
-        for topic in (HALF_TOPIC, OP_TOPIC)
+        for topic, span in ((HALF_TOPIC, of_halves.get((broker, queue), _NONE)), (OP_TOPIC, _NONE))
     ]
     names = ["broker_name", "topic", "queue_id", "first_offset", "next_offset", "known_until", "landed_at", "source"]
     append(warehouse, PROGRESS, [dict(zip(names, cells, strict=True)) for cells in progress])
@@ -171,9 +173,12 @@ def half_cells(half: m.Half, landed_at: int) -> dict[str, Any]:
     }
 
 
-def _span(halves: Iterable[m.Half], queue: m.Queue, topic: str) -> tuple[int | None, int | None]:
-    offsets = [half.offset for half in halves if (half.broker, half.queue) == queue and topic == HALF_TOPIC]
-    return (min(offsets), min(max(offsets) + 1, m.LONG_MAX)) if offsets else (None, None)
+def spans(halves: Iterable[m.Half]) -> dict[m.Queue, tuple[int, int]]:
+    """The first and the next offset of each half queue."""
+    offsets: dict[m.Queue, list[int]] = defaultdict(list)
+    for half in halves:
+        offsets[half.broker, half.queue].append(half.offset)
+    return {queue: (min(of), min(max(of) + 1, m.LONG_MAX)) for queue, of in offsets.items()}
 
 
 # ---- a run ----

@@ -31,6 +31,13 @@ def test_an_op_that_has_just_landed_is_new(frames: SparkSession) -> None:
     assert [row["again"] for row in o.landed(rows).collect()] == [False]
 
 
+def test_of_two_messages_under_a_key_the_one_that_landed_first_counts(frames: SparkSession) -> None:
+    memory = landed(frames, half())
+    memory.land([half(store=NOW - 1 * MINUTE)], [], NOW + 1, {})
+    memory.run(NOW + 10 * MINUTE)
+    assert [row["store_timestamp"] for row in memory.cells] == [half().store]
+
+
 def test_of_two_resumes_the_first_counts(frames: SparkSession) -> None:
     memory = landed(frames, once())
     for run in range(2):

@@ -1,6 +1,6 @@
 """Small histories of one UNIQ_KEY, all of them: the model and runs agree, and the order of landing changes no fate.
 
-bench/run exhaustive plays all; here a fixed part of them is played.
+bench/run exhaustive plays all; here a fixed part of them is played by whole runs.
 """
 
 from __future__ import annotations

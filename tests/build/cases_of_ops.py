@@ -141,6 +141,17 @@ SEVERAL = [
     Case("one key, two outcomes", [half(), commit(), rollback()], "COMMIT PRODUCER", ["OP CONFLICT"]),
 ]
 
+# The first is old enough to be asked about, the second is not.
+TWO_UNDER_A_KEY: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("store time", {"commit_log_offset": 8}, {"store": NOW - 9 * SECOND, "commit_log_offset": 7}),
+    (
+        "place in the log",
+        {"commit_log_offset": 7, "uniq_key": "z"},
+        {"store": NOW - 10 * SECOND, "commit_log_offset": 8, "uniq_key": "a"},
+    ),
+    ("key", {"uniq_key": "a", "group": "z"}, {"store": NOW - 10 * SECOND, "uniq_key": "z", "group": "a"}),
+]
+
 REUSED = [
     *[
         Case(f"reused {[*other]}", [half(), half(**other)], "CHECK TIMEOUT", ["HALF KEY_REUSED"])
@@ -153,7 +164,28 @@ REUSED = [
         "DISCARD NO_PRODUCER_GROUP",
         ["HALF KEY_REUSED"],
     ),
+    *[
+        Case(
+            f"reused: the lower {name} is the first",
+            [half(**first), half(age=SECOND, **second)],
+            "CHECK TIMEOUT",
+            ["HALF KEY_REUSED"],
+        )
+        for name, first, second in TWO_UNDER_A_KEY
+    ],
     Case("garbled, then corrected", [half(real_qid="x"), half()], "CHECK TIMEOUT"),
+    Case(
+        "garbled, and then without a group",
+        [half(real_qid="x"), half(group=None, commit_log_offset=7)],
+        "DISCARD NO_PRODUCER_GROUP",
+        ["HALF KEY_REUSED"],
+    ),
+    Case(
+        "garbled, and another garbled one",
+        [half(real_qid="x"), half(real_qid="y", commit_log_offset=7)],
+        "REJECT BAD_REAL_QUEUE",
+        ["HALF BAD_REAL_QUEUE", "HALF KEY_REUSED"],
+    ),
     Case(
         "an op offset of two sources",
         [half(), commit(store=NOW, source="RESOLVE"), commit()],

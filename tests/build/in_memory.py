@@ -65,16 +65,17 @@ class InMemory:
         self._rows["op_messages"] += [r.op_cells(op, at) for op in ops]
         self._rows["final_messages"] += [r.final_cells(final, at) for final in finals]
         self._rows["broker_discards"] += [r.discard_cells(discard, at) for discard in discards]
+        spans = r.spans(landed)
         for queue, until in known_until.items():
-            self._know(queue, until, [half.offset for half in landed if (half.broker, half.queue) == queue])
+            self._know(queue, until, spans.get(queue))
 
-    def _know(self, queue: m.Queue, until: int | None, offsets: list[int]) -> None:
+    def _know(self, queue: m.Queue, until: int | None, span: tuple[int, int] | None) -> None:
         clock = self._queues.setdefault(queue, {"broker_name": queue[0], "queue_id": queue[1]})
         untils = [at for at in (clock.get("known_until"), until) if at is not None]
         clock["known_until"] = max(untils, default=None)
-        if offsets:
-            clock["next_offset"] = max(clock.get("next_offset", 0), min(max(offsets) + 1, m.LONG_MAX))
-            clock["first_offset"] = min(clock.get("first_offset", m.LONG_MAX), *offsets)
+        if span:
+            clock["first_offset"] = min(clock.get("first_offset", m.LONG_MAX), span[0])
+            clock["next_offset"] = max(clock.get("next_offset", 0), span[1])
 
     def resume(self, keys: Iterable[m.Key], at: int) -> None:
         self._rows["resumes"] += [r.resume_cells(key, at) for key in keys]
