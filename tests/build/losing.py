@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -13,6 +13,10 @@ import store_writer as w
 from strategies import op_rows
 
 Fate = tuple[str, str | None]
+
+
+# A half message, and a copy of it that the broker has put back.
+HALVES = ("half", "copy")
 
 
 class Written(NamedTuple):
@@ -46,7 +50,7 @@ class Losing:
         if not self.log:
             self._send()  # no store is empty
         for _ in range(self.chance.randint(2, 6)):
-            self._end() if self.chance.random() < 0.4 else self._send()
+            self.chance.choices([self._send, self._put_back, self._end], [5, 2, 3])[0]()
 
     def lose(self) -> None:
         """The end of the log is lost, maybe all of it."""
@@ -60,15 +64,23 @@ class Losing:
         self._write("half", self.first + self._number)
         self._number += 1
 
+    def _put_back(self) -> None:
+        """As the check service does with a message that it asks about."""
+        for n in self._opened(1):
+            self._write("copy", n)
+
     def _end(self) -> None:
-        """Ends one or two that are open as far as the log shows."""
-        ended = {n for each in self.log if each.kind == "op" for n in each.about}
-        opened = [each.about[0] for each in self.log if each.kind == "half" and each.about[0] not in ended]
-        some = self.chance.sample(opened, min(len(opened), self.chance.randint(1, 2)))
+        some = self._opened(self.chance.randint(1, 2))
         for n in filter(commits, some):
             self._write("final", n)
         if some and self.chance.random() < 0.9:
             self._write("op", *some)
+
+    def _opened(self, most: int) -> list[int]:
+        """Some that are open as far as the log shows."""
+        ended = {n for each in self.log if each.kind == "op" for n in each.about}
+        opened = [each.about[0] for each in self.log if each.kind == "half" and each.about[0] not in ended]
+        return self.chance.sample(opened, min(len(opened), most))
 
     def _write(self, kind: str, *about: int) -> None:
         self._clock += self.chance.randint(1, 5_000)
@@ -78,10 +90,12 @@ class Losing:
 
     def store(self, root: Path) -> w.Store:
         store, places, offsets = w.Store(root), dict[int, int](), dict[int, int]()
+        halves = 0
         for kind, about, at in self.log:
-            if kind == "half":
-                offsets[about[0]] = len(offsets)
-                places[about[0]] = store.append(w.half(about[0], store_ms=at))
+            if kind in HALVES:
+                offsets[about[0]] = halves
+                halves += 1
+                places[about[0]] = store.append(_record(kind, about[0], at))
             elif kind == "final":
                 store.append(w.final(about[0], places[about[0]], store_ms=at))
             else:
@@ -89,27 +103,42 @@ class Losing:
         return store
 
     def halves(self) -> Iterator[m.Half]:
-        found = [each for each in self.log if each.kind == "half"]
-        for offset, (_, (n,), at) in enumerate(found):
-            body = b"body %d" % n
-            yield m.Half(self.name, 0, offset, offset * 500, f"{n:032X}", "g", "T", "1", w.BORN_MS, at, body=body)
+        found = [each for each in self.log if each.kind in HALVES]
+        for offset, (kind, (n,), at) in enumerate(found):
+            half = m.Half(self.name, 0, offset, offset * 500, f"{n:032X}", "g", "T", "1", w.BORN_MS, at)
+            yield replace(half, body=b"body %d" % n, check_times="1" if kind == "copy" else None)
 
     def ops(self) -> Iterator[m.Op]:
-        offsets = {int(half.uniq_key or "", 16): half.offset for half in self.halves()}
-        for offset, (_, about, at) in enumerate(each for each in self.log if each.kind == "op"):
-            outcomes = ["COMMIT" if commits(n) else "ROLLBACK" for n in about]
-            yield from op_rows((self.name, 0), offset, ",".join(str(offsets[n]) for n in about), outcomes, at)
+        """An op names the last copy that was there before it."""
+        offsets, halves, ops = dict[int, int](), 0, 0
+        for kind, about, at in self.log:
+            if kind in HALVES:
+                offsets[about[0]] = halves
+                halves += 1
+            elif kind == "op":
+                outcomes = ["COMMIT" if commits(n) else "ROLLBACK" for n in about]
+                yield from op_rows((self.name, 0), ops, ",".join(str(offsets[n]) for n in about), outcomes, at)
+                ops += 1
 
     # ---- what becomes of them ----
 
     def fates(self, finals: bool) -> dict[int, str]:
         """By half message that has landed: how it ends; `finals` says whether final messages are known."""
         ends = {n for kind, about, _ in self.known if kind == "op" or (finals and kind == "final") for n in about}
-        lost = {each.about[0] for each in self.lost if each.kind == "half"}
+        landed = [each for each in self.known if each.kind in HALVES]
+        stands = {each.about[0] for each in landed if each not in self.lost}
 
         def fate(n: int) -> str:
             if n in ends:
                 return "COMMIT" if commits(n) else "ROLLBACK"
-            return "DISCARD" if n in lost else "OPEN"
+            return "OPEN" if n in stands else "DISCARD"
 
-        return {each.about[0]: fate(each.about[0]) for each in self.known if each.kind == "half"}
+        return {each.about[0]: fate(each.about[0]) for each in landed}
+
+
+def _record(kind: str, n: int, at: int) -> w.Record:
+    half = w.half(n, store_ms=at)
+    if kind == "half":
+        return half
+    assert isinstance(half.properties, dict)
+    return replace(half, properties=half.properties | {"TRANSACTION_CHECK_TIMES": "1"})
