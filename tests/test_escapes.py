@@ -115,6 +115,36 @@ CASES = [
         (("b", 7),),
     ),
     Case(
+        "its broker gives it up and resumes it, it ends, and an op comes of what was given up",
+        (
+            (at_a(5), replace(discard(T0 + 60 * SECOND), broker="a", offset=5)),
+            (at_a(9, times="0", store=T0 + 70 * SECOND), end("a", 3, 9)),
+            (end("a", 4, 5),),
+        ),
+        ((1, "a", 5, "DISCARD", "BROKER_DISCARDED", None), (2, "a", 9, "COMMIT", "PRODUCER", None)),
+        (("a", 9),),
+        ("REDUNDANT",),
+    ),
+    Case(
+        "its broker gives it up and resumes it, it escapes and ends, and an op comes of what was given up",
+        (
+            (at_a(5), replace(discard(T0 + 60 * SECOND), broker="a", offset=5)),
+            (
+                at_a(9, times="0", store=T0 + 70 * SECOND),
+                half(2, "0", broker="b", store=T0 + 80 * SECOND, wait="false"),
+                end("b", 3, 2),
+            ),
+            (end("a", 4, 5),),
+        ),
+        (
+            (1, "a", 5, "DISCARD", "BROKER_DISCARDED", None),
+            (2, "a", 9, "SUPERSEDED", None, "b/2"),
+            (2, "b", 2, "COMMIT", "PRODUCER", None),
+        ),
+        (("b", 2),),
+        ("REDUNDANT",),
+    ),
+    Case(
         "an op that lands late finds the transaction by the first broker's key",
         ((at_a(0), escaped(7), end("b", 3, 7)), (end("a", 4, 0),)),
         (GONE, (1, "b", 7, "COMMIT", "PRODUCER", None)),
