@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from random import Random
 
 from model import BrokerDiscard, Final, Half, Key, Op, Settings
 from strategies import START, Charter, History, Land, Phase, Resume, Run, Step, op_rows
@@ -147,6 +148,17 @@ _DISCARD = BrokerDiscard(BROKER, 0, 0, "k", "g", _BORN, 1, _BORN + 40 * SECOND)
 
 def _final(half: Half) -> Final:
     return Final(half.broker, half.commit_log_offset, "T", 0, 0, "k", _BORN + 60 * SECOND)
+
+
+def larger(number: int, chance: Random) -> Iterator[tuple[Rows, tuple[int, ...]]]:
+    """Some of six to eight rows, of which there are 25 million."""
+    some = [rows for rows in all_rows() if rows.number > 5]
+    while number:
+        rows = chance.choice(some)
+        order = tuple(chance.choices(range(RUNS), k=rows.number))
+        if 0 in order and _is_defined(rows, order):
+            yield rows, order
+            number -= 1
 
 
 def up_to(most: int, of_escapes: bool = False) -> Iterator[tuple[Rows, tuple[int, ...]]]:

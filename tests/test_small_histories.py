@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import islice
+from random import Random
 
 import fleet as f
 import pytest
@@ -21,6 +22,11 @@ from strategies import play
 def test_runs_decide_what_the_model_decides(warehouse: Warehouse, every: int) -> None:
     ships = f.fleet(s.history(*each) for each in islice(s.up_to(5), SEED % every, None, every))
     f.assert_agrees(warehouse, s.CHARTER, ships)
+
+
+@pytest.mark.slow
+def test_runs_decide_what_the_model_decides_of_larger_ones(warehouse: Warehouse) -> None:
+    f.assert_agrees(warehouse, s.CHARTER, f.fleet(s.history(*each) for each in s.larger(3_000, Random(SEED))))
 
 
 @pytest.mark.parametrize("every", [1_597, pytest.param(17, marks=pytest.mark.slow)])
