@@ -215,7 +215,7 @@ def chosen(only: list[str], like: str, every: int, skip: int) -> Iterator[Mutant
 def excused() -> set[str]:
     """The mutants of the list; a line is `module.function: the source of what is changed: how | reason`."""
     lines = _EXCUSED.read_text().splitlines() if _EXCUSED.exists() else []
-    return {line.split(" | ")[0] for line in lines if " | " in line and not line.startswith("#")}
+    return {line.rpartition(" | ")[0] for line in lines if " | " in line and not line.startswith("#")}
 
 
 def session() -> SparkSession:
