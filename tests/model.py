@@ -495,13 +495,12 @@ class Model:
     def _is_corrected_by(self, half: Half, other: Half, transaction: Transaction | None) -> bool:
         """Half was rejected, or would be now; or nothing has ended it, and it lacks a group that the other has."""
         if undeliverable(half) is not None:
-            rejected = self._is_rejected(half, transaction)
-            return rejected if transaction else undeliverable(other) is None
+            return self._is_rejected(half, transaction) if transaction else undeliverable(other) is None
         may = transaction is None or transaction.status in ("OPEN", "DISCARD")
         return may and not half.group and bool(other.group) and undeliverable(other) is None
 
-    def _is_rejected(self, half: Half, transaction: Transaction | None) -> bool:
-        return undeliverable(half) is not None and (transaction is None or transaction.status in ("OPEN", "REJECT"))
+    def _is_rejected(self, half: Half, transaction: Transaction) -> bool:
+        return undeliverable(half) is not None and transaction.status in ("OPEN", "REJECT")
 
     def _join(self, family: list[Half]) -> list[Decision]:
         """Make one transaction of half messages of which some have just arrived; a row for each newly superseded."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -89,17 +90,14 @@ class Losing:
     # ---- as a store, and as rows ----
 
     def store(self, root: Path) -> w.Store:
-        store, places, offsets = w.Store(root), dict[int, int](), dict[int, int]()
-        halves = 0
+        store, places, named = w.Store(root), dict[int, int](), self._named()
         for kind, about, at in self.log:
             if kind in HALVES:
-                offsets[about[0]] = halves
-                halves += 1
                 places[about[0]] = store.append(_record(kind, about[0], at))
             elif kind == "final":
                 store.append(w.final(about[0], places[about[0]], store_ms=at))
             else:
-                store.append(w.op("".join(f"{offsets[n]}," for n in about), store_ms=at))
+                store.append(w.op("".join(f"{offset}," for offset in next(named)), store_ms=at))
         return store
 
     def halves(self) -> Iterator[m.Half]:
@@ -109,16 +107,19 @@ class Losing:
             yield replace(half, body=b"body %d" % n, check_times="1" if kind == "copy" else None)
 
     def ops(self) -> Iterator[m.Op]:
-        """An op names the last copy that was there before it."""
-        offsets, halves, ops = dict[int, int](), 0, 0
-        for kind, about, at in self.log:
+        found = [each for each in self.log if each.kind == "op"]
+        for offset, ((_, about, at), names) in enumerate(zip(found, self._named(), strict=True)):
+            outcomes = ["COMMIT" if commits(n) else "ROLLBACK" for n in about]
+            yield from op_rows((self.name, 0), offset, ",".join(map(str, names)), outcomes, at)
+
+    def _named(self) -> Iterator[list[int]]:
+        """The offsets that each op names: of each of its messages, the last copy that was there before the op."""
+        offsets, halves = dict[int, int](), count()
+        for kind, about, _ in self.log:
             if kind in HALVES:
-                offsets[about[0]] = halves
-                halves += 1
+                offsets[about[0]] = next(halves)
             elif kind == "op":
-                outcomes = ["COMMIT" if commits(n) else "ROLLBACK" for n in about]
-                yield from op_rows((self.name, 0), ops, ",".join(str(offsets[n]) for n in about), outcomes, at)
-                ops += 1
+                yield [offsets[n] for n in about]
 
     # ---- what becomes of them ----
 
