@@ -1,9 +1,10 @@
 """Every small history of one UNIQ_KEY: runs decide what the model decides, and the order of landing changes no fate.
 
-bench/run exhaustive [--rows 5] [--escapes] [--batch 20000] [--every N] [--skip N]
+bench/run exhaustive [--rows 5] [--escapes] [--in-memory] [--batch 20000] [--every N] [--skip N]
 
 Histories of fewer rows come first, so the first that fails is a smallest one. --escapes: those in which the message
-escapes to a second broker. --every takes each Nth. Status 1 if one fails.
+escapes to a second broker. --in-memory: by the rules on frames in memory, without Delta. --every takes each Nth, after
+--skip of them, also of the rows of which all orders are compared. Status 1 if one fails.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ import fleet as f
 import pytest
 import small_histories as s
 from backlog import quiet_session
+from build import against_model as model
 from halfop.planning import ranges
 from halfop.warehouse.tables import Warehouse
+from pyspark.sql import SparkSession
 from test_small_histories import fate
 
 
@@ -32,11 +35,11 @@ def batches(args: argparse.Namespace) -> Iterator[list[tuple[s.Rows, tuple[int, 
         yield batch
 
 
-def fates(most: int, of_escapes: bool) -> int:
+def fates(args: argparse.Namespace) -> int:
     """Compares all orders of the same rows by the model; returns their number."""
-    number = 0
-    for rows in s.all_rows(of_escapes):
-        if rows.number <= most and rows.agree:
+    number, few = 0, (rows for rows in s.all_rows(args.escapes) if rows.number <= args.rows)
+    for rows in islice(few, args.skip, None, args.every):
+        if rows.agree:
             orders = list(s.orders(rows))
             number += len(orders)
             if len({fate(rows, order) for order in orders}) > 1:
@@ -44,10 +47,20 @@ def fates(most: int, of_escapes: bool) -> int:
     return number
 
 
+def play(spark: SparkSession, ships: list[f.Ship], in_memory: bool) -> None:
+    if in_memory:
+        model.assert_agrees(spark, model.played_ships(s.SETTINGS, ships))
+        return
+    folder = Path(tempfile.mkdtemp(prefix="halfop-exhaustive-"))
+    f.assert_agrees(Warehouse(spark, str(folder)), s.CHARTER, ships)
+    shutil.rmtree(folder)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=5)
     parser.add_argument("--escapes", action="store_true")
+    parser.add_argument("--in-memory", action="store_true")
     parser.add_argument("--batch", type=int, default=20_000)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--skip", type=int, default=0)
@@ -55,15 +68,13 @@ def main() -> None:
     pytest.MonkeyPatch().setattr(ranges, "_MOST", 8)  # thousands of brokers, which no cluster has
     spark, begun, played = quiet_session(), time.monotonic(), 0
     for batch in batches(args):
-        folder = Path(tempfile.mkdtemp(prefix="halfop-exhaustive-"))
-        f.assert_agrees(Warehouse(spark, str(folder)), s.CHARTER, f.fleet(s.history(*each) for each in batch))
-        shutil.rmtree(folder)
+        play(spark, f.fleet(s.history(*each) for each in batch), args.in_memory)
         played += len(batch)
         print(
             json.dumps({"played": played, "rows": batch[-1][0].number, "s": round(time.monotonic() - begun)}),
             flush=True,
         )
-    print(json.dumps({"played": played, "orders_compared": fates(min(args.rows, 5), args.escapes)}))
+    print(json.dumps({"played": played, "orders_compared": fates(args)}))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Mutants of the rules: which of them does no case notice?
 
-bench/run mutants [--only MODULE …] [--like TEXT] [--every N] [--skip N] [--excused] [--done FILE]
+bench/run mutants [--only MODULE …] [--like TEXT …] [--every N] [--skip N] [--excused] [--done FILE]
 
 Each changes one thing in lib/halfop/rules. Looks at the rules try it in one warm session until one of them notices:
 the cases of the rules and of copies and fleets of histories, on frames in memory and against the model; plain Python
@@ -205,10 +205,10 @@ class Battery:
         return None
 
 
-def chosen(only: list[str], like: str, every: int, skip: int) -> Iterator[Mutant]:
+def chosen(only: list[str], like: list[str], every: int, skip: int) -> Iterator[Mutant]:
     for name in only:
         path = Path(importlib.import_module(f"halfop.rules.{name}").__file__ or "")
-        found = (mutant for mutant in mutants(name, path.read_text()) if like in mutant.key)
+        found = (mutant for mutant in mutants(name, path.read_text()) if any(text in mutant.key for text in like))
         yield from islice(found, skip, None, every)
 
 
@@ -236,7 +236,7 @@ def session() -> SparkSession:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", default=[*_IN_WORKERS, *_MODULES])
-    parser.add_argument("--like", default="", metavar="TEXT", help="only those whose description has it")
+    parser.add_argument("--like", nargs="+", default=[""], metavar="TEXT", help="only those whose description has it")
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--skip", type=int, default=0)
     parser.add_argument("--excused", action="store_true", help="try also those that mutants.txt lists")

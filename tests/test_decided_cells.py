@@ -106,6 +106,34 @@ def test_an_op_names_a_copy_of_another_queue(frames: SparkSession) -> None:
     assert [(copy["broker_name"], copy["queue_offset"]) for copy in ended["copies_elsewhere"]] == [("a", 0)]
 
 
+def test_a_copy_alone_has_no_others(frames: SparkSession) -> None:
+    """Its original may land later, and so may an escaped one's, unless it is known."""
+    memory = InMemory(frames, copies.RULES)
+    known = dict.fromkeys([("a", 0), ("b", 0), ("c", 0)], copies.RUNS[0])
+    escaped = [copies.half(7, broker=broker, store=copies.T0 + MINUTE, wait="false") for broker in ("b", "c")]
+    escaped[1] = replace(escaped[1], uniq_key="ALONE")
+    memory.land([copies.half(0, broker="a"), copies.half(9, "1", uniq_key="COPY"), *escaped], [], copies.RUNS[0], known)
+    memory.run(copies.RUNS[0])
+    names = ("broker_name", "queue_offset", "decision", "copies", "orphan", "escaped_key")
+    found = {tuple(row[name] for name in names[:3]): [row[name] for name in names[3:]] for row in memory.cells}
+    assert found.pop(("b", 7, "CHECK"))[1:] == [None, None]
+    assert found == {
+        ("a", 0, "SUPERSEDED"): [None, None, None],
+        ("b", 9, "CHECK"): [None, True, None],
+        ("c", 7, "CHECK"): [None, None, "ALONE"],
+    }
+
+
+def test_a_refused_resume_holds_no_discard_back(frames: SparkSession) -> None:
+    """The message was open when it was asked for, and its broker has given it up."""
+    memory = InMemory(frames, copies.RULES)
+    given_up = copies.discard(copies.T0 + copies.SECOND)
+    memory.land([copies.half(0)], [], copies.T0 + MINUTE, {("b", 0): copies.RUNS[0]}, discards=[given_up])
+    memory.resume([("b", 0, 0)], copies.T0 + MINUTE)
+    memory.run(copies.RUNS[0])
+    assert [(row["decision"], row["reason"]) for row in memory.cells] == [("DISCARD", "BROKER_DISCARDED")]
+
+
 def test_the_first_offset_that_has_landed_may_have_been_skipped(frames: SparkSession) -> None:
     """It is a hole then, and its half message may come with another landing."""
     rows = frames.createDataFrame(

@@ -37,10 +37,17 @@ class Both:
         self.warehouse, self.rules, self.model = warehouse, rules, m.Model(rules)
         self.runs = 0
 
-    def land(self, halves: list[m.Half], now: int, known: int, ops: Sequence[m.Op] = ()) -> None:
-        untils = dict.fromkeys((GATEWAY, FILES), known)
-        r.land(self.warehouse, halves, ops, now, untils, sources=SOURCES)
-        self.model.land(halves, ops, now, untils, sources=SOURCES)
+    def land(
+        self,
+        halves: list[m.Half],
+        now: int,
+        known: int,
+        ops: Sequence[m.Op] = (),
+        discards: Sequence[m.BrokerDiscard] = (),
+    ) -> None:
+        untils = dict.fromkeys([GATEWAY, FILES, *[(half.broker, half.queue) for half in halves]], known)
+        r.land(self.warehouse, halves, ops, now, untils, sources=SOURCES, discards=discards)
+        self.model.land(halves, ops, now, untils, sources=SOURCES, discards=discards)
 
     def run(self, now: int) -> list[str]:
         """The run's decision about each message, as `DECISION REASON CHECK_TIMES`."""
@@ -106,7 +113,42 @@ def test_the_first_delivery_of_the_last_question_counts(warehouse: Warehouse) ->
     assert both.run(NOW + 145 * SECOND) == ["DISCARD CHECKED_TOO_OFTEN 2"]
 
 
-def test_explain_says_which_questions_do_not_count(warehouse: Warehouse) -> None:
+def copy_of(half: m.Half, offset: int, times: str) -> m.Half:
+    columns = {"offset": offset, "commit_log_offset": offset * 100, "store": NOW + offset * SECOND}
+    return replace(half, check_times=times, **columns)  # type: ignore[arg-type]
+
+
+def record_of(half: m.Half, at: int) -> m.BrokerDiscard:
+    return m.BrokerDiscard(half.broker, half.queue, half.offset, half.uniq_key, half.group, half.born, 1, at)
+
+
+COPIES = {
+    "put back": ([(5, "1")], False, 2),
+    "check times 0, and nothing was given up": ([(5, "0")], False, 1),
+    "given up, and resumed by its broker": ([(5, "0")], True, 0),
+    "given up, resumed, and put back since": ([(5, "0"), (7, "1")], True, 1),
+}
+
+
+def test_a_question_about_an_earlier_copy_counts(warehouse: Warehouse) -> None:
+    """A broker's resume forgets it, as every resume does. Each case has a queue of its own."""
+    both, of = Both(warehouse), {queue: half_at(("gw", queue), 0, NOW, uniq_key=f"k{queue}") for queue in range(4)}
+    by_files = half_at(FILES, 0, NOW)
+    both.land([*of.values(), by_files], NOW, NOW + HOUR)
+    assert Counter(both.run(NOW + 10 * SECOND)) == {"CHECK TIMEOUT 0": 4, "CHECK TIMEOUT 1": 1}
+    landed = [copy_of(of[n], *copy) for n, (copies, _, _) in enumerate(COPIES.values()) for copy in copies]
+    records = [record_of(of[n], NOW + 4 * SECOND) for n, (_, given_up, _) in enumerate(COPIES.values()) if given_up]
+    both.land([*landed, copy_of(by_files, 5, "1")], NOW + 11 * SECOND, NOW + HOUR, discards=records)
+    both.run(NOW + 11 * SECOND)
+    (row,) = warehouse.read("decisions").where("run_id = 2 AND open AND broker_name = 'f'").collect()
+    assert row["pending_requests"] is None
+    both.deliver(1, NOW + 12 * SECOND, *[half.key for half in of.values()])
+    told = both.run(NOW + 13 * SECOND)[-4:]
+    assert [int(each.split()[-1]) for each in told] == [counted for *_, counted in COPIES.values()]
+    both.verify()
+
+
+def test_each_question_counts_and_explain_says_which_do_not(warehouse: Warehouse) -> None:
     both, key = Both(warehouse), (*GATEWAY, 0)
     both.land([half_at(GATEWAY, 0, NOW)], NOW, NOW + HOUR)
     both.run(NOW + 10 * SECOND)
@@ -117,6 +159,8 @@ def test_explain_says_which_questions_do_not_count(warehouse: Warehouse) -> None
     assert "a question counts when a producer was sent it (rules.count): 1 of 2 questions not known to be sent" in text
     assert "asked 1 time so far" in text
     assert "check 2 of 2 (line 11), not before" in text
+    both.deliver(2, NOW + 91 * SECOND, key)
+    assert both.run(NOW + 92 * SECOND) == ["WAIT CHECKED_RECENTLY 2"]
 
 
 def test_what_is_resumed_begins_with_no_question(warehouse: Warehouse) -> None:

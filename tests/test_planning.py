@@ -8,7 +8,9 @@ from dataclasses import replace
 import model as m
 import pytest
 import rows as r
+from build import cases_of_copies as copies
 from build import rule_words as words
+from build.cases_of_copies import RUNS, SECOND, T0
 from build.rule_words import commit
 from build.unlike_the_broker import STORY_RULES, once
 from build.ways import BY_SPARK
@@ -69,6 +71,16 @@ def test_a_discarded_message_that_landed_several_times_is_delivered_once(
         run = r.run(warehouse, STORY_RULES, at).run_id
         assert [d.decision for d in r.decisions(warehouse, run or 0)] == [decided] * (decided is not None)
     assert r.delivered(warehouse).total() == 1
+
+
+def test_a_discard_record_that_landed_before_its_message_gives_it_up(warehouse: Warehouse) -> None:
+    """No earlier run has given up anything."""
+    later, late = copies.half(5, uniq_key="OTHER"), copies.half(0)
+    for halves, records, now in (([later], [copies.discard(T0 + SECOND)], RUNS[0]), ([late], [], RUNS[1])):
+        r.land(warehouse, halves, [], now, {("b", 0): now}, discards=records)
+        run = r.run(warehouse, copies.RULES, now).run_id
+    decided = [(d.key[2], d.decision, d.reason) for d in r.decisions(warehouse, run or 0)]
+    assert decided[0] == (0, "DISCARD", "BROKER_DISCARDED")
 
 
 def _kept(arrivals: Arrivals) -> int:

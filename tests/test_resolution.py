@@ -448,6 +448,7 @@ def test_a_worker_names_members_by_their_places_in_their_kin() -> None:
     assert places == [[(1, [0], [0, 1], False), (3, [2], [2, 3], False)], [(0, [], [0], True)]]
     resumed = [[t["resumed_at"] and t["resumed_at"].timestamp() for t in kin] for kin in whole.to_pylist()]
     assert resumed == [[None, LATEST / 1e6], [None]]
+    assert [[t["resumed"] for t in kin] for kin in whole.to_pylist()] == [[False, True], [False]]
     assert kins.resolved(*[column.slice(1) for column in given]).equals(whole.slice(1))
 
 

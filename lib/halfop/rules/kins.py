@@ -19,8 +19,8 @@ MEMBER = ["broker_name", "queue_id", "queue_offset", "state", "marked", "escaped
 MEMBER += ["check_times", "last_checked_at", "resumed_at", "copies"]
 _COPY = "broker_name STRING, queue_id INT, queue_offset BIGINT, commit_log_offset BIGINT, landed_at TIMESTAMP"
 TRANSACTIONS = (
-    "ARRAY<STRUCT<standing INT, superseded ARRAY<INT>, members ARRAY<INT>, alive BOOLEAN, marked BOOLEAN, "
-    "escaped BOOLEAN, check_times INT, last_checked_at TIMESTAMP, resumed_at TIMESTAMP, "
+    "ARRAY<STRUCT<standing INT, superseded ARRAY<INT>, members ARRAY<INT>, alive BOOLEAN, resumed BOOLEAN, "
+    "marked BOOLEAN, escaped BOOLEAN, check_times INT, last_checked_at TIMESTAMP, resumed_at TIMESTAMP, "
     f"copies ARRAY<STRUCT<{_COPY}>>>>"
 )
 _INSTANT = pa.timestamp("us", tz="UTC")
@@ -96,6 +96,7 @@ def _answer(kins: Sequence[Sequence[Placed]]) -> pa.ListArray:
         "superseded": _places([each.places(each.transaction.superseded) for each in found]),
         "members": _places([each.places(each.transaction.members) for each in found]),
         "alive": pa.array([transaction.alive for transaction, _ in found], pa.bool_()),
+        "resumed": pa.array([transaction.resumed for transaction, _ in found], pa.bool_()),
         "marked": pa.array([row.marked for row in standing], pa.bool_()),
         "escaped": pa.array([row.escaped for row in standing], pa.bool_()),
         "check_times": pa.array([row.check_times for row in standing], pa.int32()),

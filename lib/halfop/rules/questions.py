@@ -64,11 +64,14 @@ def counted(open_rows: DataFrame, sent: DataFrame, now: datetime) -> DataFrame:
     return open_rows.join(sent, HALF_KEY, "left").withColumns(found).drop("sent", "sent_at")
 
 
-def of_copies(standing: Column, others: Column) -> Column:
-    """Returns what a transaction remembers: the questions about all its open copies; none if its broker resumed it."""
+def of_copies(standing: Column, others: Column, resumed: Column) -> Column:
+    """Returns what a transaction remembers: the questions about all its open copies.
+
+    None if its broker has just `resumed` it: what it knows of questions came before.
+    """
     each = F.filter(F.transform(others, lambda copy: copy[PENDING]), lambda ids: ids.isNotNull())
     every = F.array_distinct(F.concat(F.coalesce(standing[PENDING], _none()), F.flatten(each)))
-    return F.when((F.size(every) > 0) & ~standing["resume_mark"], every)
+    return F.when((F.size(every) > 0) & ~resumed, every)
 
 
 def nothing_pending() -> Column:

@@ -115,6 +115,7 @@ class Transaction(NamedTuple):
 
     standing: Member
     alive: bool  # the standing row is the live copy; otherwise the transaction was ended, given up or rejected
+    resumed: bool  # by its broker: one of the copies that have just arrived says so
     superseded: tuple[Member, ...]  # open members that are not, or no longer, the live copy
     members: tuple[Member, ...]
 
@@ -233,7 +234,7 @@ def _transaction(parts: Sequence[Part], discards: Sequence[int]) -> Transaction:
     below = tuple(m for m in members if m.is_open and (live is None or place[m.key] < place[live.key]))
     if live:
         standing = _counted(live, alive, resume)
-    return Transaction(_with_all(standing, parts, members), live is not None, below, members)
+    return Transaction(_with_all(standing, parts, members), live is not None, resume is not None, below, members)
 
 
 def _with_all(standing: Member, parts: Sequence[Part], members: Sequence[Member]) -> Member:

@@ -99,7 +99,7 @@ def standing(found: DataFrame) -> DataFrame:
     """One row a transaction in the form of a half message; `discard_times`: when it, or a twin of it, was discarded."""
     known, row = F.col("known"), F.col("standing")
     made = {c: known[c] for c in ("check_times", "last_checked_at", "resumed_at", "marked", "escaped")}
-    made[PENDING] = of_copies(row, F.col("superseded"))
+    made[PENDING] = of_copies(row, F.col("superseded"), known["resumed"])
     made["copies"] = F.when(F.size(known["copies"]) > 1, known["copies"])
     columns = [made.get(c, row[c]).alias(c) for c in h.COLUMNS]
     starter = F.element_at(known["copies"], 1)["queue_offset"].alias("starter")
