@@ -1,10 +1,11 @@
 """Every small history of one UNIQ_KEY: runs decide what the model decides, and the order of landing changes no fate.
 
-bench/run exhaustive [--rows 5] [--escapes] [--in-memory] [--batch 20000] [--every N] [--skip N]
+bench/run exhaustive [--rows 5] [--escapes] [--gateways | --in-memory] [--batch 20000] [--every N] [--skip N]
 
 Histories of fewer rows come first, so the first that fails is a smallest one. --escapes: those in which the message
-escapes to a second broker. --in-memory: by the rules on frames in memory, without Delta. --every takes each Nth, after
---skip of them, also of the rows of which all orders are compared. Status 1 if one fails.
+escapes to a second broker. --gateways: half of them are of gateways, which deliver some of the questions. --in-memory:
+by the rules on frames in memory, without Delta. --every takes each Nth, after --skip of them, also of the rows of which
+all orders are compared. Status 1 if one fails.
 """
 
 from __future__ import annotations
@@ -60,7 +61,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=5)
     parser.add_argument("--escapes", action="store_true")
-    parser.add_argument("--in-memory", action="store_true")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--gateways", action="store_true")
+    how.add_argument("--in-memory", action="store_true")
     parser.add_argument("--batch", type=int, default=20_000)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--skip", type=int, default=0)
@@ -68,7 +71,8 @@ def main() -> None:
     pytest.MonkeyPatch().setattr(ranges, "_MOST", 8)  # thousands of brokers, which no cluster has
     spark, begun, played = quiet_session(), time.monotonic(), 0
     for batch in batches(args):
-        play(spark, f.fleet(s.history(*each) for each in batch), args.in_memory)
+        histories = [s.history(*each) for each in batch]
+        play(spark, f.with_gateways(histories, played) if args.gateways else f.fleet(histories), args.in_memory)
         played += len(batch)
         print(
             json.dumps({"played": played, "rows": batch[-1][0].number, "s": round(time.monotonic() - begun)}),

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Any, TypeVar
 
 import model as m
@@ -16,7 +17,7 @@ from halfop.warehouse.tables import Warehouse
 from hypothesis import HealthCheck, Phase, given, seed
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
-from strategies import Charter, History, Land, Played, Resume, Run, Step, play
+from strategies import GATEWAY, Charter, History, Land, Played, Question, Resume, Run, Step, nothing_sent, play, sent_at
 
 T = TypeVar("T")
 R = TypeVar("R", m.Half, m.Op, m.Final, m.BrokerDiscard)
@@ -63,9 +64,21 @@ def lands_once_at_first(history: History) -> bool:
     return len(keys) == len(set(keys))
 
 
-def fleet(histories: Iterable[History]) -> list[Ship]:
+def fleet(histories: Iterable[History], some_of: Callable[[m.Model], list[Question]] = nothing_sent) -> list[Ship]:
     renamed = {f"s{n}-": under(f"s{n}-", history) for n, history in enumerate(histories)}
-    return [Ship(prefix, history, play(history)) for prefix, history in renamed.items()]
+    return [Ship(prefix, history, play(history, some_of)) for prefix, history in renamed.items()]
+
+
+def with_gateways(histories: Sequence[History], seeded: int) -> list[Ship]:
+    """Every other history is of gateways, which deliver half of all questions after each run, some once more."""
+    chance, mixed = Random(seeded), list(histories)
+    mixed[1::2] = [under(GATEWAY, history) for history in mixed[1::2]]
+
+    def some_of(model: m.Model) -> list[Question]:
+        asked = [(request.run, request.key) for request in model.requests if request.key[0] in model.gateways]
+        return [question for question in asked if chance.random() < 0.5]
+
+    return fleet(mixed, some_of)
 
 
 def prefix_of(broker: str) -> str:
@@ -118,6 +131,9 @@ def sail(warehouse: Warehouse, charter: Charter, ships: Sequence[Ship], max_rows
             summary = r.run(warehouse, charter.settings, runs[0].now, max_rows)
             assert summary.run_id is not None, number
             run_ids.append(summary.run_id)
+            sent = [question for ship in ships for question in ship.played.sent[len(run_ids) - 1]]
+            if sent:
+                r.deliver(warehouse, sent, sent_at(runs[0]))
     return run_ids
 
 

@@ -516,6 +516,7 @@ class Model:
                 transaction.join(copy)
             else:
                 transaction.start(copy)
+        transaction.reopening = False
         return [
             self._superseded(copy, transaction, before)
             for key, copy in transaction.copies.items()

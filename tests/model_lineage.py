@@ -41,6 +41,7 @@ class Transaction:
     last_checked: int | None = None
     undelivered: list[object] = field(default_factory=list)  # its questions that count when they are delivered
     revived: int = BEGINNING  # when it was resumed, by us or by the broker
+    reopening: bool = False  # by a copy that has just landed: of several the last one counts
     told: set[Key] = field(default_factory=set)  # the copies that are decided for good and get no further row
 
     @property
@@ -69,9 +70,11 @@ class Transaction:
         key = copy.half.key
         self.copies[key] = copy
         is_newest = self.in_order[-1] == copy.half
-        if self.status == "DISCARD" and is_newest and copy.says_zero and copy.half.store > self.revived:
+        given_up = self.status == "DISCARD" or self.reopening
+        if given_up and is_newest and copy.says_zero and copy.half.store > self.revived:
             self._lead(key)
             self.reopen(copy.half.store)
+            self.reopening = True
         elif self.status in ("OPEN", "REJECT"):
             self._count(copy)
             if self._is_above(copy.half, self.live):

@@ -9,7 +9,7 @@ themselves, so that an age is often exactly its boundary.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -40,6 +40,7 @@ T = TypeVar("T")
 START = 1_750_000_000_000  # ms; most messages are born here
 
 BROKERS = ["broker-a", "broker-b"]
+GATEWAY = "gateway-"  # brokers with this in their names
 ASKS: list[Ask] = [True, True, True, "auto", "auto", False]
 HALF_OFFSETS = [0, 1, 2, 3, 5, 8, 2**53 + 1, LONG_MAX - 1, LONG_MAX]  # holes, and more than a double holds
 OP_GAPS = [1, 1, 2, 1000]
@@ -78,8 +79,10 @@ class Land:
 
     @property
     def sources(self) -> dict[str, str]:
-        """The source that each broker landed by: the last of BROKERS is a real one."""
-        return {broker: "STORE" for broker, _ in self.known_until if broker.endswith(BROKERS[-1])}
+        """The source that each broker landed by, where its name says one: the last of BROKERS is a real one."""
+        brokers = {broker for broker, _ in self.known_until}
+        stores = {broker: "STORE" for broker in brokers if broker.endswith(BROKERS[-1])}
+        return stores | {broker: "GATEWAY" for broker in brokers if GATEWAY in broker}
 
 
 @dataclass(frozen=True)
@@ -112,18 +115,30 @@ class Reordered:
 
 @dataclass(frozen=True)
 class Played:
-    """A history as the model played it: each run's decisions, and the steps whose landing was refused."""
+    """A history as the model played it: by run the decisions and what was sent after it; and landings it refused."""
 
     model: Model
     runs: list[list[Decision]]
+    sent: list[list[Question]]
     refused: list[int]
 
 
-def play(history: History) -> Played:
-    played = Played(Model(history.settings), [], [])
+Question = tuple[int, Key]  # which run asked about which half message
+
+
+def nothing_sent(_: Model) -> list[Question]:
+    return []
+
+
+def play(history: History, some_of: Callable[[Model], list[Question]] = nothing_sent) -> Played:
+    """`some_of` the questions that a producer has been sent by the second after each run, as far as the model knows."""
+    played = Played(Model(history.settings), [], [], [])
     for number, step in enumerate(history.steps):
         if isinstance(step, Run):
             played.runs.append(played.model.run(step.now))
+            played.sent.append(some_of(played.model))
+            for question in played.sent[-1]:
+                played.model.deliver(*question, sent_at(step))
         elif isinstance(step, Resume):
             for key in step.keys:
                 played.model.resume(key, step.at)
@@ -141,6 +156,10 @@ def play(history: History) -> Played:
             except LandingRefused:
                 played.refused.append(number)
     return played
+
+
+def sent_at(run: Run) -> int:
+    return run.now + 1_000
 
 
 # Rows as `land files` takes them

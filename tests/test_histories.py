@@ -66,7 +66,7 @@ HASTY = charter(
 
 @pytest.mark.parametrize("charter", [PATIENT, HASTY], ids=["patient", "hasty"])
 def test_every_run_decides_what_the_model_decides(warehouse: Warehouse, charter: Charter) -> None:
-    f.assert_agrees(warehouse, charter, f.fleet(f.generated(histories(charter), SHIPS, SEED)))
+    f.assert_agrees(warehouse, charter, f.with_gateways(f.generated(histories(charter), SHIPS, SEED), SEED))
 
 
 # Landings minutes apart, so that copies, discards and resumes of a broker fall into several runs.
@@ -82,7 +82,7 @@ PUT_BACK = charter(
 
 @pytest.mark.parametrize("charter", [PUT_BACK, HASTY], ids=["put back", "hasty"])
 def test_transactions_of_several_copies(warehouse: Warehouse, charter: Charter) -> None:
-    f.assert_agrees(warehouse, charter, f.fleet(f.generated(copied_histories(charter), SHIPS, SEED)))
+    f.assert_agrees(warehouse, charter, f.with_gateways(f.generated(copied_histories(charter), SHIPS, SEED), SEED))
 
 
 def test_runs_without_repeats_take_the_short_way_to_the_same_end(

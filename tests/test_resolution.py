@@ -291,7 +291,6 @@ class Both:
     model: dict[m.Key, lineage.Transaction] = field(default_factory=dict)
     arrived: set[m.Key] = field(default_factory=set)
     halves: dict[int, m.Half] = field(default_factory=dict)
-    may_resume: bool = True  # once between two runs: a broker resumes what it gave up, and that was seen
 
     def land(self, offset: int) -> None:
         if self.escapes is None:
@@ -317,8 +316,7 @@ class Both:
     def _land_here(self, offset: int) -> None:
         between = any(low < offset for low in self.rows) and any(high > offset for high in self.rows)
         original = not offset or (not between and self.chance.random() < 0.2)
-        times = None if original else self.chance.choice(["0" if self.may_resume else "1", "1", "2", None])
-        self.may_resume = self.may_resume and times != "0"
+        times = None if original else self.chance.choice(["0", "1", "2", None])
         prepared = None if original or times else "0"
         half = m.Half("b", 0, offset, offset * 500, "K", "g", "T", "1", 0, offset, check_times=times)
         self.halves[offset] = replace(half, prepared_offset=prepared)
@@ -334,6 +332,7 @@ class Both:
             for half in family:
                 if half.key in self.arrived:
                     self._model_takes(home, half)
+            home.reopening = False
             below = {key for key in home.copies if key != home.live and key not in home.told}
             home.told |= below
             alive = home.status == "OPEN"
@@ -368,7 +367,6 @@ class Both:
 
     def decide(self, now: int) -> None:
         """What a run, and a user after it, may make of each open or discarded transaction."""
-        self.may_resume = True
         for home in {id(t): t for t in self.model.values()}.values():
             live = home.live[2]
             row, what = self.rows[live], self.chance.randrange(6)

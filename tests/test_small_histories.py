@@ -18,21 +18,22 @@ from strategies import play
 
 
 # No multiples of what the enumeration repeats in: three runs, two outcomes, and so on.
-@pytest.mark.parametrize("every", [887, pytest.param(29, marks=pytest.mark.slow)])
-def test_runs_decide_what_the_model_decides(warehouse: Warehouse, every: int) -> None:
-    ships = f.fleet(s.history(*each) for each in islice(s.up_to(5), SEED % every, None, every))
+@pytest.mark.parametrize(
+    ("every", "escape"), [(887, 1_597), pytest.param(29, 17, marks=pytest.mark.slow)], ids=["few", "many"]
+)
+def test_runs_decide_what_the_model_decides(warehouse: Warehouse, every: int, escape: int) -> None:
+    """Every so many of those of one broker, and of those that escape to another; half of them of gateways."""
+    alone, escapes = s.up_to(5), s.up_to(5, of_escapes=True)
+    some = [*islice(alone, SEED % every, None, every), *islice(escapes, SEED % escape, None, escape)]
+    ships = f.with_gateways([s.history(*each) for each in some], SEED)
+    assert sum(len(sent) for ship in ships for sent in ship.played.sent) > len(ships) // 8
     f.assert_agrees(warehouse, s.CHARTER, ships)
 
 
 @pytest.mark.slow
 def test_runs_decide_what_the_model_decides_of_larger_ones(warehouse: Warehouse) -> None:
-    f.assert_agrees(warehouse, s.CHARTER, f.fleet(s.history(*each) for each in s.larger(3_000, Random(SEED))))
-
-
-@pytest.mark.parametrize("every", [1_597, pytest.param(17, marks=pytest.mark.slow)])
-def test_runs_decide_what_the_model_decides_of_escapes(warehouse: Warehouse, every: int) -> None:
-    histories = (s.history(*each) for each in islice(s.up_to(5, of_escapes=True), SEED % every, None, every))
-    f.assert_agrees(warehouse, s.CHARTER, f.fleet(histories))
+    ships = f.with_gateways([s.history(*each) for each in s.larger(3_000, Random(SEED))], SEED)
+    f.assert_agrees(warehouse, s.CHARTER, ships)
 
 
 @pytest.mark.parametrize("of_escapes", [False, True], ids=["one broker", "two brokers"])

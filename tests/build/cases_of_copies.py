@@ -206,6 +206,17 @@ CASES = [
         delivered=((100, 0),),
     ),
     Case(
+        "given up, and resumed twice before the next run: questions count from the last time on",
+        ((half(0, "3"),), (half(100, "0"), half(200, "3"), half(300, "0")), ()),
+        (
+            (1, 0, "DISCARD", "CHECKED_TOO_OFTEN", None),
+            (2, 100, "SUPERSEDED", None, 300),
+            (2, 200, "SUPERSEDED", None, 300),
+            (2, 300, "CHECK", "TIMEOUT", None),
+            (3, 300, "CHECK", "TIMEOUT", None),
+        ),
+    ),
+    Case(
         "an op names what was given up, and was resumed, and has ended",
         ((half(0), discard(T0 + 50)), (half(100, "0"), op(0, 100)), (op(1, 0),)),
         (
