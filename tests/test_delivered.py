@@ -190,6 +190,23 @@ def test_a_message_remembers_its_last_questions(warehouse: Warehouse, monkeypatc
     assert both.run(NOW + 4 * MINUTE + SECOND) == ["WAIT CHECKED_RECENTLY 1"], "of the third alone"
 
 
+def test_copies_that_become_one_remember_their_last_questions(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two copies that escaped to one broker, each asked about apart until their original lands."""
+    monkeypatch.setattr(questions, "MOST", 2)
+    both = Both(warehouse, replace(RULES, count="delivered", check_max=9))
+    escaped = [half_at(GATEWAY, offset, NOW, uniq_key="k", wait="false") for offset in (3, 5)]
+    both.land(escaped, NOW, NOW + HOUR)
+    for number in range(1, 3):
+        both.run(NOW + number * MINUTE)
+    both.land([half_at(FILES, 0, NOW, uniq_key="k", store=NOW - SECOND)], NOW, NOW + HOUR)
+    r.run(warehouse, both.rules, NOW + 2 * MINUTE + SECOND)
+    (row,) = warehouse.read("decisions").where("run_id = 3 AND open").collect()
+    asked = warehouse.read("check_requests").where("tran_state_table_offset = 5").orderBy("run_id").collect()
+    assert row["pending_requests"] == [request["request_id"] for request in asked], "those of the live copy"
+
+
 def some_questions(chance: random.Random, both: Both) -> list[tuple[int, m.Key]]:
     known = [(request.run, request.key) for request in both.model.requests]
     return [each for each in known if chance.random() < 0.3]

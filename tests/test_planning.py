@@ -73,14 +73,20 @@ def test_a_discarded_message_that_landed_several_times_is_delivered_once(
     assert r.delivered(warehouse).total() == 1
 
 
-def test_a_discard_record_that_landed_before_its_message_gives_it_up(warehouse: Warehouse) -> None:
-    """No earlier run has given up anything."""
-    later, late = copies.half(5, uniq_key="OTHER"), copies.half(0)
-    for halves, records, now in (([later], [copies.discard(T0 + SECOND)], RUNS[0]), ([late], [], RUNS[1])):
-        r.land(warehouse, halves, [], now, {("b", 0): now}, discards=records)
-        run = r.run(warehouse, copies.RULES, now).run_id
-    decided = [(d.key[2], d.decision, d.reason) for d in r.decisions(warehouse, run or 0)]
-    assert decided[0] == (0, "DISCARD", "BROKER_DISCARDED")
+@pytest.mark.parametrize("first", [0, 7], ids=["late", "in their order"])
+def test_what_landed_before_its_half_message_decides_it(warehouse: Warehouse, first: int) -> None:
+    """A user's own pipeline lands tables in any order. No earlier run has given up anything."""
+    records, finals = [copies.discard(T0 + SECOND)], [copies.final(first + 1, key="FINAL")]
+    halves = [copies.half(first), copies.half(first + 1, uniq_key="FINAL")]
+    r.land(warehouse, [copies.half(5, uniq_key="OTHER")], [], RUNS[0], {("b", 0): RUNS[0]})
+    r.run(warehouse, copies.RULES, RUNS[0])
+    r.land(warehouse, [], [], RUNS[0], {("b", 0): RUNS[0]}, discards=records, finals=finals)
+    r.run(warehouse, copies.RULES, RUNS[0])
+    r.land(warehouse, halves, [], RUNS[1], {("b", 0): RUNS[1]})
+    run = r.run(warehouse, copies.RULES, RUNS[1]).run_id
+    decided = {d.key[2]: (d.decision, d.reason) for d in r.decisions(warehouse, run or 0)}
+    assert decided[first] == ("DISCARD", "BROKER_DISCARDED")
+    assert decided[first + 1] == ("COMMIT", "FINAL")
 
 
 def _kept(arrivals: Arrivals) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from halfop.settings.model import Ask, Count
 from halfop.warehouse.progress import GATEWAY, counting
 
-_ASKS_BY_ITSELF = ("STORE", "BROKER")
+BROKERS_OWN = ("STORE", "BROKER")  # sources that are a broker, which asks by itself
 
 
 def asks(ask: Ask, progress: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
@@ -18,7 +18,7 @@ def asks(ask: Ask, progress: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
 
 def asks_at(ask: Ask, source: str | None = None) -> bool:
     """Returns whether halfop asks for a broker that landed so; None: by files, or by a user's own pipeline."""
-    return source not in _ASKS_BY_ITSELF if ask == "auto" else ask
+    return source not in BROKERS_OWN if ask == "auto" else ask
 
 
 def counts_delivered(count: Count, progress: Iterable[Mapping[str, Any]]) -> dict[str, bool]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import QUEUE
 from halfop.planning.arrivals import Arrivals
+from halfop.planning.asking import BROKERS_OWN, sources
 from halfop.planning.clocks import clocks
 from halfop.planning.ranges import between_values, covers, ranges_of
 from halfop.rules import ops as o
@@ -17,21 +19,38 @@ from halfop.warehouse.spark_errors import READ_ERRORS
 from halfop.warehouse.tables import NO_TABLE, Selected
 from halfop.warehouse.where import Where
 
+_NAMING = ("final_messages", "broker_discards")
+_TABLES = ("half_messages", *_NAMING)
+
 
 def arrived_late(arrivals: Arrivals) -> bool:
-    """Returns whether half messages arrived below what had landed before; true also if nobody knows."""
+    """Returns whether rows that earlier runs have read may name half messages that arrived; true also if nobody knows.
+
+    So it is if half messages arrived below what had landed before.
+    """
     before = arrivals.run.inputs_before
-    if arrivals.run.first or before["half_messages"] == NO_TABLE:
+    if arrivals.run.first or not (arrivals.counts.halves.ranges and any(before[name] != NO_TABLE for name in _TABLES)):
         return False
     try:
-        progress = clocks(progress_rows(arrivals.warehouse, before["landing_progress"]))
+        progress = progress_rows(arrivals.warehouse, before["landing_progress"])
     except READ_ERRORS:  # the run before was so long ago that its version has been removed
         return True
-    landed = {(clock.broker_name, clock.queue_id): clock.next_offset for clock in progress}
+    landed = {(clock.broker_name, clock.queue_id): clock.next_offset for clock in clocks(progress)}
     lows = {(each.broker_name, each.queue_id): each.low for each in arrivals.counts.halves.ranges}
     # of a queue whose half messages are the first, ops and final messages may have landed before them
     offsets = [(landed.get(queue), low) for queue, low in lows.items()]
-    return any(next_offset is None or low < next_offset for next_offset, low in offsets)
+    below = any(next_offset is None or low < next_offset for next_offset, low in offsets)
+    return below or _named_in_no_order(arrivals, sources(progress))
+
+
+def _named_in_no_order(arrivals: Arrivals, source_of: Mapping[str, str | None]) -> bool:
+    """Returns whether final messages or discard records may have landed before their half messages.
+
+    They never do of a store or a broker; a user's own pipeline may land them so, and no run keeps them waiting.
+    """
+    if all(arrivals.run.inputs_before[name] == NO_TABLE for name in _NAMING):
+        return False
+    return any(source_of.get(each.broker_name) not in BROKERS_OWN for each in arrivals.counts.halves.ranges)
 
 
 class LookedBack(Counter[str]):

@@ -33,9 +33,8 @@ def with_questions(decided: DataFrame, rules: RuleColumns, run_id: int) -> DataF
     pending = F.col(PENDING)
     if rules.counts_later is not None:
         every = F.array_append(F.coalesce(pending, _none()), request_id(run_id))
-        newest = F.slice(every, F.greatest(F.size(every) - (MOST - 1), F.lit(1)), MOST)
         asked = (F.col("decision") == "CHECK") & rules.counts_later
-        pending = F.when(asked, newest).otherwise(pending)
+        pending = F.when(asked, _newest(every)).otherwise(pending)
     return decided.withColumn(PENDING, F.when(F.col("open"), pending))
 
 
@@ -70,8 +69,13 @@ def of_copies(standing: Column, others: Column, resumed: Column) -> Column:
     None if its broker has just `resumed` it: what it knows of questions came before.
     """
     each = F.filter(F.transform(others, lambda copy: copy[PENDING]), lambda ids: ids.isNotNull())
-    every = F.array_distinct(F.concat(F.coalesce(standing[PENDING], _none()), F.flatten(each)))
-    return F.when((F.size(every) > 0) & ~resumed, every)
+    every = F.array_distinct(F.concat(F.flatten(each), F.coalesce(standing[PENDING], _none())))
+    return F.when((F.size(every) > 0) & ~resumed, _newest(every))
+
+
+def _newest(ids: Column) -> Column:
+    """Ids are remembered in their order; of copies that were asked about apart, those of the live one last."""
+    return F.slice(ids, F.greatest(F.size(ids) - (MOST - 1), F.lit(1)), MOST)
 
 
 def nothing_pending() -> Column:
