@@ -1,11 +1,12 @@
 """Every small history of one UNIQ_KEY: runs decide what the model decides, and the order of landing changes no fate.
 
-bench/run exhaustive [--rows 5] [--escapes] [--gateways | --in-memory] [--batch 20000] [--every N] [--skip N]
+bench/run exhaustive [--rows 5] [--escapes] [--gateways | --stores | --in-memory] [--batch 20000] [--every N] [--skip N]
 
 Histories of fewer rows come first, so the first that fails is a smallest one. --escapes: those in which the message
-escapes to a second broker. --gateways: half of them are of gateways, which deliver some of the questions. --in-memory:
-by the rules on frames in memory, without Delta. --every takes each Nth, after --skip of them, also of the rows of which
-all orders are compared. Status 1 if one fails.
+escapes to a second broker. --gateways: half of them are of gateways, which deliver some of the questions. --stores:
+only those that a store may land so, by runs that look nothing back. --in-memory: by the rules on frames in memory,
+without Delta. --every takes each Nth, after --skip of them, also of the rows of which all orders are compared.
+Status 1 if one fails.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from test_small_histories import fate
 
+Batch = list[tuple[s.Rows, tuple[int, ...]]]
 
-def batches(args: argparse.Namespace) -> Iterator[list[tuple[s.Rows, tuple[int, ...]]]]:
+
+def batches(args: argparse.Namespace) -> Iterator[Batch]:
     chosen = islice(s.up_to(args.rows, args.escapes), args.skip, None, args.every)
     while batch := list(islice(chosen, args.batch)):
         yield batch
@@ -48,13 +51,17 @@ def fates(args: argparse.Namespace) -> int:
     return number
 
 
-def play(spark: SparkSession, ships: list[f.Ship], in_memory: bool) -> None:
-    if in_memory:
+def play(spark: SparkSession, batch: Batch, how: str, seeded: int) -> int:
+    """Returns the number of histories that it played."""
+    histories = s.of_stores(batch) if how == "stores" else s.histories(batch)
+    ships = f.with_gateways(histories, seeded) if how == "gateways" else f.fleet(histories)
+    if how == "in-memory":
         model.assert_agrees(spark, model.played_ships(s.SETTINGS, ships))
-        return
+        return len(ships)
     folder = Path(tempfile.mkdtemp(prefix="halfop-exhaustive-"))
-    f.assert_agrees(Warehouse(spark, str(folder)), s.CHARTER, ships)
+    f.assert_agrees(Warehouse(spark, str(folder)), s.ASKING if how == "stores" else s.CHARTER, ships)
     shutil.rmtree(folder)
+    return len(ships)
 
 
 def main() -> None:
@@ -62,8 +69,8 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5)
     parser.add_argument("--escapes", action="store_true")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--gateways", action="store_true")
-    how.add_argument("--in-memory", action="store_true")
+    for name in ("gateways", "stores", "in-memory"):
+        how.add_argument(f"--{name}", dest="how", action="store_const", const=name)
     parser.add_argument("--batch", type=int, default=20_000)
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--skip", type=int, default=0)
@@ -71,9 +78,7 @@ def main() -> None:
     pytest.MonkeyPatch().setattr(ranges, "_MOST", 8)  # thousands of brokers, which no cluster has
     spark, begun, played = quiet_session(), time.monotonic(), 0
     for batch in batches(args):
-        histories = [s.history(*each) for each in batch]
-        play(spark, f.with_gateways(histories, played) if args.gateways else f.fleet(histories), args.in_memory)
-        played += len(batch)
+        played += play(spark, batch, args.how, played)
         print(
             json.dumps({"played": played, "rows": batch[-1][0].number, "s": round(time.monotonic() - begun)}),
             flush=True,

@@ -7,13 +7,14 @@ which the rules do not say what is to happen (see `_is_defined`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import pairwise, product
 from random import Random
 
+from fleet import under
 from model import BrokerDiscard, Final, Half, Key, Op, Settings
-from strategies import START, Charter, History, Land, Phase, Resume, Run, Step, op_rows
+from strategies import START, STORE, Charter, History, Land, Phase, Resume, Run, Step, op_rows
 
 BROKER, OTHER = "b", "c"
 RUNS = 3
@@ -25,6 +26,8 @@ _LANDINGS = [START + (n + 1) * _BETWEEN for n in range(RUNS)]
 CHARTER = Charter(
     SETTINGS, tuple(Phase(at, (at + 1 * SECOND,), (at + 2 * SECOND,)) for at in _LANDINGS), _LANDINGS[-1] + _BETWEEN
 )
+# `land store` may only watch, by the default of rules.ask.
+ASKING = replace(CHARTER, settings=replace(SETTINGS, ask=True))
 _Row = Half | Op | BrokerDiscard | Final
 # What a half message may be. A discard record of the broker is stored before the resumes, and after all others.
 ORIGINAL, COPY, RESUMED, TWIN = "original", "copy", "resumed", "twin"
@@ -96,10 +99,35 @@ def _is_defined(rows: Rows, order: Sequence[int]) -> bool:
     return True
 
 
+def as_a_store_lands(rows: Rows, order: Sequence[int]) -> bool:
+    """Nothing lands before what was stored before it, so that a run looks nothing back."""
+    number = len(rows.halves)
+    halves, others = order[:number], iter(order[number:])
+    ops = [next(others) for _ in rows.ops]
+    discard = next(others) if rows.discard else RUNS
+    final = next(others) if rows.final is not None else RUNS
+    before = [at for kind, at in zip(rows.halves, halves, strict=True) if kind != RESUMED]
+    named = [(halves[about], at) for (about, _), at in zip(rows.ops, ops, strict=True)]
+    named += [] if rows.final is None else [(halves[rows.final], final)]
+    in_order = all(one <= other for one, other in [*pairwise(halves), *pairwise(ops), *named])
+    return in_order and all(at <= discard for at in before)
+
+
 # ---- as histories ----
 
 
-def history(rows: Rows, order: Sequence[int]) -> History:
+def histories(chosen: Iterable[tuple[Rows, Sequence[int]]]) -> list[History]:
+    """In every other pair of them the queue is known before: another message's half message is there at first."""
+    return [history(*each, known=n % 4 > 1) for n, each in enumerate(chosen)]
+
+
+def of_stores(chosen: Iterable[tuple[Rows, Sequence[int]]]) -> list[History]:
+    """Those that a store lands as it has them."""
+    found = [history(*each, known=True) for each in chosen if as_a_store_lands(*each)]
+    return [under(STORE, replace(each, settings=ASKING.settings)) for each in found]
+
+
+def history(rows: Rows, order: Sequence[int], known: bool = False) -> History:
     halves = [_half(n, rows.halves[: n + 1]) for n in range(len(rows.halves))]
     ops = [_op(n, halves[about], outcome) for n, (about, outcome) in enumerate(rows.ops)]
     discards = [_DISCARD] if rows.discard else []
@@ -107,11 +135,13 @@ def history(rows: Rows, order: Sequence[int]) -> History:
     landing: list[_Row] = [*halves, *ops, *discards, *finals]
     landed = list(zip(landing, order, strict=False))
     resumed = None if rows.resume is None else (halves[rows.resume].key, order[-1])
+    brokers = {half.broker for half in halves}
     steps: list[Step] = []
     for n, phase in enumerate(CHARTER.phases):
         mine = [row for row, at in landed if at == n]
+        mine += [replace(_ANOTHER, broker=broker) for broker in sorted(brokers) if known and n == 0]
         steps += [
-            _land(mine, phase.landing, {half.broker for half in halves}),
+            _land(mine, phase.landing, brokers),
             *_resumes(resumed, n, phase.resumes[0]),
             Run(phase.runs[0]),
         ]
@@ -133,7 +163,7 @@ def _half(number: int, kinds: Sequence[str]) -> Half:
     """The last of these kinds; a queue is in the order of its store times."""
     store = _BORN + (50 if RESUMED in kinds else 10) * SECOND + number
     broker = OTHER if kinds[-1] in (ESCAPED, PUT_BACK) else BROKER
-    plain = Half(broker, 0, number, number * 100, "k", "g", "T", "0", _BORN, store, body=b"half %d" % number)
+    plain = Half(broker, 0, number + 1, number * 100, "k", "g", "T", "0", _BORN, store, body=b"half %d" % number)
     times = {COPY: "1", PUT_BACK: "1", RESUMED: "0"}.get(kinds[-1])
     return replace(plain, check_times=times, wait="false" if broker == OTHER else None)
 
@@ -143,6 +173,7 @@ def _op(number: int, half: Half, outcome: str) -> Op:
     return rows[0]
 
 
+_ANOTHER = Half(BROKER, 0, 0, 10_000, "another", "g", "T", "0", _BORN, _BORN)
 _DISCARD = BrokerDiscard(BROKER, 0, 0, "k", "g", _BORN, 1, _BORN + 40 * SECOND)
 
 

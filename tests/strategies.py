@@ -40,7 +40,7 @@ T = TypeVar("T")
 START = 1_750_000_000_000  # ms; most messages are born here
 
 BROKERS = ["broker-a", "broker-b"]
-GATEWAY = "gateway-"  # brokers with this in their names
+GATEWAY, STORE = "gateway-", "store-"  # sources of brokers that have this in their names
 ASKS: list[Ask] = [True, True, True, "auto", "auto", False]
 HALF_OFFSETS = [0, 1, 2, 3, 5, 8, 2**53 + 1, LONG_MAX - 1, LONG_MAX]  # holes, and more than a double holds
 OP_GAPS = [1, 1, 2, 1000]
@@ -81,7 +81,7 @@ class Land:
     def sources(self) -> dict[str, str]:
         """The source that each broker landed by, where its name says one: the last of BROKERS is a real one."""
         brokers = {broker for broker, _ in self.known_until}
-        stores = {broker: "STORE" for broker in brokers if broker.endswith(BROKERS[-1])}
+        stores = {broker: "STORE" for broker in brokers if broker.endswith(BROKERS[-1]) or STORE in broker}
         return stores | {broker: "GATEWAY" for broker in brokers if GATEWAY in broker}
 
 

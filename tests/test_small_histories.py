@@ -12,6 +12,9 @@ from random import Random
 import fleet as f
 import pytest
 import small_histories as s
+from halfop.planning import history
+from halfop.planning.arrivals import Arrivals
+from halfop.planning.late import arrived_late
 from halfop.warehouse.tables import Warehouse
 from seeds import SEED
 from strategies import play
@@ -25,14 +28,28 @@ def test_runs_decide_what_the_model_decides(warehouse: Warehouse, every: int, es
     """Every so many of those of one broker, and of those that escape to another; half of them of gateways."""
     alone, escapes = s.up_to(5), s.up_to(5, of_escapes=True)
     some = [*islice(alone, SEED % every, None, every), *islice(escapes, SEED % escape, None, escape)]
-    ships = f.with_gateways([s.history(*each) for each in some], SEED)
+    ships = f.with_gateways(s.histories(some), SEED)
     assert sum(len(sent) for ship in ships for sent in ship.played.sent) > len(ships) // 8
     f.assert_agrees(warehouse, s.CHARTER, ships)
 
 
+@pytest.mark.parametrize("every", [97, pytest.param(5, marks=pytest.mark.slow)], ids=["few", "many"])
+def test_runs_that_look_nothing_back(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, every: int) -> None:
+    """A store lands nothing before what it has before it; one row that is late would have the whole run look back."""
+    monkeypatch.setattr(history, "arrived_late", never_late)
+    some = s.of_stores(islice(s.up_to(5), SEED % every, None, every))
+    f.assert_agrees(warehouse, s.ASKING, f.fleet(some))
+    assert len(some) > 200
+
+
+def never_late(arrivals: Arrivals) -> bool:
+    assert not arrived_late(arrivals)
+    return False
+
+
 @pytest.mark.slow
 def test_runs_decide_what_the_model_decides_of_larger_ones(warehouse: Warehouse) -> None:
-    ships = f.with_gateways([s.history(*each) for each in s.larger(3_000, Random(SEED))], SEED)
+    ships = f.with_gateways(s.histories(s.larger(3_000, Random(SEED))), SEED)
     f.assert_agrees(warehouse, s.CHARTER, ships)
 
 

@@ -15,6 +15,6 @@ from seeds import SEED
 
 
 def test_a_tenth(spark: SparkSession) -> None:
-    ships = f.fleet(s.history(*each) for each in islice(s.up_to(5), SEED % 10, None, 10))
+    ships = f.fleet(s.histories(islice(s.up_to(5), SEED % 10, None, 10)))
     assert len(ships) > 23_000
     model.assert_agrees(spark, model.played_ships(s.SETTINGS, ships))
