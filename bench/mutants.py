@@ -103,7 +103,7 @@ def looks_in_memory(spark: SparkSession) -> list[Look]:
     hasty = f.fleet(f.generated(histories.histories(histories.HASTY), 40, _SEED))
     put_back = f.fleet(f.generated(histories.copied_histories(histories.PUT_BACK), 40, _SEED))
     small, escapes = (
-        f.fleet(s.histories(islice(s.up_to(5, of_escapes), 0, None, every)))
+        f.fleet(s.history(*each) for each in islice(s.up_to(5, of_escapes), 0, None, every))
         for of_escapes, every in ((False, 1_597), (True, 887))
     )
     return [

@@ -229,8 +229,7 @@ def _transaction(parts: Sequence[Part], discards: Sequence[int]) -> Transaction:
     else:
         alive = [m for m in members if m.is_open and not ended and not discarded]
     live = alive[-1] if alive else None
-    closed = ended or discarded or last.get("SUPERSEDED")
-    standing = live or closed or members[-1]  # the last of rejected ones, if nothing else is there
+    standing = live or ended or discarded or last.get("SUPERSEDED") or members[-1]  # the last of rejected ones
     below = tuple(m for m in members if m.is_open and (live is None or place[m.key] < place[live.key]))
     if live:
         standing = _counted(live, alive, resume)
