@@ -189,6 +189,7 @@ def test_disorder_ends_the_same(
     assert had_a_part >= len(numbers)
 
 
+@pytest.mark.slow
 def test_slices_by_workers(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     halves, ops = landings()[0]
     ends = []

@@ -94,7 +94,8 @@ def settled(decisions: list[m.Decision]) -> Counter[m.Decision]:
     return Counter(replace(d, run=0) for d in decisions)
 
 
-@pytest.mark.parametrize("max_rows", [pytest.param(5, marks=pytest.mark.slow), 12])
+@pytest.mark.slow
+@pytest.mark.parametrize("max_rows", [5, 12])
 def test_slices_ask_as_one_run_does(warehouse: Warehouse, max_rows: int) -> None:
     """Before the backlog a run has left messages open, and asked about some."""
     model = m.Model(RULES)

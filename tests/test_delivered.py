@@ -241,6 +241,7 @@ def test_any_order_of_deliveries(
     both.verify()
 
 
+@pytest.mark.slow
 def test_slices_count_what_one_run_counts(warehouse: Warehouse) -> None:
     rules = replace(RULES, count="delivered")
     both = Both(warehouse, rules)

@@ -168,17 +168,20 @@ def land_broker(warehouse: Warehouse, address: str) -> dict[str, int]:
     return summary.rows_written
 
 
-@pytest.mark.parametrize("lacking", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("lacking", "landings"),
+    [(True, 1), pytest.param(True, 2, marks=pytest.mark.slow), pytest.param(False, 2, marks=pytest.mark.slow)],
+)
 def test_workers_pull_what_spark_pulls(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: bool
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: bool, landings: int
 ) -> None:
-    """Two landings of a broker that may lack some messages; each task pulls a few."""
+    """Landings of a broker that may lack some messages; each task pulls a few."""
     for module, limits in ((messages, ("_FEW", "_OF_A_TASK")), (broker_source, ("_FEW_OFFSETS", "_OFFSETS_A_PART"))):
         for name, limit in zip(limits, (0, 25), strict=True):
             monkeypatch.setattr(module, name, limit)
     store, chance = w.Store(tmp_path / "store"), random.Random(SEED)
     here, there = Warehouse(spark, str(tmp_path / "workers")), Warehouse(spark, str(tmp_path / "spark"))
-    for landing in range(2):
+    for landing in range(landings):
         monkeypatch.setattr(broker, "next_instant", lambda _, at=AT + landing: at)
         written(chance, store, landing * 60, 60)
         lost = {place for place, _ in store.records if chance.random() < 0.05} if lacking else set[int]()

@@ -176,6 +176,7 @@ FAR = 50_000  # beyond the offsets of the other broker, so that it lies in the l
 OTHERS = [half(n, broker="c", uniq_key=None) for n in range(6)]
 
 
+@pytest.mark.slow
 def test_a_final_message_of_another_slice_delivers_nothing_twice(warehouse: Warehouse) -> None:
     r.land(warehouse, [half(FAR, "3", uniq_key=None)], [], RUNS[0] - SECOND, {("b", 0): RUNS[0]})
     r.run(warehouse, RULES, RUNS[0])

@@ -137,6 +137,7 @@ def test_what_is_decided(two: Warehouse) -> None:
     assert delivered == [*((BROKER, n) for n in (0, 1, 4, 5)), *((LIFE, n) for n in (4, 5, 6))]
 
 
+@pytest.mark.slow
 def test_the_audit_finds_no_fault_in_what_was_lost(two: Warehouse) -> None:
     summary = audit(two, Settings())
     assert {name: n for name, n in summary.extra["findings"].items() if n} == {}

@@ -73,7 +73,7 @@ def test_a_discarded_message_that_landed_several_times_is_delivered_once(
     assert r.delivered(warehouse).total() == 1
 
 
-@pytest.mark.parametrize("first", [0, 7], ids=["late", "in their order"])
+@pytest.mark.parametrize("first", [pytest.param(0, marks=pytest.mark.slow), 7], ids=["late", "in their order"])
 def test_what_landed_before_its_half_message_decides_it(warehouse: Warehouse, first: int) -> None:
     """A user's own pipeline lands tables in any order. No earlier run has given up anything."""
     records, finals = [copies.discard(T0 + SECOND)], [copies.final(first + 1, key="FINAL")]
