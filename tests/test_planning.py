@@ -75,10 +75,10 @@ def test_a_discarded_message_that_landed_several_times_is_delivered_once(
 
 @pytest.mark.parametrize("first", [pytest.param(0, marks=pytest.mark.slow), 7], ids=["late", "in their order"])
 def test_what_landed_before_its_half_message_decides_it(warehouse: Warehouse, first: int) -> None:
-    """A user's own pipeline lands tables in any order. No earlier run has given up anything."""
+    """Files land in any order. No earlier run has given up anything."""
     records, finals = [copies.discard(T0 + SECOND)], [copies.final(first + 1, key="FINAL")]
     halves = [copies.half(first), copies.half(first + 1, uniq_key="FINAL")]
-    r.land(warehouse, [copies.half(5, uniq_key="OTHER")], [], RUNS[0], {("b", 0): RUNS[0]})
+    r.land(warehouse, [copies.half(5, uniq_key="OTHER")], [], RUNS[0], {("b", 0): RUNS[0]}, sources={"b": "FILES"})
     r.run(warehouse, copies.RULES, RUNS[0])
     r.land(warehouse, [], [], RUNS[0], {("b", 0): RUNS[0]}, discards=records, finals=finals)
     r.run(warehouse, copies.RULES, RUNS[0])

@@ -14,13 +14,14 @@ from halfop.planning.asking import BROKERS_OWN, sources
 from halfop.planning.clocks import clocks
 from halfop.planning.ranges import between_values, covers, ranges_of
 from halfop.rules import ops as o
-from halfop.warehouse.progress import progress_rows
+from halfop.warehouse.progress import GATEWAY, progress_rows
 from halfop.warehouse.spark_errors import READ_ERRORS
 from halfop.warehouse.tables import NO_TABLE, Selected
 from halfop.warehouse.where import Where
 
 _NAMING = ("final_messages", "broker_discards")
 _TABLES = ("half_messages", *_NAMING)
+_IN_ORDER = (*BROKERS_OWN, GATEWAY)  # sources that land half messages first
 
 
 def arrived_late(arrivals: Arrivals) -> bool:
@@ -46,11 +47,11 @@ def arrived_late(arrivals: Arrivals) -> bool:
 def _named_in_no_order(arrivals: Arrivals, source_of: Mapping[str, str | None]) -> bool:
     """Returns whether final messages or discard records may have landed before their half messages.
 
-    They never do of a store or a broker; a user's own pipeline may land them so, and no run keeps them waiting.
+    Files and a user's own pipeline may land them so, and no run keeps them waiting as it does ops.
     """
     if all(arrivals.run.inputs_before[name] == NO_TABLE for name in _NAMING):
         return False
-    return any(source_of.get(each.broker_name) not in BROKERS_OWN for each in arrivals.counts.halves.ranges)
+    return any(source_of.get(each.broker_name) not in _IN_ORDER for each in arrivals.counts.halves.ranges)
 
 
 class LookedBack(Counter[str]):
