@@ -1,12 +1,13 @@
 """Every small history of one UNIQ_KEY: runs decide what the model decides, and the order of landing changes no fate.
 
-bench/run exhaustive [--rows 5] [--escapes] [--gateways | --stores | --in-memory] [--batch 20000] [--every N] [--skip N]
+bench/run exhaustive [--rows 5] [--escapes] [--gateways | --stores | --files | --in-memory] [--batch 20000] [--every N]
+                     [--skip N]
 
 Histories of fewer rows come first, so the first that fails is a smallest one. --escapes: those in which the message
-escapes to a second broker. --gateways: half of them are of gateways, which deliver some of the questions. --stores:
-only those that a store may land so, by runs that look nothing back. --in-memory: by the rules on frames in memory,
-without Delta. --every takes each Nth, after --skip of them, also of the rows of which all orders are compared.
-Status 1 if one fails.
+escapes to a second broker. --gateways: half of them are of gateways, which deliver some of the questions. --stores,
+--files: only those that a store, or files, may land so that runs look nothing back. --in-memory: by the rules on frames
+in memory, without Delta. --every takes each Nth, after --skip of them, also of the rows of which all orders are
+compared. Status 1 if one fails.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def fates(args: argparse.Namespace) -> int:
 
 def play(spark: SparkSession, batch: Batch, how: str, seeded: int) -> int:
     """Returns the number of histories that it played."""
-    histories = s.of_stores(batch) if how == "stores" else s.histories(batch)
+    histories = {"stores": s.of_stores, "files": s.of_files}.get(how, s.histories)(batch)
     ships = f.with_gateways(histories, seeded) if how == "gateways" else f.fleet(histories)
     if how == "in-memory":
         model.assert_agrees(spark, model.played_ships(s.SETTINGS, ships))
@@ -69,7 +70,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=5)
     parser.add_argument("--escapes", action="store_true")
     how = parser.add_mutually_exclusive_group()
-    for name in ("gateways", "stores", "in-memory"):
+    for name in ("gateways", "stores", "files", "in-memory"):
         how.add_argument(f"--{name}", dest="how", action="store_const", const=name)
     parser.add_argument("--batch", type=int, default=20_000)
     parser.add_argument("--every", type=int, default=1)

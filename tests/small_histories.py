@@ -127,6 +127,16 @@ def of_stores(chosen: Iterable[tuple[Rows, Sequence[int]]]) -> list[History]:
     return [under(STORE, replace(each, settings=ASKING.settings)) for each in found]
 
 
+def of_files(chosen: Iterable[tuple[Rows, Sequence[int]]]) -> list[History]:
+    """Those with half messages in their order and ops in any, without what has a run look back for files."""
+    plain = (each for each in chosen if not each[0].discard and each[0].final is None)
+    return [
+        history(*each, known=True)
+        for each in plain
+        if all(one <= other for one, other in pairwise(each[1][: len(each[0].halves)]))
+    ]
+
+
 def history(rows: Rows, order: Sequence[int], known: bool = False) -> History:
     halves = [_half(n, rows.halves[: n + 1]) for n in range(len(rows.halves))]
     ops = [_op(n, halves[about], outcome) for n, (about, outcome) in enumerate(rows.ops)]

@@ -33,12 +33,22 @@ def test_runs_decide_what_the_model_decides(warehouse: Warehouse, every: int, es
     f.assert_agrees(warehouse, s.CHARTER, ships)
 
 
-@pytest.mark.parametrize("every", [97, pytest.param(5, marks=pytest.mark.slow)], ids=["few", "many"])
-def test_runs_that_look_nothing_back(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, every: int) -> None:
+@pytest.mark.parametrize(
+    ("landed", "every"),
+    [
+        ("store", 97),
+        pytest.param("store", 5, marks=pytest.mark.slow),
+        pytest.param("files", 5, marks=pytest.mark.slow),
+    ],
+)
+def test_runs_that_look_nothing_back(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, landed: str, every: int
+) -> None:
     """A store lands nothing before what it has before it; one row that is late would have the whole run look back."""
     monkeypatch.setattr(history, "arrived_late", never_late)
-    some = s.of_stores(islice(s.up_to(5), SEED % every, None, every))
-    f.assert_agrees(warehouse, s.ASKING, f.fleet(some))
+    chosen = islice(s.up_to(5), SEED % every, None, every)
+    some, charter = (s.of_stores(chosen), s.ASKING) if landed == "store" else (s.of_files(chosen), s.CHARTER)
+    f.assert_agrees(warehouse, charter, f.fleet(some))
     assert len(some) > 200
 
 
