@@ -125,9 +125,8 @@ def two_topics(tmp_path: Path) -> w.Store:
     return store
 
 
-@pytest.mark.parametrize(
-    "few", [pytest.param(20_000, id="here"), pytest.param(0, id="in workers", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("few", [pytest.param(20_000, id="here"), pytest.param(0, id="in workers")])
 def test_only_some_real_topics(warehouse: Warehouse, tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Outcomes of a topic stay unknown as long as it is left out: a commit is no rollback."""
     monkeypatch.setattr(messages, "_FEW", few)

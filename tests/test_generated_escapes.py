@@ -68,7 +68,8 @@ def _is_new(broker: str, halves: Sequence[m.Half]) -> bool:
     return all(half.broker != broker for half in halves)
 
 
-@pytest.mark.parametrize("number", [30, pytest.param(1_500, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [30, 1_500])
 def test_each_ends_once_as_its_ops_say(warehouse: Warehouse, number: int) -> None:
     fleet = [escaped(n) for n in range(number)]
     known = {(f"{b}{n}", 0) for n in range(number) for b in BROKERS}
