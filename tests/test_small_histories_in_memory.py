@@ -5,28 +5,19 @@ Without Delta, and the search for what earlier runs knew: `test_small_histories.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
 
 import fleet as f
-import pytest
 import small_histories as s
 from build import against_model as model
+from halfop.warehouse.session import session_settings
 from pyspark.sql import SparkSession
 from seeds import SEED
 
 
-@pytest.fixture
-def compiling(spark: SparkSession) -> Iterator[SparkSession]:
-    """Here expressions have enough rows that compiling them pays."""
-    name = "spark.sql.codegen.factoryMode"
-    before = spark.conf.get(name)
-    spark.conf.set(name, "FALLBACK")
-    yield spark
-    spark.conf.set(name, before)  # type: ignore[arg-type]
-
-
-def test_a_tenth(compiling: SparkSession) -> None:
+def test_a_tenth(spark: SparkSession) -> None:
+    """There are enough rows here that compiling expressions pays."""
     ships = f.fleet(s.history(*each) for each in islice(s.up_to(5), SEED % 10, None, 10))
     assert len(ships) > 23_000
-    model.assert_agrees(compiling, model.played_ships(s.SETTINGS, ships))
+    with session_settings(spark, {"spark.sql.codegen.factoryMode": "FALLBACK"}):
+        model.assert_agrees(spark, model.played_ships(s.SETTINGS, ships))

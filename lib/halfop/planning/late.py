@@ -27,7 +27,7 @@ _IN_ORDER = (*BROKERS_OWN, GATEWAY)  # sources that land half messages first
 def arrived_late(arrivals: Arrivals) -> bool:
     """Returns whether rows that earlier runs have read may name half messages that arrived; true also if nobody knows.
 
-    So it is if half messages arrived below what had landed before.
+    They may if half messages arrived below what had landed before, or if their source lands in any order.
     """
     before = arrivals.run.inputs_before
     if arrivals.run.first or not (arrivals.counts.halves.ranges and any(before[name] != NO_TABLE for name in _TABLES)):
