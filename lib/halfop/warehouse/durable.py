@@ -1,0 +1,28 @@
+"""Files of this machine's disk made durable, for every writer of a warehouse: tables' files, commits, and folders.
+
+A file is durable when its bytes are, and when its folder's entry of it is. Other file systems promise of their own that
+a file which has been closed is there, so nobody calls this for them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+
+def make_durable(files: Iterable[str | Path]) -> None:
+    """Makes files durable, and after them the entries of their folders: each folder once. Raises OSError."""
+    written = [os.fspath(file) for file in files]
+    for file in written:
+        _sync(file)
+    for folder in sorted({os.path.dirname(os.path.abspath(file)) for file in written}):
+        _sync(folder)
+
+
+def _sync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

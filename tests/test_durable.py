@@ -1,0 +1,43 @@
+"""Which files and folders are synced, and in which order."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from halfop.warehouse.durable import make_durable
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The paths of what is synced, in order; it is synced, too."""
+    found, sync = [], os.fsync
+
+    def fsync(handle: int) -> None:
+        found.append(os.readlink(f"/proc/self/fd/{handle}"))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return found
+
+
+def test_files_come_before_their_folders_and_each_folder_once(tmp_path: Path, synced: list[str]) -> None:
+    files = [tmp_path / "a" / "1", tmp_path / "b" / "2", tmp_path / "a" / "3"]
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(b"x")
+    make_durable([*files[:2], str(files[2])])
+    assert synced == [*map(str, files), str(tmp_path / "a"), str(tmp_path / "b")]
+
+
+def test_nothing_needs_no_sync(synced: list[str]) -> None:
+    make_durable([])
+    assert synced == []
+
+
+def test_a_file_that_is_missing_is_an_error(tmp_path: Path, synced: list[str]) -> None:
+    (tmp_path / "there").touch()
+    with pytest.raises(FileNotFoundError, match="missing"):
+        make_durable([tmp_path / "there", tmp_path / "missing"])
+    assert str(tmp_path) not in synced, "its folder is not believed"
