@@ -80,6 +80,10 @@ class Lives:
     def log_cuts(self) -> list[Cuts]:
         return [life.log for life in self.later]
 
+    def upto(self, name: str) -> Lives:
+        """The lives up to the one of that name, as they were while it was the current one."""
+        return Lives(self.broker_name, tuple(self.later[: self.names.index(name)]))
+
     def lost(self) -> list[Lost]:
         """The ranges that a later life's cut has taken from each earlier one; the lowest cut counts."""
         found = []

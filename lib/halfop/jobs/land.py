@@ -11,6 +11,7 @@ from halfop.frame.arguments import instant, offset
 from halfop.frame.cli import Context, Job
 from halfop.frame.errors import UsageError, WarehouseBusy
 from halfop.frame.summary import Summary
+from halfop.landing.again import again
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.data_source import register
@@ -51,13 +52,15 @@ def add_sources(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser
     _add_broker(broker)
     _add_files(files)
     for source in (store, broker, files):
-        source.set_defaults(accept_rewind=False)
+        source.set_defaults(accept_rewind=False, again=[])
     return [store, broker, files]
 
 
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
-    for source in add_sources(parser):  # a user accepts a new life once: `follow` never does
-        _add_accept(source)
+    for source in add_sources(parser):  # a user accepts a new life, or repairs a table, once: `follow` never does
+        once = source.add_mutually_exclusive_group()
+        _add_accept(once)
+        _add_again(once)
 
 
 def _add_files(files: argparse.ArgumentParser) -> None:
@@ -100,7 +103,19 @@ def _add_store(store: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_accept(parser: argparse.ArgumentParser) -> None:
+def _add_again(parser: argparse._MutuallyExclusiveGroup) -> None:
+    parser.add_argument(
+        "--again",
+        action="extend",
+        nargs="+",
+        type=again,
+        metavar="BROKER/QUEUE/FROM-TO",
+        help="land only these half and op offsets, although they have landed, because a table has lost them (`examine` "
+        "prints the ranges); BROKER/TOPIC/QUEUE/FROM-TO for another topic's, or for one topic's alone; repeatable",
+    )
+
+
+def _add_accept(parser: argparse._MutuallyExclusiveGroup) -> None:
     parser.add_argument(
         "--accept-rewind",
         action="store_true",
@@ -119,6 +134,7 @@ def _store_landing(context: Context, args: argparse.Namespace) -> Landing:
         skip_corrupt=args.skip_corrupt,
         wait=settings.lock.wait,
         accept_rewind=args.accept_rewind,
+        again=tuple(args.again),
     )
     return lambda warehouse: land_store(warehouse, request, context.log)
 
@@ -172,6 +188,7 @@ def _broker_landing(context: Context, args: argparse.Namespace) -> Landing:
         topics=_topics(args.topics),
         wait=settings.lock.wait,
         accept_rewind=args.accept_rewind,
+        again=tuple(args.again),
     )
     return lambda warehouse: land_broker(warehouse, request, context.log)
 
@@ -188,7 +205,13 @@ def _files_landing(context: Context, args: argparse.Namespace) -> Landing:
     if not args.half and not args.op:
         raise UsageError("give at least one --half PATH or --op PATH")
     request = FilesRequest(
-        args.half, args.op, args.known_until, args.skip_bad, context.settings.lock.wait, args.accept_rewind
+        halves=args.half,
+        ops=args.op,
+        known_until=args.known_until,
+        skip_bad=args.skip_bad,
+        wait=context.settings.lock.wait,
+        accept_rewind=args.accept_rewind,
+        again=tuple(args.again),
     )
     return lambda warehouse: land_files(warehouse, request, context.log)
 

@@ -45,6 +45,11 @@ class Ranges:
     def of_queues(self) -> list[Range]:
         return [each for each in self.all if each.topic != COMMIT_LOG]
 
+    @property
+    def gone(self) -> list[str]:
+        """The ranges among the news that are lost, in words."""
+        return [_detail(lost, code, text) for reason, lost, code, text in self.news if reason == LOST]
+
     def add(self, lost: Range, code: str, text: str) -> None:
         if lost not in self.all:
             self.all.append(lost)

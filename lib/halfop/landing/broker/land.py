@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from halfop.frame.errors import HalfopError, is_transient
 from halfop.frame.summary import Summary
 from halfop.landing import progress
+from halfop.landing.again import refuse_unknown
 from halfop.landing.broker.one import BrokerLanding, Shared
 from halfop.landing.broker.request import BrokerRequest, addresses
 from halfop.landing.instant import next_instant
@@ -30,6 +31,7 @@ def land_broker(warehouse: Warehouse, request: BrokerRequest, log: logging.Logge
         warehouse.make(PROGRESS, *TABLES.values())
         shared = Shared(warehouse, request, summary, next_instant(warehouse), files)
         landings = [BrokerLanding(shared, address) for address in addresses(request)]
+        landings = _asked_again(request, landings)
         with ThreadPoolExecutor(_THREADS) as pool:
             errors = list(pool.map(BrokerLanding.land, landings))
         summary.extra["known_until"] = progress.summary_of(
@@ -38,6 +40,14 @@ def land_broker(warehouse: Warehouse, request: BrokerRequest, log: logging.Logge
         summary.extra["lost_ranges"] = sum(landing.lost_ranges for landing in landings)
     _report_failed(summary, {each.broker_name: e for each, e in zip(landings, errors, strict=True) if e}, log)
     return summary
+
+
+def _asked_again(request: BrokerRequest, landings: list[BrokerLanding]) -> list[BrokerLanding]:
+    """The landings of brokers that --again names; all of them without it."""
+    names = [name for landing in landings for name in landing.names]
+    refuse_unknown(request.again, names, request.namesrv or str(request.broker))
+    wanted = {each.broker_name for each in request.again}
+    return [each for each in landings if not wanted or wanted & {*each.names}]
 
 
 def _report_failed(summary: Summary, failed: Mapping[str, HalfopError], log: logging.Logger) -> None:

@@ -15,11 +15,14 @@ from pyspark.sql import functions as F
 from halfop.frame.errors import HalfopError, InputRefused
 from halfop.frame.summary import Summary, add_counts
 from halfop.landing import lost, progress, rewind
+from halfop.landing.again import by_life
+from halfop.landing.broker.again import ranges_again
 from halfop.landing.broker.checks import check_rows
+from halfop.landing.broker.holes import record_holes
 from halfop.landing.broker.messages import SOURCE, Messages, Pulls, PullsBySpark, PullsByWorkers, Source
 from halfop.landing.broker.request import BrokerRequest, begin_of
 from halfop.landing.broker.same_broker import refuse_rebuilt, refuse_renamed
-from halfop.landing.broker.sampling import Progress, QueueSample, Sampling, Wanted, unfinished
+from halfop.landing.broker.sampling import OWN, Progress, Sampling, Wanted, unfinished
 from halfop.landing.broker.seen import real_queues, with_seen
 from halfop.landing.broker.tasks import RealQueue
 from halfop.landing.broker.there import BrokerThere
@@ -72,6 +75,11 @@ class BrokerLanding:
         return self._lives.current
 
     @property
+    def names(self) -> list[str]:
+        """The names of all lives of the broker."""
+        return self._lives.names
+
+    @property
     def lost_ranges(self) -> int:
         return len(self._lost.all)
 
@@ -88,6 +96,9 @@ class BrokerLanding:
 
     def _land(self, broker: Broker) -> None:
         rows = self._begun(broker)
+        if self._request.again:
+            self._land_again(broker, rows)
+            return
         wanted = Wanted(begin_of(self._request, broker, rows), self._request.topics)
         sampling = Sampling(broker, rows, self._clock, self._is_master, wanted)
         found = sampling.sample()
@@ -100,7 +111,7 @@ class BrokerLanding:
             if more := sampling.add_halves(found):
                 halves = self._pulled(pulls, HALF, more)
                 absent |= sampling.add_begins(found, halves.real_queues())
-            self._record_holes(found)
+            record_holes(found, self._lost, self._clock, self._summary)
             self._note_left_out(sampling.left_out)
             with self._lock:
                 lost.record(self._warehouse, self._lost, self._at)
@@ -149,25 +160,6 @@ class BrokerLanding:
             hint = "give its master's address, or --namesrv: a slave then lands, but lets no time pass"
             raise InputRefused(self._address.address, None, problem, hint)
 
-    def _record_holes(self, found: QueueSample) -> None:
-        """Records the sample's holes as lost; a real topic that was made again counts once it has come far enough."""
-        for hole in found.holes:
-            if hole.until is None:
-                made_again = f"queue {hole.queue} of {hole.topic} was deleted and made again"
-                text = f"{made_again}: it no longer shows what was committed"
-                self._summary.notes.append(f"broker {self.name}: {text}; `land store` can show it")
-                self._lost.add(hole, "made_again", text)
-            else:
-                self._lost.add(hole, "deleted", f"queue {hole.queue} of {hole.topic}: deleted before it landed")
-        pulled = {(q.topic, q.queue) for q in found.ranges[FINAL]}
-        for hole in [h for h in self._lost.of_queues if h.until is None and (h.topic, h.queue) in pulled]:
-            self._lost.found(hole, "the queue has come as far as it had landed")
-            self._lost.add(
-                hole._replace(until=self._clock.latest()),
-                "made_again",
-                f"queue {hole.queue} of {hole.topic} was deleted and made again",
-            )
-
     def _accept(self, broker: Broker, rows: Progress) -> None:
         """Begins a new life if the broker is not the one that has landed."""
         before, warehouse = self._lives, self._warehouse
@@ -212,6 +204,22 @@ class BrokerLanding:
     ) -> None:
         """Pulls and writes the ranges; then their queues are known until that instant of the broker's clock."""
         self._pulled_queues = {(q.topic, q.queue) for q in ranges[FINAL]}
+        self._write_messages(pulls, ranges, halves)
+        with self._lock, self._summary.phase("progress"):
+            progress.move(self._warehouse, self._moved(ranges, known_until, pulls.at), self._asked_by)
+
+    def _land_again(self, broker: Broker, rows: Progress) -> None:
+        """Lands the ranges of --again; how far the queues have landed stays as it is."""
+        lives, begun = self._lives, {key for key, row in rows.items() if row.next_offset is not None}
+        self._pulled_queues = {queue for queue in begun if queue[0] not in OWN}
+        for name, wanted in by_life(self._request.again, lives).items():
+            self._lives = lives.upto(name)
+            ranges = ranges_again(broker, wanted, self._lost, self._at)
+            self._summary.notes += [f"broker {name}: {gone}" for gone in self._lost.gone]
+            with ExitStack() as kept:
+                self._write_messages(self._pulls(self._at, kept), ranges, None)
+
+    def _write_messages(self, pulls: Pulls, ranges: RangesByKind, halves: Messages | None) -> None:
         for kind, table in TABLES.items():
             found = halves if kind == HALF and halves else self._pulled(pulls, kind, ranges[kind])
             self._note_holes(found)
@@ -220,8 +228,6 @@ class BrokerLanding:
                     lost.record(self._warehouse, self._lost, pulls.at)
             self._append(kind, table, found, pulls.at)
         self._count("op_messages", land_again(self._warehouse, self._reach, pulls.at))
-        with self._lock, self._summary.phase("progress"):
-            progress.move(self._warehouse, self._moved(ranges, known_until, pulls.at), self._asked_by)
 
     def _pulled(self, pulls: Pulls, kind: str, queues: Sequence[QueueRange]) -> Messages:
         start = time.perf_counter()
@@ -281,6 +287,8 @@ class BrokerLanding:
 
     def _sees(self, queues: Collection[RealQueue]) -> bool:
         """Returns whether all of these real queues have been pulled, and none ever lost a message."""
+        if self._request.again:  # most final messages do not land again, but are in the tables
+            return False
         holes = {(hole.topic, hole.queue) for hole in self._lost.of_queues}
         return self._pulled_queues - holes >= set(queues)
 

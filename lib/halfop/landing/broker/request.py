@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from halfop.frame.errors import InputRefused
 from halfop.landing import progress
+from halfop.landing.again import Again
 from halfop.landing.broker.sampling import Progress, Since, stored
 from halfop.rocketmq.names import HALF_TOPICS
 from halfop.rocketmq.wire.client import Broker, BrokerAddress, NameServers
@@ -34,6 +35,7 @@ class BrokerRequest:
     topics: frozenset[str] | None = None
     wait: timedelta = timedelta(0)
     accept_rewind: bool = False
+    again: tuple[Again, ...] = ()
 
 
 def addresses(request: BrokerRequest) -> list[BrokerAddress]:

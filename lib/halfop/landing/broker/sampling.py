@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from halfop.frame.errors import InputRefused
+from halfop.landing.again import kind_of
 from halfop.landing.identity import refuse_two_half_topics
 from halfop.landing.lost import Range
 from halfop.landing.progress import ProgressRow
@@ -193,9 +194,5 @@ def unfinished(progress: Progress) -> tuple[int, dict[str, list[QueueRange]]] | 
     ranges: dict[str, list[QueueRange]] = {kind: [] for kind in KINDS}
     for row in open_rows:
         asked = QueueRange(row.topic, row.queue_id, row.next_offset or 0, row.planned_offset or 0)
-        ranges[_kind_of(row.topic)].append(asked)
+        ranges[kind_of(row.topic)].append(asked)
     return at, ranges
-
-
-def _kind_of(topic: str) -> str:
-    return HALF if topic in HALF_TOPICS else OP if topic in OP_TOPICS else DISCARD if topic == DISCARD_TOPIC else FINAL

@@ -16,6 +16,7 @@ from halfop.frame.errors import InputRefused
 from halfop.frame.nearest import did_you_mean
 from halfop.frame.summary import Summary
 from halfop.landing import progress
+from halfop.landing.again import Again
 from halfop.landing.columns.fields import NEAR, known_names
 from halfop.landing.files import landed_files, rewound
 from halfop.landing.files.check import Checked, checked, first_lines, refuse_bad
@@ -48,6 +49,7 @@ class FilesRequest:
     skip_bad: bool = False
     wait: timedelta = timedelta(0)
     accept_rewind: bool = False
+    again: tuple[Again, ...] = ()
 
 
 def land_files(warehouse: Warehouse, request: FilesRequest, log: logging.Logger) -> Summary:
@@ -82,8 +84,8 @@ class _Landing:
         if self._request.accept_rewind:
             self._accept(files, known_files, landed_at)
             known_files = {file: at for file, at in known_files.items() if not self._lands_again(file, at, landed_at)}
-        old = [f for f in files if f in known_files]
-        new = [f for f in files if f not in known_files]
+        old = [] if self._request.again else [f for f in files if f in known_files]
+        new = [f for f in files if f not in old]
         for file in old:
             self._log.debug("skipped, it has landed: %s", file.shown)
         self._stamp = self._stamped(landed_at)
@@ -94,6 +96,7 @@ class _Landing:
                 kinds = checked(taken.found)
                 self._count_read(old, kinds)
                 self._refuse(kinds, taken)
+                self._note_absent(kinds)
                 made = self._progress(kinds, old)
             made = self._write(kinds, taken, made, landed_at)
             with self._summary.phase("record"):
@@ -101,7 +104,8 @@ class _Landing:
         self._summarize(made)
 
     def _stamped(self, landed_at: int) -> Stamp:
-        return Stamp(landed_at, {each.broker_name: each for each in all_lives(progress_rows(self._warehouse))})
+        lives = {each.broker_name: each for each in all_lives(progress_rows(self._warehouse))}
+        return Stamp(landed_at, lives, self._request.again)
 
     def _accept(self, files: Sequence[InputFile], landed: Collection[InputFile], landed_at: int) -> None:
         """Begins new lives of brokers whose rows differ from what has landed."""
@@ -225,6 +229,13 @@ class _Landing:
         self._summary.rows_read = {TABLES[each.kind]: each.read for each in kinds}
         bad = sum(each.bad.total() for each in kinds)
         self._summary.extra |= {"files_landed": 0, "files_skipped": len(old), "bad_rows": bad}
+
+    def _note_absent(self, kinds: Sequence[Checked]) -> None:
+        """Says which ranges of --again the files have no row of."""
+        there = {queue for each in kinds for queue in each.spans}
+        for each in self._request.again:
+            if (each.broker_name, each.queue_id) not in there:
+                self._warn(f"--again {each}: the files have no row of that queue in the range")
 
     def _summarize(self, made: progress.QueueProgress) -> None:
         known = progress.known_until(self._warehouse, made.queues)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,19 +11,37 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from halfop.columns.lives import Lives, owners
-from halfop.landing.files.typed import Typed
+from halfop.landing.again import Again, kind_of
+from halfop.landing.files.typed import Mask, Typed
 
 
 class Stamp(NamedTuple):
-    """A landing's instant in epoch microseconds, which all rows get, and the lives of brokers that have several."""
+    """A landing's instant in epoch microseconds, which all rows get, and the lives of brokers that have several.
+
+    `again`: the only ranges that land; none: all rows do.
+    """
 
     landed_at: int
     lives: Mapping[str, Lives]
+    again: Sequence[Again] = ()
 
 
 def in_own_life(typed: Typed, stamp: Stamp) -> Typed:
     """Rows under the names of their lives; op rows of a later one with its number."""
-    return replace(typed, rows=_each(typed.rows, typed.kind, stamp)) if stamp.lives else typed
+    typed = replace(typed, rows=_each(typed.rows, typed.kind, stamp)) if stamp.lives else typed
+    return typed.only(_in_ranges(typed, stamp.again)) if stamp.again else typed
+
+
+def _in_ranges(typed: Typed, ranges: Sequence[Again]) -> Mask:
+    """Marks the rows of these ranges; of bad rows, all."""
+    rows, kept = typed.rows, np.zeros(len(typed.rows), np.bool_)
+    queues, offsets = _queues(rows), pc.fill_null(rows["queue_offset"], -1).to_numpy()
+    for each in ranges:
+        if typed.kind in map(kind_of, each.topics):
+            near = (queues == each.queue_id) & (offsets >= each.since) & (offsets < each.upto)
+            kept |= near & _of(rows, each.broker_name)
+    kept[list(typed.problems)] = True
+    return kept
 
 
 def _each(rows: pa.RecordBatch, kind: str, stamp: Stamp) -> pa.RecordBatch:

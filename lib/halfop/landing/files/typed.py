@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,13 @@ class Typed:
         kept = np.ones(len(self.rows), np.bool_)
         kept[list(self.problems)] = False
         return self.rows.filter(pa.array(kept))
+
+    def only(self, kept: Mask) -> Typed:
+        """The marked rows."""
+        numbers = np.cumsum(kept) - 1
+        problems = {int(numbers[row]): problem for row, problem in self.problems.items() if kept[row]}
+        rows = self.rows.filter(pa.array(kept))
+        return replace(self, rows=rows, places=self.places[kept], problems=problems)
 
 
 @dataclass(frozen=True)

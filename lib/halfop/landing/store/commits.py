@@ -35,14 +35,19 @@ def commit(landing: StoreLanding, part: NewPart, summary: Summary) -> None:
         begun = progress.log_row(landing.broker, part.start, part.start, landing.landed_at)
         progress.add_missing(landing.warehouse, [*progress.rows_before(made, landing.landed_at), begun], landing.source)
     _record_lost(landing, part)
-    first = commit_messages(landing, part, summary)
-    with summary.phase("outcomes"):
-        again = land_again(landing.warehouse, _reach(landing, first), landing.landed_at)
-        landing.written["op_messages"] = landing.written.get("op_messages", 0) + again
+    commit_again(landing, part, summary)
     with summary.phase("progress"):
         log_row = progress.log_row(landing.broker, part.start, part.survey.end, landing.landed_at)
         rows = [*progress.rows_after(made, landing.landed_at), log_row, *_check_rows(landing, part.survey)]
         progress.move(landing.warehouse, rows, landing.source)
+
+
+def commit_again(landing: StoreLanding, part: NewPart, summary: Summary) -> None:
+    """Writes the part's messages, and again the items whose outcome is known by now."""
+    first = commit_messages(landing, part, summary)
+    with summary.phase("outcomes"):
+        again = land_again(landing.warehouse, _reach(landing, first), landing.landed_at)
+        landing.written["op_messages"] = landing.written.get("op_messages", 0) + again
 
 
 def _check_rows(landing: StoreLanding, survey: Survey) -> list[progress.ProgressRow]:

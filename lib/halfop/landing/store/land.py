@@ -13,7 +13,8 @@ from halfop.landing.identity import reused_queues
 from halfop.landing.instant import next_instant
 from halfop.landing.queues import Queue
 from halfop.landing.staged import staging
-from halfop.landing.store.commits import commit, commit_messages, queues
+from halfop.landing.store.again import parts_again
+from halfop.landing.store.commits import commit, commit_again, commit_messages, queues
 from halfop.landing.store.fetch import Landed, LocalStore, local_store
 from halfop.landing.store.new_part import NewPart, new_part, parts_found_again
 from halfop.landing.store.state import SOURCE, StoreLanding, StoreRequest
@@ -36,7 +37,7 @@ def land_store(warehouse: Warehouse, request: StoreRequest, log: logging.Logger)
         held.enter_context(settings)
         lives = rewind.lives(warehouse, request.broker_name)
         known_lost = lost.known(warehouse, lives.current)
-        whole = known_lost.of_log or request.skip_corrupt or request.accept_rewind
+        whole = known_lost.of_log or request.skip_corrupt or request.accept_rewind or request.again
         old = None if whole else _landed(warehouse, lives.current)
         store = held.enter_context(local_store(warehouse, request.path, old))
         files = held.enter_context(staging(warehouse))
@@ -44,6 +45,9 @@ def land_store(warehouse: Warehouse, request: StoreRequest, log: logging.Logger)
         if request.accept_rewind:
             _accept(landing, summary, log)
         try:
+            if request.again:
+                _land_again(landing, summary, log)
+                return summary
             part = _land(landing, store, summary)
         except SPARK_ERRORS as error:  # a worker's: the store changed while it was read
             ours = as_ours(error, request.path)
@@ -98,6 +102,19 @@ def _land(landing: StoreLanding, store: LocalStore, summary: Summary) -> NewPart
         landing.lost.found(lost.Range(again.start, again.mark), "it can be read now, and has landed")
     commit(landing, part, summary)
     return part
+
+
+def _land_again(landing: StoreLanding, summary: Summary, log: logging.Logger) -> None:
+    """Lands the ranges of --again; how far the log has landed stays as it is."""
+    with summary.phase("survey"):
+        parts = list(parts_again(landing))
+    for gone in landing.lost.gone:
+        log.warning(gone)
+        summary.notes.append(gone)
+    lost.record(landing.warehouse, landing.lost, landing.landed_at)
+    for of_life, part in parts:
+        commit_again(of_life, part, summary)
+    summary.rows_written = {table: n for table, n in landing.written.items() if n}
 
 
 def _hint(survey: Survey) -> str:

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 
 from halfop.columns.lives import Lives
 from halfop.landing import lost
+from halfop.landing.again import Again
 from halfop.landing.staged import Staging
 from halfop.landing.store.source import StoreTask, longs_text, read_task
 from halfop.rocketmq.buffers import Longs
@@ -32,6 +33,7 @@ class StoreRequest:
     skip_corrupt: bool = False
     wait: timedelta = timedelta(0)
     accept_rewind: bool = False
+    again: tuple[Again, ...] = ()
 
 
 @dataclass

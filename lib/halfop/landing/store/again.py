@@ -1,0 +1,90 @@
+"""`land store --again`: ranges of queues as parts of the log, which land once more with all that stands between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from halfop.frame.errors import InputRefused
+from halfop.landing import lost
+from halfop.landing.again import Again, by_life, refuse_unknown
+from halfop.landing.store.by_workers import look_into, sound_files
+from halfop.landing.store.lost_stretches import without
+from halfop.landing.store.new_part import NewPart
+from halfop.landing.store.same_store import another_store, is_same_store
+from halfop.landing.store.state import StoreLanding
+from halfop.landing.survey import refuse_too_many, whole_survey
+from halfop.rocketmq.store.commitlog import log_files
+from halfop.rocketmq.store.consumequeue import ConsumeQueue, ConsumeQueues, present
+from halfop.rocketmq.store.layout import layout
+
+Bytes = tuple[int, int]
+
+
+def parts_again(landing: StoreLanding) -> Iterator[tuple[StoreLanding, NewPart]]:
+    """The parts of the log to land, each with the landing as it was in the life that the part is of.
+
+    What the store no longer has becomes a lost range. Raises InputRefused for another store than has landed.
+    """
+    if not is_same_store(landing):
+        raise another_store(landing)
+    refuse_unknown(landing.request.again, landing.lives.names, landing.request.path)
+    for name, ranges in by_life(landing.request.again, landing.lives).items():
+        of_life = replace(landing, lives=landing.lives.upto(name))
+        for begin, end in _joined(_bytes(landing, ranges)):
+            yield of_life, _part(of_life, begin, end)
+
+
+def _bytes(landing: StoreLanding, ranges: Iterable[Again]) -> Iterator[Bytes]:
+    """Where the log holds the ranges."""
+    queues, first = ConsumeQueues(landing.root), log_files(landing.root)[0].first
+    if not queues.exist:
+        problem = "it has no folder consumequeue, which says where a queue's offsets are"
+        raise InputRefused(landing.request.path, None, problem, "land from a store that has it")
+    for each in ranges:
+        found = [(topic, queues.get(topic, each.queue_id)) for topic in each.topics]
+        there = [(topic, queue) for topic, queue in found if queue and queue.last.offset >= each.since]
+        if not there:
+            problem = f"--again {each}: no such offsets in its queues"
+            raise InputRefused(landing.request.path, None, problem, "give offsets that the store has, or had")
+        for topic, queue in there:
+            yield from _bytes_of_queue(landing, each, topic, queue, first)
+
+
+def _bytes_of_queue(landing: StoreLanding, each: Again, topic: str, queue: ConsumeQueue, first: int) -> Iterator[Bytes]:
+    low, high = max(each.since, queue.first_from(first)), min(each.upto, queue.last.offset + 1)
+    if each.since < low:
+        gone = lost.Range(each.since, min(low, each.upto), topic, each.queue_id, landing.landed_at)
+        landing.lost.add(gone, "deleted", "the broker has deleted it, so it cannot land again")
+    if low < high:
+        units = queue.at(np.array([low, high - 1], np.int64))
+        if present(units).all():
+            yield int(units["physical"][0]), int(units["physical"][1] + units["size"][1])
+
+
+def _joined(parts: Iterable[Bytes]) -> list[Bytes]:
+    """The parts in their order; those that touch are one."""
+    joined: list[Bytes] = []
+    for begin, end in sorted(parts):
+        if joined and begin <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((begin, end))
+    return joined
+
+
+def _part(landing: StoreLanding, begin: int, end: int) -> NewPart:
+    """A sound part of the log, which lands under a marker of its own."""
+    whole = layout(landing.root, begin)
+    cut = [replace(each, end=min(each.end, end), fault=None) for each in whole.stretches if each.start < end]
+    found = without(replace(whole, stretches=tuple(cut), end=end), landing.lost.of_log)
+    there = look_into(landing, found.stretches, False, write=True)
+    refuse_too_many(there.surveyed)
+    survey = whole_survey(there.surveyed, landing.broker, begin, False)
+    if survey.faults:
+        fault = survey.faults[0]
+        raise InputRefused(fault.file, fault.offset, fault.text, "nothing of --again has landed from there on")
+    app = f"halfop.land.store/{landing.broker}/again/{landing.landed_at}/{begin}-{end}"
+    return NewPart(found, begin, survey, app, end, sound_files(landing, there, survey, False))
