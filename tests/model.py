@@ -320,6 +320,8 @@ def header_fault(op: Op, half: Half, timeout: int) -> str | None:
     if op.commit_log_offset is not None and op.commit_log_offset != half.commit_log_offset:
         return "WRONG_COMMIT_LOG_OFFSET"
     own = own_immunity(half, timeout)
+    if op.source == "GATEWAY":  # it has judged that, before it acknowledged
+        return None
     if op.has_header and op.from_check is False and own is not None and op.born - half.born > max(own, timeout):
         return "TOO_LATE"
     return None

@@ -107,6 +107,13 @@ TOO_LATE = [
     Case("never late with an empty immunity", late(99_000, ""), "COMMIT PRODUCER"),
     Case("never late from a check", late(99_000, "1", from_check=True), "COMMIT CHECK"),
     Case("never late where nobody knows", late(99_000, "1", from_check=None), "COMMIT PRODUCER"),
+    Case("never late where a gateway has judged it", late(99_000, "1", source="GATEWAY"), "COMMIT PRODUCER"),
+    Case(
+        "a gateway's header is checked all the same",
+        late(0, "1", source="GATEWAY", group="x"),
+        "CHECK TIMEOUT",
+        ["OP WRONG_PRODUCER_GROUP"],
+    ),
     *[
         Case(
             f"late with {field} alone for a header", late(6_001, "1", **_ONLY[field]), "CHECK TIMEOUT", ["OP TOO_LATE"]

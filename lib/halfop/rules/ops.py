@@ -15,6 +15,7 @@ from halfop.rules.halves import ENDED, NEW, REJECTED, own_copies
 from halfop.rules.settings_columns import RuleColumns
 
 FINAL = "FINAL"
+_GATEWAY = "GATEWAY"  # the source of ops whose END_TRANSACTION a gateway has judged and acknowledged
 _NEVER = 2**63 - 1
 OP_KEY = ["broker_name", "queue_id", "op_queue_offset", "item", "source", "life"]
 _FIELDS = {
@@ -154,7 +155,7 @@ def fault_against_half(op: Column, rules: RuleColumns) -> Column:
     """The broker's checkPrepareMessage and rejectCommitOrRollback; null if the op is valid for the half message."""
     own = F.col("immunity")
     took = micros(op["born_timestamp"]) - micros(F.col("born_timestamp"))
-    unasked = op["header"] & op["from_check"].eqNullSafe(F.lit(False))
+    unasked = op["header"] & op["from_check"].eqNullSafe(F.lit(False)) & ~op["source"].eqNullSafe(F.lit(_GATEWAY))
     offset = F.coalesce(op["copy_offset"], F.col("queue_offset"))
     log_offset = F.coalesce(op["copy_log_offset"], F.col("commit_log_offset"))
     return (
