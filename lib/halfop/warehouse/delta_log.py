@@ -17,7 +17,9 @@ from pyspark.sql import SparkSession
 
 from halfop.frame.errors import HalfopError
 from halfop.warehouse.actions import DataFile
+from halfop.warehouse.files import Files
 from halfop.warehouse.schema import TableSpec
+from halfop.warehouse.sound import SoundTables
 from halfop.warehouse.spark_errors import is_java
 from halfop.warehouse.sql import delta_table, literal
 from halfop.warehouse.where import Predicate
@@ -50,6 +52,8 @@ class Snapshot:
     reader: int
     writer: int
     features: Sequence[str]
+    checkpoint: int  # with which its log begins; -1 if that begins with the first commit
+    empty: Sequence[int]  # commits after it that have no bytes
 
     def is_plain(self, spec: TableSpec) -> bool:
         """Returns whether the files of a table are all that it takes to read it: no column mapping, our own partitions.
@@ -80,10 +84,10 @@ class Changes(NamedTuple):
 
 
 class DeltaLog:
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, files: Files) -> None:
         jvm: Any = spark._jvm
         jsc: Any = spark._jsc
-        self._spark = spark
+        self._spark, self.sound = spark, SoundTables(files, files.is_local)
         self._logs = jvm.halfop.TableLogs(jsc.hadoopConfiguration())
 
     def version(self, path: str) -> int:
@@ -101,9 +105,14 @@ class DeltaLog:
         return int(self._logs.marker(path, app))
 
     def snapshot(self, path: str, version: int | None = None) -> Snapshot | None:
-        """The table at a version, or the newest one; None if there is no table."""
-        about = self._logs.look(path, _numbered(version))
-        return None if about is None else Snapshot(**json.loads(about))
+        """The table at a version, or the newest one; None if there is no table. Raises DamagedTable."""
+        with self.sound.or_damaged(path):
+            about = self._logs.look(path, _numbered(version))
+        if about is None:
+            return None
+        found = Snapshot(**json.loads(about))
+        self.sound.refuse_damaged(path, found.checkpoint, found.version, found.empty, newest=version is None)
+        return found
 
     def properties(self, path: str, version: int | None) -> dict[str, str]:
         """The table's properties at a version, or now; none if there is no table."""
@@ -116,7 +125,8 @@ class DeltaLog:
         """The files that may hold such rows, each with its size and partition; None if they are more or larger."""
         condition = None if where is None else json.dumps(where)
         limits = (min(each, _MANY) for each in (most, most_bytes))
-        found = self._logs.files(path, _numbered(version), condition, *limits)
+        with self.sound.or_damaged(path):
+            found = self._logs.files(path, _numbered(version), condition, *limits)
         return None if found is None else [tuple(each) for each in json.loads(found)]
 
     def data_files(self, path: str, version: int | None, run_id: int | None) -> list[str] | None:
@@ -132,6 +142,7 @@ class DeltaLog:
 
     def changes(self, path: str, after: int, upto: int, *kinds: str) -> Changes:
         """The actions of these kinds (ADD, REMOVE, METADATA) after version `after`, up to version `upto`."""
+        self.sound.refuse_damaged_commits(path, after, upto)
         return Changes(**json.loads(self._logs.changes(path, after, upto, " ".join(kinds))))
 
     def only_appends(self, path: str, after: int, upto: int) -> bool:

@@ -50,6 +50,25 @@ class LocalDisk:
     def create(self, path: str) -> Output:
         return _LocalOutput.at(local_path(path))
 
+    def read(self, path: str) -> bytes:
+        with open(local_path(path), "rb") as file:
+            return file.read()
+
+    def size(self, path: str) -> int | None:
+        """A file's size; None if it is missing."""
+        try:
+            return os.stat(local_path(path)).st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The names and sizes of a folder's files; none if it is missing."""
+        try:
+            with os.scandir(local_path(folder)) as found:
+                return {entry.name: entry.stat().st_size for entry in found if entry.is_file()}
+        except FileNotFoundError:
+            return {}
+
 
 @dataclass(frozen=True)
 class _LocalOutput:

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from halfop.warehouse.disk import Written, local_path, written_locally
+from halfop.warehouse.disk import LocalDisk, Written, local_path, written_locally
 from halfop.warehouse.java import Names
 
 
@@ -24,25 +24,39 @@ class Files:
         self._path = jvm.org.apache.hadoop.fs.Path
         self._bytes = jvm.org.apache.commons.io.IOUtils.toByteArray
         self._fs = self._path(root).getFileSystem(jsc.hadoopConfiguration())
-        self._is_local = self._fs.getScheme() == "file"
+        self.is_local = self._fs.getScheme() == "file"
 
     def local(self, path: str) -> str | None:
         """The path as this machine's file system knows it; None if another one holds it."""
-        return local_path(path) if self._is_local else None
+        return local_path(path) if self.is_local else None
 
     def read(self, path: str) -> bytes:
-        if self._is_local:
-            with open(local_path(path), "rb") as local:
-                return local.read()
+        if self.is_local:
+            return LocalDisk().read(path)
         stream = self._fs.open(self._path(path))
         try:
             return bytes(self._bytes(stream))
         finally:
             stream.close()
 
+    def size(self, path: str) -> int | None:
+        """A file's size; None if it is missing."""
+        if self.is_local:
+            return LocalDisk().size(path)
+        return int(self._fs.getFileStatus(self._path(path)).getLen()) if self._fs.exists(self._path(path)) else None
+
+    def sizes(self, folder: str) -> dict[str, int]:
+        """The names and sizes of a folder's files; none if it is missing."""
+        if self.is_local:
+            return LocalDisk().sizes(folder)
+        if not self._fs.exists(self._path(folder)):
+            return {}
+        found = self._fs.listStatus(self._path(folder))
+        return {each.getPath().getName(): int(each.getLen()) for each in found if each.isFile()}
+
     def write(self, path: str, content: bytes) -> Written:
         """Writes a new file; a file of that name is an error."""
-        if self._is_local:
+        if self.is_local:
             return _write_local(local_path(path), content)
         stream = self._fs.create(self._path(path), False)
         try:

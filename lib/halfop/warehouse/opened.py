@@ -10,8 +10,12 @@ from halfop.warehouse.tables import Warehouse
 
 
 def opened(app: str, settings: Settings, later: list[Callable[[], None]], **conf: str) -> Warehouse:
-    """Returns the warehouse that the settings name; `later` gets the upkeep of its logs, for after the job's result."""
+    """Returns the warehouse that the settings name, refused if it is damaged.
+
+    `later` gets the upkeep of its logs, for after the job's result.
+    """
     warehouse = Warehouse(spark_session(app, **conf), settings.warehouse_root)
+    warehouse.log.sound.refuse_damaged_tables(warehouse.root)
     warehouse.log.defer_upkeep()
     later.append(warehouse.log.upkeep)
     return warehouse

@@ -50,7 +50,7 @@ class Warehouse:
 
     @cached_property
     def log(self) -> DeltaLog:
-        return DeltaLog(self.spark)
+        return DeltaLog(self.spark, self.files)
 
     @cached_property
     def past_spark(self) -> bool:

@@ -17,6 +17,8 @@ import io.delta.kernel.internal.DeltaLogActionUtils;
 import io.delta.kernel.internal.InternalScanFileUtils;
 import io.delta.kernel.internal.SnapshotImpl;
 import io.delta.kernel.internal.TableImpl;
+import io.delta.kernel.internal.snapshot.LogSegment;
+import io.delta.kernel.internal.util.FileNames;
 import io.delta.kernel.types.StructType;
 import io.delta.kernel.utils.CloseableIterator;
 import io.delta.kernel.utils.FileStatus;
@@ -65,7 +67,23 @@ public class TableLogs {
         about.put("reader", Integer.valueOf(snapshot.getProtocol().getMinReaderVersion()));
         about.put("writer", Integer.valueOf(snapshot.getProtocol().getMinWriterVersion()));
         about.put("features", snapshot.getProtocol().getWriterFeatures());
+        LogSegment log = snapshot.getLogSegment();
+        Optional checkpoint = log.getCheckpointVersionOpt();
+        about.put("checkpoint", checkpoint.isPresent() ? checkpoint.get() : Long.valueOf(-1L));
+        about.put("empty", empty(log.getDeltas()));
         return JSON.writeValueAsString(about);
+    }
+
+    /** Returns the versions of commits without a byte: Kernel takes them for commits that do nothing. */
+    private static List<Object> empty(List commits) {
+        List<Object> found = new ArrayList<Object>();
+        for (Object commit : commits) {
+            FileStatus file = (FileStatus) commit;
+            if (file.getSize() == 0L) {
+                found.add(Long.valueOf(FileNames.deltaVersion(file.getPath())));
+            }
+        }
+        return found;
     }
 
     /** Returns the number under which an application has written to the table last; -1 if it has not. */

@@ -1,0 +1,258 @@
+"""What a table's files lack of what its log says: a disk that lost writes, or a hand, leaves such a table.
+
+Only files are looked at, with no help of Spark or Delta: on a damaged table these may fail, or believe what is left.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import Any, Protocol
+from urllib.parse import unquote, urlparse
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from halfop.frame.errors import HalfopError
+
+_LOG = "_delta_log"
+_COMMIT = re.compile(r"\A(\d{20})\.json\Z")
+_CHECKPOINT = re.compile(r"\A(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]+)?\.parquet\Z")
+_MAGIC = b"PAR1"
+_NONE = -1
+
+
+class FilesOfTables(Protocol):
+    """A file system, as far as this looks at it. Paths are as Delta's log has them."""
+
+    def read(self, path: str) -> bytes:
+        """A file's bytes; FileNotFoundError if it is missing."""
+
+    def size(self, path: str) -> int | None:
+        """A file's size; None if it is missing."""
+
+    def sizes(self, folder: str) -> Mapping[str, int]:
+        """The names and sizes of a folder's files; none if it is missing."""
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A file of a table that is not as the table's log needs it."""
+
+    table: str
+    version: int | None
+    """The version that the file belongs to: from it on the table is not whole."""
+    path: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.path} {self.what}"
+
+
+class DamagedTable(HalfopError):
+    """A table's log or files are not whole; whoever went on would take the rows that are left for all."""
+
+    exit_status = 3
+
+    def __init__(self, damage: Damage) -> None:
+        self.damage = damage
+        super().__init__(
+            f"{damage}. The table is damaged: a disk has lost what was written, or somebody changed its files. "
+            "Nothing goes on with it. Run the job `examine`: it lists what is damaged, and repairs what it can"
+        )
+
+
+class _Bad(Exception):
+    """What is wrong with a file."""
+
+
+@dataclass
+class _Commit:
+    """The files that a commit adds, by name, with their sizes; and those that it removes."""
+
+    added: dict[str, int] = field(default_factory=dict)
+    removed: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class TableOnDisk:
+    """The files of one table, whose folder this is."""
+
+    disk: FilesOfTables
+    path: str
+
+    # ---- the commits of the log ----
+
+    def of_commits(self, after: int, upto: int) -> Iterator[Damage]:
+        """Damage in the commits after one version, up to another. A clean-up may have removed some."""
+        for version in range(after + 1, upto + 1):
+            yield from self._commit_damage(version)[1]
+
+    def of_newest(self, after: int) -> tuple[int, Iterator[Damage]]:
+        """The log's last version, and the damage in the commits after a version and in the data files that they add."""
+        live: dict[str, tuple[int, int]] = {}
+        found: list[Damage] = []
+        version = after
+        while self.disk.size(self._commit_path(version + 1)) is not None:
+            version += 1
+            commit, damage = self._commit_damage(version)
+            found += damage
+            _apply(live, commit, version)
+        return version, chain(found, self._data_damage(live))
+
+    def last_checkpoint(self) -> int:
+        """The version of the newest checkpoint; -1 if the log has none."""
+        try:
+            return int(json.loads(self.disk.read(f"{self.path}/{_LOG}/_last_checkpoint"))["version"])
+        except (FileNotFoundError, ValueError, LookupError, TypeError):  # Delta, too, looks for one then
+            return max(self.checkpoints, default=_NONE)
+
+    def _commit_damage(self, version: int) -> tuple[_Commit, list[Damage]]:
+        path = self._commit_path(version)
+        try:
+            return _commit(self.disk.read(path)), []
+        except FileNotFoundError:
+            return _Commit(), []
+        except _Bad as bad:
+            return _Commit(), [Damage(self.path, version, path, str(bad))]
+
+    def _commit_path(self, version: int) -> str:
+        return f"{self.path}/{_LOG}/{version:020}.json"
+
+    def _data_damage(self, live: Mapping[str, tuple[int, int]]) -> Iterator[Damage]:
+        for name, (size, version) in live.items():
+            path = self.whole(name)
+            if _place(path) != _place(self.path):  # of a shallow clone
+                continue
+            what = _wrong_size(self.disk.size(path), size)
+            if what is not None:
+                yield Damage(self.path, version, path, what)
+
+    def whole(self, name: str) -> str:
+        """The path of a data file that the log names."""
+        return unquote(name) if re.match(r"[a-z0-9+.-]+:/|/", name) else f"{self.path}/{unquote(name)}"
+
+    # ---- all of it ----
+
+    @cached_property
+    def _listed(self) -> Mapping[str, int]:
+        return self.disk.sizes(f"{self.path}/{_LOG}")
+
+    @cached_property
+    def commits(self) -> list[int]:
+        """The versions whose commits are in the log, lowest first."""
+        return sorted(int(found[1]) for name in self._listed if (found := _COMMIT.match(name)))
+
+    @cached_property
+    def checkpoints(self) -> dict[int, list[str]]:
+        """The files of the checkpoints, by version; without those of which a part is missing."""
+        found: dict[int, list[str]] = {}
+        parts: dict[int, int] = {}
+        for name in sorted(self._listed):
+            if match := _CHECKPOINT.match(name):
+                found.setdefault(int(match[1]), []).append(f"{self.path}/{_LOG}/{name}")
+                parts[int(match[1])] = int(match[3] or 1)
+        return {version: files for version, files in found.items() if len(files) >= parts[version]}
+
+    def of_log(self) -> Iterator[Damage]:
+        """Damage in every commit and checkpoint that the log has."""
+        for version, files in self.checkpoints.items():
+            for file in files:
+                yield from self._checkpoint_damage(version, file)
+        yield from self._gaps()
+        for version in self.commits:
+            yield from self._commit_damage(version)[1]
+
+    def of_data(self) -> Iterator[Damage]:
+        """Damage in every data file of the newest version, as far as the log can be read."""
+        base = max(self._whole_checkpoints(), default=_NONE)
+        live = {name: (size, base) for name, size in self._in_checkpoint(base)}
+        for version in self.commits:
+            if version > base:
+                _apply(live, self._commit_damage(version)[0], version)
+        yield from self._data_damage(live)
+
+    def _whole_checkpoints(self) -> Iterator[int]:
+        for version, files in self.checkpoints.items():
+            if not any(damage for file in files for damage in self._checkpoint_damage(version, file)):
+                yield version
+
+    def _gaps(self) -> Iterator[Damage]:
+        """Commits that are missing. A clean-up removes the oldest of them, those before a checkpoint."""
+        if not self.commits:
+            return
+        oldest = min(self.commits[0], max(self.checkpoints) + 1) if self.checkpoints else 0
+        for version in sorted(set(range(oldest, self.commits[-1])).difference(self.commits)):
+            yield Damage(self.path, version, self._commit_path(version), "is missing")
+
+    def _checkpoint_damage(self, version: int, path: str) -> Iterator[Damage]:
+        try:
+            _footer(self.disk.read(path))
+        except (_Bad, FileNotFoundError) as bad:
+            yield Damage(self.path, version, path, str(bad))
+
+    def _in_checkpoint(self, version: int) -> Iterator[tuple[str, int]]:
+        """The data files that a checkpoint names, with their sizes."""
+        for path in self.checkpoints.get(version, ()):
+            content = pa.BufferReader(self.disk.read(path))
+            rows = pq.ParquetFile(content).read(columns=["add.path", "add.size"], use_threads=False)
+            for add in rows["add"].to_pylist():
+                if add is not None and add["path"] is not None:
+                    yield add["path"], add["size"]
+
+
+def _place(path: str) -> tuple[str, str]:
+    """The scheme and host of the file system that holds a path."""
+    found = urlparse(path)
+    return found.scheme or "file", found.netloc
+
+
+def _apply(live: dict[str, tuple[int, int]], commit: _Commit, version: int) -> None:
+    """Puts a commit's files among those of a table: one that is removed and added has only other statistics."""
+    for name in commit.removed:
+        live.pop(name, None)
+    live.update((name, (size, version)) for name, size in commit.added.items())
+
+
+def _commit(content: bytes) -> _Commit:
+    if not content.strip():
+        raise _Bad("is empty" if not content else f"has {len(content)} bytes, and not one action of Delta's log")
+    commit = _Commit()
+    for number, line in enumerate(content.splitlines(), 1):
+        action = _action(line, number)
+        if (add := action.get("add")) is not None:
+            commit.added[add["path"]] = add["size"]
+        elif (remove := action.get("remove")) is not None:
+            commit.removed.add(remove["path"])
+    return commit
+
+
+def _action(line: bytes, number: int) -> dict[str, Any]:
+    try:
+        found = json.loads(line)
+    except ValueError:
+        raise _Bad(f"is cut off, or overwritten: line {number} is no JSON") from None
+    if not isinstance(found, dict):
+        raise _Bad(f"is no commit of Delta's: line {number} is no JSON object")
+    return found
+
+
+def _footer(content: bytes) -> None:
+    if not content:
+        raise _Bad("is empty")
+    try:
+        pq.ParquetFile(pa.BufferReader(content))
+    except (pa.ArrowException, OSError):
+        raise _Bad("is no whole Parquet file") from None
+
+
+def _wrong_size(size: int | None, logged: int) -> str | None:
+    if size is None:
+        return "is missing"
+    if size == logged:
+        return None
+    return "is empty" if size == 0 else f"has {size} bytes, and not {logged} as the log says"
