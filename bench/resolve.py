@@ -41,6 +41,7 @@ resolve:
       evidence: [state]
       absent_after: 30m
       watermark: SELECT max(updated_at) FROM orders
+      complete_since: 1970-01-01T00:00:00Z
 """
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import rows as r
+import yaml
 from build.messages import KNOWN, NOW, RULES, half
 from entry_points import job_of
 from halfop.ending.resolve import Request, Resolved, resolve
@@ -26,6 +29,8 @@ from pyspark.sql import SparkSession
 
 BORN = r.instant(NOW - 10_000)
 MINUTE = timedelta(minutes=1)
+DAY = 24 * 3_600_000  # milliseconds
+EVER = "1970-01-01T00:00:00Z"
 COMMITTED, ROLLED_BACK, NOT_KNOWN, BOTH, ABSENT, OTHER_GROUP, BROKEN, NO_KEYS = range(8)
 ORDERS = """SELECT id AS key, state,
     CASE state WHEN 'PAID' THEN 'COMMIT' WHEN 'CANCELLED' THEN 'ROLLBACK' END AS outcome FROM orders"""
@@ -99,8 +104,8 @@ def test_both_outcomes_are_refused_and_listed(
     assert "b/0/3 of g: business data says both" in caplog.text
 
 
-def absent(after: str = "30m", watermark: str = "SELECT max(at) FROM orders") -> dict[str, Any]:
-    return {"absent_after": timedelta(minutes=int(after[:-1])), "watermark": watermark}
+def absent(after: str = "30m", watermark: str = "SELECT max(at) FROM orders", since: str = EVER) -> dict[str, Any]:
+    return {"absent_after": timedelta(minutes=int(after[:-1])), "watermark": watermark, "complete_since": since}
 
 
 def test_what_is_absent_from_fresh_data_is_rolled_back(hanging: Warehouse, orders: Callable[..., Any]) -> None:
@@ -111,9 +116,11 @@ def test_what_is_absent_from_fresh_data_is_rolled_back(hanging: Warehouse, order
         **dict.fromkeys((ROLLED_BACK, ABSENT, BROKEN, NO_KEYS), "ROLLBACK"),
     }, "but not what is there without an outcome"
     evidence = next(row for row in found.plan.rows.to_pylist() if row["queue_offset"] == ABSENT)["evidence"]
-    assert evidence == f'{{"absent_after":"30m","watermark":"{fresh.isoformat()}"}}'
+    told = {"absent_after": "30m", "watermark": fresh.isoformat(), "complete_since": "1970-01-01T00:00:00+00:00"}
+    assert json.loads(evidence) == told
     group = summary.extra["groups"]["g"]
     assert (group["watermark"], group["rolled back as absent"]) == (fresh, 3)
+    assert group["complete since"] == datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def test_a_key_that_fits_no_message_is_warned_of(
@@ -139,6 +146,34 @@ def test_a_business_table_that_is_not_fresh_ends_nothing_by_absence(
     summary, found = resolved(hanging, {"tables": orders(rows, at), **absent()})
     assert kinds(found) == ({COMMITTED: "COMMIT", ROLLED_BACK: "ROLLBACK"} if rows else {})
     assert summary.extra["left_out"]["NOT_FRESH"] == (3 if rows else 7)
+
+
+@pytest.mark.parametrize(
+    ("since", "covered"),
+    [
+        (BORN.isoformat(), True),
+        ((BORN + timedelta(microseconds=1)).isoformat(), False),
+        (f"SELECT TIMESTAMP '{BORN.isoformat()}'", True),
+        ("SELECT min(at) FROM orders", False),
+        ("SELECT CAST(NULL AS TIMESTAMP)", False),
+        ("SELECT at FROM orders WHERE false", False),
+    ],
+    ids=["born then", "born before", "a query", "a later query", "null", "no row"],
+)
+def test_what_the_business_data_does_not_reach_back_to_is_not_absent(
+    hanging: Warehouse, orders: Callable[..., Any], since: str, covered: bool
+) -> None:
+    fresh = BORN + 60 * MINUTE
+    summary, found = resolved(hanging, {"tables": orders(BOTH_STATES, fresh), **absent(since=since)})
+    by_absence = dict.fromkeys((ABSENT, BROKEN, NO_KEYS), "ROLLBACK") if covered else {}
+    assert kinds(found) == {COMMITTED: "COMMIT", ROLLED_BACK: "ROLLBACK"} | by_absence
+    assert summary.extra["left_out"].get("NOT_COVERED") == (None if covered else 3)
+    assert summary.extra["groups"]["g"]["rolled back as absent"] == len(by_absence)
+
+
+def test_what_is_neither_fresh_nor_covered_counts_once(hanging: Warehouse, orders: Callable[..., Any]) -> None:
+    summary, _ = resolved(hanging, {"tables": orders(BOTH_STATES, BORN), **absent(since="2100-01-01T00:00:00Z")})
+    assert summary.extra["left_out"] == {"BOTH_OUTCOMES": 1, "UNDECIDED": 1, "NOT_FRESH": 3}
 
 
 def test_one_of_several_keys(hanging: Warehouse, orders: Callable[..., Any]) -> None:
@@ -202,6 +237,8 @@ def test_young_ones_are_left_out_and_many_refused(hanging: Warehouse, orders: Ca
         ({"evidence": ["stat"]}, "query: expected one column stat; .*did you mean state"),
         (absent(watermark="SELECT at FROM orders"), "watermark: expected one row"),
         (absent(watermark="SELECT max(state) FROM orders"), "watermark: max.state.: expected an instant.*STRING"),
+        (absent(since="SELECT at FROM orders"), "complete_since: expected one row"),
+        (absent(since="SELECT at, at FROM orders"), "complete_since: expected one column"),
     ],
 )
 def test_a_wrong_query_names_its_group(
@@ -247,6 +284,31 @@ def test_a_database_by_jdbc(hanging: Warehouse, spark: SparkSession, tmp_path: P
     table = {"url": url, "dbtable": trimmed, "properties": {"driver": driver}}
     _, found = resolved(hanging, {"tables": {"orders": table}})
     assert kinds(found) == {COMMITTED: "COMMIT", ROLLED_BACK: "ROLLBACK"}
+
+
+def test_an_order_older_than_the_window_of_the_docs_stays_open(
+    warehouse: Warehouse, spark: SparkSession, tmp_path: Path
+) -> None:
+    """The page's example as it stands there, but by Derby, and with a fixed instant in place of now()."""
+    page = (Path(__file__).parents[1] / "docs" / "ending.md").read_text()
+    groups = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+    how, database = groups[0]["resolve"]["groups"]["orders"], groups[1]
+    days = [NOW - 4 * DAY, NOW - 2 * DAY, NOW - 2 * DAY]
+    r.land(warehouse, [replace(half(n), born=born, store=born) for n, born in enumerate(days)], [], NOW, KNOWN)
+    assert r.run(warehouse, replace(RULES, file_reserved_time=7 * DAY), NOW).decisions == {"CHECK": {"TIMEOUT": 3}}
+    url, driver = f"jdbc:derby:{tmp_path}/shop;create=true", "org.apache.derby.iapi.jdbc.AutoloadedDriver"
+    paid = [(f"k{n}", "PAID", r.instant(born), r.instant(NOW)) for n, born in enumerate(days[:2])]
+    rows = spark.createDataFrame(paid, "ID STRING, STATE STRING, CREATED_AT TIMESTAMP, UPDATED_AT TIMESTAMP")
+    options = {"driver": driver, "createTableColumnTypes": "ID CHAR(20), STATE CHAR(20)"}
+    rows.write.format("jdbc").options(url=url, dbtable="ORDERS", **options).save()
+    now = f"TIMESTAMP('{r.instant(NOW):%Y-%m-%d %H:%M:%S}')"
+    table = database["tables"]["orders"] | {"url": url, "properties": {"driver": driver}, "password_env": None}
+    window = f"{{fn TIMESTAMPADD(SQL_TSI_DAY, -3, {now})}}"
+    table["dbtable"] = table["dbtable"].replace("now() - interval '3 days'", window)
+    assert now in table["dbtable"], "the page shows a window of three days"
+    summary, found = resolved(warehouse, how | database | {"by": "uniq_key", "tables": {"orders": table}})
+    assert kinds(found) == {1: "COMMIT", 2: "ROLLBACK"}, "k0 is paid, and was created four days ago"
+    assert summary.extra["left_out"] == {"NOT_COVERED": 1}
 
 
 # ---- the job ----

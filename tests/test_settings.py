@@ -253,7 +253,15 @@ GROUP = "resolve: {groups: {g: {query: SELECT 1, "
             "resolve.groups.g.qury (FILE): unknown key; the nearest known one is resolve.groups.g.query",
         ),
         (GROUP + "by: body.id}}}", "resolve.groups.g.by (FILE): expected uniq_key, keys, or body and a JSON path"),
-        (GROUP + "absent_after: 1h}}}", "resolve.groups.g (FILE): expected a watermark with absent_after"),
+        (GROUP + "absent_after: 1h}}}", "resolve.groups.g.watermark (FILE): expected with absent_after: old data"),
+        (
+            GROUP + "absent_after: 1h, watermark: SELECT 1}}}",
+            "resolve.groups.g.complete_since (FILE): expected with absent_after: the time",
+        ),
+        (
+            GROUP + "absent_after: 1h, watermark: SELECT 1, complete_since: 3 days}}}",
+            "resolve.groups.g.complete_since (FILE): expected a time, as 2024-01-01T00:00:00Z, or a query",
+        ),
         (GROUP + "evidence: 3}}}", "resolve.groups.g.evidence (FILE): expected names"),
         ("resolve: {groups: {g: {by: keys}}}", "resolve.groups.g (FILE): expected a query"),
         (

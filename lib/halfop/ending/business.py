@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 from halfop.ending.plan import COMMIT, ROLLBACK
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.nearest import did_you_mean
-from halfop.settings.business import OPEN_TRANSACTIONS, Resolution, TableSource
+from halfop.settings.business import OPEN_TRANSACTIONS, Resolution, TableSource, fixed_instant
 from halfop.warehouse.spark_errors import SPARK_ERRORS, innermost
 
 KEY, OUTCOME, EVIDENCE = "key", "outcome", "evidence"
@@ -55,16 +55,25 @@ class Business:
 
     def watermark(self) -> datetime | None:
         """Returns the instant up to which the data is complete; None if nobody knows."""
-        if self.how.watermark is None:
+        return self._instant("watermark", self.how.watermark)
+
+    def complete_since(self) -> datetime | None:
+        """Returns the instant since which the data is complete; None if nobody knows."""
+        given = self.how.complete_since
+        return (given and fixed_instant(given)) or self._instant("complete_since", given)
+
+    def _instant(self, what: str, query: str | None) -> datetime | None:
+        """The one instant that a query gives."""
+        if query is None:
             return None
-        where, rows = f"{self._place}.watermark", self._sql("watermark", self.how.watermark)
+        where, rows = f"{self._place}.{what}", self._sql(what, query)
         if len(rows.columns) != 1:
             raise UsageError(f"{where}: expected one column, an instant; it gives {', '.join(rows.columns)}")
         _refuse_type(where, rows.columns[0], rows.schema[0].dataType, _INSTANTS, "an instant: cast it to TIMESTAMP")
-        with self._named("watermark"):
+        with self._named(what):
             found = rows.select(F.unix_micros(F.col(rows.columns[0]).cast("timestamp"))).limit(2).collect()
         if len(found) > 1:
-            raise UsageError(f"{where}: expected one row, as of max(…); it gives several")
+            raise UsageError(f"{where}: expected one row, as of max(…) or min(…); it gives several")
         if not found or found[0][0] is None:
             return None
         return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=found[0][0])

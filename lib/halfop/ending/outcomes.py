@@ -2,49 +2,21 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY
+from halfop.ending.absence import ABSENT, NOT_FRESH, WHY_NOT, Absence
 from halfop.ending.business import EVIDENCE, KEY, OUTCOME
 from halfop.ending.join_keys import JOIN_KEYS
 from halfop.ending.plan import COMMIT, ROLLBACK
-from halfop.settings.durations import duration_text
 
 BOTH_OUTCOMES = "BOTH_OUTCOMES"
 UNDECIDED = "UNDECIDED"
 NO_JOIN_KEY = "NO_JOIN_KEY"
 NOT_FOUND = "NOT_FOUND"
-NOT_FRESH = "NOT_FRESH"
-KIND, WHY_NOT, ABSENT = "kind", "why_not", "absent"
+KIND = "kind"
 COMMIT_EVIDENCE, ROLLBACK_EVIDENCE = "commit_evidence", "rollback_evidence"
-
-
-class Absence:
-    """When a transaction without a row of business data is rolled back: if that data is fresh long after its birth."""
-
-    def __init__(self, after: timedelta | None, watermark: datetime | None) -> None:
-        self._after, self._watermark = after, watermark
-
-    @property
-    def counts(self) -> bool:
-        return self._after is not None
-
-    @property
-    def holds(self) -> Column:
-        if self._after is None or self._watermark is None:
-            return F.lit(False)
-        return F.coalesce(F.col("born_timestamp") < F.lit(self._watermark - self._after), F.lit(False))
-
-    @property
-    def evidence(self) -> Column:
-        """The evidence of an absence, as JSON."""
-        if self._after is None or self._watermark is None:
-            return F.lit(None).cast("string")
-        told = {"absent_after": duration_text(self._after), "watermark": self._watermark.isoformat()}
-        return F.to_json(F.struct(*[F.lit(value).alias(name) for name, value in told.items()]))
 
 
 def with_outcomes(rows: DataFrame, found: DataFrame, absence: Absence) -> DataFrame:
@@ -60,7 +32,7 @@ def with_outcomes(rows: DataFrame, found: DataFrame, absence: Absence) -> DataFr
     )
     joined = rows.join(said, HALF_KEY, "left")
     with_kind = joined.withColumns({KIND: _kind(absence), ABSENT: _nothing_found()})
-    return with_kind.withColumns({EVIDENCE: _evidence(absence), WHY_NOT: _why_not(absence)})
+    return with_kind.withColumns({EVIDENCE: _evidence(), WHY_NOT: _why_not(absence)})
 
 
 def _of(outcome: str, number: str, evidence: str) -> list[Column]:
@@ -78,13 +50,14 @@ def _kind(absence: Absence) -> Column:
         F.when(commits & rollbacks, None)
         .when(commits, COMMIT)
         .when(rollbacks, ROLLBACK)
-        .when(_nothing_found() & F.col(JOIN_KEYS).isNotNull() & absence.holds, ROLLBACK)
+        .when(_nothing_found() & F.col(JOIN_KEYS).isNotNull() & absence.is_fresh, ROLLBACK)
     )
 
 
-def _evidence(absence: Absence) -> Column:
-    of_row = F.when(F.col(KIND) == COMMIT, F.col(COMMIT_EVIDENCE)).otherwise(F.col(ROLLBACK_EVIDENCE))
-    return F.when(F.col(KIND).isNull(), None).when(_nothing_found(), absence.evidence).otherwise(of_row)
+def _evidence() -> Column:
+    """The evidence of what was found."""
+    commit = F.when(F.col(KIND) == COMMIT, F.col(COMMIT_EVIDENCE))
+    return commit.when(F.col(KIND) == ROLLBACK, F.col(ROLLBACK_EVIDENCE))
 
 
 def _why_not(absence: Absence) -> Column:

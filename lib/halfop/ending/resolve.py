@@ -14,18 +14,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import QUEUE
+from halfop.ending.absence import ABSENT, WHY_NOT, Absence
 from halfop.ending.business import EVIDENCE, business, is_ahead
 from halfop.ending.join_keys import JOIN_KEYS, UNIQ_KEY, with_join_keys
-from halfop.ending.outcomes import (
-    ABSENT,
-    BOTH_OUTCOMES,
-    COMMIT_EVIDENCE,
-    KIND,
-    ROLLBACK_EVIDENCE,
-    WHY_NOT,
-    Absence,
-    with_outcomes,
-)
+from halfop.ending.outcomes import BOTH_OUTCOMES, COMMIT_EVIDENCE, KIND, ROLLBACK_EVIDENCE, with_outcomes
 from halfop.ending.plan import ROWS, Plan, new_head
 from halfop.ending.planned import left_out, split
 from halfop.ending.standing import COLUMNS, standing
@@ -114,9 +106,12 @@ def _resolve(warehouse: Warehouse, name: str, how: Resolution, mine: DataFrame, 
         view = rows.select(*_VIEW, "born_timestamp", F.explode_outer(JOIN_KEYS).alias("key"))
         with business(warehouse.spark, name, how, view) as data:
             watermark = _usable(name, data.watermark())  # first: what the query reads is then at least as fresh
-            told = with_outcomes(rows, data.outcomes(), Absence(how.absent_after, watermark))
+            absence, since = Absence(how.absent_after, watermark), data.complete_since()
+            told = with_outcomes(rows, data.outcomes(), absence)
             with data.named():
                 table = _worked_out(told)
+            since = _later(since, data.complete_since())
+    table = absence.covered(table, since)
     planned = split(table.drop_columns([COMMIT_EVIDENCE, ROLLBACK_EVIDENCE, ABSENT]), "RESOLVE")
     found.rows.append(planned.rows)
     found.refused.append(table.filter(pc.equal(table[WHY_NOT], BOTH_OUTCOMES)).select(REFUSED))
@@ -124,8 +119,14 @@ def _resolve(warehouse: Warehouse, name: str, how: Resolution, mine: DataFrame, 
     kinds = planned.rows[KIND].value_counts().to_pylist()
     counts: dict[str, object] = planned.left_out | {each["values"]: each["counts"] for each in kinds}
     if how.watermark is not None:
-        counts |= {"watermark": watermark, "rolled back as absent": _absent(name, table)}
+        absent = _absent(name, table)
+        counts |= {"watermark": watermark, "complete since": since, "rolled back as absent": absent}
     found.groups[name] = counts
+
+
+def _later(before: datetime | None, after: datetime | None) -> datetime | None:
+    """The instant that holds for a query between: a window of days moves on, and a table is filled up backward."""
+    return None if before is None or after is None else max(before, after)
 
 
 def _absent(group: str, table: pa.Table) -> int:

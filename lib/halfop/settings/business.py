@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from datetime import date, datetime, timezone
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from halfop.settings.durations import Duration
@@ -16,6 +17,29 @@ OPEN_TRANSACTIONS = "open_transactions"
 _BY = like(r"uniq_key|keys|body\.\$[^*]+", "uniq_key, keys, or body and a JSON path to one value, as body.$.order.id")
 _VIEW = like(rf"(?i)(?!{OPEN_TRANSACTIONS}$)[A-Z_]\w*", f"a name of SQL other than {OPEN_TRANSACTIONS}")
 _SECRET = re.compile(r"(?i)passw(or)?d|://[^/@]*:[^/@]*@")
+
+_WHY = {
+    "watermark": "old data must not roll back what is alive",
+    "complete_since": "the time since which the data has all, or a query for it; what is older is not absent from it",
+}
+
+
+def fixed_instant(text: str) -> datetime | None:
+    """Returns the instant that a text is, in UTC if it names no zone; None if it is a query."""
+    if not re.match(r"\s*[0-9]", text):
+        return None
+    found = datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text.strip()))
+    return found if found.tzinfo else found.replace(tzinfo=timezone.utc)
+
+
+def _read_since(value: object) -> object:
+    text = value.isoformat() if isinstance(value, date) else value  # YAML reads a time without quotes as a time
+    try:
+        if isinstance(text, str):
+            fixed_instant(text)
+    except ValueError:
+        raise PydanticCustomError("since", "expected a time, as 2024-01-01T00:00:00Z, or a query") from None
+    return text
 
 
 class TableSource(Section):
@@ -78,16 +102,27 @@ class Resolution(Section):
         default=None,
         description="With `absent_after`: SQL over `tables` that gives the instant up to which the business data is "
         "complete, as `SELECT max(updated_at) FROM orders`.",
+        validate_default=True,
     )
+    complete_since: Annotated[str, BeforeValidator(_read_since)] | None = Field(
+        default=None,
+        description="With `absent_after`: the instant since which the business data has all, as "
+        "`2024-01-01T00:00:00Z`, or SQL over `tables` that gives it, as `SELECT min(created_at) FROM orders`. A "
+        "transaction that was born before it is not absent.",
+        validate_default=True,
+    )
+
+    @field_validator("watermark", "complete_since")
+    @classmethod
+    def _bounds_absence(cls, bound: str | None, info: ValidationInfo) -> str | None:
+        if bound is None and info.data.get("absent_after") is not None:
+            raise PydanticCustomError("bound", "expected with absent_after: {why}", {"why": _WHY[str(info.field_name)]})
+        return bound
 
     @model_validator(mode="after")
     def _is_whole(self) -> Resolution:
         if not self.query.strip():
             raise PydanticCustomError("query", "expected a query")
-        if self.absent_after is not None and self.watermark is None:
-            raise PydanticCustomError(
-                "watermark", "expected a watermark with absent_after: old data must not roll back what is alive"
-            )
         return self
 
 

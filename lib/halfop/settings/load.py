@@ -139,9 +139,9 @@ class _Layers:
         return f"{'.'.join(path)} ({given.source}): {expected}{shown}"
 
     def nearest(self, path: Key) -> _Given:
-        """The value at a path, else one that it is a part of, else one of the section that it is."""
-        part = next((self.values[path[:n]] for n in range(len(path), 0, -1) if path[:n] in self.values), None)
-        return part or next(given for known, given in self.values.items() if known[: len(path)] == path)
+        """The value at a path, else one of the section that it is, else one that it is a part of or lacks in."""
+        starts = ((path[:n], n) for n in range(len(path), 0, -1))
+        return next(given for start, n in starts for known, given in self.values.items() if known[:n] == start)
 
 
 def _shown(value: object) -> str:
