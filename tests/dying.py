@@ -34,7 +34,7 @@ _COMMITTING: list[tuple[type, str]] = [
     (Upkeep, "delete"),
     (Upkeep, "compact"),
     (Upkeep, "vacuum"),
-    (Upkeep, "_set"),
+    (Upkeep, "set"),
 ]
 
 

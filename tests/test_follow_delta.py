@@ -102,7 +102,11 @@ def test_a_held_lock_is_a_failed_step(
     command = [*files(tmp_path), "--once", "--now", LATER, "--warehouse", warehouse.root]
     with hold(Warehouse(spark, warehouse.root), "landing", timedelta(0)):
         assert main(job_of("follow"), command) == 4
-    told = json.loads(capsys.readouterr().out)
+    printed = capsys.readouterr()
+    assert "another process holds the landing lock" in printed.err
+    assert "so this turn leaves it to the next" in printed.err
+    assert not {"ERROR", "WARNING"} & set(printed.err.split()), "nothing is wrong but the moment"
+    told = json.loads(printed.out)
     assert (told["landing"]["status"], told["run"]["status"]) == (4, 0)
     with hold(warehouse, "run", timedelta(0)):
         assert main(job_of("follow"), command) == 4

@@ -6,7 +6,7 @@ A job takes a cold start a tenth of a second, whatever its rows.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -14,16 +14,9 @@ from typing import Any
 import model as m
 import rows as r
 from build.rule_words import NOW, SECOND, commit, half
+from build.spark_jobs import jobs
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
-
-
-def jobs(spark: SparkSession, work: Callable[[], object]) -> int:
-    """The number of jobs that Spark begins meanwhile, in any thread."""
-    scheduler: Any = spark.sparkContext._jsc.sc().dagScheduler()
-    before = int(scheduler.numTotalJobs())
-    work()
-    return int(scheduler.numTotalJobs()) - before
 
 
 def test_a_run_is_few_jobs(warehouse: Warehouse) -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import pytest
 import rows as r
 from build.dying import Killed, dying
 from build.messages import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops
+from build.spark_jobs import jobs
 from halfop.frame.errors import UsageError, WarehouseBusy
 from halfop.landing.identity import newest_half
 from halfop.landing.progress import ProgressRow
@@ -19,13 +22,17 @@ from halfop.settings.model import RetentionSettings, Settings
 from halfop.upkeep import maintain as m
 from halfop.upkeep.maintain import maintain
 from halfop.warehouse import trimmed
+from halfop.warehouse.disk import local_path
+from halfop.warehouse.lock import hold
+from halfop.warehouse.session import session_settings
 from halfop.warehouse.spark_errors import overtaken
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.upkeep import Upkeep
+from halfop.warehouse.upkeep import UPKEEP, Size, Upkeep
 from pyspark.sql import functions as F
 
 AT_ONCE = timedelta(0)
 LATER = NOW + 100_000
+LOOKING = Lock()  # of several threads
 NOTHING_KEPT = Settings(retention=RetentionSettings(verify=AT_ONCE, files=AT_ONCE, waits=AT_ONCE, landed=AT_ONCE))
 
 
@@ -82,7 +89,7 @@ def test_what_has_ended_goes_and_what_is_open_stays(warehouse: Warehouse) -> Non
 def test_rows_that_are_still_there_though_trimming_was_said(warehouse: Warehouse) -> None:
     """A deletion that was killed, or rows that land with an old instant or none."""
     one_of_each(warehouse)
-    Upkeep(warehouse, "half_messages")._set({trimmed.BEFORE: "2999-01-01 00:00:00"})
+    Upkeep(warehouse, "half_messages").set({trimmed.BEFORE: "2999-01-01 00:00:00"})
     summary = r.run(warehouse, RULES, NOW, layout="per_topic")
     assert (summary.status, summary.decisions["COMMIT"]) == (0, {"PRODUCER": 3})
 
@@ -134,6 +141,69 @@ def test_what_is_verifiable_stays_so(warehouse: Warehouse) -> None:
     assert properties["delta.deletedFileRetentionDuration"] == "interval 30 days"
 
 
+def test_a_warehouse_that_needs_nothing_costs_no_spark_job(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(m, "_MANY_FILES", 8)
+    one_of_each(warehouse)
+    r.run(warehouse, RULES, NOW, layout="per_topic")
+    done: list[object] = []
+    for_ever = Settings(retention=RetentionSettings(waits=None, landed=None))  # these rows are of long ago
+    assert jobs(warehouse.spark, lambda: done.append(maintained(warehouse, for_ever))) == 0
+    assert done == [{}]
+
+
+def test_a_vacuum_keeps_what_it_is_told_to_whatever_the_table_says(warehouse: Warehouse) -> None:
+    """Delta 4.4 takes the table's own retention instead: it removed files that the last run's pins need."""
+    for n in range(2):
+        r.land(warehouse, [half(n)], [], NOW + n, KNOWN)
+    table, path = Upkeep(warehouse, "half_messages"), warehouse.path("half_messages")
+    table.set({"delta.deletedFileRetentionDuration": "interval 0 hours"})
+    with session_settings(warehouse.spark, UPKEEP):
+        table.compact(warehouse.version("half_messages"))
+        table.vacuum(timedelta(days=1))
+        assert len(data_files(path)) == 3
+        table.set({"delta.deletedFileRetentionDuration": "interval 7 days"})
+        table.vacuum(AT_ONCE)
+    assert len(data_files(path)) == 1
+
+
+def data_files(path: str) -> list[Path]:
+    return list(Path(local_path(path)).glob("*.parquet"))
+
+
+def test_a_landing_and_a_run_work_while_tables_are_looked_at(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lock is held for a table's commit alone, and only the lock of those who write that table."""
+    for n in range(2):
+        r.land(warehouse, [half(n)], ops("COMMIT", n), NOW + n, KNOWN)
+        r.run(warehouse, RULES, NOW + n, layout="per_topic")
+    free: dict[str, tuple[bool, ...]] = {}
+
+    def compact(table: Upkeep, version: int) -> None:
+        free[table.name] = tuple(is_free(warehouse, group) for group in ("landing", "run"))
+
+    def small(table: Upkeep, version: int) -> Size:
+        free["look"] = tuple(is_free(warehouse, group) for group in ("landing", "run"))
+        return Size(2, 2)
+
+    monkeypatch.setattr(Upkeep, "compact", compact)
+    monkeypatch.setattr(Upkeep, "small", small)
+    maintained(warehouse)
+    assert free.pop("look") == (True, True)
+    assert free["half_messages"] == (False, True)
+    assert free["decisions"] == free["topics/T"] == free["runs"] == (True, False)
+
+
+def is_free(warehouse: Warehouse, group: str) -> bool:
+    try:
+        with LOOKING, hold(warehouse, group):
+            return True
+    except WarehouseBusy:
+        return False
+
+
 def test_an_open_run_holds_everything(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     one_of_each(warehouse)
     with dying(monkeypatch, finish, "write_closed", after=False), pytest.raises(Killed):
@@ -143,7 +213,7 @@ def test_an_open_run_holds_everything(warehouse: Warehouse, monkeypatch: pytest.
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at", ["delete", "compact", "vacuum", "keep_versions"])
+@pytest.mark.parametrize("at", ["delete", "compact", "vacuum", "set"])
 @pytest.mark.parametrize("after", [False, True])
 def test_maintain_that_dies_is_made_up_for(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, at: str, after: bool
@@ -170,7 +240,7 @@ def test_a_deletion_that_dies_half_way_leaves_the_feed_off_and_no_row_out(
     """Rows that land while the change feed is off are found without it."""
     r.land(warehouse, [half(0)], ops("COMMIT", 0), NOW, KNOWN)
     r.run(warehouse, RULES, NOW)
-    with dying(monkeypatch, Upkeep, "_set", after=True), pytest.raises(Killed):
+    with dying(monkeypatch, Upkeep, "set", after=True), pytest.raises(Killed):
         maintained(warehouse)
     r.run(warehouse, RULES, NOW + 5)
     r.land(warehouse, [half(1)], ops("COMMIT", 1), NOW + 10, KNOWN)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from halfop.frame.errors import HalfopError, UsageError, is_mistake
+from halfop.frame.errors import HalfopError, UsageError, WarehouseBusy, is_mistake
 from halfop.frame.failure import Failure, failure_of
 from halfop.frame.log import logged_apart, logged_with
 from halfop.frame.summary import Summary
@@ -111,7 +111,10 @@ def _step_end(what: str, step: Step, alive: Callable[[], bool]) -> StepEnd:
         except Exception as error:
             if isinstance(error, UsageError) or is_mistake(error) or not alive():
                 raise
-            line = "; ".join(str(error).splitlines()) if isinstance(error, HalfopError) else None
-            log_failure(log, what, error, line)
+            if isinstance(error, WarehouseBusy):  # nothing is wrong but the moment
+                log.info("%s, so this turn leaves it to the next", str(error).partition(";")[0])
+            else:
+                line = "; ".join(str(error).splitlines()) if isinstance(error, HalfopError) else None
+                log_failure(log, what, error, line)
             failure = failure_of(error, verbose=True)
     return StepEnd(time.perf_counter() - start, summary, failure)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from halfop.follow.cycle import Cycle, cycle
@@ -78,6 +78,8 @@ class _Work:
 def _run(context: Context, args: argparse.Namespace) -> Summary:
     if not args.once and (args.now or args.fail_on):
         raise UsageError("--now and --fail-on need --once: they are about one run, and its exit status")
+    if not args.once:  # a turn waits for others at least as long as turns are apart
+        context = _with_wait(context, args.every)
     landing, stop = args.landing(context, args), Stop()
     warehouse = opened("follow", context.settings, context.later)
     pass_on(warehouse.spark)
@@ -100,6 +102,13 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
         return done(turn(1))
     cycles = follow(turn, lambda ended: _printed(context, done(ended)), stop, args.every)
     return Summary("follow", notes=["stopped by a signal"], extra={"cycles": cycles})
+
+
+def _with_wait(context: Context, least: timedelta) -> Context:
+    """The context of a job that waits at least so long for another process that holds a lock."""
+    wait = max(context.settings.lock.wait, least)
+    settings = context.settings.model_copy(update={"lock": context.settings.lock.model_copy(update={"wait": wait})})
+    return replace(context, settings=settings)
 
 
 def _printed(context: Context, summary: Summary) -> None:

@@ -1,14 +1,14 @@
 """`maintain`: tables kept small, up to what the last closed run has read.
 
 Nothing newer than that run's pins is rewritten or trimmed, so whatever comes next finds it as it was written. While a
-run is open, or owed, its pins hold everything.
+run is open, or owed, its pins hold everything. So landings and runs may work meanwhile: a table's lock is held for that
+table's commit alone, and a table that needs nothing costs a look at its log and its folder, no Spark job.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from dataclasses import astuple, dataclass
 from datetime import datetime, timedelta, timezone
 from functools import partial, reduce
@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY
+from halfop.columns.values import in_micros
 from halfop.frame.errors import WarehouseBusy
 from halfop.frame.summary import Summary
 from halfop.planning.run import INPUTS, Run
@@ -29,9 +30,11 @@ from halfop.warehouse.session import session_settings
 from halfop.warehouse.spark_errors import SPARK_ERRORS, overtaken
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.upkeep import UPKEEP, Upkeep
+from halfop.warehouse.where import Where, at_most
 
 # Rows that land, and that end; resumes are few.
 LANDINGS = ("half_messages", "op_messages", "final_messages", "broker_discards")
+_LANDED = {*INPUTS, "landed_files", "resumes"} - {"decisions"}
 _MANY_FILES = 8
 _MARGIN = timedelta(minutes=10)
 _UNKNOWN = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -53,13 +56,18 @@ class Step:
         return list(astuple(self))
 
 
+@dataclass(frozen=True)
+class Due:
+    """A step, and the one commit that does it."""
+
+    step: Step
+    commit: Callable[[], None]
+
+
 def maintain(warehouse: Warehouse, settings: Settings, dry_run: bool = False) -> tuple[Summary, list[Step]]:
     """Compacts, trims and vacuums. Killed anywhere, the next call goes on: each step is one commit."""
     summary, steps = Summary("maintain"), []
-    with ExitStack() as locks:
-        locks.enter_context(session_settings(warehouse.spark, UPKEEP))
-        for group in ("landing", "run", "audit"):
-            locks.enter_context(hold(warehouse, group, settings.lock.wait))
+    with session_settings(warehouse.spark, UPKEEP), summary.shown_in_failure():
         found = last_run(warehouse)
         if held := _held(found):
             raise WarehouseBusy(f"nothing was maintained: {held}")
@@ -97,8 +105,8 @@ class Maintenance:
     """The steps over one warehouse whose last run has closed."""
 
     def __init__(self, warehouse: Warehouse, settings: Settings, run: Run, dry_run: bool, summary: Summary) -> None:
-        self._warehouse, self._retention, self._run = warehouse, settings.retention, run
-        self._threads, self._dry, self._summary = settings.topics.threads, dry_run, summary
+        self._warehouse, self._settings, self._run = warehouse, settings, run
+        self._retention, self._dry, self._summary = settings.retention, dry_run, summary
         self._now = wall_clock()
 
     # ---- which tables, up to which version ----
@@ -114,43 +122,55 @@ class Maintenance:
     # ---- compaction ----
 
     def compact(self) -> list[Step]:
-        return self._each(self._compact)
+        return self._each(self._compaction)
 
-    def _compact(self, table: Upkeep, version: int) -> Step | None:
+    def _compaction(self, table: Upkeep, version: int) -> Due | None:
         """Compacts a table, but not again before the next run: files of the version that it pinned were removed."""
         path = self._warehouse.path(table.name)
         if self._warehouse.log.takes_files_away(path, version, self._warehouse.version(table.name)):
             return None
         small = table.small(version)
-        if small.files < _MANY_FILES or not (self._dry or self._done(table.name, partial(table.compact, version))):
+        if small.files < _MANY_FILES:
             return None
-        return Step(table.name, COMPACT, files=small.files, bytes=small.bytes)
+        return Due(Step(table.name, COMPACT, files=small.files, bytes=small.bytes), partial(table.compact, version))
 
     # ---- trimming ----
 
     def trim(self) -> list[Step]:
-        if not self._dry:
-            for table, _ in self._tables():
-                self._done(table.name, table.guard)
+        self._set({table: table.lacking_guards for table, _ in self._tables()})
         return [*self._trim_waits(), *self._trim_landings()]
 
     def _trim_waits(self) -> list[Step]:
         """Rows that carried open messages from run to run; what was asked, and what became of them, stays."""
-        kept = self._retention.waits
-        if kept is None:
+        if self._retention.waits is None:
             return []
-        first = self._first_run_since(max(kept, self._retention.verify))
+        kept = max(self._retention.waits, self._retention.verify)
+        if not self._may_hold("runs", self._older("at", kept)):
+            return []
+        first = self._first_run_since(kept)
         old = F.col("open") & (F.col("run_id") < first) & F.col("decision").isin("WAIT", "EARLY_OP")
         return self._deleted("decisions", old, {trimmed.RUNS: str(first)})
 
     def _trim_landings(self) -> list[Step]:
         """Trims what landed before all that runs of the retention time have looked at, so all of it had ended."""
-        if self._retention.landed is None:
+        kept = self._retention.landed
+        if kept is None:
             return []
-        since = self._least_landing(self._retention.landed)
+        before = self._older("landed_at", kept)
+        there = [n for n in LANDINGS if self._run.inputs[n] != NO_TABLE and self._may_hold(n, before)]
+        if not there:
+            return []
+        since = self._least_landing(kept)
         old = F.col("landed_at") < F.lit(since).cast("timestamp")
-        there = [name for name in LANDINGS if self._run.inputs[name] != NO_TABLE]
         return [step for name in there for step in self._deleted(name, old, {trimmed.BEFORE: since})]
+
+    def _older(self, column: str, kept: timedelta) -> Where:
+        return at_most(column, in_micros(self._now - kept - _UNKNOWN))
+
+    def _may_hold(self, name: str, rows: Where) -> bool:
+        """Returns whether the table's log leaves room for such rows: a look at the bounds of its files."""
+        struct = self._warehouse.schema(name)
+        return bool(self._warehouse.log.files(self._warehouse.path(name), None, rows.predicate(struct)))
 
     def _first_run_since(self, kept: timedelta) -> int:
         """The first run that closed within that time; else the last run, whose open rows the next one takes up."""
@@ -186,22 +206,20 @@ class Maintenance:
         rows = self._warehouse.read(name).where(old).count()
         if not rows:
             return []
-        done = self._dry or self._done(name, partial(Upkeep(self._warehouse, name).delete, old, said))
-        return [Step(name, TRIM, rows=rows)] if done else []
+        step = Step(name, TRIM, rows=rows)
+        return self._done([Due(step, partial(Upkeep(self._warehouse, name).delete, old, said))])
 
     # ---- vacuum ----
 
     def vacuum(self) -> list[Step]:
+        inputs = [table for table, _ in self._tables() if table.name in INPUTS]
+        self._set({table: table.lacking_retention(self._retention.verify) for table in inputs})
         return self._each(self._vacuum)
 
-    def _vacuum(self, table: Upkeep, version: int) -> Step | None:
+    def _vacuum(self, table: Upkeep, version: int) -> Due | None:
         keep = max(self._retention.verify, self._retention.files, self._since_pins_changed(table.name, version))
-        if table.name in INPUTS and not self._dry:
-            self._done(table.name, partial(table.keep_versions, self._retention.verify))
         files = table.removable(keep)
-        if not files or not (self._dry or self._done(table.name, partial(table.vacuum, keep))):
-            return None
-        return Step(table.name, VACUUM, files=files)
+        return Due(Step(table.name, VACUUM, files=files), partial(table.vacuum, keep)) if files else None
 
     def _since_pins_changed(self, name: str, version: int) -> timedelta:
         """The next run looks back at what the last one had pinned, however long ago that was."""
@@ -210,22 +228,48 @@ class Maintenance:
             return timedelta(0)
         return self._now - datetime.fromtimestamp(removed / 1000, timezone.utc) + _MARGIN
 
-    def _each(self, step: Callable[[Upkeep, int], Step | None]) -> list[Step]:
-        """Runs it for all tables, side by side."""
-        with ThreadPoolExecutor(self._threads) as pool:
-            done = list(pool.map(lambda each: step(*each), list(self._tables())))
-        return [each for each in done if each]
+    # ---- what is due is done, a few tables at a time ----
 
-    def _done(self, name: str, step: Callable[[], None]) -> bool:
+    def _each(self, look: Callable[[Upkeep, int], Due | None]) -> list[Step]:
+        """Looks at all tables, side by side, and does what is due."""
+        with ThreadPoolExecutor(self._settings.topics.threads) as pool:
+            found = list(pool.map(lambda each: look(*each), list(self._tables())))
+        return self._done([each for each in found if each])
+
+    def _set(self, lacking: dict[Upkeep, dict[str, str]]) -> None:
+        """Sets properties that tables lack; where they lack none, nothing is done."""
+        self._done(
+            [Due(Step(table.name, TRIM), partial(table.set, props)) for table, props in lacking.items() if props]
+        )
+
+    def _done(self, due: Sequence[Due]) -> list[Step]:
+        """Does the steps, as many at once as sinks are written; returns those that are done, in a dry run all."""
+        if self._dry:
+            return [each.step for each in due]
+        done: list[Step] = []
+        for lock in ("landing", "run", "audit"):
+            steps = [each for each in due if _lock_of(each.step.table) == lock]
+            threads = self._settings.topics.threads
+            for start in range(0, len(steps), threads):
+                with hold(self._warehouse, lock, self._settings.lock.wait), ThreadPoolExecutor(threads) as pool:
+                    done += [each for each in pool.map(self._commit, steps[start : start + threads]) if each]
+        return done
+
+    def _commit(self, due: Due) -> Step | None:
         """Without a lock another process may come first: its commit stands, ours is for the next time."""
         try:
-            step()
+            due.commit()
         except SPARK_ERRORS as error:
             if not overtaken(error):
                 raise
-            self._summary.notes.append(f"{name}: another commit came first; left for the next time")
-            return False
-        return True
+            self._summary.notes.append(f"{due.step.table}: another commit came first; left for the next time")
+            return None
+        return due.step
+
+
+def _lock_of(table: str) -> str:
+    """The lock of those who write the table."""
+    return table if table == "audit" else "landing" if table in _LANDED else "run"
 
 
 def _landings_of_copies(rows: DataFrame) -> DataFrame:

@@ -1,6 +1,8 @@
 """The lock of a warehouse on a local disk: Delta's commit is not atomic there, so only one may write at a time.
 
 The lock is the JVM's, because the JVM commits: a lock of Python's is free before its JVM has stopped committing.
+A process that waits for it holds the group's second lock, `next`, so that a loop which gives the lock back and takes it
+again at once comes after the one that waits.
 If the commit is atomic (HDFS, object stores, S3 by lib/java's log store) there is nothing to hold.
 """
 
@@ -9,7 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import Any
 from urllib.parse import unquote, urlparse
@@ -31,13 +33,11 @@ def hold(warehouse: Warehouse, group: str, wait: timedelta = timedelta(0)) -> It
         yield
         return
     os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, f".{group}.lock")
-    channel = _open(warehouse, path)
-    try:
-        _acquire(channel, path, group, wait)
+    path, deadline = os.path.join(folder, f".{group}.lock"), time.monotonic() + wait.total_seconds()
+    with ExitStack() as held:
+        with _locked(warehouse, f"{path}.next", path, group, deadline):
+            held.enter_context(_locked(warehouse, path, path, group, deadline))
         yield
-    finally:
-        channel.close()
 
 
 @contextmanager
@@ -55,19 +55,20 @@ def local_folder(root: str) -> str | None:
     return unquote(parsed.path) if parsed.scheme == "file" else None
 
 
-def _open(warehouse: Warehouse, path: str) -> Any:
+@contextmanager
+def _locked(warehouse: Warehouse, path: str, shown: str, group: str, deadline: float) -> Iterator[None]:
     jvm: Any = warehouse.spark._jvm
-    return jvm.java.io.RandomAccessFile(path, "rw").getChannel()
-
-
-def _acquire(channel: Any, path: str, group: str, wait: timedelta) -> None:
-    deadline = time.monotonic() + wait.total_seconds()
-    while not _try(channel):
-        if time.monotonic() >= deadline:
-            raise WarehouseBusy(
-                f"another process holds the {group} lock {path}; wait for it, or give --wait (as in --wait 10m)"
-            )
-        time.sleep(_RETRY_SECONDS)
+    channel = jvm.java.io.RandomAccessFile(path, "rw").getChannel()
+    try:
+        while not _try(channel):
+            if time.monotonic() >= deadline:
+                raise WarehouseBusy(
+                    f"another process holds the {group} lock {shown}; wait for it, or give --wait (as in --wait 10m)"
+                )
+            time.sleep(_RETRY_SECONDS)
+        yield
+    finally:
+        channel.close()
 
 
 def _try(channel: Any) -> bool:

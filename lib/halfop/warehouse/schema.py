@@ -67,7 +67,8 @@ class TableSpec:
     @property
     def properties(self) -> dict[str, str]:
         """Delta table properties. No retention for the markers of written runs: they must outlive any replay."""
-        made = {"delta.checkpointInterval": "20"}
+        # Files are kept as long as a run can be verified by default, also from a VACUUM of the user's.
+        made = {"delta.checkpointInterval": "20", "delta.deletedFileRetentionDuration": "interval 30 days"}
         if self.append_only:
             made["delta.appendOnly"] = "true"
         if self.stats:

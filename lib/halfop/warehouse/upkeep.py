@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import PurePath
 from typing import Any
 
 from delta.tables import DeltaTable
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import Column
 
 from halfop.warehouse.sql import delta_table
 from halfop.warehouse.tables import Warehouse
@@ -24,6 +27,8 @@ _GUARDS = ("delta.appendOnly", "delta.enableChangeDataFeed")
 # A setting of the session. Delta's own least retention is a week; here our settings say what must be kept.
 UPKEEP = {
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+    # Delta 4.4 would take the table's own retention for the one that a VACUUM names.
+    "spark.databricks.delta.vacuum.retentionWindowIgnore.enabled": "false",
     "spark.databricks.delta.optimize.minFileSize": str(SMALL),
     "spark.databricks.delta.optimize.maxFileSize": str(SMALL),
 }
@@ -41,17 +46,17 @@ class Upkeep:
     def __init__(self, warehouse: Warehouse, name: str) -> None:
         self._warehouse, self.name, self._spark = warehouse, name, warehouse.spark
         self._path = warehouse.path(name)
-        jvm: Any = self._spark._jvm
-        self._jvm, self._none = jvm, jvm.scala.Option.empty()
-        self._log = jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self._path)
 
     # ---- compaction ----
 
     def small(self, version: int) -> Size:
         """The files of a version that compaction would join: those of partitions that have several small ones."""
-        files = self._files(version).where(F.col("size") < SMALL).groupBy("partitionValues").agg(*_sums())
-        found = files.where("files > 1").agg(F.sum("files"), F.sum("bytes")).collect()[0]
-        return Size(found[0] or 0, found[1] or 0)
+        sizes = defaultdict[tuple[tuple[str, str], ...], list[int]](list)
+        for _, size, partition in self._current(version):
+            if size < SMALL:
+                sizes[tuple(sorted(partition.items()))].append(size)
+        joined = [each for each in sizes.values() if len(each) > 1]
+        return Size(sum(map(len, joined)), sum(map(sum, joined)))
 
     def compact(self, version: int) -> None:
         """Joins the small files of a version, and leaves later files alone.
@@ -59,18 +64,15 @@ class Upkeep:
         It calls the class that OPTIMIZE calls: the statement takes the newest version, and all of it if there is no
         partition.
         """
-        commands, scala = self._jvm.org.apache.spark.sql.delta.commands, self._jvm.scala
-        nothing = getattr(getattr(scala.collection.immutable, "Nil$"), "MODULE$")
-        context = commands.DeltaOptimizeContext(self._none, self._none, self._none, self._none, False)
-        session = self._spark._jsparkSession
-        executor = commands.OptimizeExecutor(session, self._at(version), self._none, nothing, nothing, False, context)
-        executor.optimize()
+        jvm: Any = self._spark._jvm
+        delta, scala, session = jvm.org.apache.spark.sql.delta, jvm.scala, self._spark._jsparkSession
+        none, nothing = scala.Option.empty(), getattr(getattr(scala.collection.immutable, "Nil$"), "MODULE$")
+        snapshot = delta.DeltaLog.forTable(session, self._path).getSnapshotAt(version, none, none, False)
+        context = delta.commands.DeltaOptimizeContext(none, none, none, none, False)
+        delta.commands.OptimizeExecutor(session, snapshot, none, nothing, nothing, False, context).optimize()
 
-    def _at(self, version: int) -> Any:
-        return self._log.getSnapshotAt(version, self._none, self._none, False)
-
-    def _files(self, version: int) -> DataFrame:
-        return DataFrame(self._at(version).allFiles().toDF(), self._spark)
+    def _current(self, version: int | None) -> Sequence[tuple[str, int, Mapping[str, str]]]:
+        return self._warehouse.log.files(self._path, version, None) or ()
 
     # ---- deleting ----
 
@@ -82,16 +84,16 @@ class Upkeep:
     @contextmanager
     def _unguarded(self, recorded: dict[str, str]) -> Iterator[None]:
         guards = {name: "true" for name in _GUARDS if name in self._declared}
-        self._set(dict.fromkeys(guards, "false") | recorded)
+        self.set(dict.fromkeys(guards, "false") | recorded)
         try:
             yield
         finally:
-            self._set(guards)
+            self.set(guards)
 
-    def guard(self) -> None:
-        """Sets the guards again that a killed deletion left unset."""
-        lacking = {name: "true" for name in _GUARDS if name in self._declared and self.properties.get(name) != "true"}
-        self._set(lacking)
+    @property
+    def lacking_guards(self) -> dict[str, str]:
+        """The guards that a killed deletion left unset."""
+        return {name: "true" for name in _GUARDS if name in self._declared and self.properties.get(name) != "true"}
 
     @property
     def _declared(self) -> Mapping[str, str]:
@@ -99,14 +101,14 @@ class Upkeep:
 
     # ---- versions ----
 
-    def keep_versions(self, at_least: timedelta) -> None:
-        """Makes Delta's own clean-up, and a VACUUM of the user's, keep the versions that verify runs of that time."""
+    def lacking_retention(self, at_least: timedelta) -> dict[str, str]:
+        """The properties that make Delta's own clean-up, and a VACUUM of the user's, keep what verifies runs so old."""
         days = math.ceil(at_least / _DAY)
         wanted = {_LOG_KEPT: max(days, 30), _FILES_KEPT: max(days, 7)}
         defaults = {_LOG_KEPT: "interval 30 days", _FILES_KEPT: "interval 7 days"}
         texts = {name: f"interval {n} days" for name, n in wanted.items()}
         known = defaults | dict(self.properties)
-        self._set({name: text for name, text in texts.items() if known[name] != text})
+        return {name: text for name, text in texts.items() if known[name] != text}
 
     def vacuum(self, keep: timedelta) -> None:
         """Removes files that no version of the last `keep` needs."""
@@ -114,7 +116,20 @@ class Upkeep:
 
     def removable(self, keep: timedelta) -> int:
         """The number of files that `vacuum` would remove; Delta counts up to a thousand."""
+        if not self._holds_others(keep):
+            return 0
         return self._spark.sql(f"VACUUM {self._table} RETAIN {_hours(keep)} HOURS DRY RUN").count()
+
+    def _holds_others(self, keep: timedelta) -> bool:
+        """Returns whether the folder may hold files that old and not of the newest version: a look, without Spark."""
+        folder = self._warehouse.files.local(self._path)
+        if folder is None:
+            return True
+        current, before = (
+            {PurePath(path).name for path, _, _ in self._current(None)},
+            time.time() - keep.total_seconds(),
+        )
+        return any(each.name not in current and each.stat().st_mtime < before for each in _data_files(folder))
 
     # ---- properties ----
 
@@ -122,7 +137,7 @@ class Upkeep:
     def properties(self) -> Mapping[str, str]:
         return self._warehouse.log.properties(self._path, None)
 
-    def _set(self, properties: Mapping[str, str]) -> None:
+    def set(self, properties: Mapping[str, str]) -> None:
         if properties:
             pairs = ", ".join(f"'{name}' = '{value}'" for name, value in properties.items())
             self._spark.sql(f"ALTER TABLE {self._table} SET TBLPROPERTIES ({pairs})")
@@ -137,5 +152,12 @@ def _hours(keep: timedelta) -> int:
     return math.ceil(keep / _HOUR)
 
 
-def _sums() -> list[Column]:
-    return [F.count("*").alias("files"), F.sum("size").alias("bytes")]
+def _data_files(folder: str) -> Iterator[os.DirEntry[str]]:
+    """The files in a table's folder and its partitions' folders; what begins with _ or . is no data."""
+    with os.scandir(folder) as entries:
+        for each in entries:
+            if each.name[0] not in "_.":
+                if each.is_dir(follow_symlinks=False):
+                    yield from _data_files(each.path)
+                else:
+                    yield each

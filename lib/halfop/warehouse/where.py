@@ -135,6 +135,11 @@ def at_least(name: str, low: Value) -> Where:
     return Compared(name, ">=", low)
 
 
+def at_most(name: str, high: Value) -> Where:
+    """Rows whose column has this value or a lesser one."""
+    return Compared(name, "<=", high)
+
+
 def is_set(name: str) -> Where:
     """Rows whose column has a value."""
     return IsSet(name)
@@ -142,7 +147,7 @@ def is_set(name: str) -> Where:
 
 def between(name: str, low: Value, high: Value) -> Where:
     """Rows whose column lies between two values, both included."""
-    return all_of(Compared(name, ">=", low), Compared(name, "<=", high))
+    return all_of(at_least(name, low), at_most(name, high))
 
 
 def all_of(*parts: Where) -> Where:
