@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +72,9 @@ def test_a_file_that_is_replaced_loses_hadoop_s_checksum(spark: SparkSession, tm
     path, checksum = tmp_path / "_last_checkpoint", tmp_path / "._last_checkpoint.crc"
     path.write_text("old\n")
     checksum.write_bytes(b"crc\0\0\0\2\0\1\2\3\4")
-    assert write(spark, path, "naïve\tnew", overwrite=True)
-    assert read(spark, path) == ["naïve\tnew"]
+    line = '{"version":3,"of":"naïve\tnew"}'.replace("\t", "\\t")
+    assert write(spark, path, line, overwrite=True)
+    assert read(spark, path) == [line]
 
 
 def test_a_file_system_that_cannot_refuse_a_commit_gets_none(spark: SparkSession, tmp_path: Path) -> None:
@@ -77,3 +84,52 @@ def test_a_file_system_that_cannot_refuse_a_commit_gets_none(spark: SparkSession
     with pytest.raises(IllegalArgumentException, match=r"Unknown mandatory key.*conditional"):
         store(spark).write(jvm.org.apache.hadoop.fs.Path(f"{tmp_path}/0.json"), lines, False, conf(spark))
     assert not list(tmp_path.iterdir())
+
+
+ADDED = '{"add":{"path":"part%20one.parquet","partitionValues":{},"size":1,"modificationTime":0,"dataChange":true}}'
+
+
+def test_a_commit_whose_data_file_is_missing_is_not_made(spark: SparkSession, tmp_path: Path) -> None:
+    """The log store makes the data files durable first, so it meets every one."""
+    log = tmp_path / "_delta_log"
+    log.mkdir()
+    with pytest.raises(Py4JJavaError, match=r"the disk did not take .*00001\.json: .*part one\.parquet"):
+        write(spark, log / f"{1:020}.json", ADDED)
+    assert not list(log.iterdir())
+    (tmp_path / "part one.parquet").write_text("x")
+    assert write(spark, log / f"{1:020}.json", ADDED)
+
+
+def test_a_commit_is_durable_before_it_is_believed(spark: SparkSession, tmp_path: Path) -> None:
+    """In this order: data file, its folder, the commit's bytes; the link that makes it a commit; the link's folder."""
+    log, data = tmp_path / "_delta_log", tmp_path / "part one.parquet"
+    log.mkdir()
+    data.write_text("x")
+    with traced(spark, tmp_path / "trace") as calls:
+        assert write(spark, log / f"{1:020}.json", ADDED)
+    assert [re.sub(r"\.0{19}1\.json\.[0-9a-f-]+\.tmp", "TMP", call) for call in calls] == [
+        f"fsync {data}",
+        f"fsync {tmp_path}",
+        f"fsync {log}/TMP",
+        f"link {log}/TMP",
+        f"fsync {log}",
+    ]
+
+
+@contextmanager
+def traced(spark: SparkSession, output: Path) -> Iterator[list[str]]:
+    """Gets the calls that make files durable, or commits, of the session's Java while the block ran."""
+    strace = shutil.which("strace")
+    if strace is None:
+        pytest.skip("strace is not installed")
+    jvm: Any = spark._jvm
+    java = str(jvm.java.lang.ProcessHandle.current().pid())
+    command = [strace, "-f", "-y", "-e", "trace=fsync,fdatasync,link", "-o", str(output), "-p", java]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as tracing:
+        assert tracing.stderr is not None
+        if "attached" not in tracing.stderr.readline():
+            pytest.skip("strace may not attach to a process")
+        calls: list[str] = []
+        yield calls
+        tracing.send_signal(signal.SIGINT)
+    calls += [f"{name} {path}" for name, path in re.findall(r'(fsync|link)\((?:\d+<|")([^>"]+)', output.read_text())]

@@ -220,6 +220,16 @@ class EndSettings(Section):
     )
 
 
+class DiskSettings(Section):
+    """A warehouse on a local disk."""
+
+    sync: bool = Field(
+        default=True,
+        description="Whether a commit and its data files are on the disk before anybody believes the commit. false: "
+        "quicker, but a power cut may damage tables, which every job then refuses; for what can be landed again.",
+    )
+
+
 class LockSettings(Section):
     """The lock of a warehouse on a local disk."""
 
@@ -247,6 +257,7 @@ class Settings(Section):
     end: EndSettings = EndSettings()
     resolve: ResolveSettings = ResolveSettings()
     metrics: MetricsSettings = MetricsSettings()
+    disk: DiskSettings = DiskSettings()
     lock: LockSettings = LockSettings()
 
     @property

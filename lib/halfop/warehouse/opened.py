@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from halfop.settings.model import Settings
-from halfop.warehouse.session import spark_session
+from halfop.warehouse.session import set_sync, spark_session
 from halfop.warehouse.tables import Warehouse
 
 
@@ -14,7 +14,9 @@ def opened(app: str, settings: Settings, later: list[Callable[[], None]], **conf
 
     `later` gets the upkeep of its logs, for after the job's result.
     """
-    warehouse = Warehouse(spark_session(app, **conf), settings.warehouse_root)
+    spark = spark_session(app, **conf)
+    set_sync(spark, settings.disk.sync)
+    warehouse = Warehouse(spark, settings.warehouse_root)
     warehouse.log.sound.refuse_damaged_tables(warehouse.root)
     warehouse.log.defer_upkeep()
     later.append(warehouse.log.upkeep)

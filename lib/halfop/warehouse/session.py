@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import Lock
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from pyspark.sql import SparkSession
@@ -150,3 +151,9 @@ def spark_session(app_name: str, **extra: str) -> SparkSession:
     session = builder.getOrCreate()
     remember_names(session._jvm)
     return session
+
+
+def set_sync(spark: SparkSession, sync: bool) -> None:
+    """Sets whether commits to a local disk are durable before they are believed: `LocalLogStore.java` does it."""
+    jsc: Any = spark._jsc
+    jsc.hadoopConfiguration().setBoolean("halfop.warehouse.sync", sync)
