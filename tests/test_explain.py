@@ -114,7 +114,12 @@ def test_copies_are_one_life_and_twins_two(each: dict[int, Life]) -> None:
         (t.RESUMED, "OPEN", "its queue clock is at 2025-06-15 15:07:41, the now of run 4"),
         (t.ROLLED_BACK, "ROLLED_BACK", "nothing was delivered"),
         (t.GIVEN_UP, "DISCARDED", f"./spark-submit.sh resume --key b/0/{t.GIVEN_UP} --warehouse "),
-        (t.UNDELIVERABLE, "REJECTED", "no or illegal REAL_TOPIC; a corrected row"),
+        (
+            t.UNDELIVERABLE,
+            "REJECTED",
+            "no or illegal REAL_TOPIC: character 2 of 3, ' ' (U+0020), is none that a topic may have; a corrected row",
+        ),
+        (t.UNDELIVERABLE, "REJECTED", "allowed: A topic has 1 to 127 characters"),
         (
             t.TWIN,
             "OPEN",

@@ -253,6 +253,34 @@ def test_skip_bad_rejects_each_bad_line_and_lands_the_rest(
     assert [tuple(row) for row in files] == [(2, len(BAD_HALVES))]
 
 
+def test_an_export_that_is_overwritten_daily_with_a_fault_on_one_line_loses_no_day(
+    warehouse: Warehouse, tmp_path: Path
+) -> None:
+    """The fault's text is the same on both days; the very same file again adds nothing, also after a kill."""
+    for day in (1, 2):
+        file = lines(tmp_path / "export.jsonl", "no JSON", half(day))
+        for _ in range(2):
+            land(warehouse, [file], skip_bad=True)
+        rejected = warehouse.read("rejected").collect()
+        assert len(rejected) == day
+    known = {row["sha256"] for row in warehouse.read("landed_files").collect()}
+    assert {row["sha256"] for row in rejected} == known
+    assert len({row["detail"] for row in rejected}) == 1
+
+
+def test_bad_rows_are_told_by_reason_with_an_example(
+    warehouse: Warehouse, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = lines(tmp_path / "h.jsonl", half(1), *["no JSON"] * 7, half(body="?"), half(body="!"))
+    with caplog.at_level(logging.WARNING):
+        summary = land(warehouse, [file], skip_bad=True)
+    assert summary.extra["rejected"] == {"INPUT.UNREADABLE_LINE": 7, "INPUT.BAD_BASE64": 2}
+    unreadable, base64 = caplog.messages
+    assert unreadable.startswith(f"this landing rejected 7 rows as INPUT.UNREADABLE_LINE; one of them: {file}:2: ")
+    assert "found no JSON, expected one whole JSON object" in unreadable
+    assert f"2 rows as INPUT.BAD_BASE64; one of them: {file}:9: BAD_BASE64: body: found" in base64
+
+
 def test_bad_rows_refuse_the_whole_landing(warehouse: Warehouse, tmp_path: Path) -> None:
     bad = lines(tmp_path / "h.jsonl", half(1), "", half(body="?"), *[half(queue_offset=-n) for n in range(1, 9)])
     refused = refusal(warehouse, [bad], [lines(tmp_path / "o.jsonl", op())])

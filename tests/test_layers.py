@@ -23,6 +23,7 @@ LAYERS = {
     "start": "",
     "frame.cli": "frame.metrics frame.arguments settings",
     "follow": "frame.metrics planning settings warehouse",
+    "frame.fail_on": "",
     "frame.arguments": "columns settings",
     # readers
     "simulation": "html wording runs planning rules columns rocketmq settings warehouse",
@@ -30,21 +31,21 @@ LAYERS = {
     "explain": "wording runs planning rules columns rocketmq settings warehouse",
     "report": "html wording runs planning columns settings warehouse",
     "html": "wording",
-    "wording": "settings warehouse",
     # answers to brokers
     "ending": "landing runs planning columns rocketmq rocketmq.wire settings warehouse",
     # a run
     "upkeep": "runs planning columns settings warehouse",
-    "runs": "sinks planning rules columns settings warehouse",
+    "runs": "wording sinks planning rules columns settings warehouse",
     "sinks": "planning rules columns rocketmq warehouse",
     "planning": "rules columns rocketmq settings warehouse",
     "rules": "columns rocketmq settings",
     # landing
     "landing.data_source": "landing.store landing.broker rocketmq rocketmq.store",
-    "landing.files": "landing columns rocketmq warehouse",
+    "landing.files": "wording landing columns rocketmq warehouse",
     "landing.store": "landing columns rocketmq rocketmq.store warehouse",
     "landing.broker": "landing columns rocketmq rocketmq.wire warehouse",
-    "landing": "columns rocketmq rocketmq.store rocketmq.wire warehouse",
+    "landing": "wording columns rocketmq rocketmq.store rocketmq.wire warehouse",
+    "wording": "settings warehouse",
     # the broker's place for producers
     "gateway": "gateway.log rocketmq rocketmq.wire settings warehouse",
     "gateway.log": "rocketmq rocketmq.store",

@@ -94,6 +94,12 @@ def test_rejects_name_the_half_message(found: Figures) -> None:
     assert sorted(conflicts) == [t.COMMITTED, t.CONFLICTING]
 
 
+def test_rejects_have_a_tile_and_a_banner(found: Figures) -> None:
+    said = " ".join(Tags(render(found, Settings(), AT)).said)
+    assert re.search(r"Rejected\s+1\s+rows that no rule could use", said), said[:3000]
+    assert re.search(r"1 row rejected:\s+HALF BAD_REAL_TOPIC\s*\. A topic has 1 to 127 characters", said), said[:3000]
+
+
 @pytest.mark.slow
 def test_a_window_of_the_newest_runs(spark: SparkSession) -> None:
     found = read_figures(t.lived(spark), 1)

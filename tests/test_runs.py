@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -354,10 +355,35 @@ def test_exit_statuses(warehouse: Warehouse, capsys: pytest.CaptureFixture[str])
     status, told = _called(warehouse, capsys, "--fail-on", "conflicts", *at)
     assert (status, told["rejected"]["OP.CONFLICT"]) == (5, 1)
     assert _called(warehouse, capsys, "--fail-on", "conflicts", *at)[0] == 0, "told once"
+    assert _called(warehouse, capsys, "--fail-on", "rejects=1 %", *at)[0] == 2
     status, told = _called(warehouse, capsys, "--now", str(NOW - 1))
     assert (status, "time never goes back" in told["error"]) == (2, True)
     status, told = _called(warehouse, capsys, "--now", "9999-01-01")
     assert (status, "--allow-future" in told["error"]) == (2, True)
+
+
+def test_each_reason_of_a_reject_is_told_with_its_number_an_example_and_what_is_allowed(
+    warehouse: Warehouse, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A new user's topics: a warning a reason and run, whatever the number of rows."""
+    topics = ["支付-Topic", "user_events.v1", "支付-Topic", "T"]
+    r.land(warehouse, [half(n, topic) for n, topic in enumerate(topics)], ops("COMMIT", 0, 3), NOW, {QUEUE: NOW})
+    with caplog.at_level(logging.WARNING, "halfop.reconcile"):
+        summary = r.run(warehouse, RULES, NOW)
+    assert summary.extra["rejected"] == {"HALF.BAD_REAL_TOPIC": 3, "OP.HALF_REJECTED": 1}
+    topic, op = caplog.messages
+    assert topic.startswith(
+        "run 1 rejected 3 rows as HALF.BAD_REAL_TOPIC (a half message with no or illegal REAL_TOPIC)"
+    )
+    assert "; one of them: b/0/0: uniq_key " in topic
+    assert (
+        "real topic 支付-Topic. A topic has 1 to 127 characters: letters a to z and A to Z, digits, _ - % and |"
+        in topic
+    )
+    assert op.startswith("run 1 rejected 1 row as OP.HALF_REJECTED (")
+    caplog.clear()
+    r.run(warehouse, RULES, NOW + 1)
+    assert not caplog.messages, "told once"
 
 
 # ---- files that are not read ----

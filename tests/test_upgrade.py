@@ -13,6 +13,7 @@ import rows as r
 import yaml
 from build.kills import content, finished, prepare
 from build.messages import NOW, QUEUE, half, one_of_each
+from halfop.frame.summary import Summary
 from halfop.landing import lost
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.runs.verify import verify
@@ -108,7 +109,9 @@ def test_ranges_that_the_first_version_lost_are_known_and_found_again(before_col
     assert known.all == [of_queue, of_log], "in the order of their topics"
     known.found(of_log, "it can be read now")
     known.add(lost.Range(30, 40, "T", 3, NOW * 1000), "hole", "deleted")
-    lost.record(before_columns, known, NOW * 1000)
+    told = Summary("land")
+    lost.record(before_columns, known, NOW * 1000, told)
+    assert told.extra["rejected"] == {"RANGE.FOUND_RANGE": 1, "RANGE.LOST_RANGE": 1}
     assert lost.known(before_columns, "y").all == [of_queue, lost.Range(30, 40, "T", 3, NOW * 1000)]
     [row] = read_rejected(before_columns).where(f"reason = '{lost.FOUND}'").collect()
     assert (row["range_from"], row["range_to"], row["range_topic"]) == (10, 20, COMMIT_LOG)

@@ -14,6 +14,7 @@ from halfop.explain.queue_clocks import NO_TIME, queue_clock
 from halfop.frame.units import instant, moment, plural
 from halfop.planning.clocks import clocks
 from halfop.planning.run import Run
+from halfop.rocketmq.names import topic_fault
 from halfop.rules.limits import REASON as CHECK_LIMIT
 from halfop.rules.questions import SENT
 from halfop.rules.settings_columns import RuleColumns, own_immunity
@@ -24,6 +25,7 @@ from halfop.warehouse.sql import literal
 from halfop.warehouse.tables import Warehouse
 from halfop.wording import commands as c
 from halfop.wording import meanings as m
+from halfop.wording.rejects import ALLOWED
 
 
 class Outlook(NamedTuple):
@@ -202,14 +204,20 @@ def _ended(settings: Settings, life: Life, last: Row) -> Outlook:
     if last["decision"] == "ROLLBACK":
         return Outlook("ROLLED_BACK", ["rolled back: nothing was delivered"])
     if last["decision"] == "REJECT":
-        fix = "a corrected row that lands under the same key replaces it"
-        return Outlook(
-            "REJECTED", [f"rejected: {m.WHY.get(last['reason'], m.meaning('REJECT', last['reason']))}; {fix}"]
-        )
+        return Outlook("REJECTED", _rejected(life, last))
     if last["decision"] == "SUPERSEDED":
         by = superseded_by(last)
         return Outlook("SUPERSEDED", [f"the copy at offset {by and life.place(by)} stands for it"])
     return Outlook("EARLY_OP", ["an op waits for this half message, which has not landed"])
+
+
+def _rejected(life: Life, last: Row) -> list[str]:
+    topic, reason = life.half and life.half["real_topic"], last["reason"]
+    fault = topic_fault(topic) if topic and reason == "BAD_REAL_TOPIC" else None
+    why = m.WHY.get(reason, m.meaning("REJECT", reason)) + (f": {fault}" if fault else "")
+    allowed = f"allowed: {ALLOWED[reason]}" if reason in ALLOWED else ""
+    fix = "a corrected row that lands under the same key replaces it"
+    return [line for line in (f"rejected: {why}; {fix}", allowed) if line]
 
 
 def _resume_waits(life: Life) -> bool:

@@ -103,6 +103,9 @@ def _of_summary(summary: Summary) -> Iterator[Family]:
     yield _many("phase_duration_seconds", "What each phase of the last call took.", "phase", summary.seconds)
     yield _many("rows_read", "Rows that the last call read, by table.", "table", summary.rows_read)
     yield _many("rows_written", "Rows that the last call wrote, by table.", "table", summary.rows_written)
+    rejected: Mapping[str, int] = summary.extra.get("rejected", {})
+    kinds = [Sample(n, dict(zip(("kind", "reason"), name.split(".", 1), strict=True))) for name, n in rejected.items()]
+    yield Family("halfop_rejected", "What the last call rejected.", tuple(kinds))
 
 
 def _of_reconcile(summary: Summary) -> Iterator[Family]:
@@ -118,10 +121,7 @@ def _of_reconcile(summary: Summary) -> Iterator[Family]:
     )
     yield from _open(extra.get("open_messages"), extra.get("oldest_open_seconds"))
     yield from _late_queues(extra.get("queues_behind", {}), extra.get("now"))
-    rejected: Mapping[str, int] = extra.get("rejected", {})
-    kinds = [Sample(n, dict(zip(("kind", "reason"), name.split(".", 1), strict=True))) for name, n in rejected.items()]
-    yield Family("halfop_rejected", "What the last call rejected.", tuple(kinds))
-    conflicts = sum(n for name, n in rejected.items() if name.endswith(".CONFLICT"))
+    conflicts = sum(n for name, n in extra.get("rejected", {}).items() if name.endswith(".CONFLICT"))
     yield _one("conflicts", "Transactions that the last call found ended both ways.", conflicts)
     yield _one("failed_sinks", "Tables that the last call could not write.", len(extra.get("failed_sinks", {})))
     yield _one("owed_sinks", "Writes that runs were closed without (--park-sink).", len(extra.get("owed", [])))

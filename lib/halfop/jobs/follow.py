@@ -14,9 +14,10 @@ from halfop.follow.stop import Stop, pass_on
 from halfop.frame.arguments import duration
 from halfop.frame.cli import Context, Job
 from halfop.frame.errors import UsageError
+from halfop.frame.fail_on import FailOn, failing_on
 from halfop.frame.summary import Summary
 from halfop.jobs.land import Landing, add_sources, command, keep_tidy, landed
-from halfop.jobs.reconcile import add_run_options, failing_on, request_of
+from halfop.jobs.reconcile import add_run_options, request_of
 from halfop.landing.data_source import register
 from halfop.runs.idle import idle
 from halfop.runs.reconcile import Request, reconcile
@@ -44,7 +45,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
             help="from the start of one cycle to the start of the next; longer while runs fail; default: 10s",
         )
         often.add_argument("--once", action="store_true", help="one cycle; its status is the worse one of the two")
-        add_run_options(source)
+        add_run_options(source, "the landing or the run")
 
 
 @dataclass(frozen=True)
@@ -55,12 +56,12 @@ class _Work:
     catalog: Catalog
     landing: Landing
     request: Request
-    fail_on: list[str]
+    fail_on: list[FailOn]
     wait: timedelta
     log: logging.Logger
 
     def land(self) -> Summary:
-        return self.catalog.publish(landed(self.landing, self.warehouse, self.log))
+        return failing_on(self.fail_on, self.catalog.publish(landed(self.landing, self.warehouse, self.log)))
 
     def run(self) -> Summary:
         with hold(self.warehouse, "run", self.wait):

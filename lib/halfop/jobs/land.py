@@ -10,6 +10,7 @@ from halfop.ending.connecting import remoting
 from halfop.frame.arguments import instant, offset
 from halfop.frame.cli import Context, Job
 from halfop.frame.errors import UsageError, WarehouseBusy
+from halfop.frame.fail_on import add_fail_on, failing_on
 from halfop.frame.summary import Summary
 from halfop.landing.again import again
 from halfop.landing.broker.land import land_broker
@@ -61,6 +62,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         once = source.add_mutually_exclusive_group()
         _add_accept(once)
         _add_again(once)
+        add_fail_on(source, "the landing")
 
 
 def _add_files(files: argparse.ArgumentParser) -> None:
@@ -222,7 +224,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     context.later.append(lambda: keep_tidy(warehouse, context.log))
     catalog = Catalog.of(warehouse, context.settings)
     register(warehouse.spark)
-    return catalog.publish(landed(landing, warehouse, context.log))
+    return failing_on(args.fail_on, catalog.publish(landed(landing, warehouse, context.log)))
 
 
 def landed(landing: Landing, warehouse: Warehouse, log: logging.Logger) -> Summary:

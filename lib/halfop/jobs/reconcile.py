@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection
 from dataclasses import astuple, fields
 
 from halfop.frame.arguments import instant, positive_int
 from halfop.frame.cli import Context, Job, setting_option
+from halfop.frame.fail_on import add_fail_on, failing_on
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
 from halfop.runs.parked import known_form
@@ -18,7 +18,6 @@ from halfop.warehouse.catalog import Catalog
 from halfop.warehouse.lock import hold
 from halfop.warehouse.opened import opened
 
-_NOT_FINDINGS = "REDUNDANT"
 _DESCRIPTION = """\
 Decide what becomes of every open half message that has landed. Write committed messages to topics/, checks for
 producers to check_requests, discarded messages to trans_check_max_time, and rows that no rule can use to rejected.
@@ -39,7 +38,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_run_options(parser: argparse.ArgumentParser) -> None:
+def add_run_options(parser: argparse.ArgumentParser, call: str = "the run") -> None:
     """Adds the options of a run; `request_of` and `failing_on` understand them."""
     parser.add_argument(
         "--now", type=instant, metavar="T", help="the run's instant, for a backfill; default: the clock"
@@ -55,13 +54,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         help="close runs without this table; a later call without the option writes what it is owed (repeatable): "
         + ", ".join(SINK_NAMES),
     )
-    parser.add_argument(
-        "--fail-on",
-        action="append",
-        default=[],
-        choices=["conflicts", "rejects"],
-        help="end with status 5 if the run found some (repeatable)",
-    )
+    add_fail_on(parser, call)
 
 
 def request_of(context: Context, args: argparse.Namespace) -> Request:
@@ -88,13 +81,6 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     return failing_on(args.fail_on, catalog.publish(summary))
 
 
-def failing_on(kinds: Collection[str], summary: Summary) -> Summary:
-    """Gives a run that is done status 5 if it found one of these kinds."""
-    if summary.status == 0 and any(_found(kind, summary) for kind in kinds):
-        summary.status = 5
-    return summary
-
-
 def _sink(name: str) -> str:
     try:
         return known_form(name)
@@ -105,11 +91,6 @@ def _sink(name: str) -> str:
 def _measured(args: argparse.Namespace) -> str | None:
     """Returns the name of a call's metrics; a preview or a comparison is no run, and has none."""
     return None if args.dry_run or args.verify is not None else "reconcile"
-
-
-def _found(kind: str, summary: Summary) -> bool:
-    reasons = [name.split(".")[1] for name in summary.extra.get("rejected", {})]
-    return "CONFLICT" in reasons if kind == "conflicts" else any(reason != _NOT_FINDINGS for reason in reasons)
 
 
 JOB = Job(

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from halfop.frame.summary import Summary
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.progress import COMMIT_LOG
 from halfop.warehouse.rejected import TABLE, in_form, read_rejected
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import all_of, equal
+from halfop.wording.rejects import Reject, tell
+
+log = logging.getLogger("halfop.land")
 
 LOST, FOUND = "LOST_RANGE", "FOUND_RANGE"
 _ROW = """kind STRING, reason STRING, broker_name STRING, queue_id INT, range_from BIGINT, range_to BIGINT,
@@ -77,8 +83,8 @@ def recorded(rejected: DataFrame, reason: str) -> set[tuple[str, Range]]:
     return {(broker_name, Range(*place)) for broker_name, *place in found}
 
 
-def record(warehouse: Warehouse, ranges: Ranges, landed_at: int) -> None:
-    """Writes the news of the ranges to `rejected`."""
+def record(warehouse: Warehouse, ranges: Ranges, landed_at: int, summary: Summary) -> None:
+    """Writes the news of the ranges to `rejected`, and tells them."""
     if not ranges.news:
         return
     rows = [
@@ -90,7 +96,14 @@ def record(warehouse: Warehouse, ranges: Ranges, landed_at: int) -> None:
         warehouse.make(TABLE)
         instants = {name: F.timestamp_micros(name) for name in ("range_until", "rejected_at")}
         warehouse.append(TABLE, in_form(frame.withColumns(instants)))
+    tell(log, "this landing", summary, _rejects(ranges))
     ranges.news.clear()
+
+
+def _rejects(ranges: Ranges) -> list[Reject]:
+    number = Counter(reason for reason, *_ in ranges.news)
+    first = {reason: _detail(lost, code, text) for reason, lost, code, text in reversed(ranges.news)}
+    return [Reject("RANGE", reason, n, ranges.broker_name, first[reason]) for reason, n in number.items()]
 
 
 def _detail(lost: Range, code: str, text: str) -> str:

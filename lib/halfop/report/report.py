@@ -16,6 +16,8 @@ from halfop.report.lists import anchors
 from halfop.report.sections import sections
 from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
+from halfop.wording import meanings as m
+from halfop.wording.rejects import ALLOWED
 
 _MOST_NAMED = 8
 _LONGEST = 60  # of a name in a sentence
@@ -102,6 +104,7 @@ def _open_tile(found: Figures) -> p.Tile:
 def _counts(found: Figures) -> list[p.Tile]:
     rejects = {(row["kind"], row["reason"]): row["n"] for row in found["reject_reasons"]}
     conflicts = sum(n for (_, reason), n in rejects.items() if reason == "CONFLICT")
+    others = sum(n for (_, reason), n in rejects.items() if m.urgency(reason) == 0)
     discarded = sum(row["n"] for row in found["discard_reasons"])
     landed, ops = found.tables["half_messages"], found.tables["op_messages"]
     commits, rollbacks = found.total("COMMIT"), found.total("ROLLBACK")
@@ -110,11 +113,12 @@ def _counts(found: Figures) -> list[p.Tile]:
         p.Tile("Committed", u.count(commits), f"and {u.count(rollbacks)} rolled back, in these runs"),
         p.Tile("Discarded", u.count(discarded), "in these runs, not brought back since", _tone(discarded, "warn")),
         p.Tile("Conflicts", u.count(conflicts), "in these runs, ended both ways", _tone(conflicts, "bad")),
+        p.Tile("Rejected", u.count(others), "rows that no rule could use", _tone(others, "warn")),
     ]
 
 
 def _notices(found: Figures) -> list[str]:
-    return [*_open_run(found), *_late(found), *_owed(found), *_alarms(found)]
+    return [*_open_run(found), *_late(found), *_owed(found), *_alarms(found), *_rejected(found)]
 
 
 def _open_run(found: Figures) -> list[str]:
@@ -162,3 +166,17 @@ def _alarms(found: Figures) -> list[str]:
         for reason, text in _ALARMS.items()
         if reason in links
     ]
+
+
+def _rejected(found: Figures) -> list[str]:
+    """A line for each reason that is neither an alarm of its own nor harmless, those of most rows first."""
+    places, of = anchors(found), {(row["kind"], row["reason"]): row["n"] for row in found["reject_reasons"]}
+    asked = [why for why in places if m.urgency(why[1]) == 0]
+    return [_rejected_for(why, of[why], places[why]) for why in asked[:_MOST_NAMED]]
+
+
+def _rejected_for(why: tuple[str, str], rows: int, anchor: str) -> str:
+    kind, reason = why
+    allowed = f" {ALLOWED[reason]}." if reason in ALLOWED else ""
+    name = u.cut(f"{kind} {reason}", _LONGEST)
+    return p.notice("warn", f"{u.plural(rows, 'row')} rejected: ", p.link(anchor, name), f".{allowed}")

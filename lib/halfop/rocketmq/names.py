@@ -55,7 +55,8 @@ WAIT = "WAIT"
 
 END_TAG = "d"
 
-LEGAL_TOPIC = r"\A[%|a-zA-Z0-9_-]+\z"
+_TOPIC_CHARACTER = "[%|a-zA-Z0-9_-]"
+LEGAL_TOPIC = rf"\A{_TOPIC_CHARACTER}+\z"
 TOPIC_MAX_LENGTH = 127
 RETRY_OR_DLQ_MAX_LENGTH = 255
 RETRY_PREFIX = "%RETRY%"
@@ -76,7 +77,17 @@ TRANSACTION_TYPE_MASK = 0xC
 TRANSACTION_COMMIT = 0x8
 
 
+def topic_fault(topic: str) -> str | None:
+    """Returns what a topic's name has that none may have, its first wrong character above all; None if it may be."""
+    wrong = next((place for place, c in enumerate(topic) if re.match(_TOPIC_CHARACTER, c) is None), None)
+    if wrong is not None:
+        code = f"U+{ord(topic[wrong]):04X}"
+        return f"character {wrong + 1} of {len(topic)}, {topic[wrong]!r} ({code}), is none that a topic may have"
+    longest = RETRY_OR_DLQ_MAX_LENGTH if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) else TOPIC_MAX_LENGTH
+    return f"{len(topic)} characters, at most {longest} are allowed" if len(topic) > longest else None
+
+
 def is_real_topic(topic: str) -> bool:
     """Returns whether a client may send to a topic of that name."""
     allowed = topic not in NOT_ALLOWED_SEND and not topic.lower().startswith(SYSTEM_PREFIX)
-    return allowed and re.fullmatch("[%|a-zA-Z0-9_-]+", topic) is not None
+    return allowed and re.fullmatch(f"{_TOPIC_CHARACTER}+", topic) is not None

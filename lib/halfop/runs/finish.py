@@ -8,8 +8,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 
-from pyspark.sql import DataFrame
-
 from halfop.frame.errors import is_transient
 from halfop.frame.summary import Summary, add_counts
 from halfop.planning.arrivals import Arrivals
@@ -19,15 +17,14 @@ from halfop.planning.plan import PLAN_APP, Plan
 from halfop.planning.run import Debt, Run
 from halfop.planning.stages import arrived, plan_of
 from halfop.runs.record import wall_clock, write_closed
+from halfop.runs.rejected import report_rejects
 from halfop.sinks.targets import REJECTED, SINK_TABLES
 from halfop.sinks.write import Sinks
 from halfop.warehouse.spark_errors import log_failure
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.where import equal
 
 log = logging.getLogger("halfop.reconcile")
 
-_ALARMING = ("CONFLICT", "KEY_REUSED")
 _OPEN = ("CHECK", "WAIT")
 
 
@@ -139,21 +136,6 @@ def _late_queues(number: int) -> str:
 
 def _age(now: datetime, born: int | None) -> float | None:
     return None if born is None else max(0.0, round(now.timestamp() - born / 1000, 3))
-
-
-def counts_of_rejects(rows: DataFrame) -> dict[str, int]:
-    """Rejects by kind and reason."""
-    return {f"{row['kind']}.{row['reason']}": row["count"] for row in rows.groupBy("kind", "reason").count().collect()}
-
-
-def report_rejects(warehouse: Warehouse, run_id: int, summary: Summary) -> None:
-    """Adds rejects by kind and reason, and warns of those that mean a double delivery or a rebuilt broker."""
-    found = counts_of_rejects(warehouse.read(REJECTED, where=equal("run_id", run_id)))
-    add_counts(summary.extra.setdefault("rejected", {}), found)
-    add_counts(summary.rows_written, {"rejected": sum(found.values())})
-    for what, n in found.items():
-        if what.endswith(_ALARMING):
-            log.warning("run %d: %d %s, see table rejected", run_id, n, what)
 
 
 def late_queues(known: Iterable[Clock], run: Run) -> Mapping[str, str]:

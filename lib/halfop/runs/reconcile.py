@@ -23,10 +23,11 @@ from halfop.planning.plan import PLAN_APP
 from halfop.planning.run import INPUTS, Run, Slice
 from halfop.planning.stages import arrived
 from halfop.rules import VERSION
-from halfop.runs.finish import counts_of_rejects, finish, planned
+from halfop.runs.finish import finish, planned
 from halfop.runs.owed import pay
 from halfop.runs.parked import refuse_unknown_topics
 from halfop.runs.record import last_run, refuse_old_slice, wall_clock, write_opened
+from halfop.runs.rejected import counts_of_rejects
 from halfop.settings.model import Settings
 from halfop.sinks.targets import make_sinks
 from halfop.warehouse.progress import progress_rows

@@ -114,7 +114,7 @@ class BrokerLanding:
             record_holes(found, self._lost, self._clock, self._summary)
             self._note_left_out(sampling.left_out)
             with self._lock:
-                lost.record(self._warehouse, self._lost, self._at)
+                lost.record(self._warehouse, self._lost, self._at, self._summary)
             self._record_ranges(found.ranges, absent)
             if self._is_master:
                 self._checks = check_rows(broker, self.name, self._clock.shown, found.ranges[HALF], rows)
@@ -225,7 +225,7 @@ class BrokerLanding:
             self._note_holes(found)
             if kind == OP:
                 with self._lock:
-                    lost.record(self._warehouse, self._lost, pulls.at)
+                    lost.record(self._warehouse, self._lost, pulls.at, self._summary)
             self._append(kind, table, found, pulls.at)
         self._count("op_messages", land_again(self._warehouse, self._reach, pulls.at))
 

@@ -12,6 +12,7 @@ from halfop.landing.files.pieces import EXAMPLES, Example, Found
 from halfop.landing.paths import shown_path
 from halfop.landing.queues import OffsetSpan, Queue
 from halfop.landing.tables import TABLES
+from halfop.wording.rejects import Reject
 
 Places = Mapping[tuple[str, int], int]
 
@@ -39,7 +40,7 @@ def checked(found: Iterable[Found]) -> list[Checked]:
 def _add(all_of_kind: Checked, piece: Found) -> None:
     all_of_kind.read += piece.read
     all_of_kind.good[piece.uri] += piece.good
-    all_of_kind.bad[piece.uri] += piece.bad
+    all_of_kind.bad[piece.uri] += piece.bad.total()
     all_of_kind.unknown |= piece.unknown
     for queue, span in piece.spans.items():
         all_of_kind.spans[queue] = span.joined(all_of_kind.spans.get(queue, span))
@@ -58,13 +59,26 @@ def first_lines(found: Iterable[Found]) -> Places:
 def refuse_bad(kind: str, found: Sequence[Found]) -> None:
     """Raises InputRefused, naming the first bad rows, if there are any of this kind."""
     mine = [piece for piece in found if piece.kind == kind]
-    total = sum(piece.bad for piece in mine)
+    total = sum(piece.bad.total() for piece in mine)
     if total:
         first, formats = first_lines(mine), {piece.uri: piece.format for piece in mine}
         examples = sorted(example for piece in mine for example in piece.examples)
         texts = [_worded(each, first, formats[each.uri]) for each in islice(examples, EXAMPLES)]
         path, line, text = texts[0]
         raise InputRefused(path, line, text, _rest(texts[1:], total, sum(piece.read for piece in mine)))
+
+
+def rejects(found: Sequence[Found]) -> list[Reject]:
+    """The bad rows of all kinds by reason, each with its first one."""
+    number: Counter[str] = sum((piece.bad for piece in found), Counter())
+    lines, formats = first_lines(found), {piece.uri: piece.format for piece in found}
+    examples = sorted(example for piece in found for example in piece.examples)
+    first = {each.problem.reason: _worded(each, lines, formats[each.uri]) for each in reversed(examples)}
+    return [Reject("INPUT", reason, n, *_placed(*first[reason])) for reason, n in number.items()]
+
+
+def _placed(path: str, line: int | None, text: str) -> tuple[str, str]:
+    return (path if line is None else f"{path}:{line}"), text
 
 
 def _worded(example: Example, first: Places, format_: str) -> tuple[str, int | None, str]:
@@ -74,6 +88,6 @@ def _worded(example: Example, first: Places, format_: str) -> tuple[str, int | N
 
 
 def _rest(others: Iterable[tuple[str, int | None, str]], total: int, read: int) -> str:
-    lines = [f"{path}{'' if line is None else f':{line}'}: {text}" for path, line, text in others]
+    lines = [": ".join(_placed(*each)) for each in others]
     many = f"{total} bad of {read} rows; nothing has landed, --skip-bad lands the others"
     return "\n".join([*lines, many])

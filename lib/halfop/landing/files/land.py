@@ -19,7 +19,7 @@ from halfop.landing import progress
 from halfop.landing.again import Again
 from halfop.landing.columns.fields import NEAR, known_names
 from halfop.landing.files import landed_files, rewound
-from halfop.landing.files.check import Checked, checked, first_lines, refuse_bad
+from halfop.landing.files.check import Checked, checked, first_lines, refuse_bad, rejects
 from halfop.landing.files.gaps import complete, known_by_ops
 from halfop.landing.files.own_life import Stamp
 from halfop.landing.files.rows import SOURCE
@@ -28,7 +28,6 @@ from halfop.landing.files.taking import Way
 from halfop.landing.files.ways import take
 from halfop.landing.identity import reused_queues
 from halfop.landing.instant import next_instant
-from halfop.landing.paths import shown_path
 from halfop.landing.queues import Queue
 from halfop.landing.rewind import HINT
 from halfop.landing.staged import remove_left
@@ -37,6 +36,10 @@ from halfop.warehouse.lock import hold, hold_rejected
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.rejected import in_form
 from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.where import equal
+from halfop.wording.rejects import tell
+
+_BAD_ROW = ["reason", "detail", "sha256"]
 
 
 @dataclass(frozen=True)
@@ -211,17 +214,18 @@ class _Landing:
     def _record(self, new: Sequence[InputFile], kinds: Sequence[Checked], taken: Way, landed_at: int) -> None:
         if bad := sum(each.bad.total() for each in kinds):
             with hold_rejected(self._warehouse):
-                self._reject(_rejected(self._warehouse, taken, landed_at))
+                self._reject(_rejected(self._warehouse, new, taken, landed_at))
             self._summary.rows_written["rejected"] = bad
+            tell(self._log, "this landing", self._summary, rejects(taken.found))
         if new:
             landed_files.record(self._warehouse, new, kinds, landed_at)
             self._summary.extra["files_landed"] = len(new)
 
     def _reject(self, rows: DataFrame) -> None:
-        """Rejects each row once: a landing that was killed before it was recorded may have written them."""
-        written = self._warehouse.read("rejected").where(F.col("kind") == "INPUT").select("reason", "detail")
+        """Rejects each row of a file once: a landing that was killed before it was recorded may have written them."""
         self._warehouse.make("rejected")
-        self._warehouse.append("rejected", rows.join(written, ["reason", "detail"], "left_anti"))
+        written = self._warehouse.read("rejected", where=equal("kind", "INPUT")).select(_BAD_ROW)
+        self._warehouse.append("rejected", rows.join(written, _BAD_ROW, "left_anti"))
 
     # ---- the summary ----
 
@@ -257,16 +261,17 @@ def _begun(life: Life) -> int:
     return progress.micros(life.begun_at) if life.begun_at else 0
 
 
-def _rejected(warehouse: Warehouse, taken: Way, landed_at: int) -> DataFrame:
+def _rejected(warehouse: Warehouse, files: Iterable[InputFile], taken: Way, landed_at: int) -> DataFrame:
     """The bad rows as rows of `rejected`."""
-    first = [(uri, start, shown_path(uri), line) for (uri, start), line in first_lines(taken.found).items()]
-    files = warehouse.frame(first, "file STRING, block BIGINT, shown STRING, first_line BIGINT")
+    of = {file.uri: file for file in files}
+    first = [(uri, at, of[uri].shown, of[uri].sha256, line) for (uri, at), line in first_lines(taken.found).items()]
+    pieces = warehouse.frame(first, "file STRING, block BIGINT, shown STRING, sha256 STRING, first_line BIGINT")
     line = (F.col("first_line") + F.col("place")).cast("string")
-    bad = taken.bad().join(F.broadcast(files), ["file", "block"])
+    bad = taken.bad().join(F.broadcast(pieces), ["file", "block"])
     return in_form(
         bad.select(
             F.lit("INPUT").alias("kind"),
-            *("reason", "broker_name", "queue_id", "queue_offset", "item", "half_offset"),
+            *("reason", "broker_name", "queue_id", "queue_offset", "item", "half_offset", "sha256"),
             F.concat_ws(": ", F.concat_ws(":", "shown", line), "detail").alias("detail"),
             F.timestamp_micros(F.lit(landed_at)).alias("rejected_at"),
         )

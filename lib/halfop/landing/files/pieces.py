@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -47,7 +48,7 @@ class Example(NamedTuple):
 
 @dataclass
 class Found:
-    """Rows of one piece, counted: good rows (of ops: items) and bad ones, and the span of good offsets by queue."""
+    """Rows of one piece, counted: good rows (of ops: items), bad ones by reason, and good offsets' spans by queue."""
 
     kind: str
     format: str
@@ -56,18 +57,19 @@ class Found:
     lines: int = 0
     read: int = 0
     good: int = 0
-    bad: int = 0
+    bad: Counter[str] = field(default_factory=Counter)
     spans: dict[Queue, OffsetSpan] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
-    examples: list[Example] = field(default_factory=list)
+    examples: list[Example] = field(default_factory=list)  # the first ones, and the first of each reason
 
     def see(self, typed: Typed) -> None:
         """Counts rows; `good` is counted by whoever makes the table's rows of them."""
         self.read += len(typed.rows)
-        self.bad += len(typed.problems)
         self.unknown |= typed.unknown
-        for row in sorted(typed.problems)[: EXAMPLES - len(self.examples)]:
-            self.examples.append(Example(self.uri, self.start, int(typed.places[row]), typed.problems[row]))
+        for row, problem in sorted(typed.problems.items()):
+            if len(self.examples) < EXAMPLES or problem.reason not in self.bad:
+                self.examples.append(Example(self.uri, self.start, int(typed.places[row]), problem))
+            self.bad[problem.reason] += 1
         for queue, span in spans(typed.good):
             self.spans[queue] = span.joined(self.spans.get(queue, span))
 

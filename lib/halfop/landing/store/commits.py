@@ -34,7 +34,7 @@ def commit(landing: StoreLanding, part: NewPart, summary: Summary) -> None:
         landing.warehouse.make(PROGRESS, *(table for kind, table in TABLES.items() if part.survey.rows[kind]))
         begun = progress.log_row(landing.broker, part.start, part.start, landing.landed_at)
         progress.add_missing(landing.warehouse, [*progress.rows_before(made, landing.landed_at), begun], landing.source)
-    _record_lost(landing, part)
+    _record_lost(landing, part, summary)
     commit_again(landing, part, summary)
     with summary.phase("progress"):
         log_row = progress.log_row(landing.broker, part.start, part.survey.end, landing.landed_at)
@@ -62,10 +62,10 @@ def _check_rows(landing: StoreLanding, survey: Survey) -> list[progress.Progress
     ]
 
 
-def _record_lost(landing: StoreLanding, part: NewPart) -> None:
+def _record_lost(landing: StoreLanding, part: NewPart, summary: Summary) -> None:
     for fault in part.survey.faults if landing.request.skip_corrupt else ():
         landing.lost.add(lost.Range(fault.physical, fault.lost_until), fault.code, str(fault))
-    lost.record(landing.warehouse, landing.lost, landing.landed_at)
+    lost.record(landing.warehouse, landing.lost, landing.landed_at, summary)
 
 
 def commit_messages(landing: StoreLanding, part: NewPart, summary: Summary) -> int:

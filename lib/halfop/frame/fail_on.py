@@ -1,0 +1,70 @@
+"""`--fail-on`: from how many findings on a call that is done ends with status 5."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Collection
+from fractions import Fraction
+from typing import NamedTuple
+
+from halfop.frame.summary import Summary
+
+_FORM = re.compile(r"(conflicts|rejects)(?:=([0-9]{1,18}(?:\.[0-9]{1,9})?%|[0-9]{1,18}))?", re.ASCII)
+_NO_FINDINGS = ("REDUNDANT", "FOUND_RANGE")
+
+
+class FailOn(NamedTuple):
+    """At least so many findings of a kind, or such a part of the rows that the call read."""
+
+    kind: str
+    rows: int = 1
+    part: Fraction = Fraction(0)
+
+
+def fail_on(text: str) -> FailOn:
+    """`conflicts`, `rejects=100` or `rejects=1%`."""
+    match = _FORM.fullmatch(text)
+    kind, least = match.groups() if match else ("", "0")
+    found = FailOn(kind) if least is None else _least(kind, least)
+    if found.rows < 1 or not 0 <= found.part <= 1:
+        expected = "expected conflicts or rejects, or either with =100 (rows, at least 1) or =1% (above 0, at most 100)"
+        raise argparse.ArgumentTypeError(f"{expected}; given {text!r}")
+    return found
+
+
+def _least(kind: str, text: str) -> FailOn:
+    if not text.endswith("%"):
+        return FailOn(kind, int(text))
+    part = Fraction(text.removesuffix("%")) / 100
+    return FailOn(kind, int(part > 0), part)
+
+
+def add_fail_on(parser: argparse.ArgumentParser, call: str) -> None:
+    """Adds the option to a call of that name."""
+    parser.add_argument(
+        "--fail-on",
+        action="append",
+        default=[],
+        type=fail_on,
+        metavar="KIND[=N|=N%]",
+        help=f"end with status 5 if {call} has found some: conflicts, or rejects (any reason but REDUNDANT); with "
+        "=100 at least 100 of them; with =1%% at least 1%% of the rows that it read (repeatable)",
+    )
+
+
+def failing_on(bounds: Collection[FailOn], summary: Summary) -> Summary:
+    """Gives a call that is done status 5 if it has found what one of these asks for."""
+    if summary.status == 0 and any(_found(bound, summary) for bound in bounds):
+        summary.status = 5
+    return summary
+
+
+def _found(bound: FailOn, summary: Summary) -> bool:
+    found: int = sum(n for name, n in summary.extra.get("rejected", {}).items() if _counts(bound.kind, name))
+    return bool(found >= bound.rows and found >= bound.part * sum(summary.rows_read.values()))
+
+
+def _counts(kind: str, name: str) -> bool:
+    reason = name.partition(".")[2]
+    return reason == "CONFLICT" if kind == "conflicts" else reason not in _NO_FINDINGS
