@@ -58,8 +58,7 @@ class Shared:
 class BrokerLanding:
     """One broker's landing.
 
-    The ranges to pull are recorded first: after a kill, the next landing pulls exactly these again and passes over
-    tables that have its commit.
+    The ranges to pull are recorded first: after a kill, the next landing pulls these again, but to no table twice.
     """
 
     def __init__(self, shared: Shared, address: BrokerAddress) -> None:

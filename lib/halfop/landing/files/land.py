@@ -264,7 +264,8 @@ def _begun(life: Life) -> int:
 def _rejected(warehouse: Warehouse, files: Iterable[InputFile], taken: Way, landed_at: int) -> DataFrame:
     """The bad rows as rows of `rejected`."""
     of = {file.uri: file for file in files}
-    first = [(uri, at, of[uri].shown, of[uri].sha256, line) for (uri, at), line in first_lines(taken.found).items()]
+    places = [(of[uri], at, line) for (uri, at), line in first_lines(taken.found).items() if uri in of]
+    first = [(file.uri, at, file.shown, file.sha256, line) for file, at, line in places]
     pieces = warehouse.frame(first, "file STRING, block BIGINT, shown STRING, sha256 STRING, first_line BIGINT")
     line = (F.col("first_line") + F.col("place")).cast("string")
     bad = taken.bad().join(F.broadcast(pieces), ["file", "block"])
