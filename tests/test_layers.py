@@ -33,6 +33,7 @@ LAYERS = {
     "html": "wording",
     # answers to brokers
     "ending": "landing runs planning columns rocketmq rocketmq.wire settings warehouse",
+    "examine": "landing runs sinks planning rules columns rocketmq settings warehouse",
     # a run
     "upkeep": "runs planning columns settings warehouse",
     "runs": "wording sinks planning rules columns settings warehouse",

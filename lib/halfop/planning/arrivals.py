@@ -24,7 +24,7 @@ from halfop.warehouse.in_memory import is_in_memory
 from halfop.warehouse.kept import Kept
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.tables import NO_TABLE, Selected, Warehouse
-from halfop.warehouse.where import Where, all_of, equal
+from halfop.warehouse.where import Compared, Where, all_of, equal
 
 _CLOCK_COLUMNS = "broker_name STRING, queue_id INT, known_until TIMESTAMP, next_offset BIGINT, first_offset BIGINT"
 
@@ -65,7 +65,11 @@ class Arrivals:
 
     def closed_decisions(self, where: Where) -> Selected:
         """The decisions of earlier runs that ended messages and meet the condition."""
-        return self.warehouse.select("decisions", self.run.inputs["decisions"], all_of(equal("open", False), where))
+        return self.warehouse.select(
+            "decisions",
+            self.run.inputs["decisions"],
+            all_of(equal("open", False), Compared("run_id", "<=", self.run.run_id - 1), where),
+        )
 
     @property
     def open_halves(self) -> DataFrame | None:

@@ -22,6 +22,7 @@ from halfop.frame.errors import HalfopError
 _LOG = "_delta_log"
 _COMMIT = re.compile(r"\A(\d{20})\.json\Z")
 _CHECKPOINT = re.compile(r"\A(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]+)?\.parquet\Z")
+_CHECKSUM = re.compile(r"\A(\d{20})\.crc\Z")  # of a version; written after its commit
 _MAGIC = b"PAR1"
 _NONE = -1
 
@@ -169,12 +170,16 @@ class TableOnDisk:
 
     def of_data(self) -> Iterator[Damage]:
         """Damage in every data file of the newest version, as far as the log can be read."""
+        yield from self._data_damage(self.live())
+
+    def live(self) -> dict[str, tuple[int, int]]:
+        """The data files of the newest version as the log names them, with their sizes and versions."""
         base = max(self._whole_checkpoints(), default=_NONE)
         live = {name: (size, base) for name, size in self._in_checkpoint(base)}
         for version in self.commits:
             if version > base:
                 _apply(live, self._commit_damage(version)[0], version)
-        yield from self._data_damage(live)
+        return live
 
     def _whole_checkpoints(self) -> Iterator[int]:
         for version, files in self.checkpoints.items():
@@ -183,10 +188,11 @@ class TableOnDisk:
 
     def _gaps(self) -> Iterator[Damage]:
         """Commits that are missing. A clean-up removes the oldest of them, those before a checkpoint."""
-        if not self.commits:
-            return
-        oldest = min(self.commits[0], max(self.checkpoints) + 1) if self.checkpoints else 0
-        for version in sorted(set(range(oldest, self.commits[-1])).difference(self.commits)):
+        checksums = [int(found[1]) for name in self._listed if (found := _CHECKSUM.match(name))]
+        newest = max([*self.commits, *checksums], default=_NONE)
+        first = min([*self.commits, newest + 1])
+        oldest = min(first, max(self.checkpoints) + 1) if self.checkpoints else 0
+        for version in sorted(set(range(oldest, newest + 1)).difference(self.commits)):
             yield Damage(self.path, version, self._commit_path(version), "is missing")
 
     def _checkpoint_damage(self, version: int, path: str) -> Iterator[Damage]:

@@ -18,16 +18,21 @@ from urllib.parse import unquote, urlparse
 
 from py4j.protocol import Py4JJavaError
 
-from halfop.frame.errors import WarehouseBusy
+from halfop.frame.errors import InputRefused, WarehouseBusy
 from halfop.warehouse.spark_errors import is_java
 from halfop.warehouse.tables import Warehouse
 
 _RETRY_SECONDS = 0.2
+# A file that is there while a repair is under way: tables may lack rows then that no log misses.
+UNFINISHED = "_damaged/unfinished"
 
 
 @contextmanager
-def hold(warehouse: Warehouse, group: str, wait: timedelta = timedelta(0)) -> Iterator[None]:
-    """Holds the lock of a table group (`landing` or `run`); raises WarehouseBusy if it is still taken after `wait`."""
+def hold(warehouse: Warehouse, group: str, wait: timedelta = timedelta(0), repairing: bool = False) -> Iterator[None]:
+    """Holds the lock of a table group (`landing` or `run`); raises WarehouseBusy if it is still taken after `wait`.
+
+    Raises InputRefused while a repair of the warehouse has not been finished, unless the caller is one.
+    """
     folder = local_folder(warehouse.root)
     if folder is None:
         yield
@@ -37,14 +42,23 @@ def hold(warehouse: Warehouse, group: str, wait: timedelta = timedelta(0)) -> It
     with ExitStack() as held:
         with _locked(warehouse, f"{path}.next", path, group, deadline):
             held.enter_context(_locked(warehouse, path, path, group, deadline))
+        if not repairing:
+            _refuse_half_repaired(folder)
         yield
 
 
 @contextmanager
 def hold_rejected(warehouse: Warehouse) -> Iterator[None]:
     """Holds the lock of `rejected`, to which landing and runs both write, each under a lock of its own."""
-    with hold(warehouse, "rejected", timedelta(minutes=10)):
+    with hold(warehouse, "rejected", timedelta(minutes=10), repairing=True):  # within the lock of a job's own
         yield
+
+
+def _refuse_half_repaired(folder: str) -> None:
+    mark = os.path.join(folder, UNFINISHED)
+    if os.path.exists(mark):
+        problem = "a repair of the warehouse was stopped before it had finished"
+        raise InputRefused(mark, None, problem, "call `examine --repair` again: it goes on where it was stopped")
 
 
 def local_folder(root: str) -> str | None:

@@ -71,7 +71,7 @@ class Warehouse:
         return self.log.version(self.path(name))
 
     def schema(self, name: str) -> StructType:
-        return table(name).struct
+        return spec_of(name).struct
 
     def declared(self, name: str) -> dict[str, str]:
         """The table's properties as its schema declares them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +11,6 @@ from halfop.frame.errors import InputRefused
 from halfop.landing import lost
 from halfop.landing.again import Again, by_life, refuse_unknown
 from halfop.landing.store.by_workers import look_into, sound_files
-from halfop.landing.store.lost_stretches import without
 from halfop.landing.store.new_part import NewPart
 from halfop.landing.store.same_store import another_store, is_same_store
 from halfop.landing.store.state import StoreLanding
@@ -19,6 +18,7 @@ from halfop.landing.survey import refuse_too_many, whole_survey
 from halfop.rocketmq.store.commitlog import log_files
 from halfop.rocketmq.store.consumequeue import ConsumeQueue, ConsumeQueues, present
 from halfop.rocketmq.store.layout import layout
+from halfop.warehouse.progress import COMMIT_LOG
 
 Bytes = tuple[int, int]
 
@@ -33,7 +33,8 @@ def parts_again(landing: StoreLanding) -> Iterator[tuple[StoreLanding, NewPart]]
     refuse_unknown(landing.request.again, landing.lives.names, landing.request.path)
     for name, ranges in by_life(landing.request.again, landing.lives).items():
         of_life = replace(landing, lives=landing.lives.upto(name))
-        for begin, end in _joined(_bytes(landing, ranges)):
+        asked = list(_bytes(landing, ranges))
+        for begin, end in _joined([*asked, *_lost_around(landing, asked)]):
             yield of_life, _part(of_life, begin, end)
 
 
@@ -64,6 +65,12 @@ def _bytes_of_queue(landing: StoreLanding, each: Again, topic: str, queue: Consu
             yield int(units["physical"][0]), int(units["physical"][1] + units["size"][1])
 
 
+def _lost_around(landing: StoreLanding, asked: Sequence[Bytes]) -> list[Bytes]:
+    """Lost ranges of the log that hold one of those: all of them lands again, so nothing of it is lost."""
+    lost_ranges = landing.lost.of_log
+    return [(since, upto) for since, upto in lost_ranges if any(since <= at and to <= upto for at, to in asked)]
+
+
 def _joined(parts: Iterable[Bytes]) -> list[Bytes]:
     """The parts in their order; those that touch are one."""
     joined: list[Bytes] = []
@@ -79,12 +86,15 @@ def _part(landing: StoreLanding, begin: int, end: int) -> NewPart:
     """A sound part of the log, which lands under a marker of its own."""
     whole = layout(landing.root, begin)
     cut = [replace(each, end=min(each.end, end), fault=None) for each in whole.stretches if each.start < end]
-    found = without(replace(whole, stretches=tuple(cut), end=end), landing.lost.of_log)
+    found = replace(whole, stretches=tuple(cut), end=end)
     there = look_into(landing, found.stretches, False, write=True)
     refuse_too_many(there.surveyed)
     survey = whole_survey(there.surveyed, landing.broker, begin, False)
     if survey.faults:
         fault = survey.faults[0]
         raise InputRefused(fault.file, fault.offset, fault.text, "nothing of --again has landed from there on")
+    for gone in [each for each in landing.lost.all if each.topic == COMMIT_LOG]:
+        if begin <= gone.since and gone.upto <= end:
+            landing.lost.found(gone, "it has landed again")
     app = f"halfop.land.store/{landing.broker}/again/{landing.landed_at}/{begin}-{end}"
     return NewPart(found, begin, survey, app, end, sound_files(landing, there, survey, False))

@@ -111,9 +111,9 @@ def _land_again(landing: StoreLanding, summary: Summary, log: logging.Logger) ->
     for gone in landing.lost.gone:
         log.warning(gone)
         summary.notes.append(gone)
-    lost.record(landing.warehouse, landing.lost, landing.landed_at, summary)
     for of_life, part in parts:
         commit_again(of_life, part, summary)
+    lost.record(landing.warehouse, landing.lost, landing.landed_at, summary)
     summary.rows_written = {table: n for table, n in landing.written.items() if n}
 
 

@@ -1,0 +1,209 @@
+"""What landing tables lack of what has landed: ranges to land again, and rows of landing_progress."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from halfop.landing import lost, progress
+from halfop.landing.again import Again, kind_of
+from halfop.landing.lost import Range
+from halfop.landing.progress import ProgressRow
+from halfop.rocketmq.batches import DISCARD, FINAL, HALF, OP
+from halfop.rocketmq.names import HALF_TOPIC, HALF_TOPICS, OP_TOPIC, OP_TOPICS
+from halfop.warehouse.progress import COMMIT_LOG, progress_rows
+from halfop.warehouse.progress import TABLE as PROGRESS
+from halfop.warehouse.rejected import TABLE as REJECTED
+from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.trimmed import trimmed_before
+
+_TABLES = {HALF: "half_messages", OP: "op_messages"}
+_OF_TABLES = {"final_messages": FINAL, "broker_discards": DISCARD}
+_FILES = "FILES"
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Offsets that a table lacks though they had landed. Not `sure`: files may never have had them."""
+
+    again: Again
+    source: str
+    sure: bool
+
+    def __str__(self) -> str:
+        unsure = "" if self.sure else ", unless the files never had them"
+        return f"{self.again} has to land again ({self.source}){unsure}"
+
+
+# ---- ranges ----
+
+
+def gaps(warehouse: Warehouse, damaged: Collection[str]) -> list[Gap]:
+    """The ranges that have to land again; of tables that were `damaged` also those that nothing but that shows."""
+    found = [gap for kind, name in _TABLES.items() for gap in _of_queues(warehouse, kind, name, name in damaged)]
+    return found + list(_listed(warehouse))
+
+
+def _of_queues(warehouse: Warehouse, kind: str, name: str, was_damaged: bool) -> Iterator[Gap]:
+    topics = HALF_TOPICS if kind == HALF else OP_TOPICS
+    rows = [row for row in progress_rows(warehouse) if row["topic"] in topics and row["next_offset"]]
+    if not rows or ((version := warehouse.version(name)) == NO_TABLE and not was_damaged):
+        return
+    rows_there = warehouse.read(name)
+    if kind == OP:
+        rows_there = rows_there.where("source IS DISTINCT FROM 'RESOLVE'")
+    there = rows_there.select(_owner(rows_there).alias("broker_name"), "queue_id", "queue_offset").distinct()
+    trimmed = kind == HALF and version != NO_TABLE and trimmed_before(warehouse, version) is not None
+    holes = _holes(there)
+    for row in rows:
+        sure = row["source"] != _FILES or kind == OP
+        for since, upto in _missing(row, holes.get((row["broker_name"], row["queue_id"])), trimmed):
+            if sure or was_damaged or upto == row["next_offset"]:
+                again = Again(row["broker_name"], row["topic"], row["queue_id"], since, upto)
+                yield from _without_known(warehouse, again, row["source"] or _FILES, sure)
+
+
+def _owner(rows: DataFrame) -> Column:
+    """The name of the life that a row is of itself; an op's half message may be of an earlier one."""
+    if "life" not in rows.columns:
+        return F.col("broker_name")
+    later = F.concat_ws("~", F.regexp_replace("broker_name", "~[0-9]+$", ""), F.col("life").cast("string"))
+    return F.when(F.col("life").isNull(), F.col("broker_name")).otherwise(later)
+
+
+def _holes(there: DataFrame) -> dict[tuple[str, int], tuple[int, int, list[tuple[int, int]]]]:
+    """The first offset of each queue, the one after its last, and the ranges that are missing between."""
+    queue = ["broker_name", "queue_id"]
+    before = F.lag("queue_offset").over(Window.partitionBy(queue).orderBy("queue_offset"))
+    gap = F.when(F.col("queue_offset") > F.col("before") + 1, F.struct(F.col("before") + 1, "queue_offset"))
+    of_queue = there.withColumn("before", before).groupBy(queue)
+    found = of_queue.agg(F.min("queue_offset"), F.max("queue_offset") + 1, F.sort_array(F.collect_list(gap))).collect()
+    return {(r[0], r[1]): (r[2], r[3], [(each[0], each[1]) for each in r[4]]) for r in found}
+
+
+def _missing(
+    row: Mapping[str, Any], holes: tuple[int, int, list[tuple[int, int]]] | None, trimmed: bool
+) -> Iterator[tuple[int, int]]:
+    """The ranges of a queue below its next offset that are not there."""
+    first, end = row["first_offset"] or 0, row["next_offset"]
+    if holes is None:
+        yield from [(first, end)] if first < end else []
+        return
+    low, high, between = holes
+    if first < low and not trimmed:
+        yield first, min(low, end)
+    yield from ((since, min(upto, end)) for since, upto in between if since < end and since >= first)
+    if high < end:
+        yield max(high, first), end
+
+
+def _without_known(warehouse: Warehouse, again: Again, source: str, sure: bool) -> Iterator[Gap]:
+    """The range without those that are known as lost for good."""
+    known = [r for r in lost.known(warehouse, again.broker_name).of_queues if (r.topic, r.queue) == again[1:3]]
+    since = again.since
+    for gone in sorted(known):
+        if gone.since <= since < gone.upto:
+            since = gone.upto
+    if since < again.upto:
+        yield Gap(again._replace(since=since), source, sure)
+
+
+# ---- final messages and discard records ----
+
+_CODE = "damaged"
+
+
+def list_lost(warehouse: Warehouse, damaged: Collection[str], at: int) -> None:
+    """Lists what tables of final messages and discards may have lost as lost ranges, so that no outcome follows.
+
+    Their offsets have gaps anyway, so all of a queue may be missing until it has landed again.
+    """
+    kinds = {kind for name, kind in _OF_TABLES.items() if name in damaged}
+    rows = [row for row in progress_rows(warehouse) if row["next_offset"]]
+    for name in sorted({row["broker_name"] for row in rows}) if kinds else ():
+        ranges = lost.known(warehouse, name)
+        for row in rows:
+            of_log = row["topic"] == COMMIT_LOG
+            if row["broker_name"] == name and (of_log or kind_of(row["topic"]) in kinds):
+                since, upto = row["first_offset"] or 0, row["next_offset"]
+                ranges.add(Range(since, upto, row["topic"], row["queue_id"], at), _CODE, "its table was damaged")
+        lost.record(warehouse, ranges, at)
+
+
+def _listed(warehouse: Warehouse) -> Iterator[Gap]:
+    """Listed ranges as queues to land again; a store's log by its half queue."""
+    rows = progress_rows(warehouse)
+    damaged = warehouse.read(REJECTED).where(F.col("detail").endswith(f"({_CODE})"))
+    listed = {tuple(row) for row in damaged.select("broker_name", "range_topic", "queue_id").distinct().collect()}
+    for name in sorted({each[0] for each in listed}):
+        known = {(each.topic, each.queue): each for each in lost.known(warehouse, name).all}
+        for row in (row for row in rows if row["broker_name"] == name and row["next_offset"]):
+            if row["topic"] == COMMIT_LOG:
+                continue
+            place = (COMMIT_LOG, 0) if row["topic"] in HALF_TOPICS else (row["topic"], row["queue_id"])
+            gone = known.get(place)
+            if gone is not None and (name, *place) in listed:
+                since = row["first_offset"] or 0 if place[0] == COMMIT_LOG else gone.since
+                upto = row["next_offset"] if place[0] == COMMIT_LOG else gone.upto
+                yield Gap(Again(name, row["topic"], row["queue_id"], since, upto), row["source"] or _FILES, True)
+
+
+# ---- landing_progress ----
+
+
+def bring_back_progress(warehouse: Warehouse, at: int) -> list[str]:
+    """Writes rows of queues whose messages have landed further than landing_progress says; returns the queues.
+
+    Of files the newest op's time is known again; a broker's next landing says its own, and until then no time passes.
+    """
+    warehouse.make(PROGRESS)
+    known = {(r["broker_name"], r["topic"], r["queue_id"]): r["next_offset"] for r in progress_rows(warehouse)}
+    sources = _sources(warehouse)
+    made: dict[str, list[ProgressRow]] = {}
+    for (name, topic, queue), (first, following, newest) in _landed(warehouse).items():
+        source = sources.get(name, _FILES)
+        here = known.get((name, topic, queue))
+        if (name, topic, queue) in known and (source != _FILES or (here is not None and here >= following)):
+            continue
+        offsets = (following, first) if source == _FILES else (None, None)
+        time = newest if source == _FILES and topic == OP_TOPIC else None
+        made.setdefault(source, []).append(ProgressRow(name, topic, queue, offsets[0], time, at, offsets[1]))
+    for source, rows in made.items():
+        progress.move(warehouse, rows, source)
+    return sorted({f"{row.broker_name}/{row.queue_id}" for rows in made.values() for row in rows})
+
+
+def _sources(warehouse: Warehouse) -> dict[str, str]:
+    """The source of each broker's messages, by landing_progress or else by its ops."""
+    ops = warehouse.read("op_messages").where("source IS NOT NULL").groupBy("broker_name").agg(F.max("source"))
+    found = {row[0]: row[1] for row in ops.collect() if row[1] != "RESOLVE"}
+    return found | {r["broker_name"]: r["source"] for r in progress_rows(warehouse) if r["source"]}
+
+
+def _landed(warehouse: Warehouse) -> dict[tuple[str, str, int], tuple[int, int, int | None]]:
+    """The span of each queue, and the newest store time of its messages."""
+    found = {}
+    span = (F.min("queue_offset"), F.max("queue_offset") + 1, F.max(F.unix_micros("store_timestamp")))
+    for topic, name in ((HALF_TOPIC, "half_messages"), (OP_TOPIC, "op_messages")):
+        for row in warehouse.read(name).groupBy("broker_name", "queue_id").agg(*span).collect():
+            found[row[0], topic, row[1]] = (row[2], row[3], row[4])
+            found.setdefault((row[0], OP_TOPIC if topic == HALF_TOPIC else HALF_TOPIC, row[1]), (0, 0, None))
+    return found
+
+
+def commands(found: Collection[Gap]) -> list[str]:
+    """The calls that land the ranges again, one a source."""
+    how = {
+        "STORE": "land store --path DIR --broker-name {name}",
+        "GATEWAY": "land store --path DIR --broker-name {name}",
+    }
+    how |= {"BROKER": "land broker --namesrv H:P", _FILES: "land files --half FILES --op FILES"}
+    by_call: dict[str, list[str]] = {}
+    for gap in found:
+        own = gap.again.broker_name.partition("~")[0]
+        by_call.setdefault(how.get(gap.source, how[_FILES]).format(name=own), []).append(str(gap.again))
+    return [f"{call} --again {' '.join(dict.fromkeys(ranges))}" for call, ranges in by_call.items()]

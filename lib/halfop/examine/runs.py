@@ -1,0 +1,90 @@
+"""Rows of `runs` brought back: from each other, and from what a run has left in other tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pyspark.sql import functions as F
+
+from halfop.landing.progress import instant
+from halfop.planning.digest import Digest
+from halfop.planning.plan import PLAN_APP
+from halfop.planning.run import INPUTS, Run
+from halfop.runs.record import CLOSE_APP, OPEN_APP, wall_clock, write_opened
+from halfop.settings.model import Settings
+from halfop.sinks.targets import SINK_APP
+from halfop.warehouse.tables import NO_TABLE, Warehouse
+
+Row = Mapping[str, Any]
+
+
+def by_run(warehouse: Warehouse) -> dict[int, dict[str, Row]]:
+    """The rows of each run, by event."""
+    found: dict[int, dict[str, Row]] = {}
+    for row in warehouse.rows("runs"):
+        found.setdefault(row["run_id"], {})[row["event"]] = row
+    return found
+
+
+def newest_seen(warehouse: Warehouse, tables: list[str]) -> int:
+    """The newest run that has left a marker anywhere."""
+    markers = [warehouse.marker("runs", OPEN_APP), warehouse.marker("runs", CLOSE_APP)]
+    markers.append(warehouse.marker("decisions", PLAN_APP))
+    apps = {name: f"{SINK_APP}.topic" if name.startswith("topics/") else f"{SINK_APP}.{name}" for name in tables}
+    return max(markers + [warehouse.marker(name, app) for name, app in apps.items()])
+
+
+def bring_back(warehouse: Warehouse, settings: Settings, tables: list[str], left: Sequence[Row]) -> list[int]:
+    """Writes rows that `runs` lacks, and returns their runs. `left` are rows of files whose commit was lost.
+
+    A run that only other tables show has seen nothing of what landed since the run before: so the next run looks at it.
+    """
+    warehouse.make("runs")
+    known, done = by_run(warehouse), list[int]()
+    for row in sorted(left, key=lambda row: (row["run_id"], row["event"] == "CLOSED", row["at"])):
+        if row["event"] not in known.get(row["run_id"], {}):
+            _append(warehouse, row, OPEN_APP if row["event"] == "OPENED" else CLOSE_APP)
+            known.setdefault(row["run_id"], {})[row["event"]] = row
+            done.append(row["run_id"])
+    for run_id, events in sorted(known.items()):
+        if "OPENED" not in events:
+            _append(warehouse, {**events["CLOSED"], "event": "OPENED", "counts": {}, "seconds": {}}, OPEN_APP)
+            done.append(run_id)
+    for run_id in range(max(known, default=0) + 1, newest_seen(warehouse, tables) + 1):
+        write_opened(warehouse, _unknown_run(warehouse, run_id, settings))
+        done.append(run_id)
+    return sorted({*done, *close_those_before_last(warehouse)})
+
+
+def close_those_before_last(warehouse: Warehouse) -> list[int]:
+    """Closes runs that others have followed, so that they had closed; returns them."""
+    known = by_run(warehouse)
+    lacking = [run_id for run_id in sorted(known)[:-1] if "CLOSED" not in known[run_id]]
+    for run_id in lacking:
+        totals = Digest.of(warehouse, run_id).counts
+        counts = {f"{decision}.{reason}": n for decision, of in totals.items() for reason, n in of.items()}
+        _append(warehouse, dict(known[run_id]["OPENED"]) | {"event": "CLOSED", "counts": counts}, CLOSE_APP)
+    return lacking
+
+
+def _append(warehouse: Warehouse, row: Row, app: str) -> None:
+    run_id = row["run_id"]
+    if warehouse.marker("runs", app) < run_id:
+        warehouse.append_rows_once("runs", [row], app, run_id)
+    else:
+        warehouse.append_rows("runs", [row])
+
+
+def _unknown_run(warehouse: Warehouse, run_id: int, settings: Settings) -> Run:
+    """A run of which nothing is known but what it left: it pins what the run before had pinned."""
+    before = by_run(warehouse).get(run_id - 1, {})
+    row = before.get("CLOSED") or before.get("OPENED")
+    decided = warehouse.read("decisions").where(F.col("run_id") == run_id)
+    at = decided.agg(F.max(F.unix_micros("decided_at")).alias("at")).collect()[0]["at"]
+    now = instant(at) or wall_clock()
+    pins = dict.fromkeys(INPUTS, NO_TABLE) | (dict(row["inputs"]) if row else {})
+    given = Settings.from_json(row["settings"]) if row else settings
+    asks, delivered = (row["asks"] or {}, row["counts_delivered"] or {}) if row else ({}, {})
+    now = max(now, row["now"]) if row else now
+    return Run(run_id, now, pins, pins, given, asks=asks, delivered=delivered)

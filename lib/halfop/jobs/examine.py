@@ -1,0 +1,40 @@
+"""Find damage in the tables, and repair it."""
+
+from __future__ import annotations
+
+import argparse
+
+from halfop.examine.examine import examine
+from halfop.frame.cli import Context, Job
+from halfop.frame.output import Table
+from halfop.frame.summary import Summary
+from halfop.warehouse.opened import opened
+
+
+def _arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--deep", action="store_true", help="also compare the rows of each run with what it recorded")
+    parser.add_argument(
+        "--repair",
+        action="store_true",
+        help="make damaged logs whole, and write again what follows from other tables; nothing is delivered twice",
+    )
+
+
+def _run(context: Context, args: argparse.Namespace) -> Summary:
+    warehouse = opened("examine", context.settings, context.later)
+    summary = examine(warehouse, context.settings, context.log, args.deep, args.repair)
+    shown = [(what, line) for what in ("damaged", "repaired", "remains") for line in summary.extra.get(what, ())]
+    context.output.tables(Table(["what", "where"], [list(row) for row in shown]))
+    return summary
+
+
+JOB = Job(
+    "examine",
+    "Look at every table's log and files for what a disk or a hand has damaged, and say how to repair it. Without\n"
+    "--repair nothing is changed. Status 3: something is damaged, or has to land again.",
+    _run,
+    _arguments,
+    examples=("", "--deep", "--repair"),
+    pages=("operations.md",),
+    measured=lambda args: "examine",
+)
