@@ -64,13 +64,13 @@ def _repair(work: Repair, found: Collection[Damage], wait: timedelta, summary: S
         for group in _GROUPS:
             locks.enter_context(hold(work.warehouse, group, wait, repairing=True))
         found = _damage(work) if found else []
-        tables = {str(Path(each.table).relative_to(work.root)) for each in found}
-        work.aside.begin(tables)
+        work.aside.begin({str(Path(each.table).relative_to(work.root)) for each in found})
         damaged = work.aside.unfinished
         with summary.phase("logs"):
             work.logs(damaged)
         with summary.phase("rows"), work.warehouse.for_few_rows():
-            summary.extra["repaired"] = list(work.bring_back(tables_there(work.root), damaged))
+            tables = tables_there(work.root)
+            summary.extra["repaired"] = list(work.bring_back(tables, damaged, summary))
             summary.extra["damaged_tables"] = damaged
         work.aside.finish()
 

@@ -9,6 +9,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from halfop.frame.summary import Summary
 from halfop.landing import lost, progress
 from halfop.landing.again import Again, kind_of
 from halfop.landing.lost import Range
@@ -117,7 +118,7 @@ def _without_known(warehouse: Warehouse, again: Again, source: str, sure: bool) 
 _CODE = "damaged"
 
 
-def list_lost(warehouse: Warehouse, damaged: Collection[str], at: int) -> None:
+def list_lost(warehouse: Warehouse, damaged: Collection[str], at: int, summary: Summary) -> None:
     """Lists what tables of final messages and discards may have lost as lost ranges, so that no outcome follows.
 
     Their offsets have gaps anyway, so all of a queue may be missing until it has landed again.
@@ -131,7 +132,7 @@ def list_lost(warehouse: Warehouse, damaged: Collection[str], at: int) -> None:
             if row["broker_name"] == name and (of_log or kind_of(row["topic"]) in kinds):
                 since, upto = row["first_offset"] or 0, row["next_offset"]
                 ranges.add(Range(since, upto, row["topic"], row["queue_id"], at), _CODE, "its table was damaged")
-        lost.record(warehouse, ranges, at)
+        lost.record(warehouse, ranges, at, summary)
 
 
 def _listed(warehouse: Warehouse) -> Iterator[Gap]:

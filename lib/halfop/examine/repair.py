@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from halfop.examine import decisions, landed, runs, salvage, sinks
 from halfop.examine.aside import Aside
 from halfop.examine.logs import TableLog
+from halfop.frame.summary import Summary
 from halfop.landing.instant import next_instant
 from halfop.planning.plan import PLAN_APP
 from halfop.planning.run import Run
@@ -42,14 +43,14 @@ class Repair:
         for name in sorted(tables):
             self.log_of(name).repair()
 
-    def bring_back(self, tables: list[str], damaged: Collection[str]) -> Iterator[str]:
+    def bring_back(self, tables: list[str], damaged: Collection[str], summary: Summary) -> Iterator[str]:
         """Writes again what follows from other tables; yields what was done, in words."""
         topics = [name for name in tables if name.startswith("topics/")]
         yield from self._rows_without_commit(damaged)
         yield from self._runs(tables, damaged)
         yield from self._pads(tables)
         at = next_instant(self.warehouse)
-        landed.list_lost(self.warehouse, damaged, at)
+        landed.list_lost(self.warehouse, damaged, at, summary)
         yield from _said("landing_progress: rows of {}", landed.bring_back_progress(self.warehouse, at))
         if number := sinks.bring_back_index(self.warehouse, topics):
             yield f"topics_index: {number} rows"
