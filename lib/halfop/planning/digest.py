@@ -92,6 +92,11 @@ class Digest:
         """Returns whether a copy is delivered that another row stands for."""
         return any(row["by_copy"] for row in self.rows if row["decision"] in decisions)
 
+    @property
+    def of_any_landing(self) -> Digest:
+        """The same of half messages that may have landed again since the run."""
+        return Digest([row | {"landing": None} for row in self.rows])
+
     def ranges(self, decisions: Collection[str]) -> list[OffsetRange]:
         """Ranges of offsets in which the half messages lie that were decided so."""
         found: dict[tuple[str, int, int], list[dict[str, Any]]] = {}
