@@ -117,7 +117,7 @@ def test_a_commit_that_has_expired_is_not_repeated(ended: Any) -> None:
 
     def script(asked: Asked) -> Any:
         gone = asked.code == RequestCode.VIEW_MESSAGE_BY_ID and asked.fields["offset"] == "1000"
-        return {"code": 1} if gone else there.answer(asked)
+        return {"code": 1, "remark": "can not find message by the offset"} if gone else there.answer(asked)
 
     with serving(answering(script)) as address:
         written = ended(Where(QUICK, broker=address), row(1), known=known)
@@ -201,13 +201,18 @@ def test_a_doubt_is_cleared_before_another_look(ended: Any, slept: list[float]) 
     assert 4 not in slept
 
 
-def test_a_refusal_to_show_the_log_is_no_lost_message(ended: Any) -> None:
+@pytest.mark.parametrize(
+    ("code", "remark"), [(16, "no permission"), (1, "the broker failed at it"), (1, "java.io.IOException: disk")]
+)
+def test_a_refusal_to_show_the_log_is_no_lost_message(ended: Any, tmp_path: Path, code: int, remark: str) -> None:
+    """A passing fault of the broker has the code of a message that is not there: a later call looks again."""
     there = Owning(8)
 
     def script(asked: Asked) -> Any:
-        forbidden = asked.code == RequestCode.VIEW_MESSAGE_BY_ID
-        return {"code": 16, "remark": "no permission"} if forbidden else there.answer(asked)
+        refused = asked.code == RequestCode.VIEW_MESSAGE_BY_ID
+        return {"code": code, "remark": remark} if refused else there.answer(asked)
 
-    with serving(answering(script)) as address, pytest.raises(Refused, match="no permission"):
+    with serving(answering(script)) as address, pytest.raises(Refused, match=remark):
         ended(Where(QUICK, broker=address), row(1))
     assert there.asked_for == []
+    assert Written(tmp_path / "endings").states() == {"INTENDED": 1}

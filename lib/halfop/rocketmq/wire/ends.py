@@ -16,6 +16,9 @@ _LAST_INSTANT = str(2**63 - 1)
 _MOST_FINALS = "32"  # brokers may give more
 _NO_HOST = "0" * 16  # of a message id, brokers look at the offset alone
 
+# After the log's end, and within a record: the broker takes its bytes for a length, which no buffer has.
+_NOT_THERE = ("can not find message by the offset", "java.lang.IllegalArgumentException")
+
 
 class HalfPlace(NamedTuple):
     """The half message that an END_TRANSACTION names, with what the broker compares with it."""
@@ -80,10 +83,13 @@ class Stored(NamedTuple):
 
 
 def stored_at(broker: Broker, place: int) -> Stored | None:
-    """Returns the message that begins at this place of the broker's log; None if none does."""
+    """Returns the message that begins at this place of the broker's log; None if none does.
+
+    Raises Refused if the broker does not say: it answers a passing fault with the same code, but another remark.
+    """
     request = RemotingRequest(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(place)})
     answer = broker.remote.answer(request)
-    if answer.code == AnswerCode.SYSTEM_ERROR:  # within a record the remark is that of any error
+    if answer.code == AnswerCode.SYSTEM_ERROR and any(text in answer.remark for text in _NOT_THERE):
         return None
     if answer.code != AnswerCode.SUCCESS:
         raise broker.remote.refusal(request, answer)
