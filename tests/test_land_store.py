@@ -222,14 +222,6 @@ def test_what_a_killed_landing_skipped_and_is_repaired_by_then_lands_once(
     }
 
 
-def test_two_half_topics_are_refused(warehouse: Warehouse, store: w.Store) -> None:
-    """A broker that changed its transaction store: offset 0 of both would be one key."""
-    transactions(store, range(3))
-    store.append(replace(w.half(3), topic="RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"))
-    with pytest.raises(InputRefused, match="two topics"):
-        land(warehouse, store)
-
-
 @pytest.mark.slow
 def test_another_store_under_a_known_name_is_refused(warehouse: Warehouse, store: w.Store, tmp_path: Path) -> None:
     transactions(store, range(10))

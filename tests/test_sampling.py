@@ -13,7 +13,7 @@ from halfop.landing.broker.sampling import QueueSample, Sampling, Since, Wanted
 from halfop.landing.lost import Range
 from halfop.landing.progress import ProgressRow
 from halfop.rocketmq.batches import FINAL, HALF, OP
-from halfop.rocketmq.names import HALF_TOPIC, HALF_TOPICS, OP_TOPIC
+from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.clock import BrokerClock
 from halfop.rocketmq.wire.pull import QueueRange
@@ -77,12 +77,6 @@ def test_a_real_topic_that_was_made_anew_is_a_hole_until_it_has_come_far_enough(
 def test_a_half_queue_that_ends_before_what_has_landed_is_refused() -> None:
     with pytest.raises(InputRefused, match="rebuilt"):
         sampled(Scripted({(HALF_TOPIC, 0): 3}), row(HALF_TOPIC, 0))
-
-
-def test_a_broker_with_two_half_topics_is_refused() -> None:
-    assert sampled(Scripted({(HALF_TOPIC, 0): 3}))[1].ranges[HALF][0] == QueueRange(HALF_TOPIC, 0, 0, 3)
-    with pytest.raises(InputRefused, match="two topics"):
-        sampled(Scripted(dict.fromkeys([(topic, 0) for topic in HALF_TOPICS], 3)))
 
 
 def test_only_real_queues_that_half_messages_name_are_asked_for_and_pulled() -> None:

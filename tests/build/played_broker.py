@@ -61,18 +61,19 @@ class Queue:
 
 
 class About(NamedTuple):
-    """A broker's description of itself: its clock, epoch milliseconds, role, how far its check has come, and name."""
+    """A broker's description of itself: clock (epoch ms), role, how far its check has come, name and settings."""
 
     at: int = AT
     role: str = "ASYNC_MASTER"
     check_offset: int | None = None
     name: str = "broker-a"
+    settings: str = ""
 
     def answer(self, code: int) -> Mapping[str, Any]:
         if code == _CHECKED:
             return {"code": 22} if self.check_offset is None else {"offset": self.check_offset}
         if code == _CONFIG:
-            return {"body": f"brokerName={self.name}\nbrokerRole={self.role}\nbrokerId=0\n".encode()}
+            return {"body": f"brokerName={self.name}\nbrokerRole={self.role}\nbrokerId=0\n{self.settings}".encode()}
         boot = self.at - 93_784_000
         table = {"bootTimestamp": str(boot), "runtime": "[ 1 days, 2 hours, 3 minutes, 4 seconds ]", "putTps": "0.0"}
         return {"body": json.dumps({"table": table}).encode()}

@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from halfop.frame.errors import InputRefused
+from halfop.landing.rocksdb import refuse_broker
+from halfop.rocketmq.rocksdb import is_configured
 from halfop.rocketmq.wire.client import GATEWAY_CONFIG, Broker, NameServers
 from halfop.rocketmq.wire.remoting import Corrupt, RemotingError, RemotingSettings
 
@@ -88,13 +90,14 @@ class Owner:
 
 
 def _checked(broker: Broker, name: str) -> Owner:
-    """Raises InputRefused for another broker, NoMaster for a slave."""
+    """Raises InputRefused for another broker or one with RocksDB alone, NoMaster for a slave."""
     conf, address = broker.configuration(), broker.remote.address
     if conf.get("brokerName") != name:
         problem = f"it is broker {conf.get('brokerName')}, but the messages are of {name}"
         raise InputRefused(address, None, problem, "give the address of that broker, or --namesrv")
     if conf.get("brokerRole") == "SLAVE":
         raise NoMaster(f"{address} is a slave of {name}: only a master ends transactions")
+    refuse_broker(broker, name, is_configured(conf))
     batch, interval, queue = (_millis(address, conf, key) for key in _TIMES)
     return Owner(broker, conf.get("messageIndexEnable") == "true", batch, interval, queue, GATEWAY_CONFIG in conf)
 

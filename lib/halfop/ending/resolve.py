@@ -24,6 +24,7 @@ from halfop.ending.standing import COLUMNS, standing
 from halfop.frame.errors import UsageError
 from halfop.frame.nearest import did_you_mean
 from halfop.frame.summary import Summary, add_counts
+from halfop.landing.rocksdb import refuse_landed
 from halfop.settings.business import Resolution
 from halfop.warehouse.tables import Warehouse
 
@@ -80,6 +81,7 @@ def resolve(warehouse: Warehouse, request: Request) -> tuple[Summary, Resolved]:
         refused, ending = _refused(found.refused), pa.concat_tables([ROWS.empty_table(), *found.rows])
         summary.extra |= {"planned": len(ending), "left_out": found.left_out, "groups": found.groups}
         _refuse_many(len(ending), request.limit)
+        refuse_landed(warehouse, set(ending["broker_name"].to_pylist()))
     return summary, Resolved(Plan(new_head(open_ones.version, str(request)), ending), refused)
 
 

@@ -16,6 +16,7 @@ from halfop.ending.planned import Planned, planned
 from halfop.ending.standing import Standing, standing
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
+from halfop.landing.rocksdb import refuse_landed
 from halfop.warehouse.tables import Warehouse
 
 _KEYS = "broker_name STRING, queue_id INT, queue_offset BIGINT"
@@ -54,6 +55,7 @@ def plan(warehouse: Warehouse, selection: Selection) -> tuple[Summary, Plan]:
         raise UsageError(
             f"{len(rows)} transactions are to be ended, end.limit is {selection.limit}: name fewer, or give --limit N"
         )
+    refuse_landed(warehouse, set(rows["broker_name"].to_pylist()))
     summary.extra |= {"planned": len(rows), "left_out": left_out}
     return summary, Plan(new_head(found.version, str(selection)), rows)
 

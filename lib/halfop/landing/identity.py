@@ -5,12 +5,11 @@ Queue offsets are keys. A broker that was rebuilt under its old name, or another
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from halfop.frame.errors import InputRefused
 from halfop.landing.cuts import Place
 from halfop.landing.progress import ProgressRow
 from halfop.landing.queues import Queue
@@ -46,14 +45,6 @@ def _decided(warehouse: Warehouse, row: ProgressRow, offset: int) -> DataFrame:
     queue = (equal("broker_name", row.broker_name), equal("queue_id", row.queue_id))
     rows = warehouse.read("decisions", where=all_of(*queue, equal("queue_offset", offset)))
     return rows.where(F.col("decision") != "EARLY_OP")
-
-
-def refuse_two_half_topics(where: str, topics: Collection[str]) -> None:
-    """Raises InputRefused if a broker has two half topics: their half messages would have the same keys."""
-    if len(topics) > 1:
-        problem = f"half messages in two topics, {' and '.join(topics)}: their queue offsets are the same"
-        hint = "a broker that changed its transaction store (5.4+, RocksDB) can be landed up to the change only"
-        raise InputRefused(where, None, problem, hint)
 
 
 def reused_queues(warehouse: Warehouse, queues: Iterable[Queue]) -> list[Queue]:

@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 
 from halfop.frame.errors import HalfopError, InputRefused
 from halfop.frame.summary import Summary, add_counts
-from halfop.landing import lost, progress, rewind
+from halfop.landing import lost, progress, rewind, rocksdb
 from halfop.landing.again import by_life
 from halfop.landing.broker.again import ranges_again
 from halfop.landing.broker.checks import check_rows
@@ -125,7 +125,8 @@ class BrokerLanding:
         Raises InputRefused for a broker that must not land so.
         """
         rows = progress.of_broker(self._warehouse, self.name)
-        self._refuse(broker.role())
+        self._refuse(role := broker.role())
+        rocksdb.refuse_broker(broker, self.broker_name, role.rocksdb_alone)
         self._clock = broker.clock()
         if self._request.accept_rewind:
             self._accept(broker, rows)
@@ -183,8 +184,7 @@ class BrokerLanding:
 
     def _note_left_out(self, topics: Sequence[str]) -> None:
         if topics:
-            names = ", ".join(topics)
-            text = f"real topics that --topics leaves out: {names}; their ops land without an outcome"
+            text = f"real topics that --topics leaves out: {', '.join(topics)}; their ops land without an outcome"
             self._summary.notes.append(f"broker {self.name}: {text}, and end nothing before these topics are pulled")
 
     def _record_ranges(self, ranges: RangesByKind, absent: Collection[tuple[str, int]]) -> None:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from halfop.frame.errors import InputRefused
 from halfop.landing.again import kind_of
-from halfop.landing.identity import refuse_two_half_topics
 from halfop.landing.lost import Range
 from halfop.landing.progress import ProgressRow
 from halfop.landing.rewind import HINT
@@ -76,8 +75,6 @@ class Sampling:
         for kind, topics in ((OP, OP_TOPICS), (DISCARD, (DISCARD_TOPIC,)), (HALF, HALF_TOPICS)):
             queues = [(topic, n) for topic in topics for n in range(self._queues.get(topic, 1))]
             self._add(found, kind, dict.fromkeys(queues, self._wanted.since))
-        in_use = [topic for topic in HALF_TOPICS if any(q.topic == topic and q.end for q in found.ranges[HALF])]
-        refuse_two_half_topics(self._broker.remote.address, in_use)
         return found
 
     def add_finals(self, found: QueueSample, named: Mapping[RealQueue, int | None]) -> set[RealQueue]:

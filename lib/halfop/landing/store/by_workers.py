@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from halfop.landing import rocksdb
 from halfop.landing.staged import forms, searched_columns
 from halfop.landing.store.state import SOURCE, StoreLanding
 from halfop.landing.store.tasks import Landed, Rows, Share, land_share
@@ -36,13 +37,19 @@ class Found(NamedTuple):
 
 
 def look_into(landing: StoreLanding, stretches: Sequence[Stretch], skip_corrupt: bool, write: bool) -> Found:
-    """Surveys the stretches; `write`: and writes their rows to files, if workers may."""
+    """Surveys the stretches; `write`: and writes their rows to files, if workers may.
+
+    Raises InputRefused for a broker that keeps its transactions in RocksDB alone.
+    """
     rows = _rows(landing) if write else None
     done = _done(landing, [Share(part, skip_corrupt, rows) for part in _parts(landing, stretches)])
     kinds = rows.searched if rows else ()
     files = {kind: [file for each in done for file in each.files.get(kind, ())] for kind in kinds}
     rolled_back = [path for each in done for path in each.rolled_back]
-    return Found([surveyed for each in done for surveyed in each.surveyed], files, rolled_back)
+    surveyed = [surveyed for each in done for surveyed in each.surveyed]
+    if any(each.rocksdb for each in surveyed):
+        rocksdb.refuse(landing.request.path, landing.broker)
+    return Found(surveyed, files, rolled_back)
 
 
 def _rows(landing: StoreLanding) -> Rows | None:

@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from halfop.landing import lost, progress
-from halfop.landing.identity import refuse_two_half_topics
 from halfop.landing.store.by_workers import Files, look_into, sound_files
 from halfop.landing.store.lost_stretches import present_again, without
 from halfop.landing.store.same_store import another_store, is_same_store, lacks_landed, next_offsets, refuse_gap
 from halfop.landing.store.state import StoreLanding
 from halfop.landing.survey import Survey, refuse_too_many, whole_survey
-from halfop.rocketmq.names import HALF_TOPICS
 from halfop.rocketmq.store.commitlog import log_files
 from halfop.rocketmq.store.consumequeue import ConsumeQueues
 from halfop.rocketmq.store.layout import StoreLayout, layout
@@ -41,8 +39,6 @@ def new_part(landing: StoreLanding) -> NewPart:
     if not is_same_store(landing):
         raise another_store(landing)
     queues = ConsumeQueues(landing.root)
-    in_use = [topic for topic in HALF_TOPICS if any(queue.last.offset >= 0 for queue in queues.of(topic))]
-    refuse_two_half_topics(request.path, in_use)
     found = layout(landing.root, _begin(landing, offset))
     begin = found.stretches[0].start if found.stretches else found.end
     found = without(found, landing.lost.of_log)

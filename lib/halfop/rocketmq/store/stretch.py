@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from halfop.rocketmq.batches import BATCH, Build, kinds_of, wrong_times
+from halfop.rocketmq import rocksdb
+from halfop.rocketmq.batches import BATCH, OP, Build, kinds_of, wrong_times
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.record import Chain, Records
 from halfop.rocketmq.store.commitlog import StoreFile, closes, windows
@@ -42,7 +43,7 @@ class Stretch:
 class Piece:
     """A few MiB of the log. The newest store time is that of all records, not only of those in batches.
 
-    `kept` are the records of the batches.
+    `kept` are the records of the batches. `rocksdb`: there are messages of a broker with transactions in RocksDB alone.
     """
 
     start: int
@@ -52,6 +53,7 @@ class Piece:
     batches: Mapping[str, pa.RecordBatch] = field(default_factory=dict)
     faults: Sequence[Fault] = ()
     kept: Mapping[str, Records] = field(default_factory=dict)
+    rocksdb: bool = False
 
 
 def read(stretch: Stretch, build: Mapping[str, Build] = BATCH, skip_corrupt: bool = False) -> Iterator[Piece]:
@@ -103,7 +105,8 @@ class _Reader:
         good = {kind: _without(some, faults, end) for kind, some in wanted.items()}
         kept = {kind: some for kind, some in good.items() if len(some)}
         batches = {kind: self._build[kind](some) for kind, some in kept.items()}
-        return Piece(at, end, len(before), _newest(before.store_ms), batches, tuple(shown), kept)
+        of_rocksdb = rocksdb.has_such(topics, kept.get(OP))
+        return Piece(at, end, len(before), _newest(before.store_ms), batches, tuple(shown), kept, of_rocksdb)
 
     def _by_queue(
         self, check: CrossCheck, records: Records, topics: pa.DictionaryArray, rows: Mapping[str, Longs]

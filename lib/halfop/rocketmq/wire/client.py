@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from halfop.frame.errors import UsageError
 from halfop.rocketmq.names import CHECK_GROUP
+from halfop.rocketmq.rocksdb import is_configured
 from halfop.rocketmq.wire import fastjson
 from halfop.rocketmq.wire.clock import BrokerClock, shown_time
 from halfop.rocketmq.wire.codes import AnswerCode, RequestCode
@@ -34,11 +35,12 @@ class BrokerAddress:
 
 
 class Role(NamedTuple):
-    """A broker's own name, whether it follows a master, and whether it is a gateway of halfop's."""
+    """A broker's own name; whether it is a slave, a gateway of halfop's, or keeps transactions in RocksDB alone."""
 
     name: str
     is_slave: bool
     is_gateway: bool
+    rocksdb_alone: bool
 
 
 class LogEnd(NamedTuple):
@@ -107,7 +109,7 @@ class Broker:
         for name in ("brokerName", "brokerRole"):
             if name not in found:
                 raise Corrupt(self.remote.address, f"sent a configuration without {name}")
-        return Role(found["brokerName"], found["brokerRole"] == _SLAVE, GATEWAY_CONFIG in found)
+        return Role(found["brokerName"], found["brokerRole"] == _SLAVE, GATEWAY_CONFIG in found, is_configured(found))
 
     def configuration(self) -> dict[str, str]:
         """The broker's settings by its own names."""
