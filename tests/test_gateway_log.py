@@ -99,9 +99,13 @@ def test_the_first_end_stands(gateway: Waiting, first: str, opposite: str) -> No
     assert gateway.end(half, opposite).kind == "OPPOSED"  # type: ignore[arg-type]
     assert gateway.log.offsets("orders", 1) == delivered
     assert gateway.log.offsets(OP_TOPIC, 0) == QueueOffsets(0, 2)
-    assert gateway.log.outcome(half) == first
-    gateway.close()
-    gateway.log = Waiting(gateway.log.folder).log  # the fixture closes it
+    written = gateway.log.flushed_to
+    for _ in range(2):
+        for again in (first, opposite, first):  # in turns: nothing new is said, so nothing fills the disk
+            assert gateway.end(half, again).kind == "REPEATED"  # type: ignore[arg-type]
+        assert (gateway.log.flushed_to, gateway.log.outcome(half)) == (written, first)
+        gateway.close()
+        gateway.log = Waiting(gateway.log.folder).log  # the fixture closes it
     assert gateway.log.outcome(half) == first
 
 

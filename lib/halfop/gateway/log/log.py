@@ -44,6 +44,13 @@ _RECENT_BYTES = 32 << 20
 _logger = logging.getLogger(__name__)
 
 
+Spans = Mapping[tuple[str, int], tuple[int, int]]
+
+
+def _trust(spans: Spans) -> None:
+    """Takes it that all has landed."""
+
+
 @dataclass(frozen=True)
 class Form:
     """The sizes of a store's files. A broker refuses a store whose sizes are not the ones that it is set to."""
@@ -121,8 +128,8 @@ class Log:
     def append_end(self, half: Half, end: End) -> Ended:
         """Ends a half message that `half_at` gave: its op and, for a first commit, its final message, in one append.
 
-        An end that says again what stands writes nothing; the opposite of it writes an op that delivers nothing. Raises
-        HalfGone if `expire` has removed the half message meanwhile.
+        The opposite of what stands writes an op that delivers nothing. What has been said before writes nothing, so of
+        a half message there are two ops at the most. Raises HalfGone if `expire` has removed it meanwhile.
         """
         record = self._recent.take(half.physical_offset)
         if record is None:
@@ -133,7 +140,7 @@ class Log:
             if not self._state.has(half):
                 raise HalfGone(half.queue_offset)
             stands = self._state.outcome(half.queue_offset)
-            if stands == end.outcome:
+            if stands == end.outcome or (stands is not None and self._state.is_opposed(half)):
                 return Ended("REPEATED", self._buffer.end)
             if stands is None and end.outcome == "COMMIT":
                 queue = self._queues.get(half.topic, half.queue)
@@ -142,6 +149,8 @@ class Log:
             self._buffer.put(self._op_queue, op, now)
             if stands is None:
                 self._state.end(half, end.outcome)
+            else:
+                self._state.oppose(half)
             ended = Ended("ENDED" if stands is None else "OPPOSED", self._buffer.end)
         self._flusher.wake()
         return ended
@@ -251,11 +260,13 @@ class Log:
         ends = {(each.topic, each.number): each.flushed for each in (self._half_queue, self._op_queue)}
         return any(landed.get(each, 0) > end for each, end in (ends | {WHOLE_LOG: self.flushed_to}).items())
 
-    def expire(self, landed: Landed, since_ms: int) -> list[Half]:
+    def expire(self, landed: Landed, since_ms: int, refuse_missing: Callable[[Spans], None] = _trust) -> list[Half]:
         """Removes files that have landed, and whose half messages have ended or were stored before `since_ms`.
 
-        Makes a checkpoint first. Returns the half messages that were open in them: nobody can end them any more. For
-        one thread at a time, which need not be the one that appends.
+        Makes a checkpoint first. `refuse_missing` gets the offsets of half and op queue in them, the first and the end,
+        and raises an error if they are not surely elsewhere: then nothing is removed. Returns the half messages that
+        were open in them: nobody can end them any more. For one thread at a time, which need not be the one that
+        appends.
         """
         self.checkpoint()
         with self._lock:
@@ -264,6 +275,8 @@ class Log:
         end = removable_to(self._files, self._queues, self.flushed_to, landed, reserve)
         if end == self._files.first:
             return []
+        both = (self._half_queue, self._op_queue)
+        refuse_missing({(each.topic, each.number): (each.first, each.first_from(end)) for each in both})
         for queue in self._queues:
             queue.remove_before(end)
         with self._lock:

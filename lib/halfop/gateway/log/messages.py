@@ -75,8 +75,8 @@ class HalfGone(LookupError):
 class Ended(NamedTuple):
     """The fate of an END_TRANSACTION: it may be answered once the log is flushed to `end`.
 
-    ENDED: it was the first. REPEATED: it says what stands already, so nothing was written. OPPOSED: it says the
-    opposite of what stands, so an op message was written, and nothing is delivered.
+    ENDED: it was the first. REPEATED: it has been said before, so nothing was written. OPPOSED: it is the first that
+    says the opposite of what stands, so an op message was written, and nothing is delivered.
     """
 
     kind: Literal["ENDED", "REPEATED", "OPPOSED"]

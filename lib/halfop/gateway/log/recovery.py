@@ -21,7 +21,7 @@ from halfop.gateway.log.messages import Half
 from halfop.gateway.log.queues import PACKED, Queue, Queues
 from halfop.gateway.log.records import tags_code
 from halfop.gateway.log.scan import LogEnd, Scan
-from halfop.gateway.log.state import State
+from halfop.gateway.log.state import OPPOSED, State
 from halfop.rocketmq import names
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.properties import Properties
@@ -177,12 +177,14 @@ class _Found:
         return Recovered(end, max(self._newest_ms, newest_ms), state, list(compress(halves, finals)))
 
     def _codes(self, first: int, number: int) -> Codes:
-        """The outcome of each half message: of several ops, what the first one says."""
+        """The codes of State: of several ops, the first one says the outcome, and another one may oppose it."""
         named = np.concatenate([_NONE, *(offsets for offsets, _ in self._ends)]) - first
         said = np.concatenate([np.zeros(0, np.uint8), *(codes for _, codes in self._ends)])
         there = (named >= 0) & (named < number)
+        named, said = named[there], said[there]
         codes = np.zeros(number, np.uint8)
-        codes[named[there][::-1]] = said[there][::-1]
+        codes[named[::-1]] = said[::-1]
+        codes[named[said != codes[named]]] |= OPPOSED
         return codes
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 
 from halfop.gateway.log.messages import OUTCOMES, Half, Outcome
 
+_OUTCOME, OPPOSED = 3, 4  # of a byte: the place in OUTCOMES, plus one; whether the opposite was said, too
+
 
 class State:
     """Open half messages by physical offset, and the outcomes of all that the log still has, a byte each."""
@@ -28,6 +30,14 @@ class State:
         self._open.pop(half.physical_offset, None)
         self._outcomes[half.queue_offset - self._first] = OUTCOMES.index(outcome) + 1
 
+    def oppose(self, half: Half) -> None:
+        """Notes that the opposite of what stands was said."""
+        self._outcomes[half.queue_offset - self._first] |= OPPOSED
+
+    def is_opposed(self, half: Half) -> bool:
+        """Returns whether the opposite of what stands was said, so that nothing more can be said of it."""
+        return bool(self._outcomes[half.queue_offset - self._first] & OPPOSED)
+
     def has(self, half: Half) -> bool:
         """Returns whether the log still has the half message."""
         return half.queue_offset >= self._first
@@ -35,7 +45,7 @@ class State:
     def outcome(self, queue_offset: int) -> Outcome | None:
         """How the half message ended; None if it is open, or the log no longer has it."""
         at = queue_offset - self._first
-        code = self._outcomes[at] if 0 <= at < len(self._outcomes) else 0
+        code = self._outcomes[at] & _OUTCOME if 0 <= at < len(self._outcomes) else 0
         return OUTCOMES[code - 1] if code else None
 
     def first_open(self) -> int | None:
