@@ -15,7 +15,7 @@ from halfop.gateway.log.messages import Half
 from halfop.gateway.log.records import Place, encoded, half_message, size_of
 from halfop.gateway.producers import Producers
 from halfop.gateway.questions import Asker
-from halfop.gateway.tables import CheckRequest
+from halfop.gateway.tables import CheckRequest, Delivery
 from halfop.gateway.tallies import Tallies
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -64,13 +64,19 @@ def halves() -> Halves:
 
 
 @pytest.fixture
+def rows() -> list[Delivery]:
+    return []
+
+
+@pytest.fixture
 def producers() -> Producers:
     return Producers()
 
 
 @pytest.fixture
-def asking(halves: Halves, producers: Producers) -> Asking:
-    found = Asking(cast(Log, OpenLog(halves)), producers, Manner(Asker("gw", HOST), YOUNG, 100), Tallies())
+def asking(halves: Halves, producers: Producers, rows: list[Delivery]) -> Asking:
+    manner = Manner(Asker("gw", HOST), YOUNG, 100)
+    found = Asking(cast(Log, OpenLog(halves)), producers, manner, Tallies(), rows.append)
     found.want([wanted(n, "a" if n else "b") for n in reversed(halves)], NOW)
     return found
 
@@ -79,22 +85,25 @@ def wanted(n: int, group: str, topic: str = "orders") -> CheckRequest:
     return CheckRequest(str(n), "gw", group, topic, n, n, 1, NOW)
 
 
-def outcomes(asking: Asking) -> Counter[str]:
-    return Counter(row.outcome for row in asking.take_rows())
+def outcomes(rows: list[Delivery]) -> Counter[str]:
+    """How often there is each, since the last call."""
+    found = Counter(row.outcome for row in rows)
+    rows.clear()
+    return found
 
 
 def test_requests_that_wait_for_a_producer_cost_nothing_and_hold_up_no_other_group(
-    asking: Asking, halves: Halves, producers: Producers
+    asking: Asking, halves: Halves, producers: Producers, rows: list[Delivery]
 ) -> None:
     producers.add("b", cast(Channel, Client()))
     asking.ask(NOW, 0.1)
-    assert outcomes(asking) == {"FAILED": 1}
+    assert outcomes(rows) == {"FAILED": 1}
     assert (asking.waiting, halves.looks) == (49_999, 2)
 
 
-def test_requests_of_which_nobody_was_asked_are_given_up_in_parts(asking: Asking) -> None:
+def test_requests_of_which_nobody_was_asked_are_given_up_in_parts(asking: Asking, rows: list[Delivery]) -> None:
     asking.ask(NOW + YOUNG + timedelta(milliseconds=1), 0.1)
-    assert outcomes(asking) == {"NO_PRODUCER": 5001}
+    assert outcomes(rows) == {"NO_PRODUCER": 5001}
     assert asking.waiting == 44_999
 
 
@@ -108,9 +117,9 @@ class ReadableLog(OpenLog):
         return encoded(MESSAGE, Place(place, place, size_of(MESSAGE, HOST), 0), HOST)
 
 
-def reachable(halves: Halves, producers: Producers, a_second: int) -> Asking:
+def reachable(halves: Halves, producers: Producers, a_second: int, rows: list[Delivery]) -> Asking:
     manner = Manner(Asker("gw", HOST), YOUNG, a_second)
-    return Asking(cast(Log, ReadableLog(halves)), producers, manner, Tallies())
+    return Asking(cast(Log, ReadableLog(halves)), producers, manner, Tallies(), rows.append)
 
 
 def of_topics(*topics: str) -> Halves:
@@ -120,9 +129,11 @@ def of_topics(*topics: str) -> Halves:
 
 
 @pytest.mark.parametrize("a_second", [1, 3, 15, 100])
-def test_a_client_is_sent_no_more_questions_a_second_than_it_may_be(producers: Producers, a_second: int) -> None:
+def test_a_client_is_sent_no_more_questions_a_second_than_it_may_be(
+    producers: Producers, a_second: int, rows: list[Delivery]
+) -> None:
     halves = Halves({n: Half(n, n, 100, 0, 0, "orders", 0, "pg", uniq(n), None) for n in range(1000)})
-    asking, client = reachable(halves, producers, a_second), Client()
+    asking, client = reachable(halves, producers, a_second, rows), Client()
     producers.add("pg", cast(Channel, client))
     asking.want([wanted(n, "pg") for n in halves], NOW)
     for tick in range(1, 51):
@@ -130,23 +141,47 @@ def test_a_client_is_sent_no_more_questions_a_second_than_it_may_be(producers: P
         assert a_second * tick / 10 - 2 <= len(client.questions) <= a_second * tick / 10
 
 
-def test_a_topic_whose_clients_are_gone_holds_up_no_other_one_of_its_group(producers: Producers) -> None:
+def test_a_topic_whose_clients_are_gone_holds_up_no_other_one_of_its_group(
+    producers: Producers, rows: list[Delivery]
+) -> None:
     halves = of_topics("orders", "payments")
-    asking, client = reachable(halves, producers, 100), Client("payments")
+    asking, client = reachable(halves, producers, 100, rows), Client("payments")
     producers.add("pg", cast(Channel, client))
     asking.want([wanted(n, "pg", each.topic) for n, each in halves.items()], NOW)
     asking.ask(NOW, 0.1)
     assert (len(client.questions), asking.waiting) == (10, 10)
     asking.ask(NOW + YOUNG + timedelta(milliseconds=1), 0.1)
-    assert outcomes(asking) == {"SENT": 10, "FAILED": 10}
+    assert outcomes(rows) == {"SENT": 10, "FAILED": 10}
 
 
-def test_a_groups_topics_are_asked_about_in_turn(producers: Producers) -> None:
+def test_a_groups_topics_are_asked_about_in_turn(producers: Producers, rows: list[Delivery]) -> None:
     halves = of_topics("orders", "payments", "stock")
-    asking, client = reachable(halves, producers, 50), Client()
+    asking, client = reachable(halves, producers, 50, rows), Client()
     producers.add("pg", cast(Channel, client))
     asking.want([wanted(n, "pg", each.topic) for n, each in halves.items()], NOW)
     for _ in range(3):
         asking.ask(NOW, 0.1)
-    topics = Counter(halves[int(each.request_id)].topic for each in asking.take_rows())
+    topics = Counter(halves[int(each.request_id)].topic for each in rows)
     assert topics == dict.fromkeys(("orders", "payments", "stock"), 5)
+
+
+# ---- what the process before has sent ----
+
+
+@pytest.mark.parametrize(
+    ("broker", "asked_before", "asked"),
+    [
+        ("gw", timedelta(0), []),  # its run had not seen that: two questions would be sent, and one counted
+        ("gw", timedelta(seconds=-1), ["SENT"]),
+        ("gw~2", timedelta(0), ["SENT"]),  # another life's message was at that place
+    ],
+)
+def test_a_slow_runs_request_is_not_asked_again_after_a_restart(
+    producers: Producers, rows: list[Delivery], broker: str, asked_before: timedelta, asked: list[str]
+) -> None:
+    asking, client = reachable(of_topics("orders"), producers, 100, rows), Client()
+    producers.add("pg", cast(Channel, client))
+    asking.want([wanted(3, "pg")], NOW, {(broker, 3): NOW + asked_before})
+    asking.ask(NOW, 0.1)
+    assert [row.outcome for row in rows] == (asked or ["SUPERSEDED"])
+    assert len(client.questions) == len(asked)

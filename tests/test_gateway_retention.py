@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from threading import Event
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
-from gateway_log import BORN_MS, Waiting
+from deltalake import DeltaTable, write_deltalake
+from gateway_log import BORN_MS, SMALL, Waiting
+from halfop.frame.errors import HalfopError
 from halfop.gateway.asking import Asking, Manner
+from halfop.gateway.deliveries import Deliveries
+from halfop.gateway.landed import refuse_missing
 from halfop.gateway.log.messages import OUTCOMES, Half, HalfGone, QueueOffsets
 from halfop.gateway.log.retention import WHOLE_LOG
 from halfop.gateway.producers import Producers
@@ -22,6 +28,7 @@ from halfop.gateway.tables import Tables
 from halfop.gateway.tallies import Tallies
 from halfop.gateway.upkeep import Upkeep
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+from halfop.warehouse.damage import DamagedTable
 from store_reader import read_all
 
 FAR = 1 << 40
@@ -151,8 +158,14 @@ def test_queues_that_begin_in_the_middle_are_written_again(gateway: Waiting) -> 
     gateway.log = Waiting(gateway.log.folder).log  # the fixture closes it
 
 
-def test_the_disk_in_use(gateway: Waiting) -> None:
-    assert 0 < gateway.log.disk_used() < 1
+def test_the_disk_in_use(gateway: Waiting, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As df has it, and with the log's next file as if it were there."""
+    size = SMALL.file_size
+    for used, free, found in ((30 * size, 71 * size, 31 / 101), (0, size, 1), (7 * size, size // 2, 1)):
+        # some of the disk is for root alone
+        usage = SimpleNamespace(total=200 * size, used=used, free=free)
+        monkeypatch.setattr(shutil, "disk_usage", lambda folder, usage=usage: usage)
+        assert gateway.log.disk_used() == pytest.approx(found)
 
 
 # ---- landings of another log ----
@@ -173,13 +186,13 @@ def test_what_landed_of_another_log_removes_nothing_until_a_new_life_has_landed(
 ) -> None:
     """A store was made again, or put back, under its old name: its first messages seem to have landed."""
     monkeypatch.setattr("halfop.gateway.upkeep._EXPIRE_EVERY", 0.0)
-    asking = Asking(gateway.log, Producers(), Manner(Asker("gw", b""), timedelta(1), 1), Tallies())
+    deliveries = Deliveries()
+    asking = Asking(gateway.log, Producers(), Manner(Asker("gw", b""), timedelta(1), 1), Tallies(), deliveries.put)
     ended(gateway, 0, 60)
     before, landed = log_files(gateway), all_landed(gateway)
     landed_as(tmp_path, "gw", dict.fromkeys(landed, 100))
-    upkeep = Upkeep(
-        Tables(str(tmp_path), "gw"), gateway.log, asking, lambda call: call(), SHORT, timedelta(1), timedelta(3)
-    )
+    tables, calls = Tables(str(tmp_path), "gw"), lambda call: call()
+    upkeep = Upkeep(tables, gateway.log, asking, deliveries, calls, SHORT, timedelta(1), timedelta(3))
     try:
         wait_until(lambda: "--accept-rewind" in caplog.text)
         ended(gateway, 60, 60)  # it has as many now
@@ -188,6 +201,7 @@ def test_what_landed_of_another_log_removes_nothing_until_a_new_life_has_landed(
             monkeypatch.setattr(asking, "prune", look.set)
             assert look.wait(10)
         assert log_files(gateway)[: len(before)] == before
+        rows_landed_as(tmp_path, "gw~2", all_landed(gateway))
         landed_as(tmp_path, "gw~2", all_landed(gateway))
         wait_until(lambda: len(log_files(gateway)) == 1)
     finally:
@@ -200,6 +214,127 @@ def landed_as(warehouse: Path, name: str, landed: dict[tuple[str, int], int]) ->
         for (topic, queue), offset in landed.items()
     ]
     write_deltalake(warehouse / "landing_progress", pa.Table.from_pylist(rows), mode="append")
+
+
+def rows_landed_as(
+    warehouse: Path, name: str, landed: Mapping[tuple[str, int], int], lacking: int = 0, first: int = 0
+) -> None:
+    """Writes half and op rows up to there, but the first and the last ones."""
+    for table, topic in (("half_messages", HALF_TOPIC), ("op_messages", OP_TOPIC)):
+        offsets = range(first, landed[topic, 0] - lacking)
+        rows = [{"broker_name": name, "queue_id": 0, "queue_offset": offset} for offset in offsets]
+        write_deltalake(warehouse / table, pa.Table.from_pylist(rows), mode="append")
+
+
+# ---- what the warehouse surely has ----
+
+
+@pytest.fixture
+def expire(gateway: Waiting, tmp_path: Path) -> Callable[[], object]:
+    """Removes what may go, as the gateway does it; all has landed by what landing_progress has."""
+    ended(gateway, 0, 60)
+    landed_as(tmp_path, "gw", all_landed(gateway))
+    tables = Tables(str(tmp_path), "gw")
+    tables.landed()
+    return lambda: gateway.log.expire(all_landed(gateway), NEVER, partial(tables.refuse_missing, 1))
+
+
+@pytest.mark.parametrize("lacking", [1, 40])
+def test_a_file_stays_while_a_table_lacks_a_message_of_it(
+    gateway: Waiting, tmp_path: Path, expire: Callable[[], object], lacking: int
+) -> None:
+    """A disk without sync has lost what landed before landing_progress, which it has kept."""
+    before, landed = log_files(gateway), all_landed(gateway)
+    with pytest.raises(HalfopError, match="half_messages is not there"):
+        expire()
+    in_files = gateway.log._half_queue.first_from(before[-1])
+    rows_landed_as(tmp_path, "gw", landed | {(HALF_TOPIC, 0): in_files}, lacking)
+    with pytest.raises(HalfopError, match=rf"{lacking} messages of gw .* not there.*--again gw/0/0-[0-9]+\Z"):
+        expire()
+    assert log_files(gateway) == before
+    rows_landed_as(tmp_path, "gw", landed)
+    expire()
+    assert log_files(gateway) == before[-1:]
+
+
+def test_the_first_messages_of_a_file_may_have_been_trimmed_and_no_others(
+    gateway: Waiting, tmp_path: Path, expire: Callable[[], object]
+) -> None:
+    before, landed = log_files(gateway), all_landed(gateway)
+    rows_landed_as(tmp_path, "gw", landed, first=5)
+    with pytest.raises(HalfopError, match="5 messages of gw"):
+        expire()
+    for table in ("half_messages", "op_messages"):
+        trimmed = {"halfop.trimmedBefore": "2026-01-01 00:00:00"}
+        DeltaTable(tmp_path / table).alter.set_table_properties(trimmed, raise_if_not_exists=False)
+        DeltaTable(tmp_path / table).delete("queue_offset = 7")
+    with pytest.raises(HalfopError, match=r"1 messages of gw .*--again gw/0/5-"):
+        expire()
+    for table in ("half_messages", "op_messages"):
+        DeltaTable(tmp_path / table).delete("queue_offset < 7")
+    expire()
+    assert log_files(gateway) == before[-1:]
+
+
+def test_what_was_trimmed_long_ago_explains_no_loss_of_later_messages(tmp_path: Path) -> None:
+    rows_landed_as(tmp_path, "gw", {(HALF_TOPIC, 0): 100, (OP_TOPIC, 0): 1})
+    table = DeltaTable(tmp_path / "half_messages")
+    table.alter.set_table_properties({"halfop.trimmedBefore": "2026-01-01 00:00:00"}, raise_if_not_exists=False)
+    table.delete("queue_offset < 3 OR queue_offset >= 50 AND queue_offset < 70")
+    refuse_missing(table, "gw", 0, (0, 50))
+    with pytest.raises(HalfopError, match="20 messages"):
+        refuse_missing(table, "gw", 0, (50, 70))
+    table.delete("true")
+    with pytest.raises(HalfopError, match="50 messages"):
+        refuse_missing(table, "gw", 0, (0, 50))
+
+
+@pytest.mark.parametrize("table", ["half_messages", "op_messages", "landing_progress"])
+def test_a_file_stays_while_a_table_has_a_commit_that_a_power_cut_has_emptied(
+    gateway: Waiting, tmp_path: Path, expire: Callable[[], object], table: str
+) -> None:
+    rows_landed_as(tmp_path, "gw", all_landed(gateway))
+    before, log = log_files(gateway), tmp_path / table / "_delta_log"
+    write_deltalake(tmp_path / table, DeltaTable(tmp_path / table).to_pyarrow_table().slice(0, 1), mode="append")
+    newest = max(log.glob("*.json"))
+    content = newest.read_bytes()
+    newest.write_bytes(b"")
+    with pytest.raises(Exception, match=newest.name + "|[Ll]og|[Ee]mpty"):
+        expire()
+    assert log_files(gateway) == before
+    newest.write_bytes(content)
+    expire()
+    assert log_files(gateway) == before[-1:]
+
+
+def test_a_file_stays_while_a_tables_file_is_cut_off(
+    gateway: Waiting, tmp_path: Path, expire: Callable[[], object]
+) -> None:
+    rows_landed_as(tmp_path, "gw", all_landed(gateway))
+    before, (data,) = log_files(gateway), (tmp_path / "landing_progress").glob("*.parquet")
+    whole = data.read_bytes()
+    data.write_bytes(whole[:-1])
+    with pytest.raises(DamagedTable, match=f"{data.name} has {len(whole) - 1} bytes, and not {len(whole)}"):
+        expire()
+    assert log_files(gateway) == before
+
+
+def test_all_is_synced_before_a_file_is_removed(
+    gateway: Waiting, tmp_path: Path, expire: Callable[[], object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows_landed_as(tmp_path, "gw", all_landed(gateway))
+    synced, sync, there = dict[str, int](), os.fsync, len(log_files(gateway))
+
+    def fsync(handle: int) -> None:
+        synced[os.readlink(f"/proc/self/fd/{handle}")] = len(log_files(gateway))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    expire()
+    assert len(log_files(gateway)) == 1
+    tables = [tmp_path / name for name in ("half_messages", "op_messages", "landing_progress")]
+    wanted = [path for table in tables for path in (table, *table.rglob("*"))]
+    assert {str(path): synced.get(str(path)) for path in wanted} == dict.fromkeys(map(str, wanted), there)
 
 
 def wait_until(holds: Callable[[], bool]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from halfop.gateway.tables import Delivery, Landing, Tables
+from halfop.gateway.tables import NOTHING_SENT, Delivery, Landing, Tables
 from halfop.rocketmq.names import HALF_TOPIC
 
 YOUNG = timedelta(seconds=60)
@@ -81,8 +81,10 @@ def test_deliveries_have_the_name_of_their_request(tmp_path: Path) -> None:
     assert tables.append([*sent, Delivery("gw~3", "gw~3", "group", "FAILED", ago(1))])
     rows = DeltaTable(tmp_path / "check_deliveries").to_pyarrow_table().to_pylist()
     assert all(row["broker_name"] == row["request_id"] for row in rows)
-    assert tables.delivered_since(ago(10)) == {NAME, "gw~2"}
-    assert tables.delivered_since(ago(-10)) == set()
+    assert tables.sent_since(ago(10)) == NOTHING_SENT, "no run has asked"
+    asked_for(tmp_path, 1, ago(1))
+    assert tables.sent_since(ago(10)).requests == {NAME, "gw~2"}
+    assert tables.sent_since(ago(-10)) == NOTHING_SENT
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import NamedTuple
 
 from halfop.gateway.connection import Channel
@@ -15,7 +16,6 @@ from halfop.gateway.questions import Asker, question
 from halfop.gateway.tables import CheckRequest, Delivery
 from halfop.gateway.tallies import Tallies
 
-_MOST_ROWS = 200_000
 _AT_ONCE = 5_000  # requests of a group and topic, so that nothing else waits long
 _FIRST_OPAQUE = 1 << 20
 _MILLISECOND = timedelta(milliseconds=1)
@@ -41,16 +41,24 @@ class _Sent(NamedTuple):
     at: datetime
 
 
-class Asking:
-    """Requests that wait for a producer, questions that wait for an answer, and rows for check_deliveries."""
+_NOTHING_SENT: Mapping[tuple[str, int], datetime] = MappingProxyType({})
 
-    def __init__(self, log: Log, producers: Producers, manner: Manner, tallies: Tallies) -> None:
+
+class Asking:
+    """Requests that wait for a producer, and questions that wait for an answer. Called in the loop's thread alone.
+
+    `put` takes the rows for check_deliveries.
+    """
+
+    def __init__(
+        self, log: Log, producers: Producers, manner: Manner, tallies: Tallies, put: Callable[[Delivery], None]
+    ) -> None:
         self._log, self._producers, self._manner, self._tallies = log, producers, manner, tallies
+        self._put = put
         # by group and topic, since not every client of a group may see each topic; and by place, the oldest first
         self._wanted: dict[tuple[str, str], OrderedDict[int, _Wanted]] = {}
         self._sent: dict[int, _Sent] = {}
         self._credit = 0.0  # the part of a question that a client may be sent more
-        self._rows: list[Delivery] = []
         self._opaque = _FIRST_OPAQUE
 
     @property
@@ -58,13 +66,22 @@ class Asking:
         """How many requests have not been asked yet."""
         return sum(map(len, self._wanted.values()))
 
-    def want(self, requests: Iterable[CheckRequest], now: datetime) -> None:
+    def want(
+        self,
+        requests: Iterable[CheckRequest],
+        now: datetime,
+        sent_before: Mapping[tuple[str, int], datetime] = _NOTHING_SENT,
+    ) -> None:
         """Takes new requests; a newer one about the same message replaces an older one.
 
         A run that takes long may ask again before it has seen that the question before was sent: such a request is
-        dropped, because two questions would be sent for one that the rules count.
+        dropped, because two questions would be sent for one that the rules count. `sent_before`: when the process
+        before this one sent the last question, by broker and place of the half message.
         """
         for request in requests:
+            before = sent_before.get((request.broker_name, request.physical_offset))
+            if before is not None:
+                self._sent.setdefault(request.physical_offset, _Sent(None, before))
             sent = self._sent.get(request.physical_offset)
             if sent is not None and request.requested_at <= sent.at:
                 self._note(request, "SUPERSEDED", now, remark="the question before it was sent after it was requested")
@@ -105,15 +122,6 @@ class Asking:
         """Forgets questions about messages that have ended otherwise."""
         open_halves = self._log.open_halves
         self._sent = {place: sent for place, sent in self._sent.items() if place in open_halves}
-
-    def take_rows(self) -> list[Delivery]:
-        """The rows that are not in the table yet; the caller writes them or puts them back."""
-        rows, self._rows = self._rows, []
-        return rows
-
-    def put_back(self, rows: list[Delivery]) -> None:
-        """Keeps rows that could not be written, the newest of them if they are too many."""
-        self._rows = (rows + self._rows)[-_MOST_ROWS:]
 
     # ---- one request ----
 
@@ -161,6 +169,4 @@ class Asking:
         remark: str | None = None,
     ) -> None:
         self._tallies.questions[outcome] += 1
-        self._rows.append(
-            Delivery(request.request_id, request.broker_name, request.group, outcome, now, after, client, remark)
-        )
+        self._put(Delivery(request.request_id, request.broker_name, request.group, outcome, now, after, client, remark))

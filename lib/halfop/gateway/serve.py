@@ -19,6 +19,7 @@ from halfop.frame.summary import Summary
 from halfop.gateway.accounts import read_accounts
 from halfop.gateway.addresses import bound, host_bytes, resolved, shown
 from halfop.gateway.asking import Asking, Manner
+from halfop.gateway.deliveries import Deliveries
 from halfop.gateway.frames import FRAME_ROOM
 from halfop.gateway.house import Bounds, House
 from halfop.gateway.log.log import Form, Log
@@ -129,7 +130,8 @@ class _Gateway:
             own.idle_time.total_seconds(),
         )
         manner = Manner(Asker(broker.name, self._store_host), rules.transaction_check_interval, own.questions_a_second)
-        self._asking = Asking(self._log, self._producers, manner, self._tallies)
+        self._deliveries = Deliveries()
+        self._asking = Asking(self._log, self._producers, manner, self._tallies, self._deliveries.put)
         self._house = House(bounds, self._producers, self._tallies, upstream)
         topics = frozenset(own.topics.split(",")) if own.topics else None
         terms = Terms(topics, own.queues, own.max_body, own.reject_transactions, self._log.topics)
@@ -151,12 +153,16 @@ class _Gateway:
             ("disk_full", "1 while sends are refused because the disk is full.", lambda: self._service.disk_full),
         ]
 
-    def _started(self, loop: asyncio.AbstractEventLoop) -> Upkeep:
+    def _started(self, loop: asyncio.AbstractEventLoop) -> Upkeep | None:
+        """The thread that works on the warehouse and removes files; a slave only reads, so it has none."""
+        if self._request.is_slave:
+            return None
         rules = self._settings.rules
         return Upkeep(
             Tables(self._settings.warehouse_root, self._request.name),
             self._log,
             self._asking,
+            self._deliveries,
             loop.call_soon_threadsafe,
             self._own.look_every,
             rules.transaction_check_interval,
@@ -255,7 +261,8 @@ class _Gateway:
         while len(self._waiting) and time.monotonic() < patience:
             await asyncio.sleep(0.01)
         self._house.finish()
-        await asyncio.get_running_loop().run_in_executor(None, self._upkeep.close)
+        if self._upkeep:
+            await asyncio.get_running_loop().run_in_executor(None, self._upkeep.close)
         if pages:
             pages.close()
 

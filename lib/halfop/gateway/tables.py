@@ -17,7 +17,12 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
 
+from halfop.frame.errors import HalfopError
+from halfop.gateway.landed import Durable, refuse_missing
+from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+
 REQUESTS, DELIVERIES, PROGRESS = "check_requests", "check_deliveries", "landing_progress"
+_TABLES_OF = {HALF_TOPIC: "half_messages", OP_TOPIC: "op_messages"}
 _INSTANT = pa.timestamp("us", tz="UTC")
 _DELIVERY = pa.schema(
     [
@@ -64,6 +69,16 @@ class Delivery(NamedTuple):
     remark: str | None = None
 
 
+class SentBefore(NamedTuple):
+    """Questions that were sent: their requests' ids, and the last instant by broker and place of the half message."""
+
+    requests: frozenset[str]
+    at: Mapping[tuple[str, int], datetime]
+
+
+NOTHING_SENT = SentBefore(frozenset(), {})
+
+
 class Landing(NamedTuple):
     """A life of this broker, and the offset after the last that has landed of it, by topic and queue."""
 
@@ -84,6 +99,7 @@ class Tables:
         self._options = {"conditional_put": "etag"} if self._root.startswith("s3://") else None
         self._open: dict[str, DeltaTable] = {}
         self._last_run: int | None = None
+        self._durable = Durable()
         self._read: int | None = None  # the version of check_requests that was read last
 
     def new_requests(self, young: timedelta) -> list[CheckRequest]:
@@ -98,24 +114,31 @@ class Tables:
         rows = table.to_pyarrow_dataset()
         if self._last_run is None:
             wanted = ds.field("requested_at") > pa.scalar(now() - young, _INSTANT)
-            last = _newest(rows.to_table(columns=["run_id"], filter=self._mine, use_threads=False))
+            last = _last_run(rows.to_table(columns=["run_id"], filter=self._mine, use_threads=False))
         else:
             wanted, last = ds.field("run_id") > self._last_run, self._last_run
         asked = rows.to_table(columns=_ASKED_FOR, filter=self._mine & wanted, use_threads=False)
-        self._read, self._last_run = table.version(), max(last, _newest(asked))
+        self._read, self._last_run = table.version(), max(last, _last_run(asked))
         found = [CheckRequest(*row.values()) for row in asked.to_pylist() if None not in row.values()]
         return sorted(found, key=lambda each: each.run_id)
 
-    def delivered_since(self, since: datetime) -> set[str]:
-        """The ids of questions that were sent since then."""
-        table = self._table(DELIVERIES)
-        if table is None:
-            return set()
-        table.update_incremental()
-        sent = self._mine & (ds.field("outcome") == "SENT")
-        wanted = sent & (ds.field("at") >= pa.scalar(since, _INSTANT))
-        rows = table.to_pyarrow_dataset().to_table(columns=["request_id"], filter=wanted, use_threads=False)
-        return set(rows["request_id"].to_pylist())
+    def sent_since(self, since: datetime) -> SentBefore:
+        """The questions that were sent since then."""
+        deliveries, requests = self._newest(DELIVERIES), self._newest(REQUESTS)
+        if deliveries is None or requests is None:
+            return NOTHING_SENT
+        wanted = (ds.field("outcome") == "SENT") & (ds.field("at") >= pa.scalar(since, _INSTANT))
+        rows = deliveries.to_table(columns=["request_id", "at"], filter=self._mine & wanted, use_threads=False)
+        at = dict(zip(rows["request_id"].to_pylist(), rows["at"].to_pylist(), strict=True))
+        asked = requests.to_table(
+            columns=["request_id", "broker_name", "commit_log_offset"],
+            filter=self._mine & ds.field("request_id").isin(pa.array(at, pa.string())),
+            use_threads=False,
+        )
+        last: dict[tuple[str, int], datetime] = {}
+        for request, name, place in zip(*(column.to_pylist() for column in asked.columns), strict=True):
+            last[name, place] = max(at[request], last.get((name, place), at[request]))
+        return SentBefore(frozenset(at), last)
 
     def append(self, rows: Sequence[Delivery]) -> bool:
         """Appends to check_deliveries, by one commit; returns False if a run has not made the table yet."""
@@ -135,13 +158,12 @@ class Tables:
 
     def landed(self) -> Landing:
         """How far the newest life has landed: an earlier one's offsets were other messages."""
-        table = self._table(PROGRESS)
-        if table is None:
+        progress = self._newest(PROGRESS)
+        if progress is None:
             return Landing(1, {})
-        table.update_incremental()
         columns = ["broker_name", "topic", "queue_id", "next_offset"]
         lives: dict[int, dict[tuple[str, int], int]] = {}
-        rows = table.to_pyarrow_dataset().to_table(columns=columns, filter=self._mine, use_threads=False)
+        rows = progress.to_table(columns=columns, filter=self._mine, use_threads=False)
         for name, topic, queue, offset in zip(*(rows[each].to_pylist() for each in columns), strict=True):
             of = lives.setdefault(self._life(name), {})
             of[topic, queue] = max(offset or 0, of.get((topic, queue), 0))
@@ -150,6 +172,30 @@ class Tables:
 
     def _life(self, name: str) -> int:
         return int(name.removeprefix(self._later)) if name.startswith(self._later) else 1
+
+    def refuse_missing(self, life: int, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> None:
+        """Raises HalfopError unless all messages of these queues are in the tables, and durable if the disk is local.
+
+        A range is of offsets, by topic and queue. `maintain` trims from the oldest on, so the first ones may lack if it
+        has trimmed.
+        """
+        name = self._later + str(life) if life > 1 else self._later[:-1]
+        for (topic, queue), span in ranges.items():
+            table = self._table(_TABLES_OF[topic])
+            if table is None:
+                raise HalfopError(f"{_TABLES_OF[topic]} is not there: no file of the log is removed")
+            table.update_incremental()
+            refuse_missing(table, name, queue, span)
+        if "://" not in self._root:
+            for each in (*_TABLES_OF.values(), PROGRESS):
+                self._durable.make(f"{self._root}/{each}")
+
+    def _newest(self, name: str) -> ds.Dataset | None:
+        table = self._table(name)
+        if table is None:
+            return None
+        table.update_incremental()
+        return table.to_pyarrow_dataset()
 
     def _table(self, name: str) -> DeltaTable | None:
         if name not in self._open:
@@ -160,7 +206,7 @@ class Tables:
         return self._open[name]
 
 
-def _newest(rows: pa.Table) -> int:
+def _last_run(rows: pa.Table) -> int:
     """The last run of the rows."""
     last = pc.max(rows["run_id"]).as_py()
     return _NO_RUN if last is None else int(last)

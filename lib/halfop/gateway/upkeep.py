@@ -6,12 +6,14 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from datetime import timedelta
+from functools import partial
 from threading import Event, Thread
 
 from halfop.frame.errors import HalfopError
 from halfop.gateway.asking import Asking
+from halfop.gateway.deliveries import Deliveries
 from halfop.gateway.log.log import Log
-from halfop.gateway.tables import CheckRequest, Tables, now
+from halfop.gateway.tables import NOTHING_SENT, CheckRequest, SentBefore, Tables, now
 
 _EXPIRE_EVERY = 60.0
 _log = logging.getLogger("halfop.gateway")
@@ -30,15 +32,17 @@ class Upkeep:
         tables: Tables,
         log: Log,
         asking: Asking,
+        deliveries: Deliveries,
         call: Callable[[Callable[[], None]], object],
         every: timedelta,
         young: timedelta,
         reserved: timedelta,
     ) -> None:
         self._tables, self._gateway_log, self._asking, self._call = tables, log, asking, call
+        self._deliveries = deliveries
         self._every, self._young, self._reserved = every.total_seconds(), young, reserved
-        self._stop, self._sent_before = Event(), set[str]()
-        self._first, self._expired = True, -_EXPIRE_EVERY  # a landing that was of another log shows at the start
+        self._stop, self._started, self._new = Event(), now(), list[CheckRequest]()
+        self._expired = -_EXPIRE_EVERY  # a landing that was of another log shows at the start
         self._of_another_log = set[int]()
         self._failing: set[str] = set()
         self._thread = Thread(target=self._run, name="gateway-tables", daemon=True)
@@ -69,28 +73,20 @@ class Upkeep:
             self._failing.add(what)
 
     def _take_requests(self) -> None:
-        if self._first:
-            # asked by the process before this one
-            self._sent_before = self._tables.delivered_since(now() - self._young)
-            self._first = False
-        found = [each for each in self._tables.new_requests(self._young) if each.request_id not in self._sent_before]
-        if found:
-            self._call(lambda: self._want(found))
+        self._new += self._tables.new_requests(self._young)
+        if self._new:
+            before = self._sent_before(self._new)
+            found = [each for each in self._new if each.request_id not in before.requests]
+            self._call(lambda: self._asking.want(found, now(), before.at))
+            self._new = []
 
-    def _want(self, found: Iterable[CheckRequest]) -> None:
-        self._asking.want(found, now())
+    def _sent_before(self, requests: Iterable[CheckRequest]) -> SentBefore:
+        """What a process before this one has sent that the runs of these requests may not have seen."""
+        old = [each.requested_at for each in requests if each.requested_at <= self._started]
+        return self._tables.sent_since(min(old) - self._young) if old else NOTHING_SENT
 
     def _write_deliveries(self) -> None:
-        rows = self._asking.take_rows()
-        if not rows:
-            return
-        try:
-            written = self._tables.append(rows)
-        except BaseException:
-            self._asking.put_back(rows)
-            raise
-        if not written:
-            self._asking.put_back(rows)
+        self._deliveries.write(self._tables.append)
 
     def _expire(self) -> None:
         since_ms = int(time.time() * 1000) - self._reserved // _MILLISECOND
@@ -98,7 +94,7 @@ class Upkeep:
         if self._gateway_log.is_before(landed.offsets):
             self._of_another_log.add(landed.life)
         offsets = {} if landed.life in self._of_another_log else landed.offsets
-        for half in self._gateway_log.expire(offsets, since_ms):
+        for half in self._gateway_log.expire(offsets, since_ms, partial(self._tables.refuse_missing, landed.life)):
             _log.warning("half message %s was open for too long: its file was removed", half.queue_offset)
         self._call(self._asking.prune)
         if not offsets and landed.offsets:

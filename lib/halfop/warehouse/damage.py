@@ -98,12 +98,12 @@ class TableOnDisk:
         live: dict[str, tuple[int, int]] = {}
         found: list[Damage] = []
         version = after
-        while self.disk.size(self._commit_path(version + 1)) is not None:
+        while self.disk.size(self.commit_path(version + 1)) is not None:
             version += 1
             commit, damage = self._commit_damage(version)
             found += damage
             _apply(live, commit, version)
-        return version, chain(found, self._data_damage(live))
+        return version, chain(found, self.of_files(live))
 
     def last_checkpoint(self) -> int:
         """The version of the newest checkpoint; -1 if the log has none."""
@@ -113,7 +113,7 @@ class TableOnDisk:
             return max(self.checkpoints, default=_NONE)
 
     def _commit_damage(self, version: int) -> tuple[_Commit, list[Damage]]:
-        path = self._commit_path(version)
+        path = self.commit_path(version)
         try:
             return _commit(self.disk.read(path)), []
         except FileNotFoundError:
@@ -121,10 +121,12 @@ class TableOnDisk:
         except _Bad as bad:
             return _Commit(), [Damage(self.path, version, path, str(bad))]
 
-    def _commit_path(self, version: int) -> str:
+    def commit_path(self, version: int) -> str:
+        """The path of a commit."""
         return f"{self.path}/{_LOG}/{version:020}.json"
 
-    def _data_damage(self, live: Mapping[str, tuple[int, int]]) -> Iterator[Damage]:
+    def of_files(self, live: Mapping[str, tuple[int, int]]) -> Iterator[Damage]:
+        """Damage in data files, by the names that the log has, with the sizes there and the versions that add them."""
         for name, (size, version) in live.items():
             path = self.whole(name)
             if _place(path) != _place(self.path):  # of a shallow clone
@@ -170,7 +172,7 @@ class TableOnDisk:
 
     def of_data(self) -> Iterator[Damage]:
         """Damage in every data file of the newest version, as far as the log can be read."""
-        yield from self._data_damage(self.live())
+        yield from self.of_files(self.live())
 
     def live(self) -> dict[str, tuple[int, int]]:
         """The data files of the newest version as the log names them, with their sizes and versions."""
@@ -193,7 +195,7 @@ class TableOnDisk:
         first = min([*self.commits, newest + 1])
         oldest = min(first, max(self.checkpoints) + 1) if self.checkpoints else 0
         for version in sorted(set(range(oldest, newest + 1)).difference(self.commits)):
-            yield Damage(self.path, version, self._commit_path(version), "is missing")
+            yield Damage(self.path, version, self.commit_path(version), "is missing")
 
     def _checkpoint_damage(self, version: int, path: str) -> Iterator[Damage]:
         try:
