@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,38 @@ def test_more_than_it_may_hold_unflushed_is_refused(tmp_path: Path, monkeypatch:
         switch.unlink()
         assert pending.result().queue_offset == 0
         assert answer_to_a_send(running, b"y").code == AnswerCode.SUCCESS
+
+
+def test_ends_that_the_disk_has_not_take_only_so_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A one-way COMMIT has no answer to wait for, and copies a body."""
+    switch, pages, body = tmp_path / "slow", f"127.0.0.1:{free()}", bytes(100_000)
+    monkeypatch.setenv("SLOW_DISK", str(switch))
+    options = ("--set", "gateway.unflushed_bytes=200000", "--metrics", pages)
+    with (
+        gateway(tmp_path, *options, job=SLOW_DISK) as running,
+        Producer(running.address, "group", nothing) as producer,
+    ):
+        sent = [producer.send("orders", body) for _ in range(12)]
+        switch.touch()
+        for each in sent:
+            producer.end(each, "COMMIT")
+        until(lambda: 'halfop_gateway_refusals_total{code="2"}' in page(pages, "metrics"))
+        switch.unlink()
+        for each in sent:
+            until(partial(ended, producer, each))
+        with asked(running.address) as broker:
+            assert [len(each["body"]) for each in pulled(broker, "orders")] == [len(body)] * len(sent)
+        metrics = page(pages, "metrics").splitlines()
+    refused = next(line for line in metrics if line.startswith('halfop_gateway_refusals_total{code="2"}'))
+    assert float(refused.split()[1]) >= len(sent) - 6, "twice 200,000 bytes, and what one append and one flush hold"
+
+
+def ended(producer: Producer, sent: Sent) -> bool:
+    try:
+        producer.end_surely(sent, "COMMIT")
+    except Refusal as refused:
+        return refused.code != AnswerCode.SYSTEM_BUSY
+    return True
 
 
 def test_what_it_has_taken_is_answered_when_it_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -168,16 +168,20 @@ class Service:
         self._wait(half.end, channel, request, fields)
 
     def _check_room(self) -> None:
+        """Raises Refused if a send has no room."""
         if self.stopping:
             raise Refused(AnswerCode.SERVICE_NOT_AVAILABLE, "service not available now: the gateway stops")
         if self.disk_full:
             raise Refused(AnswerCode.SERVICE_NOT_AVAILABLE, "service not available now: the gateway's disk is full")
-        if self._log.unflushed > self._limits.unflushed_bytes:
+        self._check_unflushed(self._limits.unflushed_bytes)
+        if len(self._log.open_halves) >= self._limits.open_messages:
+            raise Refused(AnswerCode.SYSTEM_BUSY, "[OPEN]too many transactions are open (gateway.open_messages)")
+
+    def _check_unflushed(self, most: int) -> None:
+        if self._log.unflushed > most:
             raise Refused(
                 AnswerCode.SYSTEM_BUSY, "[UNFLUSHED]the disk is slower than the messages come, try again later"
             )
-        if len(self._log.open_halves) >= self._limits.open_messages:
-            raise Refused(AnswerCode.SYSTEM_BUSY, "[OPEN]too many transactions are open (gateway.open_messages)")
 
     def _add_topic(self, topic: str) -> None:
         if len(self._log.topics) >= _MOST_TOPICS:
@@ -204,6 +208,8 @@ class Service:
         if not asked.ends:
             self._note_unknown(channel, request, asked)
             return None
+        # twice: sends that are refused leave room to end what is open. An end that is lost is asked about
+        self._check_unflushed(2 * self._limits.unflushed_bytes)
         now_ms = int(time.time() * 1000)
         half = check(asked, self._log.half_at(asked.commit_log_offset), now_ms, self._rules)
         if account is not None:

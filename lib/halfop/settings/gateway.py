@@ -53,7 +53,8 @@ class GatewaySettings(Section):
     unflushed_bytes: int = Field(
         default=64 * _MIB,
         ge=1,
-        description="Bytes not on the disk yet, above which sends are answered with 2.",
+        description="Bytes not on the disk yet, above which sends are answered with 2; ends above twice as many, and "
+        "their messages are asked about.",
     )
     open_messages: int = Field(
         default=5_000_000, ge=1, description="Open half messages, above which sends are answered with 2."
