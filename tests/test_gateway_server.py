@@ -442,6 +442,15 @@ def test_connections_that_are_reset_at_once_take_no_room(tmp_path: Path) -> None
         assert "Traceback" not in running.log.read_text()
 
 
+def test_too_few_open_files_for_one_connection_are_refused() -> None:
+    code = """import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, 512))
+from halfop.gateway.open_files import room_for
+room_for(1000)"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, text=True)
+    assert "may open only 512 files, a gateway needs 512 and more: raise `ulimit -n`" in done.stderr
+
+
 @pytest.mark.parametrize(("soft", "hard", "room"), [(64, 5000, 1000), (64, 1000, 488), (1600, 2000, 1000)])
 def test_there_are_as_many_connections_as_the_process_may_open_files(soft: int, hard: int, room: int) -> None:
     code = f"""import resource
@@ -569,12 +578,26 @@ def status_of(pages: str) -> int:
         return error.code
 
 
+NAMES_THREADS = """import sys, threading
+from halfop.frame.cli import run_job
+from halfop.jobs.gateway import JOB
+start = threading.Thread.start
+def named(thread):
+    print(f"a thread: {thread.name}", file=sys.stderr, flush=True)
+    start(thread)
+threading.Thread.start = named
+run_job(JOB)
+"""
+
+
 def test_a_slave_is_read_alone(tmp_path: Path) -> None:
-    with gateway(tmp_path) as running, Producer(running.address, "group", nothing) as producer:
+    (job := tmp_path / "names_threads.py").write_text(NAMES_THREADS)
+    with gateway(tmp_path, job=job) as running, Producer(running.address, "group", nothing) as producer:
         sent = producer.send("t", b"x")
+        assert "a thread: gateway-tables" in running.log.read_text()
         assert running.stop() == 0
     with (
-        gateway(tmp_path, "--role", "slave") as running,
+        gateway(tmp_path, "--role", "slave", job=job) as running,
         Producer(running.address, "group", nothing) as producer,
     ):
         with pytest.raises(Refusal, match="a slave takes no messages") as refused:
@@ -586,6 +609,9 @@ def test_a_slave_is_read_alone(tmp_path: Path) -> None:
         with asked(running.address) as broker:
             assert broker.role().is_slave
             assert [each["body"] for each in pulled(broker, HALF_TOPIC)] == [b"x"]
+        assert running.stop() == 0
+        # this one writes check_deliveries, and removes files of the log
+        assert "a thread: gateway-tables" not in running.log.read_text()
 
 
 ACCOUNTS = """
@@ -675,6 +701,9 @@ def test_only_who_may_send_to_a_topic_is_asked_about_its_messages(tmp_path: Path
     ("options", "said"),
     [
         (("--listen", "0.0.0.0:0"), "anybody there could send"),
+        # a signature has no nonce: who reads a request can repeat it
+        (("--listen", "0.0.0.0:0", "--set", "gateway.acl_file=accounts.yml"), "read signed requests and repeat them"),
+        (("--listen", "0.0.0.0:0", "--set", "gateway.certificate=own.pem"), "anybody there could send"),
         (("--listen", "0.0.0.0:0", "--insecure"), "Give gateway.advertise=host:port"),
         (("--set", "gateway.certificate=missing.pem"), "expected readable PEM files"),
         (("--set", "gateway.key=missing.pem"), "need gateway.certificate"),

@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import resource
 
-_OWN = 512  # of the log, the queues, the tables, the pages
+from halfop.frame.errors import UsageError
+
+_OWN = 512  # kept for the log, 256 files of queues, the tables, 32 connections to the pages
 _log = logging.getLogger("halfop.gateway")
 
 
@@ -16,7 +18,9 @@ def room_for(connections: int) -> int:
     if _number(soft) < connections + _OWN:
         soft = int(min(connections + _OWN, most))
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    room = max(int(min(connections, _number(soft) - _OWN)), 1)
+    room = int(min(connections, _number(soft) - _OWN))
+    if room < 1:
+        raise UsageError(f"the process may open only {soft} files, a gateway needs {_OWN} and more: raise `ulimit -n`")
     if room < connections:
         _log.warning(
             "gateway.max_connections is %s, but the process may open only %s files, so it takes %s: raise `ulimit -n`",

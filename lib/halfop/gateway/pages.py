@@ -7,15 +7,21 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 _SECONDS, _LONGEST = 5.0, 8192
+MOST_CONNECTIONS = 16  # and as many that wait to be accepted: of the files that are kept for all but producers
 _TEXT = "text/plain; version=0.0.4; charset=utf-8"
 Page = Callable[[], tuple[HTTPStatus, bytes]]
 
 
 async def serve_pages(host: str, number: int, metrics: Page, health: Page) -> asyncio.Server:
-    """Serves the pages until the server is closed."""
-    pages = {b"/metrics": metrics, b"/healthz": health}
+    """Serves the pages until the server is closed. A connection too many ends the oldest, so that none holds up all."""
+    pages, there = {b"/metrics": metrics, b"/healthz": health}, dict[asyncio.StreamWriter, None]()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while len(there) >= MOST_CONNECTIONS:
+            oldest = next(iter(there))
+            del there[oldest]
+            oldest.transport.abort()
+        there[writer] = None
         try:
             head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), _SECONDS)
             status, body = _page(head, pages)
@@ -25,9 +31,10 @@ async def serve_pages(host: str, number: int, metrics: Page, health: Page) -> as
         except (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass
         finally:
+            there.pop(writer, None)
             writer.close()
 
-    return await asyncio.start_server(serve, host, number, limit=_LONGEST)
+    return await asyncio.start_server(serve, host, number, limit=_LONGEST, backlog=MOST_CONNECTIONS)
 
 
 def _page(head: bytes, pages: dict[bytes, Page]) -> tuple[HTTPStatus, bytes]:

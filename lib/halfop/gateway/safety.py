@@ -39,13 +39,19 @@ def load_certificate(context: ssl.SSLContext, settings: GatewaySettings) -> None
 
 
 def refuse_open(host: str, settings: GatewaySettings, insecure: bool) -> None:
-    """Raises UsageError if anybody on a network could use the gateway."""
-    known = settings.acl_file or (settings.certificate and settings.client_ca)
-    if not (insecure or known or _is_loopback(host)):
+    """Raises UsageError if anybody on a network could use the gateway, or repeat what a client has signed."""
+    if insecure or _is_loopback(host) or (settings.certificate and (settings.acl_file or settings.client_ca)):
+        return
+    known, needed = "gateway.acl_file or gateway.client_ca", "gateway.certificate"
+    if settings.acl_file:  # a signature has no nonce
         raise UsageError(
-            f"--listen {host}: anybody there could send, end and read messages. Give gateway.acl_file, or "
-            "gateway.certificate with gateway.client_ca; or --insecure, if the network is yours alone"
+            f"--listen {host}: anybody there could read signed requests and repeat them. Give {needed}; or --insecure, "
+            "if the network is yours alone"
         )
+    raise UsageError(
+        f"--listen {host}: anybody there could send, end and read messages. Give {needed} with {known}; or --insecure, "
+        "if the network is yours alone"
+    )
 
 
 def _is_loopback(host: str) -> bool:
