@@ -186,6 +186,7 @@ def test_what_landed_of_another_log_removes_nothing_until_a_new_life_has_landed(
 ) -> None:
     """A store was made again, or put back, under its old name: its first messages seem to have landed."""
     monkeypatch.setattr("halfop.gateway.upkeep._EXPIRE_EVERY", 0.0)
+    caplog.set_level("DEBUG", "halfop.gateway")
     deliveries = Deliveries()
     asking = Asking(gateway.log, Producers(), Manner(Asker("gw", b""), timedelta(1), 1), Tallies(), deliveries.put)
     ended(gateway, 0, 60)
@@ -201,8 +202,10 @@ def test_what_landed_of_another_log_removes_nothing_until_a_new_life_has_landed(
             monkeypatch.setattr(asking, "prune", look.set)
             assert look.wait(10)
         assert log_files(gateway)[: len(before)] == before
-        rows_landed_as(tmp_path, "gw~2", all_landed(gateway))
         landed_as(tmp_path, "gw~2", all_landed(gateway))
+        wait_until(lambda: "half_messages is not there" in caplog.text)
+        assert log_files(gateway)[: len(before)] == before
+        rows_landed_as(tmp_path, "gw~2", all_landed(gateway))
         wait_until(lambda: len(log_files(gateway)) == 1)
     finally:
         upkeep.close()
