@@ -171,8 +171,13 @@ def test_an_answer_of_ours_is_no_op_of_the_brokers_queue(warehouse: Warehouse) -
     assert found[queue].highest is None
 
 
-def test_a_second_process_stops_the_first(warehouse: Warehouse) -> None:
+@pytest.mark.parametrize("by_spark", [False, True], ids=["by Kernel", "by Spark"])
+def test_a_second_process_stops_the_first(warehouse: Warehouse, by_spark: bool) -> None:
+    """Also if a user's constraint leaves the table to Spark's writer."""
     warehouse.make(TABLE)
+    if by_spark:
+        warehouse.spark.sql(f"ALTER TABLE delta.`{warehouse.path(TABLE)}` ADD CONSTRAINT named CHECK (plan_id != '')")
+    assert warehouse.takes_files(TABLE) != by_spark
     first, second = EndingsTable(warehouse), EndingsTable(warehouse)
     at = datetime(2025, 1, 1, tzinfo=timezone.utc)
     row = Ending("p", Key("b", 0, 1), "COMMIT", "KEY", None, "INTENDED", None, None, "me", at, "U", Place(1, 100))

@@ -242,6 +242,17 @@ def test_a_dry_run_shows_the_rest_of_a_sliced_backlog(warehouse: Warehouse, monk
     assert preview(warehouse, request)[0].decisions == {"COMMIT": {"PRODUCER": 9 - begun}}
 
 
+def test_runs_that_only_spark_may_write(warehouse: Warehouse) -> None:
+    """A user's constraint is checked by Spark alone, so it writes the table, each record once."""
+    r.land(warehouse, [half(0), half(1)], ops("COMMIT", 0), NOW, KNOWN)
+    r.run(warehouse, RULES, NOW)
+    warehouse.spark.sql(f"ALTER TABLE delta.`{warehouse.path('runs')}` ADD CONSTRAINT known CHECK (run_id > 0)")
+    assert not warehouse.takes_files("runs")
+    r.land(warehouse, [], ops("COMMIT", 1), NOW, KNOWN)
+    assert r.run(warehouse, RULES, NOW + 1000).decisions == {"COMMIT": {"PRODUCER": 1}}
+    assert sorted(row["run_id"] for row in warehouse.rows("runs")) == [1, 1, 2, 2]
+
+
 def test_what_dead_drivers_staged_is_cleared(warehouse: Warehouse) -> None:
     one_of_each(warehouse)
     left = Path(warehouse.path("_staging/run-0-0123abc"))

@@ -16,8 +16,9 @@ from halfop.frame.errors import WarehouseBusy
 from halfop.landing.progress import micros
 from halfop.planning.ranges import OffsetRange, covers
 from halfop.warehouse.delta_log import AlreadyWrittenError
+from halfop.warehouse.numbered import commit_next
 from halfop.warehouse.parquet import arrow_schema
-from halfop.warehouse.tables import Warehouse, spec_of
+from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import Compared, Where, all_of, equal
 
 TABLE = "endings"
@@ -41,15 +42,11 @@ class EndingsTable:
             return
         self._number += 1
         found = pa.Table.from_pylist([_cells(row) for row in rows], schema=arrow_schema(self._warehouse.schema(TABLE)))
-        if not self._warehouse.takes_files(TABLE):  # with a listener that must see all that is written
-            self._warehouse.append(TABLE, found)
-            return
-        path, files = self._warehouse.path(TABLE), self._warehouse.files_of(TABLE, found)
         try:
-            self._warehouse.log.commit_files(path, spec_of(TABLE), _APP, self._number, files)
+            commit_next(self._warehouse, TABLE, found, _APP, self._number)
         except AlreadyWrittenError as error:
             text = "another process ends or resumes transactions of this warehouse: start again when it is done"
-            raise WarehouseBusy(f"{path}: {text}") from error
+            raise WarehouseBusy(f"{self._warehouse.path(TABLE)}: {text}") from error
 
 
 @dataclass(frozen=True)

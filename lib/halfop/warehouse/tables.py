@@ -223,9 +223,8 @@ class Warehouse:
         if few is not None:
             self.append_arrow_once(name, few, app, run_id)
             return
-        writer = rows.write.format("delta").mode("append")
         try:
-            writer.option("txnAppId", app).option("txnVersion", run_id).save(self.path(name))
+            rows.write.format("delta").mode("append").options(txnAppId=app, txnVersion=run_id).save(self.path(name))
         except SPARK_ERRORS as error:
             if not overtaken(error) or self.marker(name, app) < run_id:
                 raise
@@ -243,10 +242,11 @@ class Warehouse:
 
     def append_arrow_once(self, name: str, rows: pa.Table, app: str, run_id: int) -> None:
         """The same for rows that are here."""
-        if self.marker(name, app) >= run_id:
-            return
-        with suppress(AlreadyWrittenError):
-            self.log.commit_files(self.path(name), spec_of(name), app, run_id, self.files_of(name, rows))
+        if not self.log.takes_files(self.path(name), spec_of(name)):  # else Kernel writes, also beside a listener
+            self.append_once(name, frame_of(self.spark, rows), app, run_id)
+        elif self.marker(name, app) < run_id:
+            with suppress(AlreadyWrittenError):
+                self.log.commit_files(self.path(name), spec_of(name), app, run_id, self.files_of(name, rows))
 
     def files_of(self, name: str, rows: pa.Table) -> list[DataFile]:
         """Writes the rows to files in the table's folder; a commit makes them part of it."""
