@@ -201,6 +201,8 @@ check_spark_home() {
 }
 
 environment() {
+    # Java's and Python's names of files follow it: without UTF-8 two names of other letters become one, of question marks.
+    { export LC_ALL=C.UTF-8 PYTHONUTF8=1; } 2>/dev/null
     export HALFOP_HOME=$home HALFOP_JARS=$state/jars HALFOP_JAVA=$java JAVA_HOME=$home/tools/java
     trust_system
     site=${SPARK_HOME:-}${SPARK_CONF_DIR:-}
@@ -213,10 +215,12 @@ environment() {
     fi
 }
 
+property() { sed -n "s/^[[:space:]]*${1/./\\.}[[:space:]]*[[:space:]=:][[:space:]]*\([^[:space:]]*\).*/\1/p" "$2" 2>/dev/null | tail -n 1 || true; }
+
 append='import fcntl, os; fcntl.fcntl(2, fcntl.F_SETFL, fcntl.fcntl(2, fcntl.F_GETFL) | os.O_APPEND)'
 main() {
     local opts=() jars='' py_files='' class_path='' option value job zip delta
-    local master='local[*]' mode=client archives='' own_properties='' driver_python=''
+    local master='' mode=client archives='' own_properties='' driver_python=''
     while [ $# -gt 0 ]; do
         case $1 in
             -h | --help) usage; exit 0 ;;
@@ -247,7 +251,7 @@ main() {
             --master | --remote | spark.master) master=$value ;;
             --deploy-mode | spark.submit.deployMode) mode=$value ;;
             --archives | spark.archives | spark.yarn.dist.archives) archives=yes ;;
-            --properties-file) own_properties=yes master=unknown ;;
+            --properties-file) own_properties=$value ;;
             spark.pyspark.driver.python) driver_python=yes ;;
         esac
         shift 2
@@ -259,6 +263,9 @@ main() {
     check_spark_home
     setup
     environment
+    [ -n "$master" ] || [ -z "$own_properties" ] || master=$(property spark.master "$own_properties")
+    # The web page of a Spark in this process follows it, as all else that listens.
+    case ${master:=local[*]} in local | local\[*) export SPARK_LOCAL_IP=${SPARK_LOCAL_IP:-127.0.0.1} ;; esac
     case $1 in
         gateway) # has no Spark in it
             [ ${#opts[@]} -eq 0 ] || refuse "$1 needs no Spark, so it takes no options of spark-submit"

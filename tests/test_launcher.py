@@ -28,6 +28,7 @@ exec {python} "$@"
 """
 _SPARK_SUBMIT = """#!/bin/sh
 printf %s "${SPARK_SUBMIT_OPTS-}" >"$HALFOP_HOME/opts"
+env >"$HALFOP_HOME/environment"
 echo '{"job": "any"}'
 """
 
@@ -53,6 +54,12 @@ class Checkout:
         done = self.called(*arguments, **environ)
         assert (done.returncode, done.stdout) == (0, '{"job": "any"}\n'), done.stderr
         return (self.home / "opts").read_text()
+
+    def environment(self, *arguments: str, **environ: str) -> dict[str, str]:
+        """The environment of a job's Java."""
+        self.options(*arguments, **environ)
+        lines = (self.home / "environment").read_text().splitlines()
+        return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
     def set_up(self, *arguments: str) -> str:
         """The output of a set-up."""
@@ -149,6 +156,41 @@ def test_small_work_gets_one_compiler_and_the_users_options_come_last(checkout: 
 def test_a_driver_in_the_cluster_is_not_this_java(checkout: Checkout) -> None:
     checkout.set_up()
     assert checkout.options("--deploy-mode", "cluster", "--master", "yarn", "explain", "b/0/1") == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "own", "address"),
+    [
+        ([], None, "127.0.0.1"),
+        (["--master", "local[2]"], None, "127.0.0.1"),
+        (["--conf", "spark.master=local"], None, "127.0.0.1"),
+        (["--properties-file", "FILE"], "spark.master = local[3]", "127.0.0.1"),
+        (["--properties-file", "FILE"], "spark.ui.enabled true", "127.0.0.1"),
+        (["--properties-file", "FILE"], "spark.master  spark://a:7077", None),
+        (["--properties-file", "FILE", "--master", "yarn"], "spark.master local", None),
+        (["--master", "spark://a:7077"], None, None),
+        (["--master", "k8s://https://a"], None, None),
+    ],
+)
+def test_with_a_local_master_nothing_listens_beyond_this_machine(
+    checkout: Checkout, tmp_path: Path, options: list[str], own: str | None, address: str | None
+) -> None:
+    (tmp_path / "own.conf").write_text(own or "")
+    options = [each.replace("FILE", str(tmp_path / "own.conf")) for each in options]
+    found = checkout.environment(*options, "explain", "b/0/1", HOSTNAME="localhost")
+    assert found.get("SPARK_LOCAL_IP") == address
+
+
+def test_the_users_own_address_counts(checkout: Checkout) -> None:
+    assert checkout.environment("demo", SPARK_LOCAL_IP="10.0.0.1")["SPARK_LOCAL_IP"] == "10.0.0.1"
+
+
+@pytest.mark.parametrize("locale", [{}, {"LC_ALL": "C"}, {"LANG": "en_US.ISO-8859-1"}])
+def test_java_and_python_name_files_in_utf_8_whatever_the_caller_has(
+    checkout: Checkout, locale: dict[str, str]
+) -> None:
+    found = checkout.environment("demo", **locale)
+    assert (found["LC_ALL"], found["PYTHONUTF8"]) == ("C.UTF-8", "1")
 
 
 def test_exec_gives_a_job_that_it_does_not_know_both_compilers(checkout: Checkout) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -12,8 +13,18 @@ import pytest
 SCRIPT = Path(__file__).parents[1] / "spark-submit.sh"
 
 
-def called(*arguments: str, script: Path = SCRIPT, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([str(script), *arguments], cwd=cwd, capture_output=True, text=True, check=False, timeout=300)
+def called(
+    *arguments: str, script: Path = SCRIPT, cwd: Path | None = None, **environ: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(script), *arguments],
+        cwd=cwd,
+        env=os.environ | environ,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
 
 
 @pytest.fixture
@@ -51,14 +62,16 @@ def test_what_cannot_run_is_status_2_and_says_why(arguments: list[str], why: str
 
 
 def test_a_job_runs_through_spark_submit_and_ends_with_its_summary(link: Path, tmp_path: Path) -> None:
-    warehouse, metrics = tmp_path / "ware house", tmp_path / "metrics"
+    """From a caller without a locale, as cron is, too."""
+    warehouse, metrics = tmp_path / "订单 ware house", tmp_path / "metrics"
     metrics.mkdir()
     job = ["reconcile", "--warehouse", str(warehouse), "--set", f"metrics.folder={metrics}"]
-    told = called("--conf", "spark.ui.enabled=false", *job, script=link, cwd=tmp_path)
+    told = called("--conf", "spark.ui.enabled=false", *job, script=link, cwd=tmp_path, LC_ALL="C")
     assert told.returncode == 0, told.stderr
     summary = json.loads(told.stdout.splitlines()[-1])
     assert (summary["job"], summary["status"]) == ("reconcile", 0)
     assert "nothing has landed" in summary["notes"][0]
+    assert (warehouse / ".run.lock").is_file()
     assert not list(warehouse.glob("[!.]*")), "an empty warehouse stays empty"
     text = (metrics / "halfop_reconcile.prom").read_text()
     assert 'halfop_exit_status{command="reconcile",name="halfop"} 0.0\n' in text

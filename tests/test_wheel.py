@@ -170,7 +170,8 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(command, "_train", lambda archive: called.append("train"))
     monkeypatch.setattr(command, "JARS_LOCK", ROOT / "requirements/jars.lock")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for name in ("HALFOP_JARS", "SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS"):
+    set_there = ("SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS", "SPARK_LOCAL_IP", "LC_ALL", "PYTHONUTF8")
+    for name in ("HALFOP_JARS", *set_there):
         monkeypatch.setenv(name, "set by this test, put back after it")
         monkeypatch.delenv(name)
     return called
@@ -191,6 +192,35 @@ def test_the_first_call_archives_the_classes_too(tools: list[str]) -> None:
     assert os.environ["SPARK_SUBMIT_OPTS"] == " ".join(FIRST_COMPILER)
     command.prepare([], "maintain", [])
     assert tools == ["fetch_jars.py", "build_jar.py"]
+
+
+@pytest.mark.parametrize(
+    ("spark", "address"),
+    [
+        ([], "127.0.0.1"),
+        (["--master=local[2]"], "127.0.0.1"),
+        (["--properties-file", "no file"], "127.0.0.1"),
+        (["--conf", "spark.master=yarn", "--conf", "spark.ui.enabled=true"], None),
+        (["--conf=spark.master=spark://h:7077"], None),
+        (["--properties-file", "own.conf"], None),
+        (["--properties-file", "own.conf", "--master", "local"], "127.0.0.1"),
+    ],
+)
+def test_with_a_local_master_nothing_listens_beyond_this_machine(
+    tools: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: list[str], address: str | None
+) -> None:
+    (tmp_path / "own.conf").write_text("spark.ui.enabled true\nspark.master = yarn\n")
+    monkeypatch.chdir(tmp_path)
+    command.prepare(spark, "reconcile", [])
+    assert os.environ.get("SPARK_LOCAL_IP") == address
+
+
+def test_java_and_python_name_files_in_utf_8_whatever_the_caller_has(
+    tools: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LC_ALL", "C")
+    command.prepare([], "reconcile", [])
+    assert (os.environ["LC_ALL"], os.environ["PYTHONUTF8"]) == ("C.UTF-8", "1")
 
 
 def test_set_up_archives_what_is_missing_unless_it_must_not(tools: list[str]) -> None:

@@ -11,6 +11,7 @@ import hashlib
 import importlib
 import os
 import pkgutil
+import re
 import shlex
 import shutil
 import socket
@@ -30,7 +31,7 @@ from halfop import jobs
 from halfop.frame.cli import Job, main
 from halfop.frame.errors import HalfopError, TransientError, UsageError
 from halfop.frame.nearest import did_you_mean
-from halfop.settings.home import JARS_LOCK
+from halfop.settings.home import JARS_LOCK, user_cache
 from halfop.start.archive import Archive
 from halfop.start.options import spark_submit_opts
 from halfop.start.work import is_little
@@ -93,6 +94,8 @@ def _about(name: str) -> str:
 def prepare(spark: Sequence[str], name: str, options: Sequence[str]) -> None:
     """Sets the environment by which PySpark starts its JVM."""
     archive = set_up(archived=None)
+    if _master(spark).startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Spark's web page follows it, as all else that listens
     little = is_little(name, options, os.environ, None)
     os.environ["SPARK_SUBMIT_OPTS"] = spark_submit_opts(archive, little, os.environ)
     os.environ["PYSPARK_SUBMIT_ARGS"] = _submit_args(archive.jars[0], spark)
@@ -102,7 +105,7 @@ def set_up(archived: bool | None) -> Archive:
     """Fetches the jars and makes the archive, if they are missing; None: the archive is made if jars are fetched."""
     java = _java()
     _environment()
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "halfop"
+    cache = user_cache(os.environ)
     named = os.environ.get("HALFOP_JARS")
     jars, fetched = (Path(named), False) if named else _fetched(java, cache)
     archive = Archive.at(str(cache / "classes"), java, str(jars), _spark_home())
@@ -131,6 +134,7 @@ def _submit_args(jars: Path, spark: Sequence[str]) -> str:
 
 
 def _environment() -> None:
+    os.environ |= {"LC_ALL": "C.UTF-8", "PYTHONUTF8": "1"}  # Java's names of files follow it
     for python in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(python, sys.executable)
     os.environ.setdefault("LOG4J_CONFIGURATION_FILE", str(_CONF / "log4j2.properties"))
@@ -144,9 +148,21 @@ def submit_arguments(jars: Path, spark: Sequence[str]) -> list[str]:
     """Returns what spark-submit gets: the user's options win over conf/, and executors elsewhere get the jars too."""
     given = _values(spark)
     own = [] if "--properties-file" in given else ["--properties-file", str(_CONF / "spark-defaults.conf")]
-    if not given.get("--master", "local").startswith("local"):
+    if not _master(spark).startswith("local"):
         own += ["--jars", ",".join(map(str, sorted(jars.glob("*.jar"))))]
     return [*own, "--driver-class-path", f"{jars}/*", *spark]
+
+
+def _master(spark: Sequence[str]) -> str:
+    """Spark's master, as spark-submit finds it among its options."""
+    given, lines = _values(spark), ""
+    with suppress(OSError):  # Spark says so
+        lines = Path(given.get("--properties-file", os.devnull)).read_text()
+    named = re.findall(r"^\s*spark\.master\s*[\s=:]\s*(\S+)", lines, re.MULTILINE)
+    confs = [value for name, value in pairwise(spark) if name in ("--conf", "-c")]
+    confs += [each.removeprefix("--conf=") for each in spark if each.startswith("--conf=")]
+    named += [value for name, _, value in (each.partition("=") for each in confs) if name == "spark.master"]
+    return given.get("--master") or ["local[*]", *named][-1]
 
 
 def _values(spark: Sequence[str]) -> dict[str, str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,3 +25,21 @@ def checkout(environ: Mapping[str, str]) -> Path | None:
 def launcher() -> str:
     """Returns the command that users start jobs with."""
     return "halfop" if JARS_LOCK.is_file() else "./spark-submit.sh"
+
+
+def cache(environ: Mapping[str, str]) -> Path:
+    """Returns the folder for what may be lost: the checkout's .halfop/, else the user's own."""
+    home = checkout(environ)
+    if home is not None and os.access(home / ".halfop", os.W_OK | os.X_OK):
+        return home / ".halfop"
+    return user_cache(environ)
+
+
+def user_cache(environ: Mapping[str, str]) -> Path:
+    """Returns the user's folder for what may be lost; one in the temporary folder for a user without a home."""
+    if environ.get("XDG_CACHE_HOME"):
+        return Path(environ["XDG_CACHE_HOME"]) / "halfop"
+    home = Path(os.path.expanduser("~"))
+    if home.is_dir() and os.access(home, os.W_OK | os.X_OK):
+        return home / ".cache" / "halfop"
+    return Path(tempfile.gettempdir()) / f"halfop-{os.getuid()}"

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from threading import Lock
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from halfop.frame.log import watched
+from halfop.settings.home import cache
 from halfop.warehouse.java import remember_names
+from halfop.warehouse.local_spark import USERS, own_settings
 
 # Settings on which a run's correctness or cost rests, whatever the user's spark-defaults say.
 _NEEDED = {
@@ -146,11 +150,22 @@ def spark_session(app_name: str, **extra: str) -> SparkSession:
     """Returns the running session, or a new one, which shows Spark's progress bar if somebody watches."""
     builder = SparkSession.builder.appName(f"halfop {app_name}")
     progress = {"spark.ui.showConsoleProgress": "true"} if watched() else {}
-    for key, value in (_NEEDED | progress | extra).items():
+    ours = _NEEDED | progress | extra
+    for key, value in (ours | _kept_to_itself(ours)).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     remember_names(session._jvm)
     return session
+
+
+def _kept_to_itself(ours: dict[str, str]) -> dict[str, str]:
+    """The settings of a local Spark that starts now; the JVM, which is started for it, knows the user's own."""
+    if SparkContext._active_spark_context is not None:
+        return {}
+    SparkContext._ensure_initialized(conf=SparkConf(loadDefaults=False).setAll(list(ours.items())))
+    conf = SparkConf()  # each look at it is a call of the JVM
+    users = {key: value for key in USERS if (value := conf.get(key, "")) != ""}
+    return own_settings(users | ours, os.environ, cache(os.environ))
 
 
 def set_sync(spark: SparkSession, sync: bool) -> None:

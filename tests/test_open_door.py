@@ -1,0 +1,129 @@
+"""What others on the machine and in the network can reach of a local job: its sockets, and its files."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from halfop.frame.errors import UsageError
+from halfop.warehouse.local_spark import own_settings
+from pyspark.sql import SparkSession
+
+FOLDER = f"spark-{os.getuid()}"
+LISTENS = "0A"
+# 127.0.0.1 and ::1 as /proc/net/tcp and tcp6 have them.
+LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F", "00000000000000000000000001000000"}
+
+
+@pytest.fixture
+def jvm(spark: SparkSession) -> Any:
+    return spark._jvm
+
+
+def addresses(pid: int) -> set[str]:
+    """The addresses at which a process listens."""
+    held = set(links(Path(f"/proc/{pid}/fd")))
+    lines = (Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:] for table in ("tcp", "tcp6"))
+    sockets = [line.split() for each in lines for line in each]
+    return {each[1].partition(":")[0] for each in sockets if each[3] == LISTENS and f"socket:[{each[9]}]" in held}
+
+
+def links(folder: Path) -> Iterator[str]:
+    for file in folder.iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            yield os.readlink(file)
+
+
+def test_a_local_spark_listens_on_loopback_alone(spark: SparkSession, jvm: Any) -> None:
+    found = addresses(jvm.java.lang.ProcessHandle.current().pid())
+    assert found, "Spark's RPC listens somewhere"
+    assert found <= LOOPBACK
+
+
+def test_a_local_spark_asks_for_a_secret_of_its_process(spark: SparkSession, jvm: Any) -> None:
+    security = jvm.org.apache.spark.SparkEnv.get().securityManager()
+    assert security.isAuthenticationEnabled()
+    assert len(security.getSecretKey()) >= 32
+
+
+def test_shuffle_files_are_in_a_folder_that_nobody_else_may_enter(spark: SparkSession, jvm: Any) -> None:
+    spark.range(1_000).repartition(3, "id").count()
+    blocks = list(jvm.org.apache.spark.SparkEnv.get().blockManager().diskBlockManager().localDirs())
+    for folder in map(Path, (each.toString() for each in blocks)):
+        assert list(folder.rglob("shuffle_*.data")), folder
+        assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
+        assert folder.parent.stat().st_uid == os.getuid()
+
+
+# ---- which sessions that is about ----
+
+
+@pytest.mark.parametrize("master", ["local", "local[*]", "local[2]", "local[2,3]"])
+def test_a_local_master_gets_them_all(tmp_path: Path, master: str) -> None:
+    found = own_settings({"spark.master": master}, {}, tmp_path)
+    assert found.keys() == {"spark.driver.host", "spark.authenticate", "spark.local.dir"}
+
+
+@pytest.mark.parametrize("master", ["spark://a:7077", "yarn", "k8s://https://a", "local-cluster[2,1,1024]"])
+def test_a_cluster_keeps_its_users_settings(tmp_path: Path, master: str) -> None:
+    assert own_settings({"spark.master": master}, {}, tmp_path) == {}
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("given", "environ", "left"),
+    [
+        ({"spark.driver.host": "10.0.0.1"}, {}, "spark.driver.host"),
+        ({"spark.driver.bindAddress": "10.0.0.1"}, {}, "spark.driver.host"),
+        ({}, {"SPARK_LOCAL_IP": "10.0.0.1"}, "spark.driver.host"),
+        ({"spark.authenticate": "false"}, {}, "spark.authenticate"),
+        ({"spark.local.dir": "/fast"}, {}, "spark.local.dir"),
+        ({}, {"SPARK_LOCAL_DIRS": "/fast"}, "spark.local.dir"),
+    ],
+)
+def test_the_users_own_words_count(tmp_path: Path, given: dict[str, str], environ: dict[str, str], left: str) -> None:
+    assert left not in own_settings({"spark.master": "local[*]"} | given, environ, tmp_path)
+
+
+# ---- the folder ----
+
+
+def test_folders_of_dead_jobs_are_removed_and_those_of_living_ones_stay(tmp_path: Path) -> None:
+    living = Path(own_settings({"spark.master": "local"}, {}, tmp_path)["spark.local.dir"])
+    dead = tmp_path / FOLDER / "job-dead"
+    (dead / "blockmgr-1/00").mkdir(parents=True)
+    (dead / "blockmgr-1/00/shuffle_0_0_0.data").write_text("order 4711")
+    another = Path(own_settings({"spark.master": "local"}, {}, tmp_path)["spark.local.dir"])
+    assert living.is_dir()
+    assert another.is_dir()
+    assert not dead.exists()
+
+
+def test_another_users_work_is_left_alone(tmp_path: Path) -> None:
+    """A folder whose lock another process holds."""
+    held = tmp_path / FOLDER / "job-held"
+    held.mkdir(parents=True)
+    with (held / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        own_settings({"spark.master": "local"}, {}, tmp_path)
+        assert held.is_dir()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root may give a folder to another user")
+def test_a_folder_that_another_user_made_first_is_refused(tmp_path: Path) -> None:
+    (tmp_path / FOLDER).mkdir()
+    os.chown(tmp_path / FOLDER, 65534, 65534)
+    with pytest.raises(UsageError, match="another user owns it"):
+        own_settings({"spark.master": "local"}, {}, tmp_path)
+
+
+def test_a_cache_that_cannot_be_written_is_a_plain_sentence(tmp_path: Path) -> None:
+    (tmp_path / FOLDER).write_text("a file")
+    with pytest.raises(UsageError, match=rf"{FOLDER}: cannot be made .*SPARK_LOCAL_DIRS"):
+        own_settings({"spark.master": "local"}, {}, tmp_path)
