@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from halfop.follow.cycle import Cycle, Step, StepEnd, cycle
+from halfop.follow.cycle import Cycle, SparkIsGone, Step, StepEnd, cycle
 from halfop.follow.loop import Turns, follow
 from halfop.follow.measures import Measures
 from halfop.follow.stop import Stop
@@ -107,9 +107,18 @@ def test_wrong_usage_and_mistakes_end_the_process_as_in_the_job_alone(error: Bas
         a_cycle(landing(), error) if at_run else a_cycle(error, run())
 
 
-def test_a_jvm_that_is_no_more_ends_the_process() -> None:
-    with pytest.raises(OSError, match="down"):
-        a_cycle(DOWN, run(), alive=False)
+@pytest.mark.parametrize(
+    ("land", "ran"),
+    [(DOWN, run()), (landing(), DOWN), (REFUSED, run()), (landing(), run(1, failed_sinks={"topics/T": "stopped"}))],
+)
+def test_a_spark_that_is_gone_ends_the_process(land: Summary | Exception, ran: Summary | Exception) -> None:
+    with pytest.raises(SparkIsGone, match="Spark no longer answers in this process; start follow again") as found:
+        a_cycle(land, ran, alive=False)
+    assert failure_of(found.value, verbose=False).status == 1
+
+
+def test_a_cycle_that_fails_nowhere_asks_nothing_of_spark() -> None:
+    assert a_cycle(landing(), run(5), alive=False).status == 5
 
 
 def test_asked_to_stop_while_it_lands_a_cycle_has_no_run() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from build.json_lines import half, lines, op
-from crash import KILLED, commits, dying, ended, job, said_until
+from crash import KILLED, commits, dying, ended, job, said_until, script_of
 from entry_points import job_of
 from halfop.frame.cli import main
 from halfop.jobs.land import keep_tidy
@@ -241,6 +241,41 @@ def content(warehouse: Warehouse) -> dict[str, Counter[str]]:
 
     landed = {name: Counter(set(rows(name, "true"))) for name in OF_LANDINGS}
     return landed | {name: Counter(rows(name, "run_id <= 1")) for name in OF_RUNS}
+
+
+# The master of Spark's blocks ends after the first cycle, while the JVM and the context live on; then more comes.
+SPARK_GOES = """
+import sys
+from pathlib import Path
+from halfop.follow.measures import Measures
+from halfop.frame.cli import main
+from halfop.jobs.follow import JOB
+from halfop.warehouse.session import spark_session
+
+def end(*_):
+    jvm = spark_session("follow")._jvm
+    named = jvm.java.lang.Class.forName
+    stop = named("org.apache.spark.storage.BlockManagerMessages$StopBlockManagerMaster$").getField("MODULE$").get(None)
+    kind = jvm.scala.reflect.ClassTag.apply(named("java.lang.Object"))
+    assert jvm.org.apache.spark.SparkEnv.get().blockManager().master().driverEndpoint().askSync(stop, kind)
+    for late in Path(sys.argv[1]).glob("late-*"):
+        late.rename(late.with_name(late.name.removeprefix("late-")))
+
+Measures.report = end
+sys.exit(main(JOB, sys.argv[2:]))
+"""
+
+
+@pytest.mark.slow
+def test_a_spark_that_is_gone_ends_the_process(tmp_path: Path) -> None:
+    came(tmp_path, 0)
+    came(tmp_path, 1)
+    for late in tmp_path.glob("*-1.jsonl"):
+        late.rename(late.with_name(f"late-{late.name}"))
+    process = script_of("python", "-c", SPARK_GOES, str(tmp_path), *following(tmp_path)[1:], "--every", "1s")
+    status, said = ended(process)
+    assert status == 1, said
+    assert "Spark no longer answers in this process; start follow again" in said
 
 
 @pytest.mark.slow

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from halfop.frame.errors import HalfopError, UsageError, WarehouseBusy, is_mistake
+from halfop.frame.errors import HalfopError, TransientError, UsageError, WarehouseBusy, is_mistake
 from halfop.frame.failure import Failure, failure_of
 from halfop.frame.log import logged_apart, logged_with
 from halfop.frame.summary import Summary
-from halfop.warehouse.spark_errors import log_failure
+from halfop.warehouse.spark_errors import first_line, log_failure
 
 log = logging.getLogger("halfop.follow")
 
@@ -93,7 +93,7 @@ class Cycle:
 def cycle(number: int, land: Step, run: Step, stopping: Callable[[], bool], alive: Callable[[], bool]) -> Cycle:
     """Does a cycle. An error ends neither it nor the process, unless the next cycle could only end the same way.
 
-    That is wrong usage, a mistake in the code, and a JVM that is not `alive`. If the process is asked to stop
+    That is wrong usage, a mistake in the code, and a Spark that is not `alive`. If the process is asked to stop
     while it lands, there is no run.
     """
     with logged_apart(), logged_with(cycle=number):
@@ -102,15 +102,27 @@ def cycle(number: int, land: Step, run: Step, stopping: Callable[[], bool], aliv
     return Cycle(number, landing, ran)
 
 
+class SparkIsGone(TransientError):
+    """Spark no longer answers, so no later cycle of this process can do anything."""
+
+
+def _no_spark(what: str) -> SparkIsGone:
+    return SparkIsGone(f"{what}\nSpark no longer answers in this process; start follow again, which is always safe")
+
+
 def _step_end(what: str, step: Step, alive: Callable[[], bool]) -> StepEnd:
     start = time.perf_counter()
     summary, failure = None, None
     with logged_apart():
         try:
             summary = step()
+            if summary.status == HalfopError.exit_status and not alive():
+                raise _no_spark(what)
         except Exception as error:
-            if isinstance(error, UsageError) or is_mistake(error) or not alive():
+            if isinstance(error, (UsageError, SparkIsGone)) or is_mistake(error):
                 raise
+            if not alive():
+                raise _no_spark(f"{what}: {first_line(error)}") from error
             if isinstance(error, WarehouseBusy):  # nothing is wrong but the moment
                 log.info("%s, so this turn leaves it to the next", str(error).partition(";")[0])
             else:

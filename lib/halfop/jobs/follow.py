@@ -69,9 +69,10 @@ class _Work:
         return failing_on(self.fail_on, self.catalog.publish(summary))
 
     def alive(self) -> bool:
-        """Returns whether Spark answers; without it no later cycle can do anything."""
+        """Returns whether Spark answers, with the part that knows its blocks: no query does without it."""
         try:
-            return not self.warehouse.spark.sparkContext._jsc.sc().isStopped()
+            context = self.warehouse.spark.sparkContext._jsc.sc()
+            return not context.isStopped() and context.getExecutorMemoryStatus().size() > 0
         except OPERATIONAL_ERRORS:
             return False
 
