@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
@@ -49,6 +50,19 @@ def test_resumed_twice_and_ended_meanwhile(warehouse: Warehouse) -> None:
     assert resumed(warehouse, THREE, FOUR).extra == {"resumed": 0, "left_alone": {"CHECK": 1, "COMMIT": 1}}
     with pytest.raises(InputRefused, match="no discarded message b/0/0, b/0/77"):
         resumed(warehouse, THREE, Key("b", 0, 0), Key("b", 0, 77))
+
+
+def test_what_nobody_can_be_asked_about_is_discarded_again(warehouse: Warehouse) -> None:
+    r.land(warehouse, [half(0, group=None), half(1, check_times="1", store=NOW - 3_600_000)], [], NOW, KNOWN)
+    assert run(warehouse, NOW).decisions == {"DISCARD": {"NO_PRODUCER_GROUP": 1, "CHECKED_TOO_OFTEN": 1}}
+    without, often = Key("b", 0, 0), Key("b", 0, 1)
+    assert resumed(warehouse, often, dry_run=True).notes == ["dry run: nothing was written"]
+    summary = resumed(warehouse, without, often)
+    assert summary.extra["resumed"] == 2
+    assert [note.split(" (")[0] for note in summary.notes] == ["1 of them name no producer group"]
+    later = int(datetime.now(timezone.utc).timestamp() * 1000) + 100_000
+    r.land(warehouse, [], [], later, {QUEUE: later})
+    assert run(warehouse, later).decisions["DISCARD"] == {"NO_PRODUCER_GROUP": 1}
 
 
 @pytest.mark.usefixtures("logging_as_before")

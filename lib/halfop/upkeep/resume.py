@@ -52,6 +52,7 @@ def resume(warehouse: Warehouse, selection: Selection) -> tuple[Summary, list[li
             if counts.get("DISCARD") and not selection.dry_run:
                 _land(warehouse, discarded)
                 summary.rows_written = {RESUMES: counts["DISCARD"]}
+            summary.notes += _nobody_to_ask(discarded)
             shown = found.orderBy(F.col("now") != "DISCARD", *HALF_KEY).limit(_SHOWN).collect()
         finally:
             found.unpersist()
@@ -93,14 +94,25 @@ def _frame(warehouse: Warehouse, selection: Selection) -> DataFrame:
 
 
 def _with_state(warehouse: Warehouse, asked: DataFrame) -> DataFrame:
-    """The half keys with their state `now`: the last decision, or RESUMED if a resume waits for the next run."""
+    """The half keys with their state `now`: the last decision, or RESUMED if a resume waits for the next run.
+
+    `reason` is that of the last decision.
+    """
     near = covers(ranges_of(asked, "queue_offset"), "queue_offset")
     rows = warehouse.empty("decisions") if near is None else warehouse.read("decisions", where=near)
     decided = rows.where(F.col("decision") != "EARLY_OP").join(asked, HALF_KEY)
-    last = decided.groupBy(HALF_KEY).agg(F.max_by("decision", "run_id").alias("decided"))
+    last = decided.groupBy(HALF_KEY).agg(*(F.max_by(name, "run_id").alias(name) for name in ("decision", "reason")))
     waiting = _waiting(warehouse).select(*HALF_KEY, F.lit(True).alias("waits")).distinct()
-    now = F.when(F.col("waits"), "RESUMED").otherwise(F.col("decided")).alias("now")
-    return last.join(F.broadcast(waiting), HALF_KEY, "left").select(*HALF_KEY, now)
+    now = F.when(F.col("waits"), "RESUMED").otherwise(F.col("decision")).alias("now")
+    return last.join(F.broadcast(waiting), HALF_KEY, "left").select(*HALF_KEY, now, "reason")
+
+
+def _nobody_to_ask(discarded: DataFrame) -> list[str]:
+    """Returns a note if nobody can be asked about some of the messages, so that a run discards them again."""
+    number = discarded.where("reason = 'NO_PRODUCER_GROUP'").count()
+    what = f"{number} of them name no producer group (NO_PRODUCER_GROUP), so nobody can be asked"
+    then = "a run discards them again once their immunity is over, and only an op that lands before that ends them"
+    return [f"{what}: {then}"] if number else []
 
 
 def _waiting(warehouse: Warehouse) -> DataFrame:
