@@ -17,6 +17,7 @@ from halfop.settings.keys import RESERVED_VARIABLES
 from halfop.settings.load import load_settings
 from halfop.settings.model import LandingSettings, Settings
 from halfop.settings.reference import default_config, reference
+from halfop.settings.secret import redacted
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -286,6 +287,70 @@ def test_what_is_refused_of_business_data(tmp_path: Path, content: str, said: st
     file = tmp_path / "own.yaml"
     file.write_text(content)
     assert said.replace("FILE", str(file)) in refusal(file)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "jdbc:sqlserver://h:1433;databaseName=d;user=me;PWD=hush",
+        "jdbc:sqlserver://h;authentication=x;accessToken=hush",
+        "jdbc:snowflake://h/?user=me&token=hush",
+        "jdbc:databricks://h:443;AuthMech=3;UID=token;Pwd=hush",
+        "jdbc:mysql://h/d?user=me&password=hush",
+        "jdbc:mysql://(host=h,user=me,password=hush)/d",
+        "jdbc:bigquery://h;OAuthClientSecret=hush;ProjectId=p",
+        "jdbc:postgresql://me:hush@h/d",
+        "jdbc:oracle:thin:me/hush@h:1521:d",
+    ],
+)
+def test_a_url_with_a_secret_is_refused_and_not_shown(tmp_path: Path, url: str) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(GROUP + f"tables: {{t: {{url: '{url}', dbtable: b}}}}}}}}}}")
+    said = refusal(file)
+    assert "expected no password, but password_env" in said
+    assert "hush" not in redacted(url)
+    assert "hush" not in said
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "jdbc:sqlserver://h:1433;databaseName=tokens;user=me",
+        "jdbc-secretsmanager:mysql://h:3306/d?secretsManagerSecretId=arn",
+        "jdbc:mysql://h:3306/passwords?allowPublicKeyRetrieval=true",
+        "jdbc:oracle:thin:@//h:1521/d",
+        "jdbc:derby:/data/shop;create=true",
+    ],
+)
+def test_a_url_without_a_secret_is_taken_as_it_is(tmp_path: Path, url: str) -> None:
+    file = tmp_path / "own.yaml"
+    file.write_text(GROUP + f"tables: {{t: {{url: '{url}', dbtable: b}}}}}}}}}}")
+    assert loaded(file).resolve.groups["g"].tables["t"].url == url == redacted(url)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "resolve.groups.g.tables.t.properties.pwd=4711",
+        "metrics.push_gateway=http://me:4711@push:9091",
+        "resolve.groups.g.tables.t.path={token: '4711'}",
+        "rules=[{password: 4711}]",
+    ],
+)
+def test_no_refusal_shows_a_secret(config: Path, given: str) -> None:
+    assert "4711" not in refusal(config, given)
+
+
+def test_no_warehouse_has_a_secret_in_its_name() -> None:
+    with pytest.raises(UsageError, match=r"s3a://AKIA:\*\*\*@lake/w: expected no secret"):
+        assert Settings(warehouse="s3a://AKIA:4711@lake/w").warehouse_root
+
+
+def test_settings_that_an_older_version_recorded_with_a_secret_can_be_read() -> None:
+    recorded = json.loads(Settings().as_json())
+    table = {"url": "jdbc:sqlserver://h;PWD=hush", "dbtable": "b"}
+    recorded["resolve"] = {"groups": {"g": {"query": "SELECT 1", "tables": {"t": table}}}}
+    assert Settings.from_json(json.dumps(recorded)).resolve.groups["g"].tables["t"].dbtable == "b"
 
 
 def test_every_problem_is_told_at_once(config: Path) -> None:

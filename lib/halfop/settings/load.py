@@ -32,6 +32,7 @@ from halfop.settings.keys import (
     with_name_of,
 )
 from halfop.settings.model import Settings
+from halfop.settings.secret import names_secret, redacted
 
 
 class _Loader(yaml.SafeLoader):
@@ -86,7 +87,7 @@ class _Layers:
 
     def text(self, path: Key, text: str, source: str) -> None:
         if (field := field_of(path)) is not None:
-            self.values[path] = _Given(_scalar(text, field), text, source)
+            self.values[path] = _Given(_scalar(text, field), redacted(text), source)
         elif is_section(path):
             self.problems.append(f"{'.'.join(path)} ({source}): has settings under it: give one of those")
         else:
@@ -135,7 +136,8 @@ class _Layers:
         given = self.nearest(path)
         expected = re.sub(r"^(Input should be (a valid )?|String should )", "expected ", error["msg"])
         expected = _EXPECTED.get(error["type"], expected)
-        shown = f", given {given.shown or 'nothing'}" if given is self.values.get(path) else ""
+        told = given is self.values.get(path) and not names_secret(path[-1])
+        shown = f", given {given.shown or 'nothing'}" if told else ""
         return f"{'.'.join(path)} ({given.source}): {expected}{shown}"
 
     def nearest(self, path: Key) -> _Given:
@@ -145,7 +147,7 @@ class _Layers:
 
 
 def _shown(value: object) -> str:
-    return "nothing" if value is None else json.dumps(value, default=str)
+    return "nothing" if value is None else redacted(json.dumps(value, default=str))
 
 
 def _scalar(text: str, field: FieldInfo) -> object:

@@ -12,10 +12,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
 from halfop.frame.errors import HalfopError, UsageError
-from halfop.settings.business import ResolveSettings
+from halfop.settings.business import RECORDED, ResolveSettings
 from halfop.settings.durations import LONGEST, Duration, duration_text, parse_duration
 from halfop.settings.gateway import GatewaySettings
 from halfop.settings.home import checkout
+from halfop.settings.secret import holds_secret, redacted
 from halfop.settings.section import Names, RocketName, Section, duration, like
 
 
@@ -267,6 +268,10 @@ class Settings(Section):
             if (home := checkout(os.environ)) is None:
                 raise UsageError("which warehouse? There is no checkout here to hold one: name it with --warehouse URI")
             return str(home.absolute() / "warehouse")
+        if holds_secret(self.warehouse):
+            raise UsageError(
+                f"--warehouse {redacted(self.warehouse)}: expected no secret, which every run would record"
+            )
         if scheme := re.match(r"(?i)s3n?:", self.warehouse):
             raise UsageError(f"--warehouse {self.warehouse}: give it as s3a:, where commits are safe, not {scheme[0]}")
         if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", self.warehouse):
@@ -284,7 +289,7 @@ class Settings(Section):
             recorded = json.loads(text)
             if isinstance(recorded, dict) and isinstance(rules := recorded.get("rules"), dict):
                 recorded["rules"] = _UNLIMITED | rules
-            return cls.model_validate(recorded)
+            return cls.model_validate(recorded, context=RECORDED)
         except ValueError as error:
             raise HalfopError(
                 f"recorded settings that this version of halfop can't read: {error}\nuse the version that wrote them"
