@@ -78,7 +78,7 @@ def main() -> None:
     for owner, name in _COMMITTING:
         death.wrap(owner, name)
     if "UNLOCKED" in os.environ:
-        lock.local_folder = lambda root: None
+        setattr(lock, "local_folder", lambda root: None)  # noqa: B010 - as other names are wrapped here
     sys.argv = [job, *options]
     try:
         runpy.run_path(str(Path(__file__).parents[1] / "jobs" / f"{job}.py"), run_name="__main__")

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import rows as r
 from build.messages import NOW, RULES, one_of_each
@@ -18,6 +19,7 @@ from halfop.frame.errors import (
     is_mistake,
     is_transient,
 )
+from halfop.frame.trouble import plainly
 from halfop.rocketmq.wire.remoting import Lost, TlsFailed, Unreachable
 from halfop.runs.reconcile import Request, reconcile
 from halfop.sinks import staging
@@ -97,7 +99,7 @@ def test_a_workers_error_is_as_if_raised_here() -> None:
     assert str(ours) == "store: commitlog/0:17: the body is corrupt"
     assert ours.__cause__ is failed, "-v shows where"
     theirs = as_ours(PySparkException(WORKER.replace("halfop.frame", "other")), "a:1")
-    assert (type(theirs), str(theirs)) == (TransientError, "a:1: IOException: No space left on device")
+    assert (type(theirs), str(theirs)) == (TransientError, f"a:1: {plainly(failed)}")
     assert innermost(OSError("full")) == "full"
     assert as_ours(refused := UsageError("x"), "a:1") is refused
 
@@ -142,7 +144,7 @@ def test_a_full_disk_fails_one_sink_and_a_mistake_the_run(
         failing_commit(patch, "topics/U", OSError(28, "No space left on device"))
         summary = reconcile(warehouse, request)
     assert (summary.status, summary.extra["transient"]) == (1, True)
-    assert summary.extra["failed_sinks"] == {"topics/U": "OSError: [Errno 28] No space left on device"}
+    assert summary.extra["failed_sinks"] == {"topics/U": plainly(OSError(28, "No space left on device"))}
     (shown,) = [record for record in caplog.records if record.exc_info]
     assert shown.getMessage() == "sink topics/U: the traceback"
     with monkeypatch.context() as patch:
@@ -193,3 +195,11 @@ def test_a_mistake_in_a_worker_is_no_failed_part() -> None:
 def test_a_workers_error_keeps_its_kind() -> None:
     said = WORKER.replace("InputRefused", "UsageError")
     assert not as_ours(PySparkException(said), "a:1").transient
+
+
+def test_a_file_that_pyarrow_refuses_is_no_mistake_of_the_code() -> None:
+    with pytest.raises(pa.ArrowInvalid) as found:
+        pq.read_table(pa.BufferReader(b"no Parquet at all"))
+    assert not is_mistake(found.value)
+    assert not is_transient(found.value), "it will not pass"
+    assert is_mistake(pa.ArrowTypeError("an int was expected"))

@@ -7,9 +7,10 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from halfop.frame.errors import WarehouseBusy
+from halfop.frame.errors import UsageError, WarehouseBusy
 from halfop.warehouse import lock
 from halfop.warehouse.tables import Warehouse
+from pyspark.sql import SparkSession
 
 LONG = timedelta(seconds=60)
 
@@ -45,6 +46,27 @@ def test_who_does_not_wait_is_refused_while_another_waits_or_holds(warehouse: Wa
 def refused(warehouse: Warehouse) -> None:
     with lock.hold(warehouse, "run"):
         pass
+
+
+@pytest.mark.parametrize("name", ["a%20b", "a#b", "a?b", "a b"])
+def test_the_lock_lies_beside_the_tables_however_the_uri_reads(spark: SparkSession, tmp_path: Path, name: str) -> None:
+    """Hadoop's paths have no escapes: a lock in another folder would lock nothing."""
+    warehouse = Warehouse(spark, f"file://{tmp_path}/{name}")
+    with lock.hold(warehouse, "run"):
+        warehouse.make("runs")
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+    assert {each.name for each in (tmp_path / name).iterdir()} >= {".run.lock", "runs"}
+
+
+@pytest.mark.parametrize("below", ["file/warehouse", "file"])
+def test_a_folder_that_cannot_be_made_is_refused_with_the_reason(
+    spark: SparkSession, tmp_path: Path, below: str
+) -> None:
+    (tmp_path / "file").touch()
+    warehouse = Warehouse(spark, str(tmp_path / below))
+    warehouse.log.sound.refuse_damaged_tables(warehouse.root)
+    with pytest.raises(UsageError, match=rf"{below}: a warehouse cannot be made there .*--warehouse"):
+        refused(warehouse)
 
 
 def nobody_waits(warehouse: Warehouse) -> bool:

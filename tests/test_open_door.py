@@ -5,11 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import halfop
 import pytest
 from halfop.frame.errors import UsageError
 from halfop.warehouse.local_spark import own_settings
@@ -59,6 +62,31 @@ def test_shuffle_files_are_in_a_folder_that_nobody_else_may_enter(spark: SparkSe
         assert list(folder.rglob("shuffle_*.data")), folder
         assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
         assert folder.parent.stat().st_uid == os.getuid()
+
+
+_IN_ASCII = """
+import sys
+from halfop.frame.errors import UsageError
+from halfop.warehouse.session import spark_session
+from halfop.warehouse.tables import Warehouse
+spark = spark_session("test", **{"spark.master": "local[1]", "spark.log.level": "ERROR", "spark.sql.extensions": ""})
+for root in sys.argv[1:]:
+    try:
+        Warehouse(spark, root).files
+    except UsageError as error:
+        print(error)
+"""
+
+
+def test_a_java_that_cannot_write_a_warehouses_name_refuses_it(tmp_path: Path) -> None:
+    """Two such warehouses would be one folder. halfop's own commands have a UTF-8 locale, others may not."""
+    roots = [str(tmp_path / name) for name in ("订单", "库存", "orders")]
+    environ = {**os.environ, "PYTHONPATH": str(Path(halfop.__file__).parents[1]), "LC_ALL": "C", "PYTHONUTF8": "1"}
+    called = [sys.executable, "-c", _IN_ASCII, *roots]
+    told = subprocess.run(called, env=environ, capture_output=True, text=True, check=True, encoding="utf-8")
+    said = told.stdout.splitlines()
+    assert [line.partition(": ")[0] for line in said] == [repr(root) for root in roots[:2]]
+    assert all("LC_ALL=C.UTF-8" in line for line in said)
 
 
 # ---- which sessions that is about ----

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-import socket
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Literal, NamedTuple, Protocol
 
 from halfop.columns.keys import Key
 from halfop.ending.plan import Place, Row
+from halfop.frame.owner import owner
 
 State = Literal[
     "INTENDED", "SENT", "VERIFIED", "ENDED_MEANWHILE", "ALREADY_COMMITTED", "GONE", "MISMATCH", "FAILED", "UNKNOWN"
@@ -52,7 +51,7 @@ class Clerk:
     def __init__(self, plan_id: str, after: datetime | None, clock: Callable[[], datetime] | None = None) -> None:
         self._plan_id, self._last = plan_id, after
         self._clock = clock or (lambda: datetime.now(timezone.utc))
-        self._by = f"{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"
+        self._by = f"{owner()}:{os.getpid()}"
 
     def ending(
         self, row: Row, state: State, remark: str | None = None, code: int | None = None, sent: Place | None = None

@@ -7,11 +7,9 @@ head and of its own cells: a row that was changed is refused.
 
 from __future__ import annotations
 
-import getpass
 import hashlib
 import json
 import secrets
-import socket
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,6 +22,7 @@ import pyarrow.parquet as pq
 
 from halfop.columns.keys import Key
 from halfop.frame.errors import InputRefused, UsageError
+from halfop.frame.owner import owner
 
 Kind = Literal["COMMIT", "ROLLBACK", "RESUME"]
 COMMIT: Kind = "COMMIT"
@@ -113,8 +112,7 @@ class Row(NamedTuple):
 def new_head(decisions: int, asked_for: str) -> Head:
     """Returns the head of a plan that is made now, by this user."""
     now = datetime.now(timezone.utc)
-    by = f"{getpass.getuser()}@{socket.gethostname()}"
-    return Head(f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}", decisions, now.isoformat(), by, asked_for)
+    return Head(f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}", decisions, now.isoformat(), owner(), asked_for)
 
 
 def rows_of(table: pa.Table, size: int) -> Iterator[list[Row]]:

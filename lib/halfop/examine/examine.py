@@ -19,7 +19,8 @@ from halfop.planning.run import INPUTS
 from halfop.runs.record import found_run
 from halfop.settings.model import Settings
 from halfop.warehouse.damage import Damage
-from halfop.warehouse.lock import hold, local_folder
+from halfop.warehouse.disk import local_folder
+from halfop.warehouse.lock import hold
 from halfop.warehouse.schema import OF_A_TOPIC, table_names
 from halfop.warehouse.tables import Warehouse
 

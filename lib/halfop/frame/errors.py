@@ -76,12 +76,17 @@ def is_transient(error: BaseException) -> bool:
 
     An error that is neither ours nor a mistake in the code comes from outside (Spark, a disk, a network) and may pass.
     """
-    return error.transient if isinstance(error, HalfopError) else not is_mistake(error)
+    return error.transient if isinstance(error, HalfopError) else not (is_mistake(error) or is_of_data(error))
+
+
+def is_of_data(error: BaseException) -> bool:
+    """Returns whether PyArrow refuses what it was to read. Its class for that is one of Python's for mistakes, too."""
+    return (type(error).__module__, type(error).__name__) == ("pyarrow.lib", "ArrowInvalid")
 
 
 def is_mistake(error: BaseException) -> bool:
     """Returns whether Python raised a class that means a mistake in the code, here or in a worker of Spark's."""
-    if isinstance(error, HalfopError):
+    if isinstance(error, HalfopError) or is_of_data(error):
         return False
     return isinstance(error, _MISTAKES) or _in_worker(str(error)) in {kind.__name__ for kind in _every(_MISTAKES)}
 

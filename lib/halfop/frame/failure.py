@@ -6,8 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from halfop.frame.errors import HalfopError, is_transient
+from halfop.frame.errors import HalfopError, is_mistake, is_transient
 from halfop.frame.summary import Summary
+from halfop.frame.trouble import plainly
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,8 @@ def failure_of(error: BaseException, verbose: bool) -> Failure:
         return Failure(error.exit_status, str(error), error.transient, known)
     if isinstance(error, KeyboardInterrupt):
         return Failure(130, "interrupted", True, known)
+    if (trouble := plainly(error)) is not None and not is_mistake(error):
+        return Failure(1, trouble, True, known)
     hint = "" if verbose else "\nrun again with -v for the traceback"
     return Failure(1, f"{type(error).__name__}: {_first_lines(str(error))}{hint}", is_transient(error), known)
 

@@ -6,7 +6,6 @@ again. So the gateway holds no lock.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
@@ -20,6 +19,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, wr
 from halfop.frame.errors import HalfopError
 from halfop.gateway.landed import Durable, refuse_missing
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+from halfop.warehouse.disk import local_folder
 
 REQUESTS, DELIVERIES, PROGRESS = "check_requests", "check_deliveries", "landing_progress"
 _TABLES_OF = {HALF_TOPIC: "half_messages", OP_TOPIC: "op_messages"}
@@ -218,7 +218,4 @@ def now() -> datetime:
 
 
 def _as_delta_rs_has_it(root: str) -> str:
-    scheme, colon, rest = root.partition(":")
-    if colon and scheme in ("s3a", "s3n"):
-        return f"s3:{rest}"
-    return os.path.abspath(f"/{rest.lstrip('/')}") if colon and scheme == "file" else root
+    return local_folder(root) or re.sub(r"\As3[an]:", "s3:", root)

@@ -15,7 +15,7 @@ from halfop.landing.data_source import register
 from halfop.report.report import report
 from halfop.settings.home import checkout
 from halfop.settings.load import load_settings
-from halfop.warehouse.lock import local_folder
+from halfop.warehouse.disk import local_folder
 from halfop.warehouse.session import FOR_FEW_ROWS, spark_session
 from halfop.warehouse.tables import Warehouse
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import os
-import socket
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,6 +13,7 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, Key
 from halfop.frame.errors import InputRefused, UsageError
+from halfop.frame.owner import owner
 from halfop.frame.summary import Summary
 from halfop.planning.ranges import covers, ranges_of
 from halfop.runs.record import last_run, wall_clock
@@ -145,5 +144,5 @@ def _land(warehouse: Warehouse, keys: DataFrame) -> None:
     warehouse.make(RESUMES)
     found = last_run(warehouse)  # its clock may have been ahead: a message's age counts from its resume
     at = max(wall_clock(), found[0].now) if found else wall_clock()
-    owner = f"{getpass.getuser()}@{socket.gethostname()}:{os.getpid()}"
-    warehouse.append(RESUMES, keys.withColumns({"resumed_at": F.lit(at), "owner": F.lit(owner)}))
+    by = f"{owner()}:{os.getpid()}"
+    warehouse.append(RESUMES, keys.withColumns({"resumed_at": F.lit(at), "owner": F.lit(by)}))

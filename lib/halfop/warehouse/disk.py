@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedWriter, FileIO
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -70,6 +74,22 @@ class LocalDisk:
             return {}
 
 
+@contextmanager
+def naming(path: str) -> Iterator[None]:
+    """Makes an error of a file that is open name it, as one of a file that cannot be opened does."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = error.filename or path
+        raise
+
+
+class _NamedFile(FileIO):
+    def write(self, content: Any) -> int:
+        with naming(str(self.name)):
+            return super().write(content)
+
+
 @dataclass(frozen=True)
 class _LocalOutput:
     path: str
@@ -78,7 +98,7 @@ class _LocalOutput:
     @staticmethod
     def at(path: str) -> _LocalOutput:
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        return _LocalOutput(path, open(path, "xb"))
+        return _LocalOutput(path, BufferedWriter(_NamedFile(path, "xb")))
 
     def begin_to_close(self) -> None:
         """This takes no time."""
@@ -92,7 +112,13 @@ def local_path(path: str) -> str:
     """The path as this machine's file system knows it; Hadoop's form has no escapes."""
     if not path.startswith("file:"):
         return os.path.abspath(path)
-    return "/" + path.removeprefix("file:").lstrip("/")
+    return os.path.abspath("/" + path.removeprefix("file:").lstrip("/"))
+
+
+def local_folder(root: str) -> str | None:
+    """The local folder that a path or a URI names; None for any other file system."""
+    scheme = re.match(r"(?P<name>[A-Za-z][A-Za-z0-9+.-]*):", root)
+    return local_path(root) if scheme is None or scheme["name"] == "file" else None
 
 
 def written_locally(path: str) -> Written:

@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from halfop.warehouse.disk import LocalDisk, Written, local_path, written_locally
+from halfop.frame.errors import UsageError
+from halfop.warehouse.disk import LocalDisk, Written, local_folder, local_path, naming, written_locally
 from halfop.warehouse.java import Names
 
 
@@ -20,6 +21,8 @@ class Files:
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         jvm = Names(spark._jvm)
+        if not root.isascii() and local_folder(root) is not None:
+            _refuse_unnameable(root, str(jvm.java.lang.System.getProperty("sun.jnu.encoding")))
         jsc: Any = spark._jsc
         self._path = jvm.org.apache.hadoop.fs.Path
         self._bytes = jvm.org.apache.commons.io.IOUtils.toByteArray
@@ -94,9 +97,20 @@ def without_patterns(path: str) -> str:
     return re.sub(r"([{}\[\]*?\\])", r"\\\1", path)
 
 
+def _refuse_unnameable(root: str, encoding: str) -> None:
+    """Java would write question marks, and two folders would be one."""
+    try:
+        root.encode(encoding)
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"{root!r}: Java has no {error.object[error.start]!r} in names of files ({encoding}). Start this process "
+            "with LC_ALL=C.UTF-8, or name the warehouse by other letters"
+        ) from error
+
+
 def _write_local(path: str, content: bytes) -> Written:
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "xb") as local:
+    with naming(path), open(path, "xb") as local:
         local.write(content)
     return written_locally(path)
 

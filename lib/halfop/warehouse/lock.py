@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from typing import Any
-from urllib.parse import unquote, urlparse
 
 from py4j.protocol import Py4JJavaError
 
-from halfop.frame.errors import InputRefused, WarehouseBusy
+from halfop.frame.errors import InputRefused, UsageError, WarehouseBusy
+from halfop.warehouse.disk import local_folder
 from halfop.warehouse.spark_errors import is_java
 from halfop.warehouse.tables import Warehouse
 
@@ -37,7 +37,7 @@ def hold(warehouse: Warehouse, group: str, wait: timedelta = timedelta(0), repai
     if folder is None:
         yield
         return
-    os.makedirs(folder, exist_ok=True)
+    _make(folder)
     path, deadline = os.path.join(folder, f".{group}.lock"), time.monotonic() + wait.total_seconds()
     with ExitStack() as held:
         with _locked(warehouse, f"{path}.next", path, group, deadline):
@@ -54,19 +54,21 @@ def hold_rejected(warehouse: Warehouse) -> Iterator[None]:
         yield
 
 
+def _make(folder: str) -> None:
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except (FileNotFoundError, NotADirectoryError, FileExistsError) as error:
+        raise UsageError(
+            f"{folder}: a warehouse cannot be made there ({error.filename}: {error.strerror}); name another folder by "
+            "--warehouse"
+        ) from error
+
+
 def _refuse_half_repaired(folder: str) -> None:
     mark = os.path.join(folder, UNFINISHED)
     if os.path.exists(mark):
         problem = "a repair of the warehouse was stopped before it had finished"
         raise InputRefused(mark, None, problem, "call `examine --repair` again: it goes on where it was stopped")
-
-
-def local_folder(root: str) -> str | None:
-    """The local folder that a warehouse URI names; None for any other file system."""
-    parsed = urlparse(root)
-    if parsed.scheme == "":
-        return root
-    return unquote(parsed.path) if parsed.scheme == "file" else None
 
 
 @contextmanager

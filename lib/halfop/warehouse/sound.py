@@ -98,7 +98,7 @@ def _tables(root: str) -> list[str]:
 
 def _logs(root: str, below: str) -> Iterator[tuple[str, int]]:
     """The names of the tables there, and when a file was last made in each one's log."""
-    with suppress(FileNotFoundError), os.scandir(f"{root}/{below}") as found:
+    with suppress(FileNotFoundError, NotADirectoryError), os.scandir(f"{root}/{below}") as found:
         for entry in found:
             with suppress(FileNotFoundError, NotADirectoryError):
                 yield f"{below}{entry.name}", os.stat(f"{entry.path}/_delta_log").st_mtime_ns

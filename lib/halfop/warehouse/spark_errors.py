@@ -16,6 +16,7 @@ from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
 from halfop.frame.errors import HalfopError, InputRefused, TransientError, UsageError, is_mistake
+from halfop.frame.trouble import plainly
 
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
 """A Spark job or a call into the JVM has failed."""
@@ -73,6 +74,8 @@ def raise_mistake(error: Exception) -> None:
 
 def first_line(error: BaseException) -> str:
     """Returns enough of an error for a summary: our own text or the JVM's, else with the name of the class."""
+    if not isinstance(error, HalfopError) and (trouble := plainly(error)) is not None:
+        return trouble
     if isinstance(error, Py4JJavaError):
         return str(error.java_exception.toString()).splitlines()[0][:_LONGEST]
     named = str(error) if isinstance(error, HalfopError) else f"{type(error).__name__}: {error}"
@@ -90,7 +93,7 @@ def as_ours(error: Exception, where: str) -> HalfopError:
     if isinstance(error, HalfopError):
         return error
     raise_mistake(error)
-    name, text = [("", innermost(error)), *_OURS.findall(str(error))][-1]
+    name, text = [("", plainly(error) or innermost(error)), *_OURS.findall(str(error))][-1]
     ours = _raised_as(name, where, text)
     ours.__cause__ = error
     return ours

@@ -25,7 +25,7 @@ from halfop.rocketmq.store.commitlog import QUIET
 from halfop.rocketmq.store.consumequeue import UNIT
 from halfop.rocketmq.store.dledger import FOLDERS, refusal
 from halfop.rocketmq.store.layout import BACK
-from halfop.warehouse.lock import local_folder
+from halfop.warehouse.disk import local_folder
 from halfop.warehouse.tables import Warehouse
 
 LOG, QUEUES = "commitlog", "consumequeue"

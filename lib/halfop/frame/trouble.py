@@ -1,0 +1,61 @@
+"""What a machine refuses, as a plain sentence: a full disk, one that can only be read, another user's files.
+
+Such an error may come from Python, from Java or from a worker of Spark's. The system's own words are in each.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+from collections.abc import Callable
+
+from halfop.frame.owner import user
+
+_AGAIN = "and start again, which is always safe"
+
+
+def _denied() -> str:
+    return (
+        f"{_named(user())} may not read or write there. Start as the user that owns it, or let that user share it: a "
+        "group of both, chmod -R g+rwX, and umask 002 for every job"
+    )
+
+
+def _named(name: str) -> str:
+    return f"user {name}" if name == str(os.getuid()) else f"user {name} (number {os.getuid()})"
+
+
+def _too_many_files() -> str:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return f"this process may have {most} files open. Allow more, as by ulimit -n 4096 before the call, {_AGAIN}"
+
+
+# The system's words, and what they mean.
+_MEANT: dict[str, Callable[[], str]] = {
+    "No space left on device": lambda: f"the disk is full. Make room on it, {_AGAIN}",
+    "Disk quota exceeded": lambda: f"your share of the disk is used up. Make room in it, {_AGAIN}",
+    "Read-only file system": lambda: f"the disk can only be read. Mount it to be written, {_AGAIN}",
+    "Input/output error": lambda: f"the disk fails (dmesg may say why). Repair it, {_AGAIN}",
+    "Too many open files": _too_many_files,
+    "Permission denied": _denied,
+    "Operation not permitted": _denied,
+    "AccessDeniedException": _denied,
+}
+_WORDS = "|".join(map(re.escape, _MEANT))
+# A path before the words (Java's, PyArrow's) or after them (Python's).
+_PLACED = re.compile(
+    rf"(?:^|[\s'`])(?:file:)?(?P<before>/[^\n'`]*?)(?:: | \(|'\. Detail: \[errno \d+\] )(?:{_WORDS})"
+    rf"|(?:{_WORDS}): '?(?:file:)?(?P<after>/[^\n'`]+)"
+)
+
+
+def plainly(error: BaseException) -> str | None:
+    """Returns where the machine refused what, and the way out; None for an error that says nothing of the kind."""
+    text = f"{error}\n{getattr(error, '_stackTrace', '')}"  # of Java's, PySpark keeps the causes apart
+    said = re.findall(_WORDS, text)
+    if not said:
+        return None
+    found = list(_PLACED.finditer(text))
+    where = (found[-1]["before"] or found[-1]["after"]) if found else "the warehouse, or Spark's folder spark.local.dir"
+    return f"{where}: {_MEANT[said[-1]]()} ({said[-1]})"
