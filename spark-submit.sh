@@ -147,10 +147,13 @@ try_step() { # as step, but set-up goes on if it fails
     "$2" >"$state/setup.log" 2>&1 </dev/null || say "that failed, so jobs start slower; .halfop/setup.log says why"
 }
 
+may_set_up() { mkdir -p "$state/tmp" 2>/dev/null && { : >>"$state/lock"; } 2>/dev/null; }
+
 setup() { # setup [dev|notebooks] [all]: what is missing; the archive alone is no reason to set up, except for `all`
     find_java
     if ready "${1:-}" && { [ -z "${2:-}" ] || archived; }; then return; fi
-    mkdir -p "$state/tmp"
+    may_set_up || refuse "$state must be set up first, and user $(id -un 2>/dev/null || id -u) may not write there:" \
+        "its owner calls $home/spark-submit.sh setup, or you take a checkout of your own"
     python=$(find_python) || exit 1
     (
         lock='import fcntl; fcntl.flock(9, fcntl.LOCK_EX'
@@ -198,6 +201,14 @@ check_spark_home() {
         *) refuse "SPARK_HOME ($SPARK_HOME) holds no Spark, Spark 4.2 is needed" ;;
     esac
     [ -x "$SPARK_HOME/bin/spark-submit" ] || refuse "SPARK_HOME ($SPARK_HOME) has no bin/spark-submit"
+}
+
+fewest_files=512 # Java opens each jar of Spark, some 330
+check_files() {
+    local most
+    most=$(ulimit -Hn)
+    [ "$most" = unlimited ] || [ "$most" -ge $fewest_files ] ||
+        refuse "a process may have $most files open here, and Spark needs $fewest_files or more: allow more, as by ulimit -n 4096"
 }
 
 environment() {
@@ -273,6 +284,7 @@ main() {
             export PYTHONPATH=$home/lib${PYTHONPATH:+:$PYTHONPATH}
             exec "$venv/bin/python" "$job" "$@" ;;
     esac
+    check_files
     if [ "$mode" = client ]; then SPARK_SUBMIT_OPTS=$(java_options "$@"); export SPARK_SUBMIT_OPTS; fi
     shift
     zip=$("$venv/bin/python" -I "$home/tools/zip_lib.py" "$state/lib")
@@ -299,6 +311,7 @@ main() {
 
 run_in_environment() {
     check_spark_home
+    check_files
     setup
     environment
     SPARK_SUBMIT_OPTS=$(java_options)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from shutil import copy, copytree, ignore_patterns
 
 import pytest
+from another_user import POWERLESS, give_to_another, needs_another_user
 from halfop.start.archive import Archive
 from halfop.start.options import FIRST_COMPILER
 
@@ -39,9 +42,10 @@ class Checkout:
     def __init__(self, home: Path, java: Path, spark: Path) -> None:
         self.home, self.java, self.spark = home, java, spark
 
-    def called(self, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    def called(self, *arguments: str, before: Sequence[str] = (), **environ: str) -> subprocess.CompletedProcess[str]:
+        """`before`: the words of a command that calls the script."""
         return subprocess.run(
-            [str(self.home / "spark-submit.sh"), *arguments],
+            [*before, str(self.home / "spark-submit.sh"), *arguments],
             env={"PATH": os.environ["PATH"], "HALFOP_JAVA": str(self.java), "SPARK_HOME": str(self.spark)} | environ,
             capture_output=True,
             text=True,
@@ -191,6 +195,47 @@ def test_java_and_python_name_files_in_utf_8_whatever_the_caller_has(
 ) -> None:
     found = checkout.environment("demo", **locale)
     assert (found["LC_ALL"], found["PYTHONUTF8"]) == ("C.UTF-8", "1")
+
+
+FEW_FILES = ("bash", "-c", 'ulimit -n 256; exec "$0" "$@"')
+
+
+@pytest.mark.parametrize("arguments", [("maintain",), ("exec", "true")])
+def test_too_few_open_files_are_refused_before_java_meets_them(checkout: Checkout, arguments: tuple[str, ...]) -> None:
+    done = checkout.called(*arguments, before=FEW_FILES)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("halfop: a process may have 256 files open here, and Spark needs 512 or more")
+    assert "ulimit -n 4096" in done.stderr
+
+
+@needs_another_user
+def test_a_checkout_of_another_user_must_be_set_up_by_that_user(checkout: Checkout) -> None:
+    (checkout.home / ".halfop/jars/jars.lock").unlink()
+    give_to_another(checkout.home, 0o755)
+    (checkout.home / "spark-submit.sh").chmod(0o755)
+    done = checkout.called("maintain", before=POWERLESS)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(
+        rf"halfop: {checkout.home}/.halfop must be set up first, and user root may not write there: its owner calls "
+        rf"{checkout.home}/spark-submit.sh setup, or you take a checkout of your own\n",
+        done.stderr,
+    )
+
+
+@needs_another_user
+@pytest.mark.parametrize("has_run", [False, True])
+def test_a_checkout_of_another_user_runs_jobs(checkout: Checkout, tmp_path: Path, has_run: bool) -> None:
+    """With the zip of the owner's, unless there is none."""
+    if has_run:
+        checkout.options("maintain")
+    scripts = [path for path in checkout.home.rglob("*") if path.is_file() and path.stat().st_mode & 0o100]
+    give_to_another(checkout.home, 0o755)
+    for path in scripts:
+        path.chmod(0o755)
+    os.chown(checkout.home, os.getuid(), os.getgid())  # where the stand-in for Spark says what it got
+    done = checkout.called("maintain", before=POWERLESS, XDG_CACHE_HOME=str(tmp_path / "cache"))
+    assert (done.returncode, done.stdout) == (0, '{"job": "any"}\n'), done.stderr
+    assert list((tmp_path / "cache").glob("halfop/lib/*.zip")) or has_run
 
 
 def test_exec_gives_a_job_that_it_does_not_know_both_compilers(checkout: Checkout) -> None:

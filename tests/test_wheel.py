@@ -223,6 +223,14 @@ def test_java_and_python_name_files_in_utf_8_whatever_the_caller_has(
     assert (os.environ["LC_ALL"], os.environ["PYTHONUTF8"]) == ("C.UTF-8", "1")
 
 
+def test_too_few_open_files_are_refused_before_java_meets_them() -> None:
+    code = "from halfop.command import prepare; prepare([], 'reconcile', [])"
+    called = ["bash", "-c", 'ulimit -n 256; exec "$0" "$@"', sys.executable, "-c", code]
+    environ = os.environ | {"PYTHONPATH": str(ROOT / "lib")}
+    told = subprocess.run(called, env=environ, capture_output=True, text=True, check=False)
+    assert told.stderr.splitlines()[-1].startswith("halfop.frame.errors.UsageError: a process may have 256 files open")
+
+
 def test_set_up_archives_what_is_missing_unless_it_must_not(tools: list[str]) -> None:
     command.set_up(archived=False)
     assert tools == ["fetch_jars.py", "build_jar.py"]

@@ -1,5 +1,7 @@
 """zip_lib.py DIR: make the zip of lib/halfop that goes to driver and executors, and print its path.
 
+If another user owns the checkout, and DIR lacks it, it lies in the user's own cache.
+
 Its name holds a hash of its content: a changed source makes a new file, and a job that runs goes on reading the one it
 started with.
 """
@@ -9,10 +11,14 @@ import os
 import sys
 import time
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 HOME = Path(__file__).resolve().parent.parent
 KEEP_SECONDS = 30 * 24 * 3600
+sys.path.insert(0, str(HOME / "lib"))
+
+from halfop.settings.home import user_cache  # noqa: E402
 
 
 def sources() -> dict[str, Path]:
@@ -30,9 +36,10 @@ def main(folder: Path) -> None:
         digest.update(b"%s\0%d\0%s" % (name.encode(), len(content), content))
     target = folder / f"halfop-{digest.hexdigest()[:16]}.zip"
     if target.exists():
-        os.utime(target)
+        with suppress(PermissionError):  # another user made it, and keeps it
+            os.utime(target)
     else:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         part = folder / f"{target.name}.{os.getpid()}"
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, content in contents.items():
@@ -45,4 +52,5 @@ def main(folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    folder = Path(sys.argv[1])
+    main(folder if os.access(folder.parent, os.W_OK) else user_cache(os.environ) / folder.name)
