@@ -184,7 +184,12 @@ def test_an_option_of_a_setting_has_help_as_the_others_have(
         (WarehouseBusy("held"), 4, True, "held"),
         (KeyboardInterrupt(), 130, True, "interrupted"),
         (ValueError("bad\x1b[2J"), 1, False, "ValueError: bad\\x1b[2J\n  run again with -v"),
-        (OSError(28, "No space left on device"), 1, True, "OSError: [Errno 28] No space left on device\n  run"),
+        (
+            OSError(28, "No space left on device"),
+            1,
+            True,
+            "the warehouse, or Spark's folder spark.local.dir: the disk is full",
+        ),
         (
             RuntimeError("o1.load\n: java.io.X: y\n\tat a.b(C.java)\n\tat d"),
             1,

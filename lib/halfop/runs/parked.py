@@ -16,8 +16,7 @@ def known_form(name: str) -> str:
     """Returns the name of a table that a run writes; topics are only known when the warehouse is."""
     if name.startswith(_TOPIC) or name in SINK_NAMES:
         return name
-    close = nearest(name, SINK_NAMES, cutoff=0)
-    raise ValueError(f"{name!r} is none of {', '.join(SINK_NAMES)}; the nearest known sink is {close}")
+    raise ValueError(f"{name!r} is none of {', '.join(SINK_NAMES)}{_near(name, SINK_NAMES)}")
 
 
 def refuse_unknown_topics(warehouse: Warehouse, parked: Collection[str]) -> None:
@@ -28,8 +27,13 @@ def refuse_unknown_topics(warehouse: Warehouse, parked: Collection[str]) -> None
         return
     known |= _landed(warehouse)
     for name in sorted(given - known):
-        close = nearest(name, [*known, *WHOLE_TABLES], cutoff=0)
-        raise UsageError(f"--park-sink {name}: no message for this topic has landed; the nearest known sink is {close}")
+        near = _near(name, [*known, *WHOLE_TABLES])
+        raise UsageError(f"--park-sink {name}: no message for this topic has landed{near}")
+
+
+def _near(name: str, known: Collection[str]) -> str:
+    close = nearest(name, known)
+    return "" if close is None else f"; the nearest known sink is {close}"
 
 
 def _landed(warehouse: Warehouse) -> set[str]:

@@ -34,6 +34,8 @@ from halfop.settings.keys import (
 from halfop.settings.model import Settings
 from halfop.settings.secret import names_secret, redacted
 
+_PREFIX = "HALFOP_"  # of every variable, so it makes none like another
+
 
 class _Loader(yaml.SafeLoader):
     """Refuses what YAML would drop silently: a key given twice."""
@@ -97,8 +99,8 @@ class _Layers:
         if (path := path_of_variable(name)) is not None:
             self.text(path, text, f"environment variable {name}")
         else:
-            close = nearest(name, (variable(known) for known in KEYS), cutoff=0)
-            self.problems.append(f"environment variable {name}: unknown; the nearest known one is {close}")
+            near = _near(name.removeprefix(_PREFIX), [variable(known).removeprefix(_PREFIX) for known in KEYS], "__")
+            self.problems.append(f"environment variable {name}: unknown; {_told(near and _PREFIX + near)}")
 
     def override(self, override: str) -> None:
         key, equals, text = override.partition("=")
@@ -108,8 +110,8 @@ class _Layers:
             self.problems.append(f"--set {override}: expected KEY=VALUE, as --set rules.transaction_timeout=6s")
 
     def unknown(self, path: Key, source: str) -> None:
-        close = nearest(".".join(path), (".".join(with_name_of(known, path)) for known in KEYS), cutoff=0)
-        self.problems.append(f"{'.'.join(path)} ({source}): unknown key; the nearest known one is {close}")
+        near = _near(".".join(path), [".".join(with_name_of(known, path)) for known in KEYS], ".")
+        self.problems.append(f"{'.'.join(path)} ({source}): unknown key; {_told(near)}")
 
     def settings(self) -> Settings:
         tree: dict[str, Any] = {}
@@ -144,6 +146,17 @@ class _Layers:
         """The value at a path, else one of the section that it is, else one that it is a part of or lacks in."""
         starts = ((path[:n], n) for n in range(len(path), 0, -1))
         return next(given for start, n in starts for known, given in self.values.items() if known[:n] == start)
+
+
+def _near(given: str, known: list[str], between: str) -> str | None:
+    """The known name that is like the given one as a whole, else one whose last part is; None if there is none."""
+    lasts = {name.rpartition(between)[2]: name for name in reversed(known)}
+    last = nearest(given.rpartition(between)[2], lasts, cutoff=0.8)
+    return nearest(given, known) or (None if last is None else lasts[last])
+
+
+def _told(near: str | None) -> str:
+    return "no known one is like it; docs/settings.md has all" if near is None else f"the nearest known one is {near}"
 
 
 def _shown(value: object) -> str:
@@ -195,7 +208,7 @@ def load_settings(
     source, mapping = _read_config(config, environ)
     layers.mapping(mapping, source)
     for name in sorted(environ):
-        if name.startswith("HALFOP_") and name not in RESERVED_VARIABLES and not SERVICE_LINK.fullmatch(name):
+        if name.startswith(_PREFIX) and name not in RESERVED_VARIABLES and not SERVICE_LINK.fullmatch(name):
             layers.variable(name, environ[name])
     for override in overrides:
         layers.override(override)
