@@ -151,7 +151,7 @@ class Override:
 
     transaction_timeout: int | None = None
     check_max: int | None = None
-    checks_a_run: int | None = None  # of a group alone
+    checks_a_run: int | Literal["unset"] | None = "unset"  # of a group alone; None: no limit
 
 
 @dataclass(frozen=True)
@@ -169,7 +169,7 @@ class Settings:
 
     def checks_of(self, group: str | None) -> int | None:
         own = self.groups.get(group or "", Override()).checks_a_run
-        return self.checks_a_run if own is None else own
+        return self.checks_a_run if own == "unset" else own
 
     def timeout_of(self, half: Half) -> int:
         values = [override.transaction_timeout for override in self._overrides(half)]

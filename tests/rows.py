@@ -196,14 +196,16 @@ def settings(rules: m.Settings, layout: Layout = "single") -> s.Settings:
             watch_for=millis(rules.watch_for),
             checks_a_run=rules.checks_a_run,
             count=rules.count,
-            groups={
-                name: s.GroupOverride(**_override(given), checks_a_run=given.checks_a_run)
-                for name, given in rules.groups.items()
-            },
+            groups={name: _group(given) for name, given in rules.groups.items()},
             topics={name: s.RuleOverride(**_override(given)) for name, given in rules.topics.items()},
         ),
         topics=s.TopicSettings(layout=layout),
     )
+
+
+def _group(given: m.Override) -> s.GroupOverride:
+    own = {} if given.checks_a_run == "unset" else {"checks_a_run": given.checks_a_run}
+    return s.GroupOverride.model_validate(_override(given) | own)
 
 
 def _override(given: m.Override) -> dict[str, Any]:

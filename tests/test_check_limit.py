@@ -18,9 +18,9 @@ QUEUES = [("a", 0), ("a", 1), ("b", 0)]
 RULES = m.Settings(
     ask=True,
     checks_a_run=4,
-    groups={"many": m.Override(checks_a_run=7), "none": m.Override(checks_a_run=0)},
+    groups={name: m.Override(checks_a_run=most) for name, most in (("many", 7), ("none", 0), ("all", None))},
 )
-GROUPS = ["g", "many", "none", "other"]
+GROUPS = ["g", "many", "none", "all"]
 
 
 def backlog() -> list[m.Half]:
@@ -79,12 +79,13 @@ def test_what_each_group_gets(warehouse: Warehouse) -> None:
     r.run(warehouse, RULES, NOW)
     groups = {half.key: half.group for half in backlog()}
     reasons = Counter((groups[d.key], d.reason) for d in r.decisions(warehouse, 1) if d.reason != "PRODUCER")
-    assert {group: reasons[group, "TIMEOUT"] for group in GROUPS} == {"g": 4, "many": 7, "none": 0, "other": 4}
+    assert {group: reasons[group, "TIMEOUT"] for group in GROUPS} == {"g": 4, "many": 7, "none": 0, "all": 9}
+    assert reasons["all", "CHECK_LIMIT"] == 0
     assert reasons["none", "CHECK_LIMIT"] == 6
     asked, waits = ([d for d in r.decisions(warehouse, 1) if d.reason == why] for why in ("TIMEOUT", "CHECK_LIMIT"))
     born = {half.key: half.born for half in backlog()}
     assert {(d.check_times, d.last_checked) for d in waits} == {(0, None)}
-    for group in ("g", "many", "other"):
+    for group in ("g", "many"):
         assert max(born[d.key] for d in asked if groups[d.key] == group) <= min(
             born[d.key] for d in waits if groups[d.key] == group
         )

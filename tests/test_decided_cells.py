@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import model as m
 import rows as r
@@ -12,6 +13,7 @@ from build.rule_words import MINUTE, NOW, commit, half
 from build.unlike_the_broker import STORY_RULES, once
 from halfop.rules import ops as o
 from halfop.rules.settings_columns import RuleColumns
+from halfop.settings.model import GroupOverride, RuleSettings
 from halfop.warehouse.schema import table
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
@@ -171,3 +173,15 @@ def test_what_is_open_outside_of_a_slice_stays_as_it_is(frames: SparkSession) ->
     ]
     (op,) = [row["op"] for row in memory.cells if row["op"]]
     assert [row["op"] for row in found if row["op"]] == [op]
+
+
+def test_thousands_of_groups_have_limits_of_their_own(frames: SparkSession) -> None:
+    """Their number does not make the plan deeper; null is no limit; left out, the general one counts."""
+    groups = {f"g-{n}": GroupOverride(checks_a_run=n) for n in range(10_000)}
+    groups |= {"free": GroupOverride(checks_a_run=None), "slow": GroupOverride(transaction_timeout=timedelta(hours=1))}
+    rules = RuleColumns(RuleSettings(checks_a_run=7, groups=groups), r.instant(NOW))
+    asked = ["g-0", "g-9999", "free", "slow", "g-10000", "", None, "支付"]
+    rows = frames.createDataFrame([(name, None) for name in asked], "producer_group STRING, real_topic STRING")
+    found = rows.select(rules.checks_a_run, rules.timeout).collect()
+    assert [limit for limit, _ in found] == [0, 9_999, None, 7, 7, 7, 7, 7]
+    assert [timeout // 10**6 for _, timeout in found] == [6, 6, 6, 3600, 6, 6, 6, 6]

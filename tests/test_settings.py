@@ -386,6 +386,16 @@ def test_a_run_of_an_older_version_has_no_limits_that_it_could_not_have() -> Non
     assert (rules.checks_a_run, rules.watch_for.days) == (None, 36500)
 
 
+def test_a_group_without_a_limit_is_recorded_as_such(config: Path) -> None:
+    """Left out, the general limit counts: so an earlier version recorded null."""
+    unlimited = loaded(config, "rules.groups.g.checks_a_run=null", "rules.groups.other.transaction_timeout=1m")
+    both = [unlimited, Settings.from_json(unlimited.as_json())]
+    assert [each.rules.groups["g"].limits_checks for each in both] == [True, True]
+    assert [each.rules.groups["other"].limits_checks for each in both] == [False, False]
+    earlier = unlimited.as_json().replace('"no limit"', "null")
+    assert not Settings.from_json(earlier).rules.groups["g"].limits_checks
+
+
 @pytest.mark.parametrize("text", ["", "[]", '{"rules": {"new_rule": 1}}'])
 def test_settings_recorded_by_another_version_are_named(text: str) -> None:
     with pytest.raises(HalfopError, match="recorded settings that this version of halfop can't read") as refused:

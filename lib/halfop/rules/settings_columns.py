@@ -5,19 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import reduce
-from typing import TypeVar
+from zlib import crc32
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from halfop.columns.lives import Lost
 from halfop.columns.values import FARTHEST, in_micros, whole_number
-from halfop.settings.model import GroupOverride, RuleOverride, RuleSettings
+from halfop.settings.model import RuleOverride, RuleSettings
 
 NO_TIME = -2 * FARTHEST  # a queue clock on which no time has passed yet
 FOREVER = 9 * 10**18
-_Override = TypeVar("_Override", bound=RuleOverride)
+_NO_LIMIT = -1
 
 
 @dataclass(frozen=True)
@@ -53,14 +52,20 @@ class RuleColumns:
     @property
     def checks_a_run(self) -> Column:
         """How many questions a group gets; null: no limit."""
-        default = F.lit(self.settings.checks_a_run).cast("int")
-        return _looked_up(F.col("producer_group"), self.settings.groups, _checks_of, default)
+        default = _NO_LIMIT if self.settings.checks_a_run is None else self.settings.checks_a_run
+        chosen = _looked_up(F.col("producer_group"), self._own_limits, F.lit(default).cast("bigint"))
+        return F.nullif(chosen, F.lit(_NO_LIMIT)).cast("int")
 
     @property
     def checks_limits(self) -> list[int]:
         """The limits of all groups that have one."""
-        given = [self.settings.checks_a_run, *(group.checks_a_run for group in self.settings.groups.values())]
-        return [limit for limit in given if limit is not None]
+        default = [] if self.settings.checks_a_run is None else [self.settings.checks_a_run]
+        return [*default, *(limit for limit in self._own_limits.values() if limit != _NO_LIMIT)]
+
+    @property
+    def _own_limits(self) -> dict[str, int]:
+        own = {name: group for name, group in self.settings.groups.items() if group.limits_checks}
+        return {name: _NO_LIMIT if of.checks_a_run is None else of.checks_a_run for name, of in own.items()}
 
     @property
     def watch_for(self) -> int:
@@ -82,16 +87,30 @@ class RuleColumns:
 
     def _chosen(self, of: Callable[[RuleOverride], int | None], default: timedelta | int) -> Column:
         base = F.lit(in_micros(default) if isinstance(default, timedelta) else default)
-        by_group = _looked_up(F.col("producer_group"), self.settings.groups, of, base)
-        return _looked_up(F.col("real_topic"), self.settings.topics, of, by_group)
+        by_group = _looked_up(F.col("producer_group"), _given(self.settings.groups, of), base)
+        return _looked_up(F.col("real_topic"), _given(self.settings.topics, of), by_group)
 
 
-def _looked_up(
-    name: Column, overrides: Mapping[str, _Override], of: Callable[[_Override], int | None], default: Column
-) -> Column:
-    values = [(key, of(override)) for key, override in overrides.items()]
-    given = [(key, value) for key, value in values if value is not None]
-    return reduce(lambda otherwise, kv: F.when(name == kv[0], F.lit(kv[1])).otherwise(otherwise), given, default)
+def _given(overrides: Mapping[str, RuleOverride], of: Callable[[RuleOverride], int | None]) -> dict[str, int]:
+    values = {name: of(override) for name, override in overrides.items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _looked_up(name: Column, values: Mapping[str, int], default: Column) -> Column:
+    """The name's value by a hash table in one constant: thousands of names are a small plan, and are not compared.
+
+    RocketMQ's names have neither of its separators.
+    """
+    if not values:
+        return default
+    buckets = [""] * len(values)
+    for key, value in values.items():
+        buckets[crc32(key.encode()) % len(values)] += f"{key}={value},"
+    width = max(map(len, buckets))
+    table = F.lit("".join(bucket.ljust(width) for bucket in buckets).encode())  # only bytes are cut without a search
+    bucket = F.substring(table, F.crc32(name) % len(values) * width + 1, F.lit(width)).cast("string")
+    found = F.try_element_at(F.str_to_map(bucket, F.lit(","), F.lit("=")), name)
+    return F.coalesce(found.cast("bigint"), default)
 
 
 def own_immunity(timeout: Column) -> Column:
@@ -100,10 +119,6 @@ def own_immunity(timeout: Column) -> Column:
     bounded = F.greatest(F.lit(-FOREVER // 10**6), F.least(F.lit(FOREVER // 10**6), seconds))
     unreadable = seconds.isNull() | (seconds == -1)
     return F.when(F.col("check_immunity").isNotNull(), F.when(unreadable, timeout).otherwise(bounded * F.lit(10**6)))
-
-
-def _checks_of(override: GroupOverride) -> int | None:
-    return override.checks_a_run
 
 
 def _timeout_of(override: RuleOverride) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from pathlib import Path
@@ -13,9 +12,10 @@ from pydantic_core import PydanticCustomError
 
 from halfop.frame.errors import HalfopError, UsageError
 from halfop.settings.business import RECORDED, ResolveSettings
-from halfop.settings.durations import LONGEST, Duration, duration_text, parse_duration
+from halfop.settings.durations import Duration, parse_duration
 from halfop.settings.gateway import GatewaySettings
 from halfop.settings.home import checkout
+from halfop.settings.recorded import as_line, of_line
 from halfop.settings.secret import holds_secret, redacted
 from halfop.settings.section import Names, RocketName, Section, duration, like
 
@@ -46,7 +46,16 @@ class RuleOverride(Section):
 class GroupOverride(RuleOverride):
     """The settings of one producer group."""
 
-    checks_a_run: int | None = Field(default=None, ge=0, description="`rules.checks_a_run` for this one alone.")
+    checks_a_run: int | None = Field(
+        default=None,
+        ge=0,
+        description="`rules.checks_a_run` for this one alone; null: no limit. Left out: the general setting.",
+    )
+
+    @property
+    def limits_checks(self) -> bool:
+        """Returns whether the group has a limit of its own, or is given none by null."""
+        return "checks_a_run" in self.model_fields_set
 
 
 class RuleSettings(Section):
@@ -237,10 +246,6 @@ class LockSettings(Section):
     wait: Duration = duration("0s", "How long to wait for another process that holds the lock, before status 4.")
 
 
-# Values for runs that were opened before these settings existed.
-_UNLIMITED = {"checks_a_run": None, "watch_for": duration_text(LONGEST)}
-
-
 class Settings(Section):
     """All settings of a job; recorded with every run."""
 
@@ -280,16 +285,14 @@ class Settings(Section):
 
     def as_json(self) -> str:
         """One stable line: equal settings give equal text."""
-        return json.dumps(self.model_dump(mode="json", by_alias=True), sort_keys=True, separators=(",", ":"))
+        unlimited = [name for name, own in self.rules.groups.items() if own.limits_checks and own.checks_a_run is None]
+        return as_line(self.model_dump(mode="json", by_alias=True), unlimited)
 
     @classmethod
     def from_json(cls, text: str) -> Settings:
         """Recorded settings; a run of an older version stays as it was, without limits that it could not have."""
         try:
-            recorded = json.loads(text)
-            if isinstance(recorded, dict) and isinstance(rules := recorded.get("rules"), dict):
-                recorded["rules"] = _UNLIMITED | rules
-            return cls.model_validate(recorded, context=RECORDED)
+            return cls.model_validate(of_line(text), context=RECORDED)
         except ValueError as error:
             raise HalfopError(
                 f"recorded settings that this version of halfop can't read: {error}\nuse the version that wrote them"
