@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
 import rows as r
 from build.dying import Killed, dying
 from build.messages import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops
+from build.ways import BY_SPARK
 from halfop.frame.errors import LostRows
 from halfop.planning.plan import Plan
 from halfop.planning.removed import InputRemoved
 from halfop.runs.reconcile import Request, reconcile
 from halfop.runs.verify import verify
+from halfop.settings.model import Settings
+from halfop.upkeep.maintain import maintain
+from halfop.warehouse import few
+from halfop.warehouse.listing import Limits
 from halfop.warehouse.tables import Warehouse
 from pyspark.errors import PySparkException
 
@@ -78,6 +85,38 @@ def test_vacuum_of_what_has_landed_and_was_rewritten(warehouse: Warehouse) -> No
     r.run(warehouse, RULES, LATER)
     found = {row["queue_offset"]: row["decision"] for row in warehouse.read("decisions").where("run_id = 2").collect()}
     assert (found[6], found[20]) == ("COMMIT", "COMMIT")
+
+
+def log_cleaned_up(warehouse: Warehouse, name: str) -> None:
+    """Two months pass, and Delta's next checkpoint removes the commits of then."""
+    path = warehouse.path(name)
+    of_then = time.time() - 60 * 24 * 3600
+    for file in Path(path, "_delta_log").iterdir():
+        os.utime(file, (of_then, of_then))
+    delta = warehouse.spark._jvm.org.apache.spark.sql.delta.DeltaLog  # type: ignore[union-attr]
+    delta.clearCache()
+    delta.forTable(warehouse.spark._jsparkSession, path).checkpoint()
+
+
+@pytest.mark.parametrize("limits", [pytest.param(few.FEW, marks=pytest.mark.slow), BY_SPARK], ids=["few", "by workers"])
+def test_pins_of_so_long_ago_that_log_clean_up_removed_them(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, limits: Limits
+) -> None:
+    """Who follows, and decides nothing for a month, moves landing_progress alone; then a late message has landed."""
+    one_of_each(warehouse)
+    r.run(warehouse, RULES, NOW)
+    for later in (1, 2):
+        r.land(warehouse, [], [], LATER, {QUEUE: LATER + later})
+    log_cleaned_up(warehouse, "landing_progress")
+    assert not Path(warehouse.path("landing_progress"), "_delta_log", f"{0:020}.json").exists()
+    monkeypatch.setattr(few, "FEW", limits)
+    warehouse = Warehouse(warehouse.spark, warehouse.root)
+    r.land(warehouse, [half(20)], ops("COMMIT", 6, 20), LATER, {QUEUE: LATER})
+    r.run(warehouse, RULES, LATER)
+    found = {row["queue_offset"]: row["decision"] for row in warehouse.read("decisions").where("run_id = 2").collect()}
+    assert (found[6], found[20]) == ("COMMIT", "COMMIT")
+    assert verify(warehouse, 2)[0].status == 0
+    assert maintain(warehouse, Settings())[0].status == 0
 
 
 @pytest.mark.slow

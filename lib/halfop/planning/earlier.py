@@ -12,12 +12,12 @@ from halfop.columns.by_key import Queue
 from halfop.columns.key_sets import NOWHERE, OffsetSet, all_of, combined
 from halfop.planning.clocks import clocks
 from halfop.planning.escapes import escapes_ended
+from halfop.planning.pins import known_before
 from halfop.planning.plain import About, Keys, Ops
 from halfop.planning.ranges import OffsetRange, covers
 from halfop.planning.run import Run
 from halfop.planning.seen import Decided, Decisions, OpPlace, decided_keys, op_offsets, ops_seen
 from halfop.warehouse.local import listed_files
-from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.splits import ANYWHERE, splits_of
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import all_of as all_conditions
@@ -59,8 +59,10 @@ class Earlier:
         before = self.run.inputs_before
         if self.run.first or before["half_messages"] == NO_TABLE:
             return {}
-        progress = clocks(progress_rows(self.warehouse, before["landing_progress"]))
-        landed = {(clock.broker_name, clock.queue_id): clock.next_offset for clock in progress}
+        progress = known_before(self.warehouse, self.run)
+        if progress is None:
+            return keys
+        landed = {(clock.broker_name, clock.queue_id): clock.next_offset for clock in clocks(progress)}
         late = {queue: self._late(offsets, queue, landed) for queue, offsets in keys.items()}
         return {queue: offsets for queue, offsets in late.items() if len(offsets.blocks)}
 

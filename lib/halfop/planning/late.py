@@ -12,10 +12,10 @@ from halfop.columns.keys import QUEUE
 from halfop.planning.arrivals import Arrivals
 from halfop.planning.asking import BROKERS_OWN, sources
 from halfop.planning.clocks import clocks
+from halfop.planning.pins import known_before
 from halfop.planning.ranges import between_values, covers, ranges_of
 from halfop.rules import ops as o
-from halfop.warehouse.progress import GATEWAY, progress_rows
-from halfop.warehouse.spark_errors import READ_ERRORS
+from halfop.warehouse.progress import GATEWAY
 from halfop.warehouse.tables import NO_TABLE, Selected
 from halfop.warehouse.where import Where
 
@@ -32,9 +32,8 @@ def arrived_late(arrivals: Arrivals) -> bool:
     before = arrivals.run.inputs_before
     if arrivals.run.first or not (arrivals.counts.halves.ranges and any(before[name] != NO_TABLE for name in _TABLES)):
         return False
-    try:
-        progress = progress_rows(arrivals.warehouse, before["landing_progress"])
-    except READ_ERRORS:  # the run before was so long ago that its version has been removed
+    progress = known_before(arrivals.warehouse, arrivals.run)
+    if progress is None:
         return True
     landed = {(clock.broker_name, clock.queue_id): clock.next_offset for clock in clocks(progress)}
     lows = {(each.broker_name, each.queue_id): each.low for each in arrivals.counts.halves.ranges}

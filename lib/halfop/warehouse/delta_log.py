@@ -20,7 +20,7 @@ from halfop.warehouse.actions import DataFile
 from halfop.warehouse.files import Files
 from halfop.warehouse.schema import TableSpec
 from halfop.warehouse.sound import SoundTables
-from halfop.warehouse.spark_errors import is_java
+from halfop.warehouse.spark_errors import is_java, removed_file
 from halfop.warehouse.sql import delta_table, literal
 from halfop.warehouse.where import Predicate
 
@@ -156,11 +156,25 @@ class DeltaLog:
         return not found.removed and not found.changed
 
     def takes_files_away(self, path: str, after: int, upto: int) -> bool:
-        """Returns whether a commit after version `after`, up to version `upto`, replaced or deleted files."""
+        """Returns whether a commit after version `after`, up to `upto`, replaced or deleted files, or may have."""
         return self.first_removal(path, after, upto) is not None
 
+    def keeps(self, path: str, version: int) -> bool:
+        """Returns whether a version can still be read: log clean-up removes versions of long ago."""
+        try:
+            return self.snapshot(path, version) is not None
+        except Py4JJavaError as error:
+            if removed_file(error) is None:
+                raise
+            return False
+
     def first_removal(self, path: str, after: int, upto: int) -> int | None:
-        """The time when those commits first removed a file, in epoch milliseconds; None if they removed none."""
+        """The time when those commits first removed a file, in epoch milliseconds; None if they removed none.
+
+        It is 0 if log clean-up has removed commits, so that nobody knows.
+        """
+        if upto > after and not self.keeps(path, after):
+            return 0
         removed = self.changes(path, after, upto, "REMOVE").removed if upto > after else []
         return min(removed, default=None)
 
