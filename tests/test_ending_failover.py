@@ -16,7 +16,7 @@ from ending_rows import Written
 from halfop.columns.keys import Key
 from halfop.ending.endings import Clerk, Ending, newest
 from halfop.ending.owner import Where
-from halfop.ending.plan import ROLLBACK, Row
+from halfop.ending.plan import ROLLBACK, Place, Row
 from halfop.ending.sender import Broker, Sender
 from halfop.ending.tails import Landed
 from halfop.frame.errors import InputRefused
@@ -108,6 +108,16 @@ def test_a_copy_of_a_commit_that_was_lost_is_not_rolled_back(ended: Any) -> None
         written = ended(Where(QUICK, broker=address), row(1), row(2))
     assert written.states() == {"VERIFIED": 2}, "another call commits it again"
     assert sorted(there.delivered) == ["K1", "K2"]
+
+
+def test_each_of_two_messages_under_one_key_has_its_own_copies(ended: Any) -> None:
+    """A producer's client wrote the message twice, and the broker's check has put back the second one alone."""
+    there = Owning(8)
+    twin, copy = there.put(half(1)), there.put(half(1, times=1))
+    second = row(1, ROLLBACK)._replace(key=Key(NAME, 0, twin), places=(Place(twin, twin * APART),))
+    with serving(answering(there.answer)) as address:
+        ended(Where(QUICK, broker=address), row(1, ROLLBACK), second)
+    assert {int(offset) for offset in there.ended} == {1, copy}
 
 
 def test_a_commit_that_has_expired_is_not_repeated(ended: Any) -> None:

@@ -109,10 +109,12 @@ def test_ranges_that_the_first_version_lost_are_known_and_found_again(before_col
     assert known.all == [of_queue, of_log], "in the order of their topics"
     known.found(of_log, "it can be read now")
     known.add(lost.Range(30, 40, "T", 3, NOW * 1000), "hole", "deleted")
+    known.add(of_queue._replace(until=None), "hole", "nobody knows how old")
     told = Summary("land")
     lost.record(before_columns, known, NOW * 1000, told)
-    assert told.extra["rejected"] == {"RANGE.FOUND_RANGE": 1, "RANGE.LOST_RANGE": 1}
-    assert lost.known(before_columns, "y").all == [of_queue, lost.Range(30, 40, "T", 3, NOW * 1000)]
+    assert told.extra["rejected"] == {"RANGE.FOUND_RANGE": 1, "RANGE.LOST_RANGE": 2}
+    in_order = [of_queue._replace(until=None), of_queue, lost.Range(30, 40, "T", 3, NOW * 1000)]
+    assert lost.known(before_columns, "y").all == in_order
     [row] = read_rejected(before_columns).where(f"reason = '{lost.FOUND}'").collect()
     assert (row["range_from"], row["range_to"], row["range_topic"]) == (10, 20, COMMIT_LOG)
     assert row["detail"] == "commitlog from 10 to 20: it can be read now (repaired)"

@@ -27,6 +27,7 @@ from halfop.rocketmq.wire.answers import checked
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
 
+_NO_END = 2**63
 _CLOCKS_DIFFER = timedelta(minutes=1)  # this machine's and the broker's, at most
 
 
@@ -40,9 +41,10 @@ class Landed(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """A copy that the broker's own check service has put back since the landing."""
+    """A half message that was written since the landing, `marked` if the broker's own check service has put it back."""
 
     place: Place
+    marked: bool
     producer_group: str | None
     born_timestamp: datetime | None
 
@@ -72,7 +74,10 @@ class Tails:
         lowest = min((place.queue_offset for row in rows for place in row.places), default=0)
         self._halves = _Tail(landed.half_topic, queue, lowest if landed.half is None else landed.half, HALF)
         self._ops = _Tail(landed.op_topic, queue, landed.op or 0, OP)
-        self._wanted, self._lowest = {row.uniq_key for row in rows}, lowest
+        self._lowest = lowest
+        self._rows: dict[str, list[Row]] = defaultdict(list)
+        for row in rows:
+            self._rows[row.uniq_key].append(row)
         self._copies: dict[str, list[Copy]] = defaultdict(list)
         self._ended: dict[int, int] = {}
         self._outcomes: dict[int, str] = {}
@@ -85,9 +90,13 @@ class Tails:
             self._add_ops(records)
 
     def copies(self, row: Row) -> list[Place]:
-        """Returns the newer copies of a transaction, in the order of their offsets."""
-        known, last = self._copies.get(row.uniq_key, ()), row.places[-1].queue_offset
-        return [copy.place for copy in known if copy.place.queue_offset > last and _is_kin(row, copy)]
+        """Returns the newer copies of a transaction, in the order of their offsets; a twin above it has its own."""
+        known = [copy for copy in self._copies.get(row.uniq_key, ()) if _is_kin(row, copy)]
+        twins = [twin.places[0].queue_offset for twin in self._rows[row.uniq_key] if _is_kin(row, twin)]
+        heads = [*twins, *(copy.place.queue_offset for copy in known if not copy.marked)]
+        end = min((head for head in heads if head > row.places[0].queue_offset), default=_NO_END)
+        mine = (copy.place for copy in known if copy.marked and copy.place.queue_offset < end)
+        return [place for place in mine if place.queue_offset > row.places[-1].queue_offset]
 
     def has_checked(self, broker: Broker, place: Place) -> bool:
         """Returns whether the broker's check has passed a half message: a copy that it put back until then is there."""
@@ -105,11 +114,12 @@ class Tails:
     def _add_copies(self, records: Records) -> None:
         properties = Properties(records)
         marked = pc.or_(*(pc.is_valid(properties.strings(name)) for name in (CHECK_TIMES, PREPARED_QUEUE_OFFSET)))
-        rows = half_batch(records).select(_COPY_COLUMNS).filter(marked)
-        for row in rows.to_pylist():
-            if row["uniq_key"] in self._wanted:
+        rows = half_batch(records).select(_COPY_COLUMNS)
+        for row, put_back in zip(rows.to_pylist(), marked.to_pylist(), strict=True):
+            if row["uniq_key"] in self._rows:
                 place = Place(row["queue_offset"], row["commit_log_offset"])
-                self._copies[row["uniq_key"]].append(Copy(place, row["producer_group"], row["born_timestamp"]))
+                found = Copy(place, put_back, row["producer_group"], row["born_timestamp"])
+                self._copies[row["uniq_key"]].append(found)
 
     def _add_ops(self, records: Records) -> None:
         rows = op_batch(records)
@@ -124,7 +134,7 @@ _OP_COLUMNS = ("queue_offset", "body", "outcome")
 _COPY_COLUMNS = ["queue_offset", "commit_log_offset", "uniq_key", "producer_group", "born_timestamp"]
 
 
-def _is_kin(row: Row, copy: Copy) -> bool:
+def _is_kin(row: Row, copy: Copy | Row) -> bool:
     born = row.born_timestamp
     return copy.producer_group == row.producer_group and (born is None or copy.born_timestamp == born)
 

@@ -72,7 +72,12 @@ def known(warehouse: Warehouse, broker_name: str) -> Ranges:
         return Ranges(broker_name)
     rows = read_rejected(warehouse, where=all_of(equal("kind", "RANGE"), equal("broker_name", broker_name)))
     lost, found = ({each for _, each in recorded(rows, reason)} for reason in (LOST, FOUND))
-    return Ranges(broker_name, sorted(lost - found))
+    return Ranges(broker_name, sorted(lost - found, key=_in_order))
+
+
+def _in_order(lost: Range) -> tuple[object, ...]:
+    """Sorts ranges of one place, too: not of each is known how old it is."""
+    return *lost[:-1], -1 if lost.until is None else lost.until
 
 
 def recorded(rejected: DataFrame, reason: str) -> set[tuple[str, Range]]:
