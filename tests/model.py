@@ -614,6 +614,8 @@ class Model:
             if ends_now:
                 plan.append(self._end_by(ops.pop(0), transaction))
             for op in ops:
+                if transaction.proved and op.outcome == "COMMIT":
+                    continue  # the record of what a final message has proved before
                 self._reject_op("REDUNDANT" if op.outcome == transaction.status else "CONFLICT", op, ends_now)
         return plan
 
@@ -632,6 +634,7 @@ class Model:
             if delivered is not None and undeliverable(transaction.half) is None:
                 self._count_from_resume(transaction)
                 self._deliver(delivered, None)
+                transaction.proved = True
                 plan.append(self._ended(transaction, "COMMIT", "FINAL", None))
         return plan
 

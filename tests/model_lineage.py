@@ -42,6 +42,7 @@ class Transaction:
     undelivered: list[object] = field(default_factory=list)  # its questions that count when they are delivered
     revived: int = BEGINNING  # when it was resumed, by us or by the broker
     reopening: bool = False  # by a copy that has just landed: of several the last one counts
+    proved: bool = False  # a final message ended it: a commit that lands later is its record
     told: set[Key] = field(default_factory=set)  # the copies that are decided for good and get no further row
 
     @property

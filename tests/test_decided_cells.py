@@ -16,6 +16,7 @@ from halfop.rules.settings_columns import RuleColumns
 from halfop.settings.model import GroupOverride, RuleSettings
 from halfop.warehouse.schema import table
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 
@@ -142,7 +143,7 @@ def test_the_first_offset_that_has_landed_may_have_been_skipped(frames: SparkSes
         [(offset, 10, 20, (r.instant(NOW),)) for offset in (9, 10)],
         "queue_offset BIGINT, first_offset BIGINT, next_offset BIGINT, op STRUCT<landed_at: TIMESTAMP>",
     )
-    why = o.why_given_up(RuleColumns(r.settings(STORY_RULES).rules, r.instant(NOW)))
+    why = o.why_given_up(F.col("op"), RuleColumns(r.settings(STORY_RULES).rules, r.instant(NOW)))
     assert [tuple(row) for row in rows.select("queue_offset", why).collect()] == [
         (9, "HALF_BEFORE_LANDING"),
         (10, None),

@@ -32,7 +32,6 @@ def decided(chance: random.Random) -> dict[str, Any]:
         "copy_offset": chance.choice([None, None, 3]),
         "copy_broker": None,
         "copy_queue": None,
-        "op_queue_offset": chance.choice([None, 5]),
         "repeated": chance.choice([True, False, None]),
         "born_timestamp": chance.choice([born, born, None]),
     }
@@ -53,7 +52,6 @@ def counted(rows: list[dict[str, Any]], at: datetime | None) -> dict[str, Any]:
         offsets.setdefault(tuple(place), []).append(offset)
     return {
         "totals": {d: n for d in ("COMMIT", "EARLY_OP", "ROLLBACK") if (n := sum(r["decision"] == d for r in rows))},
-        "ops": sum(row["op_queue_offset"] is not None for row in rows),
         "repeated": any(row["repeated"] for row in committed),
         "by_copy": any(row["copy_offset"] is not None for row in committed),
         "topics": {topic: topics.count(topic) for topic in sorted(set(topics))},
@@ -70,7 +68,6 @@ def shown(digest: Digest) -> dict[str, Any]:
     }
     return {
         "totals": digest.totals,
-        "ops": digest.ops,
         "repeated": digest.repeated(["COMMIT"]),
         "by_copy": digest.by_copy(["COMMIT"]),
         "topics": digest.topics,

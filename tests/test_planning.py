@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from dataclasses import replace
 
 import model as m
@@ -89,6 +90,107 @@ def test_what_landed_before_its_half_message_decides_it(warehouse: Warehouse, fi
     assert decided[first + 1] == ("COMMIT", "FINAL")
 
 
+# ---- what a run did not use ----
+
+
+def test_a_conflict_shows_though_rows_that_come_and_go_are_as_many(warehouse: Warehouse) -> None:
+    """An op that an earlier run has rejected ends the corrected message, and this run's own op is left."""
+    bad = words.half(real_qid="x")
+    for number, (each, named) in enumerate([(bad, commit()), (replace(bad, real_qid="3"), words.rollback(offset=1))]):
+        at = words.NOW + number * SECOND
+        r.land(warehouse, [each], [named], at, {("", 0): at})
+        r.run(warehouse, STORY_RULES, at)
+    assert [d.decision for d in r.decisions(warehouse, 2)] == ["COMMIT"]
+    assert {row[:2] for row in r.rejected(warehouse)} == {
+        ("HALF", "BAD_REAL_QUEUE"),
+        ("OP", "HALF_REJECTED"),
+        ("OP", "CONFLICT"),
+    }
+
+
+# What lands beside a message and its op.
+LEFT: dict[str, tuple[list[m.Half], list[m.Op], list[m.Key]]] = {
+    "REDUNDANT": ([], [commit(offset=7)], []),
+    "CONFLICT": ([], [words.rollback(offset=7)], []),
+    "GARBAGE_OFFSET": ([], [words.batch("x", offset=7)[0]], []),
+    "WRONG_PRODUCER_GROUP": ([], [words.headed(half_offset=1, offset=7, group="other")], []),
+    "KEY_REUSED": ([words.half(store=words.NOW - 5000)], [], []),
+    "HALF_BEFORE_LANDING": ([], [replace(commit(of=3, offset=7), queue=1)], []),
+    "UNKNOWN": ([], [], [("", 0, 99)]),
+    "OPEN": ([], [], [("", 0, 1)]),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limits", [few.FEW, BY_SPARK], ids=["few", "by Spark"])
+@pytest.mark.parametrize("reason", LEFT)
+def test_what_a_run_leaves_beside_what_it_uses(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, reason: str, limits: Limits
+) -> None:
+    """Whatever else the run decides, which is as much as it takes."""
+    monkeypatch.setattr(few, "FEW", limits)
+    halves = [words.half(), words.half(1, age=0), replace(words.half(5), queue=1)]
+    known = {("", 0): words.NOW, ("", 1): words.NOW}
+    r.land(warehouse, halves, [commit()], words.NOW, known)
+    r.run(warehouse, STORY_RULES, words.NOW)
+    late, ops, resumed = LEFT[reason]
+    r.land(warehouse, [words.half(2), *late], [commit(of=2, offset=2), *ops], words.NOW, known)
+    if resumed:
+        r.resume(warehouse, resumed, words.NOW)
+    r.run(warehouse, STORY_RULES, words.NOW)
+    assert [row[1] for row in r.rejected(warehouse)] == [reason]
+    assert verify(warehouse, 2)[0].status == 0
+
+
+# ---- ops without a source ----
+
+
+def test_an_op_without_a_source_that_lands_again_is_the_same(warehouse: Warehouse) -> None:
+    """A user's own pipeline may leave `source` out: it waits once, and a rebuilt broker's op is known by its key."""
+    early, reused = commit(of=4, offset=4, source=None), commit(of=1, offset=1, source=None)
+    for number, ops in enumerate([[early, reused], [early], [replace(reused, store=words.NOW)]]):
+        at = words.NOW + number * SECOND
+        r.land(warehouse, [words.half(1)] if number == 0 else [], ops, at, {("", 0): at})
+        r.run(warehouse, STORY_RULES, at)
+        assert [d.decision for d in r.decisions(warehouse, number + 1) if d.decision == "EARLY_OP"] == ["EARLY_OP"]
+    assert Counter(row[1] for row in r.rejected(warehouse)) == {"KEY_REUSED": 1}
+
+
+def test_a_reused_key_without_a_source_ends_no_late_half_message(warehouse: Warehouse) -> None:
+    """The op of a rebuilt broker has been rejected, and is met again when its half message lands corrected."""
+    bad, first, reused = words.half(real_qid="x"), commit(of=9, offset=1, source=None), commit(offset=1, source=None)
+    ops = [first, replace(reused, store=words.NOW)]
+    r.land(warehouse, [bad, words.half(9)], ops, words.NOW, {("", 0): words.NOW})
+    r.run(warehouse, STORY_RULES, words.NOW)
+    r.land(warehouse, [replace(bad, real_qid="3")], [], words.NOW, {("", 0): words.NOW})
+    run = r.run(warehouse, STORY_RULES, words.NOW + SECOND).run_id
+    assert {d.key[2]: d.decision for d in r.decisions(warehouse, run or 0)} == {0: "CHECK"}
+
+
+# ---- final messages that come before their ops ----
+
+
+@pytest.mark.parametrize(("outcome", "rejects"), [("COMMIT", []), ("ROLLBACK", ["CONFLICT"])])
+def test_an_op_that_lands_after_the_final_message_is_its_record(
+    warehouse: Warehouse, outcome: str, rejects: list[str]
+) -> None:
+    """A landing may see the real topic's queue before the op queue: the op says what has been proved."""
+    r.land(warehouse, [copies.half(0)], [], RUNS[0], {("b", 0): RUNS[0]}, finals=[copies.final(0)])
+    r.run(warehouse, copies.RULES, RUNS[0])
+    r.land(warehouse, [], [copies.op(0, 0, outcome)], RUNS[1], {("b", 0): RUNS[1]})
+    r.run(warehouse, copies.RULES, RUNS[1])
+    assert [(d.decision, d.reason) for d in r.decisions(warehouse, 1)] == [("COMMIT", "FINAL")]
+    assert [row[1] for row in r.rejected(warehouse)] == rejects
+
+
+def test_queues_of_final_messages_are_never_late(warehouse: Warehouse) -> None:
+    """They have no clock: nobody is asked by them."""
+    r.land(warehouse, [copies.half(0)], [], RUNS[0], {("b", 0): RUNS[0]})
+    of_finals = {"broker_name": "b", "topic": "T", "queue_id": 3, "next_offset": 7, "landed_at": RUNS[0]}
+    r.append(warehouse, "landing_progress", [of_finals])
+    assert "queues_behind" not in r.run(warehouse, copies.RULES, RUNS[0]).extra
+
+
 def _kept(arrivals: Arrivals) -> int:
     plan_of(arrivals)
     return _persisted(arrivals.warehouse)
@@ -101,29 +203,36 @@ def _count(rows: int, arrived: int, repeated: bool, low: int, high: int) -> KeyC
 @pytest.mark.parametrize(
     ("halves_there", "ops_there", "expected"),
     [
-        ([], [], KeyCounts(NONE, NONE, True, True, False, 0)),
+        ([], [], KeyCounts(NONE, NONE, True, True, True, False, 0)),
         (
             [(0, True), (63, True), (64, False)],
             [(63, True, False)],
-            KeyCounts(_count(3, 2, False, 0, 63), _count(1, 1, False, 63, 63), True, True, False, 2),
+            KeyCounts(_count(3, 2, False, 0, 63), _count(1, 1, False, 63, 63), True, True, False, False, 2),
         ),
         (
             [(5, True), (5, False)],
             [(5, True, True), (5, False, False)],
-            KeyCounts(_count(2, 1, True, 5, 5), _count(2, 1, True, 5, 5), True, True, True, 1),
+            KeyCounts(_count(2, 1, True, 5, 5), _count(2, 1, True, 5, 5), True, True, True, True, 1),
         ),
         (
             [(1, True)],
             [(65, False, False), (1, True, False)],  # the same place in another block
-            KeyCounts(_count(1, 1, False, 1, 1), _count(2, 1, False, 1, 1), False, True, False, 1),
+            KeyCounts(_count(1, 1, False, 1, 1), _count(2, 1, False, 1, 1), False, True, True, False, 1),
         ),
         (
             [(1, True)],
             [(m.LONG_MAX, True, False)],
-            KeyCounts(_count(1, 1, False, 1, 1), _count(1, 1, False, m.LONG_MAX, m.LONG_MAX), False, False, False, 1),
+            KeyCounts(
+                _count(1, 1, False, 1, 1), _count(1, 1, False, m.LONG_MAX, m.LONG_MAX), False, False, False, False, 1
+            ),
+        ),
+        (
+            [(1, True), (2, True)],
+            [(1, True, False), (2, True, True)],
+            KeyCounts(_count(2, 2, False, 1, 2), _count(2, 2, False, 1, 2), True, True, False, False, 2),
         ),
     ],
-    ids=["nothing", "met", "twice", "one that waited is unmet", "one that arrived is unmet"],
+    ids=["nothing", "met", "twice", "one that waited is unmet", "one that arrived is unmet", "one has a header"],
 )
 def test_counts_of_what_meets(
     warehouse: Warehouse,

@@ -146,7 +146,7 @@ class InMemory:
         self._decided.append(rows.withColumn("run_id", run_id).select(table("decisions").names).toArrow())
 
     def _reject(self, cases: DataFrame, ops: DataFrame, resumes: DataFrame | None, rules: RuleColumns) -> None:
-        rows = c.may_have_rejects(cases)
+        rows = c.may_have_rejects(cases, rules)
         found = [c.rejected_ops(rows, rules), c.faulty_ops(ops), c.reused_keys(rows)]
         found += [] if resumes is None else [c.refused_resumes(rows, resumes)]
         both = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), found)

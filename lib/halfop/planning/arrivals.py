@@ -54,6 +54,7 @@ class Arrivals:
     halves: DataFrame
     ops: DataFrame  # with the fault that a row has in itself, each row once
     op_rows: int
+    faulty_ops: bool  # a row of `ops` is rejected for a fault of its own
     named: DataFrame  # sound ops, arrived ones and those that wait, under the half key that they name
     resumes: DataFrame | None  # None if none arrived
     open: OpenRows | None  # None for the first run
@@ -136,7 +137,7 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept, to_commit: bool) -> Arr
         kept.enter_context(warehouse.for_few_rows())
     elif not run.first:
         halves, op_rows = kept.persisted(halves), kept.persisted(op_rows)
-    ops, rows, files = _each_once(warehouse, run, op_rows)
+    ops, rows, faulty, files = _each_once(warehouse, run, op_rows)
     named = _with_earlier(o.as_named(ops), None if open_rows is None else o.waiting(open_rows.here))
     open_keys = None if open_rows is None else _keys(h.carried(open_rows.here), rules)
     return Arrivals(
@@ -147,6 +148,7 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept, to_commit: bool) -> Arr
         halves,
         ops,
         rows + _messages(taken),
+        faulty,
         named,
         _resumes(warehouse, run),
         open_rows,
@@ -172,7 +174,7 @@ def _landed(warehouse: Warehouse, run: Run, rules: RuleColumns, taken: Taken | N
 
 def ops_repeat(warehouse: Warehouse, run: Run) -> bool:
     """Returns whether two arrived op rows share a key, whatever half messages they name."""
-    return _count_ops(arrived_ops(warehouse, run)).repeated
+    return _count_ops(arrived_ops(warehouse, run))[0].repeated
 
 
 def arrived_ops(warehouse: Warehouse, run: Run) -> DataFrame:
@@ -224,26 +226,27 @@ def _open_rows(warehouse: Warehouse, run: Run, kept: Kept) -> OpenRows | None:
 # ---- op rows, each once ----
 
 
-def _each_once(warehouse: Warehouse, run: Run, arrived: DataFrame) -> tuple[DataFrame, int, int]:
-    """Op rows without those that landed again, their number, and how many files had to be looked into for that."""
+def _each_once(warehouse: Warehouse, run: Run, arrived: DataFrame) -> tuple[DataFrame, int, bool, int]:
+    """Op rows without those that landed again; their number, whether one has a fault, and the files looked into."""
     if run.inputs_before["op_messages"] == run.inputs["op_messages"]:
-        return arrived, 0, 0
-    count = _count_ops(arrived)
+        return arrived, 0, False, 0
+    count, faulty = _count_ops(arrived)
     earlier, files = _landed_before(warehouse, run, arrived, count)
     if earlier is None and not count.repeated and not run.slice.ops_repeat:
-        return arrived, count.rows, files
+        return arrived, count.rows, faulty, files
     rows = arrived_ops(warehouse, run) if run.slice.ops_repeat else arrived
     once = o.once_per_row(rows, arrived.limit(0) if earlier is None else earlier)
     once = once.where(in_slice(run.slice, "half_offset"))
-    return once, once.count(), files
+    rows, faulty = once.agg(F.count("*"), F.bool_or(o.is_faulty())).collect()[0]
+    return once, rows, bool(faulty), files
 
 
-def _count_ops(ops: DataFrame) -> KeyCount:
-    """Bodies of one item run along the offsets, longer ones along the items."""
+def _count_ops(ops: DataFrame) -> tuple[KeyCount, bool]:
+    """Counts bodies of one item along the offsets, longer ones along the items; and finds whether one has a fault."""
     single = F.col("item") == 0
     place = F.when(single, F.col("op_queue_offset")).otherwise(F.col("item").cast("bigint"))
     group = [F.col("source"), F.when(single, F.lit(-1)).otherwise(F.col("op_queue_offset"))]
-    return count_keys(ops.withColumn("arrived", F.lit(True)), "op_queue_offset", place, group)
+    return count_keys(ops.withColumn("arrived", F.lit(True)), "op_queue_offset", place, group, o.is_faulty())
 
 
 def _landed_before(warehouse: Warehouse, run: Run, arrived: DataFrame, count: KeyCount) -> tuple[DataFrame | None, int]:

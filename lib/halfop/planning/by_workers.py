@@ -102,9 +102,7 @@ def _taken(warehouse: Warehouse, run: Run, kept: Kept, halves: Sequence[Listed],
     if sum(split.end - split.start for share in shares for split in share.ops) > _MOST_READ * sum(f.size for f in ops):
         raise _LeftError("op files name half messages in no order")
     left = [Ops(about, *each) for each in _pairs(op_parts, map(_named, of_parts), plain)]
-    left = [
-        share for share, each in zip(left, of_parts, strict=True) if number(share.plain) != sum(s.rows for s in each)
-    ]
+    left = [share for share, each in zip(left, of_parts, strict=True) if _leaves(each, plain)]
     decided, others = in_workers(warehouse, shares, decide), in_workers(warehouse, left, leave)
     return Taken(
         [replace(file, partition={"open": False}) for each in decided for file in each.get(ENDED, ())],
@@ -121,6 +119,11 @@ def _pairs(parts: Sequence[list[Split]], keys: Iterable[Keys], plain: Keys) -> I
 
 def _named(seen: Iterable[OpsSeen]) -> Keys:
     return all_of(each.named for each in seen)[0]
+
+
+def _leaves(seen: Iterable[OpsSeen], plain: Keys) -> bool:
+    """Returns whether one of the ops ends no plain half message."""
+    return any(each.unsound or combined(each.named, plain, OffsetSet.without) for each in seen)
 
 
 def _with_ops(share: Halves, named: Sequence[tuple[Split, OpsSeen]]) -> Halves:

@@ -7,7 +7,9 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+from halfop.rocketmq.names import HALF_TOPIC, HALF_TOPICS, OP_TOPIC, OP_TOPICS
+
+_TOPICS = (*HALF_TOPICS, *OP_TOPICS, None)
 
 
 class Clock(NamedTuple):
@@ -21,8 +23,11 @@ class Clock(NamedTuple):
 
 
 def clocks(progress: Iterable[Mapping[str, Any]]) -> list[Clock]:
-    """Returns the clocks by landing_progress; a queue without a row for its op topic goes by the rows that it has."""
-    ordered = sorted(progress, key=_queue)
+    """Returns the clocks by landing_progress; a queue without a row for its op topic goes by the rows that it has.
+
+    Queues of final messages and of discard records have none; a user's own pipeline may leave the topic out.
+    """
+    ordered = sorted((row for row in progress if row["topic"] in _TOPICS), key=_queue)
     return [_clock(*queue, list(rows)) for queue, rows in groupby(ordered, key=_queue)]
 
 

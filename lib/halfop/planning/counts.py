@@ -22,20 +22,27 @@ class KeyCount(NamedTuple):
     ranges: list[OffsetRange]
 
 
-def count_keys(rows: DataFrame, offset: str, place: Column, group: Sequence[Column]) -> KeyCount:
-    """Counts rows in one small job. A key is queue, `group` and `place`.
+def count_keys(
+    rows: DataFrame, offset: str, place: Column, group: Sequence[Column], mark: Column
+) -> tuple[KeyCount, bool]:
+    """Counts rows in one small job, and finds whether one has the mark. A key is queue, `group` and `place`.
 
     Keys are distinguished by bits, 64 places a group, so that next to nothing is shuffled.
     """
-    rows = rows.withColumns({"place": place, "mine": F.lit(True)})
-    blocks = rows.groupBy(*QUEUE, *group, block("place")).agg(*_of_block("", F.col("mine"), offset, "place"))
-    return _count("", blocks.groupBy(*QUEUE).agg(*_of_queue("")).collect())
+    rows, marked = (
+        rows.withColumns({"place": place, "mine": F.lit(True), "mark": mark}),
+        F.bool_or("mark").alias("mark"),
+    )
+    blocks = rows.groupBy(*QUEUE, *group, block("place")).agg(*_of_block("", F.col("mine"), offset, "place"), marked)
+    queues = blocks.groupBy(*QUEUE).agg(*_of_queue(""), marked).collect()
+    return _count("", queues), any(queue["mark"] for queue in queues)
 
 
 class KeyCounts(NamedTuple):
     """Half messages and the ops that name them: `all_met` if every op has its half message here.
 
-    `arrivals_met` says so of arrived ops, the others have waited before;
+    `arrivals_met` says so of arrived ops, the others have waited before; `all_named`: whether an op without a header
+    names every half message;
     `copies`: whether a half message is a copy of another, or has one; `may_be_asked`: half messages that may get a
     question in this run.
     """
@@ -44,6 +51,7 @@ class KeyCounts(NamedTuple):
     ops: KeyCount
     all_met: bool
     arrivals_met: bool
+    all_named: bool
     copies: bool
     may_be_asked: int
 
@@ -52,28 +60,33 @@ def counted(halves: DataFrame, named: DataFrame) -> KeyCounts:
     """Counts both, under half keys, in one small job; half messages with `put_back` and `may_be_asked`."""
     is_op = F.col("is_op")
     of_half = halves.withColumn("is_op", F.lit(False))
+    of_half = of_half.withColumn("is_bare", F.lit(False))
     none = {"put_back": F.lit(False), "may_be_asked": F.lit(False)}
-    of_op = named.withColumns({"is_op": F.lit(True), **none}).drop("op")
+    of_op = named.withColumns({"is_op": F.lit(True), "is_bare": ~F.col("op")["header"], **none}).drop("op")
     rows = of_half.unionByName(of_op)
     blocks = rows.groupBy(*QUEUE, block()).agg(
         *_of_block("half_", ~is_op, "queue_offset", "queue_offset"),
         *_of_block("op_", is_op, "queue_offset", "queue_offset"),
         _bits(is_op & F.col("arrived"), "queue_offset").alias("op_arrived_bits"),
+        _bits(F.col("is_bare"), "queue_offset").alias("op_bare_bits"),
         F.bool_or("put_back").alias("put_back"),
         F.count_if("may_be_asked").alias("may_be_asked"),
     )
-    found = blocks.groupBy(*QUEUE).agg(
+    counted_queues = blocks.groupBy(*QUEUE).agg(
         *_of_queue("half_"),
         *_of_queue("op_"),
         F.bool_or(_beyond("op_bits", "half_bits")).alias("unmet"),
         F.bool_or(_beyond("op_arrived_bits", "half_bits")).alias("unmet_arrivals"),
+        F.bool_or(_beyond("half_bits", "op_bare_bits")).alias("unnamed"),
         F.bool_or("put_back").alias("put_back"),
         F.sum("may_be_asked").alias("may_be_asked"),
     )
-    queues = found.collect()
-    unmet, strays, copies = (any(r[name] for r in queues) for name in ("unmet", "unmet_arrivals", "put_back"))
+    queues = counted_queues.collect()
+    found = ("unmet", "unmet_arrivals", "unnamed", "put_back")
+    unmet, strays, unnamed, copies = (any(r[name] for r in queues) for name in found)
     to_ask = sum(r["may_be_asked"] for r in queues)
-    return KeyCounts(_count("half_", queues), _count("op_", queues), not unmet, not strays, copies, to_ask)
+    counts = _count("half_", queues), _count("op_", queues)
+    return KeyCounts(*counts, not unmet, not strays, not unnamed, copies, to_ask)
 
 
 def _of_block(prefix: str, mine: Column, offset: str, place: str) -> list[Column]:

@@ -31,10 +31,10 @@ LATENCIES = (1, 2, 5, 10, 20, 30, 60, 120, 300, 900, 3_600, 86_400)
 _GROUP = ["decision", "reason", "topic", "broker_name", "queue_id", "landing"]
 _TEXTS = ["decision", "reason", "real_topic", "broker_name", "copy_broker"]
 _READ = [*_TEXTS, "run_id", "queue_id", "queue_offset", "copy_queue", "copy_offset", "half_landed_at", "repeated"]
-_READ += ["op_queue_offset", "born_timestamp"]
+_READ += ["born_timestamp"]
 _WITHIN = [f"within_{bound}" for bound in LATENCIES]
 _MERGED = {"low": "min", "high": "max", "born": "min", "repeated": "max", "by_copy": "max"}
-_MERGED |= dict.fromkeys(["rows", "ops", "timed", "took", *_WITHIN], "sum")
+_MERGED |= dict.fromkeys(["rows", "timed", "took", *_WITHIN], "sum")
 _TYPES = dict.fromkeys(["decision", "reason", "topic", "broker_name"], pa.string()) | {"queue_id": pa.int32()}
 _SPANS = pa.schema([(name, _TYPES.get(name, pa.int64())) for name in [*_GROUP, *_MERGED]])
 
@@ -82,11 +82,6 @@ class Digest:
     def repeated(self, decisions: Collection[str]) -> bool:
         """Returns whether one of the messages landed more than once."""
         return any(row["repeated"] for row in self.rows if row["decision"] in decisions)
-
-    @property
-    def ops(self) -> int:
-        """Ops that ended a transaction, or wait for their half messages."""
-        return sum(row["ops"] for row in self.rows)
 
     def by_copy(self, decisions: Collection[str]) -> bool:
         """Returns whether a copy is delivered that another row stands for."""
@@ -188,7 +183,6 @@ def _by_group(batch: pa.RecordBatch, run_id: int, now: int | None) -> pa.Table:
         "repeated": _as_number(mine["repeated"]),
         "by_copy": _as_number(copied),
         "rows": pa.repeat(pa.scalar(1), len(mine)),
-        "ops": _as_number(pc.is_valid(mine["op_queue_offset"])),
         "timed": _as_number(pc.is_valid(took)),
         "took": pc.fill_null(took, 0),
     }

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import reduce
 
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -17,7 +18,7 @@ from halfop.rules import halves as h
 from halfop.rules.limits import all_held_back, limited, over_limit
 from halfop.rules.questions import with_questions
 from halfop.warehouse.kept import Kept
-from halfop.warehouse.local import append_files_once, files_apart, staging_folder, workers_may_write
+from halfop.warehouse.local import append_files_once, files_by_spark, staging_folder, workers_may_write
 from halfop.warehouse.schema import table
 
 PLAN_APP = "halfop.plan"
@@ -28,7 +29,11 @@ class Plan:
     """All that follows from a run's pinned inputs. Evaluating it twice gives the same rows."""
 
     joined: Joined
-    decisions: DataFrame  # without those that workers have written
+    rows: DataFrame  # decisions without those that workers have written, and marks of what was not used (open: null)
+
+    @property
+    def decisions(self) -> DataFrame:
+        return self.rows.where("open IS NOT NULL")
 
     @property
     def arrivals(self) -> Arrivals:
@@ -48,35 +53,50 @@ class Plan:
         """Ops, halves and resumes that no decision shows."""
         rules, resumes = self.arrivals.rules, self.joined.transactions.resumes
         with Kept() as kept:
-            rows = kept.persisted(c.may_have_rejects(_cases(self.joined)))
+            rows = kept.persisted(c.may_have_rejects(_cases(self.joined), rules))
             found = [c.rejected_ops(rows, rules), c.faulty_ops(self.arrivals.ops), c.reused_keys(rows)]
             if resumes is not None:
                 found.append(c.refused_resumes(rows, resumes))
             yield reduce(DataFrame.unionByName, found)
 
-    def commit(self) -> None:
-        """Open rows apart from ended ones: the next run reads the former alone."""
+    def commit(self) -> bool:
+        """Writes open rows apart from ended ones: the next run reads the former alone.
+
+        Returns whether the run has rejects that no decision shows; true also if only `rejects` can know.
+        """
+        arrivals = self.arrivals
+        return self._written() or arrivals.faulty_ops or arrivals.resumes is not None
+
+    def _written(self) -> bool:
+        """Returns whether one of the rows is a mark; true also if Spark wrote the rows, and nobody knows."""
         run, warehouse = self.arrivals.run, self.arrivals.warehouse
+        rows = warehouse.in_form("decisions", self.rows)
+        here = warehouse.few("decisions", rows)
         # elsewhere than on a local disk, to move files may be to copy them
         is_local = warehouse.files.local(warehouse.root) is not None
-        if not self.joined.files and not (is_local and workers_may_write(warehouse, "decisions")):
+        if here is None and not self.joined.files and not (is_local and workers_may_write(warehouse, "decisions")):
             warehouse.append_once("decisions", self.decisions, PLAN_APP, run.run_id)
-            return
+            return True
         with Kept() as kept:
-            folder = staging_folder(warehouse, run.run_id)
-            kept.callback(warehouse.files.remove, folder)
-            others = files_apart(warehouse, "decisions", self.decisions, folder)
-            append_files_once(warehouse, "decisions", [*self.joined.files, *others], PLAN_APP, run.run_id)
+            if here is None:
+                folder = staging_folder(warehouse, run.run_id)
+                kept.callback(warehouse.files.remove, folder)
+                files, left = files_by_spark(warehouse, "decisions", rows, folder)
+            else:
+                files = warehouse.files_of("decisions", here.filter(pc.is_valid(here["open"])))
+                left = here["open"].null_count > 0
+            append_files_once(warehouse, "decisions", [*self.joined.files, *files], PLAN_APP, run.run_id)
+        return left
 
 
 def plan(joined: Joined) -> Plan:
     """Decides about every row that a way gave back."""
-    return Plan(joined, _decisions(joined))
+    return Plan(joined, _rows(joined))
 
 
-def _decisions(joined: Joined) -> DataFrame:
+def _rows(joined: Joined) -> DataFrame:
     arrivals = joined.arrivals
-    rows = with_questions(c.decisions(_limited(joined), arrivals.rules), arrivals.rules, arrivals.run.run_id)
+    rows = with_questions(c.planned(_limited(joined), arrivals.rules), arrivals.rules, arrivals.run.run_id)
     if arrivals.open is not None and arrivals.open.elsewhere is not None:
         carried = c.carried_over(arrivals.open.elsewhere, arrivals.rules)
         rows = rows.unionByName(carried, allowMissingColumns=True)

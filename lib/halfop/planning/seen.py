@@ -85,9 +85,10 @@ class OpsSeen(NamedTuple):
     """Op rows of one split, with the half keys that they name.
 
     `barred` are those that an op with a header names, or several. `rows_twice`: two rows have one key of an op.
+    `unsound`: a row can end nothing.
     """
 
-    rows: int
+    unsound: bool
     named: Keys
     barred: Keys
     places: Mapping[OpPlace, OffsetSet]
@@ -132,12 +133,13 @@ def halves_seen(share: Halves, disk: Disk) -> HalvesSeen:
 
 def _ops_seen(share: Ops, split: Split, disk: Disk) -> OpsSeen:
     schema = repeating(some_columns(share.about.op_schema, _OF_OPS), "broker_name", "source", "tag", "outcome")
-    rows, sure = 0, True
+    unsound, sure = False, True
     named, barred, places, again = list[Keys](), list[Keys](), list[Mapping[OpPlace, OffsetSet]](), False
     for batch in ParquetPart(disk, split, schema).batches():
         here = in_slice(batch, share.about, "half_offset")
-        rows += len(here)
-        ending = here.filter(pa.array(sound(here)))
+        may_end = sound(here)
+        unsound |= not np.all(may_end)
+        ending = here.filter(pa.array(may_end))
         mine, repeated = _keys(ending, "half_offset")
         named.append(mine)
         barred += [repeated, _keys(ending.filter(pa.array(~without_header(ending))), "half_offset")[0]]
@@ -147,7 +149,7 @@ def _ops_seen(share: Ops, split: Split, disk: Disk) -> OpsSeen:
         sure &= _fits_a_place(here)
     every, met = all_of(named)
     all_places, met_places = all_of(places)
-    return OpsSeen(rows, every, all_of([*barred, met])[0], all_places, again or bool(met_places) or not sure)
+    return OpsSeen(unsound, every, all_of([*barred, met])[0], all_places, again or bool(met_places) or not sure)
 
 
 def _keys(rows: pa.RecordBatch, offset: str) -> tuple[Keys, Keys]:

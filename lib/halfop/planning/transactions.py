@@ -89,18 +89,11 @@ def _numbered(resumes: DataFrame | None, stands_at: DataFrame | None = None) -> 
 
 
 def _all_named(history: History) -> bool:
-    """Returns whether every half message is named by exactly one op, so that no final message can say more.
+    """Returns whether an op without a header names every half message, so that no final message can say more.
 
     What was looked up is not counted.
     """
-    counts = history.arrivals.counts
-    return (
-        history.ops is None
-        and not history.looked_up
-        and counts.all_met
-        and not counts.ops.repeated
-        and counts.halves.rows == counts.ops.rows
-    )
+    return history.ops is None and not history.looked_up and history.arrivals.counts.all_named
 
 
 def _with_proofs(history: History, halves: DataFrame, ops: DataFrame) -> tuple[DataFrame, bool]:

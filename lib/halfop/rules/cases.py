@@ -77,15 +77,22 @@ def _ended_after_discard() -> Column:
 
 def decisions(rows: DataFrame, rules: RuleColumns) -> DataFrame:
     """A row for every message that the run looked at, and one for every op that waits for its half message."""
+    return planned(rows, rules).where("open IS NOT NULL")
+
+
+def planned(rows: DataFrame, rules: RuleColumns) -> DataFrame:
+    """The decisions; and rows whose `open` is null, which only mark that something was not used."""
     now, verdict, is_op = F.lit(rules.now), F.col("verdict"), F.col("state").isNull()
-    rows = rows.withColumn("op", F.explode_outer(F.when(is_op, F.filter("ops", _unless_carried))))
-    kept = F.when(is_op, o.why_given_up(rules).isNull()).otherwise(_looked_at() | _ended_after_discard())
+    marks = F.when(_leaves(rules), F.array(F.lit(False), F.lit(True))).otherwise(F.array(F.lit(False)))
+    rows = rows.withColumn("is_mark", F.explode(marks))
+    rows = rows.withColumn("op", F.explode_outer(F.when(is_op & ~F.col("is_mark"), F.filter("ops", _unless_carried))))
+    kept = F.when(is_op, o.why_given_up(F.col("op"), rules).isNull()).otherwise(_looked_at() | _ended_after_discard())
     decision = F.when(is_op, "EARLY_OP").otherwise(verdict["decision"])
     asked = verdict["decision"].eqNullSafe(F.lit("CHECK"))
     ended = verdict["decision"].isin("COMMIT", "ROLLBACK")
-    decided = rows.where(kept).withColumns(
+    decided = rows.where(F.col("is_mark") | kept).withColumns(
         {
-            "decision": decision,
+            "decision": F.when(~F.col("is_mark"), decision),
             "reason": verdict["reason"],
             "check_times": F.col("check_times") + _counts_at_once(asked, rules).cast("int"),
             "last_checked_at": F.when(asked, now).otherwise(F.col("last_checked_at")),
@@ -150,17 +157,29 @@ def _same_op(one: Column, other: Column) -> Column:
     return F.struct(*[one[k] for k in keys]).eqNullSafe(F.struct(*[other[k] for k in keys]))
 
 
-def may_have_rejects(rows: DataFrame) -> DataFrame:
-    """Returns the few cases with more ops than were used, with other rows under their key, or with a resume."""
-    used = F.col("verdict")["decision"].isin("COMMIT", "ROLLBACK").cast("int")
-    unused = F.coalesce(F.size("ops"), F.lit(0)) > F.coalesce(used, F.lit(0))
-    return rows.where(unused | (F.size("extras") > 0) | F.col("asked_for").isNotNull())
+def _leaves(rules: RuleColumns) -> Column:
+    """Returns whether a case has more ops than were used, or gives one up, or has other rows or a resume."""
+    used = F.coalesce(F.col("verdict")["decision"].isin("COMMIT", "ROLLBACK").cast("int"), F.lit(0))
+    given_up = F.exists("ops", lambda op: o.why_given_up(op, rules).isNotNull())
+    unused = F.when(F.col("state").isNull(), given_up).otherwise(F.size("ops") > used)
+    return (
+        F.coalesce(unused, F.lit(False))
+        | F.coalesce(F.size("extras") > 0, F.lit(False))
+        | F.col("asked_for").isNotNull()
+    )
+
+
+def may_have_rejects(rows: DataFrame, rules: RuleColumns) -> DataFrame:
+    """Returns the few cases of which something was not used, as `planned` marks them."""
+    return rows.where(_leaves(rules))
 
 
 def rejected_ops(rows: DataFrame, rules: RuleColumns) -> DataFrame:
     """Returns the ops that end nothing, once however often they land."""
     named = rows.withColumn("op", F.explode(F.filter("ops", lambda op: _unless_carried(op) & ~o.is_final(op))))
-    why = F.when(F.col("state").isNull(), o.why_given_up(rules)).otherwise(o.why_not_used(F.col("op"), rules))
+    why = F.when(F.col("state").isNull(), o.why_given_up(F.col("op"), rules)).otherwise(
+        o.why_not_used(F.col("op"), rules)
+    )
     unused = named.withColumn("why", why).where(F.col("why").isNotNull() & (~F.col("op")["again"] | _is_news()))
     op = F.col("op")
     half_offset = F.coalesce(op["copy_offset"], F.col("queue_offset"))
@@ -188,8 +207,8 @@ def _is_news() -> Column:
 
 
 def faulty_ops(ops: DataFrame) -> DataFrame:
-    """Returns the op rows with a fault of their own; a body of empty items names nothing and is no fault."""
-    faulty = ops.where(F.col("fault").isNotNull() & (F.col("fault") != "NO_ITEMS") & ~F.col("again"))
+    """Returns the op rows with a fault of their own."""
+    faulty = ops.where(o.is_faulty())
     found = [("item ", "item"), (", text ", "text"), (", outcome ", "outcome"), (", stored ", "store_timestamp")]
     detail = F.concat(
         *[F.concat(F.lit(label), F.coalesce(F.col(c).cast("string"), F.lit("none"))) for label, c in found]

@@ -46,7 +46,7 @@ _CARRIED = [
 _COPY = {"queue_offset": "bigint", "commit_log_offset": "bigint", "landed_at": "timestamp"}
 _PLACED_COPY = {"broker_name": "string", "queue_id": "int", **_COPY}
 COPIES = f"array<struct<{','.join(f'{name}:{kind}' for name, kind in _PLACED_COPY.items())}>>"
-COLUMNS = [*_CARRIED, "state", "decision", "marked", "escaped", "resume_mark"]
+COLUMNS = [*_CARRIED, "state", "decision", "marked", "escaped", "resume_mark", "proved"]
 # Rows of one key that agree in these are one message; if they don't, a broker was rebuilt under its old name.
 IDENTITY = ["commit_log_offset", "store_timestamp", "uniq_key"]
 _GROUPLESS = 3  # the rank of an open or discarded row without a producer group
@@ -77,6 +77,7 @@ def landed(half_messages: DataFrame, rules: RuleColumns) -> DataFrame:
         .withColumn("state", F.lit(NEW))
         .withColumns({"decision": _no_text(), "copies": _no_copies(), PENDING: nothing_pending()})
         .withColumn("resume_mark", is_resumed_copy())
+        .withColumn("proved", F.lit(False))
         .select(COLUMNS)
     )
 
@@ -182,8 +183,10 @@ def _remembered(decisions: DataFrame, state: Column) -> DataFrame:
     orphan = F.col("orphan").isNotNull()
     # a row of another broker, or of another life, stands for it
     escaped = F.col("escaped_key").isNotNull() | F.col("superseded_by_broker").isNotNull()
-    made = {"state": state, "marked": orphan, "escaped": escaped, "resume_mark": F.lit(False), "copies": read_copies()}
-    return decisions.withColumns(made).select(COLUMNS)
+    # a final message ended it: the op that it proves may land later
+    proved = (F.col("decision") == "COMMIT") & F.col("op_queue_offset").isNull()
+    made = {"state": state, "marked": orphan, "escaped": escaped, "resume_mark": F.lit(False), "proved": proved}
+    return decisions.withColumns(made | {"copies": read_copies()}).select(COLUMNS)
 
 
 def undeliverable() -> Column:

@@ -39,6 +39,8 @@ _FIELDS = {
     "copy_landed_at": "timestamp",
     "life": "int",
 }
+# Parts of an op's key that a user's own pipeline may leave out: no join of keys must meet a null.
+_NOT_GIVEN: Mapping[str, object] = {"item": 0, "source": "", "life": 0}
 _HEADER = ["producer_group", "tran_state_table_offset", "commit_log_offset", "uniq_key"]
 _SAME_ROW = [*OP_KEY, "fault", "half_offset", "outcome", "from_check", "born_timestamp", "store_timestamp", *_HEADER]
 
@@ -50,7 +52,7 @@ def landed(op_messages: DataFrame) -> DataFrame:
         op_messages.withColumn("fault", _fault())
         .withColumn("header", header)
         .withColumn("again", F.lit(False))
-        .withColumn("life", F.coalesce("life", F.lit(0)))
+        .withColumns({name: F.coalesce(name, F.lit(none)) for name, none in _NOT_GIVEN.items()})
         .withColumnRenamed("queue_offset", "op_queue_offset")
         .withColumn("text", F.substring("body", 1, 200))
         .drop("body", "tag")
@@ -66,6 +68,11 @@ def _fault() -> Column:
         .when(F.col("half_offset").isNull() | (F.col("half_offset") < 0), "GARBAGE_OFFSET")
         .when(~F.coalesce(F.col("outcome").isin("COMMIT", "ROLLBACK"), F.lit(False)), "NO_OUTCOME")
     )
+
+
+def is_faulty() -> Column:
+    """Returns whether a row is rejected for a fault of its own; a body of empty items names nothing and is no fault."""
+    return F.coalesce(F.col("fault") != "NO_ITEMS", F.lit(False)) & ~F.col("again")
 
 
 def once_per_row(ops: DataFrame, before: DataFrame) -> DataFrame:
@@ -137,9 +144,10 @@ def waiting(decisions: DataFrame) -> DataFrame:
     early = decisions.where(F.col("decision") == "EARLY_OP")
     columns = ", ".join(f"{c} {'bigint' if kind == 'timestamp' else kind}" for c, kind in _FIELDS.items())
     read = early.withColumn("read", F.from_json("op", columns))
-    return read.select(
-        "broker_name", "queue_id", "queue_offset", F.struct(*_each(F.col("read"), F.timestamp_micros)).alias("op")
-    )
+    op = F.struct(*_each(F.col("read"), F.timestamp_micros))
+    for name, none in _NOT_GIVEN.items():  # an earlier version carried nulls
+        op = op.withField(name, F.coalesce(F.col("read")[name], F.lit(none)))
+    return read.select(*HALF_KEY, op.alias("op"))
 
 
 def as_text(op: Column) -> Column:
@@ -183,15 +191,20 @@ def why_not_used(op: Column, rules: RuleColumns) -> Column:
     return (
         F.when(of_rejected, "HALF_REJECTED")
         .when(fault_against_half(op, rules).isNotNull(), fault_against_half(op, rules))
-        .when(is_winner, None)
+        .when(is_winner | _says_what_was_proved(op), None)
         .when(op["outcome"] == end, "REDUNDANT")
         .otherwise("CONFLICT")
     )
 
 
-def why_given_up(rules: RuleColumns) -> Column:
+def _says_what_was_proved(op: Column) -> Column:
+    """Returns whether a final message, which landed before the op, has ended the half message in the same way."""
+    return F.col("proved") & (op["outcome"] == "COMMIT")
+
+
+def why_given_up(op: Column, rules: RuleColumns) -> Column:
     """Why an op whose half message has not landed waits no longer; null while it waits."""
-    waited = micros(F.lit(rules.now)) - micros(F.col("op")["landed_at"])
+    waited = micros(F.lit(rules.now)) - micros(op["landed_at"])
     passed = F.col("next_offset") > F.col("queue_offset")
     return F.when(F.col("queue_offset") < F.col("first_offset"), "HALF_BEFORE_LANDING").when(
         (waited >= rules.file_reserved_time) & passed, "HALF_NEVER_LANDED"

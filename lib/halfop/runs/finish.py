@@ -34,15 +34,14 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
     with ExitStack() as stages:
         stages.enter_context(warehouse.for_few_rows())  # until a read meets more
         with summary.phase("plan"):
-            due, plan = warehouse.marker("decisions", PLAN_APP) < run.run_id, None
+            due, plan, others = warehouse.marker("decisions", PLAN_APP) < run.run_id, None, True
             arrivals = stages.enter_context(arrived(warehouse, run, to_commit=due))
             if due:
                 plan = planned(arrivals, summary)
-                plan.commit()
+                others = plan.commit()
             digest = Digest.of(warehouse, run.run_id, wall_clock())
         _report_decided(summary, arrivals, digest)
         with summary.phase("apply"):
-            others = _other_rejects(digest, arrivals)
             rejecting = (lambda: plan or planned(arrivals, summary)) if others else None
             applied = Sinks(warehouse, run, digest, rejecting).write(lambda sink: sink not in parked)
         _report_written(summary, digest)
@@ -70,17 +69,6 @@ def planned(arrivals: Arrivals, summary: Summary) -> Plan:
     summary.extra.setdefault("ways", {})[str(run_id)] = str(plan.joined)
     add_counts(summary.extra.setdefault("files_looked_back_into", {}), plan.files)
     return plan
-
-
-def _other_rejects(digest: Digest, arrivals: Arrivals) -> bool:
-    """Returns whether there may be rejects that no decision shows: more rows came in than decisions account for."""
-    totals = digest.totals
-    totals.pop("EARLY_OP", 0)
-    after_discard = sum(reasons.get("AFTER_DISCARD", 0) for reasons in digest.counts.values())
-    decided = sum(totals.values()) - after_discard
-    of_ops = arrivals.op_rows + arrivals.waiting_ops != digest.ops
-    of_halves = arrivals.half_rows + arrivals.open_messages != decided
-    return arrivals.resumes is not None or of_ops or of_halves
 
 
 def report_failed(summary: Summary, failed: Mapping[str, Exception]) -> None:

@@ -28,6 +28,7 @@ from halfop.warehouse.where import Where, equal
 STAGING = "_staging"
 # Settings of a large run, whose session is Spark's own: in memory the rules are interpreted, in one thread.
 _IN_MEMORY = 5_000
+_NOWHERE = {None, "__HIVE_DEFAULT_PARTITION__"}
 
 
 def listed_files(warehouse: Warehouse, name: str, version: int | None, where: Where | None) -> list[Listed] | None:
@@ -95,12 +96,20 @@ def files_or_few(
 
 def files_apart(warehouse: Warehouse, name: str, rows: DataFrame, folder: str) -> list[DataFile]:
     """Writes rows of any number to files in the table's folder, by way of another folder."""
-    spec, rows = spec_of(name), warehouse.in_form(name, rows)
+    rows = warehouse.in_form(name, rows)
     few = warehouse.few(name, rows)
-    if few is not None:
-        return warehouse.files_of(name, few)
+    return files_by_spark(warehouse, name, rows, folder)[0] if few is None else warehouse.files_of(name, few)
+
+
+def files_by_spark(warehouse: Warehouse, name: str, rows: DataFrame, folder: str) -> tuple[list[DataFile], bool]:
+    """The same for rows in the table's form that are not here; those of no partition stay in the other folder.
+
+    Also returns whether there are any of these.
+    """
+    spec = spec_of(name)
     found = write_apart(warehouse.files, rows, folder, spec.partitioned_by, spec.stats)
-    return [_moved(warehouse.files, warehouse.path(name), file) for file in found]
+    mine = [file for file in found if not _NOWHERE.intersection(file.partition.values())]
+    return [_moved(warehouse.files, warehouse.path(name), file) for file in mine], len(mine) < len(found)
 
 
 def _files(warehouse: Warehouse, name: str) -> TableFiles:
