@@ -137,6 +137,51 @@ def test_what_has_changed_since_the_plan_is_not_ended(warehouse: Warehouse, call
     assert remarks[77] == "no run has decided about this half message"
 
 
+@pytest.mark.slow
+def test_a_resume_since_the_plan_that_no_run_has_seen_stops_the_row(
+    warehouse: Warehouse, called: Any, tmp_path: Path
+) -> None:
+    r.land(warehouse, [half(n, check_times="1", store=NOW - 3_600_000) for n in (0, 1)], [], NOW, KNOWN)
+    r.run(warehouse, RULES, NOW)
+    file, other = str(tmp_path / "plan.jsonl"), str(tmp_path / "other.jsonl")
+    assert called("--where", "true", "--commit", "--plan", file)[1]["planned"] == 2
+    r.resume(warehouse, [(*QUEUE, 0)], NOW + 1)
+    status, said = called("--apply", file, *ALLOWED)
+    assert (status, said["endings"]) == (5, {"FAILED": 1, "SENT": 1})
+    remarks = {row["queue_offset"]: row["remark"] for row in warehouse.read("endings").collect()}
+    assert remarks[0] == "it was DISCARD when planned, and is RESUMED now: plan again after the next reconcile"
+    status, said = called("--key", "b/0/0", "--commit", "--plan", other)
+    assert (status, said["left_out"]) == (0, {"RESUMED": 1})
+    r.run(warehouse, RULES, NOW + 100_000)
+    assert decided(warehouse) >= {(1, "COMMIT", "AFTER_DISCARD")}
+    assert called("--key", "b/0/0", "--commit", "--plan", other)[1]["planned"] == 1
+
+
+@pytest.mark.slow
+def test_tables_may_be_kept_small_between_the_plan_and_its_call(
+    warehouse: Warehouse, called: Any, tmp_path: Path
+) -> None:
+    """With nothing kept, twice, and runs in between: open and discarded ones end as planned."""
+    at_once = [f"retention.{name}=0s" for name in ("verify", "files", "waits", "landed")]
+    kept = [each for setting in at_once for each in ("--set", setting)]
+    discarded = [half(n, check_times="1", store=NOW - 3_600_000) for n in range(10, 14)]
+    for n in range(4):
+        r.land(warehouse, [half(n), discarded[n]], ops("COMMIT", 100 + n), NOW + n, KNOWN)
+        r.run(warehouse, RULES, NOW + n, layout="per_topic")
+    file = str(tmp_path / "plan.jsonl")
+    assert called("--where", "queue_offset in (0, 1, 10, 11)", "--commit", "--plan", file)[1]["planned"] == 4
+    for n in range(4, 13):
+        r.land(warehouse, [half(200 + n)], ops("ROLLBACK", 200 + n), NOW + n, KNOWN)
+        r.run(warehouse, RULES, NOW + n, layout="per_topic")
+    for _ in range(2):
+        assert main(job_of("maintain"), ["--warehouse", warehouse.root, *kept]) == 0
+    status, said = called("--apply", file, *ALLOWED)
+    assert (status, said["endings"]) == (0, {"SENT": 4})
+    r.run(warehouse, RULES, NOW + 20, layout="per_topic")
+    assert sorted(row["half_queue_offset"] for row in warehouse.read("topics/T").collect()) == [0, 1, 10, 11]
+    assert called("--apply", file, *ALLOWED)[1]["endings"] == {"VERIFIED": 4}
+
+
 def test_what_is_refused_before_anything_is_done(warehouse: Warehouse, called: Any, tmp_path: Path) -> None:
     sources = {"b": "BROKER"}
     r.land(warehouse, [half(0), half(1)], [], NOW, KNOWN, sources=sources)

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import HALF_KEY, Key
 from halfop.ending.endings import State
 from halfop.ending.plan import Plan, Row, places_of, rows_of
-from halfop.ending.standing import Standing, last_decisions, standing
+from halfop.ending.standing import RESUMED, Standing, last_decisions, standing
 from halfop.planning.ranges import covers, ranges_of
 from halfop.warehouse.tables import Warehouse
 
@@ -119,7 +119,8 @@ def _compared(row: Row, live: Mapping[str, Any] | None, last: Mapping[str, Any] 
     if row.places[-1] not in places:
         return Changed(row, "the plan's commit_log_offset is not that of the half message", None)
     if (live["decision"] == "DISCARD") != (row.decision == "DISCARD"):
-        return Changed(row, f"it was {row.decision} when planned, and is {live['decision']} now: {_HINT}", None)
+        after = " after the next reconcile" if live["decision"] == RESUMED else ""
+        return Changed(row, f"it was {row.decision} when planned, and is {live['decision']} now: {_HINT}{after}", None)
     return row._replace(places=places)
 
 

@@ -11,10 +11,12 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.planning.plan import PLAN_APP
 from halfop.planning.ranges import between_values, covers, ranges_of
+from halfop.runs.resumes import waiting
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import all_of, equal
 
 _DISCARDS = "trans_check_max_time"
+RESUMED = "RESUMED"  # stands for the decision of a discarded message that waits for the next run
 COLUMNS = [
     *("broker_name", "queue_id", "queue_offset", "uniq_key", "producer_group", "real_topic", "decision", "reason"),
     *("check_times", "run_id", "born_timestamp", "commit_log_offset", "copies", "copies_elsewhere"),
@@ -43,7 +45,10 @@ def _half_key(*cells: Column) -> Column:
 
 
 def standing(warehouse: Warehouse, discarded: bool = True) -> Standing:
-    """Returns the open transactions of the last run that has decided, and all discarded ones that are still so."""
+    """Returns the open transactions of the last run that has decided, and all discarded ones that are still so.
+
+    Discarded ones that wait for the next run because somebody has resumed them have the decision RESUMED.
+    """
     planned = warehouse.marker("decisions", PLAN_APP)
     version = warehouse.version("decisions")
     opened = _opened(warehouse, version, planned)
@@ -73,7 +78,14 @@ def _discarded(warehouse: Warehouse, version: int, opened: Standing) -> DataFram
     gone_on = opened.keys()
     if (ended := _taken_over(warehouse, version, discards)) is not None:
         gone_on = gone_on.unionByName(ended)
-    return discards.join(gone_on.select(HALF_KEY), HALF_KEY, "left_anti").select(COLUMNS)
+    return _marked(discards.join(gone_on.select(HALF_KEY), HALF_KEY, "left_anti"), waiting(warehouse)).select(COLUMNS)
+
+
+def _marked(discards: DataFrame, resumes: DataFrame) -> DataFrame:
+    """Discards with the decision RESUMED if the next run opens them again."""
+    resumed = resumes.select(*HALF_KEY, F.lit(RESUMED).alias("resumed")).distinct()
+    found = discards.join(F.broadcast(resumed), HALF_KEY, "left")
+    return found.withColumn("decision", F.coalesce("resumed", "decision"))
 
 
 def last_decisions(rows: DataFrame) -> DataFrame:
@@ -98,7 +110,8 @@ def _taken_over(warehouse: Warehouse, version: int, discards: DataFrame) -> Data
 def lacks() -> Column:
     """Returns what a transaction lacks so that nobody can end it; null if it lacks nothing."""
     return (
-        F.when(F.col("reason") == "LOST_BY_BROKER", "LOST_BY_BROKER")
+        F.when(F.col("decision") == RESUMED, RESUMED)
+        .when(F.col("reason") == "LOST_BY_BROKER", "LOST_BY_BROKER")
         .when(F.col("producer_group").isNull(), "NO_PRODUCER_GROUP")
         .when(F.col("uniq_key").isNull(), "NO_UNIQ_KEY")
         .when(F.col("commit_log_offset").isNull(), "NO_COMMIT_LOG_OFFSET")

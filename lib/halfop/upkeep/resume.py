@@ -17,11 +17,12 @@ from halfop.frame.owner import owner
 from halfop.frame.summary import Summary
 from halfop.planning.ranges import covers, ranges_of
 from halfop.runs.record import last_run, wall_clock
+from halfop.runs.resumes import TABLE as RESUMES
+from halfop.runs.resumes import waiting
 from halfop.warehouse.lock import hold
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 DISCARDS = "trans_check_max_time"
-RESUMES = "resumes"
 _SHOWN = 20
 
 
@@ -101,9 +102,9 @@ def _with_state(warehouse: Warehouse, asked: DataFrame) -> DataFrame:
     rows = warehouse.empty("decisions") if near is None else warehouse.read("decisions", where=near)
     decided = rows.where(F.col("decision") != "EARLY_OP").join(asked, HALF_KEY)
     last = decided.groupBy(HALF_KEY).agg(*(F.max_by(name, "run_id").alias(name) for name in ("decision", "reason")))
-    waiting = _waiting(warehouse).select(*HALF_KEY, F.lit(True).alias("waits")).distinct()
+    resumed = waiting(warehouse).select(*HALF_KEY, F.lit(True).alias("waits")).distinct()
     now = F.when(F.col("waits"), "RESUMED").otherwise(F.col("decision")).alias("now")
-    return last.join(F.broadcast(waiting), HALF_KEY, "left").select(*HALF_KEY, now, "reason")
+    return last.join(F.broadcast(resumed), HALF_KEY, "left").select(*HALF_KEY, now, "reason")
 
 
 def _nobody_to_ask(discarded: DataFrame) -> list[str]:
@@ -112,17 +113,6 @@ def _nobody_to_ask(discarded: DataFrame) -> list[str]:
     what = f"{number} of them name no producer group (NO_PRODUCER_GROUP), so nobody can be asked"
     then = "a run discards them again once their immunity is over, and only an op that lands before that ends them"
     return [f"{what}: {then}"] if number else []
-
-
-def _waiting(warehouse: Warehouse) -> DataFrame:
-    """Resumes that no run has read; a run that is open, or has slices to come, may still read them."""
-    found = last_run(warehouse)
-    before = NO_TABLE
-    if found:
-        run, closed = found
-        all_taken = closed and run.slice.number == run.slice.of
-        before = (run.inputs if all_taken else run.inputs_before)[RESUMES]
-    return warehouse.landed_between(RESUMES, before, warehouse.version(RESUMES))
 
 
 def _refuse_unknown(warehouse: Warehouse, selection: Selection, found: DataFrame) -> None:
