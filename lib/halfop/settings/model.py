@@ -274,9 +274,7 @@ class Settings(Section):
                 raise UsageError("which warehouse? There is no checkout here to hold one: name it with --warehouse URI")
             return str(home.absolute() / "warehouse")
         if holds_secret(self.warehouse):
-            raise UsageError(
-                f"--warehouse {redacted(self.warehouse)}: expected no secret, which every run would record"
-            )
+            raise UsageError(f"--warehouse {redacted(self.warehouse)}: expected no secret: every run would record it")
         if scheme := re.match(r"(?i)s3n?:", self.warehouse):
             raise UsageError(f"--warehouse {self.warehouse}: give it as s3a:, where commits are safe, not {scheme[0]}")
         if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", self.warehouse):
