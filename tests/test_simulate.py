@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import fleet as f
@@ -25,6 +29,7 @@ from halfop.simulation.replay import Replay
 from halfop.simulation.schedule import Schedule
 from halfop.simulation.scratch import stage
 from halfop.simulation.simulate import FOLDER, Period, scheduled, simulate
+from halfop.warehouse.signals import interrupted_once
 from halfop.warehouse.tables import Warehouse
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
@@ -90,7 +95,24 @@ def test_every_figure_of_a_small_history_is_known(landed: Warehouse) -> None:
     assert figures(patient) == (4, 0, 0, 0, 3, 1, 1)
     assert figures(once) == (4, 1, 2, 1, 3, 0, 0)
     assert [each.name for each in (now, patient, once)] == list(variants)
-    assert not any(Path(landed.path(FOLDER)).iterdir()), "nothing is left of it"
+    assert not list(Path(landed.root).glob(f"{FOLDER}*")), "nothing is left of it"
+
+
+def test_an_interrupt_ends_it_at_once_and_leaves_nothing(landed: Warehouse, spark: SparkSession) -> None:
+    """While runs are played: to the end they would take minutes."""
+
+    def interrupt() -> None:
+        while not list(Path(landed.root).glob(f"{FOLDER}*/0/decisions")):
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+
+    Thread(target=interrupt, daemon=True).start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), interrupted_once(spark):
+        simulate(landed, {"now": rules(), "once": rules(transaction_check_max=1)}, Period(every=timedelta(seconds=0.2)))
+    assert time.monotonic() - start < 45
+    assert not list(Path(landed.root).glob(f"{FOLDER}*"))
+    spark.sparkContext.setLogLevel("ERROR")  # as conftest has it
 
 
 def test_too_many_runs_are_spread_or_refused(landed: Warehouse) -> None:

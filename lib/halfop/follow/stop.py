@@ -9,15 +9,10 @@ import time
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
-from typing import Any
 
-from pyspark.sql import SparkSession
+from halfop.warehouse.signals import SAME_SECONDS, SIGNALS
 
 log = logging.getLogger("halfop.follow")
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# One request may come twice at once: to all processes of a terminal or a unit, and passed on by the JVM.
-_SAME_SECONDS = 1.0
 
 
 class Stop:
@@ -41,20 +36,13 @@ class Stop:
                 self._signals.get(timeout=max(0.0, seconds))
 
     def listen(self) -> None:
-        for number in _SIGNALS:
+        for number in SIGNALS:
             signal.signal(number, self._take)
 
     def _take(self, number: int, frame: FrameType | None) -> None:
         if self._first is None:
             self._first = time.monotonic()
             self._signals.put(number)
-        elif time.monotonic() - self._first > _SAME_SECONDS:
+        elif time.monotonic() - self._first > SAME_SECONDS:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-
-
-def pass_on(spark: SparkSession) -> None:
-    """Makes the JVM, which spark-submit starts first, pass both signals to this process instead of stopping at once."""
-    jvm: Any = spark._jvm
-    driver = jvm.java.lang.ProcessHandle.of(os.getpid()).get()
-    jvm.halfop.StopSignals.passTo(driver)

@@ -10,7 +10,7 @@ from datetime import timedelta
 from halfop.follow.cycle import Cycle, cycle
 from halfop.follow.loop import follow
 from halfop.follow.measures import Measures
-from halfop.follow.stop import Stop, pass_on
+from halfop.follow.stop import Stop
 from halfop.frame.arguments import duration
 from halfop.frame.cli import Context, Job
 from halfop.frame.errors import UsageError
@@ -24,6 +24,7 @@ from halfop.runs.reconcile import Request, reconcile
 from halfop.warehouse.catalog import Catalog
 from halfop.warehouse.lock import hold
 from halfop.warehouse.opened import opened
+from halfop.warehouse.signals import pass_on
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
 from halfop.warehouse.tables import Warehouse
 

@@ -20,6 +20,7 @@ from halfop.simulation.simulate import MOST_STEPS, Period, scheduled, simulate
 from halfop.simulation.variants import variants
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.session import spark_session
+from halfop.warehouse.signals import interrupted_once
 from halfop.warehouse.tables import Warehouse
 
 
@@ -64,7 +65,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     if schedule is None:
         summary.notes.append(f"nothing has landed in {warehouse.root} yet")
         return summary
-    with summary.phase("simulate"):
+    with summary.phase("simulate"), interrupted_once(warehouse.spark):
         outcomes = simulate(warehouse, tried, period, schedule)
     summary.extra = {"runs": len(schedule.instants), "every": schedule.every, "outcomes": in_summary(outcomes)}
     progress = asks(settings.rules.ask, progress_rows(warehouse))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 
 from pyspark.sql import Row
 from pyspark.sql import functions as F
@@ -25,8 +26,10 @@ _LOG_EVERY = 10.0  # seconds
 class Play:
     """Runs as `reconcile` makes them, without what a run writes besides its decisions."""
 
-    def __init__(self, name: str, rules: RuleSettings, replay: Replay) -> None:
-        self._name, self._replay = name, replay
+    def __init__(
+        self, name: str, rules: RuleSettings, replay: Replay, go_on: Callable[[], None] = lambda: None
+    ) -> None:
+        self._name, self._replay, self._go_on = name, replay, go_on
         self._settings = Settings(rules=rules.model_copy(update={"ask": True}))
         self._delivered = counts_delivered(rules.count, replay.landed.progress)
         self._schedule = replay.landed.schedule
@@ -47,6 +50,7 @@ class Play:
         self._replay.make("decisions")
         logged = time.monotonic()
         for step in self._schedule.steps:
+            self._go_on()
             if self._replay.lands(step) or self._open:
                 self._step(step)
             if time.monotonic() - logged > _LOG_EVERY:

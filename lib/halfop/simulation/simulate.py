@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import repeat
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -27,6 +28,7 @@ from halfop.simulation.play import Play
 from halfop.simulation.replay import Replay
 from halfop.simulation.schedule import EPOCH, Schedule, regular, widened
 from halfop.simulation.scratch import stage
+from halfop.warehouse.called_off import Task, or_called_off
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.session import FOR_FEW_ROWS, session_settings
 from halfop.warehouse.tables import Warehouse
@@ -72,12 +74,16 @@ def simulate(
     log.info("%d runs up to %s for each variant", len(schedule.instants), schedule.instants[-1].isoformat())
     spark = warehouse.spark
     with _scratch(warehouse) as root:
-        landed = stage(history, schedule, f"{root}/landed")
-        replays = [Replay(spark, f"{root}/{n}", landed=landed) for n in range(len(variants))]
-        plays = list(map(Play, variants, variants.values(), replays))
-        quick = _quick(spark, few=landed.most_rows < _FEW_ROWS)
-        with session_settings(spark, quick), ThreadPoolExecutor(_AT_ONCE) as pool:
-            return list(pool.map(Play.outcome, plays))
+
+        def played(task: Task) -> list[Outcome]:
+            landed = stage(history, schedule, f"{root}/landed")
+            replays = [Replay(spark, f"{root}/{n}", landed=landed) for n in range(len(variants))]
+            plays = list(map(Play, variants, variants.values(), replays, repeat(task.go_on)))
+            quick = _quick(spark, few=landed.most_rows < _FEW_ROWS)
+            with session_settings(spark, quick), ThreadPoolExecutor(_AT_ONCE, initializer=task.join) as pool:
+                return list(pool.map(Play.outcome, plays))
+
+        return or_called_off(spark, played)
 
 
 def scheduled(warehouse: Warehouse, period: Period, baseline: RuleSettings) -> Schedule | None:
@@ -115,7 +121,7 @@ def _bounds(warehouse: Warehouse) -> tuple[datetime, datetime] | None:
 @contextmanager
 def _scratch(warehouse: Warehouse) -> Iterator[str]:
     """A folder beside the tables."""
-    root = warehouse.path(f"{FOLDER}/{uuid.uuid4()}")
+    root = warehouse.path(f"{FOLDER}-{uuid.uuid4()}")
     try:
         yield root
     finally:
