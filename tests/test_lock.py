@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from datetime import timedelta
 from pathlib import Path
 from threading import Thread
@@ -41,6 +42,25 @@ def test_who_does_not_wait_is_refused_while_another_waits_or_holds(warehouse: Wa
         refused(warehouse)
     with lock.hold(warehouse, "run"), lock.hold(warehouse, "landing"), pytest.raises(WarehouseBusy):
         refused(warehouse)
+
+
+def test_a_refused_thread_of_the_process_that_holds_the_lock_does_not_free_it(warehouse: Warehouse) -> None:
+    """A system's lock of a file is the process's: it ends with the first of its handles that is closed."""
+    with lock.hold(warehouse, "run"):
+        with pytest.raises(WarehouseBusy):
+            refused(warehouse)
+        assert not is_free(Path(warehouse.root) / ".run.lock")
+    assert is_free(Path(warehouse.root) / ".run.lock")
+
+
+def is_free(path: Path) -> bool:
+    """Returns whether another process, this one and not its JVM, could lock the file."""
+    with path.open("r+") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        return True
 
 
 def refused(warehouse: Warehouse) -> None:

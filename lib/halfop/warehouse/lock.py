@@ -13,18 +13,17 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from threading import Lock
 from typing import Any
-
-from py4j.protocol import Py4JJavaError
 
 from halfop.frame.errors import InputRefused, UsageError, WarehouseBusy
 from halfop.warehouse.disk import local_folder
-from halfop.warehouse.spark_errors import is_java
 from halfop.warehouse.tables import Warehouse
 
 _RETRY_SECONDS = 0.2
 # A file that is there while a repair is under way: tables may lack rows then that no log misses.
 UNFINISHED = "_damaged/unfinished"
+_THREADS: dict[str, Lock] = {}  # by the file of a lock
 
 
 @contextmanager
@@ -73,24 +72,29 @@ def _refuse_half_repaired(folder: str) -> None:
 
 @contextmanager
 def _locked(warehouse: Warehouse, path: str, shown: str, group: str, deadline: float) -> Iterator[None]:
+    busy = WarehouseBusy(
+        f"another process holds the {group} lock {shown}; wait for it, or give --wait (as in --wait 10m)"
+    )
     jvm: Any = warehouse.spark._jvm
-    channel = jvm.java.io.RandomAccessFile(path, "rw").getChannel()
+    with _only_thread(path, deadline, busy):
+        channel = jvm.java.io.RandomAccessFile(path, "rw").getChannel()
+        try:
+            while channel.tryLock() is None:
+                if time.monotonic() >= deadline:
+                    raise busy
+                time.sleep(_RETRY_SECONDS)
+            yield
+        finally:
+            channel.close()
+
+
+@contextmanager
+def _only_thread(path: str, deadline: float, busy: WarehouseBusy) -> Iterator[None]:
+    """Lets one thread of this process have the file open: the system frees its lock with any handle that is closed."""
+    lock = _THREADS.setdefault(os.path.realpath(path), Lock())
+    if not lock.acquire(timeout=max(deadline - time.monotonic(), 0)):
+        raise busy
     try:
-        while not _try(channel):
-            if time.monotonic() >= deadline:
-                raise WarehouseBusy(
-                    f"another process holds the {group} lock {shown}; wait for it, or give --wait (as in --wait 10m)"
-                )
-            time.sleep(_RETRY_SECONDS)
         yield
     finally:
-        channel.close()
-
-
-def _try(channel: Any) -> bool:
-    try:
-        return channel.tryLock() is not None
-    except Py4JJavaError as error:  # this very JVM holds it in another thread
-        if is_java(error, "OverlappingFileLockException"):
-            return False
-        raise
+        lock.release()
