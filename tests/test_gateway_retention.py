@@ -19,7 +19,7 @@ from gateway_log import BORN_MS, SMALL, Waiting
 from halfop.frame.errors import HalfopError
 from halfop.gateway.asking import Asking, Manner
 from halfop.gateway.deliveries import Deliveries
-from halfop.gateway.landed import refuse_missing
+from halfop.gateway.landed import Life, refuse_missing
 from halfop.gateway.log.messages import OUTCOMES, Half, HalfGone, QueueOffsets
 from halfop.gateway.log.retention import WHOLE_LOG
 from halfop.gateway.producers import Producers
@@ -211,12 +211,35 @@ def test_what_landed_of_another_log_removes_nothing_until_a_new_life_has_landed(
         upkeep.close()
 
 
-def landed_as(warehouse: Path, name: str, landed: dict[tuple[str, int], int]) -> None:
+def test_what_landed_in_an_earlier_life_of_the_log_counts_up_to_the_cut(gateway: Waiting, tmp_path: Path) -> None:
+    """A store was put back: its first messages stand as they had landed, and never land again."""
+    ended(gateway, 0, 60)
+    before, landed = log_files(gateway), all_landed(gateway)
+    landed_as(tmp_path, "gw", landed)
+    landed_as(tmp_path, "gw~2", landed, life=2, cut_offset=10)
+    tables = Tables(str(tmp_path), "gw")
+    rows_landed_as(tmp_path, "gw", landed, first=20)  # was lost with the first life
+    rows_landed_as(tmp_path, "gw", dict.fromkeys(landed, 9))
+    rows_landed_as(tmp_path, "gw~2", landed, first=10)
+    # an op of the second life that names a half message of the first one has that one's name
+    DeltaTable(tmp_path / "op_messages").delete("broker_name = 'gw~2' AND queue_offset = 30")
+    rows = [{"broker_name": "gw", "queue_id": 0, "queue_offset": 30, "life": 2}]
+    write_deltalake(tmp_path / "op_messages", pa.Table.from_pylist(rows), mode="append", schema_mode="merge")
+    with pytest.raises(HalfopError, match=r" 1 messages of gw~2 .*--again gw/0/0-9 gw~2/0/10-[0-9]+\Z"):
+        gateway.log.expire(landed, NEVER, partial(tables.refuse_missing, tables.landed()))
+    assert log_files(gateway) == before
+    rows_landed_as(tmp_path, "gw", dict.fromkeys(landed, 10), first=9)
+    gateway.log.expire(landed, NEVER, partial(tables.refuse_missing, tables.landed()))
+    assert log_files(gateway) == before[-1:]
+
+
+def landed_as(warehouse: Path, name: str, landed: dict[tuple[str, int], int], **of_life: int) -> None:
     rows = [
-        {"broker_name": name, "topic": topic, "queue_id": queue, "next_offset": offset}
+        {"broker_name": name, "topic": topic, "queue_id": queue, "next_offset": offset, **of_life}
         for (topic, queue), offset in landed.items()
     ]
-    write_deltalake(warehouse / "landing_progress", pa.Table.from_pylist(rows), mode="append")
+    added = pa.Table.from_pylist(rows)
+    write_deltalake(warehouse / "landing_progress", added, mode="append", schema_mode="merge")
 
 
 def rows_landed_as(
@@ -226,7 +249,7 @@ def rows_landed_as(
     for table, topic in (("half_messages", HALF_TOPIC), ("op_messages", OP_TOPIC)):
         offsets = range(first, landed[topic, 0] - lacking)
         rows = [{"broker_name": name, "queue_id": 0, "queue_offset": offset} for offset in offsets]
-        write_deltalake(warehouse / table, pa.Table.from_pylist(rows), mode="append")
+        write_deltalake(warehouse / table, pa.Table.from_pylist(rows), mode="append", schema_mode="merge")
 
 
 # ---- what the warehouse surely has ----
@@ -238,8 +261,8 @@ def expire(gateway: Waiting, tmp_path: Path) -> Callable[[], object]:
     ended(gateway, 0, 60)
     landed_as(tmp_path, "gw", all_landed(gateway))
     tables = Tables(str(tmp_path), "gw")
-    tables.landed()
-    return lambda: gateway.log.expire(all_landed(gateway), NEVER, partial(tables.refuse_missing, 1))
+    known = tables.landed()
+    return lambda: gateway.log.expire(all_landed(gateway), NEVER, partial(tables.refuse_missing, known))
 
 
 @pytest.mark.parametrize("lacking", [1, 40])
@@ -284,12 +307,13 @@ def test_what_was_trimmed_long_ago_explains_no_loss_of_later_messages(tmp_path: 
     table = DeltaTable(tmp_path / "half_messages")
     table.alter.set_table_properties({"halfop.trimmedBefore": "2026-01-01 00:00:00"}, raise_if_not_exists=False)
     table.delete("queue_offset < 3 OR queue_offset >= 50 AND queue_offset < 70")
-    refuse_missing(table, "gw", 0, (0, 50))
+    lives = [Life("gw", 1, 0)]
+    refuse_missing(table, lives, 0, (0, 50))
     with pytest.raises(HalfopError, match="20 messages"):
-        refuse_missing(table, "gw", 0, (50, 70))
+        refuse_missing(table, lives, 0, (50, 70))
     table.delete("true")
     with pytest.raises(HalfopError, match="50 messages"):
-        refuse_missing(table, "gw", 0, (0, 50))
+        refuse_missing(table, lives, 0, (0, 50))
 
 
 @pytest.mark.parametrize("table", ["half_messages", "op_messages", "landing_progress"])

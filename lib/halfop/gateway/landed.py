@@ -6,8 +6,9 @@ alone shows no more than that a landing was there: a disk without sync can lose 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,31 +21,64 @@ from halfop.warehouse.disk import LocalDisk
 from halfop.warehouse.durable import make_durable
 
 _TRIMMED = "halfop.trimmedBefore"  # a property that `maintain` sets
+_NO_END = 2**63 - 1
 
 
-def refuse_missing(table: DeltaTable, broker: str, queue: int, span: tuple[int, int]) -> None:
+class Life(NamedTuple):
+    """A life of the gateway's log: in one queue its messages are those from an offset on, up to a later life's."""
+
+    name: str
+    number: int
+    since: int
+
+
+def refuse_missing(table: DeltaTable, lives: Sequence[Life], queue: int, span: tuple[int, int]) -> None:
     """Raises HalfopError unless the table has a row for each offset of the queue: `span` is the first, and the end.
 
+    `lives` are all, in their order: a store that was put back begins as an earlier life of it has landed.
     `maintain` trims what landed first: then what is before the first row that is left may lack.
     """
     first, end = span
-    offset, mine = ds.field("queue_offset"), (ds.field("broker_name") == broker) & (ds.field("queue_id") == queue)
-    found = _offsets(table, mine & (offset >= first) & (offset < end))
+    offset, mine = ds.field("queue_offset"), ds.field("queue_id") == queue
+    found = _offsets(table, lives, mine & (offset >= first) & (offset < end))
     if len(found) < end - first and _TRIMMED in table.metadata().configuration:
-        left = pc.min(_offsets(table, mine)).as_py()
+        left = pc.min(_offsets(table, lives, mine)).as_py()
         first = first if left is None else min(max(first, left), end)
     lacking = end - first - len(found)
     if lacking:
-        problem = f"{lacking} messages of {broker} with offsets {first} to {end - 1} of queue {queue} are not there"
+        parts = [(life.name, max(low, first), min(high, end)) for life, low, high in _parts(lives)]
+        again = " ".join(f"{name}/{queue}/{low}-{high - 1}" for name, low, high in parts if low < high)
+        of = f"{lives[-1].name} with offsets {first} to {end - 1} of queue {queue}"
         raise HalfopError(
-            f"{table.table_uri}: {problem}, though landing_progress has passed them: no file of the log is removed. "
-            f"Land them again: land broker … --again {broker}/{queue}/{first}-{end - 1}"
+            f"{table.table_uri}: {lacking} messages of {of} are not there, though landing_progress has passed them: no "
+            f"file of the log is removed. Land them again: land broker … --again {again}"
         )
 
 
-def _offsets(table: DeltaTable, rows: ds.Expression) -> pa.ChunkedArray:
-    found = table.to_pyarrow_dataset().to_table(columns=["queue_offset"], filter=rows, use_threads=False)
-    return pc.unique(found["queue_offset"])
+def _parts(lives: Sequence[Life]) -> list[tuple[Life, int, int]]:
+    """The offsets of each life that are its own: the first, and the end."""
+    ends = [min([_NO_END, *(later.since for later in lives[at + 1 :])]) for at in range(len(lives))]
+    return [(life, life.since, end) for life, end in zip(lives, ends, strict=True) if life.since < end]
+
+
+def _own(rows: pa.Table, lives: Sequence[Life]) -> pa.Table:
+    """Rows of the lives that their offsets are of. An op that names an earlier life's message has that one's name."""
+    numbers = rows["life"] if "life" in rows.column_names else pa.nulls(len(rows), pa.int32())
+    mine = pa.nulls(len(rows), pa.bool_()).fill_null(False)
+    for life, low, high in _parts(lives):
+        of_name = pc.and_(pc.is_null(numbers), pc.equal(rows["broker_name"], life.name))
+        own = pc.or_kleene(of_name, pc.fill_null(pc.equal(numbers, life.number), False))
+        there = pc.and_(pc.greater_equal(rows["queue_offset"], low), pc.less(rows["queue_offset"], high))
+        mine = pc.or_(mine, pc.and_(own, there))
+    return rows.filter(mine)
+
+
+def _offsets(table: DeltaTable, lives: Sequence[Life], rows: ds.Expression) -> pa.ChunkedArray:
+    known = {field.name for field in table.schema().fields}
+    columns = [name for name in ("broker_name", "queue_offset", "life") if name in known]
+    wanted = ds.field("broker_name").isin([life.name for life in lives]) & rows
+    found = table.to_pyarrow_dataset().to_table(columns=columns, filter=wanted, use_threads=False)
+    return pc.unique(_own(found, lives)["queue_offset"])
 
 
 class Durable:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -17,7 +18,7 @@ import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
 
 from halfop.frame.errors import HalfopError
-from halfop.gateway.landed import Durable, refuse_missing
+from halfop.gateway.landed import Durable, Life, refuse_missing
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.warehouse.disk import local_folder
 
@@ -38,6 +39,7 @@ _DELIVERY = pa.schema(
 )
 _ASKED_FOR = ["request_id", "broker_name", "producer_group", "real_topic"]
 _ASKED_FOR += ["tran_state_table_offset", "commit_log_offset", "run_id", "requested_at"]
+_PROGRESS = ["broker_name", "topic", "queue_id", "next_offset"]
 _NO_RUN = -1
 # maintain alone removes what a table has had
 _NO_CLEANUP = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
@@ -80,10 +82,14 @@ NOTHING_SENT = SentBefore(frozenset(), {})
 
 
 class Landing(NamedTuple):
-    """A life of this broker, and the offset after the last that has landed of it, by topic and queue."""
+    """A life of this broker, and the offset after the last that has landed of it, by topic and queue.
+
+    `cuts`: where lives after the first begin, by topic and queue, then by life.
+    """
 
     life: int
     offsets: Mapping[tuple[str, int], int]
+    cuts: Mapping[tuple[str, int], Mapping[int, int]] = MappingProxyType({})
 
 
 class Tables:
@@ -157,38 +163,45 @@ class Tables:
         return True
 
     def landed(self) -> Landing:
-        """How far the newest life has landed: an earlier one's offsets were other messages."""
+        """How far the newest life has landed: an earlier one's offsets were other messages after its cut."""
         progress = self._newest(PROGRESS)
         if progress is None:
             return Landing(1, {})
-        columns = ["broker_name", "topic", "queue_id", "next_offset"]
+        columns = [name for name in (*_PROGRESS, "cut_offset") if name in progress.schema.names]
         lives: dict[int, dict[tuple[str, int], int]] = {}
-        rows = progress.to_table(columns=columns, filter=self._mine, use_threads=False)
-        for name, topic, queue, offset in zip(*(rows[each].to_pylist() for each in columns), strict=True):
-            of = lives.setdefault(self._life(name), {})
-            of[topic, queue] = max(offset or 0, of.get((topic, queue), 0))
+        cuts: dict[tuple[str, int], dict[int, int]] = {}
+        for row in progress.to_table(columns=columns, filter=self._mine, use_threads=False).to_pylist():
+            number, queue = self._life(row["broker_name"]), (row["topic"], row["queue_id"])
+            of = lives.setdefault(number, {})
+            of[queue] = max(row["next_offset"] or 0, of.get(queue, 0))
+            if row.get("cut_offset") is not None:
+                cuts.setdefault(queue, {})[number] = row["cut_offset"]
         newest = max(lives, default=1)
-        return Landing(newest, lives.get(newest, {}))
+        return Landing(newest, lives.get(newest, {}), cuts)
 
     def _life(self, name: str) -> int:
         return int(name.removeprefix(self._later)) if name.startswith(self._later) else 1
 
-    def refuse_missing(self, life: int, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> None:
+    def refuse_missing(self, landed: Landing, ranges: Mapping[tuple[str, int], tuple[int, int]]) -> None:
         """Raises HalfopError unless all messages of these queues are in the tables, and durable if the disk is local.
 
         A range is of offsets, by topic and queue. `maintain` trims from the oldest on, so the first ones may lack if it
         has trimmed.
         """
-        name = self._later + str(life) if life > 1 else self._later[:-1]
         for (topic, queue), span in ranges.items():
             table = self._table(_TABLES_OF[topic])
             if table is None:
                 raise HalfopError(f"{_TABLES_OF[topic]} is not there: no file of the log is removed")
             table.update_incremental()
-            refuse_missing(table, name, queue, span)
+            refuse_missing(table, self._lives(landed, (topic, queue)), queue, span)
         if "://" not in self._root:
             for each in (*_TABLES_OF.values(), PROGRESS):
                 self._durable.make(f"{self._root}/{each}")
+
+    def _lives(self, landed: Landing, queue: tuple[str, int]) -> list[Life]:
+        """All lives, with their cuts in a queue; without a cut all of it is the life's own."""
+        cuts, numbers = landed.cuts.get(queue, {}), range(1, landed.life + 1)
+        return [Life(self._later + str(n) if n > 1 else self._later[:-1], n, cuts.get(n, 0)) for n in numbers]
 
     def _newest(self, name: str) -> ds.Dataset | None:
         table = self._table(name)

@@ -94,7 +94,7 @@ class Upkeep:
         if self._gateway_log.is_before(landed.offsets):
             self._of_another_log.add(landed.life)
         offsets = {} if landed.life in self._of_another_log else landed.offsets
-        for half in self._gateway_log.expire(offsets, since_ms, partial(self._tables.refuse_missing, landed.life)):
+        for half in self._gateway_log.expire(offsets, since_ms, partial(self._tables.refuse_missing, landed)):
             _log.warning("half message %s was open for too long: its file was removed", half.queue_offset)
         self._call(self._asking.prune)
         if not offsets and landed.offsets:
