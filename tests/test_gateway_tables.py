@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import os
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from halfop.gateway.tables import NOTHING_SENT, Delivery, Landing, Tables
+from halfop.gateway.tables import _DELIVERY, NOTHING_SENT, Delivery, Landing, Tables
 from halfop.rocketmq.names import HALF_TOPIC
 
 YOUNG = timedelta(seconds=60)
@@ -106,3 +108,24 @@ def test_how_far_the_newest_life_has_landed(
         row = {"broker_name": name, "topic": HALF_TOPIC, "queue_id": 0, "next_offset": offset}
         write_deltalake(tmp_path / "landing_progress", pa.Table.from_pylist([row], schema=schema), mode="append")
     assert Tables(str(tmp_path), NAME).landed() == landed
+
+
+def test_deliveries_are_durable_as_soon_as_they_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A power cut would leave an empty commit, which every job refuses."""
+    synced, sync = list[str](), os.fsync
+
+    def fsync(handle: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    table = tmp_path / "check_deliveries"
+    write_deltalake(table, pa.Table.from_pylist([], schema=_DELIVERY))
+    tables = Tables(str(tmp_path), NAME)
+    for n in range(2):
+        synced.clear()
+        assert tables.append([Delivery(f"r{n}", NAME, "group", "SENT", ago(1))])
+        commit = table / "_delta_log" / f"{n + 1:020}.json"
+        actions = map(json.loads, commit.read_text().splitlines())
+        data = [table / action["add"]["path"] for action in actions if "add" in action]
+        assert [Path(each) for each in synced] == [*data, commit, table, table / "_delta_log"]

@@ -6,7 +6,7 @@ alone shows no more than that a landing was there: a disk without sync can lose 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -79,6 +79,12 @@ def _offsets(table: DeltaTable, lives: Sequence[Life], rows: ds.Expression) -> p
     wanted = ds.field("broker_name").isin([life.name for life in lives]) & rows
     found = table.to_pyarrow_dataset().to_table(columns=columns, filter=wanted, use_threads=False)
     return pc.unique(_own(found, lives)["queue_offset"])
+
+
+def make_commits_durable(folder: str, versions: Iterable[int]) -> None:
+    """Syncs commits of delta-rs to a table on a local disk, with what they add: it leaves that to the disk."""
+    on_disk = TableOnDisk(LocalDisk(), folder)
+    make_durable(chain.from_iterable(map(on_disk.written_by, versions)))
 
 
 class Durable:

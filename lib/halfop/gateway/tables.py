@@ -18,7 +18,7 @@ import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
 
 from halfop.frame.errors import HalfopError
-from halfop.gateway.landed import Durable, Life, refuse_missing
+from halfop.gateway.landed import Durable, Life, make_commits_durable, refuse_missing
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.warehouse.disk import local_folder
 
@@ -147,11 +147,12 @@ class Tables:
         return SentBefore(frozenset(at), last)
 
     def append(self, rows: Sequence[Delivery]) -> bool:
-        """Appends to check_deliveries, by one commit; returns False if a run has not made the table yet."""
+        """Appends to check_deliveries, by a durable commit; returns False if a run has not made the table yet."""
         table = self._table(DELIVERIES)
         if table is None:
             return False
-        known = [row._asdict() for row in rows]
+        table.update_incremental()
+        known, before = [row._asdict() for row in rows], table.version()
         write_deltalake(
             table,
             pa.Table.from_pylist(known, schema=_DELIVERY),
@@ -160,6 +161,8 @@ class Tables:
             post_commithook_properties=_NO_CLEANUP,
         )
         table.update_incremental()
+        if "://" not in self._root:
+            make_commits_durable(f"{self._root}/{DELIVERIES}", range(before + 1, table.version() + 1))
         return True
 
     def landed(self) -> Landing:

@@ -125,6 +125,13 @@ class TableOnDisk:
         """The path of a commit."""
         return f"{self.path}/{_LOG}/{version:020}.json"
 
+    def written_by(self, version: int) -> list[str]:
+        """The paths of the data files that a commit adds, of the commit, and of a checkpoint of its version."""
+        added = [self.whole(name) for name in self._commit_damage(version)[0].added]
+        checkpoint = f"{self.path}/{_LOG}/{version:020}.checkpoint.parquet"
+        there = [checkpoint] if self.disk.size(checkpoint) is not None else []
+        return [*added, self.commit_path(version), *there]
+
     def of_files(self, live: Mapping[str, tuple[int, int]]) -> Iterator[Damage]:
         """Damage in data files, by the names that the log has, with the sizes there and the versions that add them."""
         for name, (size, version) in live.items():
