@@ -89,13 +89,36 @@ def test_a_java_that_cannot_write_a_warehouses_name_refuses_it(tmp_path: Path) -
     assert all("LC_ALL=C.UTF-8" in line for line in said)
 
 
+_WRITING = """
+import sys
+from halfop.warehouse.session import spark_session
+from halfop.warehouse.tables import Warehouse
+spark = spark_session("test", **{"spark.master": "local[1]", "spark.log.level": "ERROR"})
+warehouse = Warehouse(spark, sys.argv[1])
+warehouse.make("runs")
+warehouse.files.write(warehouse.path("python/file"), b"x")
+spark.range(3).write.parquet(warehouse.path("spark"))
+"""
+
+
+def test_files_have_the_modes_of_the_users_umask(tmp_path: Path) -> None:
+    """Whoever writes them: Python, Kernel's log store or Spark."""
+    environ = {**os.environ, "PYTHONPATH": str(Path(halfop.__file__).parents[1])}
+    subprocess.run([sys.executable, "-c", _WRITING, str(tmp_path / "w")], env=environ, check=True, umask=0o027)
+    found = [tmp_path / "w", *(tmp_path / "w").rglob("*")]
+    assert {"_SUCCESS", "file", "00000000000000000000.json"} <= {path.name for path in found}
+    modes = {(path.is_dir(), stat.S_IMODE(path.stat().st_mode)) for path in found}
+    assert modes == {(True, 0o750), (False, 0o640)}
+
+
 # ---- which sessions that is about ----
 
 
 @pytest.mark.parametrize("master", ["local", "local[*]", "local[2]", "local[2,3]"])
 def test_a_local_master_gets_them_all(tmp_path: Path, master: str) -> None:
     found = own_settings({"spark.master": master}, {}, tmp_path)
-    assert found.keys() == {"spark.driver.host", "spark.authenticate", "spark.local.dir"}
+    kept = {"spark.driver.host", "spark.authenticate", "spark.local.dir"}
+    assert found.keys() == kept | {"spark.hadoop.fs.permissions.umask-mode"}
 
 
 @pytest.mark.parametrize("master", ["spark://a:7077", "yarn", "k8s://https://a", "local-cluster[2,1,1024]"])
@@ -112,6 +135,7 @@ def test_a_cluster_keeps_its_users_settings(tmp_path: Path, master: str) -> None
         ({}, {"SPARK_LOCAL_IP": "10.0.0.1"}, "spark.driver.host"),
         ({"spark.authenticate": "false"}, {}, "spark.authenticate"),
         ({"spark.local.dir": "/fast"}, {}, "spark.local.dir"),
+        ({"spark.hadoop.fs.permissions.umask-mode": "007"}, {}, "spark.hadoop.fs.permissions.umask-mode"),
         ({}, {"SPARK_LOCAL_DIRS": "/fast"}, "spark.local.dir"),
     ],
 )

@@ -1,6 +1,8 @@
 """What a Spark with a local master keeps to itself: it listens on loopback, asks for a secret, and has its own folder.
 
 Whoever reaches Spark's ports may otherwise stop its block manager, and whoever reads its folder reads shuffled rows.
+Hadoop gives files modes by a umask of its own, 022: others could read what the user's umask keeps from them, and could
+not write what it lets them.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ _LOCAL = re.compile(r"local(\[[^\]]*\])?")
 _held: list[TextIO] = []
 
 
+UMASK = "spark.hadoop.fs.permissions.umask-mode"
 # The user's own settings, which decide about ours.
 USERS = (
     "spark.master",
@@ -30,6 +33,7 @@ USERS = (
     "spark.driver.bindAddress",
     "spark.authenticate",
     "spark.local.dir",
+    UMASK,
 )
 
 
@@ -42,9 +46,17 @@ def own_settings(given: Mapping[str, str], environ: Mapping[str, str], cache: Pa
         found["spark.driver.host"] = "127.0.0.1"
     if "spark.authenticate" not in given:
         found["spark.authenticate"] = "true"  # Spark draws the secret itself, if its master is local
+    if UMASK not in given:
+        found[UMASK] = f"{_umask():03o}"
     if "spark.local.dir" not in given and not environ.get("SPARK_LOCAL_DIRS"):
         found["spark.local.dir"] = str(_own_folder(cache / f"spark-{os.getuid()}"))
     return found
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def _own_folder(parent: Path) -> Path:

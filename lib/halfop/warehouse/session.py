@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from halfop.frame.log import watched
 from halfop.settings.home import cache
 from halfop.warehouse.java import remember_names
-from halfop.warehouse.local_spark import USERS, own_settings
+from halfop.warehouse.local_spark import UMASK, USERS, own_settings
 
 # Settings on which a run's correctness or cost rests, whatever the user's spark-defaults say.
 _NEEDED = {
@@ -151,9 +151,12 @@ def spark_session(app_name: str, **extra: str) -> SparkSession:
     builder = SparkSession.builder.appName(f"halfop {app_name}")
     progress = {"spark.ui.showConsoleProgress": "true"} if watched() else {}
     ours = _NEEDED | progress | extra
-    for key, value in (ours | _kept_to_itself(ours)).items():
+    kept = _kept_to_itself(ours)
+    for key, value in (ours | kept).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
+    if UMASK in kept:
+        _set_umask(session, kept[UMASK])
     remember_names(session._jvm)
     return session
 
@@ -166,6 +169,13 @@ def _kept_to_itself(ours: dict[str, str]) -> dict[str, str]:
     conf = SparkConf()  # each look at it is a call of the JVM
     users = {key: value for key in USERS if (value := conf.get(key, "")) != ""}
     return own_settings(users | ours, os.environ, cache(os.environ))
+
+
+def _set_umask(spark: SparkSession, umask: str) -> None:
+    """Sets it in the local file system that spark-submit, which has met no setting of ours, may have opened."""
+    jvm, jsc = spark._jvm, spark._jsc
+    local: Any = jvm.org.apache.hadoop.fs.FileSystem.getLocal(jsc.hadoopConfiguration())  # type: ignore[union-attr]
+    local.getConf().set(UMASK.removeprefix("spark.hadoop."), umask)
 
 
 def set_sync(spark: SparkSession, sync: bool) -> None:
