@@ -56,6 +56,19 @@ def test_other_errors_are_left_as_they_are() -> None:
     assert plainly(PySparkException("no such column")) is None
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "java.nio.file.AccessDeniedException: s3a://b/w/runs: getFileStatus on s3a://b/w: Forbidden (403)",
+        'org.apache.hadoop.security.AccessControlException: Permission denied: user=a, access=WRITE, inode="/w"',
+    ],
+)
+def test_what_a_store_elsewhere_refuses_keeps_its_own_words(text: str) -> None:
+    error = PySparkException(f": {text}\n\tat x")
+    assert plainly(error) is None
+    assert text in failure_of(error, verbose=False).message
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
 def test_a_user_without_a_name_is_called_by_its_number() -> None:
     """OpenShift starts containers so."""

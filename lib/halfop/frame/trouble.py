@@ -50,11 +50,15 @@ _PLACED = re.compile(
 )
 
 
+# Stores of others, whose own text says what they refuse: no chmod here mends it.
+_ELSEWHERE = re.compile(r"AccessControlException|AccessDeniedException: (?!file:)[a-z][a-z0-9+.-]*:/")
+
+
 def plainly(error: BaseException) -> str | None:
     """Returns where the machine refused what, and the way out; None for an error that says nothing of the kind."""
     text = f"{error}\n{getattr(error, '_stackTrace', '')}"  # of Java's, PySpark keeps the causes apart
     said = re.findall(_WORDS, text)
-    if not said:
+    if not said or _ELSEWHERE.search(text):
         return None
     found = list(_PLACED.finditer(text))
     where = (found[-1]["before"] or found[-1]["after"]) if found else "the warehouse, or Spark's folder spark.local.dir"
