@@ -16,9 +16,11 @@ import pytest
 import rows as r
 import store_writer as w
 from build.stores import transactions
+from halfop.examine.aside import Aside
 from halfop.examine.examine import examine
+from halfop.examine.logs import TableLog
 from halfop.examine.repair import Repair
-from halfop.frame.errors import InputRefused
+from halfop.frame.errors import InputRefused, WarehouseBusy
 from halfop.frame.summary import Summary
 from halfop.landing.again import again
 from halfop.landing.data_source import register
@@ -199,3 +201,22 @@ def test_a_repair_that_is_stopped_is_finished_by_the_next(
 
 def _dies(*_: object) -> None:
     raise KeyboardInterrupt
+
+
+def test_a_commit_that_comes_while_a_log_is_repaired_stands(tmp_path: Path) -> None:
+    """A gateway writes its deliveries without a lock."""
+    folder = tmp_path / "check_deliveries"
+    commits = [folder / "_delta_log" / f"{version:020}.json" for version in range(3)]
+    commits[0].parent.mkdir(parents=True)
+    commits[0].write_text('{"metaData":{}}\n')
+    commits[1].touch()
+
+    class Meanwhile(Aside):
+        def copy(self, path: Path) -> None:
+            if path == commits[2]:
+                path.write_text("of the gateway")
+
+    with pytest.raises(WarehouseBusy, match=r"00002\.json: another process has just written; call examine --repair"):
+        TableLog(folder, Meanwhile(tmp_path, "now"), bytes).repair()
+    assert commits[2].read_text() == "of the gateway"
+    assert sorted(commits[0].parent.iterdir()) == commits

@@ -48,12 +48,14 @@ class Aside:
     def move(self, path: Path) -> None:
         """Takes a file out of its table."""
         if path.exists():
-            os.replace(path, self._place(path))
+            place = self._place(path)
+            os.replace(path, place)
+            make_durable([place, path.parent])
 
     def copy(self, path: Path) -> None:
         """Keeps a file that is about to be replaced."""
         if path.exists():
-            shutil.copy2(path, self._place(path))
+            make_durable([shutil.copy2(path, self._place(path))])
 
     def _place(self, path: Path) -> Path:
         place = self.folder / path.relative_to(self.root)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from halfop.examine.aside import Aside
+from halfop.frame.errors import WarehouseBusy
 from halfop.warehouse.damage import Damage, TableOnDisk
 from halfop.warehouse.disk import LocalDisk
 from halfop.warehouse.durable import make_durable
@@ -110,6 +111,7 @@ class TableLog:
         if stale:
             self._drop_made_of(version)
         path = self._commit(version)
+        is_there = path.exists()
         self.aside.copy(path)
         said = [each for each in actions if "commitInfo" in each] or [_said(self._instant(version))]
         lines = [*said, *(each for each in actions if "commitInfo" not in each)]
@@ -117,7 +119,8 @@ class TableLog:
         made.parent.mkdir(parents=True, exist_ok=True)
         made.write_text("".join(json.dumps(each) + "\n" for each in lines))
         make_durable([made])
-        os.replace(made, path)
+        put = os.replace if is_there else _link
+        put(made, path)
         make_durable([path])
 
     def _drop_made_of(self, version: int) -> None:
@@ -148,6 +151,18 @@ class TableLog:
 
     def _created(self) -> list[Action]:
         return [json.loads(line) for line in self.created().splitlines()]
+
+
+def _link(made: Path, commit: Path) -> None:
+    """Makes a new commit, unless another process has made one meanwhile: a gateway writes without a lock."""
+    try:
+        os.link(made, commit)
+        made.unlink()
+    except FileExistsError as error:
+        made.unlink()
+        raise WarehouseBusy(f"{commit}: another process has just written; call examine --repair again") from error
+    except OSError:  # a disk without hard links
+        os.replace(made, commit)
 
 
 def _said(at: int) -> Action:
