@@ -182,3 +182,12 @@ def test_a_range_that_is_none_is_refused(text: str) -> None:
 def test_a_range_is_written_as_it_is_read() -> None:
     for text in ("broker-a~2/0/4-9", "broker-a/orders/3/0-0"):
         assert str(again(text)) == text
+
+
+def test_a_file_of_which_only_a_range_has_landed_lands_later(warehouse: Warehouse, tmp_path: Path) -> None:
+    """It may be new: else its other rows would never land."""
+    halves = lines(tmp_path / "h.jsonl", *(half(n) for n in range(4)))
+    land_files(warehouse, FilesRequest([halves], [], again=(again("b/0/1-2"),)), LOG)
+    assert warehouse.read("half_messages").count() == 2
+    land_files(warehouse, FilesRequest([halves], []), LOG)
+    assert warehouse.read("half_messages").select("queue_offset").distinct().count() == 4

@@ -217,8 +217,9 @@ class _Landing:
                 self._reject(_rejected(self._warehouse, new, taken, landed_at))
             self._summary.rows_written["rejected"] = bad
             tell(self._log, "this landing", self._summary, rejects(taken.found))
-        if new:
+        if new and not self._request.again:  # a range is not the file: all else of a new one has yet to land
             landed_files.record(self._warehouse, new, kinds, landed_at)
+        if new:
             self._summary.extra["files_landed"] = len(new)
 
     def _reject(self, rows: DataFrame) -> None:
