@@ -100,6 +100,20 @@ def test_a_commit_whose_data_file_is_missing_is_not_made(spark: SparkSession, tm
     assert write(spark, log / f"{1:020}.json", ADDED)
 
 
+def test_a_commit_s_data_files_lose_hadoop_s_checksums(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing syncs these: a power cut leaves them empty, and Spark cannot read the files then."""
+    log, checksum = tmp_path / "_delta_log", tmp_path / ".part one.parquet.crc"
+    log.mkdir()
+    for path in (checksum, tmp_path / "part one.parquet", log / f"{3:020}.checkpoint.parquet"):
+        path.write_text("x")
+    of_checkpoint = log / f".{3:020}.checkpoint.parquet.crc"
+    of_checkpoint.write_text("x")
+    assert write(spark, log / f"{1:020}.json", ADDED)
+    assert not checksum.exists()
+    assert write(spark, log / "_last_checkpoint", '{"version":3}', overwrite=True)
+    assert not of_checkpoint.exists()
+
+
 def test_a_commit_is_durable_before_it_is_believed(spark: SparkSession, tmp_path: Path) -> None:
     """In this order: data file, its folder, the commit's bytes; the link that makes it a commit; the link's folder."""
     log, data = tmp_path / "_delta_log", tmp_path / "part one.parquet"

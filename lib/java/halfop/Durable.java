@@ -38,6 +38,7 @@ class Durable {
         for (Object line : lines) {
             Path file = named((String) line, table);
             if (file != null) {
+                Files.deleteIfExists(checksum(file));
                 files.add(file);
                 folders.add(file.getParent());
             }
@@ -134,8 +135,16 @@ class Durable {
                 files.add(log.resolve(String.format("%020d.checkpoint.%010d.%010d.parquet", named)));
             }
         }
+        for (Object file : files) {
+            Files.deleteIfExists(checksum((Path) file));
+        }
         force(files);
         force(log);
+    }
+
+    /** Hadoop's checksums of a file, beside it. They are written without a sync, and cut off they make the file unreadable. */
+    static Path checksum(Path file) {
+        return file.resolveSibling("." + file.getFileName() + ".crc");
     }
 
     static Path path(org.apache.hadoop.fs.Path path) {

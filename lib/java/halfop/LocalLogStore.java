@@ -62,7 +62,7 @@ public class LocalLogStore extends HDFSLogStore {
             }
             write(whole, lines, sync);
             // of a file that was here before: Hadoop would hold its checksum against this one
-            Files.deleteIfExists(target.resolveSibling("." + target.getFileName() + ".crc"));
+            Files.deleteIfExists(Durable.checksum(target));
             if (overwrite) {
                 Files.move(whole, target, new StandardCopyOption[] {StandardCopyOption.ATOMIC_MOVE});
             } else {
