@@ -16,10 +16,12 @@ import pytest
 import rows as r
 import store_writer as w
 from build.stores import transactions
+from entry_points import job_of
 from halfop.examine.aside import Aside
 from halfop.examine.examine import examine
 from halfop.examine.logs import TableLog
 from halfop.examine.repair import Repair
+from halfop.frame.cli import main
 from halfop.frame.errors import InputRefused, WarehouseBusy
 from halfop.frame.summary import Summary
 from halfop.landing.again import again
@@ -176,6 +178,18 @@ def test_what_is_whole_stays_as_it_is(spark: SparkSession, history: History, tmp
     assert (found.status, found.extra["remains"], found.extra["commands"]) == (0, [], [])
     assert examine(warehouse, settings, LOG, deep=False, repair=True).extra["repaired"] == []
     assert {path: path.read_bytes() for path in root.rglob("*.json")} == before
+
+
+def test_the_job_itself_does_not_refuse_what_is_damaged(
+    spark: SparkSession, history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str], logging_as_before: None
+) -> None:
+    root = tmp_path / "warehouse"
+    shutil.copytree(history.root, root)
+    emptied(root / "topics_index")
+    job = job_of("examine")
+    assert main(job, ["--warehouse", str(root)]) == 3
+    assert f"{newest_commit(root / 'topics_index')} is empty" in capsys.readouterr().out
+    assert main(job, ["--repair", "--warehouse", str(root)]) == 0
 
 
 def test_a_repair_that_is_stopped_is_finished_by_the_next(

@@ -8,7 +8,7 @@ from halfop.examine.examine import examine
 from halfop.frame.cli import Context, Job
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
-from halfop.warehouse.opened import opened
+from halfop.warehouse.opened import opened_as_it_is
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +21,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(context: Context, args: argparse.Namespace) -> Summary:
-    warehouse = opened("examine", context.settings, context.later)
+    warehouse = opened_as_it_is("examine", context.settings, context.later)
     summary = examine(warehouse, context.settings, context.log, args.deep, args.repair)
     shown = [(what, line) for what in ("damaged", "repaired", "remains") for line in summary.extra.get(what, ())]
     context.output.tables(Table(["what", "where"], [list(row) for row in shown]))

@@ -14,10 +14,16 @@ def opened(app: str, settings: Settings, later: list[Callable[[], None]], **conf
 
     `later` gets the upkeep of its logs, for after the job's result.
     """
+    warehouse = opened_as_it_is(app, settings, later, **conf)
+    warehouse.log.sound.refuse_damaged_tables(warehouse.root)
+    return warehouse
+
+
+def opened_as_it_is(app: str, settings: Settings, later: list[Callable[[], None]], **conf: str) -> Warehouse:
+    """Returns the warehouse, though it may be damaged."""
     spark = spark_session(app, **conf)
     set_sync(spark, settings.disk.sync)
     warehouse = Warehouse(spark, settings.warehouse_root)
-    warehouse.log.sound.refuse_damaged_tables(warehouse.root)
     warehouse.log.defer_upkeep()
     later.append(warehouse.log.upkeep)
     return warehouse
