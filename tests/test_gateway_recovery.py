@@ -15,6 +15,7 @@ import pytest
 from gateway_log import MIDDLE, Waiting, end_of
 from halfop.frame.errors import InputRefused
 from halfop.gateway.log.flusher import DISK_FAILED
+from halfop.gateway.log.queues import PACKED
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.store import commitlog
 from halfop.rocketmq.store.layout import STRETCH
@@ -198,6 +199,17 @@ def test_a_queue_that_lost_units_is_refused(crashed: Crashed) -> None:
         InputRefused, match=r"(?s)has offset 4 of queue 0 .* files end at 2: remove the folder consumequeue"
     ):
         Waiting(crashed.folder.with_name("lost"))
+
+
+def test_units_that_a_power_cut_left_out_of_order_are_written_again(crashed: Crashed) -> None:
+    """A later write of a queue can be on disk while an earlier one is not."""
+    queue = crashed.folder / "consumequeue" / HALF_TOPIC / "0" / ("0" * 20)
+    before = queue.read_bytes()
+    patch(queue, 60, bytes(20) + PACKED.pack(crashed.end, 200, 0) * 3)
+    gateway = Waiting(crashed.folder)
+    assert gateway.half(9).queue_offset == 4
+    gateway.close()
+    assert queue.read_bytes()[:80] == before[:80]
 
 
 def test_a_queue_that_was_removed_is_refused(crashed: Crashed) -> None:

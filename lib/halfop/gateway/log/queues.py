@@ -87,7 +87,7 @@ class Queue:
             return
         found = self._as_read()
         self.first = found.first_from(log_first)
-        self.next = self.flushed = max(found.first_from(checked), self.first)
+        self.next = self.flushed = max(found.kept_before(checked), self.first)
         self._cut(self.next * PACKED.size)
 
     def remove_before(self, log_first: int) -> None:

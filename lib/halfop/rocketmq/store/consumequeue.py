@@ -75,6 +75,10 @@ class ConsumeQueue:
         """The offset of the first unit that names a place at or after `physical`; one after the last if none does."""
         return self._first(lambda unit: int(unit["physical"]) >= physical) if self._files else 0
 
+    def kept_before(self, physical: int) -> int:
+        """The offset after the units of places before `physical`; a power cut may have left what follows in holes."""
+        return self._first(lambda unit: int(unit["physical"]) >= physical or not unit["size"]) if self._files else 0
+
     def upto(self, offset: int, count: int) -> Units:
         """Units from an offset on, not beyond the last."""
         return self.at(np.arange(offset, min(offset + count, self.last.offset + 1), dtype=np.int64))
