@@ -208,6 +208,17 @@ def test_too_few_open_files_are_refused_before_java_meets_them(checkout: Checkou
     assert "ulimit -n 4096" in done.stderr
 
 
+def test_a_temporary_folder_that_takes_no_files_is_refused_before_java_meets_it(checkout: Checkout) -> None:
+    done = checkout.called("maintain", TMPDIR="/proc")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"halfop: /proc: this temporary folder takes no files \(.+\), and .+ by TMPDIR\n", done.stderr)
+
+
+def test_java_has_the_temporary_folder_that_the_user_names(checkout: Checkout, tmp_path: Path) -> None:
+    (tmp_path / "a b").mkdir()
+    assert checkout.options("maintain", TMPDIR=str(tmp_path / "a b")) == f'"-Djava.io.tmpdir={tmp_path}/a b"'
+
+
 @needs_another_user
 def test_a_checkout_of_another_user_must_be_set_up_by_that_user(checkout: Checkout) -> None:
     (checkout.home / ".halfop/jars/jars.lock").unlink()

@@ -12,7 +12,6 @@ import importlib
 import os
 import pkgutil
 import re
-import resource
 import shlex
 import shutil
 import socket
@@ -34,12 +33,12 @@ from halfop.frame.errors import HalfopError, TransientError, UsageError
 from halfop.frame.nearest import did_you_mean
 from halfop.settings.home import JARS_LOCK, user_cache
 from halfop.start.archive import Archive
+from halfop.start.machine import refuse_too_little
 from halfop.start.options import spark_submit_opts
 from halfop.start.work import is_little
 
 _PACKAGE = Path(__file__).parent
 _TOOLS, _CONF = _PACKAGE / "tools", _PACKAGE / "conf"
-_FEWEST_FILES = 512  # Java opens each jar of Spark, some 330
 _FLAGS = ("--verbose", "-v", "--supervise", "--load-spark-defaults")
 _USAGE = """\
 usage: halfop [spark-submit options] JOB [job options]    run a job; JOB --help shows its options
@@ -95,22 +94,13 @@ def _about(name: str) -> str:
 
 def prepare(spark: Sequence[str], name: str, options: Sequence[str]) -> None:
     """Sets the environment by which PySpark starts its JVM."""
-    _refuse_few_files()
+    refuse_too_little(os.environ)
     archive = set_up(archived=None)
     if _master(spark).startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Spark's web page follows it, as all else that listens
     little = is_little(name, options, os.environ, None)
     os.environ["SPARK_SUBMIT_OPTS"] = spark_submit_opts(archive, little, os.environ)
     os.environ["PYSPARK_SUBMIT_ARGS"] = _submit_args(archive.jars[0], spark)
-
-
-def _refuse_few_files() -> None:
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    if resource.RLIM_INFINITY != most < _FEWEST_FILES:
-        raise UsageError(
-            f"a process may have {most} files open here, and Spark needs {_FEWEST_FILES} or more: allow more, as by "
-            "ulimit -n 4096"
-        )
 
 
 def set_up(archived: bool | None) -> Archive:

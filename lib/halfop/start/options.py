@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from halfop.start.archive import Archive
+from halfop.start.machine import temporary
 from halfop.start.work import is_little
 
 # Alone it gets a fifth of the usual room for its code: full after some minutes, and Java interprets what is new.
@@ -23,6 +24,8 @@ def spark_submit_opts(archive: Archive, little: bool, environ: Mapping[str, str]
     """Returns the value for SPARK_SUBMIT_OPTS. The user's own come last: the last of two that differ counts."""
     users = environ.get("SPARK_SUBMIT_OPTS", "")
     options = [] if _USERS_ARCHIVE.search(users) else archive.options()
+    if (folder := temporary(environ)) is not None:
+        options = [*options, f"-Djava.io.tmpdir={folder}"]
     return " ".join([*map(quoted, options), *(FIRST_COMPILER if little else ()), users]).strip()
 
 
