@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from shutil import copy, copytree, ignore_patterns
+from shutil import copy, copytree, ignore_patterns, which
 
 import pytest
 from another_user import POWERLESS, give_to_another, needs_another_user
@@ -212,6 +212,21 @@ def test_a_temporary_folder_that_takes_no_files_is_refused_before_java_meets_it(
     done = checkout.called("maintain", TMPDIR="/proc")
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(r"halfop: /proc: this temporary folder takes no files \(.+\), and .+ by TMPDIR\n", done.stderr)
+
+
+NAMELESS = ("unshare", "--user", "--map-user=1000660000", "--map-group=0")
+
+
+def may_be_nameless() -> bool:
+    return which("unshare") is not None and not subprocess.run([*NAMELESS, "true"], check=False).returncode
+
+
+@pytest.mark.skipif(not may_be_nameless(), reason="no user namespaces here")
+def test_a_user_without_a_name_is_refused_before_hadoop_meets_it(checkout: Checkout) -> None:
+    """OpenShift starts containers so."""
+    done = checkout.called("maintain", before=NAMELESS)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(r"halfop: user 1000660000 has no name on this machine, .+ /etc/passwd, .+\n", done.stderr)
 
 
 def test_java_has_the_temporary_folder_that_the_user_names(checkout: Checkout, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import resource
 import tempfile
 from collections.abc import Mapping
@@ -13,14 +15,28 @@ _LIBRARIES = 1 << 20  # bytes; what Spark's jars unpack there is of this size
 
 
 def refuse_too_little(environ: Mapping[str, str]) -> None:
-    """Raises UsageError if a process may open too few files, or the temporary folder takes none."""
+    """Raises UsageError if a process may open few files, the temporary folder takes none, or the user has no name."""
+    _refuse_few_files()
+    _refuse_full(temporary(environ) or "/tmp")  # noqa: S108 - Java's own, whatever Python finds
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError as error:
+        raise UsageError(
+            f"user {os.getuid()} has no name on this machine, and Hadoop needs one: add it to /etc/passwd, as "
+            "the entry point of Spark's container images does"
+        ) from error
+
+
+def _refuse_few_files() -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if resource.RLIM_INFINITY != most < _FEWEST_FILES:
         raise UsageError(
             f"a process may have {most} files open here, and Spark needs {_FEWEST_FILES} or more: allow more, as by "
             "ulimit -n 4096"
         )
-    folder = temporary(environ) or "/tmp"  # noqa: S108 - Java's own, whatever Python finds
+
+
+def _refuse_full(folder: str) -> None:
     try:
         with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
             if file.write(bytes(_LIBRARIES)) < _LIBRARIES:
