@@ -16,6 +16,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from halfop.frame.errors import HalfopError
+from halfop.frame.trouble import plainly
 from halfop.warehouse.actions import DataFile
 from halfop.warehouse.files import Files
 from halfop.warehouse.schema import TableSpec
@@ -254,7 +255,7 @@ class DeltaLog:
     def _warn(self, failed: str) -> None:
         """A failed upkeep does not undo the commit."""
         for path, problem in json.loads(failed):
-            log.warning("%s: upkeep of its log failed: %s", path, problem)
+            log.warning("%s: upkeep of its log failed: %s", path, plainly(OSError(problem)) or problem)
 
 
 def _numbered(version: int | None) -> int:
