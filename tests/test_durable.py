@@ -41,3 +41,18 @@ def test_a_file_that_is_missing_is_an_error(tmp_path: Path, synced: list[str]) -
     with pytest.raises(FileNotFoundError, match="missing"):
         make_durable([tmp_path / "there", tmp_path / "missing"])
     assert str(tmp_path) not in synced, "its folder is not believed"
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs a file system that syncs no folders")
+def test_a_file_system_that_syncs_no_folders_does_without() -> None:
+    with pytest.raises(OSError, match="Invalid argument"):
+        synced_by_the_system("/proc/self/task")
+    make_durable(["/proc/self/task"])
+
+
+def synced_by_the_system(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

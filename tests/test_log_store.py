@@ -114,6 +114,20 @@ def test_a_commit_s_data_files_lose_hadoop_s_checksums(spark: SparkSession, tmp_
     assert not of_checkpoint.exists()
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs a file system that syncs no folders")
+def test_a_file_system_that_syncs_no_folders_does_without(spark: SparkSession) -> None:
+    jvm: Any = spark._jvm
+    gateway: Any = spark.sparkContext._gateway
+    named = jvm.java.lang.Class.forName
+    kinds = gateway.new_array(jvm.java.lang.Class, 1)
+    kinds[0] = named("java.nio.file.Path")
+    force = named("halfop.Durable").getDeclaredMethod("force", kinds)
+    force.setAccessible(True)
+    paths = gateway.new_array(jvm.java.lang.Object, 1)
+    paths[0] = jvm.java.io.File("/proc/self/task").toPath()
+    force.invoke(None, paths)
+
+
 def test_a_commit_is_durable_before_it_is_believed(spark: SparkSession, tmp_path: Path) -> None:
     """In this order: data file, its folder, the commit's bytes; the link that makes it a commit; the link's folder."""
     log, data = tmp_path / "_delta_log", tmp_path / "part one.parquet"

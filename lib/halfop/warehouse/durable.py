@@ -6,6 +6,7 @@ a file which has been closed is there, so nobody calls this for them.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,5 +25,8 @@ def _sync(path: str) -> None:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL or not os.path.isdir(path):  # of a file system that syncs no folders
+            raise
     finally:
         os.close(handle)

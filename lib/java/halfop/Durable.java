@@ -26,6 +26,7 @@ import org.apache.spark.util.ThreadUtils;
 class Durable {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final int FEW = 4; // files that are quicker one after the other
+    private static final String NO_SYNC = "Invalid argument";
     private static final int THREADS = 8; // a disk takes several at once for the price of one
 
     private Durable() {}
@@ -115,6 +116,9 @@ class Durable {
         try {
             channel.force(true);
         } catch (IOException error) {
+            if (NO_SYNC.equals(error.getMessage()) && Files.isDirectory(path, new LinkOption[0])) {
+                return; // its file system syncs no folders, as VirtualBox's shared ones
+            }
             throw new IOException(path + " could not be synced: " + error.getMessage(), error);
         } finally {
             channel.close();
