@@ -25,6 +25,7 @@ _BENCHES = {
     "grow": ["grow"],
     "cluster": ["cluster"],
     "follow": ["follow"],
+    "follow_topics": ["follow_topics"],
     "gateway": ["gateway"],
 }
 _SHOWN = 160

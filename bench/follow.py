@@ -19,17 +19,19 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from build.json_lines import half, lines
 from build.json_lines import op as op_row
+from cycle import cpu_seconds
 from halfop.frame.cli import main as job_main
 from halfop.jobs.follow import JOB
 from pyspark.sql import SparkSession
 
-_ROWS = 4
+ROWS = 4
 _MORE = {"python_mib": 48, "jvm_mib": 256, "heap_mib": 48, "threads": 8, "open_files": 8, "views": 0, "blocks": 0}
 _MIB = 1024 * 1024
 Measure = dict[str, float]
@@ -38,11 +40,11 @@ Measure = dict[str, float]
 class Feeder(io.StringIO):
     """Stands for stdout: a cycle's line makes the next cycle's input, and at the end a SIGTERM."""
 
-    def __init__(self, folder: Path, cycles: int, idle: int, every: int, minutes: float) -> None:
+    def __init__(self, folder: Path, cycles: int, every: int, minutes: float, idle: int) -> None:
         super().__init__()
         self._folder, self._cycles, self._idle, self._every = folder, cycles, idle, every
         self._until = time.monotonic() + minutes * 60
-        self.number, self.seconds, self.measures = 0, list[float](), list[Measure]()
+        self.number, self.seconds, self.measures, self._cpu = 0, list[float](), list[Measure](), cpu_seconds()
         self.feed()
 
     def write(self, text: str) -> int:
@@ -59,24 +61,29 @@ class Feeder(io.StringIO):
         self.number += 1
         over = self.number >= self._cycles or time.monotonic() > self._until
         if over or self.number % self._every == 0:
-            self.measures.append(measured(self.number, self.seconds[-self._every :]))
+            self.measures.append(measured(self.number, self.seconds[-self._every :]) | {"cycle_cpu_s": self._cpu_s()})
             print(json.dumps(self.measures[-1]), file=sys.__stdout__, flush=True)
         if over:
             os.kill(os.getpid(), signal.SIGTERM)
         self.feed()
 
+    def _cpu_s(self) -> float:
+        """CPU seconds of each cycle since the last measure."""
+        before, self._cpu = self._cpu, cpu_seconds()
+        return round((self._cpu - before) / (self.number % self._every or self._every), 2)
+
     def feed(self) -> None:
         """The file that the next cycle lands, in place of the one before of its kind."""
         turn, step = divmod(self.number, self._idle + 2)
-        first = turn * _ROWS
+        first = turn * ROWS
         if step == 0:
-            self._replace("half", half, range(first, first + _ROWS))
+            self.replace("half", half, range(first, first + ROWS))
         if self.number == 0:  # a landing wants a file of each kind
-            self._replace("op", op, [first])
+            self.replace("op", op, [first])
         elif step == 1:
-            self._replace("op", op, range(max(first, 1), first + _ROWS))
+            self.replace("op", op, range(max(first, 1), first + ROWS))
 
-    def _replace(self, kind: str, made: Callable[..., dict[str, Any]], offsets: Iterable[int]) -> None:
+    def replace(self, kind: str, made: Callable[..., dict[str, Any]], offsets: Iterable[int]) -> None:
         now = int(time.time() * 1000)
         for old in self._folder.glob(f"{kind}-*.jsonl"):
             old.unlink()
@@ -123,11 +130,11 @@ def open_files(process: int) -> int:
     return len(os.listdir(f"/proc/{process}/fd"))
 
 
-def grown(measures: Sequence[Measure]) -> dict[str, float]:
+def grown(measures: Sequence[Measure], may_grow: Mapping[str, float]) -> dict[str, float]:
     """The values of the last measure that are larger than they may be."""
     quarter = next(each for each in measures if each["cycle"] * 4 >= measures[-1]["cycle"])
-    more = {name: measures[-1][name] - quarter[name] for name in _MORE}
-    return {name: n for name, n in more.items() if n > _MORE[name]}
+    more = {name: round(measures[-1][name] - quarter[name], 2) for name in may_grow}
+    return {name: n for name, n in more.items() if n > may_grow[name]}
 
 
 def main() -> None:
@@ -137,20 +144,25 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=100)
     parser.add_argument("--minutes", type=float, default=24 * 60)
     given = parser.parse_args()
+    raise SystemExit(follow(partial(Feeder, idle=given.idle), given, _MORE))
+
+
+def follow(fed: Callable[..., Feeder], given: argparse.Namespace, may_grow: Mapping[str, float]) -> int:
+    """Follows what the feeder makes until it stops, and returns the status: 1 if something grew too much."""
     folder = Path(tempfile.mkdtemp(prefix="halfop-follow-"))
     options = ["--every", "0s", "--warehouse", str(folder / "warehouse"), "--set", f"metrics.folder={folder}"]
     files = ["files", "--half", str(folder / "half-*.jsonl"), "--op", str(folder / "op-*.jsonl")]
     try:
-        sys.stdout = feeder = Feeder(folder, given.cycles, given.idle, given.every, given.minutes)
+        sys.stdout = feeder = fed(folder, given.cycles, given.every, given.minutes)
         status = job_main(JOB, [*files, *options])
     finally:
         sys.stdout = sys.__stdout__
         shutil.rmtree(folder)
     if status:
-        raise SystemExit(status)
-    found = grown(feeder.measures)
-    print(json.dumps({"cycles": feeder.number, "may_grow": _MORE, "grew_too_much": found}))
-    raise SystemExit(1 if found else 0)
+        return status
+    found = grown(feeder.measures, may_grow)
+    print(json.dumps({"cycles": feeder.number, "may_grow": may_grow, "grew_too_much": found}))
+    return 1 if found else 0
 
 
 if __name__ == "__main__":
