@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -13,10 +15,18 @@ from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.topics import comment, directories
 
+log = logging.getLogger("halfop.reconcile")
+
 SINK_APP = "halfop.sink"
 SINK_TABLES = {"COMMIT": "topics", "DISCARD": "trans_check_max_time", "CHECK": "check_requests"}
 REJECTED = "rejected"
 WHOLE_TABLES = ("real_topics", "trans_check_max_time", "check_requests")
+_MANY_NEW = 200
+_SECONDS_A_TABLE, _FILES_A_TABLE = 0.03, 3  # on a local disk with two cores: bench/run topics
+_COST = (
+    "%d new topics: this run makes a table for each, which takes about %d s and %d files on a local disk, and more "
+    "time elsewhere. Later runs put all topics into one table if they get topics.layout: single"
+)
 SINK_NAMES = ("topics/TOPIC", *WHOLE_TABLES, REJECTED)
 
 
@@ -71,6 +81,8 @@ def _directories(warehouse: Warehouse, run: Run, digest: Digest) -> dict[str, st
     """The run's topics and their directories; new ones are written to topics_index."""
     known = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")}
     new = directories(digest.topics, known)
+    if len(new) >= _MANY_NEW:
+        log.warning(_COST, len(new), math.ceil(len(new) * _SECONDS_A_TABLE), len(new) * _FILES_A_TABLE)
     if new:
         about = {"run_id": run.run_id, "created_at": run.now}
         rows = [{"topic": topic, "directory": directory} | about for topic, directory in sorted(new.items())]
