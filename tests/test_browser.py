@@ -13,15 +13,21 @@ from pathlib import Path
 import lived
 import pytest
 from browser import Tab, chromium
+from build.hostile_rows import FOLDER, TEXTS, hostile_files
 from build.pages import everything, hanging_rows, many_hang
+from entry_points import job_of
 from halfop.columns.keys import Key
+from halfop.frame.cli import main
+from halfop.frame.log import escaped
+from halfop.notebook import open_warehouse
 from halfop.report.figures import Figures, read_figures
 from halfop.report.report import render
 from halfop.settings.home import launcher
 from halfop.settings.model import Settings
-from pyspark.sql import Row
+from halfop.warehouse.tables import Warehouse
+from pyspark.sql import Row, SparkSession
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("logging_as_before")]
 
 MANY = 10_000
 SET = """([which, text]) => {
@@ -158,6 +164,50 @@ def test_a_filter_of_10_000_rows_takes_no_second(tab: Tab, hanging: Path) -> Non
     tab.evaluate('document.querySelector("button[name=more]").click()')
     assert shown(tab) == 400
     assert time.monotonic() - before < 2, "with its layout, on a busy machine"
+
+
+@pytest.fixture(scope="module")
+def hostile(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """Landed and decided by the jobs themselves, in a folder whose name is markup, too."""
+    folder = tmp_path_factory.mktemp("hostile")
+    warehouse = Warehouse(spark, str(folder / FOLDER))
+    at = ["--warehouse", warehouse.root, "--set", "rules.ask=true"]
+    assert main(job_of("land"), [*hostile_files(folder, int(time.time() * 1000)), *at]) == 0
+    assert main(job_of("reconcile"), at) == 0
+    return warehouse
+
+
+def test_no_text_becomes_markup_or_a_script(tab: Tab, hostile: Warehouse, tmp_path: Path) -> None:
+    """What comes from brokers, files and folders is text: in the page, in its filters and in its commands."""
+    page = tmp_path / "report.html"
+    assert main(job_of("report"), ["--warehouse", hostile.root, "--out", str(page)]) == 0
+    tab.look(1200, "light")
+    tab.open(page)
+    tab.evaluate('document.querySelectorAll("button, summary").forEach(e => e.click())')
+    choose(tab, group="=cmd", ending="--roll")
+    tab.evaluate('document.querySelector("button[name=all]").click()')
+    assert tab.evaluate("window.broken") is None
+    assert tab.evaluate('document.querySelectorAll("img, svg[onload], iframe, object, link").length') == 0
+    assert tab.evaluate("document.scripts.length") == 1
+    assert tab.evaluate('[...document.querySelectorAll("[href]")].every(e => e.getAttribute("href")[0] === "#")')
+    assert {r["request"]["url"] for r in tab.said("Network.requestWillBeSent")} == {page.absolute().as_uri()}
+    assert tab.said("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown") == []
+    shown_text = tab.evaluate("document.body.textContent")
+    assert [text for text in TEXTS if escaped(text) not in shown_text] == []
+    assert command(tab, "by-where")[-1].endswith("producer_group = '=cmd|''/c calc''!A0'")
+    assert command(tab, "by-where")[1:3] == ["--warehouse", hostile.root]
+
+
+def test_a_notebooks_tables_are_text(tab: Tab, hostile: Warehouse, tmp_path: Path) -> None:
+    """A frame at the end of a cell is shown by its own HTML."""
+    opened = open_warehouse(hostile.root)
+    for name in ("half_messages", "decisions", "rejected", "trans_check_max_time"):
+        page = tmp_path / f"{name}.html"
+        page.write_text(f"<!DOCTYPE html><meta charset=utf-8>{opened.read(name)._repr_html_()}", encoding="utf-8")
+        tab.open(page)
+        assert tab.evaluate("window.broken") is None
+        assert tab.evaluate('document.querySelectorAll("img, svg, script").length') == 0
+        assert tab.evaluate('document.querySelectorAll("tr").length') > 3
 
 
 def test_without_javascript_the_list_is_there(tab: Tab, hanging: Path) -> None:
