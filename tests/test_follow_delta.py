@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import signal
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -276,6 +277,43 @@ def test_a_spark_that_is_gone_ends_the_process(tmp_path: Path) -> None:
     status, said = ended(process)
     assert status == 1, said
     assert "Spark no longer answers in this process; start follow again" in said
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_maintain_gets_its_turn_beside_follow(spark: SparkSession, tmp_path: Path) -> None:
+    """While each cycle brings something, also if it starts in the middle of a run; and no turn of follow fails."""
+    at_once = [each for name in ("verify", "files", "waits", "landed") for each in ("--set", f"retention.{name}=0s")]
+    came(tmp_path, 0)
+    process = job(*following(tmp_path, "--every", "5s"))
+    said = said_until(process, r'^\{"job": "follow"')
+    for number in (1, 2):
+        came(tmp_path, number)
+        said += said_until(process, f"run {number + 1} decides")
+        maintenance = job("maintain", "--warehouse", str(tmp_path / "warehouse"), "--wait", "60s", *at_once)
+        fed = came_while(maintenance, process, tmp_path, number * 100)
+        status, told = ended(maintenance)
+        assert status == 0, told
+        assert a_line(told)["rows_trimmed"], told
+        said += fed
+    process.terminate()
+    status, rest = ended(process)
+    assert status == 0, said + rest
+    assert "ERROR" not in said + rest
+    warehouse = Warehouse(spark, str(tmp_path / "warehouse"))
+    delivered = Counter(row["half_queue_offset"] for row in warehouse.read("topics/T").collect())
+    assert set(delivered.values()) == {1}
+    assert len(delivered) >= len(list(tmp_path.glob("half-*.jsonl"))) - 1, "the last may have come too late"
+
+
+def came_while(other: subprocess.Popen[str], process: subprocess.Popen[str], folder: Path, number: int) -> str:
+    """Something comes for each cycle until the other process has ended."""
+    said = ""
+    while other.poll() is None:
+        number += 1
+        came(folder, number)
+        said += said_until(process, r'^\{"job": "follow"')
+    return said
 
 
 @pytest.mark.slow

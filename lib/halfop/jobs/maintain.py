@@ -29,7 +29,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
 JOB = Job(
     "maintain",
     "Join small files, trim rows that retention.* no longer keeps, and remove files that no run needs. On a local\n"
-    "disk no landing and no run works meanwhile. Nothing newer than what the last closed run has read is touched.",
+    "disk a table is locked for its own commit alone. Nothing newer than what the last closed run has read is touched.",
     _run,
     _arguments,
     examples=("--dry-run", "--wait 10m", "--set retention.verify=7d --set retention.landed=30d"),

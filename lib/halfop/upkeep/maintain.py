@@ -68,7 +68,8 @@ def maintain(warehouse: Warehouse, settings: Settings, dry_run: bool = False) ->
     """Compacts, trims and vacuums. Killed anywhere, the next call goes on: each step is one commit."""
     summary, steps = Summary("maintain"), []
     with session_settings(warehouse.spark, UPKEEP), summary.shown_in_failure():
-        found = last_run(warehouse)
+        with hold(warehouse, "run", settings.lock.wait):  # a run that is at work now will have closed
+            found = last_run(warehouse)
         if held := _held(found):
             raise WarehouseBusy(f"nothing was maintained: {held}")
         if found is None:
