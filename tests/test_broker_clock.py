@@ -17,6 +17,7 @@ from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
 from halfop.rocketmq.wire.clock import BrokerClock, shown_time
 from halfop.rocketmq.wire.remoting import RemotingSettings
+from halfop.runs import reconcile as job
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
@@ -47,6 +48,35 @@ def test_a_host_whose_clock_is_wrong_decides_the_same(
     assert reconcile(warehouse, Request(Settings(), r.instant(THERE + 700_000))).status == 0
     decided = {row["queue_offset"]: row["decision"] for row in warehouse.read("decisions").collect()}
     assert decided == {0: "COMMIT", 1: "ROLLBACK", 2: "WAIT"}
+
+
+@pytest.mark.parametrize("minutes", [-60, 60])
+def test_a_host_an_hour_off_decides_nothing_wrongly_and_nothing_for_ever(
+    warehouse: Warehouse,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    minutes: int,
+) -> None:
+    """Runs take the host's own clock, too. Two hours later the open message is asked about."""
+    store = w.Store(tmp_path / "store")
+    store.extend(w.Record("orders", queue_id=n) for n in range(4))
+    transactions(store, range(2))
+    store.append(w.half(2))
+    asking = Settings.model_validate({"rules": {"ask": True}})
+    found: list[dict[int, str]] = []
+    for there in (THERE, THERE + 2 * HOUR):
+        here = there + minutes * 60_000
+        monkeypatch.setattr(instant, "time", SimpleNamespace(time_ns=lambda here=here: here * 1_000_000))
+        monkeypatch.setattr(job, "wall_clock", lambda here=here: r.instant(here))
+        with played(store, about=About(there)) as address:
+            assert land_broker(warehouse, request(address), LOG).status == 0
+        assert reconcile(warehouse, Request(asking)).status == 0
+        found.append({d.key[2]: d.decision for d in r.decisions(warehouse, len(found) + 1)})
+    assert found == [{0: "COMMIT", 1: "ROLLBACK", 2: "WAIT"}, {2: "CHECK"}]
+    said = [text for text in caplog.messages if "clock" in text]
+    assert len(said) == (2 if minutes < 0 else 0)
+    assert all("ops are known until 2025-" in text and "set the clock" in text for text in said)
 
 
 def test_a_slave_is_refused(warehouse: Warehouse, tmp_path: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from pyspark.sql import Row
 from pyspark.sql import functions as F
@@ -28,13 +29,19 @@ from halfop.runs.owed import pay
 from halfop.runs.parked import refuse_unknown_topics
 from halfop.runs.record import last_run, refuse_old_slice, wall_clock, write_opened
 from halfop.runs.rejected import counts_of_rejects
-from halfop.settings.model import Settings
+from halfop.settings.model import RuleSettings, Settings
 from halfop.sinks.targets import make_sinks
-from halfop.warehouse.progress import progress_rows
+from halfop.warehouse.progress import GATEWAY, progress_rows
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 log = logging.getLogger("halfop.reconcile")
+_BACK = "the clock is before run %d's instant, %s: this run takes that one, and no time passes until the clock is there"
+_LATE = (
+    "a broker's ops are known until %s, and this machine's clock says %s: messages wait as long as it is late; "
+    "set the clock of this machine or of the broker's"
+)
 
+_CLOCKS = ("STORE", "BROKER", GATEWAY)
 _LANDED = ("half_messages", "op_messages", "resumes")
 _SHOWN = 20
 _NEEDED = ("runs", "decisions", "topics_index")
@@ -231,7 +238,9 @@ def _open(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
     rules, progress = request.settings.rules, progress_rows(warehouse, inputs["landing_progress"])
     now = request.now or wall_clock()
     if last and now < last.now:
-        log.warning("the clock is before the instant of run %d, %s, which this run takes", last.run_id, last.now)
+        log.warning(_BACK, last.run_id, last.now)
+    if not request.now:
+        _warn_of_a_late_clock(now, rules, progress)
     run = Run(
         run_id=last.run_id + 1 if last else 1,
         now=max(now, last.now) if last else now,
@@ -249,6 +258,14 @@ def _open(warehouse: Warehouse, request: Request, last: Run | None) -> Run:
         log.info("run %d takes its backlog in one piece, not in %d slices: copies arrived", run.run_id, len(bounds) + 1)
         return run
     return replace(run, slice=Slice(1, bounds, ops_repeat(warehouse, run)))
+
+
+def _warn_of_a_late_clock(now: datetime, rules: RuleSettings, progress: Sequence[Mapping[str, Any]]) -> None:
+    """Warns if a broker has landed up to a time that is still to come; files may be known until any time."""
+    of_brokers = (row["known_until"] for row in progress if row["source"] in _CLOCKS and row["known_until"])
+    known = max(of_brokers, default=now)
+    if known - now > rules.transaction_check_interval:
+        log.warning(_LATE, known, now)
 
 
 def _bounds(warehouse: Warehouse, run: Run, max_rows: int | None) -> tuple[int, ...]:
