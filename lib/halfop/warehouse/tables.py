@@ -68,7 +68,9 @@ class Warehouse:
         return f"{self.root.rstrip('/')}/{name}"
 
     def version(self, name: str) -> int:
-        return self.log.version(self.path(name))
+        if (found := self.log.version(self.path(name))) == NO_TABLE and self.files.is_local:
+            self.files.size(f"{self.path(name)}/_delta_log")  # raises if Hadoop, which may not look there, saw nothing
+        return found
 
     def schema(self, name: str) -> StructType:
         return spec_of(name).struct
