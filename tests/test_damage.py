@@ -48,6 +48,10 @@ def zeroed(path: Path) -> None:
     path.write_bytes(bytes(path.stat().st_size))
 
 
+def hollowed(path: Path) -> None:
+    path.write_text(json.dumps({"commitInfo": {}}) + "\n" + json.dumps({"add": {}}))
+
+
 def another_s(warehouse: Warehouse) -> Warehouse:
     """The warehouse as a process finds it that starts now."""
     return Warehouse(warehouse.spark, warehouse.root)
@@ -93,7 +97,13 @@ def offsets(warehouse: Warehouse, version: int | None = None) -> list[int]:
 
 @pytest.mark.parametrize("version", [2, 3])
 @pytest.mark.parametrize(
-    ("harm", "what"), [(emptied, "is empty"), (cut_off, "line 2 is no JSON"), (zeroed, "line 1 is no JSON")]
+    ("harm", "what"),
+    [
+        (emptied, "is empty"),
+        (cut_off, "line 2 is no JSON"),
+        (zeroed, "line 1 is no JSON"),
+        (hollowed, "line 2 names no file"),
+    ],
 )
 def test_a_damaged_commit_is_refused(copied: Warehouse, version: int, harm: Callable[[Path], None], what: str) -> None:
     path = commit(Path(copied.path(TABLE)), version)

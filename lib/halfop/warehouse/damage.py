@@ -239,10 +239,13 @@ def _commit(content: bytes) -> _Commit:
     commit = _Commit()
     for number, line in enumerate(content.splitlines(), 1):
         action = _action(line, number)
-        if (add := action.get("add")) is not None:
-            commit.added[add["path"]] = add["size"]
-        elif (remove := action.get("remove")) is not None:
-            commit.removed.add(remove["path"])
+        try:
+            if (add := action.get("add")) is not None:
+                commit.added[add["path"]] = add["size"]
+            elif (remove := action.get("remove")) is not None:
+                commit.removed.add(remove["path"])
+        except (LookupError, TypeError):
+            raise _Bad(f"is no commit of Delta's: line {number} names no file with a path and a size") from None
     return commit
 
 
