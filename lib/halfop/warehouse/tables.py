@@ -116,9 +116,7 @@ class Warehouse:
     def _by_spark(self, name: str, version: int | None) -> DataFrame:
         few_rows_settings(self.spark).leave()
         reader = self.spark.read.format("delta")
-        if version is not None:
-            reader = reader.option("versionAsOf", version)
-        rows = reader.load(self.path(name))
+        rows = (reader if version is None else reader.option("versionAsOf", version)).load(self.path(name))
         later = {f.name: F.lit(None).cast(f.dataType) for f in spec_of(name).struct if f.name not in rows.columns}
         return rows.withColumns(later) if later else rows
 
