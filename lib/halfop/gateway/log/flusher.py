@@ -9,6 +9,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from threading import Event, Thread
 
 from halfop.gateway.log.buffer import Batch
@@ -19,6 +20,7 @@ DISK_FAILED = 74  # EX_IOERR: the exit status of a gateway whose disk failed
 # After a flush of so many records the next one waits, so that it has many as well: each costs its calls of the system.
 _MANY, _REST_SECONDS = 16, 0.002
 
+_WAY_OUT = "%s: repair the disk, or make room on it, and start again: all that was acknowledged is there"
 _log = logging.getLogger(__name__)
 
 
@@ -54,7 +56,7 @@ class Flusher:
                 self._flush()
             self._flush()
         except BaseException as error:
-            end_process(error)
+            end_process(self._files.folder, error)
 
     def _flush(self) -> None:
         while (batch := self._swap()) is not None:
@@ -72,9 +74,10 @@ def write_units(units: Mapping[Queue, list[bytes]]) -> None:
         queue.flushed += len(packed)
 
 
-def end_process(error: BaseException) -> None:
+def end_process(folder: Path, error: BaseException) -> None:
     """Ends the process without another answer."""
-    _log.critical("the log cannot be written, so this process ends: %s", error, exc_info=error)
+    trace = None if isinstance(error, OSError) else error
+    _log.critical("the log cannot be written, so this process ends: %s. %s", error, _WAY_OUT % folder, exc_info=trace)
     for handler in logging.getLogger().handlers:
         handler.flush()
     os._exit(DISK_FAILED)

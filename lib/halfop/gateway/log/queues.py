@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
 
+from halfop.frame.errors import HalfopError
 from halfop.gateway.log.disk import opened_to_write, sync_folder, write_all
 from halfop.gateway.log.handles import Handles
 from halfop.gateway.log.messages import QueueOffsets, Unit
@@ -31,7 +32,7 @@ class Queue:
         self._file_size = file_units * PACKED.size
         self.first = self.next = self.flushed = 0
         self._dirty: set[int] = set()
-        self._new_files = False
+        self._new_files = self._unsure = False
 
     @property
     def offsets(self) -> QueueOffsets:
@@ -71,7 +72,13 @@ class Queue:
         return self._as_read().first_from(physical_offset) if self.next else 0
 
     def sync(self) -> None:
-        """Makes all units durable that have been written before the call."""
+        """Makes all units durable that have been written before the call.
+
+        Once that has failed it fails for good: the system forgets what it could not write. A start writes them again.
+        """
+        if self._unsure:
+            raise HalfopError(f"{self.folder}: a sync has failed, and no file of the log goes: start the gateway again")
+        self._unsure = True
         for begin in list(self._dirty):
             self._dirty.discard(begin)  # first: what is written meanwhile adds it again
             with self._file(begin) as handle:
@@ -80,6 +87,7 @@ class Queue:
             self._new_files = False
             for folder in (self.folder, self.folder.parent, self.folder.parent.parent):
                 sync_folder(folder)
+        self._unsure = False
 
     def recover(self, log_first: int, checked: int) -> None:
         """Reads the queue's offsets from its files, and cuts units of places from `checked` on."""
