@@ -1,4 +1,4 @@
-"""Power cuts over a disk that lies: whatever it kept, the next start is right, or refuses and can be repaired."""
+"""A disk that lies or fails: the next start is right, whatever a power cut kept, and whichever call failed once."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from random import Random
 import pytest
 from lying_disk.checks import GOOD, Checker, Recorded, recorded
 from lying_disk.crashes import cuts
+from lying_disk.failed import GOOD as NOT_BAD
+from lying_disk.failed import trials
+from lying_disk.faults import FAILED, PLAYED
 from lying_disk.recorder import ALL
 from lying_disk.shim import NoCompiler
 from pyspark.sql import SparkSession
@@ -38,3 +41,17 @@ def test_a_cut_loses_nothing_that_was_promised(
         if (found := checker.check(cut)).kind not in GOOD
     }
     assert not wrong
+
+
+# Every so manieth call: some twenty of each.
+_EVERY = {"gateway": 30, "small": 60, "workers": 200, "maintain": 200}
+
+
+@pytest.mark.parametrize("name", ["gateway", *PLAYED])
+def test_a_call_that_fails_once_is_said_and_harms_nothing(tmp_path: Path, name: str) -> None:
+    try:
+        found = list(trials(tmp_path / name, name, _EVERY[name], FAILED))
+    except NoCompiler as error:
+        pytest.skip(str(error))
+    assert found
+    assert [trial for trial in found if trial["kind"] not in NOT_BAD] == []
