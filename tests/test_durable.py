@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
+from halfop.gateway.log.disk import replace_file
 from halfop.warehouse.durable import make_durable
 
 
@@ -34,6 +36,20 @@ def test_files_come_before_their_folders_and_each_folder_once(tmp_path: Path, sy
 def test_nothing_needs_no_sync(synced: list[str]) -> None:
     make_durable([])
     assert synced == []
+
+
+def test_a_sync_that_fails_says_of_what(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system's own error of a call of an open file has no path."""
+
+    def fails(_: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "fsync", fails)
+    (tmp_path / "there").touch()
+    with pytest.raises(OSError, match=f"Input/output error: '{tmp_path}/there'"):
+        make_durable([tmp_path / "there"])
+    with pytest.raises(OSError, match=f"Input/output error: '{tmp_path}/there'"):
+        replace_file(tmp_path / "there", b"x")
 
 
 def test_a_file_that_is_missing_is_an_error(tmp_path: Path, synced: list[str]) -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import re
 import resource
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 from halfop.frame.owner import user
 
@@ -52,6 +54,17 @@ _PLACED = re.compile(
 
 # Stores of others, whose own text says what they refuse: no chmod here mends it.
 _ELSEWHERE = re.compile(r"AccessControlException|AccessDeniedException: (?!file:)[a-z][a-z0-9+.-]*:/")
+
+
+@contextmanager
+def named(path: str | Path) -> Iterator[None]:
+    """Gives an error of the disk the file's path: the system's own error of a call of an open file has none."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            raise
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
 
 
 def plainly(error: BaseException) -> str | None:

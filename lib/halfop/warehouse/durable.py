@@ -11,6 +11,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from halfop.frame.trouble import named
+
 
 def make_durable(files: Iterable[str | Path]) -> None:
     """Makes files durable, and after them the entries of their folders: each folder once. Raises OSError."""
@@ -24,7 +26,8 @@ def make_durable(files: Iterable[str | Path]) -> None:
 def _sync(path: str) -> None:
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        os.fsync(handle)
+        with named(path):
+            os.fsync(handle)
     except OSError as error:
         if error.errno != errno.EINVAL or not os.path.isdir(path):  # of a file system that syncs no folders
             raise

@@ -7,6 +7,8 @@ import os
 import time
 from pathlib import Path
 
+from halfop.frame.trouble import named
+
 _PAUSE = 0.05  # seconds
 
 
@@ -14,7 +16,8 @@ def sync_folder(folder: Path) -> None:
     """Makes the folder's entries durable: files that were made, renamed or removed in it."""
     handle = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        with named(folder):
+            os.fsync(handle)
     finally:
         os.close(handle)
 
@@ -22,7 +25,7 @@ def sync_folder(folder: Path) -> None:
 def replace_file(path: Path, content: bytes) -> None:
     """Writes a file so that a crash leaves the old one or the new one."""
     draft = path.with_name(path.name + ".tmp")
-    with draft.open("wb") as file:
+    with named(path), draft.open("wb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())

@@ -9,6 +9,7 @@ from threading import Lock
 from typing import NamedTuple
 
 from halfop.frame.errors import InputRefused
+from halfop.frame.trouble import named
 from halfop.gateway.log.disk import opened_to_write, sync_folder, write_all
 from halfop.rocketmq.store.commitlog import StoreFile, store_files
 
@@ -31,7 +32,8 @@ class LogFiles:
         self._refuse_other_sizes(found)
         self._handles = {file.first: opened_to_write(Path(file.path)) for file in found}
         if self._handles:  # a copy of a store may end with its last record
-            os.posix_fallocate(self._handles[max(self._handles)], 0, size)
+            with named(self._path(max(self._handles))):
+                os.posix_fallocate(self._handles[max(self._handles)], 0, size)
 
     @property
     def first(self) -> int:
@@ -73,9 +75,10 @@ class LogFiles:
                 self._remove(begin)
         begin = self.begin_of(end)
         if begin in self._handles:
-            os.ftruncate(self._handles[begin], end - begin)
-            os.posix_fallocate(self._handles[begin], 0, self.size)
-            os.fsync(self._handles[begin])
+            with named(self._path(begin)):
+                os.ftruncate(self._handles[begin], end - begin)
+                os.posix_fallocate(self._handles[begin], 0, self.size)
+                os.fsync(self._handles[begin])
         sync_folder(self.folder)
 
     def remove_before(self, physical_offset: int) -> None:
@@ -98,8 +101,9 @@ class LogFiles:
     def _made(self, begin: int) -> int:
         path = self._path(begin)
         handle = opened_to_write(path)
-        os.posix_fallocate(handle, 0, self.size)
-        os.fsync(handle)
+        with named(path):
+            os.posix_fallocate(handle, 0, self.size)
+            os.fsync(handle)
         sync_folder(self.folder)
         return handle
 

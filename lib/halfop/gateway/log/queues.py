@@ -9,6 +9,7 @@ from pathlib import Path
 from struct import Struct
 
 from halfop.frame.errors import HalfopError
+from halfop.frame.trouble import named
 from halfop.gateway.log.disk import opened_to_write, sync_folder, write_all
 from halfop.gateway.log.handles import Handles
 from halfop.gateway.log.messages import QueueOffsets, Unit
@@ -81,7 +82,7 @@ class Queue:
         self._unsure = True
         for begin in list(self._dirty):
             self._dirty.discard(begin)  # first: what is written meanwhile adds it again
-            with self._file(begin) as handle:
+            with named(self.folder), self._file(begin) as handle:
                 os.fsync(handle)
         if self._new_files:
             self._new_files = False
