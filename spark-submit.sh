@@ -162,7 +162,8 @@ setup() { # setup [dev|notebooks] [all]: what is missing; the archive alone is n
             "$python" -c "$lock)"
         fi
         unset PYTHONPATH PYTHONHOME # or pip would take packages found there for installed
-        export TMPDIR=$state/tmp    # Spark unpacks to 1 GB; /tmp may be small
+        mkdir -p "$state/tmp" # another first start that ended meanwhile removed it
+        export TMPDIR=$state/tmp # Spark unpacks to 1 GB; /tmp may be small
         [ -w "${HOME:-}" ] || export PIP_CACHE_DIR=${PIP_CACHE_DIR:-$TMPDIR/pip}
         if ! made runtime venv/runtime.lock || [ ! -x "$venv/bin/python" ]; then
             step "first start here: creating a Python environment" make_venv
