@@ -756,7 +756,7 @@ def test_a_final_messages_copy_is_delivered_without_an_op() -> None:
     assert told[0][7] == "COMMIT FINAL"
     (delivered,) = model.delivered
     assert (delivered.key, delivered.body, delivered.op_offset) == ((*Q, 4), b"4", None)
-    assert rejects(model) == [("OP", "REDUNDANT"), ("OP", "CONFLICT")]
+    assert rejects(model) == [("OP", "CONFLICT")], "the commit is the record of its final message"
 
 
 def test_a_resume_is_refused_by_what_became_of_the_transaction() -> None:
