@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 import pytest
+from halfop.frame.durable import make_durable
 from halfop.gateway.log.disk import replace_file
-from halfop.warehouse.durable import make_durable
 
 
 @pytest.fixture

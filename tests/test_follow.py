@@ -257,9 +257,9 @@ def test_the_same_request_may_come_twice_and_a_second_one_counts(stop: Stop, mon
     sent(signal.SIGTERM)  # passed on by the JVM
     sent(signal.SIGINT)
     assert signal.getsignal(signal.SIGTERM) == stop._take
-    monkeypatch.setattr("halfop.follow.stop.SAME_SECONDS", -1.0)
+    monkeypatch.setattr("halfop.warehouse.signals._SAME_SECONDS", -1.0)
     with monkeypatch.context() as patch:
-        patch.setattr("halfop.follow.stop.os.kill", lambda pid, number: killed.append(number))
+        patch.setattr("halfop.warehouse.signals.os.kill", lambda pid, number: killed.append(number))
         signal.raise_signal(signal.SIGTERM)
     assert (killed, signal.getsignal(signal.SIGTERM)) == ([signal.SIGTERM], signal.SIG_DFL)
 

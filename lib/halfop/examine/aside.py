@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from halfop.warehouse.durable import make_durable
+from halfop.frame.durable import make_durable
 from halfop.warehouse.lock import UNFINISHED
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from halfop.examine.aside import Aside
+from halfop.frame.durable import make_durable
 from halfop.frame.errors import WarehouseBusy
 from halfop.warehouse.damage import Damage, TableOnDisk
 from halfop.warehouse.disk import LocalDisk
-from halfop.warehouse.durable import make_durable
 
 OPERATION = "HALFOP EXAMINE"
 Action = dict[str, Any]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import time
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from types import FrameType
 
-from halfop.warehouse.signals import SAME_SECONDS, SIGNALS
+from halfop.warehouse.signals import SIGNALS, end_by_another
 
 log = logging.getLogger("halfop.follow")
 
@@ -43,6 +42,5 @@ class Stop:
         if self._first is None:
             self._first = time.monotonic()
             self._signals.put(number)
-        elif time.monotonic() - self._first > SAME_SECONDS:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+        else:
+            end_by_another(number, self._first)

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
+from halfop.frame.durable import make_durable
 from halfop.frame.errors import HalfopError
 from halfop.warehouse.damage import DamagedTable, TableOnDisk
 from halfop.warehouse.disk import LocalDisk
-from halfop.warehouse.durable import make_durable
 
 _TRIMMED = "halfop.trimmedBefore"  # a property that `maintain` sets
 _NO_END = 2**63 - 1

@@ -102,6 +102,7 @@ class Tables:
         self._root, self._later = _as_delta_rs_has_it(root), f"{broker_name}~"
         mine = rf"\A{re.escape(broker_name)}(~[0-9]+)?\z"
         self._mine = pc.match_substring_regex(ds.field("broker_name"), pattern=mine)
+        self._is_local = "://" not in self._root
         self._options = {"conditional_put": "etag"} if self._root.startswith("s3://") else None
         self._open: dict[str, DeltaTable] = {}
         self._last_run: int | None = None
@@ -161,7 +162,7 @@ class Tables:
             post_commithook_properties=_NO_CLEANUP,
         )
         table.update_incremental()
-        if "://" not in self._root:
+        if self._is_local:
             make_commits_durable(f"{self._root}/{DELIVERIES}", range(before + 1, table.version() + 1))
         return True
 
@@ -197,7 +198,7 @@ class Tables:
                 raise HalfopError(f"{_TABLES_OF[topic]} is not there: no file of the log is removed")
             table.update_incremental()
             refuse_missing(table, self._lives(landed, (topic, queue)), queue, span)
-        if "://" not in self._root:
+        if self._is_local:
             for each in (*_TABLES_OF.values(), PROGRESS):
                 self._durable.make(f"{self._root}/{each}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
@@ -46,13 +47,15 @@ def resume(warehouse: Warehouse, selection: Selection) -> tuple[Summary, list[li
     with hold(warehouse, "landing", selection.wait):
         found = _found(warehouse, selection).persist()
         try:
-            counts = {row["now"]: row["count"] for row in found.groupBy("now").count().collect()}
+            states = {tuple(row)[:2]: tuple(row)[2] for row in found.groupBy("now", "reason").count().collect()}
+            counts = Counter[str]()
+            for (now, _), number in states.items():
+                counts[now] += number
             _refuse_unknown(warehouse, selection, found)
-            discarded = found.where("now = 'DISCARD'")
-            if counts.get("DISCARD") and not selection.dry_run:
-                _land(warehouse, discarded)
+            if counts["DISCARD"] and not selection.dry_run:
+                _land(warehouse, found.where("now = 'DISCARD'"))
                 summary.rows_written = {RESUMES: counts["DISCARD"]}
-            summary.notes += _nobody_to_ask(discarded)
+            summary.notes += _nobody_to_ask(states.get(("DISCARD", "NO_PRODUCER_GROUP"), 0))
             shown = found.orderBy(F.col("now") != "DISCARD", *HALF_KEY).limit(_SHOWN).collect()
         finally:
             found.unpersist()
@@ -107,9 +110,8 @@ def _with_state(warehouse: Warehouse, asked: DataFrame) -> DataFrame:
     return last.join(F.broadcast(resumed), HALF_KEY, "left").select(*HALF_KEY, now, "reason")
 
 
-def _nobody_to_ask(discarded: DataFrame) -> list[str]:
-    """Returns a note if nobody can be asked about some of the messages, so that a run discards them again."""
-    number = discarded.where("reason = 'NO_PRODUCER_GROUP'").count()
+def _nobody_to_ask(number: int) -> list[str]:
+    """Returns a note if nobody can be asked about that many messages, so that a run discards them again."""
     what = f"{number} of them name no producer group (NO_PRODUCER_GROUP), so nobody can be asked"
     then = "a run discards them again once their immunity is over, and only an op that lands before that ends them"
     return [f"{what}: {then}"] if number else []

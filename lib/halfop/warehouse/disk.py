@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedWriter, FileIO
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
+
+from halfop.frame.trouble import named
 
 
 class Written(NamedTuple):
@@ -74,19 +74,9 @@ class LocalDisk:
             return {}
 
 
-@contextmanager
-def naming(path: str) -> Iterator[None]:
-    """Makes an error of a file that is open name it, as one of a file that cannot be opened does."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = error.filename or path
-        raise
-
-
 class _NamedFile(FileIO):
     def write(self, content: Any) -> int:
-        with naming(str(self.name)):
+        with named(str(self.name)):
             return super().write(content)
 
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from halfop.frame.errors import UsageError
-from halfop.warehouse.disk import LocalDisk, Written, local_folder, local_path, naming, written_locally
+from halfop.frame.trouble import named
+from halfop.warehouse.disk import LocalDisk, Written, local_folder, local_path, written_locally
 from halfop.warehouse.java import Names
 
 
@@ -110,7 +111,7 @@ def _refuse_unnameable(root: str, encoding: str) -> None:
 
 def _write_local(path: str, content: bytes) -> Written:
     os.makedirs(os.path.dirname(path), exist_ok=True)
-    with naming(path), open(path, "xb") as local:
+    with named(path), open(path, "xb") as local:
         local.write(content)
     return written_locally(path)
 

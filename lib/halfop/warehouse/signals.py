@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # One request may come twice at once: to all processes of a terminal or a unit, and passed on by the JVM.
-SAME_SECONDS = 1.0
+_SAME_SECONDS = 1.0
 
 
 def pass_on(spark: SparkSession) -> None:
@@ -23,6 +23,13 @@ def pass_on(spark: SparkSession) -> None:
     jvm: Any = spark._jvm
     driver = jvm.java.lang.ProcessHandle.of(os.getpid()).get()
     jvm.halfop.StopSignals.passTo(driver)
+
+
+def end_by_another(number: int, first: float) -> None:
+    """Ends the process as that signal always does, unless it is the first one again, which was taken at `first`."""
+    if time.monotonic() - first > _SAME_SECONDS:
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
 
 
 @contextmanager
@@ -39,11 +46,9 @@ def interrupted_once(spark: SparkSession) -> Iterator[None]:
             first.append(time.monotonic())
             quiet = Thread(target=spark.sparkContext.setLogLevel, args=("OFF",))  # of tasks that are called off
             quiet.start()
-            quiet.join(SAME_SECONDS)
+            quiet.join(_SAME_SECONDS)
             raise KeyboardInterrupt
-        if time.monotonic() - first[0] > SAME_SECONDS:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+        end_by_another(number, first[0])
 
     if "PYSPARK_GATEWAY_PORT" in os.environ:  # the JVM is spark-submit, and was here first
         pass_on(spark)

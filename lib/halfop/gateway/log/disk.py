@@ -7,19 +7,10 @@ import os
 import time
 from pathlib import Path
 
+from halfop.frame.durable import sync
 from halfop.frame.trouble import named
 
 _PAUSE = 0.05  # seconds
-
-
-def sync_folder(folder: Path) -> None:
-    """Makes the folder's entries durable: files that were made, renamed or removed in it."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        with named(folder):
-            os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def replace_file(path: Path, content: bytes) -> None:
@@ -30,7 +21,7 @@ def replace_file(path: Path, content: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     draft.rename(path)
-    sync_folder(path.parent)
+    sync(path.parent)
 
 
 def opened_to_write(path: str | Path) -> int:

@@ -8,9 +8,10 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
+from halfop.frame.durable import sync
 from halfop.frame.errors import InputRefused
 from halfop.frame.trouble import named
-from halfop.gateway.log.disk import opened_to_write, sync_folder, write_all
+from halfop.gateway.log.disk import opened_to_write, write_all
 from halfop.rocketmq.store.commitlog import StoreFile, store_files
 
 
@@ -79,14 +80,14 @@ class LogFiles:
                 os.ftruncate(self._handles[begin], end - begin)
                 os.posix_fallocate(self._handles[begin], 0, self.size)
                 os.fsync(self._handles[begin])
-        sync_folder(self.folder)
+        sync(self.folder)
 
     def remove_before(self, physical_offset: int) -> None:
         """Removes the files that end at or before a physical offset."""
         for begin in self.firsts:
             if begin + self.size <= physical_offset:
                 self._remove(begin)
-        sync_folder(self.folder)
+        sync(self.folder)
 
     def _refuse_other_sizes(self, files: Sequence[StoreFile]) -> None:
         for file, is_last in zip(files, [*[False] * (len(files) - 1), True], strict=False):
@@ -104,7 +105,7 @@ class LogFiles:
         with named(path):
             os.posix_fallocate(handle, 0, self.size)
             os.fsync(handle)
-        sync_folder(self.folder)
+        sync(self.folder)
         return handle
 
     def _remove(self, begin: int) -> None:

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
 
+from halfop.frame.durable import sync
 from halfop.frame.errors import HalfopError
 from halfop.frame.trouble import named
-from halfop.gateway.log.disk import opened_to_write, sync_folder, write_all
+from halfop.gateway.log.disk import opened_to_write, write_all
 from halfop.gateway.log.handles import Handles
 from halfop.gateway.log.messages import QueueOffsets, Unit
 from halfop.rocketmq.store.commitlog import store_files
@@ -87,7 +88,7 @@ class Queue:
         if self._new_files:
             self._new_files = False
             for folder in (self.folder, self.folder.parent, self.folder.parent.parent):
-                sync_folder(folder)
+                sync(folder)
         self._unsure = False
 
     def recover(self, log_first: int, checked: int) -> None:
