@@ -16,7 +16,8 @@ from build import effort
 from halfop.frame import log
 from halfop.planning import ranges
 from halfop.start.options import FIRST_COMPILER
-from halfop.warehouse.session import spark_session
+from halfop.warehouse import opened
+from halfop.warehouse.session import set_sync, spark_session
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from seeds import the_same_again
@@ -102,7 +103,10 @@ TINY = {
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     session = spark_session("tests", **TINY)
-    yield session
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opened, "set_sync", lambda *_: None)  # no power is cut here; test_log_store.py sets it itself
+        set_sync(session, sync=False)
+        yield session
     session.stop()
 
 

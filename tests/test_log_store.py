@@ -13,9 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from halfop.warehouse.session import set_sync
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
+
+
+@pytest.fixture(autouse=True)
+def _synced(spark: SparkSession) -> Iterator[None]:
+    set_sync(spark, sync=True)
+    yield
+    set_sync(spark, sync=False)
 
 
 def store(spark: SparkSession, scheme: str = "s3a") -> Any:
