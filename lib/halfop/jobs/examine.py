@@ -35,6 +35,6 @@ JOB = Job(
     _run,
     _arguments,
     examples=("", "--deep", "--repair"),
-    pages=("operations.md",),
+    pages=("repair.md",),
     measured=lambda args: "examine",
 )

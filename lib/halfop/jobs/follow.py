@@ -132,5 +132,5 @@ JOB = Job(
         "store --path /data/rocketmq/store --broker-name broker-a --every 30s",
         "files --half 'in/half-*.jsonl' --op 'in/op-*.jsonl' --every 1m",
     ),
-    pages=("operations.md", "landing.md", "settings.md"),
+    pages=("operate.md", "landing.md", "settings.md"),
 )

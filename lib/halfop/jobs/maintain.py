@@ -33,6 +33,6 @@ JOB = Job(
     _run,
     _arguments,
     examples=("--dry-run", "--wait 10m", "--set retention.verify=7d --set retention.landed=30d"),
-    pages=("operations.md", "settings.md"),
+    pages=("operate.md", "settings.md"),
     measured=lambda args: None if args.dry_run else "maintain",
 )

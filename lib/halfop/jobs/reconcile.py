@@ -99,6 +99,6 @@ JOB = Job(
     _run,
     _arguments,
     examples=("", "--now 2025-06-15T15:06:40Z", "--dry-run", "--verify 7", "--set rules.ask=true --fail-on conflicts"),
-    pages=("rules.md", "operations.md", "settings.md"),
+    pages=("rules.md", "operate.md", "settings.md"),
     measured=_measured,
 )

@@ -58,6 +58,6 @@ JOB = Job(
         "--key broker-a/0/4711",
         "--where \"producer_group = 'orders' AND discarded_at > '2025-06-15'\" --dry-run",
     ),
-    pages=("operations.md", "ending.md", "rules.md"),
+    pages=("operate.md", "ending.md", "rules.md"),
     measured=lambda args: None if args.dry_run else "resume",
 )

@@ -15,7 +15,7 @@ from halfop.warehouse.files import Files
 
 _WAY_OUT = (
     "Use one that refuses it: the store's S3-compatible end point by s3a:// (AWS_ENDPOINT_URL), or hdfs://, abfss://, "
-    "gs://, or a local disk. docs/operations.md lists the stores"
+    "gs://, or a local disk. docs/install.md lists the stores"
 )
 _WRITERS = 4
 _SAFE: set[str] = set()
