@@ -1,4 +1,4 @@
-"""java_options.py FOLDER JAVA JARS SPARK [JOB ARGUMENT…]: print what SPARK_SUBMIT_OPTS gets, if Java can start here."""
+"""java_options.py FOLDER JAVA JARS SPARK: print what SPARK_SUBMIT_OPTS gets, if Java can start here."""
 
 import os
 import sys
@@ -8,8 +8,9 @@ HOME = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(HOME / "lib"))
 
 from halfop.frame.errors import UsageError  # noqa: E402
+from halfop.start.archive import Archive  # noqa: E402
 from halfop.start.machine import refuse_too_little  # noqa: E402
-from halfop.start.options import of_command_line  # noqa: E402
+from halfop.start.options import spark_submit_opts  # noqa: E402
 
 if __name__ == "__main__":
     try:
@@ -17,4 +18,4 @@ if __name__ == "__main__":
     except UsageError as error:
         sys.stderr.write(f"halfop: {error}\n")
         sys.exit(error.exit_status)
-    print(of_command_line(sys.argv[1:], os.environ, HOME))
+    print(spark_submit_opts(Archive.at(*sys.argv[1:]), os.environ))

@@ -1,18 +1,15 @@
-"""The options that a job's Java starts with: the class archive, and one compiler or both.
+"""The options that a job's Java starts with: the class archive, and Java's first compiler alone.
 
-Java's first compiler is quick, and the second makes quicker code. A job with little to read ends before the second
-one's work pays.
+The second compiler makes quicker code, but the rows of large jobs are read by Python workers and not by Java.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 
 from halfop.start.archive import Archive
 from halfop.start.machine import temporary
-from halfop.start.work import is_little
 
 # Alone it gets a fifth of the usual room for its code: full after some minutes, and Java interprets what is new.
 FIRST_COMPILER = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
@@ -20,13 +17,13 @@ FIRST_COMPILER = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
 _USERS_ARCHIVE = re.compile(r"-Xshare|-XX:.?(SharedArchiveFile|ArchiveClassesAtExit|AutoCreateSharedArchive|AOT)")
 
 
-def spark_submit_opts(archive: Archive, little: bool, environ: Mapping[str, str]) -> str:
+def spark_submit_opts(archive: Archive, environ: Mapping[str, str]) -> str:
     """Returns the value for SPARK_SUBMIT_OPTS. The user's own come last: the last of two that differ counts."""
     users = environ.get("SPARK_SUBMIT_OPTS", "")
     options = [] if _USERS_ARCHIVE.search(users) else archive.options()
     if (folder := temporary(environ)) is not None:
         options = [*options, f"-Djava.io.tmpdir={folder}"]
-    return " ".join([*map(quoted, options), *(FIRST_COMPILER if little else ()), users]).strip()
+    return " ".join([*map(quoted, options), *FIRST_COMPILER, users]).strip()
 
 
 def quoted(option: str) -> str:
@@ -34,10 +31,3 @@ def quoted(option: str) -> str:
     if not re.search(r"[\s\"'\\]", option):
         return option
     return '"' + re.sub(r'(["\\])', r"\\\1", option) + '"'
-
-
-def of_command_line(arguments: Sequence[str], environ: Mapping[str, str], home: Path) -> str:
-    """Returns the same for what ./spark-submit.sh gives: FOLDER JAVA JARS SPARK [JOB ARGUMENT…]."""
-    job = arguments[4:5]
-    little = bool(job) and is_little(job[0], arguments[5:], environ, home)
-    return spark_submit_opts(Archive.at(*arguments[:4]), little, environ)
