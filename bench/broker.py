@@ -17,7 +17,6 @@ from pathlib import Path
 
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
-from halfop.landing.data_source import register
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
@@ -46,7 +45,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     spark = spark_session("bench broker", **{"spark.ui.enabled": "false", "spark.log.level": "ERROR"})
-    register(spark)
     work = Path(tempfile.mkdtemp(prefix="halfop-bench-"))
     try:
         with broker(options.version, work / "broker", _NO_CHECKS) as running:

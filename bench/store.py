@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from decode import half
-from halfop.landing.data_source import register
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
 from halfop.warehouse.session import spark_session
@@ -154,7 +153,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     spark = spark_session("bench store", **{"spark.ui.enabled": "false", "spark.log.level": "ERROR"})
-    register(spark)
     work = Path(tempfile.mkdtemp(prefix="halfop-bench-"))
     try:
         write_store(work / "store", options.rows, options.body)

@@ -7,7 +7,6 @@ from datetime import datetime, timedelta, timezone
 from build.rewinds import land_running
 from ending_rows import QUICK
 from halfop.landing.broker.request import BrokerRequest
-from halfop.landing.data_source import register
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import Settings, TopicSettings
 from halfop.warehouse.tables import Warehouse
@@ -17,7 +16,6 @@ from real_broker import RealBroker
 
 def followed(warehouse: Warehouse, running: RealBroker, accept: bool = False) -> dict[str, tuple[str, str]]:
     """Lands what is new and decides; returns the last decision and its reason by UNIQ_KEY."""
-    register(warehouse.spark)
     request = BrokerRequest(QUICK, timedelta(0), broker=running.address, accept_rewind=accept)
     assert land_running(warehouse, request).status == 0
     summary = reconcile(warehouse, Request(Settings(topics=TopicSettings(layout="single")), datetime.now(timezone.utc)))

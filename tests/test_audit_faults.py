@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from build.raw_sends import send
 from halfop.audit.audit import audit
-from halfop.landing.data_source import register
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
 from halfop.settings.model import RuleSettings, Settings
@@ -137,7 +136,6 @@ FAULTS = [
 
 @pytest.fixture(scope="module")
 def shared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    register(spark)
     return Warehouse(spark, str(tmp_path_factory.mktemp("faults") / "warehouse"))
 
 

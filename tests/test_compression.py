@@ -10,7 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import store_writer as w
-from halfop.landing.data_source import register
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
 from halfop.rocketmq import compression
@@ -61,7 +60,6 @@ def test_a_body_that_swells_beyond_measure_stays(monkeypatch: pytest.MonkeyPatch
 def test_they_are_delivered_plain_only_where_the_user_wants_it(
     spark: SparkSession, warehouse: Warehouse, tmp_path: Path, plain: bool
 ) -> None:
-    register(spark)
     store = w.Store(tmp_path / "store")
     bodies = [*BODIES, (0, b"as it is"), (COMPRESSED | LZ4, b"not what its flag says")]
     for n, (flag, body) in enumerate(bodies):

@@ -25,7 +25,6 @@ from halfop.frame.cli import main
 from halfop.frame.errors import InputRefused, WarehouseBusy
 from halfop.frame.summary import Summary
 from halfop.landing.again import again
-from halfop.landing.data_source import register
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
 from halfop.warehouse.tables import Warehouse
@@ -51,7 +50,6 @@ class History(NamedTuple):
 @pytest.fixture(scope="module")
 def history(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> History:
     """Two landings and three runs: messages that ended, one that was asked about and given up, an op that is none."""
-    register(spark)
     folder = tmp_path_factory.mktemp("examine")
     store, warehouse = w.Store(folder / "store"), Warehouse(spark, str(folder / "warehouse"))
     for n in (100, 101):

@@ -17,7 +17,6 @@ from gateways import NAME, gateway
 from halfop.gateway.producer import Answer, Producer, Question
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
-from halfop.landing.data_source import register
 from halfop.rocketmq.wire import fastjson
 from halfop.rocketmq.wire.client import NameServers
 from halfop.rocketmq.wire.codes import RequestCode
@@ -96,7 +95,6 @@ def delivered(warehouse: Warehouse, topic: str) -> Counter[str]:
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_transactions_end_as_their_producer_says(warehouse: Warehouse, tmp_path: Path, version: int) -> None:
-    register(warehouse.spark)
     plans = [Plan("orders", answers) for answers in ("C", "R", "UC", "UR", "UUC") * 12]
     plans += [Plan("orders", "C", body=8192), Plan("orders", "UC", body=8192)]
     with (
@@ -121,7 +119,6 @@ def test_transactions_end_as_their_producer_says(warehouse: Warehouse, tmp_path:
 def test_real_clients_sign_all_and_speak_tls(
     warehouse: Warehouse, tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    register(warehouse.spark)
     monkeypatch.setenv("ROCKETMQ_ACCESS_KEY", "lander")  # a landing's tasks take their key from there
     monkeypatch.setenv("ROCKETMQ_SECRET_KEY", "secret-of-lander")
     (tmp_path / "accounts.yml").write_text(ACCOUNTS)
@@ -172,7 +169,6 @@ def test_a_send_that_a_client_repeats_is_a_transaction_of_its_own(warehouse: War
 
     4.9's client does not notice that its connection ended: it waits for its whole timeout, and repeats nothing.
     """
-    register(warehouse.spark)
     plans = [Plan("orders", answers) for answers in ("C", "R", "C", "R") * 5]
     with dropping(5) as way, ThreadPoolExecutor(1) as pool:
         given = [*options(), "--set", f"gateway.advertise={way.address}"]
@@ -203,7 +199,6 @@ def mixed(topic: str) -> list[Plan]:
 
 
 def test_two_thousand_mixed_transactions_of_both_versions(warehouse: Warehouse, tmp_path: Path) -> None:
-    register(warehouse.spark)
     with (
         gateway(tmp_path / "gateway", *options(), warehouse=warehouse.root) as running,
         ThreadPoolExecutor(3) as pool,

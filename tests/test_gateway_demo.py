@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from halfop.frame.output import TextOutput
 from halfop.gateway_demo import OVERRIDES, play
-from halfop.landing.data_source import register
 from halfop.settings.load import load_settings
 from halfop.warehouse.tables import Warehouse
 
@@ -19,7 +18,6 @@ pytestmark = pytest.mark.slow
 def test_its_transactions_end_as_it_says(
     warehouse: Warehouse, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    register(warehouse.spark)
     play(warehouse, load_settings(None, OVERRIDES, {}), tmp_path, TextOutput())
     said = capsys.readouterr().out
     answered = Counter(re.findall(r"was asked about (order \d), and answers (\w+)", said))

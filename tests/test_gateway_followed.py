@@ -20,7 +20,6 @@ from halfop.frame.errors import TransientError
 from halfop.gateway.producer import Answer, Producer, Question
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
-from halfop.landing.data_source import register
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings
@@ -116,7 +115,6 @@ def until_nothing_is_open(pages: str) -> None:
 
 def decided(warehouse: Warehouse, address: str) -> None:
     """Lands what is left, and decides until nothing is open."""
-    register(warehouse.spark)
     for _ in range(5):
         request = BrokerRequest(RemotingSettings(), timedelta(0), namesrv=address)
         assert land_broker(warehouse, request, logging.getLogger("tests")).status == 0

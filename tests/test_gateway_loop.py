@@ -18,7 +18,6 @@ from halfop.frame.cli import main
 from halfop.gateway.producer import Answer, Producer, Question
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
-from halfop.landing.data_source import register
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings
@@ -34,7 +33,6 @@ class Loop:
     """A gateway's landing and runs, one cycle after the other."""
 
     def __init__(self, warehouse: Warehouse, running: RunningGateway) -> None:
-        register(warehouse.spark)
         self.warehouse, self.running = warehouse, running
         self.decided = Counter[str]()
 

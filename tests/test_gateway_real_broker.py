@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from gateway_log import MIDDLE, TOPIC, Waiting, message
 from halfop.gateway.log.messages import End, Half, HalfMessage, Outcome, Topic
-from halfop.landing.data_source import register
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
 from halfop.rocketmq.batches import half_batch
@@ -78,7 +77,6 @@ def ended(gateway: Waiting, chance: random.Random, half: Half) -> Fates:
 
 def decided(spark: SparkSession, folder: Path, store: Path) -> tuple[Fates, Counter[str]]:
     """The decisions and deliveries of a run over the store."""
-    register(spark)
     warehouse = Warehouse(spark, str(folder))
     assert land_store(warehouse, StoreRequest(str(store), "broker-a", timedelta(0)), LOG).status == 0
     sources = {row["source"] for row in warehouse.read("op_messages").select("source").distinct().collect()}

@@ -1,4 +1,4 @@
-"""A store or a broker read and written by workers: the tables hold what they hold if Spark writes them, row for row."""
+"""A store or a broker read by workers: the tables hold the same rows if Spark writes them, and joins find outcomes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ import pytest
 import store_writer as w
 from build.played_broker import About, played
 from halfop.columns.lives import Lives
+from halfop.landing import staged
 from halfop.landing.broker import land as broker
 from halfop.landing.broker import messages, tasks
-from halfop.landing.broker import source as broker_source
 from halfop.landing.broker.request import BrokerRequest
-from halfop.landing.data_source import register
 from halfop.landing.staged import Staging
-from halfop.landing.store import by_workers, land, new_part, source
+from halfop.landing.store import by_workers, land, new_part
 from halfop.landing.store.state import StoreRequest
 from halfop.rocketmq.batches import HALF
 from halfop.rocketmq.names import HALF_TOPIC
@@ -46,11 +45,6 @@ PROPERTIES = {
     "REAL_QID": "none",
     "TAGS": "ü",
 }
-
-
-@pytest.fixture(autouse=True)
-def _source(spark: SparkSession) -> None:
-    register(spark)
 
 
 def a_half(chance: random.Random, n: int) -> w.Record:
@@ -136,15 +130,14 @@ def adds(log: Path) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("rows_for_spark", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_workers_land_what_spark_lands(
+def test_workers_land_what_spark_writes_and_joins_settle(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_for_spark: bool
 ) -> None:
     """Two landings, cut into many stretches; `rows_for_spark`: and items that no stretch settles are too many to be
-    read by this process."""
+    read by this process. Where Spark writes the tables, each rollback that a stretch shows is looked up again."""
     monkeypatch.setattr(new_part, "layout", partial(layout_module.layout, size=3000))
     monkeypatch.setattr(layout_module, "BACK", 2000)
     monkeypatch.setattr(by_workers, "_LITTLE", 0)
-    monkeypatch.setattr(source, "_LITTLE", 0)
     monkeypatch.setattr(land, "next_instant", lambda _: AT)
     if rows_for_spark:
         monkeypatch.setattr(local, "_IN_MEMORY", -1)
@@ -154,11 +147,17 @@ def test_workers_land_what_spark_lands(
         written(chance, store, landing * 60, 60)
         counted = land_store(here, store)
         with monkeypatch.context() as patched:
-            patched.setattr(Staging, "by_workers", False)
+            patched.setattr(new_part, "rollbacks_are_sure", lambda *_: False)
+            written_by_spark(patched)
             assert land_store(there, store) == counted
         assert content(spark, here) == content(spark, there)
     assert kept_bounds(here) == kept_bounds(there)
     assert not list((tmp_path / "workers" / "_staging").iterdir()), "no file is left behind"
+
+
+def written_by_spark(patched: pytest.MonkeyPatch) -> None:
+    patched.setattr(staged, "workers_may_write", lambda *_: False)
+    patched.setattr(Warehouse, "takes_files", lambda *_: False)
 
 
 def land_broker(warehouse: Warehouse, address: str) -> dict[str, int]:
@@ -172,13 +171,12 @@ def land_broker(warehouse: Warehouse, address: str) -> dict[str, int]:
     ("lacking", "landings"),
     [(True, 1), pytest.param(True, 2, marks=pytest.mark.slow), pytest.param(False, 2, marks=pytest.mark.slow)],
 )
-def test_workers_pull_what_spark_pulls(
+def test_workers_pull_what_spark_writes(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacking: bool, landings: int
 ) -> None:
     """Landings of a broker that may lack some messages; each task pulls a few."""
-    for module, limits in ((messages, ("_FEW", "_OF_A_TASK")), (broker_source, ("_FEW_OFFSETS", "_OFFSETS_A_PART"))):
-        for name, limit in zip(limits, (0, 25), strict=True):
-            monkeypatch.setattr(module, name, limit)
+    monkeypatch.setattr(messages, "_FEW", 0)
+    monkeypatch.setattr(messages, "_OF_A_TASK", 25)
     store, chance = w.Store(tmp_path / "store"), random.Random(SEED)
     here, there = Warehouse(spark, str(tmp_path / "workers")), Warehouse(spark, str(tmp_path / "spark"))
     for landing in range(landings):
@@ -188,7 +186,7 @@ def test_workers_pull_what_spark_pulls(
         with played(store, lost, About(AT // 1000 - 60_000)) as address:
             counted = land_broker(here, address)
             with monkeypatch.context() as patched:
-                patched.setattr(Staging, "by_workers", False)
+                written_by_spark(patched)
                 assert land_broker(there, address) == counted
         assert content(spark, here) == content(spark, there)
     assert kept_bounds(here) == kept_bounds(there)
@@ -203,8 +201,6 @@ def test_no_task_has_credentials(warehouse: Warehouse, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(messages, "in_workers", in_workers)
     settings = RemotingSettings(credentials=Credentials("access", "secret"))
-    pulls = messages.PullsByWorkers(
-        messages.Source(Lives("a"), "h:1", settings, AT), Staging(warehouse, "file:/x"), bool
-    )
+    pulls = messages.Pulls(messages.Source(Lives("a"), "h:1", settings, AT), Staging(warehouse, "file:/x"), bool)
     pulls.pulled(HALF, [QueueRange(HALF_TOPIC, 0, 0, 100_000)])
     assert {share.settings.credentials for share in seen} == {None}

@@ -17,13 +17,12 @@ from build.stores import transactions
 from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
 from halfop.landing import progress
-from halfop.landing.data_source import register
 from halfop.landing.staged import Staging
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
 from halfop.warehouse.progress import COMMIT_LOG
 from halfop.warehouse.tables import Warehouse
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
 LOG = logging.getLogger("halfop.test")
 TABLES = ("half_messages", "final_messages", "broker_discards", "op_messages")
@@ -32,11 +31,6 @@ BROKER = "broker-a"
 
 class Killed(Exception):
     """Stands for a process that ends."""
-
-
-@pytest.fixture(autouse=True)
-def _source(spark: SparkSession) -> None:
-    register(spark)
 
 
 @pytest.fixture
@@ -286,10 +280,3 @@ def test_a_store_on_another_file_system_is_copied_first(warehouse: Warehouse, st
             land_store(warehouse, request, LOG)
     finally:
         hadoop.unset(mounted)
-
-
-def test_a_store_is_a_spark_data_source(spark: SparkSession, store: w.Store) -> None:
-    transactions(store, range(10))
-    reader = spark.read.format("rocketmq").option("path", str(store.root))
-    assert reader.load().count() == 10
-    assert reader.option("kind", "final").load().select("topic").distinct().collect()[0]["topic"] == "orders"

@@ -23,14 +23,12 @@ from halfop.frame.summary import Summary
 from halfop.landing.again import Again, again
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
-from halfop.landing.data_source import register
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.tables import Warehouse
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 LOG = logging.getLogger("halfop.test")
@@ -39,11 +37,6 @@ NOW = w.BORN_MS + 3_600_000
 NUMBER = 12
 Land = Callable[[Sequence[Again]], Summary]
 Source = Callable[[Warehouse, Path], AbstractContextManager[Land]]
-
-
-@pytest.fixture(autouse=True)
-def _source(spark: SparkSession) -> None:
-    register(spark)
 
 
 def forget(warehouse: Warehouse, name: str) -> None:

@@ -20,7 +20,6 @@ from build.stores import transactions
 from crash import KILLED, commits, dying, ended, killed_after, stopped, woken
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
-from halfop.landing.data_source import register
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
@@ -36,11 +35,6 @@ AT_RANDOM = 6
 LAG = timedelta(seconds=5)
 LOG = logging.getLogger("halfop.test")
 pytestmark = pytest.mark.timeout(2400)
-
-
-@pytest.fixture(autouse=True)
-def _source(spark: SparkSession) -> None:
-    register(spark)
 
 
 def written(store: w.Store, numbers: range) -> None:

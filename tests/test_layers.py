@@ -44,7 +44,6 @@ LAYERS = {
     "planning": "rules columns rocketmq settings warehouse",
     "rules": "columns rocketmq settings",
     # landing
-    "landing.data_source": "landing.store landing.broker rocketmq rocketmq.store",
     "landing.files": "wording landing columns rocketmq warehouse",
     "landing.store": "landing columns rocketmq rocketmq.store warehouse",
     "landing.broker": "landing columns rocketmq rocketmq.wire warehouse",

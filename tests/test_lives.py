@@ -26,7 +26,6 @@ from halfop.frame.summary import Summary
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.check_offsets import FILE
-from halfop.landing.data_source import register
 from halfop.report.report import report
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.wire.remoting import RemotingSettings
@@ -46,11 +45,6 @@ NOW = w.BORN_MS + 3_600 * SECOND
 RULES = m.Settings()
 FOLLOW = job_of("follow")
 LOST_OPEN = range(7, 13)  # as many as show something to the audit
-
-
-@pytest.fixture(autouse=True)
-def _source(spark: SparkSession) -> None:
-    register(spark)
 
 
 def first_life(path: Path) -> w.Store:
@@ -97,7 +91,6 @@ def two(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Wareho
     """A warehouse with two lives, and a run after each. The broker's check has come to offset 4 in both."""
     folder = tmp_path_factory.mktemp("lives")
     warehouse = Warehouse(spark, str(folder / "warehouse"))
-    register(spark)
     first = first_life(folder / "first")
     second = second_life(folder / "second", first)
     for number, store in enumerate((first, second)):

@@ -15,7 +15,6 @@ import rows as r
 import store_writer as w
 from build.losing import Losing
 from build.rewinds import SECOND, land
-from halfop.landing.data_source import register
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
@@ -69,7 +68,6 @@ def assert_fates(warehouse: Warehouse, fates: dict[int, str], lost: Iterable[int
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_stores(spark: SparkSession, warehouse: Warehouse, tmp_path: Path) -> None:
-    register(spark)
     fleet, rounds = brokers(6), 5
     for number in range(rounds):
         for broker in fleet:

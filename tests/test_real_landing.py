@@ -17,7 +17,6 @@ import pytest
 from crash import ended, job, said_until
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
-from halfop.landing.data_source import register
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
 from halfop.rocketmq.names import HALF_TOPIC
@@ -87,11 +86,6 @@ def wrong(found: Mapping[str, Fate], wanted: Mapping[str, set[Fate]]) -> list[tu
 def real_topics(warehouse: Warehouse) -> set[str]:
     """The messages that the broker itself delivered: some twice if it is busy, which the audit finds."""
     return {row["uniq_key"] for row in warehouse.read("final_messages").select("uniq_key").distinct().collect()}
-
-
-@pytest.fixture(autouse=True)
-def _source(spark: SparkSession) -> None:
-    register(spark)
 
 
 def from_store(warehouse: Warehouse, running: RealBroker) -> None:

@@ -13,7 +13,6 @@ import pytest
 from build.rewinds import cut_off, land_running
 from halfop.frame.errors import InputRefused
 from halfop.landing.broker.request import BrokerRequest
-from halfop.landing.data_source import register
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
 from halfop.rocketmq.wire.remoting import RemotingSettings
@@ -30,11 +29,6 @@ NO_LAG = timedelta(0)
 # nobody is asked, so that only the producer writes
 QUIET: dict[str, object] = {"transactionTimeOut": 3_600_000}
 Land = Callable[[Warehouse, RealBroker, bool], None]
-
-
-@pytest.fixture(autouse=True)
-def _source(spark: SparkSession) -> None:
-    register(spark)
 
 
 def from_store(warehouse: Warehouse, running: RealBroker, accept: bool) -> None:

@@ -22,24 +22,17 @@ from halfop.ending.selection import Selection, plan
 from halfop.explain.life import find
 from halfop.frame.errors import InputRefused
 from halfop.landing.cuts import Cut
-from halfop.landing.data_source import register
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.rewind import Begun, begin, lives
 from halfop.rocketmq.names import HALF_TOPIC
 from halfop.warehouse.tables import Warehouse
 from numpy import array
-from pyspark.sql import SparkSession
 from strategies import half_lines, op_lines, op_rows
 
 LOG = logging.getLogger("halfop.test")
 BROKER, SECOND, LIFE, THIRD = "broker-a", 1_000, "broker-a~2", "broker-a~3"
 RULES = m.Settings()
 NOW = w.BORN_MS + 600 * SECOND
-
-
-@pytest.fixture(autouse=True)
-def _source(spark: SparkSession) -> None:
-    register(spark)
 
 
 def run(warehouse: Warehouse, now: int) -> list[tuple[str, int, str, str | None]]:

@@ -21,7 +21,6 @@ from halfop.ending.selection import Selection, plan
 from halfop.frame.errors import InputRefused
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
-from halfop.landing.data_source import register
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
 from halfop.rocketmq.rocksdb import TOPICS
@@ -30,7 +29,6 @@ from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.settings.business import Resolution
 from halfop.warehouse.progress import TABLE as PROGRESS
 from halfop.warehouse.tables import NO_TABLE, Warehouse
-from pyspark.sql import SparkSession
 from scripted import answering, serving
 
 LOG = logging.getLogger("halfop.test")
@@ -39,11 +37,6 @@ HALF, OP = TOPICS
 BOTH = "transRocksDBEnable=true\ntransWriteOriginTransHalfEnable=true\n"
 ALONE = "transRocksDBEnable=true\ntransWriteOriginTransHalfEnable=false\n"
 REFUSED = "broker-a keeps its transactions in RocksDB alone.*\nset transWriteOriginTransHalfEnable=true"
-
-
-@pytest.fixture(autouse=True)
-def _source(spark: SparkSession) -> None:
-    register(spark)
 
 
 def alone(store: w.Store, halves: str = HALF, ops: str = OP, number: int = 3) -> None:

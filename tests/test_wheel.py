@@ -187,10 +187,10 @@ def test_the_first_call_fetches_the_jars_and_no_other(tmp_path: Path, tools: lis
 
 
 def test_the_first_call_archives_the_classes_too(tools: list[str]) -> None:
-    command.prepare([], "explain", ["b/0/1"])
+    command.prepare([])
     assert tools.pop() == "train"
     assert os.environ["SPARK_SUBMIT_OPTS"] == " ".join(FIRST_COMPILER)
-    command.prepare([], "maintain", [])
+    command.prepare([])
     assert tools == ["fetch_jars.py", "build_jar.py"]
 
 
@@ -211,7 +211,7 @@ def test_with_a_local_master_nothing_listens_beyond_this_machine(
 ) -> None:
     (tmp_path / "own.conf").write_text("spark.ui.enabled true\nspark.master = yarn\n")
     monkeypatch.chdir(tmp_path)
-    command.prepare(spark, "reconcile", [])
+    command.prepare(spark)
     assert os.environ.get("SPARK_LOCAL_IP") == address
 
 
@@ -219,7 +219,7 @@ def test_java_and_python_name_files_in_utf_8_whatever_the_caller_has(
     tools: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LC_ALL", "C")
-    command.prepare([], "reconcile", [])
+    command.prepare([])
     assert (os.environ["LC_ALL"], os.environ["PYTHONUTF8"]) == ("C.UTF-8", "1")
 
 

@@ -11,7 +11,6 @@ from halfop.demo import OVERRIDES, fates, fresh_folder, next_commands, places, p
 from halfop.frame.cli import Context, Job
 from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
-from halfop.landing.data_source import register
 from halfop.report.report import report
 from halfop.settings.home import checkout
 from halfop.settings.load import load_settings
@@ -38,7 +37,6 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     fresh_folder(Path(root))
     context.log.info("starting Spark; the demo takes about a minute")
     spark = spark_session("demo", **FOR_FEW_ROWS | {"spark.sql.shuffle.partitions": "1"})
-    register(spark)
     warehouse = Warehouse(spark, root)
     if args.gateway:
         return _live(context, warehouse, Path(root))

@@ -18,7 +18,6 @@ from halfop.frame.fail_on import FailOn, failing_on
 from halfop.frame.summary import Summary
 from halfop.jobs.land import Landing, add_sources, command, keep_tidy, landed
 from halfop.jobs.reconcile import add_run_options, request_of
-from halfop.landing.data_source import register
 from halfop.runs.idle import idle
 from halfop.runs.reconcile import Request, reconcile
 from halfop.warehouse.catalog import Catalog
@@ -87,7 +86,6 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     warehouse = opened("follow", context.settings, context.later)
     pass_on(warehouse.spark)
     stop.listen()
-    register(warehouse.spark)
     catalog, wait = Catalog.of(warehouse, context.settings), context.settings.lock.wait
     work = _Work(warehouse, catalog, landing, request_of(context, args), args.fail_on, wait, context.log)
     measures = Measures(context.settings.metrics, command(args.source))

@@ -15,7 +15,6 @@ from halfop.frame.summary import Summary
 from halfop.landing.again import again
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
-from halfop.landing.data_source import register
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.progress import tidy
 from halfop.landing.store.land import land_store
@@ -223,7 +222,6 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     warehouse = opened(f"land {args.source}", context.settings, context.later)
     context.later.append(lambda: keep_tidy(warehouse, context.log))
     catalog = Catalog.of(warehouse, context.settings)
-    register(warehouse.spark)
     return failing_on(args.fail_on, catalog.publish(landed(landing, warehouse, context.log)))
 
 

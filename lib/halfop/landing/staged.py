@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -31,18 +31,24 @@ class Staging:
     warehouse: Warehouse
     path: str
 
-    @cached_property
-    def by_workers(self) -> bool:
-        """Whether workers may write the tables."""
-        return all(workers_may_write(self.warehouse, name) for name in TABLES.values())
+    def append_once(self, name: str, files: Sequence[DataFile], rows: DataFrame | None, app: str, mark: int) -> None:
+        """Makes the files, and rows beside them, part of a table: once for an app and its mark.
 
-    def append_once(self, name: str, files: Iterable[DataFile], rows: DataFrame | None, app: str, mark: int) -> None:
-        """Makes the files, and rows as files of their own, part of a table: once for an app and its mark."""
-        warehouse, folder = self.warehouse, self.warehouse.path(name)
+        Spark reads the files and writes the table if nothing else may.
+        """
+        warehouse = self.warehouse
+        if not workers_may_write(warehouse, name):
+            warehouse.append_once(name, self._together(name, files, rows), app, mark)
+            return
+        folder = warehouse.path(name)
         added = [replace(file, path=warehouse.files.move(file.path, folder)) for file in files]
         if rows is not None:
             added += files_apart(warehouse, name, rows, f"{self.path}/apart-{uuid.uuid4().hex}")
         append_files_once(warehouse, name, added, app, mark)
+
+    def _together(self, name: str, files: Sequence[DataFile], rows: DataFrame | None) -> DataFrame:
+        of_files = self.frame(name, files)
+        return of_files if rows is None else of_files.unionByName(self.warehouse.in_form(name, rows))
 
     def frame(self, name: str, files: Sequence[DataFile]) -> DataFrame:
         """The rows of files that have a table's columns."""

@@ -49,7 +49,6 @@ class Surveyed(NamedTuple):
     queues: Sequence[QueueRows]
     reaching_back: Longs | None
     items: int
-    unsettled: int
     rocksdb: bool
 
 
@@ -97,7 +96,6 @@ class StretchSurvey:
             list(self._queues.values()),
             back if len(back) <= _MOST_REACHING_BACK_OF_ONE else None,
             sum(map(len, self.items)),
-            sum(items["outcome"].null_count for items in self.items),
             self._rocksdb,
         )
 
@@ -116,8 +114,7 @@ class Survey:
     """Everything that the stretches hold, up to the first fault: only that is a consistent beginning of the log.
 
     If faults are skipped, `faults` are all of them, else the first one. `committed_later`: half messages whose final
-    messages stand in a later stretch, None if these are too many. `items`: number of op items; `unsettled`: those
-    whose outcome neither their own stretch nor the log right before it settles.
+    messages stand in a later stretch, None if these are too many. `items`: number of op items.
     """
 
     end: int
@@ -128,16 +125,6 @@ class Survey:
     rows: dict[str, int]
     committed_later: Longs | None
     items: int
-    unsettled: int
-
-    @property
-    def settled(self) -> bool:
-        """Returns whether each item's outcome follows from its own stretch.
-
-        An op that comes stretches before its final message, which no broker writes, lands without an outcome then, and
-        again with it.
-        """
-        return not self.unsettled and not self.faults and self.committed_later is not None
 
 
 def whole_survey(found: Iterable[Surveyed], broker_name: str, start: int, skip_corrupt: bool) -> Survey:
@@ -157,8 +144,7 @@ def whole_survey(found: Iterable[Surveyed], broker_name: str, start: int, skip_c
     end = faults[0].physical if faults and not skip_corrupt else ordered[-1].end if ordered else start
     newest = max((each.newest for each in ordered if each.newest is not None), default=None)
     records, items = sum(each.records for each in ordered), sum(each.items for each in ordered)
-    unsettled = sum(each.unsettled for each in ordered)
-    return Survey(end, records, newest, faults, spans, counts, _committed_later(ordered), items, unsettled)
+    return Survey(end, records, newest, faults, spans, counts, _committed_later(ordered), items)
 
 
 def _committed_later(found: Iterable[Surveyed]) -> Longs | None:

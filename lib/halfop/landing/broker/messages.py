@@ -1,23 +1,17 @@
-"""Messages of one kind that have been pulled from a broker: files that workers have written, or a frame of Spark's."""
+"""Messages of one kind that have been pulled from a broker, in files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Protocol
 
-from pyspark import StorageLevel
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.lives import Lives
-from halfop.landing.broker.seen import real_queues
-from halfop.landing.broker.source import QueueTask, pull_task
 from halfop.landing.broker.tasks import HEADS_OF, Ends, Pulled, RealQueue, Share, pull_share
 from halfop.landing.lost import Range
-from halfop.landing.outcomes.op_rows import Reach, looked_up, op_rows
-from halfop.landing.owners import named
+from halfop.landing.outcomes.op_rows import Reach, looked_up
 from halfop.landing.staged import Staging, searched_columns
 from halfop.landing.table_rows import form_of
 from halfop.landing.tables import TABLES, UNSETTLED
@@ -25,8 +19,6 @@ from halfop.rocketmq.batches import HALF, OP
 from halfop.rocketmq.wire.pull import QueueRange
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.warehouse.actions import DataFile
-from halfop.warehouse.in_memory import is_in_memory
-from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.workers import in_workers
 
 SOURCE = "BROKER"
@@ -45,53 +37,27 @@ class Source:
     at: int
 
 
-class Messages(Protocol):
-    """Messages of one kind."""
-
-    def number(self) -> int:
-        """How many there are."""
-
-    def holes(self) -> Sequence[Range]:
-        """Offsets that the broker lost while it was being pulled, or cannot read itself; they have no time yet."""
-
-    def real_queues(self) -> dict[tuple[str, int], int]:
-        """The queues that their final messages may be in, each with the first half message's store time in ms."""
-
-    def append_once(self, app: str, reach: Reach, first: bool) -> None:
-        """Appends them to their table, once for the app and the instant; `first`: the table has none of the broker."""
-
-
-class Pulls(Protocol):
-    """Pulls from one broker for one landing."""
-
-    @property
-    def at(self) -> int:
-        """The landing's instant."""
-
-    def pulled(self, kind: str, queues: Sequence[QueueRange]) -> Messages:
-        """Pulls these ranges, and returns them with those of the kind that were pulled before.
-
-        Ops come after the half and final messages that decide their outcomes.
-        """
-
-
-# ---- by workers ----
-
-
 @dataclass(frozen=True)
-class PullsByWorkers:
-    """`sees`: whether no final message that these queues ever had can be missing."""
+class Pulls:
+    """Pulls from one broker for one landing: here if that is little, else by workers.
+
+    `sees`: whether no final message that these queues ever had can be missing.
+    """
 
     source: Source
     staging: Staging
     sees: Callable[[set[RealQueue]], bool]
-    _done: dict[str, WrittenMessages] = field(default_factory=dict)
+    _done: dict[str, Messages] = field(default_factory=dict)
 
     @property
     def at(self) -> int:
         return self.source.at
 
     def pulled(self, kind: str, queues: Sequence[QueueRange]) -> Messages:
+        """Pulls these ranges, and returns them with those of the kind that were pulled before.
+
+        Ops come after the half and final messages that decide their outcomes.
+        """
         source, folder, bounds = self.source, self.staging.path, searched_columns()[kind]
         form = form_of(TABLES[kind], source.lives, SOURCE, source.at)
         settings = replace(source.settings, credentials=None)
@@ -103,7 +69,7 @@ class PullsByWorkers:
         else:
             done = in_workers(self.staging.warehouse, shares, pull_share)
         before = self._done[kind].parts if kind in self._done else ()
-        self._done[kind] = WrittenMessages(self.staging, source, kind, [*before, *done])
+        self._done[kind] = Messages(self.staging, source, kind, [*before, *done])
         return self._done[kind]
 
     def _enough(self, offsets: int) -> int:
@@ -119,8 +85,8 @@ class PullsByWorkers:
 
 
 @dataclass(frozen=True)
-class WrittenMessages:
-    """Messages in files."""
+class Messages:
+    """Messages of one kind, in files."""
 
     staging: Staging
     source: Source
@@ -128,20 +94,24 @@ class WrittenMessages:
     parts: Sequence[Pulled]
 
     def number(self) -> int:
+        """Returns how many there are."""
         return sum(part.messages for part in self.parts)
 
     def holes(self) -> Sequence[Range]:
+        """Offsets that the broker lost while it was being pulled, or cannot read itself; they have no time yet."""
         found = [hole for part in self.parts for hole in part.holes]
         return [Range(hole.first, hole.next, asked.topic, asked.queue) for asked, hole in found]
 
     def real_queues(self) -> dict[tuple[str, int], int]:
+        """The queues that their final messages may be in, each with the first half message's store time in ms."""
         first: dict[tuple[str, int], int] = {}
         for (topic, number), at in (found for part in self.parts for found in part.real_queues.items()):
             if topic is not None and number is not None:
                 first[topic, number] = min(at, first.get((topic, number), at))
         return first
 
-    def append_once(self, app: str, reach: Reach, first: bool) -> None:
+    def append_once(self, app: str, reach: Reach) -> None:
+        """Appends them to their table, once for the app and the instant."""
         name, unsettled = TABLES[self.kind], self.files(UNSETTLED)
         rows = None
         if unsettled:
@@ -168,65 +138,6 @@ def _parts(queues: Sequence[QueueRange], enough: int) -> Iterator[list[QueueRang
                 part, room = [], enough
     if part:
         yield part
-
-
-# ---- by Spark ----
-
-
-@dataclass(frozen=True)
-class PullsBySpark:
-    """Messages are pulled once, and kept on disk until `kept` ends."""
-
-    source: Source
-    warehouse: Warehouse
-    kept: ExitStack
-    _done: dict[str, DataFrame] = field(default_factory=dict)
-
-    @property
-    def at(self) -> int:
-        return self.source.at
-
-    def pulled(self, kind: str, queues: Sequence[QueueRange]) -> Messages:
-        some = tuple(asked for asked in queues if asked.start < asked.end)
-        task = QueueTask(kind, self.source.address, some, self.source.settings)
-        rows = named(pull_task(self.warehouse.spark, task), HALF if kind == OP else TABLES[kind], self.source.lives)
-        if not is_in_memory(rows):
-            rows = rows.persist(StorageLevel.DISK_ONLY)
-            self.kept.callback(rows.unpersist)
-        rows = self._done[kind].unionByName(rows) if kind in self._done else rows
-        self._done[kind] = rows
-        return FrameOfMessages(self.warehouse, self.source, kind, queues[0].topic if queues else None, rows)
-
-
-@dataclass(frozen=True)
-class FrameOfMessages:
-    """Messages in a frame, with rows for what could not be pulled."""
-
-    warehouse: Warehouse
-    source: Source
-    kind: str
-    topic: str | None
-    pulled: DataFrame
-
-    def number(self) -> int:
-        return self._rows().count()
-
-    def holes(self) -> Sequence[Range]:
-        topic = F.col("topic") if "topic" in self.pulled.columns else F.lit(self.topic)
-        holes = self.pulled.where(F.col("hole_from").isNotNull())
-        found = holes.select(topic.alias("topic"), "queue_id", "hole_from", "hole_to").collect()
-        return [Range(r["hole_from"], r["hole_to"], r["topic"], r["queue_id"]) for r in found]
-
-    def real_queues(self) -> dict[tuple[str, int], int]:
-        return real_queues(self.pulled)
-
-    def append_once(self, app: str, reach: Reach, first: bool) -> None:
-        rows = self._rows()
-        rows = op_rows(self.warehouse, rows, reach, first) if self.kind == OP else rows
-        self.warehouse.append_once(TABLES[self.kind], _stamped(rows, self.source.at), app, self.source.at)
-
-    def _rows(self) -> DataFrame:
-        return self.pulled.where(F.col("hole_from").isNull()).drop("hole_from", "hole_to")
 
 
 def _stamped(rows: DataFrame, at: int) -> DataFrame:

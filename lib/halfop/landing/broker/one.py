@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
 from threading import Lock
@@ -19,7 +19,7 @@ from halfop.landing.again import by_life
 from halfop.landing.broker.again import ranges_again
 from halfop.landing.broker.checks import check_rows
 from halfop.landing.broker.holes import record_holes
-from halfop.landing.broker.messages import SOURCE, Messages, Pulls, PullsBySpark, PullsByWorkers, Source
+from halfop.landing.broker.messages import SOURCE, Messages, Pulls, Source
 from halfop.landing.broker.request import BrokerRequest, begin_of
 from halfop.landing.broker.same_broker import refuse_rebuilt, refuse_renamed
 from halfop.landing.broker.sampling import OWN, Progress, Sampling, Wanted, unfinished
@@ -103,21 +103,20 @@ class BrokerLanding:
         found = sampling.sample()
         # a slave may lag by any time
         known = self._clock.shown - self._request.op_lag // timedelta(microseconds=1) if self._is_master else None
-        with ExitStack() as kept:
-            pulls = self._pulls(self._at, kept)
-            halves = self._pulled(pulls, HALF, found.ranges[HALF])
-            absent = sampling.add_finals(found, {**halves.real_queues(), **self._earlier_queues(rows)})
-            if more := sampling.add_halves(found):
-                halves = self._pulled(pulls, HALF, more)
-                absent |= sampling.add_begins(found, halves.real_queues())
-            record_holes(found, self._lost, self._clock, self._summary)
-            self._note_left_out(sampling.left_out)
-            with self._lock:
-                lost.record(self._warehouse, self._lost, self._at, self._summary)
-            self._record_ranges(found.ranges, absent)
-            if self._is_master:
-                self._checks = check_rows(broker, self.name, self._clock.shown, found.ranges[HALF], rows)
-            self._write(pulls, found.ranges, known, halves)
+        pulls = self._pulls(self._at)
+        halves = self._pulled(pulls, HALF, found.ranges[HALF])
+        absent = sampling.add_finals(found, {**halves.real_queues(), **self._earlier_queues(rows)})
+        if more := sampling.add_halves(found):
+            halves = self._pulled(pulls, HALF, more)
+            absent |= sampling.add_begins(found, halves.real_queues())
+        record_holes(found, self._lost, self._clock, self._summary)
+        self._note_left_out(sampling.left_out)
+        with self._lock:
+            lost.record(self._warehouse, self._lost, self._at, self._summary)
+        self._record_ranges(found.ranges, absent)
+        if self._is_master:
+            self._checks = check_rows(broker, self.name, self._clock.shown, found.ranges[HALF], rows)
+        self._write(pulls, found.ranges, known, halves)
 
     def _begun(self, broker: Broker) -> Progress:
         """Returns how far the broker's queues have landed, after a landing that was killed has been completed.
@@ -138,8 +137,7 @@ class BrokerLanding:
         open_landing = unfinished(rows)
         if open_landing is not None:
             at, ranges = open_landing
-            with ExitStack() as kept:
-                self._write(self._pulls(at, kept), ranges, known_until=None)
+            self._write(self._pulls(at), ranges, known_until=None)
             rows = progress.of_broker(self._warehouse, self.name)
         return rows
 
@@ -215,8 +213,7 @@ class BrokerLanding:
             self._lives = lives.upto(name)
             ranges = ranges_again(broker, wanted, self._lost, self._at)
             self._summary.notes += [f"broker {name}: {gone}" for gone in self._lost.gone]
-            with ExitStack() as kept:
-                self._write_messages(self._pulls(self._at, kept), ranges, None)
+            self._write_messages(self._pulls(self._at), ranges, None)
 
     def _write_messages(self, pulls: Pulls, ranges: RangesByKind, halves: Messages | None) -> None:
         for kind, table in TABLES.items():
@@ -254,7 +251,7 @@ class BrokerLanding:
         if marker == at or not (number := found.number()):
             return
         start = time.perf_counter()
-        found.append_once(app, self._reach, marker < 0)
+        found.append_once(app, self._reach)
         self._count(table, number, kind, time.perf_counter() - start)
 
     def _count(self, table: str, rows: int, phase: str = "", seconds: float = 0.0) -> None:
@@ -264,12 +261,10 @@ class BrokerLanding:
             if phase:
                 self._summary.seconds[phase] = round(self._summary.seconds.get(phase, 0.0) + seconds, 3)
 
-    def _pulls(self, at: int, kept: ExitStack) -> Pulls:
-        """The way to pull for the landing of an instant; `kept` is what it holds until the end."""
+    def _pulls(self, at: int) -> Pulls:
+        """Returns what pulls for the landing of an instant."""
         source = Source(self._lives, self._address.address, self._request.settings, at)
-        if self._shared.staging.by_workers:
-            return PullsByWorkers(source, self._shared.staging, self._sees)
-        return PullsBySpark(source, self._warehouse, kept)
+        return Pulls(source, self._shared.staging, self._sees)
 
     def _note_holes(self, found: Messages) -> None:
         """Records offsets that the broker lost while it was being pulled, or cannot read itself."""

@@ -6,25 +6,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
 from halfop.rocketmq.names import END_TAG
 from halfop.rocketmq.numbers import parse_long
-from halfop.warehouse.in_memory import through_arrow
 
 _SHORT_DIGITS = r"\A[0-9]{1,18}\z"
 _SPLIT = ("item", "body", "half_offset", "outcome", "outcomes")
 _NOTHING = pa.scalar(None, pa.int64())
 Places = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
-
-
-def items_of(rows: DataFrame) -> DataFrame:
-    """Does the same as `items` for a frame."""
-    names = ("item", "body", "half_offset", "outcome")
-    kept = [field for field in rows.schema if field.name not in _SPLIT]
-    return through_arrow(rows, items, StructType([*kept, *(rows.schema[name] for name in names)]))
 
 
 def items(rows: pa.RecordBatch) -> pa.RecordBatch:

@@ -10,21 +10,15 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.columns.lives import Lives
-from halfop.landing.columns.op_items import items_of
 from halfop.landing.outcomes.by_join import with_outcomes
-from halfop.landing.owners import named
 from halfop.warehouse.in_memory import at_hand
 from halfop.warehouse.kept import Kept
-from halfop.warehouse.progress import GATEWAY
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import Where, all_of, between, is_null, one_of
 
 _KEY = ["broker_name", "queue_id", "queue_offset", "item", "source", "of_life"]
 _FEW = 200_000
-_NOT_GIVEN = {"from_check": "boolean", "producer_group": "string", "tran_state_table_offset": "bigint"}
-_NOT_GIVEN |= {"commit_log_offset": "bigint", "uniq_key": "string", "half_offset": "bigint", "item": "int"}
-_NOT_GIVEN |= {"outcome": "string", "outcomes": "map<string,string>", "life": "int"}
 
 
 @dataclass(frozen=True)
@@ -40,21 +34,6 @@ class Reach:
     seen: Callable[[DataFrame], DataFrame]
 
 
-def op_rows(warehouse: Warehouse, rows: DataFrame, reach: Reach, first_landing: bool) -> DataFrame:
-    """Whole op messages as rows of op_messages, without landed_at."""
-    split = named(items_of(_given(rows, reach)), "op_messages", reach.lives)
-    return _with_outcomes(warehouse, split, reach, bounded=not first_landing)
-
-
-def item_rows(warehouse: Warehouse, items: DataFrame, reach: Reach, settled: bool) -> DataFrame:
-    """Items as rows of op_messages, without landed_at; missing outcomes are looked up unless all is `settled`."""
-    rows = named(_given(items, reach), "op_messages", reach.lives)
-    if settled:
-        return rows.select(_columns())
-    known = rows.where(F.col("outcome").isNotNull()).select(_columns())
-    return known.unionByName(looked_up(warehouse, rows.where(F.col("outcome").isNull()), reach))
-
-
 def looked_up(warehouse: Warehouse, unsettled: DataFrame, reach: Reach) -> DataFrame:
     """Items without an outcome as rows of op_messages, without landed_at, with what has landed of the others."""
     return _with_outcomes(warehouse, at_hand(unsettled.drop("outcome")), reach, bounded=True)
@@ -62,13 +41,6 @@ def looked_up(warehouse: Warehouse, unsettled: DataFrame, reach: Reach) -> DataF
 
 def _columns() -> list[str]:
     return [c for c in table("op_messages").given if c != "landed_at"]
-
-
-def _given(rows: DataFrame, reach: Reach) -> DataFrame:
-    """The rows with all columns of an op message; only a gateway's ops carry END_TRANSACTION's group."""
-    nulls = {name: F.lit(None).cast(kind) for name, kind in _NOT_GIVEN.items() if name not in rows.columns}
-    source = F.when(F.col("producer_group").isNotNull(), GATEWAY).otherwise(reach.source)
-    return rows.withColumns(nulls).withColumn("source", source)
 
 
 def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:

@@ -10,7 +10,7 @@ import numpy as np
 from halfop.frame.errors import InputRefused
 from halfop.landing import lost
 from halfop.landing.again import Again, by_life, refuse_unknown
-from halfop.landing.store.by_workers import look_into, sound_files
+from halfop.landing.store.by_workers import look_into, rollbacks_are_sure
 from halfop.landing.store.new_part import NewPart
 from halfop.landing.store.same_store import another_store, is_same_store
 from halfop.landing.store.state import StoreLanding
@@ -87,7 +87,7 @@ def _part(landing: StoreLanding, begin: int, end: int) -> NewPart:
     whole = layout(landing.root, begin)
     cut = [replace(each, end=min(each.end, end), fault=None) for each in whole.stretches if each.start < end]
     found = replace(whole, stretches=tuple(cut), end=end)
-    there = look_into(landing, found.stretches, False, write=True)
+    there = look_into(landing, found.stretches, False)
     refuse_too_many(there.surveyed)
     survey = whole_survey(there.surveyed, landing.broker, begin, False)
     if survey.faults:
@@ -97,4 +97,4 @@ def _part(landing: StoreLanding, begin: int, end: int) -> NewPart:
         if begin <= gone.since and gone.upto <= end:
             landing.lost.found(gone, "it has landed again")
     app = f"halfop.land.store/{landing.broker}/again/{landing.landed_at}/{begin}-{end}"
-    return NewPart(found, begin, survey, app, end, sound_files(landing, there, survey, False))
+    return NewPart(found, begin, survey, app, end, there.files, rollbacks_are_sure(landing, there, survey))

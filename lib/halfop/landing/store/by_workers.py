@@ -1,4 +1,4 @@
-"""Stretches of a store surveyed by workers, and, if the tables lie on a local disk, written by them in one go."""
+"""Stretches of a store, surveyed and written to files in one go: here if they are few, else by workers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from halfop.landing.store.state import SOURCE, StoreLanding
 from halfop.landing.store.tasks import Landed, Rows, Share, land_share
 from halfop.landing.survey import Survey, Surveyed
 from halfop.landing.tables import UNSETTLED
-from halfop.rocketmq.batches import OP
-from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.store.stretch import Stretch
 from halfop.warehouse.actions import DataFile
 from halfop.warehouse.workers import in_workers
@@ -26,25 +24,21 @@ Files = Mapping[str, Sequence[DataFile]]
 
 
 class Found(NamedTuple):
-    """The contents of stretches, and files of their rows by kind; no kind if Spark must write the tables.
-
-    `rolled_back`: as a task names them.
-    """
+    """The contents of stretches, and files of their rows by kind. `rolled_back`: as a task names them."""
 
     surveyed: Sequence[Surveyed]
     files: Files
     rolled_back: Sequence[str]
 
 
-def look_into(landing: StoreLanding, stretches: Sequence[Stretch], skip_corrupt: bool, write: bool) -> Found:
-    """Surveys the stretches; `write`: and writes their rows to files, if workers may.
+def look_into(landing: StoreLanding, stretches: Sequence[Stretch], skip_corrupt: bool) -> Found:
+    """Surveys the stretches, and writes their rows to files.
 
     Raises InputRefused for a broker that keeps its transactions in RocksDB alone.
     """
-    rows = _rows(landing) if write else None
+    rows = _rows(landing)
     done = _done(landing, [Share(part, skip_corrupt, rows) for part in _parts(landing, stretches)])
-    kinds = rows.searched if rows else ()
-    files = {kind: [file for each in done for file in each.files.get(kind, ())] for kind in kinds}
+    files = {kind: [file for each in done for file in each.files.get(kind, ())] for kind in rows.searched}
     rolled_back = [path for each in done for path in each.rolled_back]
     surveyed = [surveyed for each in done for surveyed in each.surveyed]
     if any(each.rocksdb for each in surveyed):
@@ -52,9 +46,7 @@ def look_into(landing: StoreLanding, stretches: Sequence[Stretch], skip_corrupt:
     return Found(surveyed, files, rolled_back)
 
 
-def _rows(landing: StoreLanding) -> Rows | None:
-    if not landing.staging.by_workers:
-        return None
+def _rows(landing: StoreLanding) -> Rows:
     folder, bounds = landing.staging.path, {**searched_columns(), UNSETTLED: ()}
     return Rows(forms(landing.lives, SOURCE, landing.landed_at), folder, bounds)
 
@@ -83,21 +75,12 @@ def _size(stretches: Iterable[Stretch]) -> int:
     return sum(stretch.end - stretch.start for stretch in stretches)
 
 
-def sound_files(landing: StoreLanding, found: Found, survey: Survey, skip_corrupt: bool) -> Files:
-    """The files whose rows are what the survey counts; Spark writes those of the other kinds."""
-    if survey.faults and not skip_corrupt:
-        return {}
-    files = dict(found.files)
-    if files and (survey.faults or not _stay_rolled_back(landing, found.rolled_back, survey.committed_later)):
-        del files[OP]
-    return files
-
-
-def _stay_rolled_back(landing: StoreLanding, paths: Iterable[str], later: Longs | None) -> bool:
+def rollbacks_are_sure(landing: StoreLanding, found: Found, survey: Survey) -> bool:
     """Returns whether no half message that an op names as rolled back was committed in a later stretch."""
-    if later is None:
+    later = survey.committed_later
+    if survey.faults or later is None:
         return False
-    for path in paths if len(later) else ():
+    for path in found.rolled_back if len(later) else ():
         rolled_back = np.frombuffer(landing.warehouse.files.read(path), np.int64)
         if len(rolled_back):
             near = later[np.searchsorted(later, rolled_back[0]) : np.searchsorted(later, rolled_back[-1], "right")]

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from halfop.frame.summary import Summary
 from halfop.landing import lost, progress
 from halfop.landing.check_offsets import check_offsets
 from halfop.landing.outcomes.by_join import read_between
-from halfop.landing.outcomes.op_rows import Reach, item_rows, land_again, looked_up
-from halfop.landing.owners import named
+from halfop.landing.outcomes.op_rows import Reach, land_again, looked_up
 from halfop.landing.queues import Queue
 from halfop.landing.store.new_part import NewPart
-from halfop.landing.store.source import ITEMS
 from halfop.landing.store.state import SOURCE, StoreLanding
 from halfop.landing.survey import Survey
 from halfop.landing.tables import TABLES, UNSETTLED
 from halfop.rocketmq.batches import HALF, OP
 from halfop.rocketmq.names import HALF_TOPIC
+from halfop.warehouse.actions import DataFile
 from halfop.warehouse.progress import TABLE as PROGRESS
 
 
@@ -85,44 +85,48 @@ def _append(landing: StoreLanding, part: NewPart, kind: str, table: str, first: 
     marker = landing.warehouse.marker(table, part.app)
     if marker >= part.mark:
         return
-    if kind in part.files and marker <= part.start:
-        others = _settled_later(landing, part, first) if kind == OP else None
-        landing.staging.append_once(table, part.files[kind], others, part.app, part.mark)
-    else:
-        rows = _stamped(landing, _by_spark(landing, part, kind, marker, first))
-        landing.warehouse.append_once(table, rows, part.app, part.mark)
+    files, rows = _staged(landing, part, kind, marker, first)
+    landing.staging.append_once(table, files, rows, part.app, part.mark)
     number = part.survey.items if kind == OP else part.survey.rows[kind]
     landing.written[table] = landing.written.get(table, 0) + number
 
 
-def _settled_later(landing: StoreLanding, part: NewPart, first: int) -> DataFrame | None:
-    """The op items that no stretch settles, with the outcomes that all that has landed shows."""
-    files = part.files[UNSETTLED]
-    if not files:
-        return None
-    items = landing.staging.frame(TABLES[OP], files)
-    return _stamped(landing, looked_up(landing.warehouse, items, _reach(landing, first)))
-
-
-def _by_spark(landing: StoreLanding, part: NewPart, kind: str, marker: int, first: int) -> DataFrame:
-    """The rows that a table lacks, where workers could not write them, or a killed landing wrote some."""
-    rows = _rows(landing, part, kind)
-    place = "commit_log_offset" if kind == HALF else "physical_offset"
-    rows = rows.where(F.col(place) >= marker) if marker > part.start else rows
+def _staged(
+    landing: StoreLanding, part: NewPart, kind: str, marker: int, first: int
+) -> tuple[Sequence[DataFile], DataFrame | None]:
+    """The part's files of a kind, and rows that are in the table as no file has them; None if there are none."""
+    files, within = part.files[kind], _within(part, kind, marker)
+    unsettled = part.files[UNSETTLED] if kind == OP else ()
+    if within is None and (kind != OP or part.sure):
+        return files, _settled_later(
+            landing, landing.staging.frame(TABLES[OP], unsettled), first
+        ) if unsettled else None
+    rows = landing.staging.frame(TABLES[kind], [*files, *unsettled]).where(F.lit(True) if within is None else within)
     if kind != OP:
-        return named(rows, TABLES[kind], landing.lives)
-    return item_rows(landing.warehouse, rows, _reach(landing, first), part.survey.settled)
+        return [], rows
+    open_ones = F.col("outcome").isNull()
+    if not part.sure:
+        open_ones |= (F.col("outcome") == "ROLLBACK") & (F.col("source") == SOURCE)
+    later = landing.warehouse.in_form(TABLES[OP], _settled_later(landing, rows.where(open_ones), first))
+    return [], rows.where(~open_ones).unionByName(later)
 
 
-def _stamped(landing: StoreLanding, rows: DataFrame) -> DataFrame:
+def _within(part: NewPart, kind: str, marker: int) -> Column | None:
+    """Which rows of the part's files the table is to get; None: all of them.
+
+    Those before the first fault if faults are refused, and those that a killed landing has not written.
+    """
+    place = F.col("commit_log_offset" if kind == HALF else "physical_offset")
+    begins, ends = max(marker, part.start), part.survey.end
+    if begins == part.start and not part.survey.faults:
+        return None
+    return (place >= begins) & (place < ends)
+
+
+def _settled_later(landing: StoreLanding, items: DataFrame, first: int) -> DataFrame:
+    """Op items that their own stretch does not settle, with the outcomes that all that has landed shows."""
+    rows = looked_up(landing.warehouse, items, _reach(landing, first))
     return rows.withColumn("landed_at", F.timestamp_micros(F.lit(landing.landed_at)))
-
-
-def _rows(landing: StoreLanding, part: NewPart, kind: str) -> DataFrame:
-    skip_corrupt = landing.request.skip_corrupt
-    if kind == OP:
-        return landing.read(part.layout, ITEMS, skip_corrupt, part.survey.committed_later)
-    return landing.read(part.layout, kind, skip_corrupt)
 
 
 def _reach(landing: StoreLanding, first: int) -> Reach:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 from halfop.landing import lost, progress
-from halfop.landing.store.by_workers import Files, look_into, sound_files
+from halfop.landing.store.by_workers import Files, look_into, rollbacks_are_sure
 from halfop.landing.store.lost_stretches import present_again, without
 from halfop.landing.store.same_store import another_store, is_same_store, lacks_landed, next_offsets, refuse_gap
 from halfop.landing.store.state import StoreLanding
@@ -21,7 +21,8 @@ class NewPart:
     """A part of the log to land, with its survey.
 
     Each table's commit is marked under `app` with `mark`, so that nothing lands twice after a killed landing: a table
-    has all rows below its mark. `files` are the kinds whose rows workers have written.
+    has all rows below its mark. `files` have the rows by kind, those after a fault, too. `sure`: no rollback in them
+    is a commit in truth.
     """
 
     layout: StoreLayout
@@ -29,7 +30,8 @@ class NewPart:
     survey: Survey
     app: str
     mark: int
-    files: Files = field(default_factory=dict)
+    files: Files
+    sure: bool
 
 
 def new_part(landing: StoreLanding) -> NewPart:
@@ -46,13 +48,14 @@ def new_part(landing: StoreLanding) -> NewPart:
     landed = next_offsets(landing)
     if offset is not None and named > offset and lacks_landed(landed, queues):
         raise another_store(landing)
-    there = look_into(landing, found.stretches, request.skip_corrupt, write=True)
+    there = look_into(landing, found.stretches, request.skip_corrupt)
     refuse_too_many(there.surveyed)
     survey = whole_survey(there.surveyed, landing.broker, begin, request.skip_corrupt)
     if offset is not None and not landing.lost.of_log:
         refuse_gap(request.path, landed, survey)
-    files = sound_files(landing, there, survey, request.skip_corrupt)
-    return NewPart(_sound_part(found, survey), begin, survey, f"halfop.land.store/{landing.broker}", survey.end, files)
+    sure = rollbacks_are_sure(landing, there, survey)
+    app = f"halfop.land.store/{landing.broker}"
+    return NewPart(found, begin, survey, app, survey.end, there.files, sure)
 
 
 def _begin(landing: StoreLanding, offset: int | None) -> int | None:
@@ -65,25 +68,13 @@ def _begin(landing: StoreLanding, offset: int | None) -> int | None:
     return max(first, offset)
 
 
-def _sound_part(found: StoreLayout, survey: Survey) -> StoreLayout:
-    """The layout up to the survey's end; stretches without a fault need no second check."""
-    faults = [fault.physical for fault in survey.faults]
-    before = [replace(s, end=min(s.end, survey.end), fault=None) for s in found.stretches if s.start < survey.end]
-    checked = [
-        replace(s, sound=not any(s.start <= fault < s.end for fault in faults), back=None if faults else s.back)
-        for s in before
-    ]
-    return replace(found, stretches=tuple(checked))
-
-
 def parts_found_again(landing: StoreLanding, before: int) -> Iterator[NewPart]:
     """Lost ranges before a physical offset that are sound again, each as a part of its own, which lands once."""
-    stretches = {each.start: each for each in present_again(landing.root, landing.lost, before)}
-    if not stretches:
-        return
-    for each in look_into(landing, list(stretches.values()), False, write=False).surveyed:
-        found, survey = stretches[each.start], whole_survey([each], landing.broker, each.start, False)
+    for found in present_again(landing.root, landing.lost, before):
+        there = look_into(landing, [found], False)
+        survey = whole_survey(there.surveyed, landing.broker, found.start, False)
         if not survey.faults:
             app = f"halfop.land.store/{landing.broker}/{found.start}-{found.end}"
-            alone = StoreLayout((replace(found, sound=True),), found.start, found.end, True)
-            yield NewPart(alone, found.start, survey, app, found.end)
+            alone = StoreLayout((found,), found.start, found.end, True)
+            sure = rollbacks_are_sure(landing, there, survey)
+            yield NewPart(alone, found.start, survey, app, found.end, there.files, sure)

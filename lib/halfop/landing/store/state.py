@@ -6,16 +6,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from pyspark.sql import DataFrame
-
 from halfop.columns.lives import Lives
 from halfop.landing import lost
 from halfop.landing.again import Again
 from halfop.landing.staged import Staging
-from halfop.landing.store.source import StoreTask, longs_text, read_task
-from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.names import GATEWAY_FILE
-from halfop.rocketmq.store.layout import StoreLayout
 from halfop.warehouse.progress import GATEWAY
 from halfop.warehouse.tables import Warehouse
 
@@ -58,9 +53,3 @@ class StoreLanding:
     def source(self) -> str:
         """The store's source in landing_progress: producers of a gateway's are asked by our own runs."""
         return GATEWAY if (Path(self.root) / GATEWAY_FILE).exists() else SOURCE
-
-    def read(
-        self, layout: StoreLayout, kind: str, skip_corrupt: bool, committed_later: Longs | None = None
-    ) -> DataFrame:
-        """Rows of one kind from the layout's stretches, read by Spark's workers."""
-        return read_task(self.warehouse.spark, StoreTask(kind, layout, skip_corrupt, longs_text(committed_later)))

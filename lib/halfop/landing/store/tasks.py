@@ -24,11 +24,11 @@ class Rows(NamedTuple):
 
 
 class Share(NamedTuple):
-    """The work of one task; without `rows` it only surveys."""
+    """The work of one task."""
 
     stretches: Sequence[Stretch]
     skip_corrupt: bool
-    rows: Rows | None
+    rows: Rows
 
 
 class Landed(NamedTuple):
@@ -44,8 +44,6 @@ class Landed(NamedTuple):
 
 
 def land_share(share: Share, disk: Disk) -> Landed:
-    if share.rows is None:
-        return Landed([_surveyed(stretch, share.skip_corrupt) for stretch in share.stretches], {}, ())
     rows = share.rows
     out = PartWriter(disk, {kind: f"{rows.folder}/{kind}" for kind in rows.searched}, rows.searched)
     surveyed, rolled_back = [], []
@@ -54,13 +52,6 @@ def land_share(share: Share, disk: Disk) -> Landed:
         surveyed.append(survey.result())
         rolled_back.append(_write_rolled_back(disk, rows.folder, survey))
     return Landed(surveyed, out.close(), rolled_back)
-
-
-def _surveyed(stretch: Stretch, skip_corrupt: bool) -> Surveyed:
-    survey = StretchSurvey(stretch)
-    for _ in survey.pieces(skip_corrupt):
-        pass
-    return survey.result()
 
 
 def _written(stretch: Stretch, skip_corrupt: bool, forms: Mapping[str, Form], out: PartWriter) -> StretchSurvey:
