@@ -24,25 +24,25 @@ from halfop.landing.files import sources
 from halfop.landing.files.land import land_files
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings
-from halfop.warehouse import few
-from halfop.warehouse.listing import Limits
+from halfop.warehouse import reading
+from halfop.warehouse.reading import Limits
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 
 _BY_SPARK = Limits(files=-1, bytes=-1, rows=-1)
-_WAYS = {"here": (few.ANY, few.ANY.bytes), "by Spark": (_BY_SPARK, -1)}
+_WAYS = {"here": (reading.ANY, reading.ANY.bytes), "by Spark": (_BY_SPARK, -1)}
 
 
 @contextmanager
 def forced(way: str) -> Iterator[None]:
     """Makes every read and landing go one way, whatever its size."""
-    before = few.FEW, sources._FEW_BYTES
-    few.FEW, sources._FEW_BYTES = _WAYS[way]
+    before = reading.FEW, sources._FEW_BYTES
+    reading.FEW, sources._FEW_BYTES = _WAYS[way]
     try:
         yield
     finally:
-        few.FEW, sources._FEW_BYTES = before
+        reading.FEW, sources._FEW_BYTES = before
 
 
 def seconds(spark: SparkSession, way: str, rows: int, cycles: int) -> tuple[float, float]:

@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from generate import BORN, PER_OP, TOPICS
-from halfop.warehouse.actions import DataFile
-from halfop.warehouse.disk import Disk
+from halfop.warehouse.disk import DataFile, Disk
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.schema import table
 from halfop.warehouse.splits import PartWriter

@@ -8,7 +8,7 @@ import rows as r
 from build.halves import half_at
 from halfop.landing import progress
 from halfop.landing.progress import ProgressRow
-from halfop.planning.asking import asks
+from halfop.planning.run import asks
 from halfop.rocketmq.names import HALF_TOPIC
 from halfop.runs.record import recorded
 from halfop.warehouse.progress import COMMIT_LOG, TABLE, counting, progress_rows

@@ -21,9 +21,8 @@ from halfop.columns.by_key import ByKey
 from halfop.planning import arrivals, by_workers
 from halfop.runs.reconcile import Request, reconcile
 from halfop.sinks import staging
-from halfop.warehouse import few
-from halfop.warehouse.disk import LocalDisk
-from halfop.warehouse.listing import Listed
+from halfop.warehouse import reading
+from halfop.warehouse.disk import Listed, LocalDisk
 from halfop.warehouse.maps import owners, without
 from halfop.warehouse.splits import ParquetPart, PartWriter, Split, parts_of, span, splits_of
 from halfop.warehouse.tables import Warehouse
@@ -109,7 +108,7 @@ def test_they_decide_and_write_what_the_columns_do(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, _ = played(Warehouse(spark, str(tmp_path / "here")))
-    monkeypatch.setattr(few, "FEW", BY_SPARK)
+    monkeypatch.setattr(reading, "FEW", BY_SPARK)
     found, ways = played(Warehouse(spark, str(tmp_path / "workers")))
     assert [each.split(":")[0] for each in ways] == ["by workers", "by workers"], ways
     assert found == here
@@ -125,7 +124,7 @@ def test_spark_decides_and_writes_what_the_columns_do(
 ) -> None:
     """Also where no worker takes part; histories show the same in the plain suite (test_few_rows)."""
     here, _ = played(Warehouse(spark, str(tmp_path / "here")))
-    monkeypatch.setattr(few, "FEW", BY_SPARK)
+    monkeypatch.setattr(reading, "FEW", BY_SPARK)
     monkeypatch.setattr(arrivals, "taken_by_workers", lambda *_: None)
     monkeypatch.setattr(staging, "written_by_workers", lambda *_: None)
     by_spark, ways = played(Warehouse(spark, str(tmp_path / "spark")))
@@ -196,7 +195,7 @@ def test_slices_by_workers(spark: SparkSession, tmp_path: Path, monkeypatch: pyt
     for name, max_rows in [("whole", None), ("sliced", 100)]:
         warehouse = Warehouse(spark, str(tmp_path / name))
         r.land(warehouse, halves, ops, NOW, dict.fromkeys(QUEUES, NOW))
-        monkeypatch.setattr(few, "FEW", BY_SPARK)
+        monkeypatch.setattr(reading, "FEW", BY_SPARK)
         summary = reconcile(warehouse, Request(r.settings(RULES), r.instant(NOW), max_rows=max_rows))
         assert all(each.startswith("by workers: ") for each in summary.extra["ways"].values())
         ends.append(Counter((d.key, d.body) for d in r.delivered(warehouse).elements()))
@@ -217,7 +216,7 @@ def test_marks_that_only_properties_carry(spark: SparkSession, tmp_path: Path, m
     r.append(warehouse, "half_messages", cells)
     ops = [op for n in range(4) for op in op_rows(("a", 0), n, str(n), ["COMMIT"], NOW - 500)]
     r.land(warehouse, [], ops, NOW, {("a", 0): NOW})
-    monkeypatch.setattr(few, "FEW", BY_SPARK)
+    monkeypatch.setattr(reading, "FEW", BY_SPARK)
     reconcile(warehouse, Request(r.settings(RULES), r.instant(NOW)))
     rows = {row["queue_offset"]: row for row in warehouse.rows("decisions")}
     assert {row["decision"] for row in rows.values()} == {"COMMIT"}

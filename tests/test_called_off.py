@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from threading import Thread
 
 import pytest
-from halfop.warehouse.called_off import Task, or_called_off
-from halfop.warehouse.signals import interrupted_once
+from halfop.warehouse.signals import Task, interrupted_once, or_called_off
 from pyspark.sql import SparkSession
 
 

@@ -13,7 +13,7 @@ import rows as r
 from build.halves import half_at
 from halfop.explain.explain import explain
 from halfop.planning import by_workers
-from halfop.planning.asking import counts_delivered
+from halfop.planning.run import counts_delivered
 from halfop.rules import questions
 from halfop.runs.idle import idle
 from halfop.runs.reconcile import Request

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from build.ways import BY_SPARK
 from halfop.planning.digest import LATENCIES, Digest, Latency
-from halfop.warehouse import few
+from halfop.warehouse import reading
 from halfop.warehouse.tables import Warehouse
 from seeds import SEED
 
@@ -94,7 +94,7 @@ def test_a_digest_counts_the_run_s_rows(
         every += [row for row in rows if row["run_id"] == RUN]
         warehouse.append_rows("decisions", rows)
     if way != "here":
-        monkeypatch.setattr(few, "FEW", BY_SPARK)
+        monkeypatch.setattr(reading, "FEW", BY_SPARK)
     if way == "Spark":
         monkeypatch.setattr(Warehouse, "past_spark", False)
     found, wanted = shown(Digest.of(warehouse, RUN, at)), counted(every, at)

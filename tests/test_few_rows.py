@@ -24,11 +24,11 @@ from halfop.landing.files.sources import InputFile
 from halfop.landing.outcomes import op_rows
 from halfop.landing.queues import Queue
 from halfop.rocketmq.names import OP_TOPIC
-from halfop.warehouse import few, in_memory, parquet, tables
+from halfop.warehouse import in_memory, parquet, reading, tables
 from halfop.warehouse.in_memory import frame_of
-from halfop.warehouse.listing import Limits
 from halfop.warehouse.parquet import UnreadableFile, arrow_schema, searched, stats_of, write_files
 from halfop.warehouse.progress import TABLE, progress_rows
+from halfop.warehouse.reading import Limits
 from halfop.warehouse.schema import table
 from halfop.warehouse.session import few_rows_settings, session_settings
 from halfop.warehouse.tables import NO_TABLE, Warehouse
@@ -140,7 +140,7 @@ def test_a_condition_leaves_out_files_that_cannot_hold_such_a_row(warehouse: War
 
 def test_more_rows_than_few_are_sparks(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     rows_of(warehouse)
-    monkeypatch.setattr(few, "FEW", Limits(files=10, bytes=10**9, rows=9))
+    monkeypatch.setattr(reading, "FEW", Limits(files=10, bytes=10**9, rows=9))
     assert warehouse.read("half_messages").count() == 10
     assert "LocalRelation" not in warehouse.read("half_messages")._jdf.queryExecution().optimizedPlan().toString()
 

@@ -14,13 +14,13 @@ from build.messages import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops
 from build.ways import BY_SPARK
 from halfop.frame.errors import LostRows
 from halfop.planning.plan import Plan
-from halfop.planning.removed import InputRemoved
+from halfop.planning.stages import InputRemoved
 from halfop.runs.reconcile import Request, reconcile
 from halfop.runs.verify import verify
 from halfop.settings.model import Settings
 from halfop.upkeep.maintain import maintain
-from halfop.warehouse import few
-from halfop.warehouse.listing import Limits
+from halfop.warehouse import reading
+from halfop.warehouse.reading import Limits
 from halfop.warehouse.tables import Warehouse
 from pyspark.errors import PySparkException
 
@@ -98,7 +98,9 @@ def log_cleaned_up(warehouse: Warehouse, name: str) -> None:
     delta.forTable(warehouse.spark._jsparkSession, path).checkpoint()
 
 
-@pytest.mark.parametrize("limits", [pytest.param(few.FEW, marks=pytest.mark.slow), BY_SPARK], ids=["few", "by workers"])
+@pytest.mark.parametrize(
+    "limits", [pytest.param(reading.FEW, marks=pytest.mark.slow), BY_SPARK], ids=["few", "by workers"]
+)
 def test_pins_of_so_long_ago_that_log_clean_up_removed_them(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, limits: Limits
 ) -> None:
@@ -109,7 +111,7 @@ def test_pins_of_so_long_ago_that_log_clean_up_removed_them(
         r.land(warehouse, [], [], LATER, {QUEUE: LATER + later})
     log_cleaned_up(warehouse, "landing_progress")
     assert not Path(warehouse.path("landing_progress"), "_delta_log", f"{0:020}.json").exists()
-    monkeypatch.setattr(few, "FEW", limits)
+    monkeypatch.setattr(reading, "FEW", limits)
     warehouse = Warehouse(warehouse.spark, warehouse.root)
     r.land(warehouse, [half(20)], ops("COMMIT", 6, 20), LATER, {QUEUE: LATER})
     r.run(warehouse, RULES, LATER)

@@ -21,13 +21,12 @@ from halfop.runs.verify import verify
 from halfop.settings.model import RetentionSettings, Settings
 from halfop.upkeep import maintain as m
 from halfop.upkeep.maintain import maintain
-from halfop.warehouse import trimmed
 from halfop.warehouse.disk import local_path
 from halfop.warehouse.lock import hold
 from halfop.warehouse.session import session_settings
 from halfop.warehouse.spark_errors import overtaken
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.upkeep import UPKEEP, Size, Upkeep
+from halfop.warehouse.upkeep import TRIMMED_BEFORE, UPKEEP, Size, Upkeep
 from pyspark.sql import functions as F
 
 AT_ONCE = timedelta(0)
@@ -89,7 +88,7 @@ def test_what_has_ended_goes_and_what_is_open_stays(warehouse: Warehouse) -> Non
 def test_rows_that_are_still_there_though_trimming_was_said(warehouse: Warehouse) -> None:
     """A deletion that was killed, or rows that land with an old instant or none."""
     one_of_each(warehouse)
-    Upkeep(warehouse, "half_messages").set({trimmed.BEFORE: "2999-01-01 00:00:00"})
+    Upkeep(warehouse, "half_messages").set({TRIMMED_BEFORE: "2999-01-01 00:00:00"})
     summary = r.run(warehouse, RULES, NOW, layout="per_topic")
     assert (summary.status, summary.decisions["COMMIT"]) == (0, {"PRODUCER": 3})
 

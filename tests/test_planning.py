@@ -24,8 +24,8 @@ from halfop.planning.stages import arrived, plan_of
 from halfop.runs.reconcile import Request, _open, preview, reconcile
 from halfop.runs.record import write_closed, write_opened
 from halfop.runs.verify import verify
-from halfop.warehouse import few
-from halfop.warehouse.listing import Limits
+from halfop.warehouse import reading
+from halfop.warehouse.reading import Limits
 from halfop.warehouse.tables import Warehouse
 from oracle import NOW, folders, settings
 
@@ -42,7 +42,7 @@ def _persisted(warehouse: Warehouse) -> int:
 def test_a_run_with_copies_keeps_nothing_and_can_be_printed(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(few, "FEW", BY_SPARK)
+    monkeypatch.setattr(reading, "FEW", BY_SPARK)
     half = m.Half("b", 0, 4, 400, "K", "g", "T", "0", NOW - 60_000, NOW - 60_000)
     copy = replace(half, offset=5, commit_log_offset=500, check_times="1")
     r.land(warehouse, [half, copy], [], NOW, {("b", 0): NOW})
@@ -58,12 +58,14 @@ def test_a_run_with_copies_keeps_nothing_and_can_be_printed(
     assert _persisted(warehouse) == before
 
 
-@pytest.mark.parametrize("limits", [few.FEW, pytest.param(BY_SPARK, marks=pytest.mark.slow)], ids=["few", "by Spark"])
+@pytest.mark.parametrize(
+    "limits", [reading.FEW, pytest.param(BY_SPARK, marks=pytest.mark.slow)], ids=["few", "by Spark"]
+)
 def test_a_discarded_message_that_landed_several_times_is_delivered_once(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, limits: Limits
 ) -> None:
     """Within one landing, and once more after it was discarded."""
-    monkeypatch.setattr(few, "FEW", limits)
+    monkeypatch.setattr(reading, "FEW", limits)
     for number, (halves, ops, decided) in enumerate(
         [([once(), once()], [], "CHECK"), ([], [], "DISCARD"), ([once()], [], None), ([], [commit()], "COMMIT")]
     ):
@@ -122,13 +124,13 @@ LEFT: dict[str, tuple[list[m.Half], list[m.Op], list[m.Key]]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("limits", [few.FEW, BY_SPARK], ids=["few", "by Spark"])
+@pytest.mark.parametrize("limits", [reading.FEW, BY_SPARK], ids=["few", "by Spark"])
 @pytest.mark.parametrize("reason", LEFT)
 def test_what_a_run_leaves_beside_what_it_uses(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, reason: str, limits: Limits
 ) -> None:
     """Whatever else the run decides, which is as much as it takes."""
-    monkeypatch.setattr(few, "FEW", limits)
+    monkeypatch.setattr(reading, "FEW", limits)
     halves = [words.half(), words.half(1, age=0), replace(words.half(5), queue=1)]
     known = {("", 0): words.NOW, ("", 1): words.NOW}
     r.land(warehouse, halves, [commit()], words.NOW, known)

@@ -17,7 +17,7 @@ import pytest
 import rows as r
 from build.ways import BY_SPARK
 from halfop.planning import ranges
-from halfop.warehouse import few
+from halfop.warehouse import reading
 from halfop.warehouse.session import session_settings, spark_session
 from halfop.warehouse.tables import Warehouse
 from model import Decision, Half, Key, Op
@@ -119,7 +119,7 @@ def _compiled(spark: SparkSession) -> int:
 @pytest.fixture(scope="module")
 def in_production(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Played:
     with production(spark), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(few, "FEW", BY_SPARK)
+        patch.setattr(reading, "FEW", BY_SPARK)
         patch.setattr(ranges, "_MOST", 500)  # every case has a broker of its own
         return played(Warehouse(spark, str(tmp_path_factory.mktemp("production") / "warehouse")), COPIES)
 

@@ -24,7 +24,7 @@ from halfop.runs.reconcile import Request, preview, reconcile
 from halfop.runs.record import last_run
 from halfop.sinks import staging, write
 from halfop.sinks.projections import HALF, PAYLOAD, About, projected
-from halfop.warehouse import few, topics
+from halfop.warehouse import reading, topics
 from halfop.warehouse.delta_log import DeltaLog
 from halfop.warehouse.parquet import arrow_schema
 from halfop.warehouse.schema import table
@@ -135,7 +135,7 @@ def test_a_run_that_dies_is_finished_by_the_next_start(
 ) -> None:
     title, *where = step
     if way != "few rows":
-        monkeypatch.setattr(few, "FEW", BY_SPARK)
+        monkeypatch.setattr(reading, "FEW", BY_SPARK)
     if way == "by Spark":
         monkeypatch.setattr(staging, "written_by_workers", lambda *_: None)
     one_of_each(warehouse)

@@ -11,7 +11,7 @@ import pyspark
 import pytest
 from build.json_lines import half, lines
 from crash import ended, job
-from halfop.warehouse import safe_commits
+from halfop.warehouse import files as file_systems
 from halfop.warehouse.files import Files
 from pyspark.sql import SparkSession
 from real_broker import compiled
@@ -72,17 +72,17 @@ def test_a_store_that_refuses_the_second_commit_is_taken(classes: Path, tmp_path
 
 
 def test_the_log_store_of_a_local_disk_makes_one_commit(spark: SparkSession, tmp_path: Path) -> None:
-    assert safe_commits._problem(spark, f"file:{tmp_path}") is None
+    assert file_systems._problem(spark, f"file:{tmp_path}") is None
     assert not [*tmp_path.iterdir()]
 
 
 def test_a_folder_is_asked_once(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    monkeypatch.setattr(safe_commits, "_problem", lambda spark, root: asked.append(root))
+    monkeypatch.setattr(file_systems, "_problem", lambda spark, root: asked.append(root))
     files = Files(spark, str(tmp_path))
-    safe_commits.refuse_unsafe(spark, files, str(tmp_path))
+    file_systems.refuse_unsafe(spark, files, str(tmp_path))
     assert not asked, "a local disk is not asked"
     monkeypatch.setattr(Files, "local", lambda *_: None)
     for _ in range(2):
-        safe_commits.refuse_unsafe(spark, files, str(tmp_path))
+        file_systems.refuse_unsafe(spark, files, str(tmp_path))
     assert asked == [str(tmp_path)]

@@ -18,8 +18,7 @@ from halfop.frame.errors import InputRefused
 from halfop.landing.files import pieces, sources, ways
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.files.pieces import Found, Piece, read
-from halfop.warehouse.disk import LocalDisk
-from halfop.warehouse.listing import Listed
+from halfop.warehouse.disk import Listed, LocalDisk
 from halfop.warehouse.maps import entries
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.splits import Split, splits_of

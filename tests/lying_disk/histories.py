@@ -24,7 +24,7 @@ from halfop.landing.files import land as land_files
 from halfop.landing.files import ways as ways_of_files
 from halfop.landing.store import by_workers as store_by_workers
 from halfop.planning import by_workers as plan_by_workers
-from halfop.warehouse import few
+from halfop.warehouse import reading
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 
@@ -95,7 +95,7 @@ def step_of(job: str, *options: str, ways: Callable[[], AbstractContextManager[N
 def by_workers() -> Iterator[None]:
     """Rows are never few: Spark's workers land, decide and write them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(few, "FEW", BY_SPARK)
+        patch.setattr(reading, "FEW", BY_SPARK)
         for module in (land_files, ways_of_files, plan_by_workers):
             patch.setattr(module, "are_few", lambda _: False)
         patch.setattr(store_by_workers, "_LITTLE", -1)

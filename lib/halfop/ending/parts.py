@@ -8,7 +8,7 @@ from halfop.columns.lives import lives_of
 from halfop.ending.owner import Where
 from halfop.ending.tails import Landed, landed_of
 from halfop.frame.errors import InputRefused, UsageError
-from halfop.planning.asking import sources
+from halfop.planning.run import sources
 from halfop.runs.record import last_run
 from halfop.warehouse.progress import GATEWAY, progress_rows
 from halfop.warehouse.progress import TABLE as PROGRESS

@@ -16,7 +16,7 @@ from halfop.frame.errors import WarehouseBusy
 from halfop.landing.progress import micros
 from halfop.planning.ranges import OffsetRange, covers
 from halfop.warehouse.delta_log import AlreadyWrittenError
-from halfop.warehouse.numbered import commit_next
+from halfop.warehouse.local import commit_next
 from halfop.warehouse.parquet import arrow_schema
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import Compared, Where, all_of, equal

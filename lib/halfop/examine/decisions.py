@@ -17,10 +17,10 @@ from halfop.planning.plan import PLAN_APP
 from halfop.planning.run import Run
 from halfop.planning.stages import arrived, plan_of
 from halfop.runs.record import found_run
-from halfop.warehouse.kept import Kept
+from halfop.warehouse.in_memory import Kept
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, first_line, raise_mistake
 from halfop.warehouse.tables import NO_TABLE, Warehouse
-from halfop.warehouse.trimmed import first_whole_run
+from halfop.warehouse.upkeep import first_whole_run
 from halfop.warehouse.where import equal
 
 log = logging.getLogger("halfop.examine")

@@ -20,7 +20,7 @@ from halfop.warehouse.progress import COMMIT_LOG, progress_rows
 from halfop.warehouse.progress import TABLE as PROGRESS
 from halfop.warehouse.rejected import TABLE as REJECTED
 from halfop.warehouse.tables import NO_TABLE, Warehouse
-from halfop.warehouse.trimmed import trimmed_before
+from halfop.warehouse.upkeep import trimmed_before
 
 _TABLES = {HALF: "half_messages", OP: "op_messages"}
 _OF_TABLES = {"final_messages": FINAL, "broker_discards": DISCARD}

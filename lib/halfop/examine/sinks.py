@@ -13,10 +13,9 @@ from halfop.planning.digest import Digest
 from halfop.planning.run import Run
 from halfop.planning.stages import arrived, plan_of
 from halfop.sinks.messages import in_tables_columns, messages
-from halfop.sinks.rejects import rejects
-from halfop.sinks.targets import REJECTED, Target, targets
-from halfop.sinks.whole import WholeMessages
-from halfop.warehouse.kept import Kept
+from halfop.sinks.targets import REJECTED, Target, WholeMessages, targets
+from halfop.sinks.write import rejects
+from halfop.warehouse.in_memory import Kept
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.tables import NO_TABLE, Warehouse

@@ -8,7 +8,7 @@ from halfop.explain.timeline import timeline
 from halfop.frame.log import escaped
 from halfop.frame.summary import Summary
 from halfop.settings.model import Settings
-from halfop.warehouse.empty import refuse_empty
+from halfop.warehouse.opened import refuse_empty
 from halfop.warehouse.tables import Warehouse
 
 

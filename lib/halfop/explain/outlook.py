@@ -21,7 +21,7 @@ from halfop.rules.settings_columns import RuleColumns, own_immunity
 from halfop.runs.record import found_run, last_run
 from halfop.settings.model import Settings
 from halfop.warehouse.progress import progress_rows
-from halfop.warehouse.sql import literal
+from halfop.warehouse.schema import literal
 from halfop.warehouse.tables import Warehouse
 from halfop.wording import commands as c
 from halfop.wording import meanings as m

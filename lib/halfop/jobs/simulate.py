@@ -11,7 +11,7 @@ from halfop.frame.cli import Context, Job
 from halfop.frame.summary import Summary
 from halfop.frame.units import instant as instant_text
 from halfop.html import page
-from halfop.planning.asking import asks
+from halfop.planning.run import asks
 from halfop.settings.durations import duration_text
 from halfop.settings.model import RuleSettings
 from halfop.simulation.comparison import compared, html, in_summary

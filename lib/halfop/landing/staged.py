@@ -13,8 +13,7 @@ from pyspark.sql import DataFrame
 from halfop.columns.lives import Lives
 from halfop.landing.table_rows import Form, form_of
 from halfop.landing.tables import TABLES
-from halfop.warehouse.actions import DataFile
-from halfop.warehouse.disk import Disk, LocalDisk
+from halfop.warehouse.disk import DataFile, Disk, LocalDisk
 from halfop.warehouse.files import WholeFiles
 from halfop.warehouse.local import STAGING, append_files_once, files_apart, frame_of_files, workers_may_write
 from halfop.warehouse.parquet import searched

@@ -12,16 +12,15 @@ from halfop.columns.lives import all_lost
 from halfop.planning.by_workers import Taken, taken_by_workers
 from halfop.planning.clocks import Clock, clocks
 from halfop.planning.counts import KeyCount, KeyCounts, count_keys, counted
-from halfop.planning.deliveries import with_deliveries
 from halfop.planning.ranges import covers, in_slice
 from halfop.planning.run import Run
 from halfop.rules import halves as h
 from halfop.rules import ops as o
+from halfop.rules import questions
 from halfop.rules.limits import REASON as CHECK_LIMIT
 from halfop.rules.limits import may_be_asked
 from halfop.rules.settings_columns import RuleColumns
-from halfop.warehouse.in_memory import is_in_memory
-from halfop.warehouse.kept import Kept
+from halfop.warehouse.in_memory import Kept, is_in_memory
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.tables import NO_TABLE, Selected, Warehouse
 from halfop.warehouse.where import Compared, Where, all_of, equal
@@ -210,7 +209,7 @@ def _open_rows(warehouse: Warehouse, run: Run, kept: Kept) -> OpenRows | None:
     if run.first:
         return None
     before = all_of(equal("open", True), equal("run_id", run.run_id - 1))
-    rows = with_deliveries(warehouse, run, warehouse.read("decisions", run.inputs["decisions"], before), kept)
+    rows = _with_deliveries(warehouse, run, warehouse.read("decisions", run.inputs["decisions"], before), kept)
     if run.slice.of == 1:
         return OpenRows(rows, None)
     elsewhere = rows.where(~in_slice(run.slice))
@@ -260,3 +259,18 @@ def _landed_before(warehouse: Warehouse, run: Run, arrived: DataFrame, count: Ke
         return None, 0
     keys = arrived.select(o.OP_KEY).distinct()
     return o.landed(older.rows).join(keys, o.OP_KEY, "left_semi").select(arrived.columns), older.files
+
+
+_DELIVERIES = "check_deliveries"
+
+
+def _with_deliveries(warehouse: Warehouse, run: Run, open_rows: DataFrame, kept: Kept) -> DataFrame:
+    """Returns the open set with the deliveries counted that arrived.
+
+    A delivery that is read twice counts once: an open row forgets a question when it counts.
+    """
+    before, upto = run.inputs_before[_DELIVERIES], run.inputs[_DELIVERIES]
+    if before == upto:
+        return open_rows
+    found = kept.computed(questions.sent(open_rows, warehouse.landed_between(_DELIVERIES, before, upto)))
+    return open_rows if found.isEmpty() else questions.counted(open_rows, found, run.now)

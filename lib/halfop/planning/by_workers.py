@@ -22,22 +22,20 @@ from halfop.planning.plain import ENDED, HALF, HALVES_LEFT, OPS_LEFT, About, Hal
 from halfop.planning.run import Run, Slice
 from halfop.planning.seen import HalvesSeen, OpsSeen, halves_seen, ops_seen, topics
 from halfop.rules import halves as h
-from halfop.warehouse.actions import DataFile
-from halfop.warehouse.few import are_few
-from halfop.warehouse.kept import Kept
-from halfop.warehouse.listing import Listed
+from halfop.warehouse.disk import DataFile, Listed
+from halfop.warehouse.in_memory import Kept
 from halfop.warehouse.local import (
     frame_of_files,
     listed_between,
     staging_folder,
     workers_may_write,
 )
-from halfop.warehouse.ordered import ordered_parts
 from halfop.warehouse.parquet import arrow_schema, searched
+from halfop.warehouse.reading import are_few
 from halfop.warehouse.schema import table
 from halfop.warehouse.splits import ANYWHERE, Split
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.workers import in_workers
+from halfop.warehouse.workers import in_workers, ordered_parts
 
 log = logging.getLogger("halfop.planning")
 

@@ -7,7 +7,10 @@ from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from halfop.planning.run import Run
 from halfop.rocketmq.names import HALF_TOPIC, HALF_TOPICS, OP_TOPIC, OP_TOPICS
+from halfop.warehouse.progress import TABLE, progress_rows
+from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 _TOPICS = (*HALF_TOPICS, *OP_TOPICS, None)
 
@@ -55,3 +58,14 @@ def _clock(broker_name: str, queue_id: int, rows: list[Mapping[str, Any]]) -> Cl
 
 def _given(rows: list[Mapping[str, Any]], column: str) -> list[Any]:
     return [row[column] for row in rows if row[column] is not None]
+
+
+def known_before(warehouse: Warehouse, run: Run) -> list[dict[str, Any]] | None:
+    """Returns how far each queue had landed when the run before pinned its inputs.
+
+    None if that was so long ago that log clean-up has removed the version: then anything may have landed before.
+    """
+    version = run.inputs_before[TABLE]
+    if version != NO_TABLE and not warehouse.log.keeps(warehouse.path(TABLE), version):
+        return None
+    return progress_rows(warehouse, version)

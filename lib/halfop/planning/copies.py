@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.columns.values import present
 from halfop.planning.arrivals import Arrivals, arrived_ops
-from halfop.planning.escapes import escapes_ended
+from halfop.planning.earlier import escapes_ended
 from halfop.planning.late import LookedBack, older
 from halfop.planning.ranges import between_values, covers, ranges_of
 from halfop.planning.run import Run
@@ -23,7 +23,7 @@ from halfop.rules import halves as h
 from halfop.rules import ops as o
 from halfop.rules import transactions as t
 from halfop.rules.transactions import KIN, kin
-from halfop.warehouse.kept import Kept
+from halfop.warehouse.in_memory import Kept
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import Where, all_of, any_of, equal, is_set
 

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from halfop.planning.ranges import OffsetRange
 from halfop.warehouse.disk import Disk
-from halfop.warehouse.kept import Kept
+from halfop.warehouse.in_memory import Kept
 from halfop.warehouse.local import files_or_few
 from halfop.warehouse.parquet import arrow_schema
 from halfop.warehouse.schema import table

@@ -10,9 +10,8 @@ from pyspark.sql import functions as F
 
 from halfop.columns.by_key import Queue
 from halfop.columns.key_sets import NOWHERE, OffsetSet, all_of, combined
-from halfop.planning.clocks import clocks
-from halfop.planning.escapes import escapes_ended
-from halfop.planning.pins import known_before
+from halfop.columns.values import in_micros
+from halfop.planning.clocks import clocks, known_before
 from halfop.planning.plain import About, Keys, Ops
 from halfop.planning.ranges import OffsetRange, covers
 from halfop.planning.run import Run
@@ -21,7 +20,7 @@ from halfop.warehouse.local import listed_files
 from halfop.warehouse.splits import ANYWHERE, splits_of
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import all_of as all_conditions
-from halfop.warehouse.where import equal
+from halfop.warehouse.where import at_least, equal, is_set
 from halfop.warehouse.workers import in_workers
 
 
@@ -96,3 +95,12 @@ class Earlier:
 
 def _ranges(keys: Keys) -> list[OffsetRange]:
     return [OffsetRange(*queue, *offsets.span) for queue, offsets in keys.items()]
+
+
+def escapes_ended(warehouse: Warehouse, run: Run) -> bool:
+    """Returns whether messages have ended that may have escaped from a broker whose half message has not landed."""
+    if run.first:
+        return False
+    since = run.now_micros - in_micros(run.settings.rules.file_reserved_time)
+    ended = all_conditions(equal("open", False), is_set("escaped_key"), at_least("born_timestamp", since))
+    return not warehouse.read("decisions", run.inputs["decisions"], ended).isEmpty()

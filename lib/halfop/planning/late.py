@@ -10,10 +10,9 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import QUEUE
 from halfop.planning.arrivals import Arrivals
-from halfop.planning.asking import BROKERS_OWN, sources
-from halfop.planning.clocks import clocks
-from halfop.planning.pins import known_before
+from halfop.planning.clocks import clocks, known_before
 from halfop.planning.ranges import between_values, covers, ranges_of
+from halfop.planning.run import BROKERS_OWN, sources
 from halfop.rules import ops as o
 from halfop.warehouse.progress import GATEWAY
 from halfop.warehouse.tables import NO_TABLE, Selected

@@ -23,8 +23,7 @@ from halfop.planning.plain import (
     some_columns,
     sound,
 )
-from halfop.warehouse.actions import DataFile
-from halfop.warehouse.disk import Disk
+from halfop.warehouse.disk import DataFile, Disk
 from halfop.warehouse.splits import ParquetPart, PartWriter, repeating
 
 _ENDING = ["broker_name", "queue_id", "queue_offset", "half_offset", "tag", "outcome", "from_check"]

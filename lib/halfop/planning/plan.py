@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from functools import reduce
 
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from halfop.columns.keys import HALF_KEY
 from halfop.planning.arrivals import Arrivals
-from halfop.planning.way import Joined
+from halfop.planning.transactions import Transactions
 from halfop.rules import cases as c
 from halfop.rules import halves as h
+from halfop.rules import ops as o
 from halfop.rules.limits import all_held_back, limited, over_limit
 from halfop.rules.questions import with_questions
-from halfop.warehouse.kept import Kept
+from halfop.warehouse.disk import DataFile
+from halfop.warehouse.in_memory import Kept
 from halfop.warehouse.local import append_files_once, files_by_spark, staging_folder, workers_may_write
 from halfop.warehouse.schema import table
 
@@ -124,3 +128,46 @@ def _cases(joined: Joined) -> DataFrame:
         held_back = h.nothing_else(h.carried(arrivals.open.held_back))
         rows = rows.unionByName(held_back, allowMissingColumns=True)
     return c.cases(rows, joined.transactions.resumes, arrivals.queues, arrivals.rules)
+
+
+# Ops of which each task gets a copy, so that an open set that is large need not be sorted.
+_MOST_SENT = 200_000
+
+
+class Way(Enum):
+    WORKERS = "by workers"
+    GROUPED = "grouped"
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Half messages with their ops."""
+
+    transactions: Transactions
+    rows: DataFrame
+
+    @property
+    def arrivals(self) -> Arrivals:
+        return self.transactions.arrivals
+
+    @property
+    def way(self) -> Way:
+        return Way.GROUPED if self.arrivals.taken is None else Way.WORKERS
+
+    @property
+    def files(self) -> Sequence[DataFile]:
+        """Files of decisions on other half messages, which workers have taken."""
+        return () if self.arrivals.taken is None else self.arrivals.taken.files
+
+    def __str__(self) -> str:
+        taken, counts = self.arrivals.taken, self.arrivals.counts
+        others = f"{counts.halves.rows} half messages joined with {counts.ops.rows} ops"
+        return f"{self.way.value}: {others if taken is None else f'{taken}; {others}'}"
+
+
+def joined(transactions: Transactions) -> Joined:
+    """Joins half messages and ops."""
+    counts, ops = transactions.arrivals.counts, o.by_half(transactions.named)
+    if transactions.plain and counts.all_met and counts.ops.rows <= _MOST_SENT:
+        return Joined(transactions, transactions.halves.join(F.broadcast(ops), HALF_KEY, "left"))
+    return Joined(transactions, transactions.halves.join(ops, HALF_KEY, "full"))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
-from halfop.planning.asking import asks_at, counts_delivered_at
 from halfop.rules import VERSION
-from halfop.settings.model import Settings
+from halfop.settings.model import Ask, Count, Settings
+from halfop.warehouse.progress import GATEWAY, counting
 from halfop.warehouse.tables import NO_TABLE
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -106,3 +107,34 @@ class Run:
     def first(self) -> bool:
         """Returns whether no run has decided anything yet, so that there is nothing to look up."""
         return self.run_id == 1 or self.inputs["decisions"] == NO_TABLE
+
+
+BROKERS_OWN = ("STORE", "BROKER")  # sources that are a broker, which asks by itself
+
+
+def asks(ask: Ask, progress: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
+    """Returns whether halfop asks, by broker, for all brokers of landing_progress."""
+    return {broker: asks_at(ask, source) for broker, source in sources(progress).items()}
+
+
+def asks_at(ask: Ask, source: str | None = None) -> bool:
+    """Returns whether halfop asks for a broker that landed so; None: by files, or by a user's own pipeline."""
+    return source not in BROKERS_OWN if ask == "auto" else ask
+
+
+def counts_delivered(count: Count, progress: Iterable[Mapping[str, Any]]) -> dict[str, bool]:
+    """Returns whether a question counts only when it is delivered, by broker, for all brokers of landing_progress."""
+    return {broker: counts_delivered_at(count, source) for broker, source in sources(progress).items()}
+
+
+def counts_delivered_at(count: Count, source: str | None = None) -> bool:
+    """Returns whether a question about a message of a broker that landed so counts only when it is delivered."""
+    return source == GATEWAY if count == "auto" else count == "delivered"
+
+
+def sources(progress: Iterable[Mapping[str, Any]]) -> dict[str, str | None]:
+    """Returns the source that counts of each broker; None: not one of halfop's landings."""
+    every: dict[str, list[str | None]] = {}
+    for row in progress:
+        every.setdefault(row["broker_name"], []).append(row["source"])
+    return {broker: counting(found) for broker, found in sorted(every.items())}

@@ -16,7 +16,7 @@ from halfop.planning.plan import PLAN_APP
 from halfop.planning.run import Run
 from halfop.report.queries import Queries, Rows, RunWindow, at
 from halfop.runs.record import last_run
-from halfop.warehouse.empty import refuse_empty
+from halfop.warehouse.opened import refuse_empty
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import between

@@ -12,7 +12,7 @@ from halfop.html import page as p
 from halfop.html.markup import Markup
 from halfop.report.figures import Figures
 from halfop.settings.model import Settings
-from halfop.warehouse.sql import literal
+from halfop.warehouse.schema import literal
 from halfop.wording import commands as c
 from halfop.wording import meanings as m
 

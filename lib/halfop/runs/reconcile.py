@@ -17,16 +17,14 @@ from halfop.frame.errors import HalfopError, LostRows, UsageError
 from halfop.frame.log import logged_with
 from halfop.frame.summary import Summary
 from halfop.planning.arrivals import ops_repeat
-from halfop.planning.asking import asks, counts_delivered
 from halfop.planning.copies import copies_arrived
 from halfop.planning.digest import by_reason
 from halfop.planning.plan import PLAN_APP
-from halfop.planning.run import INPUTS, Run, Slice
+from halfop.planning.run import INPUTS, Run, Slice, asks, counts_delivered
 from halfop.planning.stages import arrived
 from halfop.rules import VERSION
 from halfop.runs.finish import finish, planned
-from halfop.runs.owed import pay
-from halfop.runs.parked import refuse_unknown_topics
+from halfop.runs.owed import pay, refuse_unknown_topics
 from halfop.runs.record import last_run, refuse_old_slice, wall_clock, write_opened
 from halfop.runs.rejected import counts_of_rejects
 from halfop.settings.model import RuleSettings, Settings

@@ -21,13 +21,12 @@ from halfop.rules import VERSION
 from halfop.runs.finish import planned
 from halfop.runs.record import found_run, last_run, refuse_old_slice
 from halfop.sinks.messages import TARGET, in_tables_columns, messages
-from halfop.sinks.rejects import rejects
-from halfop.sinks.targets import REJECTED, WHOLE_TABLES, Target, targets
-from halfop.sinks.whole import WholeMessages
+from halfop.sinks.targets import REJECTED, WHOLE_TABLES, Target, WholeMessages, targets
+from halfop.sinks.write import rejects
 from halfop.warehouse.rejected import read_rejected
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import NO_TABLE, Warehouse
-from halfop.warehouse.trimmed import first_whole_run
+from halfop.warehouse.upkeep import first_whole_run
 from halfop.warehouse.where import equal
 
 _SHOWN = 20

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from halfop.planning.asking import counts_delivered
-from halfop.planning.run import INPUTS, Run
+from halfop.planning.run import INPUTS, Run, counts_delivered
 from halfop.planning.stages import arrived, plan_of
 from halfop.settings.model import RuleSettings, Settings
 from halfop.simulation.outcome import Outcome, Point, outcome

@@ -14,7 +14,7 @@ from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.planning.run import INPUTS
 from halfop.rules.questions import SENT, request_id
 from halfop.simulation.scratch import STEP, StagedHistory
-from halfop.warehouse.many import parquet
+from halfop.warehouse.reading import parquet
 from halfop.warehouse.tables import NO_TABLE, Selected, Warehouse
 from halfop.warehouse.where import Where
 

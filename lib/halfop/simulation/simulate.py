@@ -28,9 +28,9 @@ from halfop.simulation.play import Play
 from halfop.simulation.replay import Replay
 from halfop.simulation.schedule import EPOCH, Schedule, regular, widened
 from halfop.simulation.scratch import stage
-from halfop.warehouse.called_off import Task, or_called_off
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.session import FOR_FEW_ROWS, session_settings
+from halfop.warehouse.signals import Task, or_called_off
 from halfop.warehouse.tables import Warehouse
 
 log = logging.getLogger("halfop.simulate")

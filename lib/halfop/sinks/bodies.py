@@ -14,9 +14,9 @@ from halfop.columns.values import present
 from halfop.planning.ranges import OffsetRange, covers
 from halfop.planning.run import Run
 from halfop.rules.halves import IDENTITY, read_copies
-from halfop.sinks.whole import WholeMessages
+from halfop.sinks.targets import WholeMessages
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.trimmed import trimmed_before
+from halfop.warehouse.upkeep import trimmed_before
 from halfop.warehouse.where import equal
 
 # Columns that distinguish a half message that landed more than once, and a copy that another stands for, from others.

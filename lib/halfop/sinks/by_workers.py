@@ -9,17 +9,15 @@ import pyarrow as pa
 from halfop.planning.ranges import covers
 from halfop.sinks.bodies import trimmed_before_those
 from halfop.sinks.projections import HALF
-from halfop.sinks.targets import Target
+from halfop.sinks.targets import Target, WholeMessages
 from halfop.sinks.tasks import Place, Share, write_share
-from halfop.sinks.whole import WholeMessages
-from halfop.warehouse.actions import DataFile
+from halfop.warehouse.disk import DataFile
 from halfop.warehouse.local import listed_files
-from halfop.warehouse.ordered import ordered_parts
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.schema import table
 from halfop.warehouse.splits import Split
 from halfop.warehouse.where import equal
-from halfop.warehouse.workers import in_workers
+from halfop.warehouse.workers import in_workers, ordered_parts
 
 
 def written_by_workers(whole: WholeMessages) -> dict[int, list[DataFile]] | None:

@@ -12,8 +12,7 @@ from pyspark.sql.types import StructType
 
 from halfop.sinks.bodies import with_bodies
 from halfop.sinks.projections import projected_each
-from halfop.sinks.targets import Target
-from halfop.sinks.whole import WholeMessages
+from halfop.sinks.targets import Target, WholeMessages
 from halfop.warehouse.parquet import arrow_schema
 
 TARGET = "target"  # the number of the table that a row goes to

@@ -13,8 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from halfop.planning.asking import counts_delivered_at
-from halfop.planning.run import Run
+from halfop.planning.run import Run, counts_delivered_at
 from halfop.rocketmq import names
 from halfop.rocketmq.compression import COMPRESSED, FLAGS, decompressed
 from halfop.warehouse.maps import without

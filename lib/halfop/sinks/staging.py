@@ -24,15 +24,13 @@ from halfop.frame.errors import HalfopError
 from halfop.sinks.by_workers import written_by_workers
 from halfop.sinks.messages import TARGET, in_tables_columns, messages
 from halfop.sinks.projections import projected
-from halfop.sinks.targets import Target
-from halfop.sinks.whole import WholeMessages
-from halfop.warehouse.actions import DataFile
-from halfop.warehouse.apart import write_apart
+from halfop.sinks.targets import Target, WholeMessages
 from halfop.warehouse.delta_log import AlreadyWrittenError
-from halfop.warehouse.few import FEW
+from halfop.warehouse.disk import DataFile
 from halfop.warehouse.in_memory import as_arrow
-from halfop.warehouse.local import STAGING, staging_folder
+from halfop.warehouse.local import STAGING, staging_folder, write_apart
 from halfop.warehouse.parquet import write_files
+from halfop.warehouse.reading import FEW
 from halfop.warehouse.schema import TableSpec
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
 from halfop.warehouse.tables import Warehouse

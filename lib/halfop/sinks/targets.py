@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from halfop.planning.digest import Digest
 from halfop.planning.run import Run
+from halfop.sinks.projections import HALF, PAYLOAD, About
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.schema import TableSpec, table
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
@@ -88,3 +90,47 @@ def _directories(warehouse: Warehouse, run: Run, digest: Digest) -> dict[str, st
         rows = [{"topic": topic, "directory": directory} | about for topic, directory in sorted(new.items())]
         warehouse.append_rows_once("topics_index", rows, f"{SINK_APP}.topics_index", run.run_id)
     return {topic: (known | new)[topic] for topic in digest.topics}
+
+
+_MOST_FILES = 4_000
+
+
+@dataclass(frozen=True)
+class WholeMessages:
+    """The tables are known by numbers."""
+
+    warehouse: Warehouse
+    run: Run
+    digest: Digest
+    due: Mapping[int, Target]
+
+    @property
+    def decisions(self) -> list[str]:
+        return sorted({target.decision for target in self.due.values()})
+
+    @property
+    def payload(self) -> list[str]:
+        """The columns of decisions that go into the tables."""
+        return sorted({column for decision in self.decisions for column in PAYLOAD[decision]})
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns that the tables' rows are made of."""
+        return [*HALF, "decision", *self.payload]
+
+    @property
+    def rows(self) -> int:
+        return sum(self.digest.totals[decision] for decision in self.decisions)
+
+    @property
+    def tasks(self) -> int:
+        """The number of tasks that write: each may write a file of each table."""
+        return max(1, min(self.warehouse.tasks(self.rows), _MOST_FILES // len(self.due)))
+
+    @property
+    def a_table_a_topic(self) -> bool:
+        return self.run.settings.topics.layout == "per_topic"
+
+    @property
+    def about(self) -> About:
+        return About.of(self.run)

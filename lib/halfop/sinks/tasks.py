@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 
 from halfop.columns.by_key import ByKey
 from halfop.sinks.projections import About, projected
-from halfop.warehouse.actions import DataFile
-from halfop.warehouse.disk import Disk
+from halfop.warehouse.disk import DataFile, Disk
 from halfop.warehouse.splits import ParquetPart, PartWriter, Split, repeating, span
 
 _REPEATING = ["broker_name", "producer_group", "real_topic", "born_host", "store_host"]

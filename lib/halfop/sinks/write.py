@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from halfop.columns.keys import HALF_KEY
 from halfop.planning.digest import Digest
 from halfop.planning.plan import Plan
-from halfop.planning.removed import naming_removed_files
 from halfop.planning.run import Run
-from halfop.sinks.rejects import rejects
+from halfop.planning.stages import naming_removed_files
 from halfop.sinks.staging import write_staged
-from halfop.sinks.targets import REJECTED, SINK_APP, targets
-from halfop.sinks.whole import WholeMessages
+from halfop.sinks.targets import REJECTED, SINK_APP, WholeMessages, targets
 from halfop.warehouse.lock import hold_rejected
+from halfop.warehouse.rejected import in_form
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, raise_mistake
 from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.where import equal
 
 _REJECTED_APP = f"{SINK_APP}.rejected"
 
@@ -84,3 +89,25 @@ class Sinks:
         if due and not wanted(name):
             result.left_out.append(name)
         return due and wanted(name)
+
+
+_NAMED = [("uniq_key ", "uniq_key"), (", group ", "producer_group"), (", real topic ", "real_topic")]
+
+
+@contextmanager
+def rejects(warehouse: Warehouse, run: Run, plan: Plan | None) -> Iterator[DataFrame]:
+    """Half messages that the run rejected; with a plan also its ops, halves and resumes that no decision shows."""
+    about = {"run_id": F.lit(run.run_id).cast("bigint"), "rejected_at": F.lit(run.now)}
+    halves = _halves(warehouse, run)
+    if plan is None:
+        yield in_form(halves.withColumns(about))
+        return
+    with plan.rejects() as others:
+        yield in_form(halves.unionByName(others, allowMissingColumns=True).withColumns(about))
+
+
+def _halves(warehouse: Warehouse, run: Run) -> DataFrame:
+    parts = [F.concat(F.lit(label), F.coalesce(F.substring(c, 1, 300), F.lit("none"))) for label, c in _NAMED]
+    half_offset, detail = F.col("queue_offset").alias("half_offset"), F.concat(*parts).alias("detail")
+    rows = warehouse.read("decisions", where=equal("run_id", run.run_id)).where(F.col("decision") == "REJECT")
+    return rows.select(F.lit("HALF").alias("kind"), "reason", *HALF_KEY, half_offset, detail)

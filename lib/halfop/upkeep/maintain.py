@@ -23,13 +23,12 @@ from halfop.frame.summary import Summary
 from halfop.planning.run import INPUTS, Run
 from halfop.runs.record import last_run, wall_clock
 from halfop.settings.model import Settings
-from halfop.warehouse import trimmed
 from halfop.warehouse.lock import hold
 from halfop.warehouse.schema import table_names
 from halfop.warehouse.session import session_settings
 from halfop.warehouse.spark_errors import SPARK_ERRORS, overtaken
 from halfop.warehouse.tables import NO_TABLE, Warehouse
-from halfop.warehouse.upkeep import UPKEEP, Upkeep
+from halfop.warehouse.upkeep import TRIMMED_BEFORE, TRIMMED_RUNS, UPKEEP, Upkeep
 from halfop.warehouse.where import Where, at_most
 
 # Rows that land, and that end; resumes are few.
@@ -150,7 +149,7 @@ class Maintenance:
             return []
         first = self._first_run_since(kept)
         old = F.col("open") & (F.col("run_id") < first) & F.col("decision").isin("WAIT", "EARLY_OP")
-        return self._deleted("decisions", old, {trimmed.RUNS: str(first)})
+        return self._deleted("decisions", old, {TRIMMED_RUNS: str(first)})
 
     def _trim_landings(self) -> list[Step]:
         """Trims what landed before all that runs of the retention time have looked at, so all of it had ended."""
@@ -163,7 +162,7 @@ class Maintenance:
             return []
         since = self._least_landing(kept)
         old = F.col("landed_at") < F.lit(since).cast("timestamp")
-        return [step for name in there for step in self._deleted(name, old, {trimmed.BEFORE: since})]
+        return [step for name in there for step in self._deleted(name, old, {TRIMMED_BEFORE: since})]
 
     def _older(self, column: str, kept: timedelta) -> Where:
         return at_most(column, in_micros(self._now - kept - _UNKNOWN))

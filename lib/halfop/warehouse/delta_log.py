@@ -17,12 +17,11 @@ from pyspark.sql import SparkSession
 
 from halfop.frame.errors import HalfopError
 from halfop.frame.trouble import plainly
-from halfop.warehouse.actions import DataFile
+from halfop.warehouse.disk import DataFile
 from halfop.warehouse.files import Files
-from halfop.warehouse.schema import TableSpec
+from halfop.warehouse.schema import TableSpec, delta_table, literal
 from halfop.warehouse.sound import SoundTables
 from halfop.warehouse.spark_errors import is_java, removed_file
-from halfop.warehouse.sql import delta_table, literal
 from halfop.warehouse.where import Predicate
 
 log = logging.getLogger("halfop.warehouse")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from io import BufferedWriter, FileIO
 from typing import Any, NamedTuple, Protocol
 
@@ -114,3 +115,22 @@ def local_folder(root: str) -> str | None:
 def written_locally(path: str) -> Written:
     status = os.stat(path)
     return Written(f"file:{path}", status.st_size, status.st_mtime_ns // 1_000_000)
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """A Parquet file lying in its table's folder, not yet part of the table. A partition's values are booleans."""
+
+    path: str
+    size: int
+    modified: int
+    stats: str | None
+    partition: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Listed(NamedTuple):
+    """A data file of a table, with the values of its partition."""
+
+    path: str
+    size: int
+    partition: Mapping[str, str]

@@ -1,8 +1,11 @@
-"""Frames whose rows are in memory: Spark plans what is done with them, and reads no file for it."""
+"""Frames whose rows are in memory, and frames that a run keeps at hand.
+
+Spark plans what is done with rows in memory, and reads no file for it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from typing import Any, cast
 
 import pyarrow as pa
@@ -99,3 +102,31 @@ def _with_a_batch(rows: pa.Table) -> pa.Table:
     """
     filled = [batch for batch in rows.to_batches() if len(batch)]
     return pa.Table.from_batches(filled or [pa.RecordBatch.from_pylist([], schema=rows.schema)], rows.schema)
+
+
+class Kept(ExitStack):
+    """Keeps frames until its block ends, whatever the block ends with."""
+
+    def persisted(self, rows: DataFrame) -> DataFrame:
+        """The rows, kept when they are first read, or computed now if they are in memory."""
+        found = computed(rows)
+        if found is None:
+            self.callback(rows.unpersist)
+            return rows.persist()
+        return found
+
+    def computed(self, rows: DataFrame) -> DataFrame:
+        """The rows, computed now and cut off from the plan that made them.
+
+        Without that, Spark would analyse a plan that grows tenfold with every step that joins the steps before it.
+        """
+        found = computed(rows)
+        if found is None:
+            found = rows.localCheckpoint()
+            self.callback(_release, found)
+        return found
+
+
+def _release(found: DataFrame) -> None:
+    """Frees the blocks of a local checkpoint: DataFrame.unpersist knows nothing of them."""
+    found._jdf.queryExecution().analyzed().rdd().unpersist(False)

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from halfop.warehouse.actions import DataFile
-from halfop.warehouse.apart import write_apart
 from halfop.warehouse.delta_log import AlreadyWrittenError
-from halfop.warehouse.few import ANY, FEW, are_few
+from halfop.warehouse.disk import DataFile, Listed, written_locally
 from halfop.warehouse.files import Files
-from halfop.warehouse.in_memory import frame_of
-from halfop.warehouse.kept import Kept
-from halfop.warehouse.listing import Listed, TableFiles
-from halfop.warehouse.many import parquet
-from halfop.warehouse.spark_errors import READ_ERRORS, or_else
+from halfop.warehouse.in_memory import Kept, frame_of
+from halfop.warehouse.parquet import stats_of
+from halfop.warehouse.reading import ANY, FEW, TableFiles, are_few, parquet
+from halfop.warehouse.schema import delta_table
+from halfop.warehouse.session import session_settings
+from halfop.warehouse.spark_errors import READ_ERRORS, SPARK_ERRORS, or_else, overtaken
 from halfop.warehouse.tables import NO_TABLE, Warehouse, spec_of
 from halfop.warehouse.where import Where, equal
 
@@ -121,3 +124,63 @@ def _moved(files: Files, folder: str, file: DataFile) -> DataFile:
     below = "".join(f"/{name}={value}" for name, value in file.partition.items())
     typed = {name: value == "true" for name, value in file.partition.items()}
     return replace(file, path=files.move(file.path, f"{folder}{below}"), partition=typed)
+
+
+# A task then has a file of each partition open at once, up to so many; else it sorts its rows by partition first.
+_OPEN_AT_ONCE = {"spark.sql.maxConcurrentOutputFileWriters": "2"}
+
+
+def write_apart(
+    files: Files, rows: DataFrame, folder: str, by: Sequence[str], searched: Sequence[str]
+) -> list[DataFile]:
+    """Writes the rows to files, and returns these, with the values of their partitions as texts."""
+    local = files.local(folder)
+    if local is None:
+        return list(_as_a_table(files, rows, folder, by, searched))
+    with session_settings(rows.sparkSession, _OPEN_AT_ONCE):
+        rows.write.partitionBy(*by).parquet(folder)
+    return [_described(path, Path(local), searched) for path in sorted(Path(local).rglob("part-*.parquet"))]
+
+
+def _described(path: Path, folder: Path, searched: Sequence[str]) -> DataFile:
+    """The file's own footer has its bounds."""
+    partition = dict(part.split("=") for part in path.relative_to(folder).parts[:-1])
+    return DataFile(*written_locally(str(path)), stats_of(pq.read_metadata(path), searched), partition)
+
+
+def _as_a_table(
+    files: Files, rows: DataFrame, folder: str, by: Sequence[str], searched: Sequence[str]
+) -> Iterator[DataFile]:
+    """Reads it as a table of Delta's connector, whose log has the bounds: this process cannot read the files."""
+    writer = rows.write.format("delta").option("delta.dataSkippingStatsColumns", ",".join(searched))
+    writer.partitionBy(*by).save(folder)
+    commit = files.read(f"{folder}/_delta_log/{0:020d}.json")
+    for add in (action["add"] for action in map(json.loads, commit.splitlines()) if "add" in action):
+        path = f"{folder}/{unquote(add['path'])}"
+        yield DataFile(path, add["size"], add["modificationTime"], add["stats"], add["partitionValues"])
+
+
+_LATELY = 100  # commits: as many may come between a commit and the look for it
+
+
+def commit_next(warehouse: Warehouse, name: str, rows: pa.Table, app: str, number: int) -> None:
+    """Appends rows as this app's commit of that number. Raises AlreadyWrittenError if another process made it."""
+    path = warehouse.path(name)
+    if warehouse.takes_files(name):
+        warehouse.log.commit_files(path, spec_of(name), app, number, warehouse.files_of(name, rows))
+    elif not _written_by_spark(warehouse.in_form(name, frame_of(warehouse.spark, rows)), path, app, number):
+        raise AlreadyWrittenError(path)
+
+
+def _written_by_spark(rows: DataFrame, path: str, app: str, number: int) -> bool:
+    """Returns whether this call has written the rows: Delta passes in silence over a number that the table has."""
+    mine = str(uuid.uuid4())
+    writer = rows.write.format("delta").mode("append").option("userMetadata", mine)
+    try:
+        writer.option("txnAppId", app).option("txnVersion", number).save(path)
+    except SPARK_ERRORS as error:
+        if not overtaken(error):
+            raise
+        return False
+    lately = rows.sparkSession.sql(f"DESCRIBE HISTORY {delta_table(path)} LIMIT {_LATELY}")
+    return not lately.where(F.col("userMetadata") == mine).isEmpty()

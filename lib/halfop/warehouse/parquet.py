@@ -21,9 +21,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from halfop.frame.errors import HalfopError
-from halfop.warehouse.actions import DataFile
+from halfop.warehouse.disk import DataFile, Listed
 from halfop.warehouse.files import Files
-from halfop.warehouse.listing import Listed
 from halfop.warehouse.schema import TableSpec
 
 _CACHED_BYTES = 64 * 1024 * 1024

@@ -117,3 +117,13 @@ OF_A_TOPIC = "real_topic"  # one for each topic, below topics/
 
 def table_names() -> list[str]:
     return sorted(_texts())
+
+
+def literal(text: str) -> str:
+    """The text as a string literal."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def delta_table(path: str) -> str:
+    """The name by which SQL reads the Delta table in a folder."""
+    return "delta.`{}`".format(path.replace("`", "``"))

@@ -10,9 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from halfop.warehouse.actions import DataFile
-from halfop.warehouse.disk import Disk, Output
-from halfop.warehouse.listing import Listed
+from halfop.warehouse.disk import DataFile, Disk, Listed, Output
 from halfop.warehouse.parquet import cast_to, stats_of
 
 ANYWHERE = (-(2**63), 2**63 - 1)

@@ -16,15 +16,12 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from halfop.frame.errors import LostRows
-from halfop.warehouse.actions import DataFile
 from halfop.warehouse.delta_log import AlreadyWrittenError, DeltaLog
-from halfop.warehouse.few import FewRows, goes_past_spark
-from halfop.warehouse.files import Files
+from halfop.warehouse.disk import DataFile, Listed
+from halfop.warehouse.files import Files, refuse_unsafe
 from halfop.warehouse.in_memory import as_arrow, frame_of
-from halfop.warehouse.listing import Listed, TableFiles
-from halfop.warehouse.many import limits, rows_of
 from halfop.warehouse.parquet import ParquetReader, UnreadableFile, arrow_schema, write_files
-from halfop.warehouse.safe_commits import refuse_unsafe
+from halfop.warehouse.reading import FewRows, TableFiles, goes_past_spark, limits, rows_of
 from halfop.warehouse.schema import TableSpec, table
 from halfop.warehouse.session import few_rows_settings
 from halfop.warehouse.spark_errors import READ_ERRORS, SPARK_ERRORS, or_else, overtaken

@@ -9,14 +9,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import PurePath
 from typing import Any
 
 from delta.tables import DeltaTable
 from pyspark.sql import Column
 
-from halfop.warehouse.sql import delta_table
+from halfop.warehouse.schema import delta_table
 from halfop.warehouse.tables import Warehouse
 
 SMALL = 256 * 1024 * 1024
@@ -161,3 +161,24 @@ def _data_files(folder: str) -> Iterator[os.DirEntry[str]]:
                     yield from _data_files(each.path)
                 else:
                     yield each
+
+
+# On landing tables: rows that landed before this instant had ended long ago, and are trimmed.
+TRIMMED_BEFORE = "halfop.trimmedBefore"
+# On `decisions`: runs before this one have lost rows that only carried open messages along.
+TRIMMED_RUNS = "halfop.trimmedRuns"
+
+
+def trimmed_before(warehouse: Warehouse, version: int) -> int | None:
+    """The instant up to which half messages are trimmed in a version, in epoch microseconds; None if none are."""
+    text = warehouse.log.properties(warehouse.path("half_messages"), version).get(TRIMMED_BEFORE)
+    if text is None:
+        return None
+    whole, _, fraction = text.partition(".")
+    since = datetime.fromisoformat(f"{whole}+00:00") - datetime.fromtimestamp(0, timezone.utc)
+    return since // timedelta(seconds=1) * 1_000_000 + int(fraction.ljust(6, "0"))
+
+
+def first_whole_run(warehouse: Warehouse) -> int:
+    """The first run whose decisions are all there."""
+    return int(warehouse.log.properties(warehouse.path("decisions"), None).get(TRIMMED_RUNS, 1))

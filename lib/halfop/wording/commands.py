@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from halfop.settings.home import launcher
 from halfop.settings.model import Settings
-from halfop.warehouse.sql import delta_table, literal
+from halfop.warehouse.schema import delta_table, literal
 
 
 def half_key(broker_name: str | None, queue_id: int | None, queue_offset: int | None) -> str:

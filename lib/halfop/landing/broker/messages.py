@@ -18,7 +18,7 @@ from halfop.landing.tables import TABLES, UNSETTLED
 from halfop.rocketmq.batches import HALF, OP
 from halfop.rocketmq.wire.pull import QueueRange
 from halfop.rocketmq.wire.remoting import RemotingSettings
-from halfop.warehouse.actions import DataFile
+from halfop.warehouse.disk import DataFile
 from halfop.warehouse.workers import in_workers
 
 SOURCE = "BROKER"

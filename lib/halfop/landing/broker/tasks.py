@@ -23,8 +23,7 @@ from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.pull import Chunk, Hole, QueueRange, pull
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.rocketmq.wire.security import Credentials
-from halfop.warehouse.actions import DataFile
-from halfop.warehouse.disk import Disk
+from halfop.warehouse.disk import DataFile, Disk
 from halfop.warehouse.splits import ParquetPart, PartWriter, Split
 
 HEADS_OF = {HALF: "half-heads", FINAL: "final-heads"}  # what ops are compared with

@@ -23,13 +23,11 @@ from halfop.landing.files.sources import InputFile, is_packed
 from halfop.landing.paths import refusing
 from halfop.landing.staged import landing_folder
 from halfop.landing.tables import TABLES
-from halfop.warehouse.actions import DataFile
-from halfop.warehouse.disk import Disk
+from halfop.warehouse.disk import DataFile, Disk, Listed
 from halfop.warehouse.files import Files
 from halfop.warehouse.in_memory import frame_of
-from halfop.warehouse.listing import Listed
-from halfop.warehouse.many import parquet
 from halfop.warehouse.parquet import arrow_schema, searched
+from halfop.warehouse.reading import parquet
 from halfop.warehouse.schema import table
 from halfop.warehouse.splits import PartWriter, Split, splits_of
 from halfop.warehouse.tables import Warehouse

@@ -11,8 +11,7 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.columns.lives import Lives
 from halfop.landing.outcomes.by_join import with_outcomes
-from halfop.warehouse.in_memory import at_hand
-from halfop.warehouse.kept import Kept
+from halfop.warehouse.in_memory import Kept, at_hand
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import Where, all_of, between, is_null, one_of

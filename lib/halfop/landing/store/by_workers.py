@@ -14,7 +14,7 @@ from halfop.landing.store.tasks import Landed, Rows, Share, land_share
 from halfop.landing.survey import Survey, Surveyed
 from halfop.landing.tables import UNSETTLED
 from halfop.rocketmq.store.stretch import Stretch
-from halfop.warehouse.actions import DataFile
+from halfop.warehouse.disk import DataFile
 from halfop.warehouse.workers import in_workers
 
 # Bytes of a commit log: so many are read by this process, and about so many by a task of a large landing.

@@ -20,7 +20,7 @@ from halfop.landing.survey import Survey
 from halfop.landing.tables import TABLES, UNSETTLED
 from halfop.rocketmq.batches import HALF, OP
 from halfop.rocketmq.names import HALF_TOPIC
-from halfop.warehouse.actions import DataFile
+from halfop.warehouse.disk import DataFile
 from halfop.warehouse.progress import TABLE as PROGRESS
 
 

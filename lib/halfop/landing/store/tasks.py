@@ -10,8 +10,7 @@ from halfop.landing.survey import StretchSurvey, Surveyed
 from halfop.landing.table_rows import Form, in_form, write_items
 from halfop.rocketmq.batches import BATCH, OP
 from halfop.rocketmq.store.stretch import Stretch
-from halfop.warehouse.actions import DataFile
-from halfop.warehouse.disk import Disk
+from halfop.warehouse.disk import DataFile, Disk
 from halfop.warehouse.splits import PartWriter
 
 
