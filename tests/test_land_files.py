@@ -25,7 +25,7 @@ from halfop.landing.files import landed_files
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.warehouse.progress import progress_rows
-from halfop.warehouse.rejected import in_form
+from halfop.warehouse.schema import completed
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -403,7 +403,9 @@ def test_unknown_columns_are_a_warning(warehouse: Warehouse, tmp_path: Path) -> 
 def test_a_queue_of_a_rebuilt_broker_is_refused(warehouse: Warehouse, tmp_path: Path) -> None:
     warehouse.make("rejected")
     columns = "kind STRING, reason STRING, broker_name STRING, queue_id INT, queue_offset BIGINT, run_id BIGINT"
-    warehouse.append("rejected", in_form(warehouse.frame([("HALF", "KEY_REUSED", "b", 0, 1, 1)], columns)))
+    warehouse.append(
+        "rejected", completed("rejected", warehouse.frame([("HALF", "KEY_REUSED", "b", 0, 1, 1)], columns))
+    )
     refused = refusal(warehouse, [lines(tmp_path / "h.jsonl", half())])
     assert refused.path == "b/0"
     assert "--accept-rewind" in refused.hint

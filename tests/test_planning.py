@@ -15,14 +15,11 @@ from build.cases_of_copies import RUNS, SECOND, T0
 from build.rule_words import commit
 from build.unlike_the_broker import STORY_RULES, once
 from build.ways import BY_SPARK
-from halfop.frame.errors import HalfopError
 from halfop.planning.arrivals import Arrivals
 from halfop.planning.counts import KeyCount, KeyCounts, counted
 from halfop.planning.ranges import OffsetRange
-from halfop.planning.run import Debt, Slice
 from halfop.planning.stages import arrived, plan_of
-from halfop.runs.reconcile import Request, _open, preview, reconcile
-from halfop.runs.record import write_closed, write_opened
+from halfop.runs.reconcile import Request, _open, reconcile
 from halfop.runs.verify import verify
 from halfop.warehouse import reading
 from halfop.warehouse.reading import Limits
@@ -252,25 +249,6 @@ def test_counts_of_what_meets(
         f"{key}, op STRUCT<header: BOOLEAN>",
     )
     assert counted(there, named) == expected
-
-
-def test_a_slice_with_copies_of_version_0_1_is_refused(warehouse: Warehouse) -> None:
-    half = m.Half("b", 0, 4, 400, "K", "g", "T", "0", NOW - 60_000, NOW - 60_000)
-    r.land(warehouse, [half], [], NOW, {("b", 0): NOW})
-    request = Request(r.settings(settings(CASES)), r.instant(NOW))
-    warehouse.make("runs", "decisions", "topics_index")
-    run = replace(_open(warehouse, request, None), slice=Slice(2, (3, 6), copies=True))
-    write_opened(warehouse, run)
-    refused = "run 1 is slice 2 of 3 of a backlog with put-back copies"
-    for call in (reconcile, preview):
-        with pytest.raises(HalfopError, match=refused):
-            call(warehouse, request)
-    last = replace(run, slice=Slice(3, (3, 6), copies=True), owed=(Debt(1, "rejected"),))
-    write_closed(warehouse, last, {}, {})
-    with pytest.raises(HalfopError, match="run 1 is slice 2 of 3"):
-        verify(warehouse, 1)
-    with pytest.raises(HalfopError, match="run 1 is slice 2 of 3"):
-        reconcile(warehouse, request)
 
 
 def test_a_run_says_which_way_it_took_and_why(warehouse: Warehouse, caplog: pytest.LogCaptureFixture) -> None:

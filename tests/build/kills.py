@@ -12,7 +12,6 @@ import pytest
 import rows as r
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import RuleSettings, Settings
-from halfop.warehouse.rejected import TABLE, read_rejected
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import Row, SparkSession
 
@@ -73,7 +72,7 @@ def content(
     topics = [f"topics/{row['directory']}" for row in warehouse.rows("topics_index")]
     found = {}
     for name in (*TABLES, *topics):
-        rows = (read_rejected(warehouse) if name == TABLE else warehouse.read(name)).where(f"run_id <= {runs}")
+        rows = warehouse.read(name).where(f"run_id <= {runs}")
         unlike = [*UNLIKE_EACH_TIME, *(without or {}).get(name, ())]
         found[name] = Counter(_text(row) for row in rows.drop(*unlike).collect())
     return found

@@ -18,7 +18,7 @@ from halfop.rocketmq.batches import DISCARD, FINAL, HALF, OP
 from halfop.rocketmq.names import HALF_TOPIC, HALF_TOPICS, OP_TOPIC, OP_TOPICS
 from halfop.warehouse.progress import COMMIT_LOG, progress_rows
 from halfop.warehouse.progress import TABLE as PROGRESS
-from halfop.warehouse.rejected import TABLE as REJECTED
+from halfop.warehouse.schema import REJECTED
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.upkeep import trimmed_before
 

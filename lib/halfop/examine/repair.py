@@ -16,7 +16,8 @@ from halfop.planning.plan import PLAN_APP
 from halfop.planning.run import Run
 from halfop.runs.record import found_run, last_run
 from halfop.settings.model import Settings
-from halfop.sinks.targets import REJECTED, WHOLE_TABLES
+from halfop.sinks.targets import WHOLE_TABLES
+from halfop.warehouse.schema import REJECTED
 from halfop.warehouse.tables import Warehouse, spec_of
 
 

@@ -13,11 +13,11 @@ from halfop.planning.digest import Digest
 from halfop.planning.run import Run
 from halfop.planning.stages import arrived, plan_of
 from halfop.sinks.messages import in_tables_columns, messages
-from halfop.sinks.targets import REJECTED, Target, WholeMessages, targets
+from halfop.sinks.targets import Target, WholeMessages, targets
 from halfop.sinks.write import rejects
 from halfop.warehouse.in_memory import Kept
 from halfop.warehouse.lock import hold_rejected
-from halfop.warehouse.rejected import read_rejected
+from halfop.warehouse.schema import REJECTED
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import equal
 
@@ -115,7 +115,7 @@ def bring_back_rejects(warehouse: Warehouse, run: Run) -> int:
     if warehouse.version(REJECTED) == NO_TABLE:
         return 0
     with arrived(warehouse, run) as arrivals, rejects(warehouse, run, plan_of(arrivals)) as rows, Kept() as kept:
-        there = read_rejected(warehouse).where(F.col("run_id") == run.run_id)
+        there = warehouse.read(REJECTED).where(F.col("run_id") == run.run_id)
         same = [rows[c].eqNullSafe(there[c]) for c in _OF_REJECT]
         lacking = kept.persisted(rows.join(there, same, "left_anti"))
         number = lacking.count()

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 from halfop.frame.summary import Summary
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.progress import COMMIT_LOG
-from halfop.warehouse.rejected import TABLE, in_form, read_rejected
+from halfop.warehouse.schema import REJECTED, completed
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import all_of, equal
 from halfop.wording.rejects import Reject, tell
@@ -68,9 +68,9 @@ class Ranges:
 
 def known(warehouse: Warehouse, broker_name: str) -> Ranges:
     """Returns what earlier landings lost and none has found since; few, because each is a fault of its own."""
-    if warehouse.version(TABLE) == NO_TABLE:
+    if warehouse.version(REJECTED) == NO_TABLE:
         return Ranges(broker_name)
-    rows = read_rejected(warehouse, where=all_of(equal("kind", "RANGE"), equal("broker_name", broker_name)))
+    rows = warehouse.read(REJECTED, where=all_of(equal("kind", "RANGE"), equal("broker_name", broker_name)))
     lost, found = ({each for _, each in recorded(rows, reason)} for reason in (LOST, FOUND))
     return Ranges(broker_name, sorted(lost - found, key=_in_order))
 
@@ -98,9 +98,9 @@ def record(warehouse: Warehouse, ranges: Ranges, landed_at: int, summary: Summar
     ]
     frame = warehouse.frame(rows, _ROW)
     with hold_rejected(warehouse):
-        warehouse.make(TABLE)
+        warehouse.make(REJECTED)
         instants = {name: F.timestamp_micros(name) for name in ("range_until", "rejected_at")}
-        warehouse.append(TABLE, in_form(frame.withColumns(instants)))
+        warehouse.append(REJECTED, completed(REJECTED, frame.withColumns(instants)))
     tell(log, "this landing", summary, _rejects(ranges))
     ranges.news.clear()
 

@@ -20,8 +20,7 @@ from halfop.rocketmq.batches import HALF, OP
 from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.progress import COMMIT_LOG, TABLE, progress_rows
-from halfop.warehouse.rejected import TABLE as REJECTED
-from halfop.warehouse.rejected import in_form
+from halfop.warehouse.schema import REJECTED, completed
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import all_of, any_of, at_least, equal, one_of
 
@@ -119,7 +118,7 @@ def _record_lost(warehouse: Warehouse, before: Lives, cuts: Sequence[Cut], at: i
             warehouse.make(REJECTED)
             frame = warehouse.frame(rows, columns).withColumn("rejected_at", F.timestamp_micros("rejected_at"))
             listed = warehouse.read(REJECTED, where=equal("reason", LOST_BY_BROKER)).select(_RANGE)
-            warehouse.append(REJECTED, in_form(frame.join(listed, _RANGE, "left_anti")))
+            warehouse.append(REJECTED, completed(REJECTED, frame.join(listed, _RANGE, "left_anti")))
 
 
 def _lost_ranges(before: Lives, cut: Cut) -> Iterator[tuple[str, int, int]]:

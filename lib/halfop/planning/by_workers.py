@@ -151,8 +151,8 @@ def _plain(earlier: Earlier, about: About, halves: Sequence[HalvesSeen], ops: Se
 
 
 def _refuse_what_bears_on_all(warehouse: Warehouse, run: Run) -> None:
-    if run.slice.ops_repeat or run.slice.copies:
-        raise _LeftError("a slice of a backlog with copies or repeated ops")
+    if run.slice.ops_repeat:
+        raise _LeftError("a slice of a backlog with repeated ops")
     if not workers_may_write(warehouse, "decisions"):
         raise _LeftError("Spark must write the decisions")
     for name in ("resumes", "broker_discards"):

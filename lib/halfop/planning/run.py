@@ -31,14 +31,12 @@ INPUTS = (
 class Slice:
     """One range of half queue offsets of a backlog; `bounds` part the slices.
 
-    `ops_repeat`: two op rows of the backlog share a key, so each slice must look at all op rows. `copies`: version 0.1
-    also sliced a backlog in which put-back copies had arrived; this version does not.
+    `ops_repeat`: two op rows of the backlog share a key, so each slice must look at all op rows.
     """
 
     number: int = 1
     bounds: tuple[int, ...] = ()
     ops_repeat: bool = False
-    copies: bool = False
 
     @property
     def of(self) -> int:

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.columns.values import millis
-from halfop.warehouse.rejected import read_rejected
+from halfop.warehouse.schema import REJECTED
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import all_of, between, equal
 
@@ -218,7 +218,7 @@ class Queries:
     @property
     def _rejected(self) -> DataFrame:
         """Rejects of the window's runs, and of landings since the first of them opened."""
-        rows = read_rejected(self._warehouse)
+        rows = self._warehouse.read(REJECTED)
         if self._window.since is None:
             return rows
         at_landing = F.col("run_id").isNull() & (F.col("rejected_at") >= F.lit(self._window.since))

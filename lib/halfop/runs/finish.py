@@ -18,8 +18,9 @@ from halfop.planning.run import Debt, Run
 from halfop.planning.stages import arrived, plan_of
 from halfop.runs.record import wall_clock, write_closed
 from halfop.runs.rejected import report_rejects
-from halfop.sinks.targets import REJECTED, SINK_TABLES
+from halfop.sinks.targets import SINK_TABLES
 from halfop.sinks.write import Sinks
+from halfop.warehouse.schema import REJECTED
 from halfop.warehouse.spark_errors import log_failure
 from halfop.warehouse.tables import Warehouse
 

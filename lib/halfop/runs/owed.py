@@ -13,10 +13,11 @@ from halfop.planning.digest import Digest
 from halfop.planning.run import Debt
 from halfop.planning.stages import arrived, plan_of
 from halfop.runs.finish import report_failed
-from halfop.runs.record import recorded, refuse_old_slice
+from halfop.runs.record import recorded
 from halfop.runs.rejected import report_rejects
-from halfop.sinks.targets import REJECTED, SINK_NAMES, WHOLE_TABLES
+from halfop.sinks.targets import SINK_NAMES, WHOLE_TABLES
 from halfop.sinks.write import Applied, Sinks
+from halfop.warehouse.schema import REJECTED
 from halfop.warehouse.tables import Warehouse
 
 
@@ -44,7 +45,6 @@ def _write(warehouse: Warehouse, run_id: int, sinks: Collection[str]) -> Applied
     run, digest = recorded(warehouse, run_id), Digest.of(warehouse, run_id)
     if REJECTED not in sinks:
         return Sinks(warehouse, run, digest, None).write(lambda sink: sink in sinks)
-    refuse_old_slice(run)
     with arrived(warehouse, run) as arrivals:
         return Sinks(warehouse, run, digest, lambda: plan_of(arrivals)).write(lambda sink: sink in sinks)
 

@@ -25,7 +25,7 @@ from halfop.planning.stages import arrived
 from halfop.rules import VERSION
 from halfop.runs.finish import finish, planned
 from halfop.runs.owed import pay, refuse_unknown_topics
-from halfop.runs.record import last_run, refuse_old_slice, wall_clock, write_opened
+from halfop.runs.record import last_run, wall_clock, write_opened
 from halfop.runs.rejected import counts_of_rejects
 from halfop.settings.model import RuleSettings, Settings
 from halfop.sinks.targets import make_sinks
@@ -131,7 +131,6 @@ def _to_preview(warehouse: Warehouse, request: Request, last: Run | None, summar
 
 def _go_by_opened(request: Request, run: Run, summary: Summary) -> None:
     """Refuses what an opened run does not take, because it has an instant; its settings count, not those given."""
-    refuse_old_slice(run)
     if request.now and request.now != run.now:
         raise UsageError(
             f"--now {request.now.isoformat()}: run {run.run_id}, which is open, comes first, with its own instant "
@@ -183,8 +182,6 @@ def _finish_open(warehouse: Warehouse, request: Request, summary: Summary) -> Ru
     last: Run | None = None
     while summary.status == 0 and (found := last_run(warehouse)):
         last, closed = found
-        if not closed or last.slice.number < last.slice.of:
-            refuse_old_slice(last)
         last = replace(last, owed=pay(warehouse, last.owed, request.parked, summary))
         if closed:
             break

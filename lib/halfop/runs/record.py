@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
-from halfop.frame.errors import HalfopError, LostRows
+from halfop.frame.errors import LostRows
 from halfop.planning.run import INPUTS, Debt, Run, Slice
 from halfop.settings.model import Settings
 from halfop.warehouse.tables import NO_TABLE, Warehouse
@@ -60,7 +60,7 @@ def _run(row: Mapping[str, Any]) -> Run:
         inputs=_pins(row["inputs"]),
         inputs_before=_pins(row["inputs_before"]),
         settings=Settings.from_json(row["settings"]),
-        slice=Slice(part["number"], tuple(part["bounds"]), part["ops_repeat"], part["copies"]),
+        slice=Slice(part["number"], tuple(part["bounds"]), part["ops_repeat"]),
         rules_version=row["rules_version"],
         owed=tuple(Debt(**debt) for debt in row["owed"]),
         decided=sum(row["counts"].values()),
@@ -73,16 +73,6 @@ def _run(row: Mapping[str, Any]) -> Run:
 def _pins(recorded: Mapping[str, int]) -> dict[str, int]:
     """The pinned versions; a run of an older version of halfop lacks the tables that came later."""
     return dict.fromkeys(INPUTS, NO_TABLE) | dict(recorded)
-
-
-def refuse_old_slice(run: Run) -> None:
-    """Refuses a slice of a backlog with copies, which version 0.1 made: this version cannot know what it decides."""
-    if run.slice.copies:
-        raise HalfopError(
-            f"run {run.run_id} is slice {run.slice.number} of {run.slice.of} of a backlog with put-back copies: "
-            "only the version of halfop that opened it can work on that\n"
-            "let that version work off the backlog (its `reconcile`), then go on with this one"
-        )
 
 
 def write_opened(warehouse: Warehouse, run: Run) -> None:

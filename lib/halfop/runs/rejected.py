@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import QUEUE
 from halfop.frame.summary import Summary, add_counts
-from halfop.sinks.targets import REJECTED
+from halfop.warehouse.schema import REJECTED
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import equal
 from halfop.wording.rejects import Reject, tell

@@ -19,12 +19,11 @@ from halfop.planning.run import Run
 from halfop.planning.stages import arrived
 from halfop.rules import VERSION
 from halfop.runs.finish import planned
-from halfop.runs.record import found_run, last_run, refuse_old_slice
+from halfop.runs.record import found_run, last_run
 from halfop.sinks.messages import TARGET, in_tables_columns, messages
-from halfop.sinks.targets import REJECTED, WHOLE_TABLES, Target, WholeMessages, targets
+from halfop.sinks.targets import WHOLE_TABLES, Target, WholeMessages, targets
 from halfop.sinks.write import rejects
-from halfop.warehouse.rejected import read_rejected
-from halfop.warehouse.schema import table
+from halfop.warehouse.schema import REJECTED, table
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.upkeep import first_whole_run
 from halfop.warehouse.where import equal
@@ -79,7 +78,7 @@ def _compared_with_records(warehouse: Warehouse, run_id: int, summary: Summary) 
             shown += _compared_messages(warehouse, run, digest, owed, summary)
         with summary.phase(REJECTED), rejects(warehouse, run, plan) as refused:
             if REJECTED not in owed:
-                recorded = read_rejected(warehouse).where(F.col("run_id") == run_id)
+                recorded = warehouse.read(REJECTED).where(F.col("run_id") == run_id)
                 shown += _compared(summary, {0: REJECTED}, refused, recorded)
     return shown
 
@@ -98,7 +97,6 @@ def _closed(warehouse: Warehouse, run_id: int) -> tuple[Run, set[str]]:
             f"run {run_id} can no longer be verified: `maintain` has trimmed rows of runs before {first} "
             "(retention.waits, retention.verify)"
         )
-    refuse_old_slice(run)
     return run, {debt.sink for debt in last[0].owed if debt.run_id == run_id}
 
 

@@ -6,10 +6,6 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from halfop.settings.durations import LONGEST, duration_text
-
-# Values for runs that were opened before these settings existed.
-_UNLIMITED = {"checks_a_run": None, "watch_for": duration_text(LONGEST)}
 # A group's null in a record is a limit that was not given: earlier versions recorded it so.
 _NO_LIMIT = "no limit"
 
@@ -25,7 +21,6 @@ def of_line(text: str) -> Any:
     """Returns what was recorded; a run of an older version stays as it was, without limits that it could not have."""
     recorded = json.loads(text)
     if isinstance(recorded, dict) and isinstance(rules := recorded.get("rules"), dict):
-        recorded["rules"] = _UNLIMITED | rules
         _restore_limits(rules.get("groups", {}))
     return recorded
 

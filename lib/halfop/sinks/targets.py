@@ -12,7 +12,7 @@ from halfop.planning.digest import Digest
 from halfop.planning.run import Run
 from halfop.sinks.projections import HALF, PAYLOAD, About
 from halfop.warehouse.lock import hold_rejected
-from halfop.warehouse.schema import TableSpec, table
+from halfop.warehouse.schema import REJECTED, TableSpec, table
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.topics import comment, directories
@@ -21,7 +21,6 @@ log = logging.getLogger("halfop.reconcile")
 
 SINK_APP = "halfop.sink"
 SINK_TABLES = {"COMMIT": "topics", "DISCARD": "trans_check_max_time", "CHECK": "check_requests"}
-REJECTED = "rejected"
 WHOLE_TABLES = ("real_topics", "trans_check_max_time", "check_requests")
 _MANY_NEW = 200
 _SECONDS_A_TABLE, _FILES_A_TABLE = 0.03, 3  # on a local disk with two cores: bench/run topics

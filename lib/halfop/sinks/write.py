@@ -15,9 +15,9 @@ from halfop.planning.plan import Plan
 from halfop.planning.run import Run
 from halfop.planning.stages import naming_removed_files
 from halfop.sinks.staging import write_staged
-from halfop.sinks.targets import REJECTED, SINK_APP, WholeMessages, targets
+from halfop.sinks.targets import SINK_APP, WholeMessages, targets
 from halfop.warehouse.lock import hold_rejected
-from halfop.warehouse.rejected import in_form
+from halfop.warehouse.schema import REJECTED, completed
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, raise_mistake
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import equal
@@ -100,10 +100,10 @@ def rejects(warehouse: Warehouse, run: Run, plan: Plan | None) -> Iterator[DataF
     about = {"run_id": F.lit(run.run_id).cast("bigint"), "rejected_at": F.lit(run.now)}
     halves = _halves(warehouse, run)
     if plan is None:
-        yield in_form(halves.withColumns(about))
+        yield completed(REJECTED, halves.withColumns(about))
         return
     with plan.rejects() as others:
-        yield in_form(halves.unionByName(others, allowMissingColumns=True).withColumns(about))
+        yield completed(REJECTED, halves.unionByName(others, allowMissingColumns=True).withColumns(about))
 
 
 def _halves(warehouse: Warehouse, run: Run) -> DataFrame:

@@ -67,10 +67,7 @@ class Snapshot:
         return not other_case and tuple(self.partitions) == spec.partitioned_by
 
     def takes_files(self, spec: TableSpec) -> bool:
-        """Returns whether Kernel can append to the table: a user may have given it a constraint, or a column mapping.
-
-        Version 0.1 made columns that only Spark can fill.
-        """
+        """Returns whether Kernel can append to the table: a user may have given it a constraint or a column mapping."""
         known = _WRITTEN.issuperset(self.features) if self.features else self.writer <= _PLAIN_WRITER
         return known and not any(mark in self.schema for mark in _INVARIANTS) and self.is_plain(spec)
 

@@ -45,7 +45,7 @@ def progress_rows(warehouse: Warehouse, version: int | None = None) -> list[dict
 def _furthest(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     given = {name: [row[name] for row in rows if row[name] is not None] for name in _FURTHEST}
     found = {name: furthest(given[name]) if given[name] else None for name, furthest in _FURTHEST.items()}
-    return found | _check(rows) | {"source": counting(map(_source, rows))}
+    return found | _check(rows) | {"source": counting(row["source"] for row in rows)}
 
 
 def _check(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -62,10 +62,3 @@ def counting(sources: Iterable[str | None]) -> str | None:
 
 def _rank(source: str) -> int:
     return _SOURCES.index(source) if source in _SOURCES else -1
-
-
-def _source(row: Mapping[str, Any]) -> str | None:
-    """A row's source; versions before 0.2 did not write it, but what only one kind of landing writes shows it."""
-    if row["source"] is None and row["topic"] == COMMIT_LOG:
-        return "STORE"
-    return "BROKER" if row["source"] is None and row["planned_offset"] is not None else row["source"]

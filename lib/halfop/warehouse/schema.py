@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 import yaml
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 
@@ -113,6 +115,7 @@ def _column(made: Sequence[str] | None = None, **rest: str) -> ColumnSpec:
 
 
 OF_A_TOPIC = "real_topic"  # one for each topic, below topics/
+REJECTED = "rejected"
 
 
 def table_names() -> list[str]:
@@ -127,3 +130,9 @@ def literal(text: str) -> str:
 def delta_table(path: str) -> str:
     """The name by which SQL reads the Delta table in a folder."""
     return "delta.`{}`".format(path.replace("`", "``"))
+
+
+def completed(name: str, rows: DataFrame) -> DataFrame:
+    """Returns the rows with all columns of a table; a column that they lack is null."""
+    missing = {f.name: F.lit(None).cast(f.dataType) for f in table(name).struct if f.name not in rows.columns}
+    return rows.withColumns(missing).select(table(name).names)

@@ -34,7 +34,7 @@ from halfop.landing.staged import remove_left
 from halfop.landing.tables import TABLES
 from halfop.warehouse.lock import hold, hold_rejected
 from halfop.warehouse.progress import progress_rows
-from halfop.warehouse.rejected import in_form
+from halfop.warehouse.schema import REJECTED, completed
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import equal
 from halfop.wording.rejects import tell
@@ -270,11 +270,12 @@ def _rejected(warehouse: Warehouse, files: Iterable[InputFile], taken: Way, land
     pieces = warehouse.frame(first, "file STRING, block BIGINT, shown STRING, sha256 STRING, first_line BIGINT")
     line = (F.col("first_line") + F.col("place")).cast("string")
     bad = taken.bad().join(F.broadcast(pieces), ["file", "block"])
-    return in_form(
+    return completed(
+        REJECTED,
         bad.select(
             F.lit("INPUT").alias("kind"),
             *("reason", "broker_name", "queue_id", "queue_offset", "item", "half_offset", "sha256"),
             F.concat_ws(": ", F.concat_ws(":", "shown", line), "detail").alias("detail"),
             F.timestamp_micros(F.lit(landed_at)).alias("rejected_at"),
-        )
+        ),
     )
