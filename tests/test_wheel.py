@@ -224,7 +224,7 @@ def test_java_and_python_name_files_in_utf_8_whatever_the_caller_has(
 
 
 def test_too_few_open_files_are_refused_before_java_meets_them() -> None:
-    code = "from halfop.command import prepare; prepare([], 'reconcile', [])"
+    code = "from halfop.command import prepare; prepare([])"
     called = ["bash", "-c", 'ulimit -n 256; exec "$0" "$@"', sys.executable, "-c", code]
     environ = os.environ | {"PYTHONPATH": str(ROOT / "lib")}
     told = subprocess.run(called, env=environ, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""A run's stages, each made from the one before: arrivals → history → transactions → way → plan."""
+"""A run's stages, each made from the one before: arrivals → history → transactions → plan."""
 
 from __future__ import annotations
 
