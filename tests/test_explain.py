@@ -26,7 +26,6 @@ from halfop.planning.clocks import Clock
 from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
 from halfop.wording import commands as c
-from halfop.wording import meanings as m
 from pyspark.sql import Row, SparkSession
 
 KEYS = {Key(*QUEUE, offset) for offset in (*range(13), t.NOT_LANDED, t.UNKNOWN)}
@@ -267,30 +266,6 @@ def test_what_nobody_knows_is_refused(warehouse: Warehouse, capsys: pytest.Captu
 
 
 # ---- words ----
-
-DOCS = (Path(__file__).parents[1] / "docs" / "rules.md").read_text(encoding="utf-8")
-
-
-def test_the_lines_are_those_of_the_rules() -> None:
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in DOCS.splitlines()
-        if re.match(r"\| \d+[ab]? \|", line)
-    ]
-    documented = {
-        (number, holds.replace("`", ""), decision, reason)
-        for number, holds, decision, reasons in rows
-        for reason in re.findall(r"`([A-Z_]+)`", reasons)
-    }
-    ours = {(line.number, line.holds, *key) for key, line in m.LINES.items()}
-    ours.add((m.OWN_IMMUNITY.number, m.OWN_IMMUNITY.holds, "WAIT", "IMMUNE"))
-    assert ours == documented
-
-
-@pytest.mark.parametrize("reason", sorted(m.REJECTS))
-def test_the_reasons_are_documented(reason: str) -> None:
-    landing = (Path(__file__).parents[1] / "docs" / "landing.md").read_text(encoding="utf-8")
-    assert reason in DOCS + landing or reason in ("UNKNOWN", "ENDED", "OPEN", "FOUND_RANGE")
 
 
 @pytest.mark.parametrize(

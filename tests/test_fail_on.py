@@ -7,8 +7,6 @@ import argparse
 import pytest
 from halfop.frame.fail_on import fail_on, failing_on
 from halfop.frame.summary import Summary
-from halfop.wording.meanings import REJECTS
-from halfop.wording.rejects import ALLOWED
 
 READ = {"half_messages": 5_000, "op_messages": 4_000, "open": 1_000}
 
@@ -59,7 +57,3 @@ def test_a_call_that_failed_keeps_its_status() -> None:
 def test_what_is_neither_is_refused_and_says_what_is_expected(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="expected conflicts or rejects, or either with =100"):
         fail_on(text)
-
-
-def test_every_documented_reject_says_what_is_allowed() -> None:
-    assert set(ALLOWED) == set(REJECTS)

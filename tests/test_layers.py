@@ -11,7 +11,7 @@ import pytest
 LIB = Path(__file__).parents[1] / "lib"
 BASE = (
     "frame.durable frame.errors frame.failure frame.log frame.nearest frame.owner frame.summary frame.output "
-    "frame.prometheus frame.trouble frame.units"
+    "frame.prometheus frame.trouble frame.units rules.reasons"
 )
 
 # From top to bottom: the rooms that each room may import, besides itself and BASE. A room's name is the longest that

@@ -76,7 +76,7 @@ def test_a_real_run(warehouse: Warehouse, capsys: pytest.CaptureFixture[str]) ->
         "run 1 decides grouped",
         "run 1 rejected 1 row as OP.CONFLICT (an op that says the opposite of how the transaction had ended; "
         "the first end stands); one of them",
-        "run 1 rejected 1 row as HALF.BAD_REAL_TOPIC (a half message with no or illegal REAL_TOPIC); one of them",
+        "run 1 rejected 1 row as HALF.BAD_REAL_TOPIC (no or illegal REAL_TOPIC); one of them",
         "run 1 closed",
     ]
     assert {line["run_id"] for line in lines} == {1}

@@ -383,9 +383,7 @@ def test_each_reason_of_a_reject_is_told_with_its_number_an_example_and_what_is_
         summary = r.run(warehouse, RULES, NOW)
     assert summary.extra["rejected"] == {"HALF.BAD_REAL_TOPIC": 3, "OP.HALF_REJECTED": 1}
     topic, op = caplog.messages
-    assert topic.startswith(
-        "run 1 rejected 3 rows as HALF.BAD_REAL_TOPIC (a half message with no or illegal REAL_TOPIC)"
-    )
+    assert topic.startswith("run 1 rejected 3 rows as HALF.BAD_REAL_TOPIC (no or illegal REAL_TOPIC)")
     assert "; one of them: b/0/0: uniq_key " in topic
     assert (
         "real topic 支付-Topic. A topic has 1 to 127 characters: letters a to z and A to Z, digits, _ - % and |"

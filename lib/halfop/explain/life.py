@@ -21,6 +21,7 @@ from halfop.frame.errors import InputRefused
 from halfop.frame.units import exact
 from halfop.rocketmq.names import HALF_TOPIC
 from halfop.rules.halves import read_copies
+from halfop.rules.reasons import Reason
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.schema import REJECTED
 from halfop.warehouse.tables import Warehouse
@@ -29,6 +30,7 @@ from halfop.warehouse.where import Where, all_of, any_of, equal, one_of
 MOST = 100  # half messages under one UNIQ_KEY
 _ROUNDS = 5  # from copy to copy; one or two are usual
 _SHOWN_QUEUES = 8
+_BY_BROKER = (Reason.BROKER_DISCARDED.name, Reason.LOST_BY_BROKER.name)
 # decisions that agree in these are one row
 _FOLDED = ["decision", "reason", "check_times", "op_queue_offset", "superseded_by", "copy_offset", "resumed_at"]
 _FOLDED += ["superseded_by_broker", "superseded_by_queue", "copy_broker", "copy_queue"]
@@ -135,7 +137,7 @@ def _clocks(queue_clocks: QueueClocks, life: Life) -> dict[int, str]:
 
 def by_clock(row: Row) -> bool:
     """Returns whether one of the lines 5 to 11 made this decision: those look at the queue clock."""
-    return row["decision"] in ("CHECK", "WAIT", "DISCARD") and row["reason"] != "BROKER_DISCARDED"
+    return row["decision"] in ("CHECK", "WAIT", "DISCARD") and row["reason"] not in _BY_BROKER
 
 
 def _of(life: Life, rows: Rows) -> Rows:

@@ -15,8 +15,8 @@ from halfop.frame.units import instant, moment, plural
 from halfop.planning.clocks import clocks
 from halfop.planning.run import Run
 from halfop.rocketmq.names import topic_fault
-from halfop.rules.limits import REASON as CHECK_LIMIT
 from halfop.rules.questions import SENT
+from halfop.rules.reasons import Reason, allowed, words
 from halfop.rules.settings_columns import RuleColumns, own_immunity
 from halfop.runs.record import found_run, last_run
 from halfop.settings.model import Settings
@@ -24,8 +24,6 @@ from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.schema import literal
 from halfop.warehouse.tables import Warehouse
 from halfop.wording import commands as c
-from halfop.wording import meanings as m
-from halfop.wording.rejects import ALLOWED
 
 
 class Outlook(NamedTuple):
@@ -119,7 +117,7 @@ def _next(half: Row, last: Row, settings: MessageSettings, run: Run) -> list[str
     if expires < asked:
         return [f"next: it is discarded (line 6), {_from(expires, now)}, {unless}"]
     check = f"check {times + 1} of {settings.check_max}"
-    if last["reason"] == CHECK_LIMIT:
+    if last["reason"] == Reason.CHECK_LIMIT.name:
         questions = plural(settings.checks_a_run or 0, "question")
         unless += f"; a run gives its group {questions}, the oldest messages' first (rules.checks_a_run)"
     return [
@@ -213,11 +211,11 @@ def _ended(settings: Settings, life: Life, last: Row) -> Outlook:
 
 def _rejected(life: Life, last: Row) -> list[str]:
     topic, reason = life.half and life.half["real_topic"], last["reason"]
-    fault = topic_fault(topic) if topic and reason == "BAD_REAL_TOPIC" else None
-    why = m.WHY.get(reason, m.meaning("REJECT", reason)) + (f": {fault}" if fault else "")
-    allowed = f"allowed: {ALLOWED[reason]}" if reason in ALLOWED else ""
+    fault = topic_fault(topic) if topic and reason == Reason.BAD_REAL_TOPIC.name else None
+    why = words(reason) + (f": {fault}" if fault else "")
+    to_do = f"allowed: {found}" if (found := allowed(reason)) else ""
     fix = "a corrected row that lands under the same key replaces it"
-    return [line for line in (f"rejected: {why}; {fix}", allowed) if line]
+    return [line for line in (f"rejected: {why}; {fix}", to_do) if line]
 
 
 def _resume_waits(life: Life) -> bool:

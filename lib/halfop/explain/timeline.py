@@ -10,7 +10,7 @@ from pyspark.sql import Row
 from halfop.explain.life import Life, about, by_clock
 from halfop.explain.links import key_of, superseded_by
 from halfop.frame.units import duration, exact, moment, plural
-from halfop.wording import meanings as m
+from halfop.rules import reasons as r
 
 _BROKER, _RUN, _HALFOP = "broker", "run", "halfop"
 _CLOCKS = (
@@ -126,9 +126,8 @@ def _delivery(row: Row) -> str:
 
 
 def _reject(row: Row) -> str:
-    meaning = m.REJECTS.get(row["reason"], "")
     where = "at landing" if row["run_id"] is None else f"run {row['run_id']}"
-    return f"{where}: {row['kind']} rejected {row['reason']}: {meaning} ({row['detail'] or ''})"
+    return f"{where}: {row['kind']} rejected {row['reason']}: {r.words(row['reason'])} ({row['detail'] or ''})"
 
 
 # ---- decisions ----
@@ -172,12 +171,11 @@ def _of_copy(row: Row, life: Life) -> str:
 
 def _why(row: Row) -> str:
     """The line of the rules that held, in their words."""
-    line = m.line(row["decision"], row["reason"], row["check_immunity"] is not None)
+    meaning = r.meaning(row["decision"], row["reason"])
+    line = r.line(row["decision"], row["reason"], row["check_immunity"] is not None)
     if line is None:
-        meaning = m.meaning(row["decision"], row["reason"])
         return f" - {meaning}" if meaning else ""
-    why = m.WHY.get(row["reason"] or "")
-    return f" - line {line.number}: {line.holds}" + (f"; {why}" if why else "")
+    return f" - line {line.number}: {line.holds}" + (f"; {meaning}" if meaning != line.holds else "")
 
 
 def _clock(row: Row, life: Life) -> str:

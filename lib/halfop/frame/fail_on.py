@@ -9,9 +9,9 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from halfop.frame.summary import Summary
+from halfop.rules.reasons import HARMLESS, Reason, known
 
 _FORM = re.compile(r"(conflicts|rejects)(?:=([0-9]{1,18}(?:\.[0-9]{1,9})?%|[0-9]{1,18}))?", re.ASCII)
-_NO_FINDINGS = ("REDUNDANT", "FOUND_RANGE")
 
 
 class FailOn(NamedTuple):
@@ -48,8 +48,8 @@ def add_fail_on(parser: argparse.ArgumentParser, call: str) -> None:
         default=[],
         type=fail_on,
         metavar="KIND[=N|=N%]",
-        help=f"end with status 5 if {call} has found some: conflicts, or rejects (any reason but REDUNDANT); with "
-        "=100 at least 100 of them; with =1%% at least 1%% of the rows that it read (repeatable)",
+        help=f"end with status 5 if {call} has found some: conflicts, or rejects (any reason but REDUNDANT and "
+        "FOUND_RANGE); with =100 at least 100 of them; with =1%% at least 1%% of the rows that it read (repeatable)",
     )
 
 
@@ -66,5 +66,5 @@ def _found(bound: FailOn, summary: Summary) -> bool:
 
 
 def _counts(kind: str, name: str) -> bool:
-    reason = name.partition(".")[2]
-    return reason == "CONFLICT" if kind == "conflicts" else reason not in _NO_FINDINGS
+    reason = known(name.partition(".")[2])
+    return reason is Reason.CONFLICT if kind == "conflicts" else reason not in HARMLESS

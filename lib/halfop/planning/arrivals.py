@@ -17,8 +17,8 @@ from halfop.planning.run import Run
 from halfop.rules import halves as h
 from halfop.rules import ops as o
 from halfop.rules import questions
-from halfop.rules.limits import REASON as CHECK_LIMIT
 from halfop.rules.limits import may_be_asked
+from halfop.rules.reasons import Reason
 from halfop.rules.settings_columns import RuleColumns
 from halfop.warehouse.in_memory import Kept, is_in_memory
 from halfop.warehouse.progress import progress_rows
@@ -218,7 +218,7 @@ def _open_rows(warehouse: Warehouse, run: Run, kept: Kept) -> OpenRows | None:
     here, of_both = rows.where(in_slice(run.slice)), (numbers.get(False, 0), numbers.get(True, 0))
     if run.slice.to_offset is not None:
         return OpenRows(here, elsewhere, *of_both)
-    waits = F.col("reason").eqNullSafe(CHECK_LIMIT)
+    waits = F.col("reason").eqNullSafe(Reason.CHECK_LIMIT.name)
     return OpenRows(here, elsewhere.where(~waits), *of_both, held_back=elsewhere.where(waits))
 
 

@@ -11,10 +11,10 @@ from halfop.frame import units as u
 from halfop.html import page as p
 from halfop.html.markup import Markup
 from halfop.report.figures import Figures
+from halfop.rules import reasons as r
 from halfop.settings.model import Settings
 from halfop.warehouse.schema import literal
 from halfop.wording import commands as c
-from halfop.wording import meanings as m
 
 _NONE = "(none)"
 
@@ -45,7 +45,7 @@ def discards(found: Figures, settings: Settings) -> p.Section:
     if not rows:
         return p.Section("discards", "Discarded, to resume", lead, [p.nothing("These runs left nothing to resume.")])
     reasons: list[p.Cells] = [
-        [p.code(row["reason"]), row["n"], m.meaning("DISCARD", row["reason"])]
+        [p.code(row["reason"]), row["n"], r.meaning("DISCARD", row["reason"])]
         for row in sorted(found["discard_reasons"], key=lambda row: -row["n"])
     ]
     counts = p.table(["reason", "messages", "rule"], reasons)
@@ -73,7 +73,7 @@ def _discard(row: Row, settings: Settings) -> p.Cells:
 
 def anchors(found: Figures) -> dict[tuple[str, str], str]:
     """Returns the place on the page of each kind and reason; what matters most comes first."""
-    reasons = sorted(found["reject_reasons"], key=lambda row: (m.urgency(row["reason"]), -row["n"]))
+    reasons = sorted(found["reject_reasons"], key=lambda row: (r.urgency(row["reason"]), -row["n"]))
     return {(row["kind"], row["reason"]): f"rejects-{n}" for n, row in enumerate(reasons)}
 
 
@@ -97,7 +97,7 @@ def rejects(found: Figures, settings: Settings) -> p.Section:
 
 
 def _meaning(reason: str) -> str:
-    return m.REJECTS.get(reason, "a row of an input file with a fault of its own")
+    return r.words(reason) or "a row of an input file with a fault of its own"
 
 
 def _query(root: str, first: int, kind: str, reason: str) -> list[str]:

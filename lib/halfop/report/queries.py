@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.columns.values import millis
 from halfop.warehouse.schema import REJECTED
+from halfop.rules.reasons import Reason
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import all_of, between, equal
 
@@ -116,7 +117,7 @@ class Queries:
 
     def states(self) -> Results:
         """Returns open rows by age and reason, and the ends of messages whose producer was asked."""
-        was_asked = _asked() | F.col("reason").eqNullSafe(F.lit("CHECK"))
+        was_asked = _asked() | F.col("reason").eqNullSafe(F.lit(Reason.CHECK.name))
         ended = self._ended("COMMIT", "ROLLBACK").unionByName(self._standing_discards)
         rows = self._open.unionByName(ended.where(was_asked))
         age = F.when(F.col("open"), _age_place()).alias("age")
@@ -175,7 +176,7 @@ class Queries:
         """Discards of the window that stand: no op, resume or broker's copy has undone them since."""
         reopened = self._open.where(F.col("resumed_at").isNotNull())
         ended = self._ended("DISCARD", "SUPERSEDED", "COMMIT", "ROLLBACK")
-        undone = F.col("reason").eqNullSafe(F.lit("AFTER_DISCARD")) | F.col("resumed_at").isNotNull()
+        undone = F.col("reason").eqNullSafe(F.lit(Reason.AFTER_DISCARD.name)) | F.col("resumed_at").isNotNull()
         rows = ended.where(F.col("decision").isin("DISCARD", "SUPERSEDED") | undone).unionByName(reopened)
         texts = [_short(c) for c in ("uniq_key", "producer_group", "real_topic")]
         times = [millis("born_timestamp"), millis("decided_at")]

@@ -14,16 +14,17 @@ from halfop.planning.clocks import Clock
 from halfop.report.figures import Figures, read_figures
 from halfop.report.lists import anchors
 from halfop.report.sections import sections
+from halfop.rules.reasons import Reason, allowed, urgency
 from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
-from halfop.wording import meanings as m
-from halfop.wording.rejects import ALLOWED
 
 _MOST_NAMED = 8
 _LONGEST = 60  # of a name in a sentence
 _ALARMS = {
-    "CONFLICT": "Some transactions were ended both ways. The first end stands; ask their producers which end is true: ",
-    "KEY_REUSED": "A broker was rebuilt under its old name. Its landings are refused until land --accept-rewind: ",
+    Reason.CONFLICT.name: "Some transactions were ended both ways. The first end stands; ask their producers which end "
+    "is true: ",
+    Reason.KEY_REUSED.name: "A broker was rebuilt under its old name. Its landings are refused until land "
+    "--accept-rewind: ",
 }
 
 
@@ -103,8 +104,8 @@ def _open_tile(found: Figures) -> p.Tile:
 
 def _counts(found: Figures) -> list[p.Tile]:
     rejects = {(row["kind"], row["reason"]): row["n"] for row in found["reject_reasons"]}
-    conflicts = sum(n for (_, reason), n in rejects.items() if reason == "CONFLICT")
-    others = sum(n for (_, reason), n in rejects.items() if m.urgency(reason) == 0)
+    conflicts = sum(n for (_, reason), n in rejects.items() if reason == Reason.CONFLICT.name)
+    others = sum(n for (_, reason), n in rejects.items() if urgency(reason) == 0)
     discarded = sum(row["n"] for row in found["discard_reasons"])
     landed, ops = found.tables["half_messages"], found.tables["op_messages"]
     commits, rollbacks = found.total("COMMIT"), found.total("ROLLBACK")
@@ -171,12 +172,12 @@ def _alarms(found: Figures) -> list[str]:
 def _rejected(found: Figures) -> list[str]:
     """A line for each reason that is neither an alarm of its own nor harmless, those of most rows first."""
     places, of = anchors(found), {(row["kind"], row["reason"]): row["n"] for row in found["reject_reasons"]}
-    asked = [why for why in places if m.urgency(why[1]) == 0]
+    asked = [why for why in places if urgency(why[1]) == 0]
     return [_rejected_for(why, of[why], places[why]) for why in asked[:_MOST_NAMED]]
 
 
 def _rejected_for(why: tuple[str, str], rows: int, anchor: str) -> str:
     kind, reason = why
-    allowed = f" {ALLOWED[reason]}." if reason in ALLOWED else ""
+    to_do = f" {found}." if (found := allowed(reason)) else ""
     name = u.cut(f"{kind} {reason}", _LONGEST)
-    return p.notice("warn", f"{u.plural(rows, 'row')} rejected: ", p.link(anchor, name), f".{allowed}")
+    return p.notice("warn", f"{u.plural(rows, 'row')} rejected: ", p.link(anchor, name), f".{to_do}")

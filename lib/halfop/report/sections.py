@@ -15,9 +15,9 @@ from halfop.report import queries as q
 from halfop.report.figures import Figures, RunFigures, of_columns
 from halfop.report.hanging import hanging
 from halfop.report.lists import discards, group, instant, key, rejects
+from halfop.rules.reasons import Reason, meaning
 from halfop.settings.model import Settings
 from halfop.wording import commands as c
-from halfop.wording import meanings as m
 
 _TONES = {
     "COMMIT": "commit",
@@ -96,7 +96,7 @@ def _reasons(rows: list[Row]) -> Markup:
         why = (row["decision"], row["reason"])
         sums[why] = sums.get(why, 0) + row["n"]
     ordered = sorted(sums.items(), key=lambda each: -each[1])
-    cells: list[p.Cells] = [[_named(what, reason), n, m.meaning(what, reason)] for (what, reason), n in ordered]
+    cells: list[p.Cells] = [[_named(what, reason), n, meaning(what, reason)] for (what, reason), n in ordered]
     return p.table(["decision", "messages", "rule"], cells)
 
 
@@ -168,7 +168,7 @@ def _totals(closed: list[RunFigures]) -> Markup:
             sums[name] = sums.get(name, 0) + n
     parts = [(name.partition("."), n) for name, n in sums.items()]
     parts.sort(key=lambda each: (list(_TONES).index(each[0][0]), -each[1]))
-    cells: list[p.Cells] = [[_named(what, reason), n, m.meaning(what, reason)] for (what, _, reason), n in parts]
+    cells: list[p.Cells] = [[_named(what, reason), n, meaning(what, reason)] for (what, _, reason), n in parts]
     return p.table(["decision", "rows", "rule"], cells)
 
 
@@ -227,7 +227,7 @@ def _checks(found: Figures) -> p.Section:
 def _answers(found: Figures) -> list[g.Bar]:
     n: dict[tuple[str, bool], int] = {}
     for row in found["asked"]:
-        answer = (row["decision"], row["reason"] == "CHECK")
+        answer = (row["decision"], row["reason"] == Reason.CHECK.name)
         n[answer] = n.get(answer, 0) + row["n"]
     still = sum(row["asked"] for row in found["open_by_age"] if row["decision"] != "EARLY_OP")
     answers = [

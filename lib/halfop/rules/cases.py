@@ -10,6 +10,7 @@ from halfop.columns.values import micros
 from halfop.rules import halves as h
 from halfop.rules import ops as o
 from halfop.rules.questions import PENDING
+from halfop.rules.reasons import Reason
 from halfop.rules.settings_columns import NO_TIME, RuleColumns, own_immunity
 from halfop.rules.table import decide
 
@@ -63,7 +64,7 @@ def _reopened(rows: DataFrame) -> DataFrame:
 
 
 def _verdict(rules: RuleColumns, given_up: bool) -> Column:
-    after = F.struct(F.col("winner")["outcome"].alias("decision"), F.lit("AFTER_DISCARD").alias("reason"))
+    after = F.struct(F.col("winner")["outcome"].alias("decision"), F.lit(Reason.AFTER_DISCARD.name).alias("reason"))
     return F.when(_looked_at(), decide(rules, given_up)).when(_ended_after_discard(), after)
 
 
@@ -121,7 +122,7 @@ def carried_over(open_rows: DataFrame, rules: RuleColumns) -> DataFrame:
     kept = F.col("decision") == "EARLY_OP"
     rows = open_rows.withColumns(
         {
-            "reason": F.when(F.col("decision") == "CHECK", "CHECKED_RECENTLY").otherwise(F.col("reason")),
+            "reason": F.when(F.col("decision") == "CHECK", Reason.CHECKED_RECENTLY.name).otherwise(F.col("reason")),
             **{name: F.lit(None).cast(kind) for name, kind in _OF_COPY.items()},
             "decision": F.when(kept, "EARLY_OP").otherwise("WAIT"),
         }
@@ -202,8 +203,8 @@ def _is_news() -> Column:
 
     Then its half message was unknown to that run, rejected or open.
     """
-    end = F.col("why").isin("REDUNDANT", "CONFLICT") & (F.col("state") != h.ENDED)
-    return end | ((F.col("state") == h.NEW) & (F.col("why") != "HALF_REJECTED"))
+    end = F.col("why").isin(Reason.REDUNDANT.name, Reason.CONFLICT.name) & (F.col("state") != h.ENDED)
+    return end | ((F.col("state") == h.NEW) & (F.col("why") != Reason.HALF_REJECTED.name))
 
 
 def faulty_ops(ops: DataFrame) -> DataFrame:
@@ -215,7 +216,7 @@ def faulty_ops(ops: DataFrame) -> DataFrame:
     )
     fault, place = F.col("fault"), {"queue_offset": F.col("op_queue_offset"), "item": F.col("item")}
     # an op with another fault names no half message
-    half_offset = F.when(fault.isin("NO_OUTCOME", "KEY_REUSED"), F.col("half_offset"))
+    half_offset = F.when(fault.isin(Reason.NO_OUTCOME.name, Reason.KEY_REUSED.name), F.col("half_offset"))
     return faulty.select(_reject("OP", reason=fault, **place, half_offset=half_offset, detail=detail))
 
 
@@ -226,7 +227,7 @@ def reused_keys(rows: DataFrame) -> DataFrame:
     detail = F.concat(F.lit("another message has this key: "), F.to_json(other))
     offset = F.col("extra")["queue_offset"]
     place = {"queue_offset": offset, "half_offset": offset}
-    return extra.select(_reject("HALF", reason=F.lit("KEY_REUSED"), **place, detail=detail)).distinct()
+    return extra.select(_reject("HALF", reason=F.lit(Reason.KEY_REUSED.name), **place, detail=detail)).distinct()
 
 
 def refused_resumes(rows: DataFrame, resumes: DataFrame) -> DataFrame:
@@ -234,16 +235,16 @@ def refused_resumes(rows: DataFrame, resumes: DataFrame) -> DataFrame:
     ended = F.col("state").isin(h.ENDED, h.DISCARDED) | F.col("verdict")["decision"].isin("COMMIT", "ROLLBACK")
     rejected = (F.col("state") == h.REJECTED) | (F.col("verdict")["decision"] == "REJECT")
     state = (
-        F.when(F.col("state").isNull(), "UNKNOWN")
-        .when(rejected, "HALF_REJECTED")
-        .when(ended, "ENDED")
-        .when(F.col("was_open") | (F.col("state") == h.NEW), "OPEN")
+        F.when(F.col("state").isNull(), Reason.UNKNOWN.name)
+        .when(rejected, Reason.HALF_REJECTED.name)
+        .when(ended, Reason.ENDED.name)
+        .when(F.col("was_open") | (F.col("state") == h.NEW), Reason.OPEN.name)
     )
     states = rows.select(*HALF_KEY, state.alias("why"), "asked_for", F.lit(True).alias("found"))
     each = resumes.join(states, HALF_KEY, "left")
     asked = F.col("asked")
-    why = F.when(F.col("found").isNull(), "UNKNOWN").otherwise(F.col("why"))
-    second = F.when(F.col("nth") > 1, "OPEN")
+    why = F.when(F.col("found").isNull(), Reason.UNKNOWN.name).otherwise(F.col("why"))
+    second = F.when(F.col("nth") > 1, Reason.OPEN.name)
     refused = each.withColumn("reason", F.coalesce(why, second)).where(F.col("reason").isNotNull())
     detail = F.concat(
         F.lit("resumed by "), F.coalesce("owner", F.lit("unknown")), F.lit(" at "), F.col("resumed_at").cast("string")

@@ -11,6 +11,7 @@ from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import micros, present, whole_number
 from halfop.rocketmq import names
 from halfop.rules.questions import PENDING, nothing_pending
+from halfop.rules.reasons import Reason
 from halfop.rules.settings_columns import RuleColumns, own_immunity
 
 # The columns that are known of a half message before the run decides.
@@ -198,9 +199,9 @@ def undeliverable() -> Column:
     # no F.lower: the first one in a process has Spark map every letter of Unicode, which takes a second
     system = topic.isin(*names.NOT_ALLOWED_SEND) | topic.rlike(rf"\A(?i){names.SYSTEM_PREFIX}")
     return (
-        F.when(topic.isNull() | illegal, "BAD_REAL_TOPIC")
-        .when(F.col("real_queue_id").isNull() | (F.col("real_queue_id") < 0), "BAD_REAL_QUEUE")
-        .when(system, "SYSTEM_TOPIC")
+        F.when(topic.isNull() | illegal, Reason.BAD_REAL_TOPIC.name)
+        .when(F.col("real_queue_id").isNull() | (F.col("real_queue_id") < 0), Reason.BAD_REAL_QUEUE.name)
+        .when(system, Reason.SYSTEM_TOPIC.name)
     )
 
 

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import QUEUE
 from halfop.columns.values import micros
+from halfop.rules.reasons import Reason
 from halfop.rules.settings_columns import RuleColumns
 
-REASON = "CHECK_LIMIT"
 _GROUP = "producer_group"
 _ORDER = ["born_timestamp", *QUEUE, "queue_offset"]
 
@@ -41,18 +41,18 @@ def over_limit(rows: DataFrame, rules: RuleColumns) -> DataFrame:
 
 
 def limited(rows: DataFrame, over: DataFrame) -> DataFrame:
-    """Rows with their verdict; those over the limit wait, and that counts as no check."""
+    """Returns the rows with their verdict: messages over the limit wait, and that counts as no check."""
     rows = rows.join(F.broadcast(over), _GROUP, "left")
     return _held_back(rows, F.struct(*_ORDER) >= F.col("first_over")).drop("first_over")
 
 
 def all_held_back(rows: DataFrame, rules: RuleColumns) -> DataFrame:
-    """The same if nobody is asked yet: other slices of a backlog may hold older messages of a group."""
+    """Holds back all questions to limited groups: the last slice of a backlog gives them, which sees all messages."""
     return _held_back(rows, rules.checks_a_run.isNotNull())
 
 
 def _held_back(rows: DataFrame, over: Column) -> DataFrame:
-    waits = F.struct(F.lit("WAIT").alias("decision"), F.lit(REASON).alias("reason"))
+    waits = F.struct(F.lit("WAIT").alias("decision"), F.lit(Reason.CHECK_LIMIT.name).alias("reason"))
     return rows.withColumn("verdict", F.when(_is_check() & over, waits).otherwise(F.col("verdict")))
 
 

@@ -12,6 +12,7 @@ from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.columns.values import micros
 from halfop.rocketmq.names import END_TAG
 from halfop.rules.halves import ENDED, NEW, REJECTED, own_copies
+from halfop.rules.reasons import Reason
 from halfop.rules.settings_columns import RuleColumns
 
 FINAL = "FINAL"
@@ -62,11 +63,11 @@ def landed(op_messages: DataFrame) -> DataFrame:
 def _fault() -> Column:
     body = F.nullif(F.col("body"), F.lit(""))
     return (
-        F.when(~F.col("tag").eqNullSafe(END_TAG), "ILLEGAL_TAG")
-        .when(body.isNull() & F.col("half_offset").isNull(), "NULL_BODY")
+        F.when(~F.col("tag").eqNullSafe(END_TAG), Reason.ILLEGAL_TAG.name)
+        .when(body.isNull() & F.col("half_offset").isNull(), Reason.NULL_BODY.name)
         .when(F.col("half_offset").isNull() & body.rlike(r"\A,+\z"), "NO_ITEMS")
-        .when(F.col("half_offset").isNull() | (F.col("half_offset") < 0), "GARBAGE_OFFSET")
-        .when(~F.coalesce(F.col("outcome").isin("COMMIT", "ROLLBACK"), F.lit(False)), "NO_OUTCOME")
+        .when(F.col("half_offset").isNull() | (F.col("half_offset") < 0), Reason.GARBAGE_OFFSET.name)
+        .when(~F.coalesce(F.col("outcome").isin("COMMIT", "ROLLBACK"), F.lit(False)), Reason.NO_OUTCOME.name)
     )
 
 
@@ -88,7 +89,8 @@ def once_per_row(ops: DataFrame, before: DataFrame) -> DataFrame:
     sound = F.struct((~F.col("again")).alias("late"), "landed_at", "store_timestamp")
     first = F.min(F.when(F.col("fault").isNull(), sound)).over(Window.partitionBy(OP_KEY))
     reused = F.col("fault").isNull() & ~first["store_timestamp"].eqNullSafe(F.col("store_timestamp"))
-    return rows.withColumn("fault", F.when(reused, "KEY_REUSED").otherwise(F.col("fault"))).where(~F.col("only_seen"))
+    fault = F.when(reused, Reason.KEY_REUSED.name).otherwise(F.col("fault"))
+    return rows.withColumn("fault", fault).where(~F.col("only_seen"))
 
 
 def as_named(ops: DataFrame) -> DataFrame:
@@ -167,10 +169,10 @@ def fault_against_half(op: Column, rules: RuleColumns) -> Column:
     offset = F.coalesce(op["copy_offset"], F.col("queue_offset"))
     log_offset = F.coalesce(op["copy_log_offset"], F.col("commit_log_offset"))
     return (
-        F.when(_differs(op["producer_group"], F.col("producer_group")), "WRONG_PRODUCER_GROUP")
-        .when(_differs(op["tran_state_table_offset"], offset), "WRONG_STATE_TABLE_OFFSET")
-        .when(_differs(op["commit_log_offset"], log_offset), "WRONG_COMMIT_LOG_OFFSET")
-        .when(unasked & (took > F.greatest(own, rules.timeout)) & own.isNotNull(), "TOO_LATE")
+        F.when(_differs(op["producer_group"], F.col("producer_group")), Reason.WRONG_PRODUCER_GROUP.name)
+        .when(_differs(op["tran_state_table_offset"], offset), Reason.WRONG_STATE_TABLE_OFFSET.name)
+        .when(_differs(op["commit_log_offset"], log_offset), Reason.WRONG_COMMIT_LOG_OFFSET.name)
+        .when(unasked & (took > F.greatest(own, rules.timeout)) & own.isNotNull(), Reason.TOO_LATE.name)
     )
 
 
@@ -189,11 +191,11 @@ def why_not_used(op: Column, rules: RuleColumns) -> Column:
     end = F.when(F.col("state") == ENDED, F.col("before")).otherwise(F.col("winner")["outcome"])
     is_winner = (F.col("state") != ENDED) & op.eqNullSafe(F.col("winner"))
     return (
-        F.when(of_rejected, "HALF_REJECTED")
+        F.when(of_rejected, Reason.HALF_REJECTED.name)
         .when(fault_against_half(op, rules).isNotNull(), fault_against_half(op, rules))
         .when(is_winner | _says_what_was_proved(op), None)
-        .when(op["outcome"] == end, "REDUNDANT")
-        .otherwise("CONFLICT")
+        .when(op["outcome"] == end, Reason.REDUNDANT.name)
+        .otherwise(Reason.CONFLICT.name)
     )
 
 
@@ -206,6 +208,6 @@ def why_given_up(op: Column, rules: RuleColumns) -> Column:
     """Why an op whose half message has not landed waits no longer; null while it waits."""
     waited = micros(F.lit(rules.now)) - micros(op["landed_at"])
     passed = F.col("next_offset") > F.col("queue_offset")
-    return F.when(F.col("queue_offset") < F.col("first_offset"), "HALF_BEFORE_LANDING").when(
-        (waited >= rules.file_reserved_time) & passed, "HALF_NEVER_LANDED"
+    return F.when(F.col("queue_offset") < F.col("first_offset"), Reason.HALF_BEFORE_LANDING.name).when(
+        (waited >= rules.file_reserved_time) & passed, Reason.HALF_NEVER_LANDED.name
     )

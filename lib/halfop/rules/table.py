@@ -11,14 +11,17 @@ from pyspark.sql import functions as F
 from halfop.columns.values import micros
 from halfop.rules.halves import NEW
 from halfop.rules.lost import lost_by_broker
-from halfop.rules.ops import FINAL, is_final
+from halfop.rules.ops import is_final
+from halfop.rules.reasons import Reason
 from halfop.rules.settings_columns import RuleColumns
 
 
-class Line(NamedTuple):
+class Branch(NamedTuple):
+    """A line of the table as Columns."""
+
     holds: Column
-    decision: Column | str
-    reason: Column | str
+    decision: Column
+    reason: Column
 
 
 def decide(rules: RuleColumns, given_up: bool) -> Column:
@@ -26,11 +29,11 @@ def decide(rules: RuleColumns, given_up: bool) -> Column:
 
     `given_up`: rows say whether a broker has discarded the message.
     """
-    first, *others = [_result(line) for line in _lines(rules, given_up)]
-    return reduce(lambda table, line: table.when(*line), others, F.when(*first))
+    first, *others = [_result(branch) for branch in _branches(rules, given_up)]
+    return reduce(lambda table, branch: table.when(*branch), others, F.when(*first))
 
 
-def _lines(rules: RuleColumns, given_up: bool) -> list[Line]:
+def _branches(rules: RuleColumns, given_up: bool) -> list[Branch]:
     clock, winner, check_times = F.col("clock"), F.col("winner"), F.col("check_times")
     age = clock - micros(F.col("born_timestamp"))
     kept = clock - micros(F.coalesce(F.col("resumed_at"), F.col("born_timestamp")))
@@ -39,44 +42,47 @@ def _lines(rules: RuleColumns, given_up: bool) -> list[Line]:
     answer_due = ~asked | (since_check >= rules.check_interval)
     own = F.col("immunity")
     bad = F.when(F.col("state") == NEW, F.col("undeliverable"))
-    answered = F.when(winner["from_check"].eqNullSafe(F.lit(True)), "CHECK").otherwise("PRODUCER")
-    answered = F.when(is_final(winner), FINAL).otherwise(answered)
-    by_broker = [Line(F.col("given_up"), "DISCARD", "BROKER_DISCARDED")] if given_up else []
+    by_check = winner["from_check"].eqNullSafe(F.lit(True))
+    answered = F.when(by_check, Reason.CHECK.name).otherwise(Reason.PRODUCER.name)
+    answered = F.when(is_final(winner), Reason.FINAL.name).otherwise(answered)
+    by_broker = [_branch(F.col("given_up"), Reason.BROKER_DISCARDED)] if given_up else []
     lost = lost_by_broker(rules)
-    by_broker += [] if lost is None else [Line(lost, "DISCARD", "LOST_BY_BROKER")]
-    watched = Line(rules.watching, *_end_of_watch(kept >= rules.watch_for)) if rules.watching is not None else None
+    by_broker += [] if lost is None else [_branch(lost, Reason.LOST_BY_BROKER)]
+    watched = None if rules.watching is None else _watched(rules.watching, kept >= rules.watch_for)
+    asking = F.when(age < 0, Reason.CLOCK_SKEW.name).otherwise(Reason.TIMEOUT.name)
     return [
-        Line(bad.isNotNull(), "REJECT", bad),
-        Line(winner.isNotNull(), winner["outcome"], answered),
+        Branch(bad.isNotNull(), F.lit("REJECT"), bad),
+        Branch(winner.isNotNull(), winner["outcome"], answered),
         *by_broker,
-        _unless(watched, Line((check_times >= rules.check_max) & answer_due, "DISCARD", "CHECKED_TOO_OFTEN")),
-        _unless(watched, Line((kept > rules.file_reserved_time) & answer_due, "DISCARD", "EXPIRED")),
-        Line(micros(F.col("store_timestamp")) >= clock, "WAIT", "FRESH"),
-        Line(age <= own, "WAIT", "IMMUNE"),
-        Line(own.isNull() & (age >= 0) & (age <= rules.timeout), "WAIT", "IMMUNE"),
-        Line(asked & (since_check < rules.check_interval), "WAIT", "CHECKED_RECENTLY"),
-        _unless(watched, Line(F.col("producer_group").isNull(), "DISCARD", "NO_PRODUCER_GROUP")),
-        _unless(watched, Line(F.lit(True), "CHECK", F.when(age < 0, "CLOCK_SKEW").otherwise("TIMEOUT"))),
+        _unless(watched, _branch((check_times >= rules.check_max) & answer_due, Reason.CHECKED_TOO_OFTEN)),
+        _unless(watched, _branch((kept > rules.file_reserved_time) & answer_due, Reason.EXPIRED)),
+        _branch(micros(F.col("store_timestamp")) >= clock, Reason.FRESH),
+        _branch(age <= own, Reason.IMMUNE),
+        _branch(own.isNull() & (age >= 0) & (age <= rules.timeout), Reason.IMMUNE),
+        _branch(asked & (since_check < rules.check_interval), Reason.CHECKED_RECENTLY),
+        _unless(watched, _branch(F.col("producer_group").isNull(), Reason.NO_PRODUCER_GROUP)),
+        _unless(watched, Branch(F.lit(True), F.lit("CHECK"), asking)),
     ]
 
 
-def _end_of_watch(over: Column) -> tuple[Column, Column]:
+def _branch(holds: Column, reason: Reason) -> Branch:
+    """A line that has one reason, with the decision that docs/rules.md has there."""
+    return Branch(holds, F.lit(reason.line.decision), F.lit(reason.name))
+
+
+def _watched(watching: Column, over: Column) -> Branch:
     """The decision about a message while its broker asks and discards by itself, and after that."""
-    return F.when(over, "DISCARD").otherwise("WAIT"), F.when(over, "END_NOT_SEEN").otherwise("BROKER_ASKS")
+    decision = F.when(over, "DISCARD").otherwise("WAIT")
+    return Branch(watching, decision, F.when(over, Reason.END_NOT_SEEN.name).otherwise(Reason.BROKER_ASKS.name))
 
 
-def _unless(watched: Line | None, line: Line) -> Line:
+def _unless(watched: Branch | None, branch: Branch) -> Branch:
     """The line, unless the message is of a broker that is only watched."""
     if watched is None:
-        return line
-    both = zip(watched[1:], line[1:], strict=True)
-    return Line(line.holds, *(F.when(watched.holds, watch).otherwise(_column(ask)) for watch, ask in both))
+        return branch
+    both = zip(watched[1:], branch[1:], strict=True)
+    return Branch(branch.holds, *(F.when(watched.holds, watch).otherwise(ask) for watch, ask in both))
 
 
-def _result(line: Line) -> tuple[Column, Column]:
-    decision, reason = map(_column, line[1:])
-    return line.holds, F.struct(decision.alias("decision"), reason.alias("reason"))
-
-
-def _column(value: Column | str) -> Column:
-    return value if isinstance(value, Column) else F.lit(value)
+def _result(branch: Branch) -> tuple[Column, Column]:
+    return branch.holds, F.struct(branch.decision.alias("decision"), branch.reason.alias("reason"))

@@ -18,6 +18,7 @@ from halfop.rules import halves as h
 from halfop.rules import kins
 from halfop.rules import ops as o
 from halfop.rules.questions import PENDING, of_copies
+from halfop.rules.reasons import Reason
 from halfop.rules.settings_columns import RuleColumns
 
 KIN = "kin"
@@ -139,7 +140,7 @@ def superseded(found: DataFrame, rules: RuleColumns) -> DataFrame:
         F.explode("superseded").alias("m"),
         F.col("standing").alias("by"),
         F.col("standing.queue_offset").alias("superseded_by"),
-        F.when(~F.col("known.alive"), "ALREADY_ENDED").alias("reason"),
+        F.when(~F.col("known.alive"), Reason.ALREADY_ENDED.name).alias("reason"),
         F.lit("SUPERSEDED").alias("decision"),
         F.lit(False).alias("open"),
         F.lit(rules.now).alias("decided_at"),
