@@ -16,6 +16,7 @@ from browser import Tab, chromium
 from build.hostile_rows import FOLDER, TEXTS, hostile_files
 from build.pages import everything, hanging_rows, many_hang
 from entry_points import job_of
+from halfop import wording as w
 from halfop.columns.keys import Key
 from halfop.frame.cli import main
 from halfop.frame.log import escaped
@@ -25,7 +26,6 @@ from halfop.report.report import render
 from halfop.settings.home import launcher
 from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
-from halfop.wording import commands as c
 from pyspark.sql import Row, SparkSession
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("logging_as_before")]
@@ -195,7 +195,7 @@ def test_no_text_becomes_markup_or_a_script(tab: Tab, hostile: Warehouse, tmp_pa
     assert tab.said("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown") == []
     shown_text = tab.evaluate("document.body.textContent")
     assert [text for text in TEXTS if escaped(text) not in shown_text] == []
-    assert command(tab, "by-where")[-1] == f"producer_group = {c.value(TEXTS[4])}"
+    assert command(tab, "by-where")[-1] == f"producer_group = {w.value(TEXTS[4])}"
     assert command(tab, "by-where")[1:3] == ["--warehouse", hostile.root]
 
 

@@ -22,7 +22,7 @@ from halfop.frame.output import Table
 from halfop.frame.summary import Summary
 from halfop.settings import home
 from halfop.settings.model import Settings
-from halfop.wording.commands import on_message
+from halfop.wording import on_message
 
 Run = Callable[[Context, argparse.Namespace], Summary]
 

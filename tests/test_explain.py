@@ -14,6 +14,7 @@ import pytest
 import rows as r
 from build.messages import NOW, QUEUE, half
 from entry_points import job_of
+from halfop import wording as w
 from halfop.columns.keys import Key, as_key
 from halfop.explain.explain import explain
 from halfop.explain.life import Life, find, look_up
@@ -25,7 +26,6 @@ from halfop.frame.errors import InputRefused
 from halfop.planning.clocks import Clock
 from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
-from halfop.wording import commands as c
 from pyspark.sql import Row, SparkSession
 
 KEYS = {Key(*QUEUE, offset) for offset in (*range(13), t.NOT_LANDED, t.UNKNOWN)}
@@ -279,9 +279,9 @@ def test_what_nobody_knows_is_refused(warehouse: Warehouse, capsys: pytest.Captu
     ],
 )
 def test_a_command_to_copy_is_one_word_of_bash(key: str, command: str) -> None:
-    assert c.on_message("resume", key, Settings(), "--key") == f"./spark-submit.sh {command}"
-    assert c.on_message("explain", "-rf/0/1", Settings()) == "./spark-submit.sh explain -- -rf/0/1"
+    assert w.on_message("resume", key, Settings(), "--key") == f"./spark-submit.sh {command}"
+    assert w.on_message("explain", "-rf/0/1", Settings()) == "./spark-submit.sh explain -- -rf/0/1"
 
 
 def test_a_name_stays_a_name_in_sql() -> None:
-    assert c.select("s3a://b/`x", "runs", "LIMIT 1") == ["SELECT * FROM delta.`s3a://b/``x/runs`", "LIMIT 1"]
+    assert w.select("s3a://b/`x", "runs", "LIMIT 1") == ["SELECT * FROM delta.`s3a://b/``x/runs`", "LIMIT 1"]

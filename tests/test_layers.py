@@ -33,7 +33,7 @@ LAYERS = {
     "audit": "landing planning rules columns rocketmq settings warehouse",
     "explain": "wording runs planning rules columns rocketmq settings warehouse",
     "report": "html wording runs planning columns settings warehouse",
-    "html": "wording",
+    "html": "",
     # answers to brokers
     "ending": "landing runs planning columns rocketmq rocketmq.wire settings warehouse",
     "examine": "landing runs sinks planning rules columns rocketmq settings warehouse",

@@ -27,7 +27,7 @@ from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import Settings
 from halfop.warehouse.lock import hold
 from halfop.warehouse.tables import Warehouse
-from halfop.wording.commands import on_message, word
+from halfop.wording import on_message, word
 
 log = logging.getLogger("halfop.demo")
 

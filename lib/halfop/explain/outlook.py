@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from pyspark.sql import Row
 
+from halfop import wording as w
 from halfop.columns.keys import Key
 from halfop.columns.values import in_micros
 from halfop.explain.life import Life
@@ -23,7 +24,6 @@ from halfop.settings.model import Settings
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.schema import literal
 from halfop.warehouse.tables import Warehouse
-from halfop.wording import commands as c
 
 
 class Outlook(NamedTuple):
@@ -182,7 +182,7 @@ def _committed(warehouse: Warehouse, settings: Settings, last: Row) -> Outlook:
     key = f"broker_name = {literal(half.broker_name)} AND half_queue_id = {half.queue_id}"
     where = f"WHERE {key} AND half_queue_offset = {half.queue_offset} AND run_id = {run_id}"
     place = f"committed: in {warehouse.path(table)}{_whether_written(warehouse, run_id, table, closed)}"
-    return Outlook("COMMITTED", [place, " ".join(c.select(settings.warehouse_root, table, where))])
+    return Outlook("COMMITTED", [place, " ".join(w.select(settings.warehouse_root, table, where))])
 
 
 def _whether_written(warehouse: Warehouse, run_id: int, table: str, closed: bool) -> str:
@@ -198,7 +198,7 @@ def _ended(settings: Settings, life: Life, last: Row) -> Outlook:
         return Outlook("RESUMED", ["discarded, and resumed since: the next reconcile makes it open again"])
     if last["decision"] == "DISCARD":
         text = "discarded: table trans_check_max_time has the whole message; this makes it open again:"
-        return Outlook("DISCARDED", [text, c.on_message("resume", key, settings, "--key")])
+        return Outlook("DISCARDED", [text, w.on_message("resume", key, settings, "--key")])
     if last["decision"] == "ROLLBACK":
         return Outlook("ROLLED_BACK", ["rolled back: nothing was delivered"])
     if last["decision"] == "REJECT":

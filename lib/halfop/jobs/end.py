@@ -17,7 +17,7 @@ from halfop.frame.errors import UsageError
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
 from halfop.warehouse.opened import opened
-from halfop.wording import commands
+from halfop.wording import plan_to_review
 
 _SHOWN = 20
 _PLANNED = ["kind", "broker_name", "queue_id", "queue_offset", "producer_group", "real_topic", "decision", "reason"]
@@ -65,7 +65,7 @@ def _plan(context: Context, args: argparse.Namespace) -> Summary:
     path = args.plan or f"end-{made.head.plan_id}.jsonl"
     plans.write(made, path)
     summary.extra |= {"plan": str(Path(path).absolute()), "plan_id": made.head.plan_id}
-    summary.notes.append(commands.plan_to_review(path))
+    summary.notes.append(plan_to_review(path))
     context.output.tables(Table(_PLANNED, [list(row.values()) for row in _shown(made)]))
     return summary
 

@@ -18,7 +18,7 @@ from halfop.frame.summary import Summary, add_counts
 from halfop.jobs.end import ended_table
 from halfop.warehouse.opened import opened
 from halfop.warehouse.tables import Warehouse
-from halfop.wording import commands
+from halfop.wording import plan_to_review
 
 _READABLE = 10_000  # rows; a larger plan is read by programs
 
@@ -67,7 +67,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
         )
         _apply(context, warehouse, wanted, summary)
     else:
-        summary.notes.append(commands.plan_to_review(path))
+        summary.notes.append(plan_to_review(path))
     return summary
 
 

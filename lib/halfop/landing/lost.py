@@ -16,7 +16,7 @@ from halfop.warehouse.progress import COMMIT_LOG
 from halfop.warehouse.schema import REJECTED, completed
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import all_of, equal
-from halfop.wording.rejects import Reject, tell
+from halfop.wording import Reject, warn_of
 
 log = logging.getLogger("halfop.land")
 
@@ -89,7 +89,7 @@ def recorded(rejected: DataFrame, reason: str) -> set[tuple[str, Range]]:
 
 
 def record(warehouse: Warehouse, ranges: Ranges, landed_at: int, summary: Summary) -> None:
-    """Writes the news of the ranges to `rejected`, and tells them."""
+    """Writes the news of the ranges to `rejected`, and warns of them."""
     if not ranges.news:
         return
     rows = [
@@ -101,7 +101,7 @@ def record(warehouse: Warehouse, ranges: Ranges, landed_at: int, summary: Summar
         warehouse.make(REJECTED)
         instants = {name: F.timestamp_micros(name) for name in ("range_until", "rejected_at")}
         warehouse.append(REJECTED, completed(REJECTED, frame.withColumns(instants)))
-    tell(log, "this landing", summary, _rejects(ranges))
+    warn_of(log, "this landing", summary, _rejects(ranges))
     ranges.news.clear()
 
 

@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from pyspark.sql import Row
 
+from halfop import wording as w
 from halfop.frame import units as u
 from halfop.html import choices as h
 from halfop.html import page as p
@@ -16,7 +17,6 @@ from halfop.report import queries as q
 from halfop.report.figures import Figures
 from halfop.report.lists import group, instant, key
 from halfop.settings.model import Settings
-from halfop.wording import commands as c
 
 T = TypeVar("T")
 _AGES = (60_000, 600_000, 3_600_000, 6 * 3_600_000, 86_400_000, 3 * 86_400_000)
@@ -51,7 +51,7 @@ def hanging(found: Figures, settings: Settings) -> p.Section:
     ]
     numbers = zip(groups.numbers, topics.numbers, reasons.numbers, strict=True)
     lines = [_choice(row, now, *each) for row, each in zip(rows, numbers, strict=True)]
-    commands = h.Commands(c.job_here("end", settings), ["--commit", "--rollback"], "--where", settings.end.limit)
+    commands = h.Commands(w.job_here("end", settings), ["--commit", "--rollback"], "--where", settings.end.limit)
     content = [h.choices(_HEADER, lines, filters, commands)]
     if len(rows) == q.MOST_HANGING:
         content.insert(0, p.paragraph(f"The {u.count(len(rows))} oldest are listed; a filter's command takes all."))
@@ -71,7 +71,7 @@ def _choice(row: Row, now: datetime, of_group: int, of_topic: int, of_reason: in
         " ".join(_names(row)),
     ]
     values = {"group": of_group, "topic": of_topic, "reason": of_reason, "age": age}
-    return h.Choice(cells, c.with_value("--key", key(row)), values)
+    return h.Choice(cells, w.with_value("--key", key(row)), values)
 
 
 def _names(row: Row) -> list[str]:
@@ -97,8 +97,8 @@ def _equals(column: str, value: str | None) -> str:
     if value is None:
         return f"{column} IS NULL"
     if len(value) == q.LONGEST:
-        return f"startswith({column}, {c.value(value)})"
-    return f"{column} = {c.value(value)}"
+        return f"startswith({column}, {w.value(value)})"
+    return f"{column} = {w.value(value)}"
 
 
 def _decided(why: tuple[str, str | None], n: int) -> h.Option:

@@ -7,6 +7,8 @@ from itertools import groupby
 
 from pyspark.sql import Row
 
+from halfop import wording as w
+from halfop.columns.keys import Key
 from halfop.frame import units as u
 from halfop.html import page as p
 from halfop.html.markup import Markup
@@ -14,13 +16,12 @@ from halfop.report.figures import Figures
 from halfop.rules import reasons as r
 from halfop.settings.model import Settings
 from halfop.warehouse.schema import literal
-from halfop.wording import commands as c
 
 _NONE = "(none)"
 
 
 def key(row: Row) -> str:
-    return c.half_key(row["broker_name"], row["queue_id"], row["queue_offset"])
+    return str(Key(row["broker_name"], row["queue_id"], row["queue_offset"]))
 
 
 def group(row: Row) -> str:
@@ -41,7 +42,7 @@ def discards(found: Figures, settings: Settings) -> p.Section:
     )
     rows, of = found["discards"], sum(row["n"] for row in found["discard_reasons"])
     where = f"WHERE run_id >= {found.first}"
-    query = c.select(settings.warehouse_root, "trans_check_max_time", where, "ORDER BY run_id DESC, born_timestamp")
+    query = w.select(settings.warehouse_root, "trans_check_max_time", where, "ORDER BY run_id DESC, born_timestamp")
     if not rows:
         return p.Section("discards", "Discarded, to resume", lead, [p.nothing("These runs left nothing to resume.")])
     reasons: list[p.Cells] = [
@@ -64,7 +65,7 @@ def _discard(row: Row, settings: Settings) -> p.Cells:
         instant(row["decided_at"]),
         row["check_times"] or 0,
         p.code(row["reason"]),
-        again or p.command(c.on_message("resume", key(row), settings, "--key")),
+        again or p.command(w.on_message("resume", key(row), settings, "--key")),
     ]
 
 
@@ -104,7 +105,7 @@ def _query(root: str, first: int, kind: str, reason: str) -> list[str]:
     """The SQL that shows all rows of a reason; rejects of a landing have no run."""
     since = f"AND (run_id >= {first} OR run_id IS NULL)"
     where = f"WHERE kind = {literal(kind)} AND reason = {literal(reason)}"
-    return c.select(root, "rejected", where, since, "ORDER BY rejected_at DESC")
+    return w.select(root, "rejected", where, since, "ORDER BY rejected_at DESC")
 
 
 def _rows_of(why: tuple[str, str], rows: list[Row], of: int, anchor: str, query: list[str]) -> Markup:
@@ -115,7 +116,7 @@ def _rows_of(why: tuple[str, str], rows: list[Row], of: int, anchor: str, query:
 
 
 def _reject(row: Row) -> p.Cells:
-    half = "" if row["half_offset"] is None else c.half_key(row["broker_name"], row["queue_id"], row["half_offset"])
+    half = "" if row["half_offset"] is None else str(Key(row["broker_name"], row["queue_id"], row["half_offset"]))
     place = [str(part) for part in (row["broker_name"], row["queue_id"], row["queue_offset"]) if part is not None]
     run = "at landing" if row["run_id"] is None else f"{row['run_id']:,}"
     return ["/".join(place), run, instant(row["rejected_at"]), row["detail"] or "", p.code(half) if half else ""]

@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql import Row
 
+from halfop import wording as w
 from halfop.frame import units as u
 from halfop.html import page as p
 from halfop.html import plots as g
@@ -17,7 +18,6 @@ from halfop.report.hanging import hanging
 from halfop.report.lists import discards, group, instant, key, rejects
 from halfop.rules.reasons import Reason, meaning
 from halfop.settings.model import Settings
-from halfop.wording import commands as c
 
 _TONES = {
     "COMMIT": "commit",
@@ -120,7 +120,7 @@ def _oldest(rows: list[Row]) -> Markup:
 
 
 def _explaining(rows: list[Row], settings: Settings) -> list[str]:
-    return ["The life of one of them: ", p.code(c.on_message("explain", key(rows[0]), settings))] if rows else []
+    return ["The life of one of them: ", p.code(w.on_message("explain", key(rows[0]), settings))] if rows else []
 
 
 # ---- runs ----

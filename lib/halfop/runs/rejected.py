@@ -1,4 +1,4 @@
-"""What a run has rejected, as its summary and its log tell it: counted in what is written, with an example a reason."""
+"""What a run has rejected, as its summary and its log show it: counted in what is written, with an example a reason."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from halfop.frame.summary import Summary, add_counts
 from halfop.warehouse.schema import REJECTED
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import equal
-from halfop.wording.rejects import Reject, tell
+from halfop.wording import Reject, warn_of
 
 log = logging.getLogger("halfop.reconcile")
 
@@ -31,7 +31,7 @@ def report_rejects(warehouse: Warehouse, run_id: int, summary: Summary) -> None:
     counted = rows.groupBy("kind", "reason").agg(F.count("*").alias("n"), first).collect()
     found = [Reject(kind, reason, n, _place(first), first["detail"] or "") for kind, reason, n, first in counted]
     add_counts(summary.rows_written, {"rejected": sum(each.rows for each in found)})
-    tell(log, f"run {run_id}", summary, found)
+    warn_of(log, f"run {run_id}", summary, found)
 
 
 def _place(row: Row) -> str:

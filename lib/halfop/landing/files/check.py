@@ -12,7 +12,7 @@ from halfop.landing.files.pieces import EXAMPLES, Example, Found
 from halfop.landing.paths import shown_path
 from halfop.landing.queues import OffsetSpan, Queue
 from halfop.landing.tables import TABLES
-from halfop.wording.rejects import Reject
+from halfop.wording import Reject
 
 Places = Mapping[tuple[str, int], int]
 

@@ -37,7 +37,7 @@ from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.schema import REJECTED, completed
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import equal
-from halfop.wording.rejects import tell
+from halfop.wording import warn_of
 
 _BAD_ROW = ["reason", "detail", "sha256"]
 
@@ -216,7 +216,7 @@ class _Landing:
             with hold_rejected(self._warehouse):
                 self._reject(_rejected(self._warehouse, new, taken, landed_at))
             self._summary.rows_written["rejected"] = bad
-            tell(self._log, "this landing", self._summary, rejects(taken.found))
+            warn_of(self._log, "this landing", self._summary, rejects(taken.found))
         if new and not self._request.again:  # a range is not the file: all else of a new one has yet to land
             landed_files.record(self._warehouse, new, kinds, landed_at)
         if new:

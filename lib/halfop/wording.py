@@ -1,18 +1,23 @@
-"""Commands and SQL to copy: any name stays one word of a shell, or one name of a statement."""
+"""Words that several rooms show: commands and SQL to copy, and what a call has rejected.
+
+In what is to be copied, any name stays one word of a shell, or one name of a statement.
+"""
 
 from __future__ import annotations
 
+import logging
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
+from halfop.frame.summary import Summary, add_counts
+from halfop.frame.units import plural
+from halfop.rules.reasons import allowed, urgency, words
 from halfop.settings.home import launcher
 from halfop.settings.model import Settings
 from halfop.warehouse.schema import delta_table, literal
 
-
-def half_key(broker_name: str | None, queue_id: int | None, queue_offset: int | None) -> str:
-    """Returns `BROKER/QUEUE/OFFSET`, as `explain` and `resume` take it."""
-    return f"{broker_name}/{queue_id}/{queue_offset}"
+# ---- to copy ----
 
 
 def word(text: str) -> str:
@@ -73,3 +78,35 @@ def select(root: str, table: str, *clauses: str) -> list[str]:
     """Returns a statement over a table of the warehouse, a clause a line."""
     name = delta_table(f"{root.rstrip('/')}/{table}")
     return [f"SELECT * FROM {name}", *clauses]  # noqa: S608 - shown, not run
+
+
+# ---- rejects ----
+
+
+class Reject(NamedTuple):
+    """The rejects of one kind and reason: their number, and where and what one of them is."""
+
+    kind: str
+    reason: str
+    rows: int
+    place: str
+    detail: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}.{self.reason}"
+
+
+def warn_of(log: logging.Logger, who: str, summary: Summary, found: Iterable[Reject]) -> None:
+    """Adds rejects to the summary, and warns of each reason; what matters most comes first."""
+    every = sorted(found, key=lambda each: (urgency(each.reason), -each.rows, each.name))
+    add_counts(summary.extra.setdefault("rejected", {}), {each.name: each.rows for each in every})
+    for each in every:
+        log.warning("%s rejected %s", who, _worded(each))
+
+
+def _worded(each: Reject) -> str:
+    meaning = f" ({found})" if (found := words(each.reason)) else ""
+    to_do = f". {found}" if (found := allowed(each.reason)) else ""
+    example = ": ".join(filter(None, (each.place, each.detail)))
+    return f"{plural(each.rows, 'row')} as {each.name}{meaning}; one of them: {example}{to_do}. Table rejected has all"
