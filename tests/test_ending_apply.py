@@ -17,8 +17,8 @@ from halfop.columns.keys import Key
 from halfop.ending.endings import Ending
 from halfop.ending.plan import ROWS, Place, Plan, read, write
 from halfop.ending.table import TABLE, EndingsTable, known
-from halfop.explain.life import look_up
-from halfop.explain.timeline import timeline
+from halfop.explain.explain import timeline
+from halfop.explain.look_up import look_up
 from halfop.frame.cli import main
 from halfop.frame.errors import WarehouseBusy
 from halfop.landing.files.gaps import complete

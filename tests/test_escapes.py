@@ -14,8 +14,8 @@ import rows as r
 from build.cases_of_copies import RULES, RUNS, SECOND, T0, discard, half, only, op
 from halfop.columns.keys import Key
 from halfop.ending.standing import standing
-from halfop.explain.life import find
-from halfop.explain.timeline import timeline
+from halfop.explain.explain import timeline
+from halfop.explain.look_up import find
 from halfop.rules.halves import read_copies
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession

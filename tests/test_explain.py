@@ -16,11 +16,10 @@ from build.messages import NOW, QUEUE, half
 from entry_points import job_of
 from halfop import wording as w
 from halfop.columns.keys import Key, as_key
-from halfop.explain.explain import explain
-from halfop.explain.life import Life, find, look_up
+from halfop.explain.explain import explain, timeline
+from halfop.explain.life import Life
+from halfop.explain.look_up import QueueClocks, find, look_up, queue_clock
 from halfop.explain.outlook import outlook
-from halfop.explain.queue_clocks import QueueClocks, queue_clock
-from halfop.explain.timeline import timeline
 from halfop.frame.cli import main
 from halfop.frame.errors import InputRefused
 from halfop.planning.clocks import Clock

@@ -18,8 +18,8 @@ from build.rewinds import BROKER, LIFE, SECOND, at, kept, land
 from entry_points import job_of
 from halfop.audit.audit import audit
 from halfop.columns.lives import all_lost
-from halfop.explain.life import find
-from halfop.explain.timeline import timeline
+from halfop.explain.explain import timeline
+from halfop.explain.look_up import find
 from halfop.frame.cli import main
 from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary

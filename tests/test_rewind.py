@@ -19,7 +19,7 @@ from halfop.columns.lives import Life, Lives, Lost
 from halfop.columns.lives import owners as owners_of
 from halfop.ending.parts import decided_until, landed, owners
 from halfop.ending.selection import Selection, plan
-from halfop.explain.life import find
+from halfop.explain.look_up import find
 from halfop.frame.errors import InputRefused
 from halfop.landing.cuts import Cut
 from halfop.landing.files.land import FilesRequest, land_files

@@ -9,9 +9,8 @@ from pyspark.sql import Row
 from halfop import wording as w
 from halfop.columns.keys import Key
 from halfop.columns.values import in_micros
-from halfop.explain.life import Life
-from halfop.explain.links import key_of, named_copy, superseded_by
-from halfop.explain.queue_clocks import NO_TIME, queue_clock
+from halfop.explain.life import Life, key_of, named_copy, superseded_by
+from halfop.explain.look_up import NO_TIME, queue_clock
 from halfop.frame.units import instant, moment, plural
 from halfop.planning.clocks import clocks
 from halfop.planning.run import Run
@@ -24,6 +23,10 @@ from halfop.settings.model import Settings
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.schema import literal
 from halfop.warehouse.tables import Warehouse
+
+_TOO_OFTEN, _EXPIRED, _ASKED = (
+    f"line {reason.line.number}" for reason in (Reason.CHECKED_TOO_OFTEN, Reason.EXPIRED, Reason.TIMEOUT)
+)
 
 
 class Outlook(NamedTuple):
@@ -96,12 +99,11 @@ def _settings_of(warehouse: Warehouse, run: Run, half: Row) -> MessageSettings:
     names = ["producer_group", "real_topic", "check_immunity"]
     row = warehouse.frame([[half[name] or None for name in names]], ", ".join(f"{name} STRING" for name in names))
     rules = RuleColumns(run.settings.rules, run.now)
-    columns = {"timeout": rules.timeout, "immunity": own_immunity(rules.timeout), "check_max": rules.check_max}
-    columns["checks_a_run"] = rules.checks_a_run
-    found = row.select(*[column.alias(name) for name, column in columns.items()]).collect()[0]
-    immunity = None if found["immunity"] is None else found["immunity"] // 1000
+    columns = (rules.timeout, own_immunity(rules.timeout), rules.check_max, rules.checks_a_run)
+    timeout, immunity, check_max, checks_a_run = row.select(*columns).collect()[0]
+    own = None if immunity is None else immunity // 1000
     times = (rules.check_interval // 1000, rules.file_reserved_time // 1000)
-    return MessageSettings(found["timeout"] // 1000, immunity, found["check_max"], found["checks_a_run"], *times)
+    return MessageSettings(timeout // 1000, own, check_max, checks_a_run, *times)
 
 
 def _next(half: Row, last: Row, settings: MessageSettings, run: Run) -> list[str]:
@@ -112,17 +114,18 @@ def _next(half: Row, last: Row, settings: MessageSettings, run: Run) -> list[str
     expires = max((last["resumed_at"] or born) + settings.reserved, answered or 0)
     unless = f"unless an op lands first; by the settings of run {run.run_id}"
     if times >= settings.check_max:
-        return [f"next: it is discarded (line 5), {_from(answered, now)}, {unless}"]
+        return [f"next: it is discarded ({_TOO_OFTEN}), {_from(answered, now)}, {unless}"]
     asked = max(stored, _immune_until(born, now, settings), answered or 0)
     if expires < asked:
-        return [f"next: it is discarded (line 6), {_from(expires, now)}, {unless}"]
+        return [f"next: it is discarded ({_EXPIRED}), {_from(expires, now)}, {unless}"]
     check = f"check {times + 1} of {settings.check_max}"
+    last_check = f"{settings.interval // 1000} s after check {settings.check_max}"
     if last["reason"] == Reason.CHECK_LIMIT.name:
         questions = plural(settings.checks_a_run or 0, "question")
         unless += f"; a run gives its group {questions}, the oldest messages' first (rules.checks_a_run)"
     return [
-        f"next: its producer is asked, {check} (line 11), {_from(asked, now)}, {unless}",
-        f"after that: it is discarded, {_from(expires, now)} (line 6), or {_last_check(settings)} (line 5)",
+        f"next: its producer is asked, {check} ({_ASKED}), {_from(asked, now)}, {unless}",
+        f"after that: it is discarded, {_from(expires, now)} ({_EXPIRED}), or {last_check} ({_TOO_OFTEN})",
     ]
 
 
@@ -140,12 +143,8 @@ def _watched(half: Row, last: Row, run: Run) -> list[str]:
     return [
         "its broker asks and discards by itself (rules.ask): halfop only watches, and waits for an op, a final message "
         "or the broker's discard",
-        f"after that: it is discarded (END_NOT_SEEN), {_from(over, last['until'])} (rules.watch_for)",
+        f"after that: it is discarded ({Reason.END_NOT_SEEN.name}), {_from(over, last['until'])} (rules.watch_for)",
     ]
-
-
-def _last_check(settings: MessageSettings) -> str:
-    return f"{settings.interval // 1000} s after check {settings.check_max}"
 
 
 def _immune_until(born: int, now: int, settings: MessageSettings) -> int:
