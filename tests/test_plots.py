@@ -10,7 +10,7 @@ from build.pages import Tags
 from halfop.frame import units as u
 from halfop.html import page as p
 from halfop.html import plots as g
-from halfop.html.markup import Markup, element, text
+from halfop.html.page import Markup, element, text
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -58,7 +58,7 @@ def test_what_the_runs_did(found: Figures) -> None:
         "DISCARD": 2,
         "REJECT": 1,
     }
-    assert found.total("COMMIT", "CHECK") == 1
+    assert found.counts["COMMIT.CHECK"] == 1
     assert by(found["topics"], "real_topic", "n") == {("T",): 3, ("U",): 1}
     assert found.late == []
 

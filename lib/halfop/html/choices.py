@@ -7,11 +7,9 @@ and words that are quoted for a shell or for SQL already; it makes no markup of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib import resources
 from typing import NamedTuple
 
-from halfop.html.markup import Markup, element
-from halfop.html.page import Cells, table
+from halfop.html.page import Cells, Markup, element, packaged, table
 
 
 class Option(NamedTuple):
@@ -52,7 +50,7 @@ class Commands(NamedTuple):
 
 def script() -> str:
     """Returns the code that a page with choices needs."""
-    return resources.files("halfop.html").joinpath("choices.js").read_text(encoding="utf-8")
+    return packaged("choices.js")
 
 
 def choices(header: Sequence[str], rows: Sequence[Choice], filters: Sequence[Filter], commands: Commands) -> Markup:

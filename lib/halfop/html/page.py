@@ -1,26 +1,52 @@
-"""The elements of a self-contained HTML page: sections, tables, tiles, notices, commands, choices.
+"""The elements of a self-contained HTML page: sections, tables, tiles, notices, commands; and markup itself.
 
-Plain text is escaped by `markup`; only what these functions and `plots` return goes in as it is.
+`element` is the one place where values are escaped. Only what these functions and `plots` return goes in as it is.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping, Sequence
+import html
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import NamedTuple
 
 from halfop.frame.errors import UsageError
+from halfop.frame.log import escaped
 from halfop.frame.units import count
-from halfop.html.markup import Markup, element, join
 
 # No frame, no network and no script but the page's own, whatever slipped in.
 _POLICY = "default-src 'none'; base-uri 'none'; form-action 'none'; style-src 'unsafe-inline'"
-
-
+_VOID = frozenset({"meta"})
 Cells = list[str | int]
+
+# ---- markup ----
+
+
+class Markup(str):
+    """Text that is markup already. All other text is escaped when it enters an element."""
+
+    __slots__ = ()
+
+
+def element(name: str, attributes: Mapping[str, object], *children: str) -> Markup:
+    """Returns one element; everything but `name` and the attributes' names, which are the caller's own, is escaped."""
+    given = "".join(f' {key}="{text(str(value))}"' for key, value in attributes.items())
+    return Markup(f"<{name}{given}>" if name in _VOID else f"<{name}{given}>{join(children)}</{name}>")
+
+
+def join(parts: Iterable[str]) -> Markup:
+    return Markup("".join(text(part) for part in parts))
+
+
+def text(value: str) -> Markup:
+    """Returns markup as it is; of other text, tags and control, bidi and invisible characters are escaped."""
+    return value if isinstance(value, Markup) else Markup(html.escape(escaped(value)))
+
+
+# ---- the page ----
 
 
 class Section(NamedTuple):
@@ -76,11 +102,12 @@ def _head(title: str, policy: str) -> Markup:
         element("meta", {"name": "viewport", "content": "width=device-width, initial-scale=1"}),
         element("meta", {"name": "referrer", "content": "no-referrer"}),
         element("title", {}, title),
-        element("style", {}, Markup(_packaged("page.css"))),
+        element("style", {}, Markup(packaged("page.css"))),
     )
 
 
-def _packaged(name: str) -> str:
+def packaged(name: str) -> str:
+    """Returns a file of this package."""
     return resources.files("halfop.html").joinpath(name).read_text(encoding="utf-8")
 
 
@@ -104,17 +131,14 @@ def notice(tone: str, *content: str) -> Markup:
     return element("p", {"class": f"notice {tone}"}, *content)
 
 
-def part(title: str, *content: str) -> Markup:
-    """Returns a piece of a section with its heading; pieces stand side by side if there is room."""
-    return element("div", {"class": "part"}, element("h3", {}, title), *content)
-
-
-def anchored(anchor: str, title: str, *content: str) -> Markup:
-    """Returns a part that links may point to."""
-    return element("div", {"class": "part", "id": anchor}, element("h3", {}, title), *content)
+def part(title: str, *content: str, anchor: str = "") -> Markup:
+    """Returns a piece of a section with its heading, to which links may point by its anchor."""
+    given = {"class": "part", "id": anchor} if anchor else {"class": "part"}
+    return element("div", given, element("h3", {}, title), *content)
 
 
 def parts(*each: str) -> Markup:
+    """Returns pieces that stand side by side if there is room."""
     return element("div", {"class": "parts"}, *each)
 
 
@@ -177,21 +201,17 @@ def _aligned(number: bool) -> dict[str, object]:
 def more(shown: int, of: int, noun: str, query: Sequence[str]) -> Markup:
     """Returns how many rows there are and how many are shown, and the SQL that shows all."""
     if shown >= of:
-        return _all(f"All {count(of)} {noun}.", query)
+        summary = element("summary", {}, f"All {count(of)} {noun}. As SQL")
+        return element("details", {"class": "more"}, summary, command(*query))
     text = f"{count(shown)} of {count(of)} {noun}; all of them:"
     return join([element("p", {"class": "more"}, text), command(*query)])
 
 
-def _all(text: str, query: Sequence[str]) -> Markup:
-    summary = element("summary", {}, f"{text} As SQL")
-    return element("details", {"class": "more"}, summary, command(*query))
-
-
-def write(out: Path, html: str) -> None:
+def write(out: Path, text: str) -> None:
     """Writes the page in one step, so that nobody who has the old one open, or serves it, sees half of the new one."""
     part = out.with_name(f"{out.name}.part")
     try:
-        part.write_text(html, encoding="utf-8")
+        part.write_text(text, encoding="utf-8")
         part.replace(out)
     except OSError as error:
         raise UsageError(f"--out {out}: {error.strerror or error}; give a file in a folder that is there") from error

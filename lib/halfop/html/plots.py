@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from halfop.frame.log import escaped
 from halfop.frame.units import compact, count, cut, duration
-from halfop.html.markup import Markup, element, join
+from halfop.html.page import Markup, element, join
 
 HEIGHT = 180
 _X_LABELS = 26

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -63,10 +64,24 @@ class Figures:
         """Runs that share a column of a plot."""
         return per_column(self.first, self.last)
 
-    def total(self, decision: str, reason: str | None = None) -> int:
+    @property
+    def open_messages(self) -> Rows:
+        """The messages that the last run left open, by age and reason."""
+        return [row for row in self["open_by_age"] if row["decision"] != "EARLY_OP"]
+
+    @property
+    def counts(self) -> Counter[str]:
+        """The rows of all closed runs by decision and reason."""
+        return sum((Counter(run.counts) for run in self.runs), Counter())
+
+    def total(self, decision: str) -> int:
         """Returns how many rows of all closed runs have this decision."""
-        wanted = f"{decision}.{reason}" if reason else f"{decision}."
-        return sum(n for run in self.runs for name, n in run.counts.items() if name.startswith(wanted))
+        return of_decision(self.counts, decision)
+
+
+def of_decision(counts: Mapping[str, int], decision: str) -> int:
+    """Returns how many rows have this decision, whatever their reason."""
+    return sum(n for name, n in counts.items() if name.startswith(f"{decision}."))
 
 
 def per_column(first: int, last: int) -> int:

@@ -1,23 +1,32 @@
-"""The sections of a report that list rows: discards and how to resume them, rejects and why."""
+"""The sections of a report that list rows: hanging messages to end, discards to resume, rejects and why."""
 
 from __future__ import annotations
 
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from itertools import groupby
+from typing import NamedTuple, TypeVar
 
 from pyspark.sql import Row
 
 from halfop import wording as w
 from halfop.columns.keys import Key
 from halfop.frame import units as u
+from halfop.html import choices as h
 from halfop.html import page as p
-from halfop.html.markup import Markup
+from halfop.report import queries as q
 from halfop.report.figures import Figures
 from halfop.rules import reasons as r
 from halfop.settings.model import Settings
 from halfop.warehouse.schema import literal
 
+T = TypeVar("T")
+Content = list[p.Markup]
 _NONE = "(none)"
+_OWN_FAULT = "a row of an input file with a fault of its own"
+_AGES = (60_000, 600_000, 3_600_000, 6 * 3_600_000, 86_400_000, 3 * 86_400_000)
+_MILLI = timedelta(milliseconds=1)
 
 
 def key(row: Row) -> str:
@@ -28,95 +37,162 @@ def group(row: Row) -> str:
     return row["producer_group"] or _NONE
 
 
-def instant(millis: int | None) -> Markup:
-    return p.unbroken(u.moment(millis))
+def about(row: Row, at: str) -> p.Cells:
+    """Returns the cells that tables of messages begin with: half key, group, topic, and the instant in column `at`."""
+    return [p.code(key(row)), group(row), row["real_topic"] or _NONE, p.unbroken(u.moment(row[at]))]
+
+
+def decided(decision: str, reason: str | None) -> str:
+    """Returns a decision with its reason, if it has one."""
+    return decision if reason in (None, "NONE") else f"{decision} {reason}"
+
+
+# ---- hanging messages ----
+
+
+class _Numbered(NamedTuple):
+    """The options of a filter, and the number of the option that each row fits."""
+
+    options: list[h.Option]
+    numbers: list[int]
+
+
+def hanging(found: Figures, settings: Settings) -> Content:
+    rows, now = found["hanging"], found.now
+    if not rows or now is None:
+        return [p.nothing("Nothing hangs.")]
+    groups = _numbered([row["producer_group"] for row in rows], _is("producer_group"))
+    topics = _numbered([row["real_topic"] for row in rows], _is("real_topic"))
+    reasons = _numbered([(row["decision"], row["reason"]) for row in rows], _decided)
+    filters = [
+        h.Filter("group", "group", groups.options),
+        h.Filter("topic", "topic", topics.options),
+        h.Filter("reason", "decision", reasons.options),
+        h.Filter("age", "age at least", [_older(now, age) for age in _AGES], _AGES),
+    ]
+    numbers = zip(groups.numbers, topics.numbers, reasons.numbers, strict=True)
+    lines = [_choice(row, now, *each) for row, each in zip(rows, numbers, strict=True)]
+    commands = h.Commands(w.job_here("end", settings), ["--commit", "--rollback"], "--where", settings.end.limit)
+    header = ["half key", "group", "topic", "born (UTC)", "age", "asked", "decision"]
+    table = h.choices(header, lines, filters, commands)
+    if len(rows) < q.MOST_HANGING:
+        return [table]
+    return [p.paragraph(f"The {u.count(len(rows))} oldest are listed; a filter's command takes all."), table]
+
+
+def _choice(row: Row, now: datetime, of_group: int, of_topic: int, of_reason: int) -> h.Choice:
+    born = row["born_timestamp"]
+    age = None if born is None else (now - q.EPOCH) // _MILLI - born
+    shown_age = "" if age is None else u.duration(age)
+    cells = [*about(row, "born_timestamp"), shown_age, row["check_times"] or 0, decided(row["decision"], row["reason"])]
+    values = {"group": of_group, "topic": of_topic, "reason": of_reason, "age": age}
+    return h.Choice(cells, w.with_value("--key", key(row)), values)
+
+
+def _numbered(values: Sequence[T], option: Callable[[T, int], h.Option]) -> _Numbered:
+    """The values that there are become options, the most frequent first."""
+    most = Counter(values).most_common()
+    places = {value: n for n, (value, _) in enumerate(most)}
+    return _Numbered([option(value, n) for value, n in most], [places[value] for value in values])
+
+
+def _is(column: str) -> Callable[[str | None, int], h.Option]:
+    def option(value: str | None, n: int) -> h.Option:
+        return h.Option(f"{u.cut(value or _NONE, 60)} ({u.count(n)})", _equals(column, value))
+
+    return option
+
+
+def _equals(column: str, value: str | None) -> str:
+    """A condition in SQL. The report has only the beginning of a long value."""
+    if value is None:
+        return f"{column} IS NULL"
+    if len(value) == q.LONGEST:
+        return f"startswith({column}, {w.value(value)})"
+    return f"{column} = {w.value(value)}"
+
+
+def _decided(why: tuple[str, str | None], n: int) -> h.Option:
+    decision, reason = why
+    condition = f"{_equals('decision', decision)} AND {_equals('reason', reason)}"
+    return h.Option(f"{decided(decision, reason)} ({u.count(n)})", condition)
+
+
+def _older(now: datetime, age: int) -> h.Option:
+    born = f"{now - age * _MILLI:%Y-%m-%d %H:%M:%S.%f}Z"
+    return h.Option(u.duration(age), f"born_timestamp <= TIMESTAMP '{born}'")
 
 
 # ---- discards ----
 
 
-def discards(found: Figures, settings: Settings) -> p.Section:
-    lead = (
-        "Messages discarded in these runs that no op, resume or broker has brought back since. A resumed message is "
-        "open again with check times 0, and its producer is asked again. An op that lands later still ends it."
-    )
+def discards(found: Figures, settings: Settings) -> Content:
     rows, of = found["discards"], sum(row["n"] for row in found["discard_reasons"])
-    where = f"WHERE run_id >= {found.first}"
-    query = w.select(settings.warehouse_root, "trans_check_max_time", where, "ORDER BY run_id DESC, born_timestamp")
     if not rows:
-        return p.Section("discards", "Discarded, to resume", lead, [p.nothing("These runs left nothing to resume.")])
+        return [p.nothing("These runs left nothing to resume.")]
     reasons: list[p.Cells] = [
         [p.code(row["reason"]), row["n"], r.meaning("DISCARD", row["reason"])]
         for row in sorted(found["discard_reasons"], key=lambda row: -row["n"])
     ]
-    counts = p.table(["reason", "messages", "rule"], reasons)
     header = ["half key", "group", "topic", "discarded (UTC)", "asked", "reason", "to resume it"]
-    messages = p.table(header, [_discard(row, settings) for row in rows])
-    more = p.more(len(rows), of, "discarded messages (with those brought back since)", query)
-    return p.Section("discards", "Discarded, to resume", lead, [counts, messages, more])
+    where, order = f"WHERE run_id >= {found.first}", "ORDER BY run_id DESC, born_timestamp"
+    query = w.select(settings.warehouse_root, "trans_check_max_time", where, order)
+    return [
+        p.table(["reason", "messages", "rule"], reasons),
+        p.table(header, [_discard(row, settings) for row in rows]),
+        p.more(len(rows), of, "discarded messages (with those brought back since)", query),
+    ]
 
 
 def _discard(row: Row, settings: Settings) -> p.Cells:
-    again = "resumed: the next run makes it open" if row["resumed"] else None
-    return [
-        p.code(key(row)),
-        group(row),
-        row["real_topic"] or _NONE,
-        instant(row["decided_at"]),
-        row["check_times"] or 0,
-        p.code(row["reason"]),
-        again or p.command(w.on_message("resume", key(row), settings, "--key")),
-    ]
+    resume = p.command(w.on_message("resume", key(row), settings, "--key"))
+    to_do = "resumed: the next run makes it open" if row["resumed"] else resume
+    return [*about(row, "decided_at"), row["check_times"] or 0, p.code(row["reason"]), to_do]
 
 
 # ---- rejects ----
 
 
-def anchors(found: Figures) -> dict[tuple[str, str], str]:
-    """Returns the place on the page of each kind and reason; what matters most comes first."""
-    reasons = sorted(found["reject_reasons"], key=lambda row: (r.urgency(row["reason"]), -row["n"]))
-    return {(row["kind"], row["reason"]): f"rejects-{n}" for n, row in enumerate(reasons)}
+class Rejects(NamedTuple):
+    """The number of rejects of a kind and reason, and their place on the page."""
+
+    kind: str
+    reason: str
+    n: int
+    anchor: str
 
 
-def rejects(found: Figures, settings: Settings) -> p.Section:
-    lead = (
-        "Rows that no rule could use. None is dropped: table rejected has them all. Somebody should look at CONFLICT "
-        "and KEY_REUSED; REDUNDANT is harmless."
-    )
-    places, of = anchors(found), {(row["kind"], row["reason"]): row["n"] for row in found["reject_reasons"]}
-    if not places:
-        return p.Section("rejects", "Conflicts and rejects", lead, [p.nothing("Nothing was rejected in these runs.")])
+def by_reason(found: Figures) -> list[Rejects]:
+    """Returns the rejects by kind and reason; what matters most comes first."""
+    rows = sorted(found["reject_reasons"], key=lambda row: (r.urgency(row["reason"]), -row["n"]))
+    return [Rejects(row["kind"], row["reason"], row["n"], f"rejects-{n}") for n, row in enumerate(rows)]
+
+
+def rejects(found: Figures, settings: Settings) -> Content:
+    every = by_reason(found)
+    if not every:
+        return [p.nothing("Nothing was rejected in these runs.")]
     cells: list[p.Cells] = [
-        [kind, p.link(place, reason), of[kind, reason], _meaning(reason)] for (kind, reason), place in places.items()
+        [each.kind, p.link(each.anchor, each.reason), each.n, r.words(each.reason) or _OWN_FAULT] for each in every
     ]
     rows = {why: list(each) for why, each in groupby(found["rejects"], lambda row: (row["kind"], row["reason"]))}
-    query = partial(_query, settings.warehouse_root, found.first)
-    each = [_rows_of(why, rows[why], of[why], place, query(*why)) for why, place in places.items()]
-    return p.Section(
-        "rejects", "Conflicts and rejects", lead, [p.table(["what", "why", "rows", "meaning"], cells), *each]
-    )
+    parts = [_rows_of(each, rows[each.kind, each.reason], settings.warehouse_root, found.first) for each in every]
+    return [p.table(["what", "why", "rows", "meaning"], cells), *parts]
 
 
-def _meaning(reason: str) -> str:
-    return r.words(reason) or "a row of an input file with a fault of its own"
-
-
-def _query(root: str, first: int, kind: str, reason: str) -> list[str]:
-    """The SQL that shows all rows of a reason; rejects of a landing have no run."""
-    since = f"AND (run_id >= {first} OR run_id IS NULL)"
-    where = f"WHERE kind = {literal(kind)} AND reason = {literal(reason)}"
-    return w.select(root, "rejected", where, since, "ORDER BY rejected_at DESC")
-
-
-def _rows_of(why: tuple[str, str], rows: list[Row], of: int, anchor: str, query: list[str]) -> Markup:
-    kind, reason = why
+def _rows_of(each: Rejects, rows: list[Row], root: str, first: int) -> p.Markup:
     header = ["place", "run", "rejected (UTC)", "what was found", "half key"]
-    table = p.table(header, [_reject(row) for row in rows], [{"id": f"{anchor}-{row['nth']}"} for row in rows])
-    return p.anchored(anchor, f"{kind} {reason}", table, p.more(len(rows), of, "rows", query))
+    table = p.table(header, [_reject(row) for row in rows], [{"id": f"{each.anchor}-{row['nth']}"} for row in rows])
+    where = f"WHERE kind = {literal(each.kind)} AND reason = {literal(each.reason)}"
+    since = f"AND (run_id >= {first} OR run_id IS NULL)"  # rejects of a landing have no run
+    query = w.select(root, "rejected", where, since, "ORDER BY rejected_at DESC")
+    more = p.more(len(rows), each.n, "rows", query)
+    return p.part(f"{each.kind} {each.reason}", table, more, anchor=each.anchor)
 
 
 def _reject(row: Row) -> p.Cells:
-    half = "" if row["half_offset"] is None else str(Key(row["broker_name"], row["queue_id"], row["half_offset"]))
+    half = None if row["half_offset"] is None else Key(row["broker_name"], row["queue_id"], row["half_offset"])
     place = [str(part) for part in (row["broker_name"], row["queue_id"], row["queue_offset"]) if part is not None]
     run = "at landing" if row["run_id"] is None else f"{row['run_id']:,}"
-    return ["/".join(place), run, instant(row["rejected_at"]), row["detail"] or "", p.code(half) if half else ""]
+    at = p.unbroken(u.moment(row["rejected_at"]))
+    return ["/".join(place), run, at, row["detail"] or "", p.code(str(half)) if half else ""]

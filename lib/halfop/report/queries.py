@@ -14,7 +14,7 @@ from functools import cached_property, reduce
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY, QUEUE
+from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import millis
 from halfop.warehouse.schema import REJECTED
 from halfop.rules.reasons import Reason
@@ -37,6 +37,7 @@ AGES = (
     (_DAY, "6 hours to 1 day"),
     (3 * _DAY, "1 to 3 days"),
 )
+_MESSAGE = [*HALF_KEY, "decision", "reason", "check_times"]
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 Rows = list[Row]
 Results = dict[str, Rows]
@@ -63,6 +64,10 @@ class RunWindow:
 
 def _short(column: str) -> Column:
     return F.substring(column, 1, LONGEST).alias(column)
+
+
+def _texts() -> list[Column]:
+    return [_short("producer_group"), _short("real_topic")]
 
 
 def _top(rows: DataFrame, name: str, by: Column) -> DataFrame:
@@ -130,9 +135,7 @@ class Queries:
 
     def oldest(self) -> Results:
         rows = self._open_messages.orderBy(F.asc_nulls_last("born_timestamp"), *HALF_KEY).limit(MOST_OPEN)
-        texts = [_short(c) for c in ("uniq_key", "producer_group", "real_topic")]
-        of_message = [*QUEUE, "queue_offset", "check_times", "decision", "reason"]
-        found = rows.select(*of_message, millis("born_timestamp"), _age().alias("age"), *texts)
+        found = rows.select(*_MESSAGE, millis("born_timestamp"), _age().alias("age"), *_texts())
         return {"oldest_open": found.collect()}
 
     @property
@@ -178,9 +181,8 @@ class Queries:
         ended = self._ended("DISCARD", "SUPERSEDED", "COMMIT", "ROLLBACK")
         undone = F.col("reason").eqNullSafe(F.lit(Reason.AFTER_DISCARD.name)) | F.col("resumed_at").isNotNull()
         rows = ended.where(F.col("decision").isin("DISCARD", "SUPERSEDED") | undone).unionByName(reopened)
-        texts = [_short(c) for c in ("uniq_key", "producer_group", "real_topic")]
         times = [millis("born_timestamp"), millis("decided_at")]
-        about = F.struct("decision", "reason", "check_times", "run_id", *times, *texts)
+        about = F.struct("decision", "reason", "check_times", "run_id", *times, *_texts())
         last = F.max_by(about, "run_id").alias("last")
         states = rows.groupBy(HALF_KEY).agg(last).select(*HALF_KEY, "last.*")
         return states.where(F.col("decision") == "DISCARD").join(self._resumed_since, HALF_KEY, "left")
@@ -208,8 +210,7 @@ class Queries:
     @property
     def _hanging(self) -> DataFrame:
         """The oldest messages that nothing has ended: open ones, and discards that stand."""
-        texts = [_short(c) for c in ("producer_group", "real_topic")]
-        columns: list[Column | str] = [*HALF_KEY, "decision", "reason", "check_times", "born_timestamp", *texts]
+        columns: list[Column | str] = [*_MESSAGE, "born_timestamp", *_texts()]
         opened = self._open_messages.withColumn("born_timestamp", millis("born_timestamp")).select(columns)
         rows = opened.unionByName(self._discarded.where("resumed IS NULL").select(columns))
         return rows.orderBy(F.asc_nulls_last("born_timestamp"), *HALF_KEY).limit(MOST_HANGING)
@@ -231,7 +232,7 @@ class Queries:
         newest_first = Window.partitionBy("kind", "reason").orderBy(F.desc("rejected_at"), *HALF_KEY, "detail")
         half = F.when(F.col("kind") != "INPUT", F.col("half_offset"))  # nothing has landed of a row of an input file
         newest = rows.withColumn("nth", F.row_number().over(newest_first)).where(F.col("nth") <= MOST_REJECTS)
-        place = ["kind", "reason", *QUEUE, "queue_offset", "nth", "run_id"]
+        place = ["kind", "reason", *HALF_KEY, "nth", "run_id"]
         found = newest.select(*place, millis("rejected_at"), _short("detail"), half.alias("half_offset"))
         counts = rows.groupBy("kind", "reason").agg(F.count("*").alias("n"))
         both = _together(rejects=found, reject_reasons=counts)

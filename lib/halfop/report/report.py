@@ -12,7 +12,7 @@ from halfop.html import page as p
 from halfop.html.choices import script
 from halfop.planning.clocks import Clock
 from halfop.report.figures import Figures, read_figures
-from halfop.report.lists import anchors
+from halfop.report.lists import Content, Rejects, by_reason
 from halfop.report.sections import sections
 from halfop.rules.reasons import Reason, allowed, urgency
 from halfop.settings.model import Settings
@@ -44,9 +44,9 @@ def report(warehouse: Warehouse, settings: Settings, out: Path, newest: int) -> 
 
 def render(found: Figures, settings: Settings, now: datetime) -> str:
     """Returns the page."""
-    about, glance = _about(found, settings, now), _glance(found, now)
+    glance = [p.tiles([*_state(found, now), *_counts(found)]), *_notices(found)]
     code = script() if found["hanging"] and found.runs else ""
-    return p.page("halfop report", about, glance, sections(found, settings), code)
+    return p.page("halfop report", _about(found, settings, now), glance, sections(found, settings), code)
 
 
 def _about(found: Figures, settings: Settings, now: datetime) -> list[tuple[str, str]]:
@@ -57,24 +57,22 @@ def _about(found: Figures, settings: Settings, now: datetime) -> list[tuple[str,
     return about
 
 
-# ---- at a glance ----
+# ---- tiles ----
 
 
 def open_messages(found: Figures) -> int:
-    return sum(row["n"] for row in found["open_by_age"] if row["decision"] != "EARLY_OP")
-
-
-def _glance(found: Figures, now: datetime) -> list[str]:
-    return [p.tiles([*_state(found, now), *_counts(found)]), *_notices(found)]
+    return sum(row["n"] for row in found.open_messages)
 
 
 def _state(found: Figures, now: datetime) -> list[p.Tile]:
     owed, late = len(found.run.owed) if found.run else 0, len(found.late)
+    ages = [row["oldest"] for row in found.open_messages if row["oldest"] is not None]
+    oldest = f"oldest {u.duration(max(ages))}" if ages else ""
     return [
         _last_run(found, now),
         p.Tile("Late queues", u.count(late), "their clocks stand still" if late else "", _tone(late, "warn")),
         p.Tile("Owed sinks", u.count(owed), "parked, and still to be written" if owed else "", _tone(owed, "warn")),
-        _open_tile(found),
+        p.Tile("Open messages", f"{open_messages(found):,}", oldest),
     ]
 
 
@@ -91,21 +89,14 @@ def _ago(now: datetime, then: datetime) -> str:
     return f"{u.length(max(now - then, then - then))} before this report"
 
 
-def _tone(number: int, where_some: str) -> str:
-    return where_some if number else "good"
-
-
-def _open_tile(found: Figures) -> p.Tile:
-    ages = [
-        row["oldest"] for row in found["open_by_age"] if row["decision"] != "EARLY_OP" and row["oldest"] is not None
-    ]
-    return p.Tile("Open messages", f"{open_messages(found):,}", f"oldest {u.duration(max(ages))}" if ages else "")
+def _tone(number: int, if_some: str) -> str:
+    return if_some if number else "good"
 
 
 def _counts(found: Figures) -> list[p.Tile]:
-    rejects = {(row["kind"], row["reason"]): row["n"] for row in found["reject_reasons"]}
-    conflicts = sum(n for (_, reason), n in rejects.items() if reason == Reason.CONFLICT.name)
-    others = sum(n for (_, reason), n in rejects.items() if urgency(reason) == 0)
+    rejects = by_reason(found)
+    conflicts = sum(each.n for each in rejects if each.reason == Reason.CONFLICT.name)
+    others = sum(each.n for each in rejects if urgency(each.reason) == 0)
     discarded = sum(row["n"] for row in found["discard_reasons"])
     landed, ops = found.tables["half_messages"], found.tables["op_messages"]
     commits, rollbacks = found.total("COMMIT"), found.total("ROLLBACK")
@@ -118,11 +109,14 @@ def _counts(found: Figures) -> list[p.Tile]:
     ]
 
 
-def _notices(found: Figures) -> list[str]:
-    return [*_open_run(found), *_late(found), *_owed(found), *_alarms(found), *_rejected(found)]
+# ---- notices ----
 
 
-def _open_run(found: Figures) -> list[str]:
+def _notices(found: Figures) -> Content:
+    return [*_open_run(found), *_late(found), *_owed(found), *_rejected(by_reason(found))]
+
+
+def _open_run(found: Figures) -> Content:
     if found.closed:
         return []
     decided = found.planned >= found.last
@@ -131,16 +125,15 @@ def _open_run(found: Figures) -> list[str]:
     return [p.notice("warn", f"Run {found.last:,} is open: {state}. {hint}")]
 
 
-def _late(found: Figures) -> list[str]:
+def _late(found: Figures) -> Content:
     if not found.late:
         return []
     named = [
         f"{u.cut(clock.broker_name, _LONGEST)}/{clock.queue_id} ({_known(clock)})" for clock in found.late[:_MOST_NAMED]
     ]
-    what = (
-        f"{u.plural(len(found.late), 'late queue')}: no time passes there from where the ops are known, so nobody is "
-    )
-    hint = "asked again and nothing is discarded. Land later ops, or say by --known-until that there are none: "
+    what = f"The op log of {u.plural(len(found.late), 'queue')} has not landed up to the last run's now. Time stands "
+    what += "still there: nobody is asked again, and nothing is discarded. "
+    hint = "Land later ops, or say by --known-until that there are none: "
     return [p.notice("warn", what, hint, _joined(named, len(found.late)))]
 
 
@@ -152,7 +145,7 @@ def _joined(names: Sequence[str], of: int) -> str:
     return ", ".join(names) + (f" and {of - len(names):,} more" if of > len(names) else "")
 
 
-def _owed(found: Figures) -> list[str]:
+def _owed(found: Figures) -> Content:
     owed = found.run.owed if found.run else ()
     if not owed:
         return []
@@ -160,24 +153,18 @@ def _owed(found: Figures) -> list[str]:
     return [p.notice("warn", "Owed: ", _joined(named, len(owed)), ". A reconcile without --park-sink writes it.")]
 
 
-def _alarms(found: Figures) -> list[str]:
-    links = {reason: anchor for (_, reason), anchor in anchors(found).items()}
-    return [
-        p.notice("bad", text, p.link(links[reason], "the rows"), ".")
+def _rejected(rejects: Sequence[Rejects]) -> Content:
+    """The alarms, then a line for each reason that is neither one nor harmless, those of most rows first."""
+    anchors = {each.reason: each.anchor for each in rejects}
+    alarms = [
+        p.notice("bad", text, p.link(anchors[reason], "the rows"), ".")
         for reason, text in _ALARMS.items()
-        if reason in links
+        if reason in anchors
     ]
+    return alarms + [_reject(each) for each in rejects if urgency(each.reason) == 0][:_MOST_NAMED]
 
 
-def _rejected(found: Figures) -> list[str]:
-    """A line for each reason that is neither an alarm of its own nor harmless, those of most rows first."""
-    places, of = anchors(found), {(row["kind"], row["reason"]): row["n"] for row in found["reject_reasons"]}
-    asked = [why for why in places if urgency(why[1]) == 0]
-    return [_rejected_for(why, of[why], places[why]) for why in asked[:_MOST_NAMED]]
-
-
-def _rejected_for(why: tuple[str, str], rows: int, anchor: str) -> str:
-    kind, reason = why
-    to_do = f" {found}." if (found := allowed(reason)) else ""
-    name = u.cut(f"{kind} {reason}", _LONGEST)
-    return p.notice("warn", f"{u.plural(rows, 'row')} rejected: ", p.link(anchor, name), f".{to_do}")
+def _reject(each: Rejects) -> p.Markup:
+    to_do = f" {found}." if (found := allowed(each.reason)) else ""
+    name = u.cut(f"{each.kind} {each.reason}", _LONGEST)
+    return p.notice("warn", f"{u.plural(each.n, 'row')} rejected: ", p.link(each.anchor, name), f".{to_do}")

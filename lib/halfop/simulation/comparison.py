@@ -8,8 +8,7 @@ from dataclasses import asdict
 from halfop.frame.output import Table
 from halfop.frame.units import count, duration, plural
 from halfop.html import plots
-from halfop.html.markup import Markup
-from halfop.html.page import Section, nothing, page, part, parts, table
+from halfop.html.page import Markup, Section, nothing, page, part, parts, table
 from halfop.simulation.outcome import Outcome
 
 _COUNTS = {
