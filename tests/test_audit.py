@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import rows as r
 from halfop.audit.audit import audit
-from halfop.audit.examine import MEANINGS
+from halfop.audit.findings import NAMES
 from halfop.frame.cli import main
 from halfop.frame.summary import Summary, json_line
 from halfop.landing.lost import FOUND, LOST
@@ -526,7 +526,7 @@ def test_the_summary_adds_up(seen: Seen) -> None:
     summary = seen.summary
     found = Counter(row["finding"] for row in seen.rows)
     assert summary.extra["findings"] == found
-    assert set(found) == set(MEANINGS), "a finding without a case"
+    assert set(found) == set(NAMES), "a finding without a case"
     assert all(summary.extra["transactions"].values()), "a fate without a case"
     assert summary.rows_written == {"audit": len(seen.rows)}
     assert summary.rows_read["half_messages"] == len(

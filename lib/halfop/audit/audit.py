@@ -17,11 +17,10 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from halfop.audit import transactions as t
-from halfop.audit.coverage import LOST_AT_FIRST, checks, coverage
-from halfop.audit.examine import FATES, MEANINGS, examine, twins
-from halfop.audit.groups import REPORTED, Brokers, alive_until, found_of_groups, found_of_hosts
-from halfop.audit.overview import of_others, overview
-from halfop.audit.standing import Standing
+from halfop.audit.fates import FATES, examine, of_others, overview
+from halfop.audit.findings import FINDINGS, NAMES, TABLE
+from halfop.audit.groups import Brokers, alive_until, found_of_groups, found_of_hosts, twins
+from halfop.audit.landed import LOST_AT_FIRST, Standing, checks, coverage
 from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import in_micros
 from halfop.frame.output import Table
@@ -32,7 +31,6 @@ from halfop.warehouse.lock import hold
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.tables import Warehouse
 
-TABLE = "audit"
 _OF_COPIES = ("discards", "copies", "bytes", "checks", "late_checks")
 _RULES_VERSION = 4  # part of an audit's id: other rules are another audit
 
@@ -88,15 +86,17 @@ def audit(warehouse: Warehouse, settings: Settings) -> Summary:
     summary = Summary("audit")
     now = datetime.now(timezone.utc)
     pins = _pinned(warehouse)
-    standing = Standing.of(progress_rows(warehouse, pins["landing_progress"]))
+    progress = progress_rows(warehouse, pins["landing_progress"])
+    standing = Standing.of(progress)
+    own = standing.own_names(progress)
     made = Audit(warehouse, settings, pins, standing, RuleColumns(settings.rules, now))
     with summary.phase("read"):
-        read = coverage(warehouse, made.pins, standing)
+        read = coverage(warehouse, pins, standing, own)
     rows = made.topics
     counted = overview(*rows).persist()
     op_lag = settings.landing.op_lag
     examined = examine(_other_transactions(rows, counted), read.queues, made.finals, op_lag).persist()
-    brokers = Brokers(alive_until(*rows[:3]), checks(warehouse, made.pins, standing))
+    brokers = Brokers(alive_until(*rows[:3]), checks(warehouse, own))
     of_groups = found_of_groups(rows.halves, counted, examined, brokers, made.rules)
     others = [twins(rows.halves, counted), of_groups, found_of_hosts(made.halves)]
     found = reduce(DataFrame.unionByName, [examined.select(F.inline("found")), *others])
@@ -149,7 +149,7 @@ def _count(audit: Audit, frames: list[DataFrame], lost_ranges: int, summary: Sum
         "inputs": dict(audit.pins),
         "lost_ranges": lost_ranges,
         "lost_by_broker": audit.standing.lost(audit.read("half_messages"), audit.read("op_messages")),
-        "findings": {name: sum(row["n"] for row in kinds if row["finding"] == name) for name in MEANINGS},
+        "findings": {name: sum(row["n"] for row in kinds if row["finding"] == name) for name in NAMES},
         "transactions": {name: sum(row["n"] for row in fates if row["fate"] == name) for name in FATES},
         "put_back": _put_back(total),
         "brokers": {
@@ -207,7 +207,7 @@ def tables(summary: Summary) -> list[Table]:
     fates = [(name, n, FATES[name]) for name, n in extra["transactions"].items() if n]
     put_back = [(name.replace("_", " "), n) for name, n in extra["put_back"].items()]
     lost = [(name.replace("_", " "), n) for name, n in extra["lost_by_broker"].items()]
-    found = [(name, n, MEANINGS[name], REPORTED.get(name, "")) for name, n in extra["findings"].items()]
+    found = [(each.name, extra["findings"][each.name], each.meaning, each.reported) for each in FINDINGS]
     return [
         Table(["transactions", "number", "what has landed"], fates),
         Table(["put back", "number"], put_back),

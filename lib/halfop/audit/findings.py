@@ -7,12 +7,15 @@ If a part of the log has not been read, or is not known yet, that something is n
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from halfop.columns.values import micros
+from halfop.warehouse.schema import table
+
+TABLE = "audit"
 
 # ---- words ----
 
@@ -91,7 +94,8 @@ def _lost_after(one: Column, until: Column) -> Column:
 # ---- texts ----
 
 
-def _text(*parts: Column | str) -> Column:
+def sentence(*parts: Column | str) -> Column:
+    """Returns the parts together, null if one of them is null."""
     return F.concat(*[F.lit(part) if isinstance(part, str) else part.cast("string") for part in parts])
 
 
@@ -100,17 +104,17 @@ def _joined(rows: Column | str, one: Callable[[Column], Column]) -> Column:
 
 
 def _final(f: Column) -> Column:
-    half = F.coalesce(_text(" of half message ", f["half"]), F.lit(""))
-    return _text("final message ", f["topic"], "/", f["queue_id"], "/", f["queue_offset"], half)
+    half = F.coalesce(sentence(" of half message ", f["half"]), F.lit(""))
+    return sentence("final message ", f["topic"], "/", f["queue_id"], "/", f["queue_offset"], half)
 
 
 def _op(o: Column) -> Column:
-    return _text("op message ", o["op_offset"], " naming half message ", o["half"])
+    return sentence("op message ", o["op_offset"], " naming half message ", o["half"])
 
 
 def _if_some(rows: Column | str, *text: Column | str) -> Column:
     """A text if there are rows, else an empty one."""
-    return F.when(_some(rows), _text(*text)).otherwise("")
+    return F.when(_some(rows), sentence(*text)).otherwise("")
 
 
 # ---- the rules ----
@@ -122,7 +126,7 @@ def _delivered_twice() -> Column:
 
 def _conflicting_ends() -> Column:
     back, commits = _ops_with("ROLLBACK"), _ops_with("COMMIT")
-    text = _text(
+    text = sentence(
         "rolled back by ",
         _joined(back, _op),
         _if_some(commits, ", committed by ", _joined(commits, _op)),
@@ -141,7 +145,7 @@ def _committed_but_missing() -> Column:
         return _sure(log) | _sure(queue)
 
     commits = F.filter(_ops_with("COMMIT"), read)
-    text = _text("committed by ", _joined(commits, _op), ", and there is no final message")
+    text = sentence("committed by ", _joined(commits, _op), ", and there is no final message")
     return F.when(landed() & ~_some("finals") & _some(commits), text)
 
 
@@ -153,12 +157,12 @@ def _delivered_and_discarded() -> Column:
         return later(d, f) | ~(resumed | _lost_between(d, f))
 
     found = F.filter("discards", lambda d: F.exists("finals", lambda f: both(d, f)))
-    text = _text("discarded at ", _joined(found, _stored), ", delivered by ", _joined("finals", _final))
+    text = sentence("discarded at ", _joined(found, _stored), ", delivered by ", _joined("finals", _final))
     return F.when(_some(found), text)
 
 
 def _stored(d: Column) -> Column:
-    return _text(d["store"])
+    return sentence(d["store"])
 
 
 def _discarded_without_check() -> Column:
@@ -173,9 +177,9 @@ def _discarded_without_check() -> Column:
         return _sure(~m["asked"] & is_it & ~_lost_between(m, d))
 
     def text(d: Column) -> Column:
-        immune = _text(" with check times ", last(d)["times"], ", raised within its own immunity of ")
-        why = F.when(last(d)["times"] > 0, _text(immune, first()["check_immunity"], " s"))
-        return _text("discarded at ", _stored(d), F.coalesce(why, F.lit(", never put back with a check")))
+        immune = sentence(" with check times ", last(d)["times"], ", raised within its own immunity of ")
+        why = F.when(last(d)["times"] > 0, sentence(immune, first()["check_immunity"], " s"))
+        return sentence("discarded at ", _stored(d), F.coalesce(why, F.lit(", never put back with a check")))
 
     found = F.filter("discards", unasked)
     return F.when(_some(found), _joined(found, text))
@@ -188,9 +192,9 @@ def _ended_without_half() -> Column:
     in_queue &= ~F.exists("offset_gaps", lambda gap: (gap["below"] < offset) & (offset < gap["above"]))
     in_log = place.between(F.col("first_place"), F.col("last_place"))
     in_log &= ~F.exists("gaps", lambda gap: (gap["begin"] <= place) & (place < gap["end"]))
-    by_op = F.when(_some("ops") & in_queue, _text(_joined("ops", _op), ", which is not there"))
-    at = _text(" of a half message at ", place, " in the commit log, which is not there")
-    by_final = F.when(_some("finals") & in_log, _text(_joined("finals", _final), at))
+    by_op = F.when(_some("ops") & in_queue, sentence(_joined("ops", _op), ", which is not there"))
+    at = sentence(" of a half message at ", place, " in the commit log, which is not there")
+    by_final = F.when(_some("finals") & in_log, sentence(_joined("finals", _final), at))
     return F.when(~landed(), F.coalesce(by_op, by_final))
 
 
@@ -202,26 +206,35 @@ def _delivered_without_op() -> Column:
         return ~f["op"] & _sure(until <= F.col("known")) & ~_lost_after(f, until)
 
     found = F.filter("finals", lost)
-    text = _text(_joined(found, _final), ", which no op message names")
+    text = sentence(_joined(found, _final), ", which no op message names")
     return F.when(landed() & _some(found), text)
 
 
 def _checked_after_end() -> Column:
-    copies = _joined(late_checks(), lambda m: _text(m["queue_offset"]))
-    text = _text("ended at ", F.array_min(_ends())["store"], ", put back to be checked as half message ", copies)
+    copies = _joined(late_checks(), lambda m: sentence(m["queue_offset"]))
+    text = sentence("ended at ", F.array_min(_ends())["store"], ", put back to be checked as half message ", copies)
     return F.when(_some(late_checks()), text)
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A kind of finding; `rule` gives its detail, null if the transaction has none."""
+# ---- all kinds ----
+
+TWINS, CHECK_STUCK, GROUP_FORGOTTEN = "TWINS", "CHECK_STUCK", "GROUP_FORGOTTEN"
+COMMIT_ONLY_BY_CHECK, MIXED_GROUP, CLOCK_SKEW = "COMMIT_ONLY_BY_CHECK", "MIXED_GROUP", "CLOCK_SKEW"
+
+
+class Finding(NamedTuple):
+    """A kind of finding. `rule` gives its detail, null if a transaction has none; without it many messages show it.
+
+    `reported`: by issue of apache/rocketmq, if users of RocketMQ have reported it.
+    """
 
     name: str
     meaning: str
-    rule: Callable[[], Column]
+    rule: Callable[[], Column] | None = None
+    reported: str = ""
 
 
-# In the order of the harm they do.
+# Of one transaction in the order of the harm they do, then those that many messages show.
 FINDINGS = (
     Finding("DELIVERED_TWICE", "two final messages of one transaction", _delivered_twice),
     Finding("CONFLICTING_ENDS", "rolled back, and committed or delivered", _conflicting_ends),
@@ -231,4 +244,52 @@ FINDINGS = (
     Finding("ENDED_WITHOUT_HALF", "an end of a half message that is not there", _ended_without_half),
     Finding("DELIVERED_WITHOUT_OP", "in the real topic, but still open in the half topic", _delivered_without_op),
     Finding("CHECKED_AFTER_END", "the producer was asked again after the end", _checked_after_end),
+    Finding(TWINS, "half messages that share a UNIQ_KEY and are no copies"),
+    Finding(
+        CHECK_STUCK,
+        "a half queue whose check does not go on: what is due there is not put back",
+        reported="9500: open, mended in no release",
+    ),
+    Finding(
+        GROUP_FORGOTTEN,
+        "a producer group that is never asked, or from which no answer comes",
+        reported="8316: closed unmended",
+    ),
+    Finding(
+        COMMIT_ONLY_BY_CHECK,
+        "a producer group whose transactions end only after a check",
+        reported="8313, 9431: open, mended in no release",
+    ),
+    Finding(
+        MIXED_GROUP,
+        "a producer group in which some hosts send to some topics, and other hosts to others",
+        reported="9791: open, mended in no release",
+    ),
+    Finding(CLOCK_SKEW, "a host whose clock is not the broker's", reported="9640: closed unmended"),
 )
+NAMES = [each.name for each in FINDINGS]
+
+
+def row(**cells: Column) -> list[Column]:
+    """Returns the columns of table `audit`, null where nothing is known."""
+    return [cells.get(each.name, F.lit(None)).cast(each.dataType).alias(each.name) for each in table(TABLE).struct]
+
+
+def found() -> Column:
+    """Returns the findings of a transaction, an array of rows."""
+    about = {
+        "broker_name": F.col("broker_name"),
+        "queue_id": first()["queue_id"],
+        "queue_offset": first()["queue_offset"],
+        "half_offsets": F.filter(F.transform("members", lambda m: m["queue_offset"]), lambda o: o.isNotNull()),
+        "uniq_key": first()["uniq_key"],
+        "producer_group": F.col("producer_group"),
+        "real_topic": F.coalesce("real_topic", F.get("finals", F.lit(0))["topic"]),
+        "born_timestamp": F.col("born_timestamp"),
+    }
+    rules = {each.name: each.rule() for each in FINDINGS if each.rule}
+    rows = [
+        F.when(detail.isNotNull(), F.struct(*row(finding=F.lit(name), **about, detail=detail)))
+        for name, detail in rules.items()
+    ]
+    return F.array_compact(F.array(*rows))

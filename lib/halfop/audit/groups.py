@@ -8,6 +8,7 @@ from typing import NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from halfop.audit import findings as f
 from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.columns.values import micros, present
 from halfop.rules.halves import carries_a_mark
@@ -17,25 +18,8 @@ FEWEST = 5  # messages that show something; fewer may be chance
 _INTERVALS = 3  # that a check may be late
 _SKEW = 1_000_000  # microseconds that two clocks may be apart
 _GROUP = ["broker_name", "producer_group"]
+_OF_TWIN = ["broker_name", "queue_id", "queue_offset", "producer_group", "real_topic", "born_timestamp"]
 _ENDED = ("COMMITTED_AND_DELIVERED", "DELIVERED", "COMMITTED", "ROLLED_BACK", "ENDED")
-
-CHECK_STUCK, GROUP_FORGOTTEN, MIXED_GROUP = "CHECK_STUCK", "GROUP_FORGOTTEN", "MIXED_GROUP"
-COMMIT_ONLY_BY_CHECK, CLOCK_SKEW = "COMMIT_ONLY_BY_CHECK", "CLOCK_SKEW"
-MEANINGS = {
-    CHECK_STUCK: "a half queue whose check does not go on: what is due there is not put back",
-    GROUP_FORGOTTEN: "a producer group that is never asked, or from which no answer comes",
-    COMMIT_ONLY_BY_CHECK: "a producer group whose transactions end only after a check",
-    MIXED_GROUP: "a producer group in which some hosts send to some topics, and other hosts to others",
-    CLOCK_SKEW: "a host whose clock is not the broker's",
-}
-# Findings that users of RocketMQ have reported, by issue of apache/rocketmq.
-REPORTED = {
-    CHECK_STUCK: "9500: open, mended in no release",
-    GROUP_FORGOTTEN: "8316: closed unmended",
-    COMMIT_ONLY_BY_CHECK: "8313, 9431: open, mended in no release",
-    MIXED_GROUP: "9791: open, mended in no release",
-    CLOCK_SKEW: "9640: closed unmended",
-}
 
 
 class Brokers(NamedTuple):
@@ -52,17 +36,17 @@ def found_of_groups(
     late = _late(halves, overview, examined, brokers.alive, rules)
     standing = _standing(late, brokers.checks, rules)
     unknown = late.where("NOT passed").join(F.broadcast(brokers.checks), QUEUE, "left_anti")
-    stuck = _findings(unknown, CHECK_STUCK, QUEUE, _late_text("and nothing stored after them was"))
-    skipped = _findings(late.where("passed"), GROUP_FORGOTTEN, _GROUP, _late_text("though later ones were"))
+    stuck = _findings(unknown, f.CHECK_STUCK, QUEUE, _late_text("and nothing stored after them was"))
+    skipped = _findings(late.where("passed"), f.GROUP_FORGOTTEN, _GROUP, _late_text("though later ones were"))
     answers = _answers(examined)
     by_check = answers.where((F.col("answered") >= FEWEST) & (F.col("prompt") == 0))
     by_check = by_check.join(_ended_at_once(halves, overview, by_check), _GROUP, "left_anti")
-    text = F.concat(F.col("answered").cast("string"), F.lit(" transactions ended, each of them only after a check"))
-    only = _about(by_check, COMMIT_ONLY_BY_CHECK, text)
+    text = f.sentence(F.col("answered"), " transactions ended, each of them only after a check")
+    only = _about(by_check, f.COMMIT_ONLY_BY_CHECK, text)
     silent = answers.where((F.col("unanswered") >= FEWEST) & (F.col("answered") == 0))
     silent = silent.join(skipped.select(_GROUP), _GROUP, "left_anti")
-    text = F.concat(F.col("unanswered").cast("string"), F.lit(" transactions were put back with a check, none ended"))
-    return reduce(DataFrame.unionByName, [stuck, standing, skipped, only, _about(silent, GROUP_FORGOTTEN, text)])
+    text = f.sentence(F.col("unanswered"), " transactions were put back with a check, none ended")
+    return reduce(DataFrame.unionByName, [stuck, standing, skipped, only, _about(silent, f.GROUP_FORGOTTEN, text)])
 
 
 # ---- what is due and was never put back ----
@@ -87,12 +71,10 @@ def _standing(late: DataFrame, checks: DataFrame, rules: RuleColumns) -> DataFra
     """Half queues in which the broker's own check has stood still, with messages due that it has not reached."""
     rows = late.join(F.broadcast(checks), QUEUE).where(F.col("queue_offset") >= F.col("check_offset"))
     long_since = micros(F.col("check_since")) + F.lit(_INTERVALS * rules.check_interval) <= F.col("alive")
-    first = F.min(F.struct("queue_id", "queue_offset")).alias("first")
-    found = rows.where(long_since).groupBy(*QUEUE, "check_offset", "check_since")
-    offset, since, n = (F.col(c).cast("string") for c in ("check_offset", "check_since", "n"))
-    text = F.concat(F.lit("the broker's check stands at offset "), offset, F.lit(" since "), since, F.lit(", and "))
-    text = F.concat(text, n, F.lit(" open messages from there on are due"))
-    return _about(found.agg(F.count("*").alias("n"), first), CHECK_STUCK, text)
+    found = rows.where(long_since).groupBy(*QUEUE, "check_offset", "check_since").agg(*_number_and_first())
+    stands = ("the broker's check stands at offset ", F.col("check_offset"), " since ", F.col("check_since"))
+    due = (", and ", F.col("n"), " open messages from there on are due")
+    return _about(found, f.CHECK_STUCK, f.sentence(*stands, *due))
 
 
 def alive_until(halves: DataFrame, ops: DataFrame, finals: DataFrame) -> DataFrame:
@@ -104,16 +86,17 @@ def alive_until(halves: DataFrame, ops: DataFrame, finals: DataFrame) -> DataFra
 
 
 def _late_text(other: str) -> Column:
-    many = F.col("n").cast("string")
-    oldest = F.col("oldest").cast("string")
-    return F.concat(many, F.lit(f" open messages were never put back, {other}; the oldest was stored at "), oldest)
+    late = f" open messages were never put back, {other}; the oldest was stored at "
+    return f.sentence(F.col("n"), late, F.col("oldest"))
 
 
 def _findings(rows: DataFrame, name: str, by: list[str], text: Column) -> DataFrame:
-    first = F.min(F.struct("queue_id", "queue_offset")).alias("first")
-    number = F.count("*").alias("n")
-    found = rows.groupBy(by).agg(number, first, F.min("store").alias("oldest")).where(F.col("n") >= FEWEST)
-    return _about(found, name, text)
+    found = rows.groupBy(by).agg(*_number_and_first(), F.min("store").alias("oldest"))
+    return _about(found.where(F.col("n") >= FEWEST), name, text)
+
+
+def _number_and_first() -> list[Column]:
+    return [F.count("*").alias("n"), F.min(F.struct("queue_id", "queue_offset")).alias("first")]
 
 
 # ---- what became of those that were asked about ----
@@ -149,11 +132,10 @@ def found_of_hosts(rows: DataFrame) -> DataFrame:
         present(F.col("real_topic")).alias("real_topic"),
         host.alias("host"),
     ).agg(
-        F.count("*").alias("n"),
+        *_number_and_first(),
         F.min(micros(F.col("store_timestamp")) - micros(F.col("born_timestamp"))).alias("least"),
         F.min("store_timestamp").alias("since"),
         F.max("store_timestamp").alias("until"),
-        F.min(F.struct("queue_id", "queue_offset")).alias("first"),
     )
     return _mixed(sent).unionByName(_skewed(sent))
 
@@ -173,8 +155,8 @@ def _mixed(sent: DataFrame) -> DataFrame:
         return together & ~F.arrays_overlap(one["hosts"], other["hosts"])
 
     is_mixed = F.exists("topics", lambda one: F.exists("topics", lambda other: apart(one, other)))
-    each = F.transform("topics", lambda t: F.concat(t["real_topic"], F.lit(" by "), F.array_join(t["hosts"], ", ")))
-    return _about(rows.where(is_mixed), MIXED_GROUP, F.concat(F.lit("topics "), F.array_join(each, "; ")))
+    each = F.transform("topics", lambda t: f.sentence(t["real_topic"], " by ", F.array_join(t["hosts"], ", ")))
+    return _about(rows.where(is_mixed), f.MIXED_GROUP, f.sentence("topics ", F.array_join(each, "; ")))
 
 
 def _skewed(sent: DataFrame) -> DataFrame:
@@ -183,11 +165,43 @@ def _skewed(sent: DataFrame) -> DataFrame:
     rows = sent.groupBy("broker_name", "host").agg(*sums)
     behind = (F.col("least") >= _SKEW) & (F.col("n") >= FEWEST)
     rows = rows.where(behind | (F.col("least") <= -_SKEW))
-    seconds = (F.abs("least") / F.lit(1e6)).cast("string")
     way = F.when(F.col("least") > 0, "behind").otherwise("ahead of")
-    text = F.concat(F.lit("the clock of "), "host", F.lit(" is "), seconds, F.lit(" s or more "), way)
-    text = F.concat(text, F.lit(" the broker's, by "), F.col("n").cast("string"), F.lit(" messages"))
-    return _about(rows, CLOCK_SKEW, text)
+    clock = ("the clock of ", F.col("host"), " is ", F.abs("least") / F.lit(1e6), " s or more ", way)
+    return _about(rows, f.CLOCK_SKEW, f.sentence(*clock, " the broker's, by ", F.col("n"), " messages"))
+
+
+# ---- twins ----
+
+
+def twins(halves: DataFrame, overview: DataFrame) -> DataFrame:
+    """Returns the half messages that are no copies and share a UNIQ_KEY, on whatever broker."""
+    keys = overview.where(F.col("key").isNotNull()).groupBy("key").agg(F.count("*").alias("n")).where("n > 1")
+    rows = halves.where(~F.col("marked")).withColumn("key", F.xxhash64("uniq_key"))
+    rows = rows.join(keys, "key", "left_semi").where(F.col("uniq_key").isNotNull()).dropDuplicates(HALF_KEY)
+    one = F.struct(*_OF_TWIN, "escaped", "landed_under")
+    found = rows.groupBy("uniq_key").agg(F.sort_array(F.collect_list(one)).alias("twins"))
+    found = found.withColumn("twins", F.filter("twins", lambda m: ~_is_an_escape(m))).where(F.size("twins") > 1)
+    twin = F.get("twins", F.lit(0))
+    place = F.transform("twins", lambda m: F.concat_ws("/", m["landed_under"], m["queue_id"], m["queue_offset"]))
+    return found.select(
+        *f.row(
+            finding=F.lit(f.TWINS),
+            half_offsets=F.transform("twins", lambda m: m["queue_offset"]),
+            detail=f.sentence("half messages ", F.array_join(place, ", ")),
+            uniq_key=F.col("uniq_key"),
+            **{c: twin[c] for c in _OF_TWIN},
+        )
+    )
+
+
+def _is_an_escape(half: Column) -> Column:
+    """Returns whether another broker has the half message of which this one is a copy."""
+
+    def is_original(other: Column) -> Column:
+        same = [other[c].eqNullSafe(half[c]) for c in ("producer_group", "born_timestamp")]
+        return (other["broker_name"] != half["broker_name"]) & same[0] & same[1]
+
+    return half["escaped"] & F.exists("twins", is_original)
 
 
 # ---- rows of the table ----
@@ -195,16 +209,7 @@ def _skewed(sent: DataFrame) -> DataFrame:
 
 def _about(rows: DataFrame, name: str, text: Column) -> DataFrame:
     """A row a finding: its place is the first message that it is about."""
-    group = F.col("producer_group") if "producer_group" in rows.columns else F.lit(None).cast("string")
-    return rows.select(
-        F.lit(name).alias("finding"),
-        "broker_name",
-        F.col("first")["queue_id"].alias("queue_id"),
-        F.col("first")["queue_offset"].alias("queue_offset"),
-        F.array(F.col("first")["queue_offset"]).alias("half_offsets"),
-        F.lit(None).cast("string").alias("uniq_key"),
-        group.alias("producer_group"),
-        F.lit(None).cast("string").alias("real_topic"),
-        F.lit(None).cast("timestamp").alias("born_timestamp"),
-        text.alias("detail"),
-    )
+    cells = {c: F.col(c) for c in ("broker_name", "producer_group") if c in rows.columns}
+    place = {c: F.col("first")[c] for c in ("queue_id", "queue_offset")}
+    offsets = F.array(place["queue_offset"])
+    return rows.select(*f.row(finding=F.lit(name), **cells, **place, half_offsets=offsets, detail=text))

@@ -50,7 +50,7 @@ def halves(rows: DataFrame, rules: RuleColumns) -> DataFrame:
         *[column.alias(name) for name, column in landed_marks(rows).items()],
         carries_a_mark(rows).alias("marked"),
         may_have_escaped(rows).alias("escaped"),
-        (F.col("record_size") if "record_size" in rows.columns else F.lit(None)).cast("int").alias("record_size"),
+        "record_size",
     )
     made = {
         "times": F.coalesce(whole_number(F.col("landed_check_times")), F.lit(0)),

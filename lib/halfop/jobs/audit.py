@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from halfop.audit.audit import audit, tables
-from halfop.audit.examine import MEANINGS
+from halfop.audit.findings import NAMES
 from halfop.frame.cli import Context, Job
 from halfop.frame.summary import Summary
 from halfop.warehouse.catalog import Catalog
@@ -19,9 +19,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         "--fail-on",
         action="append",
         default=[],
-        choices=[_ALL, *MEANINGS],
+        choices=[_ALL, *NAMES],
         metavar="FINDING",
-        help=f"end with status 5 if there are some: {_ALL} for any, or {', '.join(MEANINGS)} (repeatable)",
+        help=f"end with status 5 if there are some: {_ALL} for any, or {', '.join(NAMES)} (repeatable)",
     )
 
 
@@ -33,7 +33,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
         summary = catalog.publish(audit(warehouse, settings))
     context.output.tables(*tables(summary))
     found = summary.extra["findings"]
-    asked = {name for kind in args.fail_on for name in (MEANINGS if kind == _ALL else [kind])}
+    asked = {name for kind in args.fail_on for name in (NAMES if kind == _ALL else [kind])}
     if summary.status == 0 and any(found[name] for name in asked):
         summary.status = 5
     return summary
