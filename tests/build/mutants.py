@@ -108,6 +108,9 @@ def _changes(node: ast.AST) -> Iterator[tuple[str, Any]]:
         yield "without it", lambda n: n.operand
     if isinstance(node, ast.Constant):
         yield from _other_constants(node)
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "Reason":
+        other = "FRESH" if node.attr != "FRESH" else "EXPIRED"
+        yield f"Reason.{other}", lambda n: _set(n, attr=other)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         yield from _other_calls(node.func)
     if isinstance(node, (ast.List, ast.Tuple, ast.Set)) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
