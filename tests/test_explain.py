@@ -17,7 +17,7 @@ from entry_points import job_of
 from halfop import wording as w
 from halfop.columns.keys import Key, as_key
 from halfop.explain.explain import explain, timeline
-from halfop.explain.life import Life
+from halfop.explain.life import MessageLife
 from halfop.explain.look_up import QueueClocks, find, look_up, queue_clock
 from halfop.explain.outlook import outlook
 from halfop.frame.cli import main
@@ -36,12 +36,12 @@ def warehouse(spark: SparkSession) -> Warehouse:
 
 
 @pytest.fixture(scope="module")
-def each(warehouse: Warehouse) -> dict[int, Life]:
+def each(warehouse: Warehouse) -> dict[int, MessageLife]:
     """Every life by the offsets that it has."""
     return {key.queue_offset: life for life in look_up(warehouse, KEYS) for key in life.keys}
 
 
-def shown(life: Life) -> list[str]:
+def shown(life: MessageLife) -> list[str]:
     """The timeline's events, without their times."""
     lines = timeline(life)
     return [
@@ -50,7 +50,7 @@ def shown(life: Life) -> list[str]:
     ]
 
 
-def test_the_timeline_of_a_message_that_was_asked_about_and_answered(each: dict[int, Life]) -> None:
+def test_the_timeline_of_a_message_that_was_asked_about_and_answered(each: dict[int, MessageLife]) -> None:
     stored, checked, waited, op, committed = shown(each[t.ASKED])
     assert stored.startswith(f"stored at offset {t.ASKED} (log {t.ASKED * 100}); landed ")
     assert re.fullmatch(
@@ -83,16 +83,16 @@ def test_the_timeline_of_a_message_that_was_asked_about_and_answered(each: dict[
         (t.NOT_LANDED, "EARLY_OP - an op that waits, because its half message has not landed"),
     ],
 )
-def test_the_timelines_of_others(each: dict[int, Life], offset: int, wanted: str) -> None:
+def test_the_timelines_of_others(each: dict[int, MessageLife], offset: int, wanted: str) -> None:
     assert any(wanted in line for line in shown(each[offset])), shown(each[offset])
 
 
-def test_a_conflict_is_shown_for_the_message_that_it_is_about_alone(each: dict[int, Life]) -> None:
+def test_a_conflict_is_shown_for_the_message_that_it_is_about_alone(each: dict[int, MessageLife]) -> None:
     shown_for = {offset for offset, life in each.items() if any(row["reason"] == "CONFLICT" for row in life.rejects)}
     assert shown_for == {t.COMMITTED, t.CONFLICTING}
 
 
-def test_copies_are_one_life_and_twins_two(each: dict[int, Life]) -> None:
+def test_copies_are_one_life_and_twins_two(each: dict[int, MessageLife]) -> None:
     assert each[t.ORIGINAL] is each[t.COPY]
     assert [key.queue_offset for key in each[t.COPY].keys] == [t.ORIGINAL, t.COPY]
     assert each[t.TWIN] is not each[t.OTHER_TWIN]
@@ -127,7 +127,9 @@ def test_copies_are_one_life_and_twins_two(each: dict[int, Life]) -> None:
         (t.NOT_LANDED, "EARLY_OP", "an op waits"),
     ],
 )
-def test_where_it_is_now(warehouse: Warehouse, each: dict[int, Life], offset: int, state: str, wanted: str) -> None:
+def test_where_it_is_now(
+    warehouse: Warehouse, each: dict[int, MessageLife], offset: int, state: str, wanted: str
+) -> None:
     found = outlook(warehouse, Settings(warehouse=warehouse.root), each[offset])
     assert found.state == state
     assert wanted in "\n".join(found.lines), found.lines
@@ -139,7 +141,7 @@ def test_where_it_is_now(warehouse: Warehouse, each: dict[int, Life], offset: in
         (
             model.Settings(ask=True, checks_a_run=0),
             "asked 0 times so far\nnext: its producer is asked, check 1 of 15 (line 11), in the next run, unless an op "
-            "lands first; by the settings of run 1; a run gives its group 0 questions, the oldest messages' first "
+            "lands first; by the settings of run 1; a run gives its group 0 questions, about the oldest messages first "
             "(rules.checks_a_run)",
         ),
         (model.Settings(), "halfop only watches, and waits for an op"),
@@ -160,7 +162,7 @@ def test_where_a_message_is_that_its_broker_or_the_limit_keeps_open(
 # ---- clocks ----
 
 
-def test_each_time_names_its_clock(each: dict[int, Life]) -> None:
+def test_each_time_names_its_clock(each: dict[int, MessageLife]) -> None:
     """The broker stored the half message and the op, a run decided, and a machine resumed."""
     clocks = [line.split()[2] for line in timeline(each[t.ASKED]) if line.startswith("  2025-")]
     assert clocks == ["broker", "run", "run", "broker", "run"]
@@ -220,7 +222,7 @@ def test_a_decision_that_time_made_shows_the_queue_clock() -> None:
         decision("DISCARD", "BROKER_DISCARDED", (5, 5), NOW + 2),
         decision("ROLLBACK", "AFTER_DISCARD", (6, 6), NOW + 3),
     ]
-    life = Life([Key(*QUEUE, 7)], decisions=rows, clocks={1: "ONE", 2: "TWO", 4: "FOUR"})
+    life = MessageLife([Key(*QUEUE, 7)], decisions=rows, clocks={1: "ONE", 2: "TWO", 4: "FOUR"})
     fresh, immune, *others = [line for line in timeline(life) if re.search(r"  run  .*: [A-Z]", line)]
     assert fresh.endswith("WAIT FRESH - line 7: store_timestamp ≥ queue clock; queue clock ONE")
     assert immune.endswith("; queue clock TWO, in the last of these runs FOUR")
@@ -235,7 +237,7 @@ def test_keys() -> None:
     assert [as_key(text) for text in ("b/0", "b/0/x", f"b/0/{2**63}", f"b/{2**31}/0", "AC1400", "b/-1/0")] == [None] * 6
 
 
-def test_a_resume_that_no_run_has_seen(warehouse: Warehouse, each: dict[int, Life]) -> None:
+def test_a_resume_that_no_run_has_seen(warehouse: Warehouse, each: dict[int, MessageLife]) -> None:
     life = replace(each[t.GIVEN_UP], resumes=each[t.RESUMED].resumes)
     assert outlook(warehouse, Settings(), life).state == "RESUMED"
 

@@ -76,7 +76,7 @@ def _page(values: Sequence[str]) -> str:
         p.command(line, line),
         p.nothing(note),
     ]
-    return p.page(title, [("warehouse", value)], glance, [p.Section("a", title, note, content)])
+    return p.page(title, [("warehouse", value)], glance, [p.PageSection("a", title, note, content)])
 
 
 def test_a_page_allows_no_script_and_no_network() -> None:

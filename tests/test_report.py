@@ -17,7 +17,7 @@ from build.messages import NOW, QUEUE, half
 from build.pages import AT, Tags, everything
 from entry_points import job_of
 from halfop.frame.cli import main
-from halfop.report.figures import Figures, RunFigures, of_columns, read_figures
+from halfop.report.figures import Figures, RunFigures, read_figures
 from halfop.report.queries import LONGEST
 from halfop.report.report import open_messages, render
 from halfop.runs.record import last_run
@@ -221,7 +221,7 @@ def test_a_run_that_opens_meanwhile_is_left_to_the_next_report(
 
 def test_runs_share_columns() -> None:
     runs = [RunFigures(n, AT, AT, AT, {}) for n in range(7, 457)]
-    columns = of_columns(runs, 7, 456)
+    columns = Figures(first=7, last=456, runs=runs).columns
     assert len(columns) == 90
     assert [run.run_id for run in columns[0]] == [7, 8, 9, 10, 11]
     assert [run for column in columns for run in column] == runs

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import reduce
@@ -17,14 +18,14 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from halfop.audit import transactions as t
+from halfop.audit.coverage import LOST_AT_FIRST, StandingRows, checks, coverage
 from halfop.audit.fates import FATES, examine, of_others, overview
 from halfop.audit.findings import FINDINGS, NAMES, TABLE
 from halfop.audit.groups import Brokers, alive_until, found_of_groups, found_of_hosts, twins
-from halfop.audit.landed import LOST_AT_FIRST, Standing, checks, coverage
 from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import in_micros
 from halfop.frame.output import Table
-from halfop.frame.summary import Summary, add_counts
+from halfop.frame.summary import Summary
 from halfop.rules.settings_columns import RuleColumns
 from halfop.settings.model import Settings
 from halfop.warehouse.lock import hold
@@ -51,7 +52,7 @@ class Audit:
     warehouse: Warehouse
     settings: Settings
     pins: Mapping[str, int]
-    standing: Standing
+    standing: StandingRows
     rules: RuleColumns
 
     @property
@@ -87,7 +88,7 @@ def audit(warehouse: Warehouse, settings: Settings) -> Summary:
     now = datetime.now(timezone.utc)
     pins = _pinned(warehouse)
     progress = progress_rows(warehouse, pins["landing_progress"])
-    standing = Standing.of(progress)
+    standing = StandingRows.of(progress)
     own = standing.own_names(progress)
     made = Audit(warehouse, settings, pins, standing, RuleColumns(settings.rules, now))
     with summary.phase("read"):
@@ -138,23 +139,26 @@ def _other_transactions(rows: Topics, counted: DataFrame) -> DataFrame:
 
 def _count(audit: Audit, frames: list[DataFrame], lost_ranges: int, summary: Summary) -> None:
     counted, examined, found = frames
-    simple = _sums(counted.where(F.col("fate").isNotNull()), [])
-    others = _sums(examined, _OF_COPIES)
-    fates = [*simple, *others]
-    kinds = found.groupBy("broker_name", "finding").agg(F.count("*").alias("n")).collect()
+    others = _sums(examined, *_OF_COPIES)
     total = {c: sum(row[c] for row in others) for c in _OF_COPIES}
+    fates = _numbers([*_sums(counted.where(F.col("fate").isNotNull())), *others], "fate")
+    kinds = _numbers(found.groupBy("broker_name", "finding").agg(F.count("*").alias("n")).collect(), "finding")
     summary.rows_read = _rows_read(counted) | {"broker_discards": total["discards"]}
     summary.extra = {
         "audit_id": audit.audit_id,
         "inputs": dict(audit.pins),
         "lost_ranges": lost_ranges,
         "lost_by_broker": audit.standing.lost(audit.read("half_messages"), audit.read("op_messages")),
-        "findings": {name: sum(row["n"] for row in kinds if row["finding"] == name) for name in NAMES},
-        "transactions": {name: sum(row["n"] for row in fates if row["fate"] == name) for name in FATES},
-        "put_back": _put_back(total),
+        "findings": _of_all(kinds, NAMES),
+        "transactions": _of_all(fates, FATES),
+        "put_back": {
+            **{c: total[c] for c in ("copies", "bytes", "checks")},
+            "without_check": total["copies"] - total["checks"],
+            "checks_after_end": total["late_checks"],
+        },
         "brokers": {
-            broker: {"transactions": _by(fates, broker, "fate"), "findings": _by(kinds, broker, "finding")}
-            for broker in sorted({row["broker_name"] for row in fates})
+            broker: {"transactions": _at(fates, broker), "findings": _at(kinds, broker)}
+            for broker in sorted({broker for broker, _ in fates})
         },
     }
 
@@ -165,28 +169,26 @@ def _rows_read(counted: DataFrame) -> dict[str, int]:
     return {name: sums[column] or 0 for column, name in names.items()}
 
 
-def _put_back(total: Mapping[str, int]) -> dict[str, int]:
-    return {
-        "copies": total["copies"],
-        "bytes": total["bytes"],
-        "checks": total["checks"],
-        "without_check": total["copies"] - total["checks"],
-        "checks_after_end": total["late_checks"],
-    }
-
-
-def _sums(rows: DataFrame, columns: Sequence[str]) -> list[Row]:
+def _sums(rows: DataFrame, *columns: str) -> list[Row]:
     """Sums by broker and fate: a few rows a broker."""
     sums = [F.sum(c).alias(c) for c in columns]
     return rows.groupBy("broker_name", "fate").agg(F.count("*").alias("n"), *sums).collect()
 
 
-def _by(rows: list[Row], broker: str, what: str) -> dict[str, int]:
-    counts: dict[str, int] = {}
+def _numbers(rows: Iterable[Row], what: str) -> Counter[tuple[str, str]]:
+    """Numbers by broker, and by fate or finding."""
+    numbers: Counter[tuple[str, str]] = Counter()
     for row in rows:
-        if row["broker_name"] == broker:
-            add_counts(counts, {row[what]: row["n"]})
-    return counts
+        numbers[row["broker_name"], row[what]] += row["n"]
+    return numbers
+
+
+def _of_all(numbers: Counter[tuple[str, str]], names: Iterable[str]) -> dict[str, int]:
+    return {name: sum(n for (_, each), n in numbers.items() if each == name) for name in names}
+
+
+def _at(numbers: Counter[tuple[str, str]], broker: str) -> dict[str, int]:
+    return {name: n for (each, name), n in numbers.items() if each == broker}
 
 
 def _write(audit: Audit, found: DataFrame, now: datetime, summary: Summary) -> None:

@@ -1,4 +1,4 @@
-"""What has become of each transaction.
+"""The fate of each transaction: how it ended, or that it is open.
 
 Most are simple: one half message whose op and final message agree. Those are only counted, by numbers and hashes,
 without the texts of any message. All others are examined for what is wrong with them.
@@ -102,7 +102,7 @@ def _simple_fate() -> Column:
 
 
 def examine(transactions: DataFrame, coverage: DataFrame, finals: DataFrame, op_lag: timedelta) -> DataFrame:
-    """Returns what has become of each transaction, counts of its copies, and what is wrong with it."""
+    """Returns the fate of each transaction, counts of its copies, and what is wrong with it."""
     rows = _with_coverage(transactions, coverage, finals, op_lag)
     copies = F.filter("members", lambda m: m["marked"] & ~m["resumes"])
     size = F.aggregate(copies, F.lit(0).cast("bigint"), lambda n, m: n + F.coalesce(m["record_size"], F.lit(0)))

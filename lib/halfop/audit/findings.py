@@ -1,4 +1,4 @@
-"""The findings of an audit, a rule each: a Column that holds the finding's detail, or null.
+"""The kinds of findings. Of one transaction a rule gives the detail: a Column that is null if there is no finding.
 
 A row has `members` (its half messages), `discards`, `ops` and `finals` of all members, and the columns of `Coverage`.
 If a part of the log has not been read, or is not known yet, that something is not there proves nothing.
@@ -35,7 +35,7 @@ def later(one: Column, other: Column) -> Column:
 
 
 def late_checks() -> Column:
-    """The copies that were put back to ask about a message that an op or final message had ended."""
+    """Returns the copies that were put back to ask about a message that an op or final message had ended."""
     asked = F.filter("members", lambda m: m["asked"] & F.exists(_ends(), lambda end: later(m, end)))
     return F.when(F.size("members") > 1, asked)
 

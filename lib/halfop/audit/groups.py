@@ -1,4 +1,4 @@
-"""Findings that only many messages together show: of a producer group, a half queue, or a host that sends."""
+"""Findings that only many messages together show: of a producer group, a half queue, a host that sends, or twins."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _answers(examined: DataFrame) -> DataFrame:
 
 
 def _ended_at_once(halves: DataFrame, overview: DataFrame, groups: DataFrame) -> DataFrame:
-    """Those of the groups that have a transaction which ended without ever being put back."""
+    """Groups that have a transaction which ended without ever being put back."""
     ended = overview.where(F.col("fate").isin(*_ENDED)).select(HALF_KEY)
     mine = halves.join(F.broadcast(groups.select(_GROUP)), _GROUP, "left_semi")
     return mine.join(ended, HALF_KEY, "left_semi").select(_GROUP).distinct()

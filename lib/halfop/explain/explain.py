@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pyspark.sql import Row
 
-from halfop.explain.life import Life, by_clock, key_of, superseded_by
+from halfop.explain.life import MessageLife, by_clock, key_of, superseded_by
 from halfop.explain.look_up import MOST, find
 from halfop.explain.outlook import Outlook, outlook
 from halfop.frame.log import escaped
@@ -55,12 +55,12 @@ def explain(warehouse: Warehouse, settings: Settings, wanted: str) -> tuple[Summ
     return summary, "".join(f"{escaped(line)}\n" for line in lines)
 
 
-def _lines(life: Life, look: Outlook) -> list[str]:
+def _lines(life: MessageLife, look: Outlook) -> list[str]:
     first, *others = look.lines
     return [*timeline(life), "", f"  state: {first}", *[f"         {line}" for line in others]]
 
 
-def timeline(life: Life) -> list[str]:
+def timeline(life: MessageLife) -> list[str]:
     """Returns a heading, the message's own data, and a line an event with its clock and the time since the birth."""
     born = life.half["born_timestamp"] if life.half else None
     events = sorted(_events(life))
@@ -74,8 +74,8 @@ def timeline(life: Life) -> list[str]:
     return [f"Half message {life.keys[-1]}", *facts, "", *lines]
 
 
-def _facts(life: Life) -> dict[str, str | None]:
-    """What is known of the message itself, by name."""
+def _facts(life: MessageLife) -> dict[str, str | None]:
+    """Facts about the message itself, by name."""
     row = life.half or life.last
     known = {} if row is None else row.asDict()
     born, size = known.get("born_timestamp"), known.get("bytes")
@@ -98,7 +98,7 @@ def _signed(millis: int) -> str:
 # ---- events ----
 
 
-def _events(life: Life) -> Iterator[Event]:
+def _events(life: MessageLife) -> Iterator[Event]:
     yield from (_stored(row, life) for row in life.halves)
     yield from (_op(row) for row in life.ops)
     yield from (_at_broker(row["store_timestamp"], row, "final", _final(row)) for row in life.finals)
@@ -127,7 +127,7 @@ def _landed(row: Row) -> str:
     return f"landed {moment(row['landed_at'])}{often}"
 
 
-def _stored(row: Row, life: Life) -> Event:
+def _stored(row: Row, life: MessageLife) -> Event:
     """A half message; the later ones of several are copies that the broker put back."""
     key = key_of(row)
     there = min(other.queue_offset for other in map(key_of, life.halves) if other[:2] == key[:2])
@@ -176,7 +176,7 @@ def _ending(row: Row) -> str:
 # ---- decisions ----
 
 
-def _decision(row: Row, life: Life) -> str:
+def _decision(row: Row, life: MessageLife) -> str:
     copy = f" (offset {life.place(key_of(row))})" if len(life.keys) > 1 else ""
     return f"{_runs(row)}: {_what(row)}{copy}{_why(row)}{_clock(row, life)}{_details(row, life)}"
 
@@ -185,7 +185,7 @@ def _superseded(row: Row) -> bool:
     return bool(row["decision"] == "SUPERSEDED")
 
 
-def _superseding(life: Life) -> list[Event]:
+def _superseding(life: MessageLife) -> list[Event]:
     """One line for all copies that the same copy superseded in one run."""
 
     def which(row: Row) -> tuple[int, str, str]:
@@ -210,7 +210,7 @@ def _runs(row: Row) -> str:
 
 
 def _why(row: Row) -> str:
-    """The line of the rules that held, in their words."""
+    """The line of the rules that held, in the words of docs/rules.md."""
     meaning = r.meaning(row["decision"], row["reason"])
     line = r.line(row["decision"], row["reason"], row["check_immunity"] is not None)
     if line is None:
@@ -218,7 +218,7 @@ def _why(row: Row) -> str:
     return f" - line {line.number}: {line.holds}" + (f"; {meaning}" if meaning != line.holds else "")
 
 
-def _clock(row: Row, life: Life) -> str:
+def _clock(row: Row, life: MessageLife) -> str:
     """The queue clock by which a line about time held: in the first of several equal decisions, and in the last."""
     if not by_clock(row):
         return ""
@@ -226,7 +226,7 @@ def _clock(row: Row, life: Life) -> str:
     return f"; queue clock {first}" + (f", in the last of these runs {last}" if row["times"] > 1 else "")
 
 
-def _details(row: Row, life: Life) -> str:
+def _details(row: Row, life: MessageLife) -> str:
     if row["decision"] == "CHECK":
         asked = [each for each in life.requests if each["run_id"] == row["run_from"]]
         request = f", request {asked[0]['request_id'][:16]} to {asked[0]['producer_group']}" if asked else ""

@@ -15,7 +15,7 @@ _BY_BROKER = (Reason.BROKER_DISCARDED.name, Reason.LOST_BY_BROKER.name)
 
 
 @dataclass
-class Life:
+class MessageLife:
     """One transaction: its half keys, of which the last stands for it, and all rows about it."""
 
     keys: list[Key]

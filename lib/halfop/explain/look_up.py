@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, QUEUE, Key, as_key
 from halfop.columns.values import millis
-from halfop.explain.life import Life, Rows, by_clock, grouped, key_of, linked
+from halfop.explain.life import MessageLife, Rows, by_clock, grouped, key_of, linked
 from halfop.frame.errors import InputRefused
 from halfop.frame.units import duration, exact
 from halfop.planning.clocks import Clock, clocks
@@ -39,7 +39,7 @@ _FOLDED = ["decision", "reason", "check_times", "op_queue_offset", "superseded_b
 _FOLDED += ["superseded_by_broker", "superseded_by_queue", "copy_broker", "copy_queue"]
 
 
-def find(warehouse: Warehouse, wanted: str) -> tuple[list[Life], bool]:
+def find(warehouse: Warehouse, wanted: str) -> tuple[list[MessageLife], bool]:
     """Returns the transactions that a half key or UNIQ_KEY names, and whether there are more than `MOST`."""
     key = as_key(wanted)
     found = look_up(warehouse, {key}) if key else []
@@ -64,7 +64,7 @@ def _unknown(warehouse: Warehouse, wanted: str) -> InputRefused:
     return InputRefused(warehouse.root, None, f"nothing is known of {wanted}", hint + landed)
 
 
-def look_up(warehouse: Warehouse, keys: Collection[Key]) -> list[Life]:
+def look_up(warehouse: Warehouse, keys: Collection[Key]) -> list[MessageLife]:
     """Returns the transactions that these half messages and their copies belong to; none of an unknown key."""
     decisions, groups = _decided(warehouse, set(keys))
     every = {key for group in groups for key in group}
@@ -73,7 +73,7 @@ def look_up(warehouse: Warehouse, keys: Collection[Key]) -> list[Life]:
     resumes = _rows(warehouse, "resumes", _among(every), *HALF_KEY, "owner", millis("resumed_at"))
     of_ending = ("plan_id", "kind", "origin", "state", "remark", "by", millis("at"))
     endings = _rows(warehouse, "endings", _among(every), *HALF_KEY, *of_ending)
-    made, queue_clocks = [Life(group) for group in groups], QueueClocks(warehouse)
+    made, queue_clocks = [MessageLife(group) for group in groups], QueueClocks(warehouse)
     for life in made:
         life.decisions, life.halves, life.ops = (_of(life, rows) for rows in (decisions, halves, ops))
         life.requests, life.resumes, life.endings = (_of(life, rows) for rows in (requests, resumes, endings))
@@ -86,11 +86,11 @@ def look_up(warehouse: Warehouse, keys: Collection[Key]) -> list[Life]:
     return [life for life in made if any((life.decisions, life.halves, life.ops, life.rejects, life.resumes))]
 
 
-def _of(life: Life, rows: Rows) -> Rows:
+def _of(life: MessageLife, rows: Rows) -> Rows:
     return [row for row in rows if key_of(row) in life.keys]
 
 
-def _standing_last(life: Life) -> list[Key]:
+def _standing_last(life: MessageLife) -> list[Key]:
     """The keys; of copies on several brokers the one whose decision stands comes last."""
     last = life.last
     if last is None or len({key.broker_name for key in life.keys}) == 1:
@@ -181,7 +181,7 @@ def _requests(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
 
 
 def _deliveries(warehouse: Warehouse, requests: Rows) -> Rows:
-    """What became of these questions."""
+    """Deliveries of these questions."""
     if not requests:
         return []
     asked = one_of("request_id", sorted({row["request_id"] for row in requests}))
@@ -199,7 +199,7 @@ def _rejects(warehouse: Warehouse, keys: Collection[Key], ops: Rows) -> Rows:
     return rows.select("kind", "reason", *place, "detail", "run_id", millis("rejected_at")).collect()
 
 
-def _is_about(reject: Row, life: Life) -> bool:
+def _is_about(reject: Row, life: MessageLife) -> bool:
     if reject["kind"] != "OP":
         return key_of(reject) in life.keys
     return any(_is_op(reject, op) for op in life.ops)
@@ -212,7 +212,7 @@ def _is_op(reject: Row, op: Row) -> bool:
     return same_item and reject["half_offset"] in (None, op["queue_offset"])
 
 
-def _finals(warehouse: Warehouse, life: Life) -> Rows:
+def _finals(warehouse: Warehouse, life: MessageLife) -> Rows:
     """The broker's final messages, by the places of the half messages in its log."""
     logs = {(r["broker_name"], r["commit_log_offset"]) for r in life.halves if r["commit_log_offset"] is not None}
     if not logs:
@@ -223,7 +223,7 @@ def _finals(warehouse: Warehouse, life: Life) -> Rows:
     return rows.select(*place, millis("store_timestamp"), millis("landed_at")).distinct().collect()
 
 
-def _broker_discards(warehouse: Warehouse, life: Life) -> Rows:
+def _broker_discards(warehouse: Warehouse, life: MessageLife) -> Rows:
     """The broker's discard records: they name no half message, so they are found by its UNIQ_KEY and born time."""
     half = life.half
     if half is None or half["uniq_key"] is None or half["born_timestamp"] is None:
@@ -279,7 +279,7 @@ def queue_clock(known: list[Clock], key: Key, now: datetime) -> datetime | None:
     return None if mine[0].known_until is None else min(now, mine[0].known_until)
 
 
-def _clocks(queue_clocks: QueueClocks, life: Life) -> dict[int, str]:
+def _clocks(queue_clocks: QueueClocks, life: MessageLife) -> dict[int, str]:
     """The clock by which lines 5 to 11 of the rules decided, in the first and the last run of each row."""
     born = life.half["born_timestamp"] if life.half else None
     runs = {row[name] for row in filter(by_clock, life.decisions) for name in ("run_from", "run_upto")}

@@ -9,7 +9,7 @@ from pyspark.sql import Row
 from halfop import wording as w
 from halfop.columns.keys import Key
 from halfop.columns.values import in_micros
-from halfop.explain.life import Life, key_of, named_copy, superseded_by
+from halfop.explain.life import MessageLife, key_of, named_copy, superseded_by
 from halfop.explain.look_up import NO_TIME, queue_clock
 from halfop.frame.units import instant, moment, plural
 from halfop.planning.clocks import clocks
@@ -36,7 +36,7 @@ class Outlook(NamedTuple):
     lines: list[str]
 
 
-def outlook(warehouse: Warehouse, settings: Settings, life: Life) -> Outlook:
+def outlook(warehouse: Warehouse, settings: Settings, life: MessageLife) -> Outlook:
     """Returns the state of a message after the last run, by that run's settings."""
     last = life.last
     if last is None:
@@ -48,7 +48,7 @@ def outlook(warehouse: Warehouse, settings: Settings, life: Life) -> Outlook:
     return _ended(settings, life, last)
 
 
-def _undecided(life: Life) -> Outlook:
+def _undecided(life: MessageLife) -> Outlook:
     if life.halves:
         return Outlook("LANDED", ["it has landed, and no run has seen it yet: the next reconcile decides about it"])
     if life.rejects:
@@ -73,7 +73,7 @@ class MessageSettings(NamedTuple):
     reserved: int
 
 
-def _open(warehouse: Warehouse, life: Life, last: Row) -> Outlook:
+def _open(warehouse: Warehouse, life: MessageLife, last: Row) -> Outlook:
     found = last_run(warehouse)
     if found is None or life.half is None:
         return Outlook("OPEN", ["open"])
@@ -122,14 +122,14 @@ def _next(half: Row, last: Row, settings: MessageSettings, run: Run) -> list[str
     last_check = f"{settings.interval // 1000} s after check {settings.check_max}"
     if last["reason"] == Reason.CHECK_LIMIT.name:
         questions = plural(settings.checks_a_run or 0, "question")
-        unless += f"; a run gives its group {questions}, the oldest messages' first (rules.checks_a_run)"
+        unless += f"; a run gives its group {questions}, about the oldest messages first (rules.checks_a_run)"
     return [
         f"next: its producer is asked, {check} ({_ASKED}), {_from(asked, now)}, {unless}",
         f"after that: it is discarded, {_from(expires, now)} ({_EXPIRED}), or {last_check} ({_TOO_OFTEN})",
     ]
 
 
-def _not_sent(life: Life) -> list[str]:
+def _not_sent(life: MessageLife) -> list[str]:
     """The number of questions that do not count, because nobody is known to have got them."""
     sent = {row["request_id"] for row in life.deliveries if row["outcome"] == SENT}
     waiting = sum(1 for row in life.requests if row["request_id"] not in sent)
@@ -191,7 +191,7 @@ def _whether_written(warehouse: Warehouse, run_id: int, table: str, closed: bool
     return "" if closed else f" once run {run_id} has closed: start reconcile"
 
 
-def _ended(settings: Settings, life: Life, last: Row) -> Outlook:
+def _ended(settings: Settings, life: MessageLife, last: Row) -> Outlook:
     key = str(key_of(last))
     if last["decision"] == "DISCARD" and _resume_waits(life):
         return Outlook("RESUMED", ["discarded, and resumed since: the next reconcile makes it open again"])
@@ -208,7 +208,7 @@ def _ended(settings: Settings, life: Life, last: Row) -> Outlook:
     return Outlook("EARLY_OP", ["an op waits for this half message, which has not landed"])
 
 
-def _rejected(life: Life, last: Row) -> list[str]:
+def _rejected(life: MessageLife, last: Row) -> list[str]:
     topic, reason = life.half and life.half["real_topic"], last["reason"]
     fault = topic_fault(topic) if topic and reason == Reason.BAD_REAL_TOPIC.name else None
     why = words(reason) + (f": {fault}" if fault else "")
@@ -217,7 +217,7 @@ def _rejected(life: Life, last: Row) -> list[str]:
     return [line for line in (f"rejected: {why}; {fix}", to_do) if line]
 
 
-def _resume_waits(life: Life) -> bool:
+def _resume_waits(life: MessageLife) -> bool:
     """Returns whether a resume waits for the next run: a run that has seen one decides on it or rejects it."""
     taken = {row["resumed_at"] for row in life.decisions} - {None}
     refused = [row for row in life.rejects if row["kind"] == "RESUME"]

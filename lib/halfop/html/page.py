@@ -49,7 +49,7 @@ def text(value: str) -> Markup:
 # ---- the page ----
 
 
-class Section(NamedTuple):
+class PageSection(NamedTuple):
     """A section; `anchor` is the target of links to it, `lead` says in a sentence how to read it."""
 
     anchor: str
@@ -68,7 +68,11 @@ class Tile(NamedTuple):
 
 
 def page(
-    title: str, about: Sequence[tuple[str, str]], glance: Sequence[str], sections: Sequence[Section], script: str = ""
+    title: str,
+    about: Sequence[tuple[str, str]],
+    glance: Sequence[str],
+    sections: Sequence[PageSection],
+    script: str = "",
 ) -> str:
     """Returns a whole page: facts about it (name, value), what is seen at once, and the sections with links to them.
 
@@ -111,7 +115,7 @@ def packaged(name: str) -> str:
     return resources.files("halfop.html").joinpath(name).read_text(encoding="utf-8")
 
 
-def _section(each: Section) -> Markup:
+def _section(each: PageSection) -> Markup:
     heading = element("h2", {}, each.title)
     return element("section", {"id": each.anchor}, heading, element("p", {"class": "lead"}, each.lead), *each.content)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,7 +15,7 @@ from halfop.columns.values import millis
 from halfop.planning.clocks import Clock, clocks, late_clocks
 from halfop.planning.plan import PLAN_APP
 from halfop.planning.run import Run
-from halfop.report.queries import Queries, Rows, RunWindow, at
+from halfop.report.queries import Queries, Rows, at
 from halfop.runs.record import last_run
 from halfop.warehouse.opened import refuse_empty
 from halfop.warehouse.progress import progress_rows
@@ -61,8 +61,16 @@ class Figures:
 
     @property
     def per_column(self) -> int:
-        """Runs that share a column of a plot."""
-        return per_column(self.first, self.last)
+        """The number of runs that share a column of a plot."""
+        return max(1, -(-(self.last - self.first + 1) // MOST_COLUMNS))
+
+    @property
+    def columns(self) -> list[list[RunFigures]]:
+        """The runs by the column of a plot that they share."""
+        columns: list[list[RunFigures]] = [[] for _ in range(self.first, self.last + 1, self.per_column)]
+        for run in self.runs:
+            columns[(run.run_id - self.first) // self.per_column].append(run)
+        return columns
 
     @property
     def open_messages(self) -> Rows:
@@ -84,17 +92,13 @@ def of_decision(counts: Mapping[str, int], decision: str) -> int:
     return sum(n for name, n in counts.items() if name.startswith(f"{decision}."))
 
 
-def per_column(first: int, last: int) -> int:
-    return max(1, -(-(last - first + 1) // MOST_COLUMNS))
-
-
 def read_figures(warehouse: Warehouse, newest: int) -> Figures:
     """Returns the figures of the `newest` runs, worked out by a few Spark jobs side by side."""
     refuse_empty(warehouse)
     made = _window(warehouse, newest)
     since = made.runs[0].opened if made.first > 1 and made.runs else None
     resumes = made.run.inputs["resumes"] if made.run else NO_TABLE
-    queries = Queries(warehouse, RunWindow(made.first, made.planned, made.per_column, since, resumes))
+    queries = Queries(warehouse, made.first, made.planned, made.per_column, since, resumes)
     with warehouse.for_few_rows(), ThreadPoolExecutor(4) as pool:  # each waits more than it works
         counts = {name: pool.submit(warehouse.read(name).count) for name in _COUNTED}
         for rows in pool.map(lambda query: query(), queries.all):
@@ -129,12 +133,3 @@ def _run(run_id: int, events: Mapping[str, Row]) -> RunFigures:
     if closed is None:
         return RunFigures(run_id, now, since, None, {})
     return RunFigures(run_id, now, since, at(closed["at"]), closed["counts"])
-
-
-def of_columns(runs: Sequence[RunFigures], first: int, last: int) -> list[list[RunFigures]]:
-    """Returns the runs by the column of a plot that they share."""
-    size = per_column(first, last)
-    columns: list[list[RunFigures]] = [[] for _ in range(first, last + 1, size)]
-    for run in runs:
-        columns[(run.run_id - first) // size].append(run)
-    return columns

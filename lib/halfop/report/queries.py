@@ -48,20 +48,6 @@ def at(number: int) -> datetime:
     return EPOCH + timedelta(milliseconds=number)
 
 
-@dataclass(frozen=True)
-class RunWindow:
-    """The runs that a report looks at: `first` to `planned`, the last that has decided; `per_column` share a column.
-
-    `since`: when the first of them opened, None for all of time; `resumes`: the version that the last one pinned.
-    """
-
-    first: int
-    planned: int
-    per_column: int
-    since: datetime | None
-    resumes: int
-
-
 def _short(column: str) -> Column:
     return F.substring(column, 1, LONGEST).alias(column)
 
@@ -90,11 +76,20 @@ def _age_place() -> Column:
     return place.otherwise(len(AGES))
 
 
+@dataclass(frozen=True)
 class Queries:
-    """The queries of a report, each with a bounded result; one query gives all results that come from the same rows."""
+    """The queries of a report, each with a bounded result; one query gives all results that come from the same rows.
 
-    def __init__(self, warehouse: Warehouse, window: RunWindow) -> None:
-        self._warehouse, self._window = warehouse, window
+    They look at the runs from `first` to `planned`, the last that has decided; `per_column` share a column of a plot.
+    `since`: when the first of them opened, None for all of time; `resumes`: the version that the last one pinned.
+    """
+
+    warehouse: Warehouse
+    first: int
+    planned: int
+    per_column: int
+    since: datetime | None
+    resumes: int
 
     @property
     def all(self) -> list[Callable[[], Results]]:
@@ -103,13 +98,13 @@ class Queries:
     @cached_property
     def _decisions(self) -> DataFrame:
         """Decisions of the runs that are looked at."""
-        return self._warehouse.read("decisions", where=between("run_id", self._window.first, self._window.planned))
+        return self.warehouse.read("decisions", where=between("run_id", self.first, self.planned))
 
     @cached_property
     def _open(self) -> DataFrame:
         """The open set that the last run with a plan carries to the next."""
-        last = all_of(equal("open", True), equal("run_id", self._window.planned))
-        return self._warehouse.read("decisions", where=last)
+        last = all_of(equal("open", True), equal("run_id", self.planned))
+        return self.warehouse.read("decisions", where=last)
 
     @property
     def _open_messages(self) -> DataFrame:
@@ -163,7 +158,7 @@ class Queries:
 
     def latency(self) -> Results:
         """Returns percentiles of each column of the plot, and of all (`place` is null)."""
-        place = F.floor((F.col("run_id") - self._window.first) / self._window.per_column).cast("int")
+        place = F.floor((F.col("run_id") - self.first) / self.per_column).cast("int")
         percentiles = F.percentile_approx(_age(), [0.5, 0.9, 0.99], 1000).alias("percentiles")
         found = [F.count("*").alias("n"), percentiles, F.max(_age()).alias("most")]
         return {"latency": self._ended("COMMIT").rollup(place.alias("place")).agg(*found).collect()}
@@ -196,7 +191,7 @@ class Queries:
     @property
     def _resumed_since(self) -> DataFrame:
         """Half keys of resumes that landed after the last run had opened."""
-        rows = self._warehouse.landed_between("resumes", self._window.resumes, self._warehouse.version("resumes"))
+        rows = self.warehouse.landed_between("resumes", self.resumes, self.warehouse.version("resumes"))
         return rows.select(HALF_KEY).distinct().withColumn("resumed", F.lit(True))
 
     def discards(self) -> Results:
@@ -220,11 +215,11 @@ class Queries:
     @property
     def _rejected(self) -> DataFrame:
         """Rejects of the window's runs, and of landings since the first of them opened."""
-        rows = self._warehouse.read(REJECTED)
-        if self._window.since is None:
+        rows = self.warehouse.read(REJECTED)
+        if self.since is None:
             return rows
-        at_landing = F.col("run_id").isNull() & (F.col("rejected_at") >= F.lit(self._window.since))
-        return rows.where((F.col("run_id") >= self._window.first) | at_landing)
+        at_landing = F.col("run_id").isNull() & (F.col("rejected_at") >= F.lit(self.since))
+        return rows.where((F.col("run_id") >= self.first) | at_landing)
 
     def rejects(self) -> Results:
         """Returns the newest rows of each reason, and how many there are."""

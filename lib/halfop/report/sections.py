@@ -1,4 +1,4 @@
-"""The sections of a report, in their order on the page: each head, and the plots and tables made from the figures."""
+"""The sections of a report: the head of each, and the plots and tables made from the figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from halfop.frame import units as u
 from halfop.html import page as p
 from halfop.html import plots as g
 from halfop.report import queries as q
-from halfop.report.figures import Figures, RunFigures, of_columns, of_decision
+from halfop.report.figures import Figures, RunFigures, of_decision
 from halfop.report.lists import Content, about, decided, discards, group, hanging, key, rejects
 from halfop.rules.reasons import Reason, meaning
 from halfop.settings.model import Settings
@@ -78,7 +78,8 @@ _NO_RUN = "No run has decided anything yet."
 _NO_COMMIT = "Nothing has been committed in these runs."
 
 
-def sections(found: Figures, settings: Settings) -> list[p.Section]:
+def sections(found: Figures, settings: Settings) -> list[p.PageSection]:
+    """Returns all sections, in their order on the page."""
     contents = {
         "open": _open(found, settings),
         "decisions": _decisions(found),
@@ -90,7 +91,7 @@ def sections(found: Figures, settings: Settings) -> list[p.Section]:
         "discards": discards(found, settings),
         "rejects": rejects(found, settings),
     }
-    return [p.Section(anchor, *_HEADS[anchor], content) for anchor, content in contents.items()]
+    return [p.PageSection(anchor, *_HEADS[anchor], content) for anchor, content in contents.items()]
 
 
 # ---- open ----
@@ -99,7 +100,9 @@ def sections(found: Figures, settings: Settings) -> list[p.Section]:
 def _open(found: Figures, settings: Settings) -> Content:
     rows = found.open_messages
     early = sum(row["n"] for row in found["open_by_age"]) - sum(row["n"] for row in rows)
-    waiting = [p.paragraph(f"{u.plural(early, 'op')} wait for half messages that have not landed.")] if early else []
+    waiting = (
+        [p.paragraph(f"Ops that wait for half messages which have not landed: {u.count(early)}.")] if early else []
+    )
     if not rows:
         return [p.nothing("Nothing is open." if found.runs else _NO_RUN), *waiting]
     groups = [_asked_bar(group(row), row["open"], row["silent"]) for row in found["open_groups"]]
@@ -158,7 +161,7 @@ def _decisions(found: Figures) -> Content:
     if not counts:
         return [p.nothing(_NO_RUN)]
     names = [name for name in _TONES if of_decision(counts, name)]
-    columns = [_column(runs, names) for runs in of_columns(found.runs, found.first, found.last)]
+    columns = [_column(runs, names) for runs in found.columns]
     plot = g.stacked("Decisions over runs", [g.Series(name, _TONES[name]) for name in names], columns)
     note = [p.paragraph(f"A column is {found.per_column} runs.")] if found.per_column > 1 else []
     parts = [(name.partition("."), n) for name, n in counts.items()]
@@ -191,8 +194,7 @@ def _latency(found: Figures) -> Content:
         row["place"]: row["percentiles"] for row in found["latency"] if row["place"] is not None
     }
     columns = [
-        g.Column(_label(runs), by_place.get(n) or [None] * 3, _about(runs))
-        for n, runs in enumerate(of_columns(found.runs, found.first, found.last))
+        g.Column(_label(runs), by_place.get(n) or [None] * 3, _about(runs)) for n, runs in enumerate(found.columns)
     ]
     series = [g.Series("median", "p50"), g.Series("90th percentile", "p90"), g.Series("99th percentile", "p99")]
     overall = whole["percentiles"] or [None] * len(series)

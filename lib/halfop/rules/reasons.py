@@ -1,4 +1,4 @@
-"""Why a run decides as it does, and why a row is rejected: each reason once, in the order of docs/rules.md.
+"""Reasons of decisions and of rejects: each once, in the order of docs/rules.md, with its words for people.
 
 `LINES` is the decision table of that page. The table of Columns, explain, the report and the warnings take names and
 words from here; this module imports nothing, and every room may read it.
@@ -16,7 +16,7 @@ _DISCARDED = "Only what is discarded can be resumed"
 
 @unique
 class Reason(Enum):
-    """A reason, whose name stands in the tables: what it says to people; of rejects what is allowed, or what to do."""
+    """A reason by its name in the tables, with words for people; rejects also say what is allowed, or what to do."""
 
     # of the decision table
     BAD_REAL_TOPIC = (
@@ -26,7 +26,7 @@ class Reason(Enum):
     BAD_REAL_QUEUE = "no, non-numeric or negative REAL_QID", "REAL_QID is a whole number of at least 0"
     SYSTEM_TOPIC = (
         "a real topic that RocketMQ never lets a client send to",
-        "A topic of its own, whose name RocketMQ does not reserve",
+        "A real topic has a name that RocketMQ does not reserve",
     )
     PRODUCER = "the producer ended its transaction"
     CHECK = "the producer answered a check"
@@ -34,7 +34,7 @@ class Reason(Enum):
     BROKER_DISCARDED = "the broker itself gave it up (see put-back copies)"
     LOST_BY_BROKER = (
         "it had landed, and its broker lost it with the end of its log",
-        "Nothing is to do: what was open there is discarded",
+        "There is nothing to do: what was open there is discarded",
     )
     CHECKED_TOO_OFTEN = (
         "check times ≥ transaction_check_max, and never checked or last checked at least transaction_check_interval ago"
@@ -54,7 +54,7 @@ class Reason(Enum):
     BROKER_ASKS = "line 5, 6, 10a or 11 would ask or discard, but halfop only watches: the broker does that"
     END_NOT_SEEN = "halfop only watched, and watch_for has passed without an end"
     HALF_REJECTED = (
-        "of a half message that was rejected; a corrected one that lands later finds its ops",
+        "its half message was rejected; a corrected one that lands later finds its ops",
         "Land the half message again, corrected",
     )
     KEY_REUSED = (
@@ -69,10 +69,10 @@ class Reason(Enum):
     WRONG_STATE_TABLE_OFFSET = "an op whose header names another half offset; the message stays open", _HEADER
     WRONG_COMMIT_LOG_OFFSET = "an op whose header names another commit log offset; the message stays open", _HEADER
     TOO_LATE = (
-        "the end of a message with its own immunity that came after it; the message stays open",
+        "an end that came after the message's own immunity; the message stays open",
         "A producer ends a message within the immunity that it gave it; later it answers a check",
     )
-    REDUNDANT = "an op that says again how the transaction had ended; harmless", "Nothing is to do"
+    REDUNDANT = "an op that says again how the transaction had ended; harmless", "There is nothing to do"
     CONFLICT = (
         "an op that says the opposite of how the transaction had ended; the first end stands",
         "A transaction has one end: ask its producer which one is true",
@@ -92,7 +92,7 @@ class Reason(Enum):
     ALREADY_ENDED = "a put-back copy that landed after its transaction had ended"
     # ranges that a landing could not read: docs/landing.md
     LOST_RANGE = "a part of a broker's log that could not be read", "Repair it: a later landing reads it"
-    FOUND_RANGE = "a lost part of a broker's log that was read later", "Nothing is to do"
+    FOUND_RANGE = "a lost part of a broker's log that was read later", "There is nothing to do"
 
     def __init__(self, words: str, allowed: str = "") -> None:
         self.words, self.allowed = words, allowed

@@ -1,4 +1,7 @@
-"""The decision table of the rules: for every open half message, the first line that holds."""
+"""The decision table of the rules: for every open half message, the first line that holds.
+
+Decisions and reasons are those of `reasons.LINES`, in the same order.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ class Branch(NamedTuple):
 
 
 def decide(rules: RuleColumns, given_up: bool) -> Column:
-    """struct<decision, reason> of the row: a half message with its `clock`, `winner`, `immunity`, `undeliverable`.
+    """Returns struct<decision, reason> of a half message with its `clock`, `winner`, `immunity`, `undeliverable`.
 
     `given_up`: rows say whether a broker has discarded the message.
     """

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from halfop.frame.output import Table
 from halfop.frame.units import count, duration, plural
 from halfop.html import plots
-from halfop.html.page import Markup, Section, nothing, page, part, parts, table
+from halfop.html.page import Markup, PageSection, nothing, page, part, parts, table
 from halfop.simulation.outcome import Outcome
 
 _COUNTS = {
@@ -47,14 +47,14 @@ def compared(outcomes: Sequence[Outcome]) -> Table:
 
 def html(outcomes: Sequence[Outcome], about: Sequence[tuple[str, str]]) -> str:
     """Returns a whole page with plots."""
-    asked = Section(
+    asked = PageSection(
         "asked",
         "Questions and discards",
         _in_a_sentence(outcomes),
         [parts(*[_bars(name, outcomes) for name in _PLOTS])],
     )
-    latency = Section("latency", "From born to committed", _LATENCY_LEAD, [_latency(outcomes)])
-    every = Section("figures", "All figures", _LEAD, [table(_header(), [_row(each) for each in outcomes])])
+    latency = PageSection("latency", "From born to committed", _LATENCY_LEAD, [_latency(outcomes)])
+    every = PageSection("figures", "All figures", _LEAD, [table(_header(), [_row(each) for each in outcomes])])
     return page("halfop: what other settings would have done", about, [], [asked, latency, every])
 
 

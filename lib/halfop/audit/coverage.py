@@ -42,13 +42,13 @@ _COLUMNS = """broker_name STRING, queue_id INT, first_offset BIGINT, last_offset
 
 
 @dataclass(frozen=True)
-class Standing:
-    """Brokers that have had several lives; all others' rows are left as they are."""
+class StandingRows:
+    """Rows that stand, of brokers that have had several lives; all other brokers' rows are left as they are."""
 
     lives: Sequence[Lives]
 
     @classmethod
-    def of(cls, progress: Progress) -> Standing:
+    def of(cls, progress: Progress) -> StandingRows:
         return cls(all_lives(progress))
 
     def own_names(self, progress: Progress) -> list[dict[str, Any]]:
@@ -121,7 +121,7 @@ class Standing:
         return found.withColumn("broker_name", name)
 
     def lost(self, halves: DataFrame, ops: DataFrame) -> dict[str, int]:
-        """Counts the half messages that brokers lost; those of them that had been committed, and committed again."""
+        """Returns how many half messages brokers lost, and how many of them were committed before, and again."""
         if not self.lives:
             return _NOTHING_LOST
         commits = ops.where("outcome = 'COMMIT'").select(*QUEUE, F.col("half_offset").alias("queue_offset")).distinct()
@@ -147,7 +147,7 @@ def _is_cut(cuts: Sequence[Cuts]) -> Column:
 
 
 @dataclass(frozen=True)
-class Gap:
+class LostPart:
     """A range of a broker's commit log that could not be read."""
 
     broker_name: str
@@ -160,10 +160,10 @@ class Coverage:
     """The parts that have been read: `queues` has one row a half queue."""
 
     queues: DataFrame
-    gaps: list[Gap]
+    gaps: list[LostPart]
 
 
-def coverage(warehouse: Warehouse, pins: Mapping[str, int], standing: Standing, progress: Progress) -> Coverage:
+def coverage(warehouse: Warehouse, pins: Mapping[str, int], standing: StandingRows, progress: Progress) -> Coverage:
     """Returns how much of each queue and log the pinned tables have; `progress` is under the brokers' own names."""
     gaps = [replace(gap, broker_name=standing.own_name(gap.broker_name)) for gap in _gaps(warehouse, pins)]
     of_queues = clocks(row for row in progress if row["topic"] != COMMIT_LOG)
@@ -187,7 +187,7 @@ def checks(warehouse: Warehouse, progress: Progress) -> DataFrame:
     return warehouse.frame(found, "broker_name STRING, queue_id INT, check_offset BIGINT, check_since TIMESTAMP")
 
 
-def _gaps(warehouse: Warehouse, pins: Mapping[str, int]) -> list[Gap]:
+def _gaps(warehouse: Warehouse, pins: Mapping[str, int]) -> list[LostPart]:
     """Ranges that the last look at `rejected` shows as lost and the first does not show as found again.
 
     The rows of a range that was found between the two looks may not be in the pinned tables.
@@ -196,14 +196,14 @@ def _gaps(warehouse: Warehouse, pins: Mapping[str, int]) -> list[Gap]:
     return sorted(lost - _ranges(warehouse, pins[LOST_AT_FIRST], FOUND), key=lambda gap: (gap.broker_name, gap.begin))
 
 
-def _ranges(warehouse: Warehouse, version: int, reason: str) -> set[Gap]:
+def _ranges(warehouse: Warehouse, version: int, reason: str) -> set[LostPart]:
     return {_as_gap(broker_name, lost) for broker_name, lost in recorded(read_rejected(warehouse, version), reason)}
 
 
-def _as_gap(broker_name: str, lost: Range) -> Gap:
-    """A hole of a queue may be anywhere in the log, because its place there is not known."""
+def _as_gap(broker_name: str, lost: Range) -> LostPart:
+    """A lost part of the log; a hole of a queue may be anywhere in it, because its place there is not known."""
     of_log = lost.topic == COMMIT_LOG
-    return Gap(broker_name, lost.since, lost.upto) if of_log else Gap(broker_name, 0, FOREVER)
+    return LostPart(broker_name, lost.since, lost.upto) if of_log else LostPart(broker_name, 0, FOREVER)
 
 
 def _spans() -> list[Column]:
@@ -212,7 +212,7 @@ def _spans() -> list[Column]:
     return [*least, F.max(offset).alias("last_offset"), F.max(place).alias("last_place")]
 
 
-def _around(i: int, gap: Gap) -> list[Column]:
+def _around(i: int, gap: LostPart) -> list[Column]:
     """A queue's last half message before a gap and its first one after it."""
     mine = F.col("broker_name") == gap.broker_name
     before, after = mine & (F.col("commit_log_offset") < gap.begin), mine & (F.col("commit_log_offset") >= gap.end)
@@ -223,7 +223,7 @@ def _around(i: int, gap: Gap) -> list[Column]:
     ]
 
 
-def _gap(row: Row, i: int, gap: Gap) -> dict[str, int]:
+def _gap(row: Row, i: int, gap: LostPart) -> dict[str, int]:
     since = row[f"since_{i}"]
     return {"begin": gap.begin, "end": gap.end, "since": NO_TIME if since is None else since}
 
