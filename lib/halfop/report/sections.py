@@ -100,9 +100,8 @@ def sections(found: Figures, settings: Settings) -> list[p.PageSection]:
 def _open(found: Figures, settings: Settings) -> Content:
     rows = found.open_messages
     early = sum(row["n"] for row in found["open_by_age"]) - sum(row["n"] for row in rows)
-    waiting = (
-        [p.paragraph(f"Ops that wait for half messages which have not landed: {u.count(early)}.")] if early else []
-    )
+    ops = f"Ops that wait for half messages which have not landed: {u.count(early)}."
+    waiting = [p.paragraph(ops)] if early else []
     if not rows:
         return [p.nothing("Nothing is open." if found.runs else _NO_RUN), *waiting]
     groups = [_asked_bar(group(row), row["open"], row["silent"]) for row in found["open_groups"]]
