@@ -23,7 +23,7 @@ from halfop.landing.progress import micros
 from halfop.planning.clocks import clocks
 from halfop.rules.settings_columns import FOREVER, NO_TIME
 from halfop.warehouse.progress import COMMIT_LOG
-from halfop.warehouse.rejected import read_rejected
+from halfop.warehouse.schema import REJECTED
 from halfop.warehouse.tables import Warehouse
 
 Progress = Sequence[Mapping[str, Any]]
@@ -197,7 +197,7 @@ def _gaps(warehouse: Warehouse, pins: Mapping[str, int]) -> list[LostPart]:
 
 
 def _ranges(warehouse: Warehouse, version: int, reason: str) -> set[LostPart]:
-    return {_as_gap(broker_name, lost) for broker_name, lost in recorded(read_rejected(warehouse, version), reason)}
+    return {_as_gap(broker_name, lost) for broker_name, lost in recorded(warehouse.read(REJECTED, version), reason)}
 
 
 def _as_gap(broker_name: str, lost: Range) -> LostPart:

@@ -24,7 +24,7 @@ from halfop.rocketmq.names import HALF_TOPIC
 from halfop.rules.halves import read_copies
 from halfop.runs.record import found_run
 from halfop.warehouse.progress import progress_rows
-from halfop.warehouse.rejected import read_rejected
+from halfop.warehouse.schema import REJECTED
 from halfop.warehouse.spark_errors import READ_ERRORS, removed_file
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import Where, all_of, any_of, equal, one_of
@@ -194,7 +194,7 @@ def _rejects(warehouse: Warehouse, keys: Collection[Key], ops: Rows) -> Rows:
     places = {Key(row["broker_name"], row["queue_id"], row["op_offset"]) for row in ops}
     about = [(("HALF", "RESUME"), keys), (("OP",), places)]
     wanted = [all_of(equal("kind", kind), _among(of_kind)) for kinds, of_kind in about if of_kind for kind in kinds]
-    rows = read_rejected(warehouse, where=any_of(wanted))
+    rows = warehouse.read(REJECTED, where=any_of(wanted))
     place = [*HALF_KEY, "item", "half_offset"]
     return rows.select("kind", "reason", *place, "detail", "run_id", millis("rejected_at")).collect()
 

@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import millis
-from halfop.warehouse.schema import REJECTED
 from halfop.rules.reasons import Reason
+from halfop.warehouse.schema import REJECTED
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import all_of, between, equal
 
