@@ -57,10 +57,6 @@ class Reason(Enum):
         "its half message was rejected; a corrected one that lands later finds its ops",
         "Land the half message again, corrected",
     )
-    KEY_REUSED = (
-        "another message or op under a key that stands: a broker was rebuilt under its old name",
-        "A key is one message for ever: land --accept-rewind begins the broker's new life",
-    )
     GARBAGE_OFFSET = "an op item that is no half offset", "An op item is a whole number of at least 0, without spaces"
     ILLEGAL_TAG = "an op message with another tag than d", "An op message has tag d"
     NULL_BODY = "an op message without a body", "An op message's body is half offsets, joined by commas"
@@ -89,6 +85,10 @@ class Reason(Enum):
     UNKNOWN = "a resume of a message that has not landed", "Only what has landed and is discarded can be resumed"
     ENDED = "a resume of a message that has ended", _DISCARDED
     OPEN = "a resume of a message that is open", _DISCARDED
+    KEY_REUSED = (
+        "another message or op under a key that stands: a broker was rebuilt under its old name",
+        "A key is one message for ever: land --accept-rewind begins the broker's new life",
+    )
     ALREADY_ENDED = "a put-back copy that landed after its transaction had ended"
     # ranges that a landing could not read: docs/landing.md
     LOST_RANGE = "a part of a broker's log that could not be read", "Repair it: a later landing reads it"
