@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from halfop.frame.durable import make_durable
+from halfop.frame.trouble import make_durable
 from halfop.gateway.log.disk import replace_file
 
 

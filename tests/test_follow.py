@@ -14,9 +14,7 @@ from typing import Any
 
 import pytest
 from halfop.follow.cycle import Cycle, SparkIsGone, Step, StepEnd, cycle
-from halfop.follow.loop import Turns, follow
-from halfop.follow.measures import Measures
-from halfop.follow.stop import Stop
+from halfop.follow.loop import Measures, Stop, Turns, follow
 from halfop.frame.errors import HalfopError, InputRefused, UsageError, WarehouseBusy
 from halfop.frame.failure import failure_of
 from halfop.frame.log import configure, logged_with

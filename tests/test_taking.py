@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from build.json_lines import ABSENT, T0, half, lines, op
 from halfop.frame.errors import InputRefused
-from halfop.landing.files import pieces, sources, ways
+from halfop.landing.files import pieces, sources, taking
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.files.pieces import Found, Piece, read
 from halfop.warehouse.disk import Listed, LocalDisk
@@ -38,7 +38,7 @@ def by(monkeypatch: pytest.MonkeyPatch) -> Any:
     def choose(way: str) -> None:
         monkeypatch.setattr(sources, "_FEW_BYTES", 8 * 1024 * 1024 if way == "here" else -1)
         if way == "spark":
-            monkeypatch.setattr(ways, "workers_may_write", lambda *_: False)
+            monkeypatch.setattr(taking, "workers_may_write", lambda *_: False)
 
     return choose
 

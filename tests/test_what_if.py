@@ -14,8 +14,7 @@ from halfop.frame.output import TextOutput
 from halfop.settings.model import RuleSettings, Settings
 from halfop.simulation.comparison import compared, html
 from halfop.simulation.outcome import Outcome
-from halfop.simulation.schedule import regular, widened
-from halfop.simulation.variants import variants
+from halfop.simulation.schedule import regular, variants, widened
 
 ROOT = Path(__file__).parents[1]
 EVERY = timedelta(seconds=60)

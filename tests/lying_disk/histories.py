@@ -21,7 +21,7 @@ from build.ways import BY_SPARK
 from entry_points import job_of
 from halfop.frame.cli import main
 from halfop.landing.files import land as land_files
-from halfop.landing.files import ways as ways_of_files
+from halfop.landing.files import taking as ways_of_files
 from halfop.landing.store import by_workers as store_by_workers
 from halfop.planning import by_workers as plan_by_workers
 from halfop.warehouse import reading

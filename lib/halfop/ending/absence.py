@@ -12,7 +12,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from halfop.ending.business import EVIDENCE
-from halfop.settings.durations import duration_text
+from halfop.settings.values import duration_text
 
 NOT_FRESH, NOT_COVERED = "NOT_FRESH", "NOT_COVERED"
 WHY_NOT, ABSENT = "why_not", "absent"

@@ -10,8 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY
-from halfop.examine.evidence import lacking
-from halfop.examine.runs import Row, by_run
+from halfop.examine.runs import Row, by_run, lacking
 from halfop.landing.progress import instant
 from halfop.planning.plan import PLAN_APP
 from halfop.planning.run import Run

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from halfop.examine.aside import Aside
-from halfop.frame.durable import make_durable
 from halfop.frame.errors import WarehouseBusy
+from halfop.frame.trouble import make_durable
 from halfop.warehouse.damage import Damage, TableOnDisk
 from halfop.warehouse.disk import LocalDisk
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from halfop.examine import decisions, landed, runs, salvage, sinks
+from halfop.examine import aside, decisions, landed, runs, sinks
 from halfop.examine.aside import Aside
 from halfop.examine.logs import TableLog
 from halfop.frame.summary import Summary
@@ -62,15 +62,15 @@ class Repair:
         yield from self._forgotten()
 
     def _rows_without_commit(self, damaged: Collection[str]) -> Iterator[str]:
-        for name in salvage.TABLES:
-            if name in damaged and (number := salvage.salvage(self.warehouse, name, self.root / name)):
+        for name in aside.TABLES:
+            if name in damaged and (number := aside.salvage(self.warehouse, name, self.root / name)):
                 yield f"{name}: {number} rows whose commit was lost"
 
     def _runs(self, tables: list[str], damaged: Collection[str]) -> Iterator[str]:
         if not {"decisions", "runs"} & {*tables}:
             return
         sunk = [name for name in tables if name.startswith("topics/") or name in (*WHOLE_TABLES, REJECTED)]
-        left = salvage.rows_without_commit(self.warehouse, "runs", self.root / "runs") if "runs" in damaged else []
+        left = aside.rows_without_commit(self.warehouse, "runs", self.root / "runs") if "runs" in damaged else []
         done = runs.bring_back(self.warehouse, self.settings, sunk, left)
         yield from _said("runs: run {}", list(map(str, done)))
 

@@ -7,7 +7,7 @@ import re
 from datetime import datetime, timedelta, timezone
 
 from halfop.columns.keys import Key, as_key
-from halfop.settings.durations import parse_duration
+from halfop.settings.values import parse_duration
 
 _ISO = re.compile(
     r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d:\d\d)(:\d\d(?:[.,]\d{1,6})?)?)?(?:([Zz])|([+-]\d\d):?(\d\d))?", re.ASCII

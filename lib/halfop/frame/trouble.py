@@ -1,14 +1,16 @@
-"""What a machine refuses, as a plain sentence: a full disk, one that can only be read, another user's files.
+"""What a machine refuses, as a plain sentence: a full disk, one that can only be read; and files made durable.
 
-Such an error may come from Python, from Java or from a worker of Spark's. The system's own words are in each.
-"""
+An error may come from Python, from Java or from a worker of Spark's. The system's own words are in each. A file is
+durable when its bytes are, and when its folder's entry of it is. Other file systems promise of their own that a file
+which has been closed is there, so nobody calls this for them."""
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import resource
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -76,3 +78,25 @@ def plainly(error: BaseException) -> str | None:
     found = list(_PLACED.finditer(text))
     where = (found[-1]["before"] or found[-1]["after"]) if found else "the warehouse, or Spark's folder spark.local.dir"
     return f"{where}: {_MEANT[said[-1]]()} ({said[-1]})"
+
+
+def make_durable(files: Iterable[str | Path]) -> None:
+    """Makes files durable, and after them the entries of their folders: each folder once. Raises OSError."""
+    written = [os.fspath(file) for file in files]
+    for file in written:
+        sync(file)
+    for folder in sorted({os.path.dirname(os.path.abspath(file)) for file in written}):
+        sync(folder)
+
+
+def sync(path: str | Path) -> None:
+    """Makes a file's bytes durable, or the entries of a folder: files made, renamed or removed in it."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with named(path):
+            os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL or not os.path.isdir(path):  # some file systems sync no folders
+            raise
+    finally:
+        os.close(handle)

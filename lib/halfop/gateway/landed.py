@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake import DeltaTable
 
-from halfop.frame.durable import make_durable
 from halfop.frame.errors import HalfopError
+from halfop.frame.trouble import make_durable
 from halfop.warehouse.damage import DamagedTable, TableOnDisk
 from halfop.warehouse.disk import LocalDisk
 

@@ -8,9 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from halfop.follow.cycle import Cycle, cycle
-from halfop.follow.loop import follow
-from halfop.follow.measures import Measures
-from halfop.follow.stop import Stop
+from halfop.follow.loop import Measures, Stop, follow
 from halfop.frame.arguments import duration
 from halfop.frame.cli import Context, Job
 from halfop.frame.errors import UsageError

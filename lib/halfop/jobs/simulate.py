@@ -12,12 +12,11 @@ from halfop.frame.summary import Summary
 from halfop.frame.units import instant as instant_text
 from halfop.html import page
 from halfop.planning.run import asks
-from halfop.settings.durations import duration_text
 from halfop.settings.model import RuleSettings
+from halfop.settings.values import duration_text
 from halfop.simulation.comparison import compared, html, in_summary
-from halfop.simulation.schedule import Schedule
+from halfop.simulation.schedule import Schedule, variants
 from halfop.simulation.simulate import MOST_STEPS, Period, scheduled, simulate
-from halfop.simulation.variants import variants
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.signals import interrupted_once

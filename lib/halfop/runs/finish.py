@@ -8,6 +8,10 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime
 
+from pyspark.sql import DataFrame, Row
+from pyspark.sql import functions as F
+
+from halfop.columns.keys import QUEUE
 from halfop.frame.errors import is_transient
 from halfop.frame.summary import Summary, add_counts
 from halfop.planning.arrivals import Arrivals
@@ -17,12 +21,13 @@ from halfop.planning.plan import PLAN_APP, Plan
 from halfop.planning.run import Debt, Run
 from halfop.planning.stages import arrived, plan_of
 from halfop.runs.record import wall_clock, write_closed
-from halfop.runs.rejected import report_rejects
 from halfop.sinks.targets import SINK_TABLES
 from halfop.sinks.write import Sinks
 from halfop.warehouse.schema import REJECTED
 from halfop.warehouse.spark_errors import log_failure
 from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.where import equal
+from halfop.wording import Reject, warn_of
 
 log = logging.getLogger("halfop.reconcile")
 
@@ -134,3 +139,28 @@ def late_queues(known: Iterable[Clock], run: Run) -> Mapping[str, str]:
         f"{clock.broker_name}/{clock.queue_id}": "never" if clock.known_until is None else clock.known_until.isoformat()
         for clock in late
     }
+
+
+log = logging.getLogger("halfop.reconcile")
+
+_KEY = [*QUEUE, "queue_offset"]
+
+
+def counts_of_rejects(rows: DataFrame) -> dict[str, int]:
+    """Rejects by kind and reason."""
+    return {f"{row['kind']}.{row['reason']}": row["count"] for row in rows.groupBy("kind", "reason").count().collect()}
+
+
+def report_rejects(warehouse: Warehouse, run_id: int, summary: Summary) -> None:
+    """Adds a run's rejects to the summary, and warns of each reason."""
+    rows = warehouse.read(REJECTED, where=equal("run_id", run_id))
+    first = F.min(F.struct(*_KEY, "item", F.substring("detail", 1, 400).alias("detail"))).alias("first")
+    counted = rows.groupBy("kind", "reason").agg(F.count("*").alias("n"), first).collect()
+    found = [Reject(kind, reason, n, _place(first), first["detail"] or "") for kind, reason, n, first in counted]
+    add_counts(summary.rows_written, {"rejected": sum(each.rows for each in found)})
+    warn_of(log, f"run {run_id}", summary, found)
+
+
+def _place(row: Row) -> str:
+    parts = [str(row[name]) for name in _KEY if row[name] is not None]
+    return "/".join(parts) + ("" if row["item"] is None else f" item {row['item']}")

@@ -12,9 +12,8 @@ from halfop.frame.summary import Summary
 from halfop.planning.digest import Digest
 from halfop.planning.run import Debt
 from halfop.planning.stages import arrived, plan_of
-from halfop.runs.finish import report_failed
+from halfop.runs.finish import report_failed, report_rejects
 from halfop.runs.record import recorded
-from halfop.runs.rejected import report_rejects
 from halfop.sinks.targets import SINK_NAMES, WHOLE_TABLES
 from halfop.sinks.write import Applied, Sinks
 from halfop.warehouse.schema import REJECTED

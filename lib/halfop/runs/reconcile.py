@@ -23,10 +23,9 @@ from halfop.planning.plan import PLAN_APP
 from halfop.planning.run import INPUTS, Run, Slice, asks, counts_delivered
 from halfop.planning.stages import arrived
 from halfop.rules import VERSION
-from halfop.runs.finish import finish, planned
+from halfop.runs.finish import counts_of_rejects, finish, planned
 from halfop.runs.owed import pay, refuse_unknown_topics
 from halfop.runs.record import last_run, wall_clock, write_opened
-from halfop.runs.rejected import counts_of_rejects
 from halfop.settings.model import RuleSettings, Settings
 from halfop.sinks.targets import make_sinks
 from halfop.warehouse.progress import GATEWAY, progress_rows

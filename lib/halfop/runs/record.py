@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
+from pyspark.sql import DataFrame
+
 from halfop.frame.errors import LostRows
 from halfop.planning.run import INPUTS, Debt, Run, Slice
 from halfop.settings.model import Settings
@@ -100,3 +102,17 @@ def _write(warehouse: Warehouse, run: Run, app: str, event: Mapping[str, object]
         **event,
     }
     warehouse.append_rows_once("runs", [row], app, run.run_id)
+
+
+TABLE = "resumes"
+
+
+def waiting(warehouse: Warehouse) -> DataFrame:
+    """Returns the resumes that no run has read; a run that is open, or has slices to come, may still read them."""
+    found = last_run(warehouse)
+    before = NO_TABLE
+    if found:
+        run, closed = found
+        all_taken = closed and run.slice.number == run.slice.of
+        before = (run.inputs if all_taken else run.inputs_before)[TABLE]
+    return warehouse.landed_between(TABLE, before, warehouse.version(TABLE))

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from halfop.settings.durations import Duration
 from halfop.settings.section import Section, duration, like
+from halfop.settings.values import Duration
 
 _TOPICS = like(r"[%|a-zA-Z0-9_-]+(,[%|a-zA-Z0-9_-]+)*", "names of topics with commas between")
 _ADDRESS = like(r"[^\s:]+:[0-9]{1,5}|\[[0-9a-fA-F:]+\]:[0-9]{1,5}", "host:port")

@@ -32,7 +32,7 @@ from halfop.settings.keys import (
     with_name_of,
 )
 from halfop.settings.model import Settings
-from halfop.settings.secret import names_secret, redacted
+from halfop.settings.values import names_secret, redacted
 
 _PREFIX = "HALFOP_"  # of every variable, so it makes none like another
 

@@ -12,12 +12,11 @@ from pydantic_core import PydanticCustomError
 
 from halfop.frame.errors import HalfopError, UsageError
 from halfop.settings.business import RECORDED, ResolveSettings
-from halfop.settings.durations import Duration, parse_duration
 from halfop.settings.gateway import GatewaySettings
 from halfop.settings.home import checkout
 from halfop.settings.recorded import as_line, of_line
-from halfop.settings.secret import holds_secret, redacted
 from halfop.settings.section import Names, RocketName, Section, duration, like
+from halfop.settings.values import Duration, holds_secret, parse_duration, redacted
 
 
 def _read_ask(value: object) -> object:

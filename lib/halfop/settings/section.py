@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
-from halfop.settings.durations import parse_duration
+from halfop.settings.values import parse_duration
 
 _ROCKET_NAME = r"^[%|a-zA-Z0-9_-]+$"
 RocketName = Annotated[str, StringConstraints(pattern=_ROCKET_NAME)]

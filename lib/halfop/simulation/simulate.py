@@ -20,8 +20,8 @@ from pyspark.sql import functions as F
 from halfop.frame.errors import UsageError
 from halfop.rules.settings_columns import RuleColumns
 from halfop.runs.record import wall_clock
-from halfop.settings.durations import duration_text
 from halfop.settings.model import RuleSettings
+from halfop.settings.values import duration_text
 from halfop.simulation.history import UnaskedHistory
 from halfop.simulation.outcome import Outcome
 from halfop.simulation.play import Play

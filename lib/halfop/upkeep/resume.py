@@ -17,9 +17,8 @@ from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.owner import owner
 from halfop.frame.summary import Summary
 from halfop.planning.ranges import covers, ranges_of
-from halfop.runs.record import last_run, wall_clock
-from halfop.runs.resumes import TABLE as RESUMES
-from halfop.runs.resumes import waiting
+from halfop.runs.record import TABLE as RESUMES
+from halfop.runs.record import last_run, waiting, wall_clock
 from halfop.warehouse.lock import hold
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 

@@ -7,8 +7,7 @@ import os
 import time
 from pathlib import Path
 
-from halfop.frame.durable import sync
-from halfop.frame.trouble import named
+from halfop.frame.trouble import named, sync
 
 _PAUSE = 0.05  # seconds
 

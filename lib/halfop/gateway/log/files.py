@@ -8,9 +8,8 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
-from halfop.frame.durable import sync
 from halfop.frame.errors import InputRefused
-from halfop.frame.trouble import named
+from halfop.frame.trouble import named, sync
 from halfop.gateway.log.disk import opened_to_write, write_all
 from halfop.rocketmq.store.commitlog import StoreFile, store_files
 

@@ -8,9 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
 
-from halfop.frame.durable import sync
 from halfop.frame.errors import HalfopError
-from halfop.frame.trouble import named
+from halfop.frame.trouble import named, sync
 from halfop.gateway.log.disk import opened_to_write, write_all
 from halfop.gateway.log.handles import Handles
 from halfop.gateway.log.messages import QueueOffsets, Unit

@@ -24,8 +24,7 @@ from halfop.landing.files.gaps import complete, known_by_ops
 from halfop.landing.files.own_life import Stamp
 from halfop.landing.files.rows import SOURCE
 from halfop.landing.files.sources import InputFile, InputFiles, are_few
-from halfop.landing.files.taking import Way
-from halfop.landing.files.ways import take
+from halfop.landing.files.taking import Way, take
 from halfop.landing.identity import reused_queues
 from halfop.landing.instant import next_instant
 from halfop.landing.queues import Queue

@@ -10,22 +10,25 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import urlparse
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from halfop.frame.errors import InputRefused
+from halfop.landing.files.by_spark import BySpark
 from halfop.landing.files.own_life import Stamp, in_own_life
 from halfop.landing.files.pieces import Found, Piece, read
 from halfop.landing.files.rows import BAD, BAD_ROW, bad_rows, table_rows
-from halfop.landing.files.sources import InputFile, is_packed
+from halfop.landing.files.sources import InputFile, are_few, is_packed
 from halfop.landing.paths import refusing
 from halfop.landing.staged import landing_folder
 from halfop.landing.tables import TABLES
 from halfop.warehouse.disk import DataFile, Disk, Listed
 from halfop.warehouse.files import Files
 from halfop.warehouse.in_memory import frame_of
+from halfop.warehouse.local import workers_may_write
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.reading import parquet
 from halfop.warehouse.schema import table
@@ -218,3 +221,13 @@ def _pieces(file: InputFile, split: Split) -> Iterator[Piece]:
         yield piece._replace(split=split)
     elif split.start == 0:  # it can be read only from its beginning
         yield piece
+
+
+def take(warehouse: Warehouse, files: Sequence[InputFile], stamp: Stamp) -> Way:
+    """Reads and checks all files; nothing is part of a table yet."""
+    if warehouse.past_spark and are_few(files):
+        return Here(warehouse, files, stamp)
+    on_disk = warehouse.files.local(warehouse.root) and all(urlparse(file.uri).scheme == "file" for file in files)
+    if on_disk and all(workers_may_write(warehouse, TABLES[kind]) for kind in {file.kind for file in files}):
+        return ByWorkers(warehouse, files, stamp)
+    return BySpark(warehouse, files, stamp)
