@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from itertools import count
 from threading import Thread
 
-from halfop.gateway.frames import Splitter
+from halfop.rocketmq.frames import Splitter
 
 
 class Dropping:

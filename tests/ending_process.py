@@ -22,7 +22,7 @@ from halfop.ending.endings import Clerk, newest
 from halfop.ending.guard import Guard, Verdict
 from halfop.ending.plan import Place, Row
 from halfop.ending.sender import Sender
-from halfop.rocketmq.wire.codes import RequestCode
+from halfop.rocketmq.codes import RequestCode
 from halfop.rocketmq.wire.remoting import Connection
 
 

@@ -22,9 +22,8 @@ from halfop.ending.tails import Landed
 from halfop.rocketmq.batches import DISCARD, FINAL, HALF, OP, final_batch, half_batch, op_batch
 from halfop.rocketmq.names import CHECK_TIMES, DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC, PREPARED_QUEUE_OFFSET
 from halfop.rocketmq.record import Records
-from halfop.rocketmq.wire.answers import checked
 from halfop.rocketmq.wire.client import Broker
-from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
+from halfop.rocketmq.wire.pull import Chunk, QueueRange, checked, pull
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from real_broker import RealBroker
 

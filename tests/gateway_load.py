@@ -8,8 +8,10 @@ import socket
 import time
 from dataclasses import dataclass, field
 
-from halfop.gateway.frames import JSON, written
-from halfop.rocketmq.wire.codes import ONE_WAY, RequestCode
+from halfop.rocketmq.frames import ONE_WAY, Frame
+from halfop.rocketmq.names import TRANSACTION_PREPARED
+from halfop.rocketmq.properties import packed
+from halfop.rocketmq.requests import COMMIT_TYPE, EndTransaction, SendMessageV2
 
 _OFFSETS = re.compile(rb'"msgId":"[0-9A-F]{16}([0-9A-F]{16})".*?"queueOffset":"(\d+)"')
 _RECEIVED = 1 << 16
@@ -93,10 +95,9 @@ class Generator:
 
 
 def _send(queue: int, body: bytes) -> bytes:
-    packed = "".join(f"{name}\x01{value}\x02" for name, value in _PROPERTIES.items())
-    fields = {"a": "load", "b": "load", "c": "TBW102", "d": "4", "e": str(queue), "f": "4"}
-    fields |= {"g": "1795394985362", "h": "0", "i": packed, "j": "0", "k": "false", "m": "false"}
-    return written(RequestCode.SEND_MESSAGE_V2, 0, 1, fields, JSON, body=body)
+    born, text = 1_795_394_985_362, packed(_PROPERTIES)
+    header = SendMessageV2("load", "load", queue, TRANSACTION_PREPARED, born, 0, properties=text)
+    return Frame(header.code, 0, 1, header.fields(), body=body).packed()
 
 
 def _end(physical_offset: int, queue_offset: int) -> bytes:
@@ -105,9 +106,9 @@ def _end(physical_offset: int, queue_offset: int) -> bytes:
 
 
 def _end_form() -> bytes:
-    fields = {"producerGroup": "load", "tranStateTableOffset": "Q" * 19, "msgId": "U" * 32}
-    fields |= {"commitLogOffset": "P" * 19, "commitOrRollback": "8", "fromTransactionCheck": "false"}
-    form = written(RequestCode.END_TRANSACTION, ONE_WAY, 1, fields | {"transactionId": "U" * 32}, JSON)
+    header = EndTransaction("load", 0, 0, COMMIT_TYPE, msg_id="U" * 32, transaction_id="U" * 32)
+    numbers = {"tranStateTableOffset": "Q" * 19, "commitLogOffset": "P" * 19}
+    form = Frame(header.code, ONE_WAY, 1, header.fields() | numbers).packed()
     return form.replace(b"%", b"%%").replace(b"Q" * 19, b"%019d").replace(b"P" * 19, b"%019d")
 
 

@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from halfop.gateway.frames import JSON, Request, Splitter
-from halfop.rocketmq.wire.codes import ONE_WAY, ROLLBACK_TYPE, AnswerCode, RequestCode
+from halfop.rocketmq.codes import AnswerCode, RequestCode
+from halfop.rocketmq.frames import JSON, ONE_WAY, Frame, Splitter
+from halfop.rocketmq.requests import ROLLBACK_TYPE
 from hostile_frames import READS, Draft, Frames, as_json, end_fields, framed, read, send_fields
 
 _BATCH, _SECONDS = 32, 20.0
@@ -38,7 +39,7 @@ class Hostile:
     def __init__(self, address: str, frames: Frames) -> None:
         host, _, number = address.rpartition(":")
         self._address, self._frames, self.report = (host, int(number)), frames, Report()
-        self._mark, self._asked = _FIRST_MARK, dict[int, Request]()
+        self._mark, self._asked = _FIRST_MARK, dict[int, Frame]()
         self._connect()
 
     def run(self, count: int) -> Report:
@@ -61,7 +62,7 @@ class Hostile:
     def _connect(self) -> None:
         self._socket, self._splitter = socket.create_connection(self._address, _SECONDS), Splitter(64 << 20)
 
-    def _ask(self, frames: Sequence[bytes], requests: Iterable[Request]) -> None:
+    def _ask(self, frames: Sequence[bytes], requests: Iterable[Frame]) -> None:
         """Sends what can be read, and waits until all of it is handled: reads and sends are answered in their order."""
         asked = list(requests)
         times = Counter(each.opaque for each in asked)
@@ -100,14 +101,14 @@ class Hostile:
             found.append(Draft(RequestCode.END_TRANSACTION, fields, b"", 0, ONE_WAY))
         return found
 
-    def _count(self, answer: Request) -> None:
+    def _count(self, answer: Frame) -> None:
         self.report.fates["answered" if answer.code in _NORMAL else "refused by a handler"] += 1
         self._acknowledged(answer)
         asked = self._asked.get(answer.opaque)
         if answer.code == AnswerCode.SUCCESS and asked is not None and asked.code == RequestCode.END_TRANSACTION:
             self.report.ended.append(int(asked.fields["tranStateTableOffset"]))
 
-    def _acknowledged(self, answer: Request) -> None:
+    def _acknowledged(self, answer: Frame) -> None:
         if answer.code == AnswerCode.SUCCESS and "msgId" in answer.fields:
             offset, place = int(answer.fields["queueOffset"]), int(answer.fields["msgId"][-16:], 16)
             self.report.sent.append((offset, answer.fields["transactionId"]))

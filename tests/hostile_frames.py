@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from halfop.gateway.frames import BINARY, FRAME_ROOM, JSON, MAX_HEADER, BadFrame, Request, Splitter
-from halfop.rocketmq.wire.codes import COMMIT_TYPE, NOT_TYPE, ROLLBACK_TYPE, RequestCode
+from halfop.rocketmq.codes import RequestCode
+from halfop.rocketmq.frames import BINARY, FRAME_ROOM, JSON, MAX_HEADER, BadFrame, Frame, Splitter
+from halfop.rocketmq.requests import COMMIT_TYPE, NOT_TYPE, ROLLBACK_TYPE
 
 _MAX_FRAME = (4 << 20) + FRAME_ROOM  # of a gateway with its default settings
 _WRONG_PREFIXES = ((0x7FFFFFFF, 100), (0xFFFFFFFF, 4), (200, 197), (100_000, 70_000), (3, 0), (0, 0xFFFFFF))
@@ -220,7 +221,7 @@ def _bytes_mutated(draw: random.Random, data: bytes) -> bytes:
     return bytes(found)
 
 
-def read(frame: bytes) -> Request | None:
+def read(frame: bytes) -> Frame | None:
     """The request, None if a gateway cannot read the frame."""
     try:
         (found,) = Splitter(_MAX_FRAME).feed(frame)

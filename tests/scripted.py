@@ -2,48 +2,42 @@
 
 from __future__ import annotations
 
-import json
 import socket
-import struct
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any
+
+from halfop.rocketmq.frames import ANSWER, Frame, Splitter
 
 # Serves one connection until it returns or the client goes away.
 Script = Callable[["Peer"], None]
 
 
-class Asked(NamedTuple):
-    code: int
-    opaque: int
-    fields: dict[str, str]
-
-
 def frame(
-    opaque: int, code: int = 0, body: bytes = b"", *, remark: str | None = None, flag: int = 1, **fields: object
+    opaque: int, code: int = 0, body: bytes = b"", *, remark: str = "", flag: int = ANSWER, **fields: object
 ) -> bytes:
-    header: dict[str, Any] = {"code": code, "flag": flag, "language": "JAVA", "opaque": opaque, "version": 464}
-    header |= {"remark": remark} if remark else {}
-    header |= {"extFields": {name: str(value) for name, value in fields.items()}} if fields else {}
-    text = json.dumps(header).encode()
-    return struct.pack(">II", 4 + len(text) + len(body), len(text)) + text + body
+    texts = {name: str(value) for name, value in fields.items()}
+    return Frame(code, flag, opaque, texts, remark, body).packed()
 
 
 class Peer:
     """The server's end of a connection. `number` counts connections from 0."""
 
     def __init__(self, connection: socket.socket, number: int) -> None:
-        self._connection, self._file, self.number = connection, connection.makefile("rb"), number
+        self._connection, self.number = connection, number
+        self._splitter, self._came = Splitter(1 << 26), deque[Frame]()
 
-    def requests(self) -> Iterator[Asked]:
-        while prefix := self._file.read(8):
-            length, header_length = struct.unpack(">II", prefix)
-            header = json.loads(self._file.read(header_length))
-            self._file.read(length - 4 - header_length)
-            yield Asked(header["code"], header["opaque"], header["extFields"])
+    def requests(self) -> Iterator[Frame]:
+        while True:
+            while self._came:
+                yield self._came.popleft()
+            if not (data := self._connection.recv(1 << 16)):
+                return
+            self._came += self._splitter.feed(data)
 
-    def request(self) -> Asked:
+    def request(self) -> Frame:
         return next(self.requests())
 
     def send(self, data: bytes) -> None:
@@ -70,13 +64,11 @@ def _serve(listener: socket.socket, script: Script) -> None:
             connection = listener.accept()[0]
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with connection, suppress(OSError, StopIteration):
-                peer = Peer(connection, number)
-                with peer._file:
-                    script(peer)
+                script(Peer(connection, number))
             number += 1
 
 
-def answering(answer: Callable[[Asked], bytes | Mapping[str, Any]]) -> Script:
+def answering(answer: Callable[[Frame], bytes | Mapping[str, Any]]) -> Script:
     """Answers each request by `answer`: a body, or what `frame` takes."""
 
     def script(peer: Peer) -> None:

@@ -15,7 +15,7 @@ from build.stores import transactions
 from halfop.landing import instant, progress
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
-from halfop.rocketmq.wire.clock import BrokerClock, shown_time
+from halfop.rocketmq.wire.client import BrokerClock, shown_time
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs import reconcile as job
 from halfop.runs.reconcile import Request, reconcile

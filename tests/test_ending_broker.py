@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -28,10 +29,11 @@ from halfop.ending.owner import Where
 from halfop.ending.plan import COMMIT, ROLLBACK, Row
 from halfop.ending.tails import Landed
 from halfop.frame.errors import InputRefused
+from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import OP_TOPIC
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.ends import HalfPlace, end_transaction, query_finals, resume_check, stored_at
-from halfop.rocketmq.wire.remoting import Answer, Lost
+from halfop.rocketmq.wire.remoting import Lost
 from real_broker import Plan, RealBroker, broker
 
 pytestmark = pytest.mark.broker
@@ -65,11 +67,9 @@ def produced(running: RealBroker, topic: str, number: int, **plan: Any) -> list[
     return found
 
 
-def asked(there: Broker, half: Mapping[str, Any], commit: bool = True, **changes: Any) -> Answer:
+def asked(there: Broker, half: Mapping[str, Any], commit: bool = True, **changes: Any) -> Frame:
     place = HalfPlace(**{name: half[name] for name in HalfPlace._fields})
-    request = end_transaction(place, commit)
-    request = request._replace(fields={**request.fields, **{name: str(value) for name, value in changes.items()}})
-    ((_, answer),) = there.remote.stream_once([request])
+    ((_, answer),) = there.remote.stream_once([replace(end_transaction(place, commit), **changes)])
     if isinstance(answer, Lost):
         raise answer
     return answer
@@ -89,10 +89,10 @@ def test_what_a_broker_answers(quiet: RealBroker) -> None:
     one, two, three = produced(quiet, "answers", 3)
     with connected(quiet) as there:
         for wrong, remark in (
-            ({"producerGroup": "other"}, "producer group wrong"),
-            ({"tranStateTableOffset": 77}, "state table offset wrong"),
-            ({"commitLogOffset": 10**12}, "Find prepared transaction message failed"),
-            ({"commitLogOffset": one["commit_log_offset"] + 7}, ""),
+            ({"producer_group": "other"}, "producer group wrong"),
+            ({"tran_state_table_offset": 77}, "state table offset wrong"),
+            ({"commit_log_offset": 10**12}, "Find prepared transaction message failed"),
+            ({"commit_log_offset": one["commit_log_offset"] + 7}, ""),
         ):
             answer = asked(there, one, **wrong)
             assert answer.code == 1, wrong
@@ -102,14 +102,14 @@ def test_what_a_broker_answers(quiet: RealBroker) -> None:
         assert [asked(there, two, commit).code for commit in (False, True)] == [0, 0]
         eventually(lambda: delivered(there, "answers"), {one["uniq_key"]: 2, two["uniq_key"]: 1})
         with pytest.raises(Lost, match="timed out"):
-            asked(there, three, commitOrRollback=0)
+            asked(there, three, commit_or_rollback=0)
 
 
 def test_an_answer_after_the_messages_own_immunity(broker5: RealBroker) -> None:
     one, two = produced(broker5, "immune", 2, immunity=1)
     time.sleep(1.5)
     with connected(broker5) as there:
-        assert [asked(there, one, fromTransactionCheck="false").code, asked(there, two).code] == [604, 0]
+        assert [asked(there, one, from_transaction_check=False).code, asked(there, two).code] == [604, 0]
 
 
 def test_the_index_shows_what_was_committed(quiet: RealBroker, endings: Written) -> None:

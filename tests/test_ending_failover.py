@@ -20,9 +20,11 @@ from halfop.ending.plan import ROLLBACK, Place, Row
 from halfop.ending.sender import Broker, Sender
 from halfop.ending.tails import Landed
 from halfop.frame.errors import InputRefused
-from halfop.rocketmq.wire.codes import COMMIT_TYPE, ROLLBACK_TYPE, RequestCode
+from halfop.rocketmq.codes import RequestCode
+from halfop.rocketmq.frames import Frame
+from halfop.rocketmq.requests import COMMIT_TYPE, ROLLBACK_TYPE
 from halfop.rocketmq.wire.remoting import Refused, RemotingSettings
-from scripted import Asked, Peer, answering, frame, serving
+from scripted import Peer, answering, frame, serving
 
 QUICK = RemotingSettings(connect_timeout=1, answer_timeout=0.5, give_up_after=3, in_flight=3)
 
@@ -125,7 +127,7 @@ def test_a_commit_that_has_expired_is_not_repeated(ended: Any) -> None:
     there.put(half(1, times=1))
     known = newest([Clerk("plan", None).ending(row(1), "SENT", sent=row(1).places[-1])])
 
-    def script(asked: Asked) -> Any:
+    def script(asked: Frame) -> Any:
         gone = asked.code == RequestCode.VIEW_MESSAGE_BY_ID and asked.fields["offset"] == "1000"
         return {"code": 1, "remark": "can not find message by the offset"} if gone else there.answer(asked)
 
@@ -159,7 +161,7 @@ def test_what_a_killed_call_committed_and_the_broker_forgot(ended: Any) -> None:
     there = Owning(8, loses_ops=True)
     with serving(answering(there.answer)) as address:
         known = newest([Clerk("plan", None).ending(row(1), "INTENDED")])
-        there.answer(Asked(RequestCode.END_TRANSACTION, 0, ends(1)))
+        there.answer(Frame(RequestCode.END_TRANSACTION, fields=ends(1)))
         there.loses_ops = False
         assert ended(Where(QUICK, broker=address), row(1), known=known).states() == {"VERIFIED": 1}
     assert (there.delivered, there.ended) == (["K1"], ["1"])
@@ -184,7 +186,7 @@ def test_a_broker_that_no_name_server_knows_for_a_while(ended: Any) -> None:
     """It is dead, and another master registers. One that was never known is refused."""
     there, gone = Owning(8), iter([False, True, True])
 
-    def names(asked: Asked) -> bytes:
+    def names(asked: Frame) -> bytes:
         known = {} if next(gone, False) else {NAME: {"brokerAddrs": {"0": address}, "brokerName": NAME, "cluster": "c"}}
         return json.dumps({"brokerAddrTable": known}).encode()
 
@@ -218,7 +220,7 @@ def test_a_refusal_to_show_the_log_is_no_lost_message(ended: Any, tmp_path: Path
     """A passing fault of the broker has the code of a message that is not there: a later call looks again."""
     there = Owning(8)
 
-    def script(asked: Asked) -> Any:
+    def script(asked: Frame) -> Any:
         refused = asked.code == RequestCode.VIEW_MESSAGE_BY_ID
         return {"code": code, "remark": remark} if refused else there.answer(asked)
 

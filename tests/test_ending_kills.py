@@ -14,9 +14,10 @@ from ending_process import rows_to
 from ending_rows import Written, connected, delivered, halves, open_still, originals, row_of
 from halfop.ending.owner import NoMaster, Where
 from halfop.ending.plan import COMMIT, ROLLBACK, Row
-from halfop.rocketmq.wire.codes import AnswerCode
+from halfop.rocketmq.codes import AnswerCode
+from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.wire.ends import HalfPlace, end_transaction
-from halfop.rocketmq.wire.remoting import Answer, RemotingSettings
+from halfop.rocketmq.wire.remoting import RemotingSettings
 from real_broker import Plan, RealBroker, broker
 
 pytestmark = pytest.mark.broker
@@ -102,7 +103,7 @@ def test_a_slave_ends_nothing(version: int, tmp_path: Path) -> None:
         request = end_transaction(HalfPlace("g", "K", "T", 0, 0), commit=True)
         with connected(running) as there:
             ((_, answer),) = there.remote.stream_once([request])
-            assert isinstance(answer, Answer)
+            assert isinstance(answer, Frame)
             assert answer.code == AnswerCode.SLAVE_NOT_AVAILABLE
         if version == 4:  # a slave of 5.x without a master does not register
             with pytest.raises(NoMaster, match="broker-a has no master now"):

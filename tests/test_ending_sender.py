@@ -20,15 +20,16 @@ from halfop.ending.owner import Where
 from halfop.ending.plan import COMMIT, ROLLBACK, Place, Row
 from halfop.ending.sender import Broker, Sender
 from halfop.ending.tails import Landed, landed_of
+from halfop.rocketmq.codes import RequestCode
+from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
-from halfop.rocketmq.wire.codes import RequestCode
 from halfop.rocketmq.wire.remoting import RemotingSettings, Unreachable
-from scripted import Asked, Peer, answering, frame, serving
+from scripted import Peer, answering, frame, serving
 
 QUICK = RemotingSettings(connect_timeout=1, answer_timeout=0.5, give_up_after=1.5, in_flight=3)
 CONFIG = "brokerName=b\nbrokerRole={}\nmessageIndexEnable=true\ntransactionCheckInterval=0\n"
 APART = 1000  # half messages in the log
-Ends = Callable[[Asked], dict[str, Any]]
+Ends = Callable[[Frame], dict[str, Any]]
 
 
 def row(offset: int, kind: Any = COMMIT) -> Row:
@@ -43,7 +44,7 @@ def a_broker(ends: Ends, role: str = "ASYNC_MASTER") -> Callable[[Peer], None]:
     return answering(lambda asked: ends(asked) if asked.code == RequestCode.END_TRANSACTION else shown(asked, role))
 
 
-def shown(asked: Asked, role: str = "ASYNC_MASTER") -> dict[str, Any]:
+def shown(asked: Frame, role: str = "ASYNC_MASTER") -> dict[str, Any]:
     """The answers to all requests but those that end."""
     if asked.code == RequestCode.GET_BROKER_CONFIG:
         return {"body": CONFIG.format(role).encode()}
@@ -135,7 +136,7 @@ def named(*addresses: tuple[str, str]) -> Callable[[Peer], None]:
     """A name server that knows another address at each call."""
     found = iter(addresses)
 
-    def answer(asked: Asked) -> bytes:
+    def answer(asked: Frame) -> bytes:
         number, address = next(found)
         group = {"brokerAddrs": {number: address}, "brokerName": "b", "cluster": "c"}
         return json.dumps({"brokerAddrTable": {"b": group}}).encode()
@@ -187,7 +188,7 @@ def test_what_was_unknown_without_an_index_is_not_committed_again(ended: Any, mo
     clerk, asked_for = Clerk("plan", None), []
     known = newest([clerk.ending(row(1), "INTENDED"), clerk.ending(row(2, ROLLBACK), "INTENDED")])
 
-    def ends(asked: Asked) -> dict[str, Any]:
+    def ends(asked: Frame) -> dict[str, Any]:
         asked_for.append(asked.fields["msgId"])
         return {"code": 0}
 
@@ -207,7 +208,7 @@ class Rewound:
         self.cut, self.rebuilt = cut, rebuilt
         self.looked, self.ended = list[int](), list[str]()
 
-    def answer(self, asked: Asked) -> dict[str, Any]:
+    def answer(self, asked: Frame) -> dict[str, Any]:
         if asked.code == RequestCode.END_TRANSACTION:
             self.ended.append(asked.fields["msgId"])
             return {"code": 0}

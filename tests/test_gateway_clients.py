@@ -18,10 +18,11 @@ from halfop.gateway.producer import Answer, Producer, Question
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
 from halfop.rocketmq.wire import fastjson
+from halfop.rocketmq.frames import read_json
+from halfop.rocketmq.requests import GetRouteinfo
 from halfop.rocketmq.wire.client import NameServers
-from halfop.rocketmq.wire.codes import RequestCode
 from halfop.rocketmq.wire.remote import Remote
-from halfop.rocketmq.wire.remoting import RemotingRequest, RemotingSettings
+from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.rocketmq.wire.security import Credentials, Tls
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings
@@ -153,8 +154,8 @@ def test_real_name_servers_know_it_and_its_topics(tmp_path: Path, version: int) 
                 until(lambda: (NAME, running.address) in {(each.name, each.address) for each in servers.brokers()})
             remote = Remote(other.namesrv, RemotingSettings())
             with closing(remote):
-                found = remote.ask(RemotingRequest(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "mine"}))
-            (queues,) = fastjson.loads(bytes(found.body))["queueDatas"]
+                found = remote.ask(GetRouteinfo("mine"))
+            (queues,) = read_json(found.body)["queueDatas"]
             assert (queues["brokerName"], queues["writeQueueNums"], queues["perm"]) == (NAME, 4, 6)
 
 

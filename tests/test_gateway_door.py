@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from gateways import RunningGateway, gateway
-from halfop.gateway.frames import JSON, Request, Splitter, written
 from halfop.gateway.pages import MOST_CONNECTIONS
-from halfop.rocketmq.wire.codes import AnswerCode
+from halfop.rocketmq.codes import AnswerCode
+from halfop.rocketmq.frames import Frame, Splitter
 from test_gateway_server import free, page, raw
 
 # RocketMQ's administration by strangers (CVE-2023-33246, CVE-2023-37582) came by codes that a client has no need of.
@@ -34,8 +34,8 @@ def running(tmp_path_factory: pytest.TempPathFactory, pages: str) -> Iterator[Ru
 
 def test_only_these_requests_are_served(running: RunningGateway) -> None:
     with raw(running.address) as one:
-        one.sendall(b"".join(written(code, 0, code, {}, JSON) for code in CODES if code != 37))
-        one.sendall(written(37, 0, 37, {"commitOrRollback": "8"}, JSON))
+        one.sendall(b"".join(Frame(code, 0, code, {}).packed() for code in CODES if code != 37))
+        one.sendall(Frame(37, 0, 37, {"commitOrRollback": "8"}).packed())
         answers = received(one, len(CODES))
     served = {each.opaque for each in answers if each.code != AnswerCode.NOT_SUPPORTED}
     assert served == SERVED
@@ -43,8 +43,8 @@ def test_only_these_requests_are_served(running: RunningGateway) -> None:
     assert refused == {f" request type {code} not supported" for code in CODES if code not in SERVED}
 
 
-def received(one: socket.socket, number: int) -> list[Request]:
-    splitter, answers = Splitter(1 << 20), list[Request]()
+def received(one: socket.socket, number: int) -> list[Frame]:
+    splitter, answers = Splitter(1 << 20), list[Frame]()
     while len(answers) < number:
         content = one.recv(1 << 20)
         assert content, "the connection was closed"

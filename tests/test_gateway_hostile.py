@@ -21,11 +21,12 @@ from typing import Any
 import pytest
 from gateway_load import Generator, Load
 from gateways import RunningGateway, gateway, pulled
-from halfop.gateway.frames import JSON, written
 from halfop.gateway.producer import Answer, Producer, Question, Refusal, Sent
+from halfop.rocketmq.codes import RequestCode
+from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+from halfop.rocketmq.requests import COMMIT_TYPE, EndTransaction
 from halfop.rocketmq.wire.client import Broker
-from halfop.rocketmq.wire.codes import RequestCode
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from seeds import SEED
 
@@ -165,12 +166,12 @@ def test_mutated_frames(tmp_path: Path, frames: int, slack: float) -> None:
 
 
 def test_refused_requests_leave_nothing_in_memory(tmp_path: Path) -> None:
-    unknown = {"producerGroup": "g", "tranStateTableOffset": "0", "commitLogOffset": "7", "commitOrRollback": "8"}
+    unknown = EndTransaction("g", 0, 7, COMMIT_TYPE)
     with gateway(tmp_path) as running, Producer(running.address, "g", nothing) as producer:
         start = memory(running)
         for _ in range(2_000):
             with pytest.raises(Refusal, match="Find prepared transaction message failed"):
-                producer.ask(RequestCode.END_TRANSACTION, unknown, bytes(50_000))
+                producer.ask(unknown, bytes(50_000))
         assert memory(running) - start < 20 << 20
 
 
@@ -226,7 +227,7 @@ def trouble(running: RunningGateway) -> Iterator[None]:
                 elif kind == 1:
                     one.sendall(struct.pack(">II", 0x7FFFFFFF, 100) + b"x" * 1000)
                 else:
-                    one.sendall(written(RequestCode.GET_ALL_TOPIC_CONFIG, 0, 1, {}, JSON) * 200)
+                    one.sendall(Frame(RequestCode.GET_ALL_TOPIC_CONFIG, 0, 1, {}).packed() * 200)
             if len(held) > 600:
                 held.pop(0).close()
         for each in held:

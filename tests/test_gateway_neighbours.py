@@ -17,11 +17,13 @@ from gateways import NAME, gateway
 from halfop.frame.cli import main
 from halfop.gateway.producer import Answer, Producer, Question, Refusal
 from halfop.jobs.gateway import JOB
+from halfop.rocketmq.codes import AnswerCode, RequestCode
+from halfop.rocketmq.frames import Frame
+from halfop.rocketmq.requests import GetRouteinfo
 from halfop.rocketmq.wire.client import Broker
-from halfop.rocketmq.wire.codes import AnswerCode, RequestCode
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.rocketmq.wire.security import Tls
-from scripted import Asked, Peer, answering, frame, serving
+from scripted import Peer, answering, frame, serving
 from test_gateway_server import free
 
 TLS = Path(__file__).parent / "broker" / "tls"
@@ -32,10 +34,10 @@ def nothing(question: Question) -> Answer:
     return "UNKNOWN"
 
 
-def name_server(asked: list[Asked]) -> object:
+def name_server(asked: list[Frame]) -> object:
     """A name server that knows one topic of another broker's, and keeps what it is asked."""
 
-    def answer(each: Asked) -> bytes | dict[str, object]:
+    def answer(each: Frame) -> bytes | dict[str, object]:
         asked.append(each)
         if each.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
             return {}
@@ -47,16 +49,16 @@ def name_server(asked: list[Asked]) -> object:
 
 
 def test_it_registers_gives_others_routes_and_unregisters(tmp_path: Path) -> None:
-    asked: list[Asked] = []
+    asked: list[Frame] = []
     with serving(name_server(asked)) as address:  # type: ignore[arg-type]
         options = ("--namesrv", address, "--topics", "mine,too", "--set", "gateway.register_every=100ms")
         with gateway(tmp_path, *options) as running, Producer(running.address, "group", nothing) as producer:
-            mine = json.loads(producer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "mine"}).body)
+            mine = json.loads(producer.ask(GetRouteinfo("mine")).body)
             assert mine["brokerDatas"][0]["brokerName"] == NAME
-            theirs = producer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "theirs"})
+            theirs = producer.ask(GetRouteinfo("theirs"))
             assert json.loads(theirs.body) == OTHERS
             with pytest.raises(Refusal, match="no route of it"):
-                producer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "nobodys"})
+                producer.ask(GetRouteinfo("nobodys"))
             with pytest.raises(Refusal) as refused:
                 producer.send("theirs", b"x")
             assert refused.value.code == AnswerCode.TOPIC_NOT_EXIST
@@ -72,13 +74,13 @@ def test_it_registers_gives_others_routes_and_unregisters(tmp_path: Path) -> Non
 
 @pytest.mark.usefixtures("logging_as_before")
 def test_one_name_server_that_can_be_reached_is_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    asked: list[Asked] = []
+    asked: list[Frame] = []
     nobody = f"127.0.0.1:{free()}"
     with serving(name_server(asked)) as address:  # type: ignore[arg-type]
         options = ("--namesrv", f"{nobody};{address}", "--topics", "mine")
         with gateway(tmp_path, *options) as running, Producer(running.address, "group", nothing) as producer:
             assert producer.send("mine", b"x").topic == "mine"
-            theirs = producer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "theirs"})
+            theirs = producer.ask(GetRouteinfo("theirs"))
             assert json.loads(theirs.body) == OTHERS
             assert f"name server {nobody}" in running.log.read_text()
             assert running.stop() == 0

@@ -8,12 +8,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from halfop.gateway.ends import check, end_request
-from halfop.gateway.frames import JSON, Request
+from halfop.gateway.ends import check, end_of, end_request
 from halfop.gateway.log.messages import Half, Topic
 from halfop.gateway.refused import Refused
-from halfop.gateway.sends import Terms, half_message, properties_of
-from halfop.rocketmq.wire.codes import AnswerCode, RequestCode
+from halfop.gateway.sends import Terms, half_message
+from halfop.rocketmq.codes import AnswerCode, RequestCode
+from halfop.rocketmq.frames import Frame
+from halfop.rocketmq.properties import packed, unpacked
+from halfop.rocketmq.requests import NOT_TYPE
 from halfop.settings.model import RuleOverride, RuleSettings
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,22 +30,18 @@ GIVEN = {"group": "g", "topic": "orders", "queue": "2", "sys_flag": "5", "born":
 PROPERTIES = {"TRAN_MSG": "true", "UNIQ_KEY": "U1", "PGROUP": "g", "TAGS": "red"}
 
 
-def packed(properties: dict[str, str]) -> str:
-    return "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
-
-
-def send(body: bytes = b"body", code: int = RequestCode.SEND_MESSAGE_V2, **changed: str | None) -> Request:
+def send(body: bytes = b"body", code: int = RequestCode.SEND_MESSAGE_V2, **changed: str | None) -> Frame:
     names = NAMES if code == RequestCode.SEND_MESSAGE_V2 else OLD_NAMES
     fields = GIVEN | {"properties": packed(PROPERTIES)} | changed
     sent = {names[name]: value for name, value in fields.items() if value is not None}
-    return Request(code, 0, 1, sent, "", 0, JSON, body)
+    return Frame(code, 0, 1, sent, body=body)
 
 
 @pytest.mark.parametrize("code", [RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2])
 def test_a_send_becomes_what_a_brokers_bridge_stores(code: int) -> None:
     given_properties = PROPERTIES | {"DELAY": "3", "TRANSACTION_CHECK_TIMES": "7", "POP_CK": "x", "own": "value"}
     found = half_message(send(code=code, properties=packed(given_properties)), HOST, TERMS)
-    assert properties_of(found.properties.decode()) == PROPERTIES | {
+    assert unpacked(found.properties.decode()) == PROPERTIES | {
         "own": "value",
         "__transactionId__": "U1",
         "REAL_TOPIC": "orders",
@@ -122,7 +120,7 @@ def test_transactions_can_be_rejected_and_topics_left_open() -> None:
 
 @given(st.text(max_size=60))
 def test_properties_of_any_text(text: str) -> None:
-    for name, value in properties_of(text).items():
+    for name, value in unpacked(text).items():
         assert name
         assert value
         assert "\x02" not in name + value
@@ -134,19 +132,19 @@ HALF = Half(5, 1000, 300, 1_000_000, 1_000_001, "orders", 2, "g", "U1", None)
 RULES = RuleSettings()
 
 
-def end(**changed: str | None) -> Request:
+def end(**changed: str | None) -> Frame:
     fields = {"producerGroup": "g", "tranStateTableOffset": "5", "commitLogOffset": "1000", "commitOrRollback": "8"}
     fields |= {"fromTransactionCheck": "false", "transactionId": "U1"}
     sent = {name: value for name, value in (fields | changed).items() if value is not None}
-    return Request(RequestCode.END_TRANSACTION, 2, 1, sent, "", 0, JSON, b"")
+    return Frame(RequestCode.END_TRANSACTION, 2, 1, sent)
 
 
 @pytest.mark.parametrize(("kind", "outcome"), [("8", "COMMIT"), ("12", "ROLLBACK"), ("0", None)])
 def test_what_an_end_says(kind: str, outcome: str | None) -> None:
     asked = end_request(end(commitOrRollback=kind, fromTransactionCheck="true"))
-    assert asked.ends == (outcome is not None)
+    assert (asked.commit_or_rollback == NOT_TYPE) == (outcome is None)
     if outcome:
-        assert asked.end(7) == (outcome, True, "g", "U1", 7)
+        assert end_of(asked, 7) == (outcome, True, "g", "U1", 7)
 
 
 @pytest.mark.parametrize("kind", ["4", "-1", "16"])

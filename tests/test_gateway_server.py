@@ -16,20 +16,22 @@ from contextlib import ExitStack, closing, contextmanager
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from threading import Event
+from typing import cast
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from gateways import NAME, RunningGateway, gateway, pulled
 from halfop.frame.cli import main
-from halfop.gateway.frames import BINARY, JSON, Request, Splitter, written
 from halfop.gateway.producer import Answer, Producer, Question, Refusal, Sent
 from halfop.jobs.gateway import JOB
 from halfop.rocketmq.batches import half_batch
+from halfop.rocketmq.codes import AnswerCode, RequestCode
+from halfop.rocketmq.frames import ANSWER, BINARY, JSON, ONE_WAY, Frame, Splitter
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.record import chain
+from halfop.rocketmq.requests import GetRouteinfo, Header, HeartBeat
 from halfop.rocketmq.wire.client import Broker, NameServers
-from halfop.rocketmq.wire.codes import ANSWER, ONE_WAY, AnswerCode, RequestCode
 from halfop.rocketmq.wire.remoting import Refused, RemotingSettings
 from halfop.rocketmq.wire.security import Credentials
 
@@ -121,15 +123,23 @@ def test_a_body_that_is_too_long_is_refused_and_the_connection_lives(producer: P
     assert producer.send("t5", b"x" * 100_000).topic == "t5"
 
 
+class Unknown(Header):
+    code = cast(RequestCode, 9999)
+
+
+class SendBatch(Header):
+    code = RequestCode.SEND_BATCH_MESSAGE
+
+
 def test_requests_that_it_does_not_know_are_refused(producer: Producer) -> None:
     with pytest.raises(Refusal) as refused:
-        producer.ask(9999, {})
+        producer.ask(Unknown())
     assert refused.value.code == AnswerCode.NOT_SUPPORTED
 
 
 def test_batches_are_refused(producer: Producer) -> None:
     with pytest.raises(Refusal, match="a batch") as refused:
-        producer.ask(RequestCode.SEND_BATCH_MESSAGE, {}, b"x")
+        producer.ask(SendBatch(), b"x")
     assert refused.value.code == AnswerCode.NO_PERMISSION
 
 
@@ -137,21 +147,21 @@ def test_a_heartbeat_that_cannot_be_read_is_refused(producer: Producer) -> None:
     nested = b"[" * 1000 + b"]" * 1000
     for body in (b"x", b"[]", b'{"clientID":%s}' % nested, b'{"producerDataSet":[{"groupName":%s}]}' % nested):
         with pytest.raises(Refusal, match="a heartbeat that cannot be read"):
-            producer.ask(RequestCode.HEART_BEAT, {}, body)
+            producer.ask(HeartBeat(), body)
 
 
 # ---- routes and reads ----
 
 
 def test_it_is_its_own_name_server(running: RunningGateway, producer: Producer) -> None:
-    route = json.loads(producer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "not-yet"}).body)
+    route = json.loads(producer.ask(GetRouteinfo("not-yet")).body)
     assert route["brokerDatas"][0]["brokerAddrs"] == {"0": running.address}
     assert route["queueDatas"][0]["writeQueueNums"] == 4
     with closing(NameServers(running.address, RemotingSettings())) as servers:
         (known,) = servers.brokers()
     assert (known.name, known.address, known.is_master) == (NAME, running.address, True)
     with pytest.raises(Refusal) as refused:
-        producer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "no topic"})
+        producer.ask(GetRouteinfo("no topic"))
     assert refused.value.code == AnswerCode.TOPIC_NOT_EXIST
 
 
@@ -162,7 +172,7 @@ def test_another_number_of_queues_is_one_of_all_its_topics(tmp_path: Path) -> No
             Producer(running.address, "group", nothing) as producer,
         ):
             producer.send("t", b"x")
-            (found,) = json.loads(producer.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "t"}).body)["queueDatas"]
+            (found,) = json.loads(producer.ask(GetRouteinfo("t")).body)["queueDatas"]
             assert (found["writeQueueNums"], found["readQueueNums"]) == (queues, readable)
 
 
@@ -276,7 +286,7 @@ def test_a_client_is_known_by_its_send_and_asked_as_a_broker_asks(tmp_path: Path
     fields = {"a": "group", "b": "orders", "c": "TBW102", "d": "4", "e": "2", "f": "4", "g": "9", "h": "7", "i": packed}
     with gateway(tmp_path, *QUICK, warehouse=str(warehouse)) as running, raw(running.address) as client:
         splitter = Splitter(1 << 20)
-        client.sendall(written(RequestCode.SEND_MESSAGE_V2, 0, 5, fields, form, body=b"body"))
+        client.sendall(Frame(RequestCode.SEND_MESSAGE_V2, 0, 5, fields, body=b"body", form=form).packed())
         answer = one_frame(client, splitter)
         assert (answer.code, answer.flag, answer.opaque, answer.form) == (AnswerCode.SUCCESS, ANSWER, 5, form)
         number = int(running.address.rpartition(":")[2])
@@ -294,7 +304,7 @@ def test_a_client_is_known_by_its_send_and_asked_as_a_broker_asks(tmp_path: Path
         assert chain(question.body).records.topics()[0].as_py() == b"orders"
 
 
-def one_frame(client: socket.socket, splitter: Splitter) -> Request:
+def one_frame(client: socket.socket, splitter: Splitter) -> Frame:
     while not (found := splitter.feed(client.recv(1 << 16))):
         pass
     (frame,) = found
@@ -466,7 +476,7 @@ def test_a_client_that_takes_no_answers_is_read_no_further(tmp_path: Path) -> No
     with gateway(tmp_path, "--set", "gateway.unsent_bytes=10000") as running, raw(running.address) as hostile:
         hostile.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         hostile.settimeout(1)
-        question = written(RequestCode.GET_ROUTEINFO_BY_TOPIC, 0, 1, {"topic": "t"}, JSON)
+        question = Frame(RequestCode.GET_ROUTEINFO_BY_TOPIC, 0, 1, {"topic": "t"}).packed()
         with pytest.raises(TimeoutError):
             hostile.sendall(question * 1_000_000)
         with Producer(running.address, "group", nothing) as good:
@@ -492,9 +502,9 @@ def test_answers_are_made_as_they_are_taken(tmp_path: Path, code: int, fields: d
         before = memory(running)
         clients = [raw(running.address) for _ in range(4)]
         for each in clients:
-            each.sendall(written(code, 0, 1, fields | {"topic": HALF_TOPIC, "queueId": "0"}, JSON) * times)
+            each.sendall(Frame(code, 0, 1, fields | {"topic": HALF_TOPIC, "queueId": "0"}).packed() * times)
         assert max(after_a_send(running, good, topics[0]) for _ in range(100)) - before < 64 << 20
-        splitter, answers = Splitter(8 << 20), list[Request]()
+        splitter, answers = Splitter(8 << 20), list[Frame]()
         while len(answers) < times:
             answers += splitter.feed(clients[0].recv(1 << 20))
         assert {each.code for each in answers} == {AnswerCode.SUCCESS}

@@ -15,11 +15,13 @@ import pytest
 from gateway_load import Generator
 from gateways import RunningGateway, gateway, pulled
 from halfop.frame.errors import TransientError
-from halfop.gateway.frames import JSON, Request, Splitter, written
 from halfop.gateway.log.flusher import DISK_FAILED
 from halfop.gateway.producer import Answer, Producer, Question, Refusal, Sent
-from halfop.rocketmq.names import HALF_TOPIC
-from halfop.rocketmq.wire.codes import AnswerCode, RequestCode
+from halfop.rocketmq.codes import AnswerCode, RequestCode
+from halfop.rocketmq.frames import Frame, Splitter
+from halfop.rocketmq.names import HALF_TOPIC, TRANSACTION_PREPARED
+from halfop.rocketmq.properties import packed
+from halfop.rocketmq.requests import SendMessageV2
 from test_gateway_server import asked, free, page
 
 SLOW_DISK = Path(__file__).with_name("slow_disk.py")
@@ -198,11 +200,11 @@ def until(done: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def answer_to_a_send(running: RunningGateway, body: bytes) -> Request:
-    packed = f"TRAN_MSG\x01true\x02UNIQ_KEY\x01{'L' * 32}\x02PGROUP\x01group\x02"
-    fields = {"a": "group", "b": "orders", "c": "TBW102", "d": "4", "e": "0", "f": "4", "g": "1", "h": "0", "i": packed}
+def answer_to_a_send(running: RunningGateway, body: bytes) -> Frame:
+    properties = packed({"TRAN_MSG": "true", "UNIQ_KEY": "L" * 32, "PGROUP": "group"})
+    header = SendMessageV2("group", "orders", 0, TRANSACTION_PREPARED, 1, 0, properties=properties)
     with connected(running) as one:
-        one.sendall(written(RequestCode.SEND_MESSAGE_V2, 0, 1, fields, JSON, body=body))
+        one.sendall(Frame(header.code, 0, 1, header.fields(), body=body).packed())
         splitter = Splitter(1 << 20)
         while not (found := splitter.feed(one.recv(1 << 16))):
             pass
@@ -258,7 +260,7 @@ def test_ten_thousand_connections_and_not_one_more(
             heartbeat = b'{"clientID":"c","producerDataSet":[{"groupName":"g"}]}'
             for _ in range(MANY - 9):
                 held.append(socket.create_connection(address_of(running), 10))
-                held[-1].sendall(written(RequestCode.HEART_BEAT, 0, 1, {}, JSON, body=heartbeat))
+                held[-1].sendall(Frame(RequestCode.HEART_BEAT, 0, 1, {}, body=heartbeat).packed())
             assert all(each.recv(4096) for each in held)
             each = (memory(running) - before) / len(held)
             record_property("bytes_a_connection", round(each))

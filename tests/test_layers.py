@@ -72,6 +72,8 @@ FOREIGN = {
     "html": "pyspark delta py4j",
     "start": "pyspark delta py4j pydantic yaml numpy",  # it runs before each job, and so takes milliseconds
 }
+# The codec does no I/O: whoever has a connection or a file feeds it.
+SANS_IO = "socket ssl select selectors asyncio threading time os pathlib"
 # Rules are pure: no session, no I/O, no clock.
 IMPURE = (
     "SparkSession sparkSession collect toArrow toLocalIterator write persist localCheckpoint current_timestamp open"
@@ -160,6 +162,13 @@ def test_libraries_that_a_room_does_not_know(name: str) -> None:
 
 def _top(imported_name: str) -> str:
     return imported_name.partition(".")[0]
+
+
+def test_the_codec_does_no_io() -> None:
+    codec = {module: tree for module, tree in modules().items() if room(module) == "rocketmq"}
+    assert {"rocketmq.frames", "rocketmq.record"} <= codec.keys()
+    wrong = {f"{m} -> {each}" for m, tree in codec.items() for each in imported(tree) if _top(each) in SANS_IO.split()}
+    assert wrong == set()
 
 
 def test_rules_are_pure() -> None:

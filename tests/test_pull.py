@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from build.effort import part
 from build.played_broker import Queue
+from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.pull import Chunk, Hole, QueueEnded, QueueRange, pull
@@ -21,7 +22,7 @@ from halfop.rocketmq.wire.remoting import Corrupt, Refused, RemotingSettings, Un
 from hypothesis import given
 from hypothesis import strategies as st
 from real_broker import Plan, RealBroker, broker
-from scripted import Asked, Peer, Script, answering, frame, serving
+from scripted import Peer, Script, answering, frame, serving
 
 TRUSTING = RemotingSettings(answer_timeout=10, give_up_after=60)
 
@@ -104,7 +105,7 @@ def test_a_hole_that_retention_tears_is_leapt_over() -> None:
     asked_for: list[int] = []
     queue = Queue({offset: record(offset) for offset in range(90_000, 90_100)}, 90_000, 90_100)
 
-    def answer(asked: Asked) -> Mapping[str, Any]:
+    def answer(asked: Frame) -> Mapping[str, Any]:
         if asked.code == 31:
             return {"offset": 0}
         asked_for.extend([int(asked.fields["queueOffset"])] if asked.code == 11 else [])
@@ -120,7 +121,7 @@ def test_a_hole_that_retention_tears_is_leapt_over() -> None:
 def test_below_the_first_and_beyond_the_last_nothing_is_asked_for() -> None:
     queue = Queue({offset: record(offset) for offset in range(10, 20)}, 10, 20)
 
-    def answer(asked: Asked) -> Mapping[str, Any]:
+    def answer(asked: Frame) -> Mapping[str, Any]:
         assert asked.code != 11 or (int(asked.fields["queueOffset"]), asked.fields["maxMsgNums"]) == (10, "10")
         return queue.answer(asked)
 
@@ -136,7 +137,7 @@ def test_below_the_first_and_beyond_the_last_nothing_is_asked_for() -> None:
 class Ending(Queue):
     """Its log loses its end while it is read."""
 
-    def answer(self, asked: Asked) -> Mapping[str, Any]:
+    def answer(self, asked: Frame) -> Mapping[str, Any]:
         return {**super().answer(asked), "offset": 100} if asked.code == 30 else super().answer(asked)
 
 
@@ -151,7 +152,7 @@ def test_what_came_before_an_error_is_handed_out() -> None:
 
 @pytest.mark.parametrize("code", [1, 16, 17, 23, 24, 26, 29])
 def test_a_refusal_ends(code: int) -> None:
-    def answer(asked: Asked) -> Mapping[str, Any]:
+    def answer(asked: Frame) -> Mapping[str, Any]:
         return {"code": code, "remark": "no"} if asked.code == 11 else {"offset": 9 if asked.code == 30 else 0}
 
     with serving(answering(answer)) as address, pytest.raises(Refused, match=f"code {code}: no") as raised:
@@ -164,7 +165,7 @@ def test_a_refusal_ends(code: int) -> None:
     [b"", b"\0\0", record(0)[:-1], record(0) + b"\0\0\0\1", record(1) + record(0), record(0) * 2, b"\xff" * 40],
 )
 def test_what_is_no_record_is_told(body: bytes) -> None:
-    def answer(asked: Asked) -> Mapping[str, Any]:
+    def answer(asked: Frame) -> Mapping[str, Any]:
         return {"body": body, "nextBeginOffset": 2} if asked.code == 11 else {"offset": 9 if asked.code == 30 else 0}
 
     with (
@@ -175,7 +176,7 @@ def test_what_is_no_record_is_told(body: bytes) -> None:
 
 
 def test_a_broker_that_stays_stuck_ends() -> None:
-    def answer(asked: Asked) -> Mapping[str, Any]:
+    def answer(asked: Frame) -> Mapping[str, Any]:
         return {"code": 20, "nextBeginOffset": 0} if asked.code == 11 else {"offset": 9 if asked.code == 30 else 0}
 
     with serving(answering(answer)) as address, pytest.raises(Unreachable, match="code 20"):

@@ -23,8 +23,8 @@ from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
-from halfop.rocketmq.rocksdb import TOPICS
-from halfop.rocketmq.wire.codes import RequestCode
+from halfop.rocketmq.codes import RequestCode
+from halfop.rocketmq.names import ROCKSDB_TOPICS
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.settings.business import Resolution
 from halfop.warehouse.progress import TABLE as PROGRESS
@@ -33,7 +33,7 @@ from scripted import answering, serving
 
 LOG = logging.getLogger("halfop.test")
 QUICK = RemotingSettings(connect_timeout=1, answer_timeout=0.5, give_up_after=1.5)
-HALF, OP = TOPICS
+HALF, OP = ROCKSDB_TOPICS
 BOTH = "transRocksDBEnable=true\ntransWriteOriginTransHalfEnable=true\n"
 ALONE = "transRocksDBEnable=true\ntransWriteOriginTransHalfEnable=false\n"
 REFUSED = "broker-a keeps its transactions in RocksDB alone.*\nset transWriteOriginTransHalfEnable=true"

@@ -14,8 +14,7 @@ from halfop.landing.lost import Range
 from halfop.landing.progress import ProgressRow
 from halfop.rocketmq.batches import FINAL, HALF, OP
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
-from halfop.rocketmq.wire.client import Broker
-from halfop.rocketmq.wire.clock import BrokerClock
+from halfop.rocketmq.wire.client import Broker, BrokerClock
 from halfop.rocketmq.wire.pull import QueueRange
 
 Queue = tuple[str, int]

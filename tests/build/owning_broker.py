@@ -11,9 +11,10 @@ from typing import Any
 import store_writer as w
 from halfop.columns.keys import Key
 from halfop.ending.plan import COMMIT, Kind, Place, Row
+from halfop.rocketmq.codes import RequestCode
+from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import CHECK_TIMES
-from halfop.rocketmq.wire.codes import COMMIT_TYPE, RequestCode
-from scripted import Asked
+from halfop.rocketmq.requests import COMMIT_TYPE
 
 from build.played_broker import Queue
 
@@ -76,7 +77,7 @@ class Owning:
     def delivered(self) -> list[str]:
         return [_key(each) for each in self.log if each.topic == "T"]
 
-    def answer(self, asked: Asked) -> Mapping[str, Any]:
+    def answer(self, asked: Frame) -> Mapping[str, Any]:
         if asked.code == RequestCode.END_TRANSACTION:
             return self._end(asked.fields)
         if asked.code in _QUEUE_REQUESTS:

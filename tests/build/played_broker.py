@@ -10,7 +10,8 @@ from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 import store_writer as w
-from scripted import Asked, Peer, frame
+from halfop.rocketmq.frames import Frame
+from scripted import Peer, frame
 
 _TOPICS, _CONFIG, _RUNTIME, _AT, _CHECKED = 21, 26, 28, 29, 14
 AT = 1_750_000_000_000
@@ -33,7 +34,7 @@ class Queue:
         self._records, self._first, self._last = records, first, last
         self._most, self._most_bytes = most, most_bytes
 
-    def answer(self, asked: Asked) -> Mapping[str, Any]:
+    def answer(self, asked: Frame) -> Mapping[str, Any]:
         if asked.code in (30, 31):
             return {"offset": self._last if asked.code == 30 else self._first}
         if asked.code == _AT:
@@ -115,12 +116,11 @@ def _accept(listener: socket.socket, queues: Mapping[tuple[str, int], Queue], ab
 def _serve(connection: socket.socket, number: int, queues: Mapping[tuple[str, int], Queue], about: About) -> None:
     with connection, suppress(OSError, StopIteration):
         peer = Peer(connection, number)
-        with peer._file:
-            for asked in peer.requests():
-                peer.send(frame(asked.opaque, **_answer(asked, queues, about)))
+        for asked in peer.requests():
+            peer.send(frame(asked.opaque, **_answer(asked, queues, about)))
 
 
-def _answer(asked: Asked, queues: Mapping[tuple[str, int], Queue], about: About) -> Mapping[str, Any]:
+def _answer(asked: Frame, queues: Mapping[tuple[str, int], Queue], about: About) -> Mapping[str, Any]:
     if asked.code in (_CONFIG, _RUNTIME, _CHECKED):
         return about.answer(asked.code)
     if asked.code == _TOPICS:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import socket
-import struct
 import time
 from itertools import count
 
-from halfop.gateway.frames import JSON, written
-from halfop.rocketmq.wire.codes import RequestCode
+from halfop.rocketmq.codes import AnswerCode
+from halfop.rocketmq.frames import Frame, Splitter
+from halfop.rocketmq.names import TRANSACTION_PREPARED
+from halfop.rocketmq.properties import packed
+from halfop.rocketmq.requests import SendMessageV2
 
 _NUMBERS = count(1)
 
@@ -20,26 +22,17 @@ def send(address: str, host: str, group: str, topic: str, number: int, *, ahead_
         for _ in range(number):
             made.sendall(_half(group, topic, int(time.time() * 1000) + ahead_ms))
             answer = _answer(made)
-            assert b'"code":0' in answer, answer
+            assert answer.code == AnswerCode.SUCCESS, answer
 
 
 def _half(group: str, topic: str, born: int) -> bytes:
     properties = {"TRAN_MSG": "true", "UNIQ_KEY": f"{next(_NUMBERS):032X}", "PGROUP": group}
-    packed = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
-    fields = {"a": group, "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "4"}
-    fields |= {"g": str(born), "h": "0", "i": packed, "j": "0", "k": "false", "m": "false"}
-    return written(RequestCode.SEND_MESSAGE_V2, 0, 1, fields, JSON, body=b"sent as a frame")
+    header = SendMessageV2(group, topic, 0, TRANSACTION_PREPARED, born, 0, properties=packed(properties))
+    return Frame(header.code, 0, 1, header.fields(), body=b"sent as a frame").packed()
 
 
-def _answer(made: socket.socket) -> bytes:
-    (length,) = struct.unpack(">I", _received(made, 4))
-    return _received(made, length)
-
-
-def _received(made: socket.socket, size: int) -> bytes:
-    found = b""
-    while len(found) < size:
-        part = made.recv(size - len(found))
-        assert part, "the broker has closed the connection"
-        found += part
-    return found
+def _answer(made: socket.socket) -> Frame:
+    splitter = Splitter(1 << 20)
+    while not (found := splitter.feed(made.recv(1 << 16))):
+        pass
+    return found[0]

@@ -14,8 +14,9 @@ from build.messages import NOW, RULES, half
 from build.owning_broker import APART, NAME, Owning
 from gateway_log import SMALL, Waiting, uniq
 from halfop.gateway.tables import Delivery, Tables
+from halfop.rocketmq.frames import Frame
 from halfop.warehouse.tables import Warehouse
-from scripted import Asked, answering, serving
+from scripted import answering, serving
 
 from lying_disk.histories import Done, History, Place, Step, at, called, step_of, well
 
@@ -128,9 +129,9 @@ def ended_after(marks: Sequence[str]) -> Sequence[Step]:
         there = Owning(_OPEN)
         for mark in marks:
             if mark.startswith("sent "):
-                there.answer(Asked(37, 0, _fields(int(mark.split()[1]))))
+                there.answer(Frame(37, fields=_fields(int(mark.split()[1]))))
 
-        def answer(asked: Asked) -> Mapping[str, Any]:
+        def answer(asked: Frame) -> Mapping[str, Any]:
             done = there.answer(asked)
             if asked.code == 37:
                 place.promise(f"sent {asked.fields['tranStateTableOffset']}")

@@ -8,10 +8,12 @@ from typing import NamedTuple
 from halfop.ending.endings import State
 from halfop.ending.guard import Verdict
 from halfop.ending.plan import COMMIT, RESUME
+from halfop.rocketmq.codes import AnswerCode
+from halfop.rocketmq.frames import Frame
+from halfop.rocketmq.requests import Header
 from halfop.rocketmq.wire.client import Broker
-from halfop.rocketmq.wire.codes import AnswerCode
 from halfop.rocketmq.wire.ends import HalfPlace, end_transaction, resume_check
-from halfop.rocketmq.wire.remoting import Answer, Lost, RemotingRequest
+from halfop.rocketmq.wire.remoting import Lost
 
 _GONE = "find prepared transaction message failed"
 _MISMATCH = ("producer group wrong", "state table offset wrong", "commit log offset wrong")
@@ -39,7 +41,7 @@ def send(broker: Broker, verdicts: Sequence[Verdict]) -> Iterator[Sent]:
         yield _lost(verdict, answer) if isinstance(answer, Lost) else _answered(verdict, answer)
 
 
-def _request(verdict: Verdict) -> RemotingRequest:
+def _request(verdict: Verdict) -> Header:
     row, place = verdict.row, verdict.place
     if row.kind == RESUME:
         return resume_check(row.real_topic or "", place.commit_log_offset)
@@ -51,7 +53,7 @@ def _lost(verdict: Verdict, error: Lost) -> Sent:
     return Sent(verdict, "UNKNOWN", None, str(error), again=True, elsewhere=True)
 
 
-def _answered(verdict: Verdict, answer: Answer) -> Sent:
+def _answered(verdict: Verdict, answer: Frame) -> Sent:
     if answer.code in _BUSY:
         return Sent(verdict, None, answer.code, answer.remark, again=True)
     if answer.code == AnswerCode.SLAVE_NOT_AVAILABLE:
@@ -62,7 +64,7 @@ def _answered(verdict: Verdict, answer: Answer) -> Sent:
     return Sent(verdict, state, answer.code, answer.remark or None)
 
 
-def _state(answer: Answer) -> State:
+def _state(answer: Frame) -> State:
     remark = answer.remark.lower()
     if answer.code == AnswerCode.SUCCESS:
         return "SENT"

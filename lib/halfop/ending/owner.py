@@ -9,8 +9,7 @@ from datetime import timedelta
 
 from halfop.frame.errors import InputRefused
 from halfop.landing.rocksdb import refuse_broker
-from halfop.rocketmq.rocksdb import is_configured
-from halfop.rocketmq.wire.client import GATEWAY_CONFIG, Broker, NameServers
+from halfop.rocketmq.wire.client import GATEWAY_CONFIG, Broker, NameServers, is_rocksdb_alone
 from halfop.rocketmq.wire.remoting import Corrupt, RemotingError, RemotingSettings
 
 _ONE_MASTER = 10.0  # seconds for which one address is tried; then there may be another master
@@ -97,7 +96,7 @@ def _checked(broker: Broker, name: str) -> Owner:
         raise InputRefused(address, None, problem, "give the address of that broker, or --namesrv")
     if conf.get("brokerRole") == "SLAVE":
         raise NoMaster(f"{address} is a slave of {name}: only a master ends transactions")
-    refuse_broker(broker, name, is_configured(conf))
+    refuse_broker(broker, name, is_rocksdb_alone(conf))
     batch, interval, queue = (_millis(address, conf, key) for key in _TIMES)
     return Owner(broker, conf.get("messageIndexEnable") == "true", batch, interval, queue, GATEWAY_CONFIG in conf)
 

@@ -23,9 +23,8 @@ from halfop.rocketmq.names import (
 )
 from halfop.rocketmq.properties import Properties
 from halfop.rocketmq.record import Records
-from halfop.rocketmq.wire.answers import checked
 from halfop.rocketmq.wire.client import Broker
-from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
+from halfop.rocketmq.wire.pull import Chunk, QueueRange, checked, pull
 
 _NO_END = 2**63
 _CLOCKS_DIFFER = timedelta(minutes=1)  # this machine's and the broker's, at most

@@ -12,9 +12,9 @@ from typing import Any
 import yaml
 
 from halfop.frame.errors import UsageError
-from halfop.gateway.frames import Request
 from halfop.gateway.refused import Refused
-from halfop.rocketmq.wire.codes import AnswerCode
+from halfop.rocketmq.codes import AnswerCode
+from halfop.rocketmq.frames import Frame
 
 _SIGNATURE, _ACCESS_KEY = "Signature", "AccessKey"
 _UNSIGNED = (_SIGNATURE, "_UNIQUE_KEY_QUERY")
@@ -49,7 +49,7 @@ class Accounts:
 
     known: Mapping[str, Account]
 
-    def of(self, request: Request) -> Account:
+    def of(self, request: Frame) -> Account:
         """The account that has signed the request. Raises Refused if none has."""
         fields = request.fields
         account = self.known.get(fields.get(_ACCESS_KEY, ""))

@@ -10,7 +10,7 @@ from typing import Protocol, cast
 
 from halfop.gateway.accounts import Account
 from halfop.gateway.addresses import host_bytes
-from halfop.gateway.frames import BadFrame, Request, Splitter
+from halfop.rocketmq.frames import BadFrame, Frame, Splitter
 
 _log = logging.getLogger("halfop.gateway")
 
@@ -25,7 +25,7 @@ class House(Protocol):
 
     def opened(self, channel: Channel) -> None: ...
 
-    def handle(self, channel: Channel, request: Request) -> None: ...
+    def handle(self, channel: Channel, request: Frame) -> None: ...
 
     def holds(self, channel: Channel, held: int) -> None: ...
 
@@ -46,7 +46,7 @@ class Channel(asyncio.Protocol):
         self.began: float | None = None
         self.held = 0  # bytes of a frame that has begun
         self.reads, self.reading = deque[Callable[[], bytes]](), 0  # reads that wait, and that are under way
-        self._requests = deque[Request]()  # that wait until the client has taken answers
+        self._requests = deque[Frame]()  # that wait until the client has taken answers
         self._bad: BadFrame | None = None
         self._full = self._paused = False
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from halfop.frame.errors import TransientError
 from halfop.gateway.connection import Channel
-from halfop.gateway.frames import BadFrame, Request, answer
 from halfop.gateway.namesrv import NameServers
 from halfop.gateway.producers import Producers
 from halfop.gateway.refused import Refused
 from halfop.gateway.service import Service
 from halfop.gateway.tallies import Tallies
-from halfop.rocketmq.wire.codes import AnswerCode
+from halfop.rocketmq.codes import AnswerCode
+from halfop.rocketmq.frames import BadFrame, Frame
 
 _MOST_ROUTES = 100  # that are being asked for
 _READS_AT_ONCE = 2  # of a connection
@@ -98,7 +98,7 @@ class House:
             self.holds(largest, 0)
             largest.close()
 
-    def handle(self, channel: Channel, request: Request) -> None:
+    def handle(self, channel: Channel, request: Frame) -> None:
         if self.service is not None:
             self.service.handle(channel, request)
 
@@ -130,17 +130,17 @@ class House:
 
     # ---- work that would hold up the loop ----
 
-    def read(self, channel: Channel, request: Request, read: Callable[[], bytes]) -> None:
+    def read(self, channel: Channel, request: Frame, read: Callable[[], bytes]) -> None:
         """Answers the request from another thread."""
 
         def work() -> bytes:
             try:
                 return read()
             except Refused as error:
-                return answer(request, error.code, remark=error.remark)
+                return request.answer(error.code, remark=error.remark)
             except Exception:
                 _log.exception("request %s of %s failed", request.code, channel.client)
-                return answer(request, AnswerCode.SYSTEM_ERROR, remark="the gateway failed at it: its log says why")
+                return request.answer(AnswerCode.SYSTEM_ERROR, remark="the gateway failed at it: its log says why")
 
         channel.reads.append(work)
         self.writable(channel)
@@ -161,7 +161,7 @@ class House:
 
         self._loop.call_soon_threadsafe(done)
 
-    def route(self, channel: Channel, request: Request, topic: str) -> bool:
+    def route(self, channel: Channel, request: Frame, topic: str) -> bool:
         """Answers with the given name servers' route; False if there are none."""
         if self._upstream is None:
             return False
@@ -172,9 +172,9 @@ class House:
         task.add_done_callback(self._routes.discard)
         return True
 
-    async def _ask_route(self, upstream: NameServers, channel: Channel, request: Request, topic: str) -> None:
+    async def _ask_route(self, upstream: NameServers, channel: Channel, request: Frame, topic: str) -> None:
         try:
             found = await upstream.route(topic)
-            channel.send(answer(request, found.code, found.fields, found.remark, found.body))
+            channel.send(request.answer(found.code, found.fields, found.remark, found.body))
         except TransientError as error:
-            channel.send(answer(request, AnswerCode.SYSTEM_ERROR, remark=str(error)))
+            channel.send(request.answer(AnswerCode.SYSTEM_ERROR, remark=str(error)))

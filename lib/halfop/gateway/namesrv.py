@@ -8,24 +8,23 @@ import ssl
 import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from struct import Struct
 
 import orjson
 
 from halfop.frame.errors import TransientError, UsageError
-from halfop.gateway.frames import JSON, BadFrame, Request, read, written
 from halfop.gateway.log.messages import Topic
 from halfop.gateway.log.topics import config_of
 from halfop.gateway.reading import Broker
-from halfop.rocketmq.wire import fastjson
-from halfop.rocketmq.wire.codes import ANSWER, AnswerCode, RequestCode
+from halfop.rocketmq.codes import AnswerCode
+from halfop.rocketmq.frames import ANSWER, BadFrame, Frame, Splitter, read_json
+from halfop.rocketmq.record import CRC_MASK
+from halfop.rocketmq.requests import GetBrokerClusterInfo, GetRouteinfo, Header, RegisterBroker, UnregisterBroker
 from halfop.rocketmq.wire.remoting import endpoint
 
-_LENGTHS = Struct(">II")
 _TIMEOUT = 5.0
-_MOST_BYTES = 16 << 20
+_MOST_BYTES, _RECEIVED = 16 << 20, 1 << 16
 _WRITES = 2  # of a queue's permissions
-_FAILURES = (OSError, asyncio.TimeoutError, asyncio.IncompleteReadError, ValueError, BadFrame)
+_FAILURES = (OSError, asyncio.TimeoutError, ValueError, BadFrame)
 _log = logging.getLogger("halfop.gateway")
 
 
@@ -38,11 +37,11 @@ class NameServer:
         self._lock, self._opaque = asyncio.Lock(), 0
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
-    async def ask(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> Request:
+    async def ask(self, header: Header, body: bytes = b"") -> Frame:
         """The answer to a request. Raises TransientError."""
         async with self._lock:
             try:
-                return await asyncio.wait_for(self._asked(code, fields, body), _TIMEOUT)
+                return await asyncio.wait_for(self._asked(header, body), _TIMEOUT)
             except _FAILURES as error:
                 self.close()
                 raise TransientError(f"name server {self.address}: {str(error) or type(error).__name__}") from error
@@ -52,21 +51,18 @@ class NameServer:
             self._streams[1].close()
             self._streams = None
 
-    async def _asked(self, code: int, fields: Mapping[str, str], body: bytes) -> Request:
+    async def _asked(self, header: Header, body: bytes) -> Frame:
         if self._streams is None:
             self._streams = await asyncio.open_connection(self._host, self._number, ssl=self._tls)
+            self._splitter = Splitter(_MOST_BYTES)
         reader, writer = self._streams
         self._opaque += 1
-        writer.write(written(code, 0, self._opaque, fields, JSON, body=body))
-        while True:
-            length, mark = _LENGTHS.unpack(await reader.readexactly(_LENGTHS.size))
-            header = mark & 0xFFFFFF
-            if not 4 + header <= length <= _MOST_BYTES:
-                raise ValueError(f"sent a frame of {length} bytes")
-            content = await reader.readexactly(length - 4)
-            found = read(content[:header], mark >> 24, content[header:])
-            if found.flag & ANSWER and found.opaque == self._opaque:
-                return found
+        writer.write(Frame(header.code, 0, self._opaque, header.fields(), body=body).packed())
+        while data := await reader.read(_RECEIVED):
+            for frame in self._splitter.feed(data):
+                if frame.flag & ANSWER and frame.opaque == self._opaque:
+                    return frame
+        raise ConnectionError("closed the connection")
 
 
 class NameServers:
@@ -92,44 +88,41 @@ class NameServers:
     async def register(self, broker: Broker, topics: Mapping[str, Topic]) -> None:
         """Registers with each; one that cannot be reached is tried again by the next call."""
         body = _registration(topics)
-        fields = _fields_of(broker) | {
-            "haServerAddr": broker.address,
-            "compressed": "false",
-            "bodyCrc32": str(zlib.crc32(body) & 0x7FFFFFFF),
-        }
-        await self._tell(RequestCode.REGISTER_BROKER, fields, body)
+        crc = zlib.crc32(body) & CRC_MASK
+        await self._tell(RegisterBroker(*_described(broker), broker.address, compressed=False, body_crc32=crc), body)
 
     async def unregister(self, broker: Broker) -> None:
-        await self._tell(RequestCode.UNREGISTER_BROKER, _fields_of(broker))
+        await self._tell(UnregisterBroker(*_described(broker)))
 
-    async def route(self, topic: str) -> Request:
+    async def route(self, topic: str) -> Frame:
         """The answer of the first name server that can be reached. Raises TransientError."""
         *others, last = self._all
         for server in others:
             with suppress(TransientError):
-                return await server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
-        return await last.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})
+                return await server.ask(GetRouteinfo(topic))
+        return await last.ask(GetRouteinfo(topic))
 
     def close(self) -> None:
         for server in self._all:
             server.close()
 
-    async def _tell(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
+    async def _tell(self, header: Header, body: bytes = b"") -> None:
         for server in self._all:
             try:
-                answer = await server.ask(code, fields, body)
+                answer = await server.ask(header, body)
             except TransientError as error:
                 _log.warning("%s", error)
                 continue
             if answer.code != AnswerCode.SUCCESS:
-                _log.warning("name server %s answered %s to %s: %s", server.address, answer.code, code, answer.remark)
+                code = answer.code
+                _log.warning("name server %s answered %s to %s: %s", server.address, code, header.code, answer.remark)
 
 
 async def _refuse_served_at(server: NameServer, topics: Iterable[str], broker: Broker) -> TransientError | None:
     """Returns why the name server cannot say it."""
     try:
-        known = _addresses(await server.ask(RequestCode.GET_BROKER_CLUSTER_INFO, {}), broker.name)
-        routes = {topic: await server.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}) for topic in topics}
+        known = _addresses(await server.ask(GetBrokerClusterInfo()), broker.name)
+        routes = {topic: await server.ask(GetRouteinfo(topic)) for topic in topics}
     except TransientError as error:
         return error
     if others := known - {broker.address}:
@@ -142,30 +135,25 @@ async def _refuse_served_at(server: NameServer, topics: Iterable[str], broker: B
     return None
 
 
-def _writers(route: Request) -> set[str]:
+def _writers(route: Frame) -> set[str]:
     """The brokers that take messages of a topic."""
     if route.code != AnswerCode.SUCCESS:
         return set()
     with suppress(ValueError, LookupError, TypeError):
-        queues = fastjson.loads(route.body)["queueDatas"]
+        queues = read_json(route.body)["queueDatas"]
         return {str(each["brokerName"]) for each in queues if int(each["perm"]) & _WRITES}
     return set()
 
 
-def _addresses(cluster: Request, name: str) -> set[str]:
+def _addresses(cluster: Frame, name: str) -> set[str]:
     """The addresses of a broker."""
     with suppress(ValueError, LookupError, TypeError, AttributeError):
-        return {str(each) for each in fastjson.loads(cluster.body)["brokerAddrTable"][name]["brokerAddrs"].values()}
+        return {str(each) for each in read_json(cluster.body)["brokerAddrTable"][name]["brokerAddrs"].values()}
     return set()
 
 
-def _fields_of(broker: Broker) -> dict[str, str]:
-    return {
-        "brokerName": broker.name,
-        "brokerAddr": broker.address,
-        "clusterName": broker.cluster,
-        "brokerId": "1" if broker.is_slave else "0",
-    }
+def _described(broker: Broker) -> tuple[str, str, str, int]:
+    return broker.name, broker.address, broker.cluster, 1 if broker.is_slave else 0
 
 
 def _registration(topics: Mapping[str, Topic]) -> bytes:

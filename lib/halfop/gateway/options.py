@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from halfop.frame.errors import UsageError
-from halfop.gateway.frames import FRAME_ROOM
 from halfop.gateway.safety import refuse_open
-from halfop.gateway.sends import is_legal
+from halfop.rocketmq.frames import FRAME_ROOM
+from halfop.rocketmq.names import is_legal
 from halfop.rocketmq.wire.remoting import endpoint
 from halfop.settings.model import Settings
 

@@ -19,19 +19,20 @@ from typing import Literal, NamedTuple
 import orjson
 
 from halfop.frame.errors import TransientError
-from halfop.gateway.frames import JSON, BadFrame, Request, Splitter, written
-from halfop.gateway.sends import properties_of
 from halfop.rocketmq import names
+from halfop.rocketmq import requests as r
+from halfop.rocketmq.codes import AnswerCode
+from halfop.rocketmq.frames import ANSWER, ONE_WAY, BadFrame, Frame, Splitter
+from halfop.rocketmq.properties import packed, unpacked
 from halfop.rocketmq.record import chain
-from halfop.rocketmq.wire.codes import ANSWER, COMMIT_TYPE, NOT_TYPE, ONE_WAY, ROLLBACK_TYPE, AnswerCode, RequestCode
 from halfop.rocketmq.wire.remoting import endpoint
 from halfop.rocketmq.wire.security import Credentials
 
 Answer = Literal["COMMIT", "ROLLBACK", "UNKNOWN"]
 _KINDS: Mapping[Answer, int] = {
-    "COMMIT": COMMIT_TYPE,
-    "ROLLBACK": ROLLBACK_TYPE,
-    "UNKNOWN": NOT_TYPE,
+    "COMMIT": r.COMMIT_TYPE,
+    "ROLLBACK": r.ROLLBACK_TYPE,
+    "UNKNOWN": r.NOT_TYPE,
 }
 _MOST_BYTES, _RECEIVED = 64 << 20, 1 << 16
 _HEARTBEAT_SECONDS, _ANSWER_SECONDS = 20.0, 15.0
@@ -79,7 +80,7 @@ class Producer:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.settimeout(_HEARTBEAT_SECONDS)
         self._lock, self._opaque, self._closed = Lock(), 0, False
-        self._answers: dict[int, Future[Request]] = {}
+        self._answers: dict[int, Future[Frame]] = {}
         self._thread = Thread(target=self._receive, name=f"producer-{group}", daemon=True)
         self._thread.start()
         try:
@@ -110,36 +111,29 @@ class Producer:
         """Sends a half message. Raises Refusal."""
         uniq = properties.get(names.UNIQ_KEY, secrets.token_hex(16).upper())
         own = {names.TRAN_MSG: "true", names.PRODUCER_GROUP: self._group, names.UNIQ_KEY: uniq}
-        packed = "".join(f"{name}\x01{value}\x02" for name, value in {**properties, **own}.items())
-        now = str(int(time.time() * 1000))
-        fields = {"a": self._group, "b": topic, "c": "TBW102", "d": "4", "e": "0", "f": "4", "g": now, "h": "0"}
-        found = self.ask(
-            RequestCode.SEND_MESSAGE_V2, {**fields, "i": packed, "j": "0", "k": "false", "m": "false"}, body
-        )
-        return Sent(
-            topic,
-            found.fields["transactionId"],
-            int(found.fields["queueOffset"]),
-            int(found.fields["msgId"][-16:], 16),
-        )
+        now, flag = int(time.time() * 1000), names.TRANSACTION_PREPARED
+        text = packed({**properties, **own})
+        header = r.SendMessageV2(self._group, topic, 0, flag, now, 0, properties=text)
+        found = r.Sent.read(self.ask(header, body).fields)
+        return Sent(topic, found.transaction_id, found.queue_offset, int(found.msg_id[-16:], 16))
 
     def end(self, sent: Sent, answer: Answer, from_check: bool = False) -> None:
         """Ends the half message. As RocketMQ's clients do, it waits for no answer."""
-        self._send(RequestCode.END_TRANSACTION, ONE_WAY, self._ending(sent, answer, from_check))
+        self._send(self._ending(sent, answer, from_check), ONE_WAY)
 
     def end_surely(self, sent: Sent, answer: Answer, from_check: bool = False) -> None:
         """Ends the half message, and waits until the server has it. Raises Refusal."""
-        self.ask(RequestCode.END_TRANSACTION, self._ending(sent, answer, from_check))
+        self.ask(self._ending(sent, answer, from_check))
 
     def heartbeat(self) -> None:
         """Says that this producer is there to be asked."""
         data = {"clientID": self._client, "consumerDataSet": [], "producerDataSet": [{"groupName": self._group}]}
-        self.ask(RequestCode.HEART_BEAT, {}, orjson.dumps(data))
+        self.ask(r.HeartBeat(), orjson.dumps(data))
 
     def close(self) -> None:
         """Says goodbye, and closes the connection."""
         with suppress(TransientError):
-            self.ask(RequestCode.UNREGISTER_CLIENT, {"clientID": self._client, "producerGroup": self._group})
+            self.ask(r.UnregisterClient(self._client, self._group))
         self._disconnect()
 
     def _disconnect(self) -> None:
@@ -151,31 +145,24 @@ class Producer:
 
     # ---- frames ----
 
-    def ask(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> Request:
+    def ask(self, header: r.Header, body: bytes = b"") -> Frame:
         """The answer to a request. Raises Refusal, or TransientError if there is none."""
-        future = self._send(code, 0, fields, body)
+        future = self._send(header, 0, body)
         try:
             found = future.result(_ANSWER_SECONDS)
         except (FutureTimeout, ConnectionError) as error:
-            raise TransientError(f"no answer to request {code}: {error}") from error
+            raise TransientError(f"no answer to request {header.code}: {error}") from error
         if found.code != AnswerCode.SUCCESS:
             raise Refusal(found.code, found.remark)
         return found
 
-    def _ending(self, sent: Sent, answer: Answer, from_check: bool) -> dict[str, str]:
-        return {
-            "producerGroup": self._group,
-            "topic": sent.topic,
-            "tranStateTableOffset": str(sent.queue_offset),
-            "commitLogOffset": str(sent.physical_offset),
-            "commitOrRollback": str(_KINDS[answer]),
-            "fromTransactionCheck": "true" if from_check else "false",
-            "msgId": sent.transaction_id,
-            "transactionId": sent.transaction_id,
-        }
+    def _ending(self, sent: Sent, answer: Answer, from_check: bool) -> r.EndTransaction:
+        place, key = (sent.queue_offset, sent.physical_offset), sent.transaction_id
+        return r.EndTransaction(self._group, *place, _KINDS[answer], from_check, key, key, sent.topic)
 
-    def _send(self, code: int, flag: int, fields: Mapping[str, str], body: bytes = b"") -> Future[Request]:
-        future: Future[Request] = Future()
+    def _send(self, header: r.Header, flag: int, body: bytes = b"") -> Future[Frame]:
+        future: Future[Frame] = Future()
+        fields = header.fields()
         signed = self._credentials.signed(fields, body) if self._credentials else fields
         with self._lock:
             if self._closed:
@@ -184,7 +171,7 @@ class Producer:
             if not flag & ONE_WAY:
                 self._answers[self._opaque] = future
             try:
-                self._socket.sendall(written(code, flag, self._opaque, signed, JSON, body=body))
+                self._socket.sendall(Frame(header.code, flag, self._opaque, signed, body=body).packed())
             except OSError as error:
                 raise TransientError(f"the connection is lost: {error}") from error
         return future
@@ -213,29 +200,25 @@ class Producer:
         with suppress(TransientError):
             self.heartbeat()
 
-    def _take(self, request: Request) -> None:
+    def _take(self, request: Frame) -> None:
         if request.flag & ANSWER:
             future = self._answers.pop(request.opaque, None)
             if future is not None:
                 future.set_result(request)
-        elif request.code == RequestCode.CHECK_TRANSACTION_STATE:
+        elif request.code == r.CheckTransactionState.code:
             Thread(target=self._answer_question, args=(request,), daemon=True).start()
 
-    def _answer_question(self, request: Request) -> None:
+    def _answer_question(self, request: Frame) -> None:
         question = question_of(request)
         with suppress(TransientError):
             self.end(question.sent, self._answer(question), from_check=True)
 
 
-def question_of(request: Request) -> Question:
+def question_of(request: Frame) -> Question:
     """The question that a frame holds."""
-    fields, records = request.fields, chain(request.body).records
+    asked, records = r.CheckTransactionState.read(request.fields), chain(request.body).records
     at, length = int(records.properties_at[0]), int(records.properties_length[0])
-    packed = request.body[at : at + length].decode()
-    sent = Sent(
-        str(records.topics()[0].as_py().decode()),
-        fields["transactionId"],
-        int(fields["tranStateTableOffset"]),
-        int(fields["commitLogOffset"]),
-    )
-    return Question(sent, records.bodies[0].as_py(), properties_of(packed))
+    properties = unpacked(request.body[at : at + length].decode())
+    topic = str(records.topics()[0].as_py().decode())
+    sent = Sent(topic, asked.transaction_id, asked.tran_state_table_offset, asked.commit_log_offset)
+    return Question(sent, records.bodies[0].as_py(), properties)

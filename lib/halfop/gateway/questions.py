@@ -5,10 +5,10 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from halfop.gateway.frames import written
 from halfop.gateway.log.messages import Half
+from halfop.rocketmq.frames import ONE_WAY, Frame
 from halfop.rocketmq.record import BORN_HOST_V6, HEAD, PROPERTY_CRC_TAIL, STORE_HOST_V6, TAIL
-from halfop.rocketmq.wire.codes import ONE_WAY, RequestCode
+from halfop.rocketmq.requests import CheckTransactionState
 
 _INT, _SHORT = Struct(">i"), Struct(">h")
 _SYS_FLAG_AT, _QUEUE_AT = 36, 12
@@ -25,17 +25,11 @@ class Asker(NamedTuple):
 def question(half: Half, record: bytes, asker: Asker, opaque: int, form: int) -> bytes:
     """The frame of the question: one-way, with the half message under its real topic as its body."""
     uniq = half.uniq_key or ""
-    fields = {
-        "topic": half.topic,
-        "tranStateTableOffset": str(half.queue_offset),
-        "commitLogOffset": str(half.physical_offset),
-        "msgId": uniq,
-        "transactionId": uniq,
-        "offsetMsgId": message_id(asker.store_host, half.physical_offset),
-        "bname": asker.broker_name,
-    }
+    message = message_id(asker.store_host, half.physical_offset)
+    place = half.queue_offset, half.physical_offset
+    header = CheckTransactionState(half.topic, *place, uniq, uniq, message, asker.broker_name)
     body = under_real_topic(record, half.topic, half.queue)
-    return written(RequestCode.CHECK_TRANSACTION_STATE, ONE_WAY, opaque, fields, form, body=body)
+    return Frame(header.code, ONE_WAY, opaque, header.fields(), body=body, form=form).packed()
 
 
 def message_id(store_host: bytes, physical_offset: int) -> str:

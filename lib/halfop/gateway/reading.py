@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import orjson
 
 from halfop.gateway.accounts import Account
-from halfop.gateway.fields import a_long, an_int, text
-from halfop.gateway.frames import Request, answer
 from halfop.gateway.log.log import Log
 from halfop.gateway.log.messages import QueueOffsets
 from halfop.gateway.log.topics import config_of
-from halfop.gateway.refused import Refused
+from halfop.gateway.refused import Refused, header_of
+from halfop.rocketmq import requests as r
+from halfop.rocketmq.codes import AnswerCode, RequestCode
+from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.wire.client import GATEWAY_CONFIG
-from halfop.rocketmq.wire.codes import AnswerCode, RequestCode
 
 _MOST_MESSAGES, _MOST_UNITS = 32, 1024
 _SUBSCRIPTION = 4  # of a pull's sysFlag: the request brings its subscription
@@ -51,7 +51,7 @@ class Reading:
     def __init__(self, log: Log, broker: Broker) -> None:
         self._log, self._broker = log, broker
         self._booted_ms = int(time.time() * 1000)
-        self.handlers: Mapping[int, Callable[[Request, Account | None], bytes]] = {
+        self.handlers: Mapping[int, Callable[[Frame, Account | None], bytes]] = {
             RequestCode.GET_ALL_TOPIC_CONFIG: self._topics,
             RequestCode.GET_BROKER_CONFIG: self._config,
             RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime,
@@ -59,7 +59,7 @@ class Reading:
             RequestCode.GET_MIN_OFFSET: self._min_offset,
         }
         # these read records from the disk
-        self.slow_handlers: Mapping[int, Callable[[Request, Account | None], bytes]] = {
+        self.slow_handlers: Mapping[int, Callable[[Frame, Account | None], bytes]] = {
             RequestCode.PULL_MESSAGE: self._pull,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._offset_at,
             RequestCode.VIEW_MESSAGE_BY_ID: self._view,
@@ -68,79 +68,80 @@ class Reading:
 
     # ---- about the broker ----
 
-    def _topics(self, request: Request, account: Account | None) -> bytes:
+    def _topics(self, request: Frame, account: Account | None) -> bytes:
         table = {name: config_of(name, topic) for name, topic in dict(self._log.topics).items()}
         version = {"counter": len(table), "stateVersion": 0, "timestamp": self._booted_ms}
         body = orjson.dumps({"dataVersion": version, "topicConfigTable": table})
-        return answer(request, AnswerCode.SUCCESS, body=body)
+        return request.answer(AnswerCode.SUCCESS, body=body)
 
-    def _config(self, request: Request, account: Account | None) -> bytes:
-        return answer(request, AnswerCode.SUCCESS, {"version": "{}"}, body=self._broker.config())
+    def _config(self, request: Frame, account: Account | None) -> bytes:
+        return request.answer(AnswerCode.SUCCESS, {"version": "{}"}, body=self._broker.config())
 
-    def _runtime(self, request: Request, account: Account | None) -> bytes:
+    def _runtime(self, request: Frame, account: Account | None) -> bytes:
         # a clock that moves when nothing is stored: landing goes by it
         seconds = max(self._log.readable_ms() - self._booted_ms, 0) // 1000
         minutes, hours = seconds // 60, seconds // 3600
         ran = f"[ {hours // 24} days, {hours % 24} hours, {minutes % 60} minutes, {seconds % 60} seconds ]"
         table = {"bootTimestamp": str(self._booted_ms), "runtime": ran, "brokerVersionDesc": "halfop gateway"}
-        return answer(request, AnswerCode.SUCCESS, body=orjson.dumps({"table": table}))
+        return request.answer(AnswerCode.SUCCESS, body=orjson.dumps({"table": table}))
 
     # ---- offsets ----
 
-    def _max_offset(self, request: Request, account: Account | None) -> bytes:
-        return answer(request, AnswerCode.SUCCESS, {"offset": str(self._offsets(request).next)})
+    def _max_offset(self, request: Frame, account: Account | None) -> bytes:
+        return _offset(request, self._offsets(request).next)
 
-    def _min_offset(self, request: Request, account: Account | None) -> bytes:
-        return answer(request, AnswerCode.SUCCESS, {"offset": str(self._offsets(request).first)})
+    def _min_offset(self, request: Frame, account: Account | None) -> bytes:
+        return _offset(request, self._offsets(request).first)
 
-    def _offset_at(self, request: Request, account: Account | None) -> bytes:
-        fields = request.fields
-        found = self._log.offset_at(text(fields, "topic"), an_int(fields, "queueId"), a_long(fields, "timestamp"))
-        return answer(request, AnswerCode.SUCCESS, {"offset": str(found)})
+    def _offset_at(self, request: Frame, account: Account | None) -> bytes:
+        asked = header_of(r.SearchOffset, request)
+        return _offset(request, self._log.offset_at(asked.topic, asked.queue_id, asked.timestamp))
 
-    def _offsets(self, request: Request) -> QueueOffsets:
-        return self._log.offsets(text(request.fields, "topic"), an_int(request.fields, "queueId"))
+    def _offsets(self, request: Frame) -> QueueOffsets:
+        asked = header_of(r.GetMaxOffset, request)
+        return self._log.offsets(asked.topic, asked.queue_id)
 
     # ---- messages ----
 
-    def _pull(self, request: Request, account: Account | None) -> bytes:
-        fields = request.fields
-        topic, queue, offset = text(fields, "topic"), an_int(fields, "queueId"), a_long(fields, "queueOffset")
+    def _pull(self, request: Frame, account: Account | None) -> bytes:
+        asked = header_of(r.PullMessage, request)
+        topic, queue, offset = asked.topic, asked.queue_id, asked.queue_offset
         _check_reader(account, topic)
         if topic not in self._log.topics:
             raise Refused(AnswerCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
-        if not an_int(fields, "sysFlag") & _SUBSCRIPTION or fields.get("subscription", "*") != "*":
+        if not asked.sys_flag & _SUBSCRIPTION or asked.subscription != "*":
             raise Refused(
                 AnswerCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist: a pull must bring `*`"
             )
-        count = min(max(an_int(fields, "maxMsgNums"), 1), _MOST_MESSAGES)
         there = self._log.offsets(topic, queue)
-        pulled = self._log.pull(topic, queue, offset, count)
+        pulled = self._log.pull(topic, queue, offset, min(max(asked.max_msg_nums, 1), _MOST_MESSAGES))
         code, following = AnswerCode.SUCCESS, pulled.next
         if not pulled.records:
             code, following = _nothing(there, offset)
-        shown = {"nextBeginOffset": following, "minOffset": there.first, "maxOffset": there.next}
-        said = {"suggestWhichBrokerId": "0"} | {name: str(value) for name, value in shown.items()}
-        return answer(request, code, said, body=b"".join(pulled.records))
+        header = r.Pulled(following, there.first, there.next)
+        return request.answer(code, header.fields(), body=b"".join(pulled.records))
 
-    def _view(self, request: Request, account: Account | None) -> bytes:
-        offset = a_long(request.fields, "offset")
+    def _view(self, request: Frame, account: Account | None) -> bytes:
+        offset = header_of(r.ViewMessage, request).offset
         found = self._log.record(offset)
         _check_reader(account, "")
         if found is None:
             raise Refused(AnswerCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}")
-        return answer(request, AnswerCode.SUCCESS, body=found)
+        return request.answer(AnswerCode.SUCCESS, body=found)
 
-    def _units(self, request: Request, account: Account | None) -> bytes:
-        fields = request.fields
-        topic, queue = text(fields, "topic"), an_int(fields, "queueId")
+    def _units(self, request: Frame, account: Account | None) -> bytes:
+        asked = header_of(r.QueryConsumeQueue, request)
+        topic, queue = asked.topic, asked.queue_id
         _check_reader(account, topic)
-        count = min(max(an_int(fields, "count"), 0), _MOST_UNITS)
-        found = self._log.units(topic, queue, a_long(fields, "index"), count)
+        found = self._log.units(topic, queue, asked.index, min(max(asked.count, 0), _MOST_UNITS))
         there = self._log.offsets(topic, queue)
         units = [{"physicOffset": u.physical_offset, "physicSize": u.size, "tagsCode": u.tags_code} for u in found]
         body = {"queueData": units, "minQueueIndex": there.first, "maxQueueIndex": there.next}
-        return answer(request, AnswerCode.SUCCESS, body=orjson.dumps(body))
+        return request.answer(AnswerCode.SUCCESS, body=orjson.dumps(body))
+
+
+def _offset(request: Frame, offset: int) -> bytes:
+    return request.answer(AnswerCode.SUCCESS, r.Offset(offset).fields())
 
 
 def _check_reader(account: Account | None, topic: str) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import orjson
 
-from halfop.gateway.frames import Request, answer
 from halfop.gateway.log.messages import Topic
 from halfop.gateway.reading import Broker
 from halfop.gateway.refused import Refused
-from halfop.rocketmq.wire.codes import AnswerCode
+from halfop.rocketmq.codes import AnswerCode
+from halfop.rocketmq.frames import Frame
 
 DEFAULT_TOPIC = "TBW102"  # its route stands for topics that nobody has made yet
 _MASTER, _SLAVE = "0", "1"
@@ -28,10 +28,10 @@ def route_of(broker: Broker, topic: Topic) -> bytes:
     return orjson.dumps(found)
 
 
-def cluster_info(request: Request, broker: Broker) -> bytes:
+def cluster_info(request: Frame, broker: Broker) -> bytes:
     """The answer to GET_BROKER_CLUSTER_INFO."""
     table = {"brokerAddrTable": {broker.name: broker_data(broker)}, "clusterAddrTable": {broker.cluster: [broker.name]}}
-    return answer(request, AnswerCode.SUCCESS, body=orjson.dumps(table))
+    return request.answer(AnswerCode.SUCCESS, body=orjson.dumps(table))
 
 
 def broker_data(broker: Broker) -> dict[str, object]:

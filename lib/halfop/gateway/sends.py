@@ -2,46 +2,24 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from halfop.gateway.fields import a_flag, a_long, an_int, text
-from halfop.gateway.frames import Request
 from halfop.gateway.log.messages import HalfMessage, Topic
 from halfop.gateway.log.records import LONGEST_PROPERTIES
-from halfop.gateway.refused import Refused
+from halfop.gateway.refused import Refused, header_of
 from halfop.rocketmq import names
-from halfop.rocketmq.wire.codes import AnswerCode, RequestCode
+from halfop.rocketmq.codes import AnswerCode, RequestCode
+from halfop.rocketmq.frames import Frame
+from halfop.rocketmq.names import is_legal
+from halfop.rocketmq.properties import packed, unpacked
+from halfop.rocketmq.requests import SendMessage, SendMessageV2
 
-_LEGAL_TOPIC = re.compile(names.LEGAL_TOPIC.replace(r"\z", r"\Z"))
 _LONGEST_GROUP = 255  # Validators.CHARACTER_MAX_LENGTH
 _TRANSACTION_ID = "__transactionId__"
 # A broker sets or removes these itself; a client that could set them would pass its message off as another one's copy.
 _NOT_A_CLIENTS = ("POP_CK", names.DELAY, names.CHECK_TIMES, names.PREPARED_QUEUE_OFFSET, names.WHOLE_CRC)
-
-
-class _Names(NamedTuple):
-    """The names of a send's fields."""
-
-    group: str
-    topic: str
-    queue: str
-    sys_flag: str
-    born: str
-    flag: str
-    properties: str
-    reconsumed: str
-    unit: str
-    batch: str
-
-
-_V1 = _Names(
-    *("producerGroup", "topic", "queueId", "sysFlag", "bornTimestamp"),
-    *("flag", "properties", "reconsumeTimes", "unitMode", "batch"),
-)
-_V2 = _Names(*"abefghijkm")
 
 
 class Terms(NamedTuple):
@@ -54,32 +32,28 @@ class Terms(NamedTuple):
     known: Mapping[str, Topic]
 
 
-def half_message(request: Request, born_host: bytes, terms: Terms) -> HalfMessage:
+def half_message(request: Frame, born_host: bytes, terms: Terms) -> HalfMessage:
     """The half message of a send. Raises Refused for what a broker or this gateway does not take."""
-    fields, name = request.fields, _V2 if request.code == RequestCode.SEND_MESSAGE_V2 else _V1
-    group, topic = text(fields, name.group), text(fields, name.topic)
-    queue, sys_flag, flag = (an_int(fields, each) for each in (name.queue, name.sys_flag, name.flag))
-    born = a_long(fields, name.born)
-    check_topic(topic, terms)
-    if queue >= (queues := _queues(topic, terms)):
-        raise Refused(AnswerCode.INVALID_PARAMETER, f"request queueId[{queue}] is illegal: {queues} queues")
-    properties = properties_of(fields.get(name.properties, ""))
-    reconsumed = an_int(fields, name.reconsumed) if name.reconsumed in fields else 0
-    _check_kind(fields, name, properties, reconsumed, terms)
-    queue = queue if queue >= 0 else secrets.randbelow(terms.queues)
-    _transform(properties, group, topic, queue)
+    sent = header_of(SendMessageV2 if request.code == RequestCode.SEND_MESSAGE_V2 else SendMessage, request)
+    check_topic(sent.topic, terms)
+    if sent.queue_id >= (queues := _queues(sent.topic, terms)):
+        raise Refused(AnswerCode.INVALID_PARAMETER, f"request queueId[{sent.queue_id}] is illegal: {queues} queues")
+    properties = unpacked(sent.properties)
+    _check_kind(sent, properties, terms)
+    queue = sent.queue_id if sent.queue_id >= 0 else secrets.randbelow(terms.queues)
+    _transform(properties, sent.producer_group, sent.topic, queue)
     _check_group(properties[names.PRODUCER_GROUP])
-    packed = "".join([f"{key}\x01{value}\x02" for key, value in properties.items()]).encode()
-    _check_lengths(request.body, packed, terms)
+    content = packed(properties).encode()
+    _check_lengths(request.body, content, terms)
     return HalfMessage(
         request.body,
-        flag,
-        sys_flag & ~names.TRANSACTION_TYPE_MASK,
-        born,
+        sent.flag,
+        sent.sys_flag & ~names.TRANSACTION_TYPE_MASK,
+        sent.born_timestamp,
         born_host,
-        reconsumed,
-        packed,
-        topic,
+        sent.reconsume_times,
+        content,
+        sent.topic,
         queue,
         properties[names.PRODUCER_GROUP],
         properties[names.UNIQ_KEY],
@@ -91,21 +65,6 @@ def _queues(topic: str, terms: Terms) -> int:
     """How many queues clients may name: as at a broker all that can be read, since they learn of fewer ones late."""
     known = terms.known.get(topic)
     return max(terms.queues, known.read_queues) if known else terms.queues
-
-
-def properties_of(packed: str) -> dict[str, str]:
-    """The properties that RocketMQ's text form holds."""
-    found = {}
-    for entry in packed.split("\x02"):
-        name, mark, value = entry.partition("\x01")
-        if value and name and mark:
-            found[name] = value
-    return found
-
-
-def is_legal(name: str) -> bool:
-    """Returns whether a name has only the characters that RocketMQ allows."""
-    return _LEGAL_TOPIC.match(name) is not None
 
 
 def is_group(name: str) -> bool:
@@ -128,21 +87,19 @@ def check_topic(topic: str, terms: Terms) -> None:
         raise Refused(
             AnswerCode.MESSAGE_ILLEGAL, f"The specified topic is longer than {names.TOPIC_MAX_LENGTH} characters"
         )
-    if topic in names.NOT_ALLOWED_SEND or topic.lower().startswith(names.SYSTEM_PREFIX):
+    if names.is_reserved(topic):
         raise Refused(AnswerCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
     if terms.topics is not None and topic not in terms.topics:
         raise Refused(AnswerCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist: it is none of this gateway's")
 
 
-def _check_kind(
-    fields: Mapping[str, str], name: _Names, properties: Mapping[str, str], reconsumed: int, terms: Terms
-) -> None:
+def _check_kind(sent: SendMessage, properties: Mapping[str, str], terms: Terms) -> None:
     """Raises Refused for what is no single transactional message."""
-    if a_flag(fields, name.batch):
+    if sent.batch:
         raise Refused(AnswerCode.NO_PERMISSION, "a batch: this gateway takes transactional messages only")
-    if a_flag(fields, name.unit):
+    if sent.unit_mode:
         raise Refused(AnswerCode.NO_PERMISSION, "a topic of a unit: this gateway serves none")
-    delayed = reconsumed > 0 and properties.get(names.DELAY, "0") != "0"  # as clients before 4.6.1 send again
+    delayed = sent.reconsume_times > 0 and properties.get(names.DELAY, "0") != "0"  # as clients before 4.6.1 send again
     if properties.get(names.TRAN_MSG, "").lower() != "true" or delayed:
         raise Refused(AnswerCode.NO_PERMISSION, "no transactional message: this gateway takes no others")
     if terms.rejects:
@@ -164,10 +121,12 @@ def _transform(properties: dict[str, str], group: str, topic: str, queue: int) -
     properties[names.REAL_QUEUE_ID] = str(queue)
 
 
-def _check_lengths(body: bytes, packed: bytes, terms: Terms) -> None:
+def _check_lengths(body: bytes, properties: bytes, terms: Terms) -> None:
     if len(body) > terms.max_body or not body:
         remark = f"the message is illegal: its body has {len(body)} bytes, 1 to {terms.max_body} are allowed"
         raise Refused(AnswerCode.MESSAGE_ILLEGAL, remark)
-    if len(packed) > LONGEST_PROPERTIES:
-        remark = f"the message is illegal: its properties have {len(packed)} bytes, {LONGEST_PROPERTIES} are allowed"
+    if len(properties) > LONGEST_PROPERTIES:
+        remark = (
+            f"the message is illegal: its properties have {len(properties)} bytes, {LONGEST_PROPERTIES} are allowed"
+        )
         raise Refused(AnswerCode.MESSAGE_ILLEGAL, remark)

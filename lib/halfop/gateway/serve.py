@@ -20,7 +20,6 @@ from halfop.gateway.accounts import read_accounts
 from halfop.gateway.addresses import bound, host_bytes, resolved, shown
 from halfop.gateway.asking import Asking, Manner
 from halfop.gateway.deliveries import Deliveries
-from halfop.gateway.frames import FRAME_ROOM
 from halfop.gateway.house import Bounds, House
 from halfop.gateway.log.log import Form, Log
 from halfop.gateway.namesrv import NameServers
@@ -38,6 +37,7 @@ from halfop.gateway.tables import now as table_now
 from halfop.gateway.tallies import Tallies
 from halfop.gateway.upkeep import Upkeep
 from halfop.gateway.waiting import Waiting
+from halfop.rocketmq.frames import FRAME_ROOM
 from halfop.rocketmq.wire.remoting import endpoint
 from halfop.rocketmq.wire.security import Tls
 from halfop.settings.model import Settings

@@ -13,21 +13,21 @@ import orjson
 from halfop.gateway.accounts import Account, Accounts
 from halfop.gateway.asking import Asking
 from halfop.gateway.connection import Channel
-from halfop.gateway.ends import EndRequest, check, end_request, not_found
-from halfop.gateway.fields import text
-from halfop.gateway.frames import Request, answer
+from halfop.gateway.ends import check, end_of, end_request, not_found
 from halfop.gateway.log.log import Log
 from halfop.gateway.log.messages import HalfGone, Topic
 from halfop.gateway.producers import Producers
 from halfop.gateway.questions import message_id
 from halfop.gateway.reading import Broker, Reading
-from halfop.gateway.refused import Refused
+from halfop.gateway.refused import Refused, header_of
 from halfop.gateway.routes import DEFAULT_TOPIC, cluster_info, no_route, route_of
 from halfop.gateway.sends import Terms, check_topic, half_message, is_group
 from halfop.gateway.tables import now as table_now
 from halfop.gateway.tallies import Tallies
 from halfop.gateway.waiting import Answer, Waiting
-from halfop.rocketmq.wire.codes import ANSWER, ONE_WAY, AnswerCode, RequestCode
+from halfop.rocketmq.codes import AnswerCode, RequestCode
+from halfop.rocketmq.frames import ANSWER, ONE_WAY, Frame
+from halfop.rocketmq.requests import NOT_TYPE, EndTransaction, GetRouteinfo, Sent, UnregisterClient
 from halfop.settings.model import RuleSettings
 
 _log = logging.getLogger("halfop.gateway")
@@ -37,16 +37,16 @@ _MOST_READS = 64  # of a connection, that wait
 _LONGEST_REMARK = 1000  # of an answer, as check_deliveries has it
 _READ_WRITE, _ANY = 6, 7
 
-Handler = Callable[[Channel, Request, Account | None], bytes | None]
+Handler = Callable[[Channel, Frame, Account | None], bytes | None]
 
 
 class Away(Protocol):
     """Work that would hold up the loop."""
 
-    def read(self, channel: Channel, request: Request, read: Callable[[], bytes]) -> None:
+    def read(self, channel: Channel, request: Frame, read: Callable[[], bytes]) -> None:
         """Answers the request from another thread."""
 
-    def route(self, channel: Channel, request: Request, topic: str) -> bool:
+    def route(self, channel: Channel, request: Frame, topic: str) -> bool:
         """Answers with the given name servers' route; False if there are none."""
 
 
@@ -101,7 +101,7 @@ class Service:
             RequestCode.GET_BROKER_CLUSTER_INFO: lambda channel, request, account: cluster_info(request, broker),
         }
 
-    def handle(self, channel: Channel, request: Request) -> None:
+    def handle(self, channel: Channel, request: Frame) -> None:
         """Handles a request, and answers it now or when it is durable."""
         if request.flag & ANSWER:
             return
@@ -118,7 +118,7 @@ class Service:
         if frame is not None and not request.flag & ONE_WAY:
             channel.send(frame)
 
-    def _handled(self, channel: Channel, request: Request, account: Account | None) -> bytes | None:
+    def _handled(self, channel: Channel, request: Frame, account: Account | None) -> bytes | None:
         handler = self._handlers.get(request.code)
         if handler is not None:
             return handler(channel, request, account)
@@ -133,11 +133,11 @@ class Service:
         self._away.read(channel, request, lambda: slow(request, account))
         return None
 
-    def _refusal(self, request: Request, error: Refused) -> bytes:
+    def _refusal(self, request: Frame, error: Refused) -> bytes:
         self._tallies.refused[error.code] += 1
-        return answer(request, error.code, remark=error.remark)
+        return request.answer(error.code, remark=error.remark)
 
-    def _wait(self, end: int, channel: Channel, request: Request, fields: dict[str, str] | None) -> None:
+    def _wait(self, end: int, channel: Channel, request: Frame, fields: dict[str, str] | None) -> None:
         """Answers the request when the log is durable to `end`."""
         answered = None if request.flag & ONE_WAY else channel
         self._waiting.add(Answer(end, time.monotonic(), answered, request.opaque, request.form, fields))
@@ -146,7 +146,7 @@ class Service:
 
     # ---- sends ----
 
-    def _send(self, channel: Channel, request: Request, account: Account | None) -> None:
+    def _send(self, channel: Channel, request: Frame, account: Account | None) -> None:
         if self._broker.is_slave:
             raise Refused(AnswerCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy: a slave takes no messages")
         given = half_message(request, channel.host, self._terms)
@@ -159,13 +159,9 @@ class Service:
         if given.group not in channel.groups:
             self._learn(given.group, channel)
         self._tallies.sent += 1
-        fields = {
-            "msgId": message_id(self._store_host, half.physical_offset),
-            "queueId": str(half.queue),
-            "queueOffset": str(half.queue_offset),
-            "transactionId": half.uniq_key or "",
-        }
-        self._wait(half.end, channel, request, fields)
+        message = message_id(self._store_host, half.physical_offset)
+        sent = Sent(message, half.queue, half.queue_offset, half.uniq_key or "")
+        self._wait(half.end, channel, request, sent.fields())
 
     def _check_room(self) -> None:
         """Raises Refused if a send has no room."""
@@ -194,18 +190,18 @@ class Service:
         if len(channel.groups) < _MOST_GROUPS:
             self._producers.add(group, channel)
 
-    def _refuse_batch(self, channel: Channel, request: Request, account: Account | None) -> bytes:
+    def _refuse_batch(self, channel: Channel, request: Frame, account: Account | None) -> bytes:
         raise Refused(AnswerCode.NO_PERMISSION, "a batch: this gateway takes transactional messages only")
 
     # ---- ends ----
 
-    def _end(self, channel: Channel, request: Request, account: Account | None) -> bytes | None:
+    def _end(self, channel: Channel, request: Frame, account: Account | None) -> bytes | None:
         if self._broker.is_slave:
             raise Refused(
                 AnswerCode.SLAVE_NOT_AVAILABLE, "message store is slave mode, so end transaction is forbidden"
             )
         asked = end_request(request)
-        if not asked.ends:
+        if asked.commit_or_rollback == NOT_TYPE:
             self._note_unknown(channel, request, asked)
             return None
         # twice: sends that are refused leave room to end what is open. An end that is lost is asked about
@@ -215,28 +211,30 @@ class Service:
         if account is not None:
             account.check("PUB", half.topic)
         try:
-            end = asked.end(now_ms)
+            end = end_of(asked, now_ms)
             ended = self._log.append_end(half, end)
         except HalfGone:
             raise not_found() from None
         self._tallies.ended[f"{end.outcome}_{ended.kind}"] += 1
-        if asked.from_check:
+        if asked.from_transaction_check:
             remark = request.remark[:_LONGEST_REMARK]
             self._asking.answered(half.physical_offset, "ANSWERED", channel.client, remark, table_now())
         self._wait(ended.end, channel, request, None)
         return None
 
-    def _note_unknown(self, channel: Channel, request: Request, asked: EndRequest) -> None:
+    def _note_unknown(self, channel: Channel, request: Frame, asked: EndTransaction) -> None:
         """An end that says nothing is not answered, as a broker does not."""
         self._tallies.ended["UNKNOWN"] += 1
         half = self._log.open_halves.get(asked.commit_log_offset)
-        if asked.from_check and half is not None and half.group == asked.group and channel.may_send(half.topic):
+        if not asked.from_transaction_check or half is None or half.group != asked.producer_group:
+            return
+        if channel.may_send(half.topic):
             remark = request.remark[:_LONGEST_REMARK]
             self._asking.answered(half.physical_offset, "UNKNOWN", channel.client, remark, table_now())
 
     # ---- clients ----
 
-    def _heartbeat(self, channel: Channel, request: Request, account: Account | None) -> bytes:
+    def _heartbeat(self, channel: Channel, request: Frame, account: Account | None) -> bytes:
         try:
             data = orjson.loads(request.body)
             client = data.get("clientID") or channel.client
@@ -249,27 +247,27 @@ class Service:
         for group in filter(is_group, groups):
             self._learn(group, channel)
         # V2 leaves out what has not changed, which this gateway would have to remember
-        return answer(request, AnswerCode.SUCCESS, {"IS_SUPPORT_HEART_BEAT_V2": "false", "IS_SUB_CHANGE": "true"})
+        return request.answer(AnswerCode.SUCCESS, {"IS_SUPPORT_HEART_BEAT_V2": "false", "IS_SUB_CHANGE": "true"})
 
-    def _unregister(self, channel: Channel, request: Request, account: Account | None) -> bytes:
-        group = request.fields.get("producerGroup")
+    def _unregister(self, channel: Channel, request: Frame, account: Account | None) -> bytes:
+        group = header_of(UnregisterClient, request).producer_group
         if group:
             self._producers.remove([group], channel)
-        return answer(request, AnswerCode.SUCCESS)
+        return request.answer(AnswerCode.SUCCESS)
 
-    def _check_client(self, channel: Channel, request: Request, account: Account | None) -> bytes:
-        return answer(request, AnswerCode.SUCCESS)
+    def _check_client(self, channel: Channel, request: Frame, account: Account | None) -> bytes:
+        return request.answer(AnswerCode.SUCCESS)
 
     # ---- routes ----
 
-    def _route(self, channel: Channel, request: Request, account: Account | None) -> bytes | None:
-        topic = text(request.fields, "topic")
+    def _route(self, channel: Channel, request: Frame, account: Account | None) -> bytes | None:
+        topic = header_of(GetRouteinfo, request).topic
         if self._serves(topic):
             queues = self._terms.queues
             found = self._log.topics.get(topic) or Topic(
                 queues, queues, _ANY if topic == DEFAULT_TOPIC else _READ_WRITE
             )
-            return answer(request, AnswerCode.SUCCESS, body=route_of(self._broker, found))
+            return request.answer(AnswerCode.SUCCESS, body=route_of(self._broker, found))
         if self._away.route(channel, request, topic):
             return None
         raise no_route(topic)

@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from halfop.gateway.frames import written
-from halfop.rocketmq.wire.codes import ANSWER, AnswerCode
+from halfop.rocketmq.codes import AnswerCode
+from halfop.rocketmq.frames import ANSWER, Frame
 
 _NO_FIELDS: dict[str, str] = {}
 
@@ -51,7 +51,7 @@ class Waiting:
             self._measure(now - found.at)
             if found.channel is not None:
                 fields = found.fields or _NO_FIELDS
-                found.channel.send(written(AnswerCode.SUCCESS, ANSWER, found.opaque, fields, found.form))
+                found.channel.send(Frame(AnswerCode.SUCCESS, ANSWER, found.opaque, fields, form=found.form).packed())
 
     def give_up(self, before: float) -> int:
         """Answers those that have waited since `before` with FLUSH_DISK_TIMEOUT; returns how many they are."""
@@ -61,7 +61,6 @@ class Waiting:
             if found.channel is not None:
                 fields = found.fields or _NO_FIELDS
                 remark = "" if found.fields else "the transaction has ended once the disk has it"
-                found.channel.send(
-                    written(AnswerCode.FLUSH_DISK_TIMEOUT, ANSWER, found.opaque, fields, found.form, remark)
-                )
+                frame = Frame(AnswerCode.FLUSH_DISK_TIMEOUT, ANSWER, found.opaque, fields, remark, form=found.form)
+                found.channel.send(frame.packed())
         return given

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
+from halfop.rocketmq.frames import read_json
 from halfop.rocketmq.names import CHECK_GROUP, HALF_TOPICS
-from halfop.rocketmq.wire import fastjson
 
 FILE = "config/consumerOffset.json"
 
@@ -17,7 +17,7 @@ def check_offsets(root: str) -> dict[int, int]:
     """
     try:
         with open(os.path.join(root, FILE), "rb") as file:
-            table = fastjson.loads(file.read())["offsetTable"]
+            table = read_json(file.read())["offsetTable"]
         found = [table[f"{topic}@{CHECK_GROUP}"] for topic in HALF_TOPICS if f"{topic}@{CHECK_GROUP}" in table]
         return {int(queue): int(offset) for queues in found for queue, offset in queues.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -6,14 +6,14 @@ from collections.abc import Collection
 from typing import NoReturn
 
 from halfop.frame.errors import InputRefused
-from halfop.rocketmq.rocksdb import QUEUES, TOPICS
+from halfop.rocketmq.names import ROCKSDB_TOPICS
 from halfop.rocketmq.wire.client import Broker
 from halfop.warehouse.progress import TABLE, progress_rows
 from halfop.warehouse.tables import Warehouse
 
 _WAY_OUT = (
     "set transWriteOriginTransHalfEnable=true at the broker, which then writes both forms; it can be landed and ended "
-    f"as soon as its log has no messages of {TOPICS[0]} any more, and until then its own checks end those"
+    f"as soon as its log has no messages of {ROCKSDB_TOPICS[0]} any more, and until then its own checks end those"
 )
 
 
@@ -30,12 +30,13 @@ def refuse_broker(broker: Broker, name: str, is_configured: bool) -> None:
 
 
 def _has_such(broker: Broker) -> bool:
-    ends = broker.max_offsets(QUEUES)
-    return any(ends) and any(end > first for end, first in zip(ends, broker.min_offsets(QUEUES), strict=True))
+    queues = [(topic, 0) for topic in ROCKSDB_TOPICS]
+    ends = broker.max_offsets(queues)
+    return any(ends) and any(end > first for end, first in zip(ends, broker.min_offsets(queues), strict=True))
 
 
 def refuse_landed(warehouse: Warehouse, names: Collection[str]) -> None:
     """Raises InputRefused if one of these brokers has landed so: earlier versions took its ends for garbage."""
     for row in progress_rows(warehouse) if names else ():
-        if row["broker_name"] in names and row["topic"] in TOPICS and row["next_offset"]:
+        if row["broker_name"] in names and row["topic"] in ROCKSDB_TOPICS and row["next_offset"]:
             refuse(warehouse.path(TABLE), row["broker_name"])

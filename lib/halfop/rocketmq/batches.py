@@ -32,6 +32,7 @@ _TOPICS = {
     **dict.fromkeys(names.OP_TOPICS, OP),
     names.DISCARD_TOPIC: DISCARD,
 }
+_ROCKSDB_BODY = pa.scalar(b"\0", pa.binary())
 _HEX = np.frombuffer("".join(f"{n:02X}" for n in range(256)).encode(), np.uint16)
 
 
@@ -42,6 +43,15 @@ def kinds_of(records: Records, topics: pa.DictionaryArray) -> dict[str, Mask]:
     committed = (records.head["sys_flag"] & names.TRANSACTION_TYPE_MASK) == names.TRANSACTION_COMMIT
     code = np.where((code < 0) & committed, KINDS.index(FINAL), code)
     return {kind: code == n for n, kind in enumerate(KINDS)}
+
+
+def has_rocksdb_alone(topics: pa.DictionaryArray, ops: Records | None) -> bool:
+    """Returns whether some records, with these topics and these op messages among them, are of ROCKSDB_TOPICS' form."""
+    if any(decoded(topic) in names.ROCKSDB_TOPICS for topic in topics.dictionary.to_pylist()):
+        return True
+    if ops is None or not (wanted := pc.equal(ops.bodies, _ROCKSDB_BODY).to_numpy(zero_copy_only=False)).any():
+        return False
+    return bool(pc.any(pc.is_valid(Properties(ops.select(wanted)).strings(names.TRANS_OFFSET))).as_py())
 
 
 def half_batch(records: Records) -> pa.RecordBatch:

@@ -10,6 +10,10 @@ DISCARD_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 HALF_TOPICS = (HALF_TOPIC, "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
 CHECK_GROUP = "CID_RMQ_SYS_TRANS"  # a broker's check service reads as this consumer group
 OP_TOPICS = (OP_TOPIC, "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC")
+# Of a broker that keeps its transactions in RocksDB alone (from RocketMQ 5.4 on, with transRocksDBEnable=true and
+# transWriteOriginTransHalfEnable=false): an op names its half message by its place in the log, its body is a zero byte.
+ROCKSDB_TOPICS = (HALF_TOPICS[1], OP_TOPICS[1])
+TRANS_OFFSET = "TRANS_OFFSET"
 
 
 REAL_TOPIC = "REAL_TOPIC"
@@ -55,8 +59,9 @@ WAIT = "WAIT"
 
 END_TAG = "d"
 
-_TOPIC_CHARACTER = "[%|a-zA-Z0-9_-]"
-LEGAL_TOPIC = rf"\A{_TOPIC_CHARACTER}+\z"
+LEGAL_NAME = "[%|a-zA-Z0-9_-]+"  # of a topic, a group, a broker
+LEGAL_TOPIC = rf"\A{LEGAL_NAME}\z"  # as Java and Rust write it
+_LEGAL_NAME = re.compile(LEGAL_NAME)
 TOPIC_MAX_LENGTH = 127
 RETRY_OR_DLQ_MAX_LENGTH = 255
 RETRY_PREFIX = "%RETRY%"
@@ -74,12 +79,22 @@ NOT_ALLOWED_SEND = (
 SYSTEM_PREFIX = "rmq_sys_"
 
 TRANSACTION_TYPE_MASK = 0xC
-TRANSACTION_COMMIT = 0x8
+TRANSACTION_PREPARED, TRANSACTION_COMMIT = 0x4, 0x8
+
+
+def is_legal(name: str) -> bool:
+    """Returns whether a name has only the characters that RocketMQ allows."""
+    return _LEGAL_NAME.fullmatch(name) is not None
+
+
+def is_reserved(topic: str) -> bool:
+    """Returns whether a topic is RocketMQ's own, to which no client may send."""
+    return topic in NOT_ALLOWED_SEND or topic.lower().startswith(SYSTEM_PREFIX)
 
 
 def topic_fault(topic: str) -> str | None:
     """Returns what a topic's name has that none may have, its first wrong character above all; None if it may be."""
-    wrong = next((place for place, c in enumerate(topic) if re.match(_TOPIC_CHARACTER, c) is None), None)
+    wrong = next((place for place, character in enumerate(topic) if not is_legal(character)), None)
     if wrong is not None:
         code = f"U+{ord(topic[wrong]):04X}"
         return f"character {wrong + 1} of {len(topic)}, {topic[wrong]!r} ({code}), is none that a topic may have"
@@ -89,5 +104,4 @@ def topic_fault(topic: str) -> str | None:
 
 def is_real_topic(topic: str) -> bool:
     """Returns whether a client may send to a topic of that name."""
-    allowed = topic not in NOT_ALLOWED_SEND and not topic.lower().startswith(SYSTEM_PREFIX)
-    return allowed and re.fullmatch(f"{_TOPIC_CHARACTER}+", topic) is not None
+    return is_legal(topic) and not is_reserved(topic)

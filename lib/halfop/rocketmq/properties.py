@@ -1,8 +1,9 @@
-"""Message properties, `name \\x01 value \\x02 …`, of many records at once."""
+"""Message properties, `name \\x01 value \\x02 …`: of one message, and of many records at once."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,21 @@ from halfop.rocketmq.record import Records
 
 _NAME_ENDS, _VALUE_ENDS = 1, 2
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+
+
+def packed(properties: Mapping[str, str]) -> str:
+    """Returns properties in RocketMQ's text form."""
+    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+
+
+def unpacked(text: str) -> dict[str, str]:
+    """Returns the properties that RocketMQ's text form holds, as `Properties` reads them."""
+    found = {}
+    for entry in text.split("\x02"):
+        name, mark, value = entry.partition("\x01")
+        if value and name and mark:
+            found[name] = value
+    return found
 
 
 class Properties:

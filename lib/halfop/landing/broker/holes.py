@@ -6,7 +6,7 @@ from halfop.frame.summary import Summary
 from halfop.landing import lost
 from halfop.landing.broker.sampling import QueueSample
 from halfop.rocketmq.batches import FINAL
-from halfop.rocketmq.wire.clock import BrokerClock
+from halfop.rocketmq.wire.client import BrokerClock
 
 
 def record_holes(found: QueueSample, known: lost.Ranges, clock: BrokerClock, summary: Summary) -> None:

@@ -13,8 +13,7 @@ from halfop.landing.rewind import HINT
 from halfop.rocketmq.batches import DISCARD, FINAL, HALF, KINDS, OP
 from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPICS, OP_TOPICS, is_real_topic
 from halfop.rocketmq.record import chain
-from halfop.rocketmq.wire.client import Broker
-from halfop.rocketmq.wire.clock import BrokerClock
+from halfop.rocketmq.wire.client import Broker, BrokerClock
 from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
 from halfop.warehouse.progress import COMMIT_LOG
 

@@ -18,9 +18,8 @@ from halfop.landing.tables import UNSETTLED
 from halfop.rocketmq.batches import BATCH, FINAL, HALF, HEADS, OP
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.record import Records, chain
-from halfop.rocketmq.wire.answers import checked
 from halfop.rocketmq.wire.client import Broker
-from halfop.rocketmq.wire.pull import Chunk, Hole, QueueRange, pull
+from halfop.rocketmq.wire.pull import Chunk, Hole, QueueRange, checked, pull
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.rocketmq.wire.security import Credentials
 from halfop.warehouse.disk import DataFile, Disk

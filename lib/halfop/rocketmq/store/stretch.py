@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pyarrow as pa
 
-from halfop.rocketmq import rocksdb
-from halfop.rocketmq.batches import BATCH, OP, Build, kinds_of, wrong_times
+from halfop.rocketmq.batches import BATCH, OP, Build, has_rocksdb_alone, kinds_of, wrong_times
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.record import Chain, Records
 from halfop.rocketmq.store.commitlog import StoreFile, closes, windows
@@ -105,7 +104,7 @@ class _Reader:
         good = {kind: _without(some, faults, end) for kind, some in wanted.items()}
         kept = {kind: some for kind, some in good.items() if len(some)}
         batches = {kind: self._build[kind](some) for kind, some in kept.items()}
-        of_rocksdb = rocksdb.has_such(topics, kept.get(OP))
+        of_rocksdb = has_rocksdb_alone(topics, kept.get(OP))
         return Piece(at, end, len(before), _newest(before.store_ms), batches, tuple(shown), kept, of_rocksdb)
 
     def _by_queue(

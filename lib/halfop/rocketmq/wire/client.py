@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from halfop.frame.errors import UsageError
+from halfop.rocketmq import requests as r
+from halfop.rocketmq.codes import AnswerCode
+from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import CHECK_GROUP
-from halfop.rocketmq.rocksdb import is_configured
-from halfop.rocketmq.wire import fastjson
-from halfop.rocketmq.wire.clock import BrokerClock, shown_time
-from halfop.rocketmq.wire.codes import AnswerCode, RequestCode
 from halfop.rocketmq.wire.remote import Patience, Remote, is_busy
-from halfop.rocketmq.wire.remoting import MALFORMED, Answer, Corrupt, Lost, RemotingRequest, RemotingSettings
+from halfop.rocketmq.wire.remoting import Corrupt, Lost, RemotingSettings
 
 T = TypeVar("T")
 _MASTER, _SLAVE = 0, "SLAVE"
+_RUNTIME = re.compile(r"\[ ?(\D*\d.*) days, (\d+) hours, (\d+) minutes, (\d+) seconds ?\]")
+_SECOND = 1_000_000
 GATEWAY_CONFIG = "halfopGateway"  # in a gateway's configuration: the id of its store
 
 
@@ -43,11 +45,26 @@ class Role(NamedTuple):
     rocksdb_alone: bool
 
 
-class LogEnd(NamedTuple):
+class LogExtent(NamedTuple):
     """The end of a broker's log, and the place up to which its queues and its index have it."""
 
     end: int
     shown_to: int
+
+
+@dataclass(frozen=True)
+class BrokerClock:
+    """The instant that a broker showed, epoch microseconds cut to seconds; `asked`: `time.monotonic()` before that.
+
+    The host that lands may have another time.
+    """
+
+    shown: int
+    asked: float
+
+    def latest(self) -> int:
+        """Returns an instant that the broker has not passed yet: what it has stored by now is not newer."""
+        return self.shown + _SECOND + int((time.monotonic() - self.asked) * _SECOND)
 
 
 class NameServers:
@@ -61,14 +78,14 @@ class NameServers:
 
     def brokers(self) -> list[BrokerAddress]:
         """All brokers that are registered now, by name."""
-        remote, answer = self._answer(RemotingRequest(RequestCode.GET_BROKER_CLUSTER_INFO))
-        return read_body(remote, answer, "brokerAddrTable", _broker_addresses)
+        remote, answer = self._answer(r.GetBrokerClusterInfo())
+        return remote.body(answer, "brokerAddrTable", _broker_addresses)
 
     def close(self) -> None:
         for remote in self._remotes:
             remote.close()
 
-    def _answer(self, request: RemotingRequest) -> tuple[Remote, Answer]:
+    def _answer(self, request: r.Header) -> tuple[Remote, Frame]:
         patience = Patience(self._give_up_after)
         while True:
             for remote in self._remotes:
@@ -77,9 +94,7 @@ class NameServers:
                 except Lost as error:
                     why = str(error)
                     continue
-                if answer.code != AnswerCode.SUCCESS:
-                    raise remote.refusal(request, answer)
-                return remote, answer
+                return remote, remote.checked(request, answer)
             patience.pause(why)
 
 
@@ -91,15 +106,14 @@ class Broker:
 
     def topics(self) -> dict[str, int]:
         """Every topic in the broker's table (in 4.9 without the op topic) with its number of read queues."""
-        answer = self.remote.ask(RemotingRequest(RequestCode.GET_ALL_TOPIC_CONFIG))
-        return read_body(self.remote, answer, "topicConfigTable", _read_queues)
+        return self.remote.body(self.remote.ask(r.GetAllTopicConfig()), "topicConfigTable", _read_queues)
 
     def clock(self) -> BrokerClock:
         """The broker's own clock."""
         asked = time.monotonic()
         return BrokerClock(self._runtime(shown_time), asked)
 
-    def log_end(self) -> LogEnd:
+    def log_end(self) -> LogExtent:
         """How much of its log the broker shows by now."""
         return self._runtime(_log_end)
 
@@ -109,12 +123,13 @@ class Broker:
         for name in ("brokerName", "brokerRole"):
             if name not in found:
                 raise Corrupt(self.remote.address, f"sent a configuration without {name}")
-        return Role(found["brokerName"], found["brokerRole"] == _SLAVE, GATEWAY_CONFIG in found, is_configured(found))
+        return Role(
+            found["brokerName"], found["brokerRole"] == _SLAVE, GATEWAY_CONFIG in found, is_rocksdb_alone(found)
+        )
 
     def configuration(self) -> dict[str, str]:
         """The broker's settings by its own names."""
-        answer = self.remote.ask(RemotingRequest(RequestCode.GET_BROKER_CONFIG))
-        lines = bytes(answer.body).decode("utf-8", "replace").splitlines()
+        lines = self.remote.ask(r.GetBrokerConfig()).body.decode("utf-8", "replace").splitlines()
         return {name.strip(): value.strip() for name, _, value in (line.partition("=") for line in lines)}
 
     def min_offset(self, topic: str, queue: int) -> int:
@@ -127,62 +142,49 @@ class Broker:
 
     def min_offsets(self, queues: Iterable[tuple[str, int]]) -> list[int]:
         """`min_offset` of each queue, several requests in flight: a broker has a thousand queues from the start."""
-        return self._offsets(RequestCode.GET_MIN_OFFSET, queues)
+        return self._offsets(r.GetMinOffset, queues)
 
     def max_offsets(self, queues: Iterable[tuple[str, int]]) -> list[int]:
         """`max_offset` of each queue, in the same way."""
-        return self._offsets(RequestCode.GET_MAX_OFFSET, queues)
+        return self._offsets(r.GetMaxOffset, queues)
 
     def offset_at(self, topic: str, queue: int, millis: int) -> int:
         """About the first offset of the queue whose message was stored at an instant or later; brokers round it."""
-        fields = {"topic": topic, "queueId": str(queue), "timestamp": str(millis)}
-        request = RemotingRequest(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
-        return self._offset(request, self.remote.ask(request))
+        return self._offset(self.remote.ask(r.SearchOffset(topic, queue, millis)))
 
     def check_offset(self, topic: str, queue: int) -> int | None:
         """How far the broker's own check of a half queue has come; None if it does not say so."""
-        fields = {"consumerGroup": CHECK_GROUP, "topic": topic, "queueId": str(queue)}
-        request = RemotingRequest(RequestCode.QUERY_CONSUMER_OFFSET, fields)
-        answer = self.remote.answer(request)
-        return self._offset(request, answer) if answer.code == AnswerCode.SUCCESS else None
+        answer = self.remote.answer(r.QueryConsumerOffset(topic, queue, CHECK_GROUP))
+        return self._offset(answer) if answer.code == AnswerCode.SUCCESS else None
 
     def close(self) -> None:
         self.remote.close()
 
     def _runtime(self, made: Callable[[Any], T]) -> T:
-        answer = self.remote.ask(RemotingRequest(RequestCode.GET_BROKER_RUNTIME_INFO), _is_starting)
-        return read_body(self.remote, answer, "table", made)
+        return self.remote.body(self.remote.ask(r.GetBrokerRuntimeInfo(), _is_starting), "table", made)
 
-    def _offsets(self, code: RequestCode, queues: Iterable[tuple[str, int]]) -> list[int]:
-        requests = [RemotingRequest(code, {"topic": topic, "queueId": str(queue)}) for topic, queue in queues]
-        return [self._offset(request, answer) for request, answer in self.remote.stream(requests)]
+    def _offsets(self, kind: type[r.GetMaxOffset], queues: Iterable[tuple[str, int]]) -> list[int]:
+        answers = self.remote.stream(kind(topic, queue) for topic, queue in queues)
+        return [self._offset(self.remote.checked(request, answer)) for request, answer in answers]
 
-    def _offset(self, request: RemotingRequest, answer: Answer) -> int:
-        if answer.code != AnswerCode.SUCCESS:
-            raise self.remote.refusal(request, answer)
-        if "offset" not in answer.fields:
-            of = "queue {queueId} of {topic}".format_map(request.fields)
-            raise Corrupt(self.remote.address, f"sent no offset of {of}")
-        return int(answer.fields["offset"])
+    def _offset(self, answer: Frame) -> int:
+        return self.remote.header(r.Offset, answer).offset
 
 
-def read_body(remote: Remote, answer: Answer, name: str, made: Callable[[Any], T]) -> T:
-    """The named part of an answer's body, read by `made`."""
-    try:
-        return made(fastjson.loads(bytes(answer.body))[name])
-    except MALFORMED as error:
-        raise Corrupt(remote.address, f"sent a body without a sound {name}: {bytes(answer.body[:80])!r}") from error
+def is_rocksdb_alone(settings: Mapping[str, str]) -> bool:
+    """Returns whether a broker's settings, by its own names, let it keep transactions in RocksDB alone."""
+    return settings.get("transRocksDBEnable") == "true" and settings.get("transWriteOriginTransHalfEnable") == "false"
 
 
-def _is_starting(request: RemotingRequest, answer: Answer) -> bool:
+def _is_starting(request: r.Header, answer: Frame) -> bool:
     """Returns whether a broker has just started: in its first seconds 4.9 has no sample yet of what it counts."""
     fails = answer.code == AnswerCode.SYSTEM_ERROR and "NoSuchElementException" in answer.remark
     return fails or is_busy(request, answer)
 
 
-def _log_end(table: Any) -> LogEnd:
+def _log_end(table: Any) -> LogExtent:
     end = int(table["commitLogMaxOffset"])
-    return LogEnd(end, end - int(table["dispatchBehindBytes"]))
+    return LogExtent(end, end - int(table["dispatchBehindBytes"]))
 
 
 def _read_queues(topics: Any) -> dict[str, int]:
@@ -197,3 +199,12 @@ def _broker_address(name: str, group: Any) -> BrokerAddress:
     addresses = {int(number): str(address) for number, address in group["brokerAddrs"].items()}
     first = min(addresses)
     return BrokerAddress(name, group["cluster"], addresses[first], first == _MASTER)
+
+
+def shown_time(table: Mapping[str, str]) -> int:
+    """Returns the instant in a broker's runtime information: when it started, and for how long it has run."""
+    found = _RUNTIME.fullmatch(table["runtime"].strip())
+    if found is None:
+        raise ValueError(table["runtime"])
+    days, hours, minutes, seconds = (int(re.sub(r"\D", "", each)) for each in found.groups())
+    return int(table["bootTimestamp"]) * 1000 + (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * _SECOND

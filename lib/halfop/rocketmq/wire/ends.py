@@ -6,14 +6,23 @@ from typing import NamedTuple
 
 from halfop.rocketmq import names
 from halfop.rocketmq.batches import half_batch
+from halfop.rocketmq.codes import AnswerCode
+from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.properties import Properties, decoded
 from halfop.rocketmq.record import Records, chain
+from halfop.rocketmq.requests import (
+    COMMIT_TYPE,
+    ROLLBACK_TYPE,
+    EndTransaction,
+    QueryMessage,
+    ResumeCheckHalfMessage,
+    ViewMessage,
+)
 from halfop.rocketmq.wire.client import Broker
-from halfop.rocketmq.wire.codes import COMMIT_TYPE, ROLLBACK_TYPE, AnswerCode, RequestCode
-from halfop.rocketmq.wire.remoting import Answer, Corrupt, RemotingRequest
+from halfop.rocketmq.wire.remoting import Corrupt
 
-_LAST_INSTANT = str(2**63 - 1)
-_MOST_FINALS = "32"  # brokers may give more
+_LAST_INSTANT = 2**63 - 1
+_MOST_FINALS = 32  # brokers may give more
 _NO_HOST = "0" * 16  # of a message id, brokers look at the offset alone
 
 # After the log's end, and within a record: the broker takes its bytes for a length, which no buffer has.
@@ -30,46 +39,28 @@ class HalfPlace(NamedTuple):
     commit_log_offset: int
 
 
-def end_transaction(half: HalfPlace, commit: bool) -> RemotingRequest:
+def end_transaction(half: HalfPlace, commit: bool) -> EndTransaction:
     """The answer to a check: a broker takes it also after the message's own immunity."""
-    fields = {
-        "producerGroup": half.producer_group,
-        "tranStateTableOffset": str(half.queue_offset),
-        "commitLogOffset": str(half.commit_log_offset),
-        "commitOrRollback": str(COMMIT_TYPE if commit else ROLLBACK_TYPE),
-        "fromTransactionCheck": "true",
-        "msgId": half.uniq_key,
-        "transactionId": half.uniq_key,
-        "topic": half.real_topic or "",
-    }
-    return RemotingRequest(RequestCode.END_TRANSACTION, fields)
+    kind, key = COMMIT_TYPE if commit else ROLLBACK_TYPE, half.uniq_key
+    place = half.queue_offset, half.commit_log_offset
+    return EndTransaction(half.producer_group, *place, kind, True, key, key, half.real_topic or "")
 
 
-def query_finals(topic: str, uniq_key: str) -> RemotingRequest:
+def query_finals(topic: str, uniq_key: str) -> QueryMessage:
     """Asks for the messages of a topic with a UNIQ_KEY; the broker finds them by its index."""
-    fields = {
-        "topic": topic,
-        "key": uniq_key,
-        "maxNum": _MOST_FINALS,
-        "beginTimestamp": "0",
-        "endTimestamp": _LAST_INSTANT,
-        "_UNIQUE_KEY_QUERY": "true",
-    }
-    return RemotingRequest(RequestCode.QUERY_MESSAGE, fields)
+    return QueryMessage(topic, uniq_key, _MOST_FINALS, 0, _LAST_INSTANT, unique=True)
 
 
-def prepared_offsets(broker: Broker, request: RemotingRequest, answer: Answer) -> list[int]:
+def prepared_offsets(broker: Broker, request: QueryMessage, answer: Frame) -> list[int]:
     """Returns the places of the half messages in the log whose final messages were asked for by `query_finals`."""
     if answer.code == AnswerCode.QUERY_NOT_FOUND:
         return []
-    if answer.code != AnswerCode.SUCCESS:
-        raise broker.remote.refusal(request, answer)
-    records = _records(broker, answer)
+    records = _records(broker, broker.remote.checked(request, answer))
     topics = records.topics().dictionary_decode().to_pylist()
     keys = Properties(records).strings(names.UNIQ_KEY).to_pylist()
     committed = (records.head["sys_flag"] & names.TRANSACTION_TYPE_MASK) == names.TRANSACTION_COMMIT
     rows = zip(topics, keys, committed, records.longs("prepared_offset"), strict=True)
-    wanted = request.fields["topic"], request.fields["key"]
+    wanted = request.topic, request.key
     return [int(place) for topic, key, final, place in rows if final and (decoded(topic), key) == wanted]
 
 
@@ -87,13 +78,11 @@ def stored_at(broker: Broker, place: int) -> Stored | None:
 
     Raises Refused if the broker does not say: it answers a passing fault with the same code, but another remark.
     """
-    request = RemotingRequest(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(place)})
+    request = ViewMessage(place)
     answer = broker.remote.answer(request)
     if answer.code == AnswerCode.SYSTEM_ERROR and any(text in answer.remark for text in _NOT_THERE):
         return None
-    if answer.code != AnswerCode.SUCCESS:
-        raise broker.remote.refusal(request, answer)
-    records = _records(broker, answer)
+    records = _records(broker, broker.remote.checked(request, answer))
     rows = half_batch(records).to_pylist()
     if len(rows) != 1 or rows[0]["commit_log_offset"] != place:
         return None
@@ -101,12 +90,12 @@ def stored_at(broker: Broker, place: int) -> Stored | None:
     return Stored(topic, *(rows[0][name] for name in ("queue_offset", "uniq_key", "producer_group")))
 
 
-def resume_check(topic: str, place: int) -> RemotingRequest:
+def resume_check(topic: str, place: int) -> ResumeCheckHalfMessage:
     """Makes the broker put a copy of whatever is at this place of its log to its half topic, with check times 0."""
-    return RemotingRequest(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"topic": topic, "msgId": f"{_NO_HOST}{place:016X}"})
+    return ResumeCheckHalfMessage(topic, f"{_NO_HOST}{place:016X}")
 
 
-def _records(broker: Broker, answer: Answer) -> Records:
+def _records(broker: Broker, answer: Frame) -> Records:
     found = chain(answer.body)
     if found.stop is not None:
         raise Corrupt(broker.remote.address, f"byte {found.stop.position} of the answer: {found.stop.text}")

@@ -7,18 +7,24 @@ from functools import partial
 from itertools import groupby, pairwise
 from struct import Struct
 from struct import error as struct_error
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
+import numpy as np
+
+from halfop.rocketmq.batches import kinds_of
+from halfop.rocketmq.codes import AnswerCode
+from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import OP_TOPIC
-from halfop.rocketmq.wire.client import Broker, read_body
-from halfop.rocketmq.wire.codes import AnswerCode, RequestCode
+from halfop.rocketmq.record import Records, chain
+from halfop.rocketmq.requests import Header, Pulled, PullMessage, QueryConsumeQueue, ViewMessage
+from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.remote import is_busy
-from halfop.rocketmq.wire.remoting import Answer, Corrupt, RemotingError, RemotingRequest
+from halfop.rocketmq.wire.remoting import Corrupt, RemotingError
 
 CHUNK = 8 << 20
 
 _GROUP = "TOOLS_CONSUMER"  # every broker has it
-_SUBSCRIPTION = "4"  # sysFlag: the request brings its subscription. Bit 1 would commit an offset, bit 2 wait for news.
+_SUBSCRIPTION = 4  # sysFlag: the request brings its subscription. Bit 1 would commit an offset, bit 2 wait for news.
 _MOST = 32  # messages that a broker gives at once
 _SHRINK_AFTER = 2  # short answers in a row: one alone may be the end of a file of the queue's index
 _GROW_AFTER = 1024  # whole answers in a row
@@ -141,8 +147,8 @@ class _Pulling:
         return self._remote.answer(self._request(self._done, 1)).code == AnswerCode.TOPIC_NOT_EXIST
 
     def pulled(self, end: int) -> Iterator[_Fetched | Hole]:
-        for request, answer in self._remote.stream(self._requests(end), _is_busy):
-            first, count = int(request.fields["queueOffset"]), int(request.fields["maxMsgNums"])
+        for request, answer in self._remote.stream(self._requests(end), self._is_busy):
+            first, count = request.queue_offset, request.max_msg_nums
             if first == self._done:  # and not within a hole
                 yield from self._taken(request, answer, first + count)
             if self._done < first + count:
@@ -152,26 +158,14 @@ class _Pulling:
         """The messages by way of the queue's index, one a request."""
         while self._done < self._asked.end:
             index = self._index(min(_LOOK_UP, self._asked.end - self._done))
-            requests = (RemotingRequest(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": offset}) for offset in index)
+            requests = map(ViewMessage, index)
             for request, answer in self._remote.stream(requests):
                 yield self._seen(request, answer)
 
-    def _request(self, first: int, count: int) -> RemotingRequest:
-        fields = {
-            "consumerGroup": _GROUP,
-            "topic": self._asked.topic,
-            "queueId": str(self._asked.queue),
-            "queueOffset": str(first),
-            "maxMsgNums": str(count),
-            "sysFlag": _SUBSCRIPTION,
-            "commitOffset": "0",
-            "suspendTimeoutMillis": "0",
-            "subscription": "*",
-            "subVersion": "0",
-        }
-        return RemotingRequest(RequestCode.PULL_MESSAGE, fields)
+    def _request(self, first: int, count: int) -> PullMessage:
+        return PullMessage(self._asked.topic, self._asked.queue, first, count, _SUBSCRIPTION, _GROUP)
 
-    def _requests(self, end: int) -> Iterator[RemotingRequest]:
+    def _requests(self, end: int) -> Iterator[PullMessage]:
         first = self._done
         while first < end:
             count = min(self._stride, end - first)
@@ -186,30 +180,31 @@ class _Pulling:
         elif self._run == _GROW_AFTER:
             self._stride, self._run = min(self._stride * 2, _MOST), 0
 
-    def _taken(self, request: RemotingRequest, answer: Answer, end: int) -> Iterator[_Fetched | Hole]:
+    def _taken(self, request: PullMessage, answer: Frame, end: int) -> Iterator[_Fetched | Hole]:
         """Returns what an answer brings: at least one offset, and none from `end` on except in a hole."""
         if answer.code == AnswerCode.SUCCESS:
             yield from self._found(answer, end)
         elif answer.code not in _MOVED:
             raise self._remote.refusal(request, answer)
-        elif (next_offset := _next_offset(answer)) <= self._done:
+        elif (next_offset := self._next_offset(answer)) <= self._done:
             raise QueueEnded(self._remote.address, self._asked, self._done)
         else:
             yield self._hole(min(next_offset, self._asked.end), answer.code)
 
-    def _found(self, answer: Answer, end: int) -> Iterator[_Fetched | Hole]:
-        starts, offsets = self._layout(answer.body)
+    def _found(self, answer: Frame, end: int) -> Iterator[_Fetched | Hole]:
+        body = memoryview(answer.body)
+        starts, offsets = self._layout(body)
         if offsets and offsets[0] == self._done and offsets[-1] == self._done + len(offsets) - 1 < end:
             self._learn(end - self._done, len(offsets))
-            yield self._piece(len(offsets), answer.body)
+            yield self._piece(len(offsets), body)
             return
         for (at, after), offset in zip(pairwise(starts), offsets, strict=True):
             if offset >= end:
                 break
             if offset > self._done:
                 yield self._hole(offset, answer.code)
-            yield self._piece(1, answer.body[at:after])
-        if self._done < (passed := min(max(offsets[-1] + 1, _next_offset(answer)), end)):
+            yield self._piece(1, body[at:after])
+        if self._done < (passed := min(max(offsets[-1] + 1, self._next_offset(answer)), end)):
             yield self._hole(passed, answer.code)
 
     def _layout(self, body: memoryview) -> tuple[list[int], list[int]]:
@@ -240,40 +235,46 @@ class _Pulling:
         self._done = next_offset
         return hole
 
-    def _index(self, count: int) -> list[str]:
+    def _index(self, count: int) -> list[int]:
         """Physical offsets, from that of `done` on."""
-        fields = {
-            "topic": self._asked.topic,
-            "queueId": str(self._asked.queue),
-            "index": str(self._done),
-            "count": str(count),
-        }
-        answer = self._remote.ask(RemotingRequest(RequestCode.QUERY_CONSUME_QUEUE, fields))
-        offsets = (
-            read_body(self._remote, answer, "queueData", lambda units: [str(each["physicOffset"]) for each in units])
-            if answer.body
-            else []
-        )
-        if not offsets:
+        answer = self._remote.ask(QueryConsumeQueue(self._asked.topic, self._asked.queue, self._done, count))
+        places = self._remote.body(answer, "queueData", _places) if answer.body else []
+        if not places:
             raise QueueEnded(self._remote.address, self._asked, self._done)
-        return offsets
+        return places
 
-    def _seen(self, request: RemotingRequest, answer: Answer) -> _Fetched | Hole:
+    def _seen(self, request: ViewMessage, answer: Frame) -> _Fetched | Hole:
         if answer.code == AnswerCode.SYSTEM_ERROR and answer.remark.startswith(_NO_SUCH_MESSAGE):
             return self._hole(self._done + 1, answer.code)
-        if answer.code != AnswerCode.SUCCESS:
-            raise self._remote.refusal(request, answer)
-        if self._layout(answer.body)[1] != [self._done]:
+        body = memoryview(self._remote.checked(request, answer).body)
+        if self._layout(body)[1] != [self._done]:
             raise Corrupt(self._remote.address, f"sent another record than offset {self._done} of {self._asked.topic}")
-        return self._piece(1, answer.body)
+        return self._piece(1, body)
+
+    def _next_offset(self, answer: Frame) -> int:
+        return self._remote.header(Pulled, answer).next_begin_offset
+
+    def _is_busy(self, request: Header, answer: Frame) -> bool:
+        if answer.code == AnswerCode.PULL_RETRY_IMMEDIATELY and isinstance(request, PullMessage):
+            return self._next_offset(answer) <= request.queue_offset
+        return is_busy(request, answer)
 
 
-def _next_offset(answer: Answer) -> int:
-    return int(answer.fields.get("nextBeginOffset", -1))
+def _places(units: Any) -> list[int]:
+    return [int(each["physicOffset"]) for each in units]
 
 
-def _is_busy(request: RemotingRequest, answer: Answer) -> bool:
-    stuck = answer.code == AnswerCode.PULL_RETRY_IMMEDIATELY and _next_offset(answer) <= int(
-        request.fields["queueOffset"]
-    )
-    return stuck or is_busy(request, answer)
+def checked(address: str, asked: QueueRange, pulled: Chunk, kind: str) -> Records:
+    """The pulled messages of a kind. Raises Corrupt if a check fails."""
+    found = chain(pulled.data)
+    records, where = found.records, f"queue {asked.queue} of {asked.topic} from offset {pulled.first}"
+    if found.stop is not None:
+        raise Corrupt(address, f"{where}: byte {found.stop.position} of the answer: {found.stop.text}")
+    offsets = np.arange(pulled.first, pulled.next, dtype=np.int64)
+    in_order = len(records) == len(offsets) and bool(np.all(records.longs("queue_offset") == offsets))
+    if not in_order or not np.all(records.longs("queue_id") == asked.queue):
+        raise Corrupt(address, f"{where}: the messages are not those that were asked for")
+    mine = records.select(kinds_of(records, records.topics())[kind])
+    if np.any(mine.wrong_body_crc()) or np.any(mine.wrong_property_crc()):
+        raise Corrupt(address, f"{where}: a message does not match its CRC")
+    return mine

@@ -8,15 +8,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from random import SystemRandom
+from typing import Any, Generic, TypeVar
 
-from halfop.rocketmq.wire.codes import AnswerCode
+from halfop.rocketmq.codes import AnswerCode
+from halfop.rocketmq.frames import MALFORMED, Frame, read_json
+from halfop.rocketmq.requests import BadHeader, H, Header
 from halfop.rocketmq.wire.remoting import (
-    Answer,
     Connection,
+    Corrupt,
     Lost,
     Refused,
     RemotingError,
-    RemotingRequest,
     RemotingSettings,
     Unreachable,
     endpoint,
@@ -29,7 +31,9 @@ _BUSY = (AnswerCode.SYSTEM_BUSY, AnswerCode.SERVICE_NOT_AVAILABLE, AnswerCode.FL
 _STORE_CLOSED = "store getMessage return null"  # a broker that starts or stops
 _random = SystemRandom()
 
-Busy = Callable[[RemotingRequest, Answer], bool]
+Busy = Callable[[Header, Frame], bool]
+R = TypeVar("R", bound=Header)
+T = TypeVar("T")
 
 
 class Patience:
@@ -51,13 +55,13 @@ class Patience:
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)
 
 
-def is_busy(_: RemotingRequest, answer: Answer) -> bool:
+def is_busy(_: Header, answer: Frame) -> bool:
     """Returns whether the same request may get another answer soon."""
     return answer.code in _BUSY or (answer.code == AnswerCode.SYSTEM_ERROR and answer.remark == _STORE_CLOSED)
 
 
-class _Pending:
-    def __init__(self, request: RemotingRequest) -> None:
+class _Pending(Generic[R]):
+    def __init__(self, request: R) -> None:
         self.request = request
         self.connection: Connection | None = None
         self.opaque = 0
@@ -75,25 +79,40 @@ class Remote:
         self._tls = settings.tls.context() if settings.tls else None
         self._connection: Connection | None = None
 
-    def ask(self, request: RemotingRequest, busy: Busy = is_busy) -> Answer:
-        """The answer to a request that must succeed, once the server is not `busy`."""
-        answer = self.answer(request, busy)
+    def ask(self, request: Header, busy: Busy = is_busy) -> Frame:
+        """Returns the answer to a request that must succeed, once the server is not `busy`."""
+        return self.checked(request, self.answer(request, busy))
+
+    def answer(self, request: Header, busy: Busy = is_busy) -> Frame:
+        """Returns the answer, whatever its code, once the server is not `busy`."""
+        return next(answer for _, answer in self.stream([request], busy))
+
+    def checked(self, request: Header, answer: Frame) -> Frame:
+        """Returns the answer. Raises Refused if it is an error."""
         if answer.code != AnswerCode.SUCCESS:
             raise self.refusal(request, answer)
         return answer
 
-    def answer(self, request: RemotingRequest, busy: Busy = is_busy) -> Answer:
-        """The answer, whatever its code, once the server is not `busy`."""
-        return next(answer for _, answer in self.stream([request], busy))
-
-    def refusal(self, request: RemotingRequest, answer: Answer) -> Refused:
+    def refusal(self, request: Header, answer: Frame) -> Refused:
         return Refused(self.address, request, answer.code, answer.remark)
 
-    def stream(
-        self, requests: Iterable[RemotingRequest], busy: Busy = is_busy
-    ) -> Iterator[tuple[RemotingRequest, Answer]]:
+    def header(self, kind: type[H], answer: Frame) -> H:
+        """Returns an answer's header. Raises Corrupt."""
+        try:
+            return kind.read(answer.fields)
+        except BadHeader as error:
+            raise Corrupt(self.address, f"sent a header that cannot be read: {error}") from error
+
+    def body(self, answer: Frame, name: str, made: Callable[[Any], T]) -> T:
+        """Returns the named part of an answer's JSON body, read by `made`. Raises Corrupt."""
+        try:
+            return made(read_json(answer.body)[name])
+        except MALFORMED as error:
+            raise Corrupt(self.address, f"sent a body without a sound {name}: {answer.body[:80]!r}") from error
+
+    def stream(self, requests: Iterable[R], busy: Busy = is_busy) -> Iterator[tuple[R, Frame]]:
         """Each request with its answer, in order, with `in_flight` of them under way; `requests` is read no further."""
-        unsent, window = iter(requests), deque[_Pending]()
+        unsent, window = iter(requests), deque[_Pending[R]]()
         try:
             while True:
                 window.extend(_Pending(request) for request in islice(unsent, self._settings.in_flight - len(window)))
@@ -105,13 +124,13 @@ class Remote:
             if window:  # nobody will take their answers
                 self.close()
 
-    def stream_once(self, requests: Iterable[RemotingRequest]) -> Iterator[tuple[RemotingRequest, Answer | Lost]]:
+    def stream_once(self, requests: Iterable[R]) -> Iterator[tuple[R, Frame | Lost]]:
         """Each request with its answer, in order, `in_flight` of them under way; none is sent a second time.
 
         After a loss those under way come with it, and the others are not sent: whether the server has met the former
         nobody knows.
         """
-        unsent, window = iter(requests), deque[_Pending]()
+        unsent, window = iter(requests), deque[_Pending[R]]()
         try:
             connection = self._connected()
         except Lost:
@@ -138,11 +157,11 @@ class Remote:
             self._connection.close()
             self._connection = None
 
-    def try_once(self, request: RemotingRequest) -> Answer:
+    def try_once(self, request: Header) -> Frame:
         """The answer, or Lost after one try: for a caller that has other servers to ask."""
         return self._attempt(deque([_Pending(request)]))
 
-    def _first_answer(self, window: deque[_Pending], busy: Busy) -> Answer:
+    def _first_answer(self, window: deque[_Pending[R]], busy: Busy) -> Frame:
         patience = Patience(self._settings.give_up_after)
         while True:
             try:
@@ -155,7 +174,7 @@ class Remote:
             window[0].connection = None
             patience.pause(str(self.refusal(window[0].request, answer)))
 
-    def _attempt(self, window: deque[_Pending]) -> Answer:
+    def _attempt(self, window: deque[_Pending[R]]) -> Frame:
         """Sends what this connection has not seen yet, and waits for the first's answer."""
         timeout = self._settings.answer_timeout
         try:

@@ -1,27 +1,22 @@
-"""RocketMQ's remoting protocol: frames over one connection, each answer found by its request's opaque."""
+"""A connection to a server: sends requests, and finds each answer by its request's opaque."""
 
 from __future__ import annotations
 
-import json
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from struct import Struct
-from typing import Any, NamedTuple
 
 from halfop.frame.errors import TransientError, UsageError
-from halfop.rocketmq.wire.codes import ANSWER, RequestCode
+from halfop.rocketmq.frames import ANSWER, BadFrame, Frame, Splitter
+from halfop.rocketmq.requests import Header
 from halfop.rocketmq.wire.security import Credentials, Tls
 
-_LENGTHS = Struct(">II")  # of all that follows the first; of the header, whose high byte is its format
 _MAX_FRAME = 64 << 20  # brokers refuse messages of more than 4 MiB by default
-_NUMBERS = ("offset", "nextBeginOffset")
-# Errors of reading JSON that is not as RocketMQ writes it.
-MALFORMED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
-_VERSION = 392  # 4.9.7: from 4.9.4 on servers may write standard JSON
+_VERSION = 392  # 4.9.7: from 4.9.4 on servers may write standard JSON; newer ones than it sign `_UNIQUE_KEY_QUERY`, too
+_AT_ONCE = 1 << 18  # bytes; a pull's answer has no more
 
 
 class RemotingError(TransientError):
@@ -57,9 +52,10 @@ class Refused(RemotingError):
 
     transient = False
 
-    def __init__(self, address: str, request: RemotingRequest, code: int, remark: str) -> None:
+    def __init__(self, address: str, request: Header, code: int, remark: str) -> None:
         self.address, self.request, self.code, self.remark = address, request, code, remark
-        asked = ", ".join(f"{name} {request.fields[name]}" for name in ("topic", "queueId") if name in request.fields)
+        fields = request.fields()
+        asked = ", ".join(f"{name} {fields[name]}" for name in ("topic", "queueId") if name in fields)
         what = f"{request.code.name}{f' ({asked})' if asked else ''}"
         super().__init__(f"{address} answered {what} with code {code}: {remark or 'no remark'}")
 
@@ -76,22 +72,6 @@ class RemotingSettings:
     tls: Tls | None = None
 
 
-class RemotingRequest(NamedTuple):
-    code: RequestCode
-    fields: Mapping[str, str] = {}
-
-
-class Answer(NamedTuple):
-    code: int
-    remark: str
-    fields: Mapping[str, str]
-    body: memoryview
-
-
-def _is_long(text: str) -> bool:
-    return -(2**63) <= int(text) < 2**63
-
-
 def endpoint(address: str) -> tuple[str, int]:
     host, _, port = address.strip().rpartition(":")
     if not host or not port.isdecimal():
@@ -106,29 +86,31 @@ class Connection:
         self, address: str, timeout: float, tls: ssl.SSLContext | None, credentials: Credentials | None
     ) -> None:
         self._address, self._credentials = address, credentials
+        self._splitter = Splitter(_MAX_FRAME)
         self._opaque, self._asked = 0, set[int]()
-        self._answers: dict[int, Answer] = {}
+        self._answers: dict[int, Frame] = {}
         self._hint = "" if tls else "; does it expect TLS?"
         with self._closing():
             self._socket = _connected(address, timeout, tls)
 
-    def send(self, request: RemotingRequest, timeout: float) -> int:
+    def send(self, request: Header, timeout: float) -> int:
         """Sends a request; returns the opaque by which `answer` finds its answer."""
         self._opaque += 1
-        frame = _encoded(request, self._opaque, self._credentials)
+        fields = request.fields()
+        signed = self._credentials.signed(fields) if self._credentials else fields
         with self._closing():
             self._socket.settimeout(timeout)
-            self._socket.sendall(frame)
+            self._socket.sendall(Frame(request.code, 0, self._opaque, signed, version=_VERSION).packed())
         self._asked.add(self._opaque)
         return self._opaque
 
-    def answer(self, opaque: int, timeout: float) -> Answer:
-        """The answer to a request; answers to others that come first are kept. `timeout` begins now."""
+    def answer(self, opaque: int, timeout: float) -> Frame:
+        """Returns the answer to a request; answers to others that come first are kept. `timeout` begins now."""
         if opaque not in self._answers:
             deadline = time.monotonic() + timeout
             with self._closing():
                 while opaque not in self._answers:
-                    self._receive_answer(deadline)
+                    self._receive(deadline)
         return self._answers.pop(opaque)
 
     def close(self) -> None:
@@ -148,41 +130,20 @@ class Connection:
                 raise TlsFailed(f"{self._address}: no TLS connection: {error}") from error
             raise Lost(f"{self._address}: {str(error) or type(error).__name__}") from error
 
-    def _receive_answer(self, deadline: float) -> None:
-        length, header_length = _LENGTHS.unpack(self._received(_LENGTHS.size, deadline))
-        if not 4 + header_length <= length <= _MAX_FRAME:  # also if the header's format is not JSON
-            raise Corrupt(self._address, f"sent a frame of {length} bytes with a header of {header_length}")
-        frame = self._received(length - 4, deadline)
-        header = self._header(frame[:header_length])
-        self._hint = ""
-        if header["flag"] & ANSWER and header["opaque"] in self._asked:
-            self._asked.remove(header["opaque"])
-            body = memoryview(frame)[header_length:]
-            self._answers[header["opaque"]] = Answer(
-                header["code"], str(header.get("remark") or ""), header["extFields"], body
-            )
-
-    def _header(self, text: bytearray) -> dict[str, Any]:
+    def _receive(self, deadline: float) -> None:
+        self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
+        data = self._socket.recv(_AT_ONCE)
+        if not data:
+            raise Lost(f"{self._address} closed the connection{self._hint}")
         try:
-            header = json.loads(text)
-            fields = {str(name): str(value) for name, value in (header.get("extFields") or {}).items()}
-            longs = all(_is_long(fields[name]) for name in _NUMBERS if name in fields)
-            if longs and all(isinstance(header[name], int) for name in ("code", "flag", "opaque")):
-                return {**header, "extFields": fields}
-        except MALFORMED:
-            pass
-        raise Corrupt(self._address, f"sent a header that cannot be read: {bytes(text[:80])!r}")
-
-    def _received(self, size: int, deadline: float) -> bytearray:
-        data = bytearray(size)
-        view = memoryview(data)
-        while view:
-            self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
-            count = self._socket.recv_into(view)
-            if not count:
-                raise Lost(f"{self._address} closed the connection{self._hint}")
-            view = view[count:]
-        return data
+            frames = self._splitter.feed(data)
+        except BadFrame as error:
+            raise Corrupt(self._address, f"sent {error}{f': {error.header!r}' if error.header else ''}") from error
+        for frame in frames:
+            self._hint = ""
+            if frame.flag & ANSWER and frame.opaque in self._asked:
+                self._asked.remove(frame.opaque)
+                self._answers[frame.opaque] = frame
 
 
 def _connected(address: str, timeout: float, tls: ssl.SSLContext | None) -> socket.socket:
@@ -190,17 +151,3 @@ def _connected(address: str, timeout: float, tls: ssl.SSLContext | None) -> sock
     connected = socket.create_connection((host, port), timeout)
     connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return tls.wrap_socket(connected, server_hostname=host) if tls else connected
-
-
-def _encoded(request: RemotingRequest, opaque: int, credentials: Credentials | None) -> bytes:
-    header = {
-        "code": request.code,
-        "flag": 0,
-        "language": "PYTHON",
-        "version": _VERSION,
-        "opaque": opaque,
-        "serializeTypeCurrentRPC": "JSON",
-        "extFields": credentials.signed(request.fields) if credentials else request.fields,
-    }
-    text = json.dumps(header).encode()
-    return _LENGTHS.pack(4 + len(text), len(text)) + text

@@ -1,14 +1,8 @@
-"""RocketMQ's numbers of requests and answers that halfop knows, by their names there, and its flags."""
+"""RocketMQ's numbers of requests and answers that halfop knows, by their names there."""
 
 from __future__ import annotations
 
 from enum import IntEnum
-
-# ---- flags of a header, and of END_TRANSACTION ----
-
-ANSWER = 1
-ONE_WAY = 2
-NOT_TYPE, COMMIT_TYPE, ROLLBACK_TYPE = 0, 8, 12
 
 
 class _Code(IntEnum):

@@ -1,4 +1,4 @@
-"""Frames of a gateway: found in a stream however it is cut, read in both forms, and refused before they cost memory."""
+"""Frames: found in a stream however it is cut, read in both forms, and refused before they cost memory."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import struct
 from contextlib import suppress
 
 import pytest
-from halfop.gateway.frames import BINARY, JSON, MAX_HEADER, BadFrame, Splitter, answer, written
-from halfop.rocketmq.wire.codes import ANSWER, RequestCode
+from halfop.rocketmq.codes import RequestCode
+from halfop.rocketmq.frames import ANSWER, BINARY, JSON, MAX_HEADER, BadFrame, Frame, Splitter
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,14 +17,14 @@ fields = st.dictionaries(texts, texts, max_size=6)
 
 
 def frame(form: int = JSON, body: bytes = b"body", **given_fields: str) -> bytes:
-    return written(RequestCode.SEND_MESSAGE_V2, 0, 7, given_fields, form, "remark", body)
+    return Frame(RequestCode.SEND_MESSAGE_V2, 0, 7, given_fields, "remark", body, form=form).packed()
 
 
 @given(st.lists(st.tuples(fields, st.sampled_from([JSON, BINARY]), st.binary(max_size=50)), max_size=5), st.data())
 def test_frames_come_back_however_the_stream_is_cut(
     sent: list[tuple[dict[str, str], int, bytes]], data: st.DataObject
 ) -> None:
-    stream = b"".join(written(10, 2, -5, each, form, "é", body) for each, form, body in sent)
+    stream = b"".join(Frame(10, 2, -5, each, "é", body, form=form).packed() for each, form, body in sent)
     splitter, found = Splitter(MOST), []
     while stream:
         cut = data.draw(st.integers(1, len(stream)))
@@ -38,7 +38,7 @@ def test_frames_come_back_however_the_stream_is_cut(
 def test_an_answer_has_the_form_of_its_request() -> None:
     for form in (JSON, BINARY):
         (request,) = Splitter(MOST).feed(frame(form))
-        (answered,) = Splitter(MOST).feed(answer(request, 0, {"offset": "3"}))
+        (answered,) = Splitter(MOST).feed(request.answer(0, {"offset": "3"}))
         assert (answered.form, answered.opaque, answered.flag) == (form, request.opaque, ANSWER)
         assert answered.fields == {"offset": "3"}
 
