@@ -6,18 +6,18 @@
 from __future__ import annotations
 
 import argparse
-import struct
 import time
-import zlib
 from collections.abc import Callable
 
 import numpy as np
 from halfop.rocketmq.batches import half_batch
 from halfop.rocketmq.buffers import as_bytes
+from halfop.rocketmq.message import Message, Place, body_crc, host_bytes
 from halfop.rocketmq.record import Records, chain
 
 WINDOW = 8 << 20
 ROUNDS = 9
+CLIENTS, BROKER = [host_bytes("10.0.0.1", 40000 + n) for n in range(64)], host_bytes("10.0.0.2", 10911)
 
 
 def log(records: int, body_size: int) -> bytes:
@@ -37,11 +37,8 @@ def half(n: int, at: int, body: bytes) -> bytes:
         f"REAL_TOPIC\x01orders\x02KEYS\x01order-{n}\x02TRAN_MSG\x01true\x02UNIQ_KEY\x01{n:032X}\x02WAIT\x01true\x02"
         f"TAGS\x01paid\x02PGROUP\x01producers\x02REAL_QID\x01{n % 4}\x02"
     ).encode()
-    crc, size = zlib.crc32(body) & 0x7FFFFFFF, 88 + len(body) + 1 + len(topic) + 2 + len(properties)
-    head = struct.pack(">iIiiiqqi", size, 0xDAA320A7, crc, 0, 0, n, at, 0)
-    times = struct.pack(">q4siq4si", 10**12 + n, b"\x0a\0\0\1", 40000 + n % 64, 10**12 + n, b"\x0a\0\0\2", 10911)
-    rest = struct.pack(">iqi", 0, 0, len(body)) + body + bytes([len(topic)]) + topic
-    return head + times + rest + struct.pack(">h", len(properties)) + properties
+    message = Message(topic, body, properties, 10**12 + n, CLIENTS[n % 64], BROKER, body_crc(body))
+    return message.packed(Place(n, at, message.size(checked=False), 10**12 + n), checked=False)
 
 
 def windows(content: bytes) -> int:

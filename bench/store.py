@@ -10,47 +10,37 @@ import json
 import logging
 import shutil
 import statistics
-import struct
 import tempfile
 import time
-import zlib
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
 
 from decode import half
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
+from halfop.rocketmq.message import BLANK_SIZE, Message, Place, blank, body_crc
+from halfop.rocketmq.store.consumequeue import PACKED
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 
 _BOUND = 1.0
 FILE = 256 << 20
-BLANK = 0xCBD43194
+NOWHERE = bytes(7) + b"\1"
 TABLES = ("half_messages", "final_messages", "op_messages")
 BATCH = 800  # half messages that one op message ends
 
 
-class Message(NamedTuple):
-    """The fields of a record that is no half message."""
+def at(message: Message) -> Callable[[int, int], bytes]:
+    """Makes the message's record, without a CRC of its own, at the offset and place that it gets."""
+    size = message.size(checked=False)
+    return lambda offset, physical: message.packed(Place(offset, physical, size, 10**12 + physical), checked=False)
 
-    topic: bytes
-    queue: int
-    body: bytes
-    properties: bytes
-    flag: int = 0
-    prepared: int = 0
-    born: int = 0
 
-    def at(self, offset: int, physical: int) -> bytes:
-        body, topic, properties = self.body, self.topic, self.properties
-        crc, size = zlib.crc32(body) & 0x7FFFFFFF, 88 + len(body) + 1 + len(topic) + 2 + len(properties)
-        head = struct.pack(">iIiiiqqi", size, 0xDAA320A7, crc, self.queue, 0, offset, physical, self.flag)
-        times = struct.pack(">q4siq4si", 10**12 + self.born, bytes(4), 1, 10**12 + physical, bytes(4), 2)
-        rest = struct.pack(">iqi", 0, self.prepared, len(body)) + body + bytes([len(topic)]) + topic
-        return head + times + rest + struct.pack(">h", len(properties)) + properties
+def other(topic: bytes, body: bytes, properties: bytes, born: int = 0) -> Message:
+    """A message that is no half message."""
+    return Message(topic, body, properties, 10**12 + born, NOWHERE, NOWHERE, body_crc(body))
 
 
 class Writer:
@@ -64,15 +54,15 @@ class Writer:
     def append(self, topic: str, queue: int, make: Callable[[int, int], bytes]) -> int:
         """`make` gets queue offset and physical offset."""
         units = self.queues.setdefault((topic, queue), bytearray())
-        content = make(len(units) // 20, self.at)
+        content = make(len(units) // PACKED.size, self.at)
         room = FILE - self.at % FILE
-        if len(content) + 8 > room:
-            self.file.write(struct.pack(">iI", room, BLANK) + bytes(room - 8))
+        if len(content) + BLANK_SIZE > room:
+            self.file.write(blank(room) + bytes(room - BLANK_SIZE))
             self.at += room
             self.file.close()
             self.file = (self.root / "commitlog" / f"{self.at:020d}").open("wb")
-            content = make(len(units) // 20, self.at)
-        units += struct.pack(">qiq", self.at, len(content), 0)
+            content = make(len(units) // PACKED.size, self.at)
+        units += PACKED.pack(self.at, len(content), 0)
         self.file.write(content)
         self.at += len(content)
         return self.at - len(content)
@@ -90,7 +80,7 @@ def write_store(root: Path, rows: int, body_size: int) -> None:
     """Half messages, three of five committed, all ended by batched ops; another message comes first, as most
     a log have some: place 0 would also mean none."""
     writer, bodies = Writer(root), [bytes((n * 31 + i * 7) % 251 for i in range(body_size)) for n in range(1000)]
-    writer.append("other", 0, Message(b"other", 0, b"first", b"").at)
+    writer.append("other", 0, at(other(b"other", b"first", b"")))
     for start in range(0, rows, BATCH):
         block = range(start, min(start + BATCH, rows))
         for n in block:
@@ -98,11 +88,12 @@ def write_store(root: Path, rows: int, body_size: int) -> None:
             place = writer.append("RMQ_SYS_TRANS_HALF_TOPIC", 0, lambda _, at, n=n, body=body: half(n, at, body))
             if n % 5 < 3:
                 properties = f"UNIQ_KEY\x01{n:032X}\x02TRAN_MSG\x01true\x02".encode()
-                final = Message(b"orders", n % 4, body, properties, 8, place, n)
-                writer.append("orders", n % 4, final.at)
+                message = other(b"orders", body, properties, n)
+                committed = message._replace(queue_id=n % 4, sys_flag=8, prepared_offset=place)
+                writer.append("orders", n % 4, at(committed))
         ended = "".join(f"{n}," for n in block).encode()
-        op = Message(b"RMQ_SYS_TRANS_OP_HALF_TOPIC", 0, ended, b"TAGS\x01d\x02")
-        writer.append("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0, op.at)
+        op = other(b"RMQ_SYS_TRANS_OP_HALF_TOPIC", ended, b"TAGS\x01d\x02")
+        writer.append("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0, at(op))
     writer.close()
 
 

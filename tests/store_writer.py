@@ -1,15 +1,17 @@
-"""Writes broker stores byte for byte as RocketMQ lays records out, knowing nothing of the code that reads them."""
+"""Writes broker stores as a broker leaves them: records, the files of the log, and consume queues."""
 
 from __future__ import annotations
 
-import socket
-import struct
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-V1, V2, BLANK = 0xDAA320A7, 0xDAA320AB, 0xCBD43194
+from halfop.rocketmq import message as m
+from halfop.rocketmq.message import Message, Place, host_bytes
+from halfop.rocketmq.properties import packed
+from halfop.rocketmq.record import MAGIC_V1, MAGIC_V2
+from halfop.rocketmq.store.consumequeue import BLANK, PACKED
+
 HALF, OP, DISCARD = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
 HALF_QUEUE = (HALF, 0)
 BORN_MS = 1_750_000_000_000
@@ -39,45 +41,21 @@ class Record:
     def at(self, physical: int) -> bytes:
         """The record's bytes at that physical offset."""
         topic = self.topic.encode() if isinstance(self.topic, str) else self.topic
-        topic_length = struct.pack(">B" if self.version == 1 else ">H", len(topic))
         text = property_bytes(self.properties)
-        if self.property_crc:
-            text += (b"\x02" if text and not text.endswith(b"\x02") else b"") + bytes(20)
-        crc = zlib.crc32(self.body) & 0x7FFFFFFF if self.body_crc is None else self.body_crc
-        born, store = host_bytes(self.born_host), host_bytes(self.store_host)
-        sys_flag = self.sys_flag | (0x10 if len(born) == 20 else 0) | (0x20 if len(store) == 20 else 0)
-        rest = (
-            struct.pack(">iiiqqi", crc, self.queue_id, self.flag, self.queue_offset, physical, sys_flag)
-            + struct.pack(">q", self.born_ms)
-            + born
-            + struct.pack(">q", self.store_ms)
-            + store
-            + struct.pack(">iq", self.reconsume_times, self.prepared_offset)
-            + struct.pack(">i", len(self.body))
-            + self.body
-            + topic_length
-            + topic
-            + struct.pack(">h", len(text))
-            + text
-        )
-        whole = struct.pack(">iI", len(rest) + 8, V1 if self.version == 1 else V2) + rest
-        return whole[:-20] + crc_property(whole[:-20]) if self.property_crc else whole
+        if self.property_crc and text and not text.endswith(b"\x02"):
+            text += b"\x02"
+        crc = m.body_crc(self.body) if self.body_crc is None else self.body_crc
+        hosts = host_bytes(*self.born_host), host_bytes(*self.store_host)
+        more = self.queue_id, self.flag, self.sys_flag, self.reconsume_times, self.prepared_offset
+        message = Message(topic, self.body, text, self.born_ms, *hosts, crc, *more)
+        form = self.property_crc, MAGIC_V1 if self.version == 1 else MAGIC_V2
+        return message.packed(Place(self.queue_offset, physical, message.size(*form), self.store_ms), *form)
 
 
 def property_bytes(properties: Mapping[str, str] | bytes) -> bytes:
     if isinstance(properties, bytes):
         return properties
-    return b"".join(f"{name}\x01{value}\x02".encode() for name, value in properties.items())
-
-
-def crc_property(covered: bytes) -> bytes:
-    digits = f"{zlib.crc32(covered) & 0x7FFFFFFF:010d}"[::-1]
-    return b"__CRC32#\x01" + digits.encode() + b"\x02"
-
-
-def host_bytes(host: tuple[str, int]) -> bytes:
-    family = socket.AF_INET6 if ":" in host[0] else socket.AF_INET
-    return socket.inet_pton(family, host[0]) + struct.pack(">i", host[1])
+    return packed(properties).encode()
 
 
 def half(n: int, **more: object) -> Record:
@@ -151,7 +129,7 @@ class Store:
         size = len(record.at(0))
         left = self.file_size - (self.end - self.first) % self.file_size
         if size + 8 > left:
-            self._write(self.end, struct.pack(">iI", left, BLANK))
+            self._write(self.end, m.blank(left))
             self.end += left
         physical = self.end
         self._write(physical, record.at(physical))
@@ -186,17 +164,17 @@ class Store:
 
     def queue_file(self, queue: tuple[str, int], offset: int) -> tuple[Path, int]:
         """The file of a unit, and the position in it."""
-        size = self.queue_file_units * 20
+        size = self.queue_file_units * PACKED.size
         folder = self.root / "consumequeue" / queue[0] / str(queue[1])
-        return folder / f"{offset * 20 // size * size:020d}", offset * 20 % size
+        return folder / f"{offset * PACKED.size // size * size:020d}", offset * PACKED.size % size
 
     def unit(self, queue: tuple[str, int], offset: int, physical: int, size: int) -> None:
         path, position = self.queue_file(queue, offset)
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            blank = struct.pack(">qiq", 0, 0x7FFFFFFF, 0) * (0 if any(path.parent.iterdir()) else position // 20)
-            path.write_bytes(blank.ljust(self.queue_file_units * 20, b"\0"))
-        patch(path, position, struct.pack(">qiq", physical, size, 0))
+            blank = BLANK * (0 if any(path.parent.iterdir()) else position // PACKED.size)
+            path.write_bytes(blank.ljust(self.queue_file_units * PACKED.size, b"\0"))
+        patch(path, position, PACKED.pack(physical, size, 0))
 
     def tear(self, content: bytes) -> int:
         """Bytes at the log's end that are no whole record."""

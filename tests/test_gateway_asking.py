@@ -12,11 +12,12 @@ from halfop.gateway.asking import Asking, Manner
 from halfop.gateway.connection import Channel
 from halfop.gateway.log.log import Log
 from halfop.gateway.log.messages import Half
-from halfop.gateway.log.records import Place, encoded, half_message, size_of
+from halfop.gateway.log.records import half_message
 from halfop.gateway.producers import Producers
 from halfop.gateway.questions import Asker
 from halfop.gateway.tables import CheckRequest, Delivery
 from halfop.gateway.tallies import Tallies
+from halfop.rocketmq.message import Place
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 YOUNG = timedelta(seconds=60)
@@ -114,7 +115,7 @@ class ReadableLog(OpenLog):
     """A log of half messages that are all open and can be read."""
 
     def record(self, place: int) -> bytes:  # type: ignore[override]
-        return encoded(MESSAGE, Place(place, place, size_of(MESSAGE, HOST), 0), HOST)
+        return MESSAGE.packed(Place(place, place, MESSAGE.size(), 0))
 
 
 def reachable(halves: Halves, producers: Producers, a_second: int, rows: list[Delivery]) -> Asking:

@@ -160,7 +160,7 @@ def test_pulls(gateway: Waiting) -> None:
     assert len(gateway.log.pull(HALF_TOPIC, 0, 3, 32, most_bytes=1).records) == 1
     for topic, queue, offset in ((HALF_TOPIC, 0, 150), (HALF_TOPIC, 1, 0), ("other", 0, 0), (HALF_TOPIC, 0, -1)):
         assert gateway.log.pull(topic, queue, offset, 5) == ([], offset)
-    assert [unit.physical_offset for unit in gateway.log.units(HALF_TOPIC, 0, 148, 9)] == [
+    assert [unit.physical for unit in gateway.log.units(HALF_TOPIC, 0, 148, 9)] == [
         half.physical_offset for half in halves[148:]
     ]
 

@@ -17,9 +17,9 @@ from gateway_log import MIDDLE, Waiting, end_of
 from halfop.frame.errors import HalfopError, InputRefused
 from halfop.gateway.log.checkpoint import read_checkpoint
 from halfop.gateway.log.flusher import DISK_FAILED
-from halfop.gateway.log.queues import PACKED
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.store import commitlog
+from halfop.rocketmq.store.consumequeue import PACKED
 from halfop.rocketmq.store.layout import STRETCH
 from store_reader import read_all
 from store_writer import Record, patch

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from halfop.rocketmq.message import blank
 from halfop.rocketmq.store import commitlog
 from halfop.rocketmq.store.layout import layout
 from store_reader import filled, read_all
@@ -44,7 +44,7 @@ def test_files_made_before_they_are_needed(store: Store) -> None:
 
 def test_a_log_that_ends_with_its_file(store: Store) -> None:
     left = 8192 - store.end % 8192
-    store.tear(struct.pack(">iI", left, 0xCBD43194))
+    store.tear(blank(left))
     assert layout(store.root).end == store.end + left
     assert not read_all(store.root).faults
 

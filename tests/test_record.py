@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 from halfop.rocketmq.batches import END_TRANSACTION, discard_batch, final_batch, half_batch, kinds_of, op_batch
+from halfop.rocketmq.message import host_bytes
 from halfop.rocketmq.properties import Properties, decoded
 from halfop.rocketmq.record import MAX_SIZE, Chain, chain, sound_anywhere
 from hypothesis import given
 from hypothesis import strategies as st
-from store_writer import DISCARD, HALF, OP, Record, discard, final, gateway_op, half, host_bytes, op, property_bytes
+from store_writer import DISCARD, HALF, OP, Record, discard, final, gateway_op, half, op, property_bytes
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 INTS, LONGS = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)
@@ -66,7 +67,7 @@ def half_row(record: Record, physical: int) -> dict[str, Any]:
         "queue_id": record.queue_id,
         "queue_offset": record.queue_offset,
         "commit_log_offset": physical,
-        "offset_msg_id": (host_bytes(record.store_host) + struct.pack(">q", physical)).hex().upper(),
+        "offset_msg_id": (host_bytes(*record.store_host) + struct.pack(">q", physical)).hex().upper(),
         "uniq_key": properties.get("UNIQ_KEY"),
         "producer_group": properties.get("PGROUP"),
         "real_topic": properties.get("REAL_TOPIC"),

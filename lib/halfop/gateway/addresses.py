@@ -1,13 +1,10 @@
-"""Addresses: the one that a gateway listens at, and how records have them."""
+"""The address that a gateway listens at."""
 
 from __future__ import annotations
 
 import socket
-from struct import Struct
 
 from halfop.frame.errors import UsageError
-
-_PORT = Struct(">i")
 
 
 def bound(host: str, number: int) -> socket.socket:
@@ -36,10 +33,3 @@ def resolved(host: str) -> str:
         return str(socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0][4][0])
     except OSError as error:
         raise UsageError(f"gateway.advertise: {host} has no address: {error.strerror}") from error
-
-
-def host_bytes(address: str, port: int) -> bytes:
-    """The address and port as records have them: 8 bytes, or 20 for IPv6."""
-    address = address.removeprefix("::ffff:").partition("%")[0]
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return socket.inet_pton(family, address) + _PORT.pack(port)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from halfop.gateway.accounts import Account
-from halfop.gateway.addresses import host_bytes
 from halfop.rocketmq.frames import BadFrame, Frame, Splitter
+from halfop.rocketmq.message import host_bytes
 
 _log = logging.getLogger("halfop.gateway")
 

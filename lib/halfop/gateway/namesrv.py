@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-import zlib
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
@@ -17,7 +16,7 @@ from halfop.gateway.log.topics import config_of
 from halfop.gateway.reading import Broker
 from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import ANSWER, BadFrame, Frame, Splitter, read_json
-from halfop.rocketmq.record import CRC_MASK
+from halfop.rocketmq.message import body_crc
 from halfop.rocketmq.requests import GetBrokerClusterInfo, GetRouteinfo, Header, RegisterBroker, UnregisterBroker
 from halfop.rocketmq.wire.remoting import endpoint
 
@@ -88,8 +87,8 @@ class NameServers:
     async def register(self, broker: Broker, topics: Mapping[str, Topic]) -> None:
         """Registers with each; one that cannot be reached is tried again by the next call."""
         body = _registration(topics)
-        crc = zlib.crc32(body) & CRC_MASK
-        await self._tell(RegisterBroker(*_described(broker), broker.address, compressed=False, body_crc32=crc), body)
+        header = RegisterBroker(*_described(broker), broker.address, compressed=False, body_crc32=body_crc(body))
+        await self._tell(header, body)
 
     async def unregister(self, broker: Broker) -> None:
         await self._tell(UnregisterBroker(*_described(broker)))

@@ -23,8 +23,8 @@ from halfop.rocketmq import names
 from halfop.rocketmq import requests as r
 from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import ANSWER, ONE_WAY, BadFrame, Frame, Splitter
+from halfop.rocketmq.message import Message
 from halfop.rocketmq.properties import packed, unpacked
-from halfop.rocketmq.record import chain
 from halfop.rocketmq.wire.remoting import endpoint
 from halfop.rocketmq.wire.security import Credentials
 
@@ -216,9 +216,7 @@ class Producer:
 
 def question_of(request: Frame) -> Question:
     """The question that a frame holds."""
-    asked, records = r.CheckTransactionState.read(request.fields), chain(request.body).records
-    at, length = int(records.properties_at[0]), int(records.properties_length[0])
-    properties = unpacked(request.body[at : at + length].decode())
-    topic = str(records.topics()[0].as_py().decode())
-    sent = Sent(topic, asked.transaction_id, asked.tran_state_table_offset, asked.commit_log_offset)
-    return Question(sent, records.bodies[0].as_py(), properties)
+    asked = r.CheckTransactionState.read(request.fields)
+    message, _ = Message.read(request.body, checked=False)
+    sent = Sent(message.topic.decode(), asked.transaction_id, asked.tran_state_table_offset, asked.commit_log_offset)
+    return Question(sent, message.body, unpacked(message.properties.decode()))

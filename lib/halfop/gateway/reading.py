@@ -135,7 +135,7 @@ class Reading:
         _check_reader(account, topic)
         found = self._log.units(topic, queue, asked.index, min(max(asked.count, 0), _MOST_UNITS))
         there = self._log.offsets(topic, queue)
-        units = [{"physicOffset": u.physical_offset, "physicSize": u.size, "tagsCode": u.tags_code} for u in found]
+        units = [{"physicOffset": u.physical, "physicSize": u.size, "tagsCode": u.tags} for u in found]
         body = {"queueData": units, "minQueueIndex": there.first, "maxQueueIndex": there.next}
         return request.answer(AnswerCode.SUCCESS, body=orjson.dumps(body))
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from halfop.gateway.log.messages import HalfMessage, Topic
-from halfop.gateway.log.records import LONGEST_PROPERTIES
 from halfop.gateway.refused import Refused, header_of
 from halfop.rocketmq import names
 from halfop.rocketmq.codes import AnswerCode, RequestCode
 from halfop.rocketmq.frames import Frame
+from halfop.rocketmq.message import LONGEST_PROPERTIES
 from halfop.rocketmq.names import is_legal
 from halfop.rocketmq.properties import packed, unpacked
 from halfop.rocketmq.requests import SendMessage, SendMessageV2

@@ -17,7 +17,7 @@ import uvloop
 from halfop.frame.errors import HalfopError, UsageError
 from halfop.frame.summary import Summary
 from halfop.gateway.accounts import read_accounts
-from halfop.gateway.addresses import bound, host_bytes, resolved, shown
+from halfop.gateway.addresses import bound, resolved, shown
 from halfop.gateway.asking import Asking, Manner
 from halfop.gateway.deliveries import Deliveries
 from halfop.gateway.house import Bounds, House
@@ -38,6 +38,7 @@ from halfop.gateway.tallies import Tallies
 from halfop.gateway.upkeep import Upkeep
 from halfop.gateway.waiting import Waiting
 from halfop.rocketmq.frames import FRAME_ROOM
+from halfop.rocketmq.message import host_bytes
 from halfop.rocketmq.wire.remoting import endpoint
 from halfop.rocketmq.wire.security import Tls
 from halfop.settings.model import Settings

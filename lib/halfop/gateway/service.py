@@ -17,7 +17,6 @@ from halfop.gateway.ends import check, end_of, end_request, not_found
 from halfop.gateway.log.log import Log
 from halfop.gateway.log.messages import HalfGone, Topic
 from halfop.gateway.producers import Producers
-from halfop.gateway.questions import message_id
 from halfop.gateway.reading import Broker, Reading
 from halfop.gateway.refused import Refused, header_of
 from halfop.gateway.routes import DEFAULT_TOPIC, cluster_info, no_route, route_of
@@ -27,6 +26,7 @@ from halfop.gateway.tallies import Tallies
 from halfop.gateway.waiting import Answer, Waiting
 from halfop.rocketmq.codes import AnswerCode, RequestCode
 from halfop.rocketmq.frames import ANSWER, ONE_WAY, Frame
+from halfop.rocketmq.message import message_id
 from halfop.rocketmq.requests import NOT_TYPE, EndTransaction, GetRouteinfo, Sent, UnregisterClient
 from halfop.settings.model import RuleSettings
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ import pyarrow.compute as pc
 
 from halfop.rocketmq import names
 from halfop.rocketmq.buffers import Longs, Mask, gather
+from halfop.rocketmq.message import host_text
 from halfop.rocketmq.properties import Properties, decoded, strings
 from halfop.rocketmq.record import Records
 
@@ -194,13 +193,6 @@ def wrong_times(ms: Longs) -> Mask:
 def _times(ms: Longs) -> pa.Array:
     """Timestamps; a time outside of the years 1 to 9999 is put at their end: a client may send any born time."""
     return pa.array(np.clip(ms, FIRST_MS, LAST_MS) * 1000).view(_TIMESTAMP)
-
-
-@lru_cache(4096)
-def host_text(host: bytes) -> str:
-    """`ip:port`, the IPv6 address in brackets."""
-    address, port = ipaddress.ip_address(host[:-4]), int.from_bytes(host[-4:], "big", signed=True)
-    return f"{address}:{port}" if address.version == 4 else f"[{address}]:{port}"
 
 
 def _host_texts(hosts: pa.DictionaryArray) -> pa.StringArray:

@@ -1,9 +1,14 @@
-"""Values and slices out of a buffer, at many positions at once."""
+"""Values and slices out of bytes: one by one, or at many positions at once.
+
+A layout is a NamedTuple: its fields stand in bytes one after the other, each with its code in `struct`, which NumPy
+knows, too. It is declared once, and `struct_of` and `dtype_of` follow from it.
+"""
 
 from __future__ import annotations
 
 from mmap import mmap
-from typing import Any
+from struct import Struct, calcsize
+from typing import Annotated, Any, get_args, get_type_hints
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +19,30 @@ Longs = NDArray[np.int64]
 Ints = NDArray[np.int32]
 Mask = NDArray[np.bool_]
 Readable = bytes | bytearray | memoryview | mmap | Bytes
+
+
+I4 = Annotated[int, "i"]
+U4 = Annotated[int, "I"]
+I8 = Annotated[int, "q"]
+
+
+def codes(layout: type) -> dict[str, str]:
+    """Returns the codes of a layout's fields by their names, in their order."""
+    hints = get_type_hints(layout, include_extras=True)
+    return {name: get_args(hint)[1] for name, hint in hints.items()}
+
+
+def struct_of(layout: type, *names: str) -> Struct:
+    """Returns what reads and writes a layout; with names, these of its fields, and no bytes after them."""
+    every = codes(layout)
+    parts = [code if name in names else f"{calcsize(code)}x" for name, code in every.items()]
+    last = max((place for place, name in enumerate(every) if name in names), default=0)
+    return Struct(">" + "".join(parts[: last + 1] if names else every.values()))
+
+
+def dtype_of(layout: type) -> np.dtype[Any]:
+    """Returns a layout as NumPy reads it."""
+    return np.dtype([(name, f">{code}") for name, code in codes(layout).items()])
 
 
 def as_bytes(buffer: Readable) -> Bytes:

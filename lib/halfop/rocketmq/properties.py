@@ -16,7 +16,7 @@ _NAME_ENDS, _VALUE_ENDS = 1, 2
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
-def packed(properties: Mapping[str, str]) -> str:
+def packed(properties: Mapping[str, object]) -> str:
     """Returns properties in RocketMQ's text form."""
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
 

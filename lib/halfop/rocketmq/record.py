@@ -6,13 +6,13 @@ import zlib
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from io import BytesIO
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from halfop.rocketmq.buffers import Bytes, Longs, Mask, Readable, as_bytes, cut, gather
+from halfop.rocketmq.buffers import I4, I8, U4, Bytes, Longs, Mask, Readable, as_bytes, cut, dtype_of, gather
 
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
@@ -23,21 +23,30 @@ BORN_HOST_V6 = 0x10
 STORE_HOST_V6 = 0x20
 CRC_MASK = 0x7FFFFFFF
 
-HEAD = np.dtype(
-    [
-        ("size", ">i4"),
-        ("magic", ">u4"),
-        ("body_crc", ">i4"),
-        ("queue_id", ">i4"),
-        ("flag", ">i4"),
-        ("queue_offset", ">i8"),
-        ("physical_offset", ">i8"),
-        ("sys_flag", ">i4"),
-        ("born_ms", ">i8"),
-    ]
-)
-# after the store host
-TAIL = np.dtype([("reconsume_times", ">i4"), ("prepared_offset", ">i8"), ("body_length", ">i4")])
+
+class Head(NamedTuple):
+    """The layout of a record's beginning; the born host, the store time and the store host come after it."""
+
+    size: I4
+    magic: U4
+    body_crc: I4
+    queue_id: I4
+    flag: I4
+    queue_offset: I8
+    physical_offset: I8
+    sys_flag: I4
+    born_ms: I8
+
+
+class Tail(NamedTuple):
+    """The layout of what comes after the store host, up to the body."""
+
+    reconsume_times: I4
+    prepared_offset: I8
+    body_length: I4
+
+
+HEAD, TAIL = dtype_of(Head), dtype_of(Tail)
 _PROPERTY_CRC = int.from_bytes(b"__CRC32#", "little")
 PROPERTY_CRC_TAIL = 20  # the name, \x01, ten digits, \x02
 
@@ -67,7 +76,7 @@ class Records:
 
     def longs(self, name: str) -> Longs:
         """A field of the fixed part, by record."""
-        column = self.head if name in HEAD.names else self.tail  # type: ignore[operator]
+        column = self.head if name in Head._fields else self.tail
         return column[name].astype(np.int64)
 
     @property

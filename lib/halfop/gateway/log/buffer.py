@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from halfop.gateway.log.files import Run
-from halfop.gateway.log.queues import PACKED, Queue
-from halfop.gateway.log.records import BLANK_SIZE, Message, Place, blank, encoded, size_of
+from halfop.gateway.log.queues import Queue
+from halfop.gateway.log.records import tags_code_of
+from halfop.rocketmq.message import BLANK_SIZE, Message, Place, blank
+from halfop.rocketmq.store.consumequeue import PACKED
 
 
 @dataclass
@@ -30,20 +32,20 @@ class Buffer:
     `end` is the physical offset after the last one, `newest_ms` its store time: store times never go back.
     """
 
-    def __init__(self, end: int, newest_ms: int, file_size: int, store_host: bytes) -> None:
+    def __init__(self, end: int, newest_ms: int, file_size: int) -> None:
         self.end, self.newest_ms, self._least_ms = end, newest_ms, newest_ms
-        self._file_size, self._store_host = file_size, store_host
+        self._file_size = file_size
         self._batch = self._new_batch()
 
     def put(self, queue: Queue, message: Message, now_ms: int) -> tuple[Place, bytes]:
         """Appends a message, and returns the place that it got, and its record."""
-        size = size_of(message, self._store_host)
+        size = message.size()
         at = self._room(size)
         self.newest_ms = store_ms = self.not_before(now_ms)
         place = Place(queue.next, at, size, store_ms)
-        record = encoded(message, place, self._store_host)
+        record = message.packed(place)
         self._chunks.append(record)
-        unit = PACKED.pack(at, size, message.tags_code)
+        unit = PACKED.pack(at, size, tags_code_of(message))
         units = self._batch.units.get(queue)
         if units is None:
             self._batch.units[queue] = [unit]

@@ -25,7 +25,6 @@ from halfop.gateway.log.messages import (
     Pulled,
     QueueOffsets,
     Topic,
-    Unit,
 )
 from halfop.gateway.log.owner import StoreLock, identity
 from halfop.gateway.log.queues import FILE_UNITS, Queues
@@ -36,6 +35,7 @@ from halfop.gateway.log.recovery import recover
 from halfop.gateway.log.retention import WHOLE_LOG, Landed, Reserve, removable_to
 from halfop.gateway.log.topics import TopicTable
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+from halfop.rocketmq.store.consumequeue import Unit
 
 FILE_SIZE = 1 << 30  # a broker's default
 _ABORT = "abort"
@@ -94,7 +94,7 @@ class Log:
         (self.folder / _ABORT).touch()
         found = recover(self._files, self._queues, read_checkpoint(self.folder))
         self._state = found.state
-        self._buffer = Buffer(found.end, found.newest_ms, form.file_size, store_host)
+        self._buffer = Buffer(found.end, found.newest_ms, form.file_size)
         self._recent = Recent(_RECENT_BYTES)
         self.flushed_to = found.end
         self._half_queue, self._op_queue = self._queues.get(HALF_TOPIC, 0), self._queues.get(OP_TOPIC, 0)
@@ -145,7 +145,7 @@ class Log:
             if stands is None and end.outcome == "COMMIT":
                 queue = self._queues.get(half.topic, half.queue)
                 # before its op: an op without a final message is a rollback
-                self._buffer.put(queue, final_message(half, record), now)
+                self._buffer.put(queue, final_message(half, record, self._store_host), now)
             self._buffer.put(self._op_queue, op, now)
             if stands is None:
                 self._state.end(half, end.outcome)

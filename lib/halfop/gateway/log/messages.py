@@ -90,14 +90,6 @@ class QueueOffsets(NamedTuple):
     next: int
 
 
-class Unit(NamedTuple):
-    """A consume queue's unit: the place of a message's record in the log, and the hash of its tags."""
-
-    physical_offset: int
-    size: int
-    tags_code: int
-
-
 class Pulled(NamedTuple):
     """Records of a queue back to back, as a pull's answer has them, and the offset after the last of them."""
 

@@ -6,18 +6,15 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from struct import Struct
 
 from halfop.frame.errors import HalfopError
 from halfop.frame.trouble import named, sync
 from halfop.gateway.log.disk import opened_to_write, write_all
 from halfop.gateway.log.handles import Handles
-from halfop.gateway.log.messages import QueueOffsets, Unit
+from halfop.gateway.log.messages import QueueOffsets
 from halfop.rocketmq.store.commitlog import store_files
-from halfop.rocketmq.store.consumequeue import ConsumeQueue
+from halfop.rocketmq.store.consumequeue import BLANK, PACKED, ConsumeQueue, Unit
 
-PACKED = Struct(">qiq")
-_BLANK = PACKED.pack(0, 0x7FFFFFFF, 0)
 FILE_UNITS = 300_000  # a broker's default
 _MOST_OPEN = 256
 
@@ -42,7 +39,7 @@ class Queue:
     def begin(self, offset: int) -> None:
         """Begins an empty queue at an offset; the units before it in its file are blank, as a broker has them."""
         before = offset % (self._file_size // PACKED.size)
-        self.write(offset - before, _BLANK * before)
+        self.write(offset - before, BLANK * before)
         self.first = self.next = self.flushed = offset
 
     def write(self, offset: int, units: bytes) -> None:

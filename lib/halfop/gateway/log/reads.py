@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from halfop.gateway.log.files import LogFiles
 from halfop.gateway.log.halves import halves_of
-from halfop.gateway.log.messages import Half, Pulled, Unit
+from halfop.gateway.log.messages import Half, Pulled
 from halfop.gateway.log.queues import Queue, Queues
-from halfop.gateway.log.records import HEAD, store_ms_of
+from halfop.rocketmq.message import FIXED, store_ms_of
 from halfop.rocketmq.names import HALF_TOPIC
-from halfop.rocketmq.record import MAGIC_V1, MAX_SIZE, MIN_SIZE, chain
-
-_HEAD_AND_TIME = 100
+from halfop.rocketmq.properties import decoded
+from halfop.rocketmq.record import MAX_SIZE, MIN_SIZE, chain
+from halfop.rocketmq.store.consumequeue import Unit
 
 
 class Reader:
@@ -23,19 +23,16 @@ class Reader:
 
     def record(self, physical_offset: int) -> bytes | None:
         """The record that begins there; None if none does."""
-        head = self._files.read(physical_offset, HEAD.size) if physical_offset < self._flushed_to() else b""
-        if len(head) < HEAD.size:
-            return None
-        size, magic, _, queue_id, _, queue_offset, place, _, _ = HEAD.unpack(head)
-        if magic != MAGIC_V1 or place != physical_offset or not MIN_SIZE <= size <= MAX_SIZE:
-            return None
-        content = self._files.read(physical_offset, size)
+        head = self._files.read(physical_offset, MIN_SIZE) if physical_offset < self._flushed_to() else b""
+        size = int.from_bytes(head[:4], "big")
+        content = self._files.read(physical_offset, size) if MIN_SIZE <= size <= MAX_SIZE else b""
         records = chain(content, physical_offset).records
         if len(records) != 1:
             return None
-        queue = self._queues.known(records.topics()[0].as_py().decode(errors="replace"), queue_id)
-        units = queue.units(queue_offset, 1) if queue else []  # a body can hold what looks like a record
-        return content if units and units[0].physical_offset == physical_offset else None
+        queue = self._queues.known(decoded(records.topics()[0].as_py()), int(records.head["queue_id"][0]))
+        # a body can hold what looks like a record
+        units = queue.units(int(records.head["queue_offset"][0]), 1) if queue else []
+        return content if units and units[0].physical == physical_offset else None
 
     def half(self, physical_offset: int) -> Half | None:
         """The half message that begins there, open or ended; None if none does."""
@@ -53,7 +50,7 @@ class Reader:
             left -= unit.size
             if found and left < 0:
                 break
-            record = self._files.read(unit.physical_offset, unit.size)
+            record = self._files.read(unit.physical, unit.size)
             if len(record) < unit.size:  # removed meanwhile
                 break
             found.append(record)
@@ -72,10 +69,10 @@ class Reader:
         return low
 
     def _stored(self, units: list[Unit]) -> int | None:
-        return store_ms_at(self._files, units[0].physical_offset) if units else None
+        return store_ms_at(self._files, units[0].physical) if units else None
 
 
 def store_ms_at(files: LogFiles, physical_offset: int) -> int | None:
     """The store time of the record that begins there; None if the log has nothing there."""
-    head = files.read(physical_offset, _HEAD_AND_TIME)
-    return store_ms_of(head) if len(head) == _HEAD_AND_TIME and any(head) else None
+    head = files.read(physical_offset, FIXED)
+    return store_ms_of(head) if len(head) == FIXED and any(head) else None

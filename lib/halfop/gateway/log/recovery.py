@@ -18,7 +18,7 @@ from halfop.gateway.log.checkpoint import Checkpoint
 from halfop.gateway.log.files import LogFiles
 from halfop.gateway.log.halves import Codes, ends_of, halves_of
 from halfop.gateway.log.messages import Half
-from halfop.gateway.log.queues import PACKED, Queue, Queues
+from halfop.gateway.log.queues import Queue, Queues
 from halfop.gateway.log.records import tags_code
 from halfop.gateway.log.scan import LogEnd, Scan
 from halfop.gateway.log.state import OPPOSED, State
@@ -134,7 +134,7 @@ def _write(queue: Queue, offset: int, units: bytes) -> None:
     if not queue.next:
         queue.begin(offset)
     queue.write(offset, units)
-    queue.next = queue.flushed = offset + len(units) // PACKED.size
+    queue.next = queue.flushed = offset + len(units) // UNIT.itemsize
 
 
 # ---- state ----

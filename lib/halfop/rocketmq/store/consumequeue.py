@@ -11,11 +11,21 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from halfop.rocketmq.buffers import Longs, Mask
+from halfop.rocketmq.buffers import I4, I8, Longs, Mask, dtype_of, struct_of
 from halfop.rocketmq.store.commitlog import StoreFile, store_files
 
-UNIT = np.dtype([("physical", ">i8"), ("size", ">i4"), ("tags", ">i8")])
+
+class Unit(NamedTuple):
+    """The layout of a unit: the place of a message's record in the log, its size, and the hash of its tags."""
+
+    physical: I8
+    size: I4
+    tags: I8
+
+
+UNIT, PACKED = dtype_of(Unit), struct_of(Unit)
 _PRE_BLANK = 0x7FFFFFFF
+BLANK = PACKED.pack(0, _PRE_BLANK, 0)  # fills a queue's first file up to its first message
 Units = NDArray[Any]
 
 

@@ -8,6 +8,7 @@ from halfop.rocketmq import names
 from halfop.rocketmq.batches import half_batch
 from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import Frame
+from halfop.rocketmq.message import message_id
 from halfop.rocketmq.properties import Properties, decoded
 from halfop.rocketmq.record import Records, chain
 from halfop.rocketmq.requests import (
@@ -23,7 +24,7 @@ from halfop.rocketmq.wire.remoting import Corrupt
 
 _LAST_INSTANT = 2**63 - 1
 _MOST_FINALS = 32  # brokers may give more
-_NO_HOST = "0" * 16  # of a message id, brokers look at the offset alone
+_NO_HOST = bytes(8)  # of a message id, brokers look at the offset alone
 
 # After the log's end, and within a record: the broker takes its bytes for a length, which no buffer has.
 _NOT_THERE = ("can not find message by the offset", "java.lang.IllegalArgumentException")
@@ -92,7 +93,7 @@ def stored_at(broker: Broker, place: int) -> Stored | None:
 
 def resume_check(topic: str, place: int) -> ResumeCheckHalfMessage:
     """Makes the broker put a copy of whatever is at this place of its log to its half topic, with check times 0."""
-    return ResumeCheckHalfMessage(topic, f"{_NO_HOST}{place:016X}")
+    return ResumeCheckHalfMessage(topic, message_id(_NO_HOST, place))
 
 
 def _records(broker: Broker, answer: Frame) -> Records:

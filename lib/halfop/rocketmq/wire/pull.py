@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from itertools import groupby, pairwise
-from struct import Struct
 from struct import error as struct_error
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from halfop.rocketmq.batches import kinds_of
+from halfop.rocketmq.buffers import struct_of
 from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import OP_TOPIC
-from halfop.rocketmq.record import Records, chain
+from halfop.rocketmq.record import Head, Records, chain
 from halfop.rocketmq.requests import Header, Pulled, PullMessage, QueryConsumeQueue, ViewMessage
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.remote import is_busy
@@ -31,7 +31,7 @@ _GROW_AFTER = 1024  # whole answers in a row
 _LOOK_UP = 512  # offsets
 _MOVED = (AnswerCode.PULL_NOT_FOUND, AnswerCode.PULL_RETRY_IMMEDIATELY, AnswerCode.PULL_OFFSET_MOVED)
 _NO_SUCH_MESSAGE = "can not find message"
-_SIZE_AND_OFFSET = Struct(">i16xq")
+_SIZE_AND_OFFSET = struct_of(Head, "size", "queue_offset")
 
 
 class QueueRange(NamedTuple):
