@@ -17,7 +17,6 @@ from gateways import NAME, gateway
 from halfop.gateway.producer import Answer, Producer, Question
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
-from halfop.rocketmq.wire import fastjson
 from halfop.rocketmq.frames import read_json
 from halfop.rocketmq.requests import GetRouteinfo
 from halfop.rocketmq.wire.client import NameServers

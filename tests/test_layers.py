@@ -55,7 +55,7 @@ LAYERS = {
     # what all of them stand on
     "frame.metrics": "settings",
     "warehouse": "settings",
-    "settings": "",
+    "settings": "rocketmq",
     "columns": "rocketmq",
     "rocketmq.store": "rocketmq",
     "rocketmq.wire": "rocketmq",

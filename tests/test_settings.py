@@ -434,7 +434,7 @@ def test_the_default_file_is_the_one_in_halfop_home(tmp_path: Path) -> None:
 def test_from_a_zip_the_packaged_file_is_read_and_no_warehouse_is_guessed(tmp_path: Path) -> None:
     archive = tmp_path / "halfop.zip"
     with zipfile.ZipFile(archive, "w") as packed:
-        for folder in ("", "frame/", "settings/"):
+        for folder in ("", "frame/", "rocketmq/", "settings/"):
             for file in (HOME / "lib/halfop" / folder).glob("*.py"):
                 packed.write(file, f"halfop/{folder}{file.name}")
         packed.writestr("halfop/conf/halfop.yaml", "topics: {threads: 5}")

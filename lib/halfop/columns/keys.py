@@ -8,6 +8,7 @@ from typing import NamedTuple
 # The offset first: it distinguishes rows fastest, in hashes and in sorts.
 HALF_KEY = ["queue_offset", "queue_id", "broker_name"]
 QUEUE = ["broker_name", "queue_id"]
+KEY_COLUMNS = "broker_name STRING, queue_id INT, queue_offset BIGINT"  # of `Key`, for a frame
 
 _WRITTEN_KEY = re.compile(r"(.*)/([0-9]{1,10})/([0-9]{1,19})", re.DOTALL)
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 from halfop.ending.plan import COMMIT, ROLLBACK
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.nearest import did_you_mean
+from halfop.frame.units import EPOCH
 from halfop.settings.business import OPEN_TRANSACTIONS, Resolution, TableSource, fixed_instant
 from halfop.warehouse.spark_errors import SPARK_ERRORS, innermost
 
@@ -76,7 +77,7 @@ class Business:
             raise UsageError(f"{where}: expected one row, as of max(…) or min(…); it gives several")
         if not found or found[0][0] is None:
             return None
-        return datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(microseconds=found[0][0])
+        return EPOCH + timedelta(microseconds=found[0][0])
 
     @property
     def _place(self) -> str:

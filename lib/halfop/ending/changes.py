@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY, Key
+from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, Key
 from halfop.ending.endings import State
 from halfop.ending.plan import Plan, Row, places_of, rows_of
 from halfop.ending.standing import RESUMED, Standing, last_decisions, standing
@@ -97,7 +97,7 @@ def _stands_for(row: Mapping[str, Any]) -> Key | None:
 
 
 def _decided(warehouse: Warehouse, now: Standing, keys: Collection[Key]) -> dict[Key, Mapping[str, Any]]:
-    asked = warehouse.frame(sorted(keys), "broker_name STRING, queue_id INT, queue_offset BIGINT")
+    asked = warehouse.frame(sorted(keys), KEY_COLUMNS)
     near = covers(ranges_of(asked, "queue_offset"), "queue_offset")
     rows = warehouse.read("decisions", now.version, near).join(asked, HALF_KEY, "left_semi")
     return {_key(row): row for row in last_decisions(rows).toArrow().to_pylist()}

@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY, Key
+from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, Key
 from halfop.ending.endings import NOT_ENDED, Clerk, Ending, newest
 from halfop.ending.owner import Where
 from halfop.ending.parts import decided_until, landed, owners, refuse_forbidden, refuse_unreachable
@@ -29,7 +29,6 @@ from halfop.warehouse.lock import hold
 from halfop.warehouse.tables import Warehouse
 
 _DISCARDS = "trans_check_max_time"
-_KEYS = "broker_name STRING, queue_id INT, queue_offset BIGINT"
 _SHOWN = 20
 
 
@@ -119,7 +118,7 @@ def _rows(warehouse: Warehouse, request: Resume) -> tuple[list[Row], dict[str, i
 
 def _asked(warehouse: Warehouse, request: Resume) -> DataFrame:
     if request.where is None:
-        return F.broadcast(warehouse.frame(sorted(set(request.keys)), _KEYS))
+        return F.broadcast(warehouse.frame(sorted(set(request.keys)), KEY_COLUMNS))
     return warehouse.read(_DISCARDS).where(request.where).select(HALF_KEY)
 
 

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY, Key
+from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, Key
 from halfop.ending.endings import Clerk, Ending, Endings, State
 from halfop.ending.plan import Row
 from halfop.landing.instant import next_instant
@@ -50,7 +50,7 @@ def _before(clerk: Clerk, row: Row, outcome: str) -> Ending:
 
 def _answered(warehouse: Warehouse, rows: Sequence[Row]) -> dict[Key, str]:
     """The outcomes of half messages for which an op row of ours has landed."""
-    keys = warehouse.frame([row.key for row in rows], "broker_name STRING, queue_id INT, queue_offset BIGINT")
+    keys = warehouse.frame([row.key for row in rows], KEY_COLUMNS)
     near = covers(ranges_of(keys, "queue_offset"), "half_offset")
     if near is None:
         return {}

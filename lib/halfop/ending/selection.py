@@ -10,7 +10,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY, Key
+from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, Key
 from halfop.ending.plan import Kind, Origin, Plan, new_head
 from halfop.ending.planned import Planned, planned
 from halfop.ending.standing import Standing, standing
@@ -19,7 +19,6 @@ from halfop.frame.summary import Summary
 from halfop.landing.rocksdb import refuse_landed
 from halfop.warehouse.tables import Warehouse
 
-_KEYS = "broker_name STRING, queue_id INT, queue_offset BIGINT"
 _SHOWN = 20
 
 
@@ -78,7 +77,7 @@ def _wanted(warehouse: Warehouse, found: Standing, selection: Selection) -> Data
 
 def _asked(warehouse: Warehouse, found: Standing, selection: Selection) -> DataFrame:
     """The live copies of the transactions that the keys name, each once."""
-    asked = warehouse.frame(sorted(set(selection.keys)), _KEYS)
+    asked = warehouse.frame(sorted(set(selection.keys)), KEY_COLUMNS)
     rows = found.keys().join(F.broadcast(asked), HALF_KEY)
     known = {Key(*(row[name] for name in Key._fields)) for row in rows.collect()}
     if unknown := sorted(set(selection.keys) - known):

@@ -25,6 +25,7 @@ from halfop.ending.owner import NoMaster, Owner, Where
 from halfop.ending.plan import COMMIT, Row
 from halfop.ending.tails import Landed, Tails, since
 from halfop.frame.errors import InputRefused
+from halfop.frame.units import EPOCH
 from halfop.rocketmq.wire.remote import Patience
 from halfop.rocketmq.wire.remoting import Lost, Unreachable
 
@@ -33,7 +34,6 @@ _SWEEPS, _MOST_LOSSES = 20, 3
 _LONGEST_WAIT = 120.0  # seconds
 _LONGEST_ROUND = timedelta(seconds=60)  # of a broker's check: its MAX_PROCESS_TIME_LIMIT
 _LOG = logging.getLogger("halfop.ending")
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 @dataclass
@@ -66,7 +66,7 @@ class Sender:
     _sent: dict[Key, Taken] = field(default_factory=dict)
     _verified: set[Key] = field(default_factory=set)
     _repeated: set[Key] = field(default_factory=set)
-    _last: datetime = _EPOCH
+    _last: datetime = EPOCH
 
     def end(self, rows: Sequence[Row], ended: Sequence[Row] = ()) -> None:
         """Ends these transactions, then sweeps: later copies of them are rolled back, and what is ended is verified.

@@ -8,11 +8,12 @@ from datetime import datetime, timedelta, timezone
 
 from halfop.columns.keys import Key, as_key
 from halfop.settings.values import parse_duration
+from halfop.frame.units import EPOCH
+from halfop.settings.values import parse_duration
 
 _ISO = re.compile(
     r"(\d{4}-\d\d-\d\d)(?:[Tt ](\d\d:\d\d)(:\d\d(?:[.,]\d{1,6})?)?)?(?:([Zz])|([+-]\d\d):?(\d\d))?", re.ASCII
 )
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def duration(text: str) -> timedelta:
@@ -59,7 +60,7 @@ def instant(text: str) -> datetime:
     """`2025-06-15T15:06:40Z`, another zone or none (UTC), or epoch milliseconds."""
     try:
         if re.fullmatch(r"[0-9]{1,15}", text):
-            return _EPOCH + timedelta(milliseconds=int(text))
+            return EPOCH + timedelta(milliseconds=int(text))
         return _iso(text).astimezone(timezone.utc)
     except (ValueError, OverflowError) as error:
         expected = "ISO-8601 as 2025-06-15T15:06:40Z (without a zone: UTC), or epoch milliseconds"

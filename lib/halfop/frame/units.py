@@ -9,7 +9,7 @@ from itertools import accumulate
 _SCALES = ((10**18, "E"), (10**15, "P"), (10**12, "T"), (10**9, "G"), (10**6, "M"), (10**3, "k"))
 _UNITS = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 _WIDE = frozenset("WF")
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 def count(number: int) -> str:
@@ -57,7 +57,7 @@ def moment(millis: int | None) -> str:
     if millis is None:
         return ""
     try:
-        return instant(_EPOCH + timedelta(milliseconds=millis))
+        return instant(EPOCH + timedelta(milliseconds=millis))
     except OverflowError:
         return f"{millis:,} ms after 1970"
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from halfop.frame.units import EPOCH
 from halfop.landing.columns.fields import LONG_MAX
 from halfop.landing.queues import OffsetSpan, Queue
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.warehouse.progress import COMMIT_LOG, TABLE, counting, progress_rows
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # Landings add a few rows each; above so many files they are written afresh as one.
 _MOST_FILES = 50
 _INSTANTS = ("known_until", "landed_at", "planned_at", "check_since")
@@ -201,8 +201,8 @@ def _as_row(row: ProgressRow) -> dict[str, object]:
 
 
 def micros(of: datetime) -> int:
-    return (of - _EPOCH) // timedelta(microseconds=1)
+    return (of - EPOCH) // timedelta(microseconds=1)
 
 
 def instant(micros: int | None) -> datetime | None:
-    return None if micros is None else _EPOCH + timedelta(microseconds=micros)
+    return None if micros is None else EPOCH + timedelta(microseconds=micros)

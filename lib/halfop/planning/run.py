@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from datetime import datetime, timedelta
+
+from halfop.frame.units import EPOCH
 from halfop.rules import VERSION
 from halfop.settings.model import Ask, Count, Settings
 from halfop.warehouse.progress import GATEWAY, counting
 from halfop.warehouse.tables import NO_TABLE
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 # Landing commits halves, then ops, then progress: pinned the other way round, a run never believes ops complete
 # that it does not see.
 INPUTS = (
@@ -81,7 +83,7 @@ class Run:
     @property
     def now_micros(self) -> int:
         """Its instant in epoch microseconds."""
-        return (self.now - _EPOCH) // timedelta(microseconds=1)
+        return (self.now - EPOCH) // timedelta(microseconds=1)
 
     @property
     def watched(self) -> frozenset[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from functools import cached_property, reduce
 
 from pyspark.sql import Column, DataFrame, Row, Window
@@ -18,6 +18,7 @@ from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import millis
 from halfop.rules.reasons import Reason
 from halfop.warehouse.schema import REJECTED
+from halfop.frame.units import EPOCH
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import all_of, between, equal
 
@@ -38,7 +39,6 @@ AGES = (
     (3 * _DAY, "1 to 3 days"),
 )
 _MESSAGE = [*HALF_KEY, "decision", "reason", "check_times"]
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 Rows = list[Row]
 Results = dict[str, Rows]
 

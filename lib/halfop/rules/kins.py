@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from halfop.columns.keys import KEY_COLUMNS
 from halfop.rules.discarded import Candidate, given_up
 from halfop.rules.resolve import Copy, Member, Transaction, resolve
 
 # The fields of `Member` as columns of half messages; what remains of the row does not leave the JVM.
 MEMBER = ["broker_name", "queue_id", "queue_offset", "state", "marked", "escaped", "resume_mark", "store_timestamp"]
 MEMBER += ["check_times", "last_checked_at", "resumed_at", "copies"]
-_COPY = "broker_name STRING, queue_id INT, queue_offset BIGINT, commit_log_offset BIGINT, landed_at TIMESTAMP"
+_COPY = f"{KEY_COLUMNS}, commit_log_offset BIGINT, landed_at TIMESTAMP"
 TRANSACTIONS = (
     "ARRAY<STRUCT<standing INT, superseded ARRAY<INT>, members ARRAY<INT>, alive BOOLEAN, resumed BOOLEAN, "
     "marked BOOLEAN, escaped BOOLEAN, check_times INT, last_checked_at TIMESTAMP, resumed_at TIMESTAMP, "

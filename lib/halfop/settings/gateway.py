@@ -6,10 +6,12 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from halfop.rocketmq.names import LEGAL_NAME
+from halfop.settings.values import Duration
 from halfop.settings.section import Section, duration, like
 from halfop.settings.values import Duration
 
-_TOPICS = like(r"[%|a-zA-Z0-9_-]+(,[%|a-zA-Z0-9_-]+)*", "names of topics with commas between")
+_TOPICS = like(f"{LEGAL_NAME}(,{LEGAL_NAME})*", "names of topics with commas between")
 _ADDRESS = like(r"[^\s:]+:[0-9]{1,5}|\[[0-9a-fA-F:]+\]:[0-9]{1,5}", "host:port")
 _MIB = 1 << 20
 
@@ -23,7 +25,7 @@ class GatewaySettings(Section):
         "given.",
     )
     queues: int = Field(default=4, ge=1, le=1000, description="How many queues each of its topics has.")
-    cluster: Annotated[str, AfterValidator(like(r"[%|a-zA-Z0-9_-]+", "letters, digits, %, |, _ and -"))] = Field(
+    cluster: Annotated[str, AfterValidator(like(LEGAL_NAME, "letters, digits, %, |, _ and -"))] = Field(
         default="halfop", description="The name of its cluster."
     )
     advertise: Annotated[str, AfterValidator(_ADDRESS)] | None = Field(

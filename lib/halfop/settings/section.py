@@ -10,14 +10,15 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstr
 from pydantic_core import PydanticCustomError
 
 from halfop.settings.values import parse_duration
+from halfop.rocketmq.names import LEGAL_NAME, is_legal
+from halfop.settings.values import parse_duration
 
-_ROCKET_NAME = r"^[%|a-zA-Z0-9_-]+$"
-RocketName = Annotated[str, StringConstraints(pattern=_ROCKET_NAME)]
+RocketName = Annotated[str, StringConstraints(pattern=f"^{LEGAL_NAME}$")]
 
 
 def _read_names(value: object) -> object:
     names = [each.strip() for each in value.split(",") if each.strip()] if isinstance(value, str) else value
-    if isinstance(names, list) and all(isinstance(each, str) and re.fullmatch(_ROCKET_NAME, each) for each in names):
+    if isinstance(names, list) and all(isinstance(each, str) and is_legal(each) for each in names):
         return names
     raise PydanticCustomError("names", "expected names with , between: letters, digits, %, |, _ and -")
 

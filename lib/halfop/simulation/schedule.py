@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import product
 from pathlib import Path
+from datetime import datetime, timedelta
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -15,7 +16,8 @@ from halfop.frame.errors import UsageError
 from halfop.settings.load import load_settings
 from halfop.settings.model import RuleSettings, Settings
 
-EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+from halfop.frame.units import EPOCH
+
 _MICROSECOND = timedelta(microseconds=1)
 
 

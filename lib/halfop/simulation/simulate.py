@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from halfop.frame.errors import UsageError
+from halfop.frame.units import EPOCH
 from halfop.rules.settings_columns import RuleColumns
 from halfop.runs.record import wall_clock
 from halfop.settings.model import RuleSettings
@@ -26,7 +27,7 @@ from halfop.simulation.history import UnaskedHistory
 from halfop.simulation.outcome import Outcome
 from halfop.simulation.play import Play
 from halfop.simulation.replay import Replay
-from halfop.simulation.schedule import EPOCH, Schedule, regular, widened
+from halfop.simulation.schedule import Schedule, regular, widened
 from halfop.simulation.scratch import stage
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.session import FOR_FEW_ROWS, session_settings

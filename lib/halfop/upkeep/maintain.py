@@ -20,6 +20,7 @@ from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import in_micros
 from halfop.frame.errors import WarehouseBusy
 from halfop.frame.summary import Summary
+from halfop.frame.units import EPOCH
 from halfop.planning.run import INPUTS, Run
 from halfop.runs.record import last_run, wall_clock
 from halfop.settings.model import Settings
@@ -36,7 +37,7 @@ LANDINGS = ("half_messages", "op_messages", "final_messages", "broker_discards")
 _LANDED = {*INPUTS, "landed_files", "resumes"} - {"decisions"}
 _MANY_FILES = 8
 _MARGIN = timedelta(minutes=10)
-_UNKNOWN = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_UNKNOWN = EPOCH
 TRIM, COMPACT, VACUUM = "trim", "compact", "vacuum"
 
 

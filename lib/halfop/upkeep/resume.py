@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY, Key
+from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, Key
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.owner import owner
 from halfop.frame.summary import Summary
@@ -90,9 +90,7 @@ def _asked_for(warehouse: Warehouse, selection: Selection) -> DataFrame:
 
 
 def _frame(warehouse: Warehouse, selection: Selection) -> DataFrame:
-    return F.broadcast(
-        warehouse.frame(sorted(set(selection.keys)), "broker_name STRING, queue_id INT, queue_offset BIGINT")
-    )
+    return F.broadcast(warehouse.frame(sorted(set(selection.keys)), KEY_COLUMNS))
 
 
 def _with_state(warehouse: Warehouse, asked: DataFrame) -> DataFrame:

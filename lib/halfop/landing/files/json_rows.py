@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from halfop.frame.units import EPOCH
 from halfop.landing.columns.fields import STRINGS, Field, fields, known_names
 from halfop.landing.columns.values import instants, numbers
 from halfop.landing.files import problems
@@ -29,7 +30,7 @@ _FARTHEST_ZONE = 18 * 60  # minutes
 _BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}")
 _WHOLE = re.compile(WHOLE_NUMBER)
 _ESCAPE = b"\\u"
-_EPOCH, _MICROSECOND = datetime(1970, 1, 1), timedelta(microseconds=1)
+_EPOCH, _MICROSECOND = EPOCH.replace(tzinfo=None), timedelta(microseconds=1)
 _LONG = range(-(2**63), 2**63)
 Row = Mapping[str, Any]
 
