@@ -7,7 +7,6 @@ import re
 from datetime import datetime, timedelta, timezone
 
 from halfop.columns.keys import Key, as_key
-from halfop.settings.values import parse_duration
 from halfop.frame.units import EPOCH
 from halfop.settings.values import parse_duration
 

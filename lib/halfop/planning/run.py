@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
-from typing import Any
-
 from datetime import datetime, timedelta
+from typing import Any
 
 from halfop.frame.units import EPOCH
 from halfop.rules import VERSION

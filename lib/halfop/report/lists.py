@@ -13,6 +13,7 @@ from pyspark.sql import Row
 from halfop import wording as w
 from halfop.columns.keys import Key
 from halfop.frame import units as u
+from halfop.frame.units import EPOCH
 from halfop.html import choices as h
 from halfop.html import page as p
 from halfop.report import queries as q
@@ -82,7 +83,7 @@ def hanging(found: Figures, settings: Settings) -> Content:
 
 def _choice(row: Row, now: datetime, of_group: int, of_topic: int, of_reason: int) -> h.Choice:
     born = row["born_timestamp"]
-    age = None if born is None else (now - q.EPOCH) // _MILLI - born
+    age = None if born is None else (now - EPOCH) // _MILLI - born
     shown_age = "" if age is None else u.duration(age)
     cells = [*about(row, "born_timestamp"), shown_age, row["check_times"] or 0, decided(row["decision"], row["reason"])]
     values = {"group": of_group, "topic": of_topic, "reason": of_reason, "age": age}

@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import millis
+from halfop.frame.units import EPOCH
 from halfop.rules.reasons import Reason
 from halfop.warehouse.schema import REJECTED
-from halfop.frame.units import EPOCH
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import all_of, between, equal
 

@@ -7,7 +7,6 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from halfop.rocketmq.names import LEGAL_NAME
-from halfop.settings.values import Duration
 from halfop.settings.section import Section, duration, like
 from halfop.settings.values import Duration
 

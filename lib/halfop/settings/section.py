@@ -9,7 +9,6 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 from pydantic_core import PydanticCustomError
 
-from halfop.settings.values import parse_duration
 from halfop.rocketmq.names import LEGAL_NAME, is_legal
 from halfop.settings.values import parse_duration
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from itertools import product
 from pathlib import Path
-from datetime import datetime, timedelta
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from halfop.frame.errors import UsageError
+from halfop.frame.units import EPOCH
 from halfop.settings.load import load_settings
 from halfop.settings.model import RuleSettings, Settings
-
-from halfop.frame.units import EPOCH
 
 _MICROSECOND = timedelta(microseconds=1)
 
