@@ -29,9 +29,9 @@ from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
-from local_hdfs import local_hdfs
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
+from systems.hdfs.local_hdfs import local_hdfs
 
 _BOUND, _BOUND_ON_HDFS, _BOUND_FROM = 0.7, 0.8, 3_000_000
 NOW = datetime(1970, 1, 1, tzinfo=timezone.utc) + timedelta(milliseconds=BORN, hours=24)

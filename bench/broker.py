@@ -20,7 +20,7 @@ from halfop.landing.broker.request import BrokerRequest
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
-from real_broker import Plan, RealBroker, broker
+from systems.broker.real_broker import Plan, RealBroker, broker
 
 _BOUND = 50_000
 _NO_CHECKS = {"transactionCheckInterval": 3_600_000, "transactionTimeOut": 3_600_000}

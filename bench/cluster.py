@@ -21,10 +21,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from backlog import NOW
-from build.clusters import Cluster
 from command import Called, call, copy_of
 from grow import built
 from halfop.start.options import FIRST_COMPILER
+from systems.cluster.clusters import Cluster
 
 _BOUND = 1.7
 _PERIOD = 100_000  # microseconds

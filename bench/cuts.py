@@ -2,8 +2,8 @@
 
 bench/run cuts [--cuts 500] [--only NAME …] [--seed N] [--keep FOLDER]
 
-The histories are `small`, `workers`, `store`, `maintain`, `end` and `gateway` (tests/lying_disk/histories.py). A cut is
-right if the next start ends as the undisturbed life did; `repaired` if it was refused, and was right after
+The histories are `small`, `workers`, `store`, `maintain`, `end` and `gateway` (tests/systems/lying_disk/histories.py).
+A cut is right if the next start ends as the undisturbed life did; `repaired` if it was refused, and was right after
 `examine --repair` and what that lists. The last line has the counts. Status 1 if a cut is neither.
 """
 
@@ -21,9 +21,9 @@ from pathlib import Path
 
 from conftest import TINY
 from halfop.warehouse.session import spark_session
-from lying_disk.checks import GOOD, KINDS, Checker, recorded
-from lying_disk.crashes import cuts
-from lying_disk.recorder import ALL
+from systems.lying_disk.checks import GOOD, KINDS, Checker, recorded
+from systems.lying_disk.crashes import cuts
+from systems.lying_disk.recorder import ALL
 
 
 def main() -> None:

@@ -21,15 +21,15 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-import fleet as f
 import pytest
-import small_histories as s
 from backlog import quiet_session
-from build import against_model as model
 from halfop.planning import ranges
 from halfop.warehouse.tables import Warehouse
+from model import fleet as f
+from model import small_histories as s
 from pyspark.sql import SparkSession
-from test_small_histories import fate
+from rules.test_small_histories import fate
+from support.rules import against_model as model
 
 Batch = list[tuple[s.Rows, tuple[int, ...]]]
 

@@ -18,8 +18,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from lying_disk.failed import GOOD, trials
-from lying_disk.faults import FAILED, PLAYED
+from systems.lying_disk.failed import GOOD, trials
+from systems.lying_disk.faults import FAILED, PLAYED
 
 _GATEWAY = "gateway"
 

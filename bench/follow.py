@@ -24,12 +24,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from build.json_lines import half, lines
-from build.json_lines import op as op_row
 from cycle import cpu_seconds
 from halfop.frame.cli import main as job_main
 from halfop.jobs.follow import JOB
 from pyspark.sql import SparkSession
+from support.json_lines import half, lines
+from support.json_lines import op as op_row
 
 ROWS = 4
 _MORE = {"python_mib": 48, "jvm_mib": 256, "heap_mib": 48, "threads": 8, "open_files": 8, "views": 0, "blocks": 0}

@@ -13,8 +13,8 @@ import argparse
 from functools import partial
 from typing import Any
 
-from build.json_lines import half
 from follow import ROWS, Feeder, follow, op
+from support.json_lines import half
 
 _MORE = {
     "cycle_cpu_s": 0.5,

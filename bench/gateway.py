@@ -16,9 +16,9 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from gateway_load import Generator
-from gateways import RunningGateway, gateway
-from real_broker import Plan, RealClients, broker
+from support.gateway.gateway_load import Generator
+from support.gateway.gateways import RunningGateway, gateway
+from systems.broker.real_broker import Plan, RealClients, broker
 
 _BOUND = 10_000
 _THREADS = 16

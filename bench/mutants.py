@@ -26,27 +26,28 @@ from types import FrameType, ModuleType
 from typing import Any
 
 import conftest
-import fleet as f
 import pytest
-import small_histories as s
-import test_decided_cells as cells
-import test_histories as histories
-import test_resolution as resolution
-import test_rules as rules
-from build import against_model as model
-from build.cases_of_lines import LOST, OBSERVED, RULES
-from build.mutants import Grafted, Mutant, mutants
-from build.one_look import ONE_LOOK
-from build.rule_case import check
-from build.rule_words import NOW
-from build.stories import STORIES
-from build.unlike_the_broker import RUNS, STORY_RULES, UNLIKE_THE_BROKER
 from cycle import cpu_seconds
 from halfop.planning import ranges
 from halfop.warehouse.session import spark_session
+from model import fleet as f
+from model import small_histories as s
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
+from rules import test_decided_cells as cells
+from rules import test_histories as histories
+from rules import test_resolution as resolution
+from rules import test_rules as rules
+from support.mutants import Grafted, Mutant, mutants
+from support.places import TESTS
+from support.rules import against_model as model
+from support.rules.cases_of_lines import LOST, OBSERVED, RULES
+from support.rules.one_look import ONE_LOOK
+from support.rules.rule_case import check
+from support.rules.rule_words import NOW
+from support.rules.stories import STORIES
+from support.rules.unlike_the_broker import RUNS, STORY_RULES, UNLIKE_THE_BROKER
 
 _IN_WORKERS = ("kins", "resolve", "discarded")
 _MODULES = ["table", "cases", "ops", "halves", "transactions", "settings_columns", "limits", "lost", "questions"]
@@ -55,7 +56,6 @@ _MODULES = ["table", "cases", "ops", "halves", "transactions", "settings_columns
 _ON_DELTA = {"limits", "questions", "_counts_at_once", "counts_later", "checks_limits"}
 _ON_DELTA |= {"put_back", "written_copies", "read_copies", "_is_here", "closed", "_remembered", "_reopened"}
 _ON_DELTA |= {"takes_over", "knows", "_same", "standing", "given_up", "one_per_key"}
-_TESTS = Path(rules.__file__).parent
 _SEED = 1  # the same histories at every call
 _EXCUSED = Path(__file__).with_name("mutants.txt")
 
@@ -147,7 +147,7 @@ def resolves(numbers: range) -> None:
 def suite(file: str) -> None:
     """The plain tests of a file, in this session."""
     with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-        status = pytest.main([str(_TESTS / file), "-x", "-n", "0", "-p", "no:cacheprovider", "-W", "ignore"])
+        status = pytest.main([str(TESTS / file), "-x", "-n", "0", "-p", "no:cacheprovider", "-W", "ignore"])
     if status == pytest.ExitCode.TESTS_FAILED:
         raise AssertionError(file)
     if status != pytest.ExitCode.OK:
@@ -157,11 +157,11 @@ def suite(file: str) -> None:
 def looks_on_delta() -> list[Look]:
     """They cost most, and see what the others do not: limits, delivered questions, copies that are looked up."""
     files = [
-        "test_check_limit.py",
-        "test_delivered.py",
-        "test_escapes.py",
-        "test_small_histories.py",
-        "test_planning.py",
+        "rules/test_check_limit.py",
+        "rules/test_delivered.py",
+        "rules/test_escapes.py",
+        "rules/test_small_histories.py",
+        "runs/test_planning.py",
     ]
     return [Look(file, partial(suite, file)) for file in files]
 

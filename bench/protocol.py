@@ -10,15 +10,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
-from pathlib import Path
 
-_HERE = str(Path(__file__).parent)
-sys.path = [each for each in sys.path if each != _HERE]  # this file would hide the package of the same name
-
-from protocol.bounds import LARGE, SMALL
-from protocol.explorer import Explorer
+from model.protocol.bounds import LARGE, SMALL
+from model.protocol.explorer import Explorer
 
 _SEARCHES = {**SMALL, **LARGE}
 

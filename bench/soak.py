@@ -18,12 +18,12 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-import test_kills as k
-from crash import KILLED, commits_archived, dying, ended, job, killed_after
-from dying import DEATH
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
+from programs.dying import DEATH
 from pyspark.sql import SparkSession
+from runs import test_kills as k
+from support.crash import KILLED, commits_archived, dying, ended, job, killed_after
 
 Content = dict[str, Counter[str]]
 _MOST_KILLS = 8  # a round

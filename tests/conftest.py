@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-pytest.register_assert_rewrite("build", "fleet", "rows", "oracle")  # a failing assertion there shows its values, too
+pytest.register_assert_rewrite("support", "model")  # a failing assertion there shows its values, too
 
-from build import effort
 from halfop.frame import log
 from halfop.planning import ranges
 from halfop.start.options import FIRST_COMPILER
@@ -20,9 +19,10 @@ from halfop.warehouse import opened
 from halfop.warehouse.session import set_sync, spark_session
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
-from seeds import the_same_again
+from support import effort
+from support.seeds import the_same_again
 
-pytest_plugins = ["real_broker", "build.missing_tools", "build.kills"]
+pytest_plugins = ["systems.broker.real_broker", "support.missing_tools", "support.kills"]
 NewWarehouse = Callable[[str], Warehouse]
 
 # collected timestamps are naive and in the machine's time zone

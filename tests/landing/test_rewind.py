@@ -1,0 +1,296 @@
+"""Brokers that lost the end of their log, or were rebuilt: what --accept-rewind lands, and what becomes of the rest."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from halfop.columns.keys import Key
+from halfop.columns.lives import Life, Lives, Lost
+from halfop.columns.lives import owners as owners_of
+from halfop.ending.parts import decided_until, landed, owners
+from halfop.ending.selection import Selection, plan
+from halfop.explain.look_up import find
+from halfop.frame.errors import InputRefused
+from halfop.landing.cuts import Cut
+from halfop.landing.files.land import FilesRequest, land_files
+from halfop.landing.rewind import Begun, begin, lives
+from halfop.rocketmq.names import HALF_TOPIC
+from halfop.warehouse.tables import Warehouse
+from model import reference as m
+from model.strategies import half_lines, op_lines, op_rows
+from numpy import array
+from support import rows as r
+from support.brokers import store_writer as w
+from support.brokers.rewinds import begun, land
+
+LOG = logging.getLogger("halfop.test")
+BROKER, SECOND, LIFE, THIRD = "broker-a", 1_000, "broker-a~2", "broker-a~3"
+RULES = m.Settings()
+NOW = w.BORN_MS + 600 * SECOND
+
+
+def run(warehouse: Warehouse, now: int) -> list[tuple[str, int, str, str | None]]:
+    """The run's decisions by half key."""
+    run_id = r.run(warehouse, RULES, now).run_id
+    assert run_id is not None
+    return sorted((d.key[0], d.key[2], d.decision, d.reason) for d in r.decisions(warehouse, run_id))
+
+
+def first_life(path: Path) -> w.Store:
+    """0 and 4 are committed, the others are open; a broker that loses its tail keeps the first four records."""
+    store = w.Store(path)
+    places = [store.append(w.half(n)) for n in range(2)]
+    store.append(w.final(0, places[0]))
+    store.append(w.op("0,"))
+    places += [store.append(w.half(n)) for n in range(2, 5)]
+    store.append(w.final(4, places[4]))
+    store.append(w.op("4,"))
+    return store
+
+
+def second_life(path: Path, before: w.Store) -> w.Store:
+    """1, which stands, and 10, which is new at offset 2, are committed by one op at the offset of a lost one."""
+    store = begun(path, before.records[:4])
+    later = {"store_ms": w.BORN_MS + 60 * SECOND}
+    place = store.append(w.half(10, **later))
+    store.append(w.half(11, **later))
+    store.append(w.final(1, store.places("half")[1], **later))
+    store.append(w.final(10, place, **later))
+    store.append(w.op("1,2,", **later))
+    store.extend([w.Record(store_ms=w.BORN_MS + 61 * SECOND)] * 20)  # the log is longer than it was
+    return store
+
+
+@pytest.fixture
+def rewound(warehouse: Warehouse, tmp_path: Path) -> w.Store:
+    """The second life, which has landed after the first."""
+    first = first_life(tmp_path / "first")
+    land(warehouse, first)
+    run(warehouse, NOW)
+    second = second_life(tmp_path / "second", first)
+    with pytest.raises(InputRefused, match=r"(?s)KEY_REUSED.*--accept-rewind"):
+        land(warehouse, second)
+    land(warehouse, second, accept=True)
+    return second
+
+
+def delivered(warehouse: Warehouse) -> list[tuple[str, int, bytes]]:
+    return sorted((d.key[0], d.key[2], d.body) for d in r.delivered(warehouse).elements())
+
+
+@pytest.mark.slow
+def test_a_lost_tail_is_given_up_and_what_stands_ends_once(warehouse: Warehouse, rewound: w.Store) -> None:
+    assert run(warehouse, NOW + SECOND) == [
+        (BROKER, 1, "COMMIT", "PRODUCER"),
+        (BROKER, 2, "DISCARD", "LOST_BY_BROKER"),
+        (BROKER, 3, "DISCARD", "LOST_BY_BROKER"),
+        (LIFE, 2, "COMMIT", "PRODUCER"),
+        (LIFE, 3, "WAIT", "BROKER_ASKS"),
+    ]
+    expected = [(BROKER, 0, b"body 0"), (BROKER, 1, b"body 1"), (BROKER, 4, b"body 4"), (LIFE, 2, b"body 10")]
+    assert delivered(warehouse) == expected
+    (lost,) = (
+        warehouse.read("rejected").where("reason = 'LOST_BY_BROKER' AND range_topic LIKE '%TRANS_HALF%'").collect()
+    )
+    assert (lost["broker_name"], lost["range_from"], lost["range_to"]) == (BROKER, 2, 5)
+
+
+@pytest.mark.slow
+def test_later_landings_go_on_in_the_new_life(warehouse: Warehouse, rewound: w.Store) -> None:
+    run(warehouse, NOW + SECOND)
+    rewound.append(w.op("3,", store_ms=w.BORN_MS + 90 * SECOND))
+    assert land(warehouse, rewound).rows_written == {"op_messages": 1}
+    assert run(warehouse, NOW + 2 * SECOND) == [(LIFE, 3, "ROLLBACK", "PRODUCER")]
+    assert land(warehouse, rewound, accept=True).rows_written == {}, "nothing is to be accepted"
+
+
+def test_what_was_lost_can_be_resumed(warehouse: Warehouse, rewound: w.Store) -> None:
+    run(warehouse, NOW + SECOND)
+    at = warehouse.read("landing_progress").selectExpr("unix_millis(max(landed_at))").collect()[0][0]
+    r.resume(warehouse, [(BROKER, 0, 3)], at + SECOND)
+    now = at + 2 * SECOND
+    assert (BROKER, 3, "WAIT", "BROKER_ASKS") in run(warehouse, now)
+    assert (BROKER, 3, "WAIT", "BROKER_ASKS") in run(warehouse, now + SECOND), "it is not lost once more"
+
+
+@pytest.mark.slow
+def test_a_broker_rebuilt_empty_is_a_third_life(warehouse: Warehouse, rewound: w.Store, tmp_path: Path) -> None:
+    run(warehouse, NOW + SECOND)
+    third = w.Store(tmp_path / "third")
+    later = {"store_ms": w.BORN_MS + 120 * SECOND}
+    place = third.append(w.half(20, **later))
+    third.append(w.final(20, place, **later))
+    third.append(w.op("0,", **later))
+    land(warehouse, third, accept=True)
+    found = run(warehouse, NOW + 2 * SECOND)
+    assert found == [(LIFE, 3, "DISCARD", "LOST_BY_BROKER"), (THIRD, 0, "COMMIT", "PRODUCER")]
+    assert delivered(warehouse)[-1] == (THIRD, 0, b"body 20")
+
+
+@pytest.mark.slow
+def test_explain_shows_each_life(warehouse: Warehouse, rewound: w.Store) -> None:
+    run(warehouse, NOW + SECOND)
+    (old,), _ = find(warehouse, f"{BROKER}/0/2")
+    (new,), _ = find(warehouse, f"{LIFE}/0/2")
+    assert [life.last and life.last["reason"] for life in (old, new)] == ["LOST_BY_BROKER", "PRODUCER"]
+
+
+@pytest.mark.slow
+def test_a_copy_put_back_across_the_cut_is_the_same_transaction(warehouse: Warehouse, tmp_path: Path) -> None:
+    first = first_life(tmp_path / "first")
+    land(warehouse, first)
+    run(warehouse, NOW)
+    second = begun(tmp_path / "second", first.records[:4])
+    again = w.half(1, store_ms=w.BORN_MS + 60 * SECOND)
+    again.properties["TRANSACTION_CHECK_TIMES"] = "1"  # type: ignore[index]
+    second.append(again)
+    second.append(w.op("2,", store_ms=w.BORN_MS + 61 * SECOND))
+    land(warehouse, second, accept=True)
+    assert run(warehouse, NOW + SECOND)[:1] == [(BROKER, 1, "SUPERSEDED", None)]
+    assert [row for row in run(warehouse, NOW + SECOND) if row[0] == LIFE] == []
+
+
+# ---- files ----
+
+
+def written(path: Path, rows: Iterable[dict[str, Any]]) -> list[str]:
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return [str(path)]
+
+
+def files(path: Path, halves: Iterable[m.Half], ops: Iterable[m.Op]) -> FilesRequest:
+    path.mkdir()
+    return FilesRequest(written(path / "half.jsonl", half_lines(halves)), written(path / "op.jsonl", op_lines(ops)))
+
+
+def half_row(offset: int, life: str = "") -> m.Half:
+    key, store = f"k{offset}{life}", T0 + offset + (SECOND if life else 0)
+    return m.Half("a", 0, offset, offset * 500, key, "g", "T", "1", T0, store, body=f"half {offset}{life}".encode())
+
+
+def op_row(offset: int, *names: int) -> list[m.Op]:
+    return op_rows(("a", 0), offset, ",".join(map(str, names)), ["COMMIT"] * len(names), T0 + offset)
+
+
+T0 = w.BORN_MS
+FIRST = ([half_row(n) for n in range(4)], op_row(0, 0))
+
+
+@pytest.mark.slow
+def test_files_of_a_broker_that_lost_its_tail(warehouse: Warehouse, tmp_path: Path) -> None:
+    land_files(warehouse, files(tmp_path / "first", *FIRST), LOG)
+    run(warehouse, NOW)
+    halves = [*FIRST[0][:2], half_row(2, "'"), half_row(3, "'")]
+    second = files(tmp_path / "second", halves, FIRST[1] + op_row(1, 1, 2))
+    land_files(warehouse, replace(second, accept_rewind=True), LOG)
+    assert run(warehouse, NOW + SECOND) == [
+        ("a", 1, "COMMIT", "PRODUCER"),
+        ("a", 2, "DISCARD", "LOST_BY_BROKER"),
+        ("a", 3, "DISCARD", "LOST_BY_BROKER"),
+        ("a~2", 2, "COMMIT", "PRODUCER"),
+        ("a~2", 3, "WAIT", "FRESH"),
+    ]
+    assert [row[2] for row in delivered(warehouse)] == [b"half 0", b"half 1", b"half 2'"]
+    land_files(warehouse, files(tmp_path / "third", [], op_row(2, 3, 1)), LOG)
+    assert ("a~2", 3, "COMMIT", "PRODUCER") in run(warehouse, NOW + 2 * SECOND), "later landings need no option"
+
+
+def test_a_bad_export_is_acknowledged_and_nothing_is_lost(warehouse: Warehouse, tmp_path: Path) -> None:
+    land_files(warehouse, files(tmp_path / "first", *FIRST), LOG)
+    land_files(warehouse, files(tmp_path / "bad", [half_row(1, "?")], []), LOG)
+    run(warehouse, NOW)
+    good = files(tmp_path / "good", [half_row(4)], op_row(1, 1, 4))
+    with pytest.raises(InputRefused, match="--accept-rewind"):
+        land_files(warehouse, good, LOG)
+    land_files(warehouse, replace(good, accept_rewind=True), LOG)
+    found = run(warehouse, NOW + SECOND)
+    assert [row for row in found if row[2] == "COMMIT"] == [
+        ("a", 1, "COMMIT", "PRODUCER"),
+        ("a~2", 4, "COMMIT", "PRODUCER"),
+    ]
+    assert "LOST_BY_BROKER" not in {row[3] for row in found}
+    again = files(tmp_path / "again", [*FIRST[0], half_row(5)], [])
+    assert land_files(warehouse, again, LOG).rows_written["half_messages"] == 5, "what stands may land again"
+
+
+def test_an_export_with_bad_rows_in_its_middle_begins_no_life(warehouse: Warehouse, tmp_path: Path) -> None:
+    """What follows the bad row is what has landed: it would land, and be delivered, once more under another name."""
+    land_files(warehouse, files(tmp_path / "first", FIRST[0], op_row(0, 0, 2)), LOG)
+    run(warehouse, NOW)
+    halves = [half_row(0), half_row(1, "?"), half_row(2), half_row(3)]
+    bad = replace(files(tmp_path / "bad", halves, op_row(0, 0, 2) + op_row(1, 2)), accept_rewind=True)
+    with pytest.raises(InputRefused, match="a/0: half row 1 differs from what has landed, but row 3 after it does not"):
+        land_files(warehouse, bad, LOG)
+    good = files(tmp_path / "good", FIRST[0], op_row(0, 0, 2) + op_row(1, 2))
+    land_files(warehouse, replace(good, accept_rewind=True), LOG)
+    run(warehouse, NOW + SECOND)
+    assert [row[:2] for row in delivered(warehouse)] == [("a", 0), ("a", 2)]
+
+
+def test_older_files_begin_no_further_life(warehouse: Warehouse, tmp_path: Path) -> None:
+    """What stood in an earlier life is what the broker has lost: it does not differ from the new one."""
+    old = files(tmp_path / "old", [half_row(n) for n in range(3)], op_row(0, 0))
+    new = files(tmp_path / "new", [half_row(1, "'"), half_row(2, "'")], op_row(1, 1))
+    both = FilesRequest([*old.halves, *new.halves], [*old.ops, *new.ops], accept_rewind=True)
+    for request in (old, new, both):
+        land_files(warehouse, request, LOG)
+    landed = content(warehouse)
+    assert {"a", "a~2"} == {name for name, _, _ in landed}
+    for again in (both, old):
+        assert land_files(warehouse, replace(again, accept_rewind=True), LOG).rows_written == {}
+    late = files(tmp_path / "late", [half_row(n) for n in range(4)], [])
+    with pytest.raises(InputRefused, match="a/0: half row 1 is one that the broker has lost: it has landed as a/0/1"):
+        land_files(warehouse, replace(late, accept_rewind=True), LOG)
+    third = files(tmp_path / "third", [half_row(2, "''")], [])
+    land_files(warehouse, replace(third, accept_rewind=True), LOG)
+    assert content(warehouse) - landed == {("a~3", 2, "k2''")}
+    for again in (both, third):
+        assert land_files(warehouse, replace(again, accept_rewind=True), LOG).rows_written == {}
+
+
+def content(warehouse: Warehouse) -> set[tuple[str, int, str]]:
+    return {(row["broker_name"], row["queue_offset"], row["uniq_key"]) for row in warehouse.rows("half_messages")}
+
+
+# ---- whose offsets they are ----
+
+
+CUTS = [{0: 10}, {0: 5}]
+
+
+def test_an_offset_belongs_to_the_last_life_whose_cut_is_not_above_it() -> None:
+    offsets = array([3, 5, 7, 10, 12])
+    assert owners_of(CUTS, array([0] * 5), offsets).tolist() == [0, 2, 2, 2, 2]
+    assert owners_of(CUTS[::-1], array([0] * 5), offsets).tolist() == [0, 1, 1, 2, 2]
+    assert owners_of(CUTS, array([1] * 5), offsets).tolist() == [2] * 5, "a queue that only the last life has"
+
+
+def test_a_half_topic_that_is_not_used_cuts_nothing(warehouse: Warehouse) -> None:
+    """RocketMQ 5 has two, and their queues have the same numbers."""
+    topics = (HALF_TOPIC, "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
+    cuts = [Cut(topic, 0, offset, landed, None) for topic, offset, landed in zip(topics, (9, 0), (12, 0), strict=True)]
+    begin(warehouse, Lives("a"), cuts, Begun(1, "BROKER", {}))
+    assert lives(warehouse, "a").half_cuts == [{0: 9}]
+
+
+def test_the_lowest_of_all_later_cuts_tells_what_is_lost() -> None:
+    found = Lives("a", [Life(n, f"a~{n}", cut, {}, {}, None) for n, cut in enumerate(CUTS, 2)])
+    assert found.lost() == [Lost("a", 0, 5, None), Lost("a~2", 0, 5, None)]
+
+
+def test_end_asks_the_broker_itself_and_for_nothing_that_it_lost(warehouse: Warehouse, rewound: w.Store) -> None:
+    with pytest.raises(InputRefused, match=f"{LIFE}, since the last run"):
+        landed(warehouse, BROKER, [0], decided_until(warehouse))
+    run(warehouse, NOW + SECOND)
+    assert owners(warehouse, {BROKER, LIFE, "b"}) == {"b": ["b"], BROKER: [BROKER, LIFE]}
+    place = landed(warehouse, BROKER, [0], decided_until(warehouse))[0]
+    assert (place.half, place.op) == (4, 2), "up to the end of the new life"
+    summary, found = plan(warehouse, Selection("ROLLBACK", [Key(BROKER, 0, 2), Key(LIFE, 0, 3)]))
+    assert found.rows.select(["broker_name", "queue_offset"]).to_pylist() == [{"broker_name": LIFE, "queue_offset": 3}]
+    assert summary.extra["left_out"] == {"LOST_BY_BROKER": 1}

@@ -1,0 +1,190 @@
+"""The layers of the house: each room imports only rooms below it, without a cycle, in modules of bearable length."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+LIB = Path(__file__).parents[2] / "lib"
+BASE = (
+    "frame.durable frame.errors frame.failure frame.log frame.nearest frame.owner frame.summary frame.output "
+    "frame.prometheus frame.trouble frame.units rules.reasons"
+)
+
+# From top to bottom: the rooms that each room may import, besides itself and BASE. A room's name is the longest that
+# fits: `landing` means the modules of landing that are in none of its sources.
+LAYERS = {
+    "command": "*",
+    "jobs": "*",
+    "demo": "wording runs landing.store rocketmq.store settings warehouse",
+    "gateway_demo": "landing.broker runs gateway rocketmq.wire settings warehouse",
+    "notebook": "settings warehouse",
+    "training": "start jobs demo frame.cli settings",
+    "start": "",
+    "frame.cli": "frame.metrics frame.arguments settings",
+    "follow": "frame.metrics planning settings warehouse",
+    "frame.fail_on": "",
+    "frame.arguments": "columns settings",
+    # readers
+    "simulation": "html wording runs planning rules columns rocketmq settings warehouse",
+    "audit": "landing planning rules columns rocketmq settings warehouse",
+    "explain": "wording runs planning rules columns rocketmq settings warehouse",
+    "report": "html wording runs planning columns settings warehouse",
+    "html": "",
+    # answers to brokers
+    "ending": "landing runs planning columns rocketmq rocketmq.wire settings warehouse",
+    "examine": "landing runs sinks planning rules columns rocketmq settings warehouse",
+    # a run
+    "upkeep": "runs planning columns settings warehouse",
+    "runs": "wording sinks planning rules columns settings warehouse",
+    "sinks": "planning rules columns rocketmq warehouse",
+    "planning": "rules columns rocketmq settings warehouse",
+    "rules": "columns rocketmq settings",
+    # landing
+    "landing.files": "wording landing columns rocketmq warehouse",
+    "landing.store": "landing columns rocketmq rocketmq.store warehouse",
+    "landing.broker": "landing columns rocketmq rocketmq.wire warehouse",
+    "landing": "wording columns rocketmq rocketmq.store rocketmq.wire warehouse",
+    "wording": "settings warehouse",
+    # the broker's place for producers
+    "gateway": "gateway.log rocketmq rocketmq.wire settings warehouse",
+    "gateway.log": "rocketmq rocketmq.store",
+    # what all of them stand on
+    "frame.metrics": "settings",
+    "warehouse": "settings",
+    "settings": "rocketmq",
+    "columns": "rocketmq",
+    "rocketmq.store": "rocketmq",
+    "rocketmq.wire": "rocketmq",
+    "rocketmq": "",
+    **dict.fromkeys(BASE.split(), ""),
+}
+# Libraries that a room must not import.
+FOREIGN = {
+    "rocketmq": "pyspark delta py4j",
+    "gateway": "pyspark delta py4j",
+    "settings": "pyspark delta py4j",
+    "columns": "delta py4j os pathlib time random",
+    "rules": "delta py4j os pathlib time random",
+    "html": "pyspark delta py4j",
+    "start": "pyspark delta py4j pydantic yaml numpy",  # it runs before each job, and so takes milliseconds
+}
+# The codec does no I/O: whoever has a connection or a file feeds it.
+SANS_IO = "socket ssl select selectors asyncio threading time os pathlib"
+# Rules are pure: no session, no I/O, no clock.
+IMPURE = (
+    "SparkSession sparkSession collect toArrow toLocalIterator write persist localCheckpoint current_timestamp open"
+)
+MOST_LINES = 299
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """All modules of halfop by name, without the package's own: `landing.files.land`."""
+    files = {path.relative_to(LIB / "halfop").with_suffix(""): path for path in (LIB / "halfop").rglob("*.py")}
+    names = {".".join(part for part in file.parts if part != "__init__"): path for file, path in files.items()}
+    return {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in names.items() if name}
+
+
+def imported(tree: ast.Module) -> set[str]:
+    """Whole names of what a module imports, also inside of functions."""
+    found = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@cache
+def edges() -> dict[str, set[str]]:
+    """The modules of halfop that each module imports."""
+    return {name: {_module(each) for each in imported(tree)} & set(modules()) for name, tree in modules().items()}
+
+
+def _module(imported_name: str) -> str:
+    """The module that a name is imported from; the package halfop itself has only its version."""
+    name = imported_name.removeprefix("halfop.") if imported_name.startswith("halfop.") else ""
+    return name if name in modules() else name.rpartition(".")[0]
+
+
+def room(module: str) -> str:
+    parts = module.split(".")
+    prefixes = [".".join(parts[:n]) for n in range(len(parts), 0, -1)]
+    return next((prefix for prefix in prefixes if prefix in LAYERS), module)
+
+
+def allowed(module: str, target: str) -> bool:
+    own = room(module)
+    rooms = LAYERS[own]
+    return rooms == "*" or room(target) in {own, *rooms.split(), *BASE.split()}
+
+
+def test_every_module_has_a_room() -> None:
+    assert [name for name in modules() if room(name) not in LAYERS and name != "frame"] == []
+
+
+def test_imports_go_down_only() -> None:
+    named = [name for name in edges() if room(name) in LAYERS]
+    wrong = {f"{name} -> {target}" for name in named for target in edges()[name] if not allowed(name, target)}
+    assert wrong == set()
+
+
+def test_no_module_imports_itself_in_a_circle() -> None:
+    assert circles() == []
+
+
+def circles() -> list[set[str]]:
+    """Sets of modules that all reach each other by their imports."""
+    reached = {name: _reach(name) for name in edges()}
+    found = {frozenset(other for other in reach if name in reached[other]) for name, reach in reached.items()}
+    return sorted((set(each) for each in found if each), key=sorted)
+
+
+def _reach(name: str) -> set[str]:
+    reached: set[str] = set()
+    waiting = [name]
+    while waiting:
+        following = edges()[waiting.pop()] - reached
+        reached |= following
+        waiting += following
+    return reached
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_libraries_that_a_room_does_not_know(name: str) -> None:
+    foreign = set(FOREIGN[name].split())
+    mine = {module: tree for module, tree in modules().items() if module.split(".")[0] == name}
+    assert {f"{m} -> {each}" for m, tree in mine.items() for each in imported(tree) if _top(each) in foreign} == set()
+
+
+def _top(imported_name: str) -> str:
+    return imported_name.partition(".")[0]
+
+
+def test_the_codec_does_no_io() -> None:
+    codec = {module: tree for module, tree in modules().items() if room(module) == "rocketmq"}
+    assert {"rocketmq.frames", "rocketmq.record"} <= codec.keys()
+    wrong = {f"{m} -> {each}" for m, tree in codec.items() for each in imported(tree) if _top(each) in SANS_IO.split()}
+    assert wrong == set()
+
+
+def test_rules_are_pure() -> None:
+    rules = {module: tree for module, tree in modules().items() if room(module) == "rules"}
+    assert rules
+    assert {f"{m}: {each}" for m, tree in rules.items() for each in _names(tree) & set(IMPURE.split())} == set()
+
+
+def _names(tree: ast.Module) -> set[str]:
+    """Names and attributes that the code uses."""
+    nodes = list(ast.walk(tree))
+    attributes = {node.attr for node in nodes if isinstance(node, ast.Attribute)}
+    return attributes | {node.id for node in nodes if isinstance(node, ast.Name)}
+
+
+def test_modules_are_short() -> None:
+    files = {name: LIB.joinpath("halfop", *name.split(".")).with_suffix(".py") for name in modules()}
+    long = {name for name, file in files.items() if file.is_file() and len(file.read_text().split("\n")) > MOST_LINES}
+    assert long == set()

@@ -1,0 +1,266 @@
+"""The wheel: built as a user's pip builds it, installed where no checkout is, and run by its `halfop` command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from shutil import copy, copytree, ignore_patterns
+from typing import Any
+
+import pytest
+from halfop import command
+from halfop.frame.errors import UsageError
+from halfop.start.archive import Archive
+from halfop.start.options import FIRST_COMPILER
+from support.json_lines import half, lines, op
+
+ROOT = Path(__file__).parents[2]
+PARTS = ("lib", "schemas", "conf", "tools", "pyproject.toml", "setup.py", "README.md", "LICENSE")
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment of its own with the wheel; what halfop needs it takes from the tests' environment."""
+    folder = tmp_path_factory.mktemp("wheel")
+    wheel = built(folder)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "env")], check=True)
+    python = folder / "env/bin/python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q", "--no-index", "--no-deps"]
+    subprocess.run([*pip, str(wheel)], check=True)
+    (packages,) = (folder / "env").glob("lib/python*/site-packages")
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib"))
+    jars_of(packages / "halfop", folder / "jars")
+    return folder
+
+
+def jars_of(package: Path, jars: Path) -> None:
+    """The jars as the wheel would fetch them, and its own, compiled from what it brings along."""
+    jars.mkdir()
+    for jar in Path(os.environ["HALFOP_JARS"]).iterdir():
+        if jar.name != "halfop.jar":
+            (jars / jar.name).symlink_to(jar)
+    tool = [sys.executable, "-I", str(package / "tools/build_jar.py"), os.environ["HALFOP_JAVA"], str(jars)]
+    subprocess.run(tool, check=True)
+
+
+def built(folder: Path) -> Path:
+    """From a copy: building leaves files beside the sources."""
+    source = folder / "source"
+    (source / "requirements").mkdir(parents=True)
+    copy(ROOT / "requirements" / "jars.lock", source / "requirements")
+    for part in PARTS:
+        if (ROOT / part).is_dir():
+            copytree(ROOT / part, source / part, ignore=ignore_patterns("__pycache__"))
+        else:
+            copy(ROOT / part, source)
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*pip, "-w", str(folder), str(source)], check=True)
+    (wheel,) = folder.glob("halfop-*.whl")
+    return wheel
+
+
+def called(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Calls the console script, with nothing of the checkout in the environment but the jars, which it would fetch."""
+    kept = ("PATH", "JAVA_HOME", "HALFOP_JAVA")
+    environment = {name: os.environ[name] for name in kept if name in os.environ} | {"HOME": str(installed)}
+    environment["HALFOP_JARS"] = str(installed / "jars")
+    environment["SPARK_SUBMIT_OPTS"] = "-XX:TieredStopAtLevel=1"
+    return subprocess.run(
+        [str(installed / "env/bin/halfop"), *arguments],
+        cwd=installed,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+def summary(done: subprocess.CompletedProcess[str]) -> Any:
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_it_lands_and_reconciles(installed: Path) -> None:
+    halves, ops = lines(installed / "h.jsonl", half(1), half(2)), lines(installed / "o.jsonl", op(1, "1"))
+    at = ("--warehouse", str(installed / "warehouse"))
+    spark = ("--conf", "spark.sql.shuffle.partitions=1", "--master=local[1]")
+    landed = summary(called(installed, *spark, "land", "files", "--half", halves, "--op", ops, *at))
+    assert landed["rows_written"] == {"half_messages": 2, "op_messages": 1}
+    run = summary(called(installed, *spark, "reconcile", "--now", "2025-06-15T15:10:00Z", *at))
+    assert (run["status"], run["decisions"]["COMMIT"]) == (0, {"PRODUCER": 1})
+    assert list((installed / "warehouse/topics").iterdir())
+
+
+def test_it_brings_all_that_it_needs_along(installed: Path) -> None:
+    program = (
+        "import halfop.html.page, json; from halfop import command; from halfop.settings.load import load_settings\n"
+        "from halfop.settings.model import Settings; from halfop.warehouse.schema import table_names\n"
+        "assert load_settings(None) == Settings()\n"
+        "files = [command.JARS_LOCK, command._CONF / 'spark-defaults.conf', command._CONF / 'log4j2.properties',\n"
+        "         command._TOOLS / 'fetch_jars.py', command._TOOLS / 'build_jar.py',\n"
+        "         command._PACKAGE / 'html/page.css', command._PACKAGE / 'html/choices.js']\n"
+        "print(json.dumps([halfop.__file__, table_names(), [str(f) for f in files if not f.is_file()]]))"
+    )
+    python = [str(installed / "env/bin/python"), "-c", program]
+    done = subprocess.run(python, cwd=installed, env={}, capture_output=True, text=True, check=True)
+    place, tables, missing = json.loads(done.stdout)
+    assert place.startswith(str(installed))
+    assert tables == sorted(path.stem for path in (ROOT / "schemas").glob("*.yaml"))
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "said"),
+    [
+        (("--help",), 0, "usage: halfop [spark-submit options] JOB"),
+        ((), 2, "  reconcile  Decide what becomes"),
+        (("nosuch",), 2, "no job 'nosuch'\nusage: halfop"),
+        (("reconcil",), 2, "no job 'reconcil'; did you mean reconcile?\nusage: halfop"),
+        (("reconcile", "--help"), 0, "usage: halfop reconcile"),
+        (("demo", "--warehouse", "w"), 2, "the demo needs a checkout"),
+        (("reconcile", "--nwo", "1"), 2, "did you mean --now?"),
+    ],
+)
+def test_usage(installed: Path, arguments: tuple[str, ...], status: int, said: str) -> None:
+    done = called(installed, *arguments)
+    assert done.returncode == status
+    assert said in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "expected"),
+    [
+        (["land", "files", "--half", "h"], ([], "land", ["files", "--half", "h"])),
+        (["--master", "m", "--conf=a=b", "-v", "land"], (["--master", "m", "--conf=a=b", "-v"], "land", [])),
+        (["--master", "land"], (["--master", "land"], "", [])),
+        ([], ([], "", [])),
+    ],
+)
+def test_options_of_spark_stand_before_the_job(argv: list[str], expected: tuple[list[str], str, list[str]]) -> None:
+    assert command.split(argv) == expected
+
+
+def test_executors_elsewhere_get_the_jars(tmp_path: Path) -> None:
+    (tmp_path / "a.jar").touch()
+    jars = ["--jars", str(tmp_path / "a.jar")]
+    assert "--jars" not in command.submit_arguments(tmp_path, ["--master", "local[4]"])
+    assert command.submit_arguments(tmp_path, ["--master", "yarn"])[2:4] == jars
+    assert command.submit_arguments(tmp_path, ["--master=spark://h:7077"])[2:4] == jars
+    assert "--properties-file" in command.submit_arguments(tmp_path, [])
+    mine = command.submit_arguments(tmp_path, ["--properties-file", "mine"])
+    assert mine.count("--properties-file") == 1
+
+
+@pytest.fixture
+def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of what a set-up called; it fetches and archives nothing."""
+    called: list[str] = []
+
+    def tool(name: str, *arguments: str) -> None:
+        called.append(name)
+        Path(arguments[-1]).mkdir(exist_ok=True)
+        (Path(arguments[-1]) / f"{name}.jar").touch()
+
+    monkeypatch.setattr(command, "_tool", tool)
+    monkeypatch.setattr(command, "_train", lambda archive: called.append("train"))
+    monkeypatch.setattr(command, "JARS_LOCK", ROOT / "requirements/jars.lock")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    set_there = ("SPARK_SUBMIT_OPTS", "PYSPARK_SUBMIT_ARGS", "SPARK_LOCAL_IP", "LC_ALL", "PYTHONUTF8")
+    for name in ("HALFOP_JARS", *set_there):
+        monkeypatch.setenv(name, "set by this test, put back after it")
+        monkeypatch.delenv(name)
+    return called
+
+
+def test_the_first_call_fetches_the_jars_and_no_other(tmp_path: Path, tools: list[str]) -> None:
+    folder, first = command._fetched("java", tmp_path / "halfop")
+    assert first
+    assert command._fetched("java", tmp_path / "halfop") == (folder, False)
+    assert tools == ["fetch_jars.py", "build_jar.py"]
+    assert {path.name for path in folder.iterdir()} == {"fetch_jars.py.jar", "build_jar.py.jar"}
+    assert list((tmp_path / "halfop").iterdir()) == [folder], "nothing half made is left"
+
+
+def test_the_first_call_archives_the_classes_too(tools: list[str]) -> None:
+    command.prepare([])
+    assert tools.pop() == "train"
+    assert os.environ["SPARK_SUBMIT_OPTS"] == " ".join(FIRST_COMPILER)
+    command.prepare([])
+    assert tools == ["fetch_jars.py", "build_jar.py"]
+
+
+@pytest.mark.parametrize(
+    ("spark", "address"),
+    [
+        ([], "127.0.0.1"),
+        (["--master=local[2]"], "127.0.0.1"),
+        (["--properties-file", "no file"], "127.0.0.1"),
+        (["--conf", "spark.master=yarn", "--conf", "spark.ui.enabled=true"], None),
+        (["--conf=spark.master=spark://h:7077"], None),
+        (["--properties-file", "own.conf"], None),
+        (["--properties-file", "own.conf", "--master", "local"], "127.0.0.1"),
+    ],
+)
+def test_with_a_local_master_nothing_listens_beyond_this_machine(
+    tools: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: list[str], address: str | None
+) -> None:
+    (tmp_path / "own.conf").write_text("spark.ui.enabled true\nspark.master = yarn\n")
+    monkeypatch.chdir(tmp_path)
+    command.prepare(spark)
+    assert os.environ.get("SPARK_LOCAL_IP") == address
+
+
+def test_java_and_python_name_files_in_utf_8_whatever_the_caller_has(
+    tools: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LC_ALL", "C")
+    command.prepare([])
+    assert (os.environ["LC_ALL"], os.environ["PYTHONUTF8"]) == ("C.UTF-8", "1")
+
+
+def test_too_few_open_files_are_refused_before_java_meets_them() -> None:
+    code = "from halfop.command import prepare; prepare([])"
+    called = ["bash", "-c", 'ulimit -n 256; exec "$0" "$@"', sys.executable, "-c", code]
+    environ = os.environ | {"PYTHONPATH": str(ROOT / "lib")}
+    told = subprocess.run(called, env=environ, capture_output=True, text=True, check=False)
+    assert told.stderr.splitlines()[-1].startswith("halfop.frame.errors.UsageError: a process may have 256 files open")
+
+
+def test_set_up_archives_what_is_missing_unless_it_must_not(tools: list[str]) -> None:
+    command.set_up(archived=False)
+    assert tools == ["fetch_jars.py", "build_jar.py"]
+    command.set_up(archived=None)
+    command.set_up(archived=True)
+    assert tools[2:] == ["train"]
+
+
+def test_an_archive_that_cannot_be_made_does_no_harm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    command._train(Archive.at(str(tmp_path / "classes"), str(tmp_path / "no java"), str(tmp_path), str(tmp_path)))
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "that failed, so jobs start slower: " in said.err
+    assert "`release`" in said.err
+
+
+def test_no_java_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = tmp_path / "java"
+    old.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin")
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    for name in ("JAVA_HOME", "HALFOP_JAVA"):
+        monkeypatch.delenv(name, raising=False)
+    assert command._major(str(old)) == 11
+    with pytest.raises(UsageError, match="no Java 17 or newer"):
+        command._java()
+    old.write_text("#!/bin/sh\necho 'openjdk version \"21.0.1\"' >&2\n")
+    monkeypatch.setenv("JAVA_HOME", "set by this test, put back after it")
+    assert command._java() == str(old)

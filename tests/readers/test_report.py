@@ -1,0 +1,246 @@
+"""The report: its figures from a small warehouse, and a page that holds whatever the figures are."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from halfop.frame.cli import main
+from halfop.report.figures import Figures, RunFigures, read_figures
+from halfop.report.queries import LONGEST
+from halfop.report.report import open_messages, render
+from halfop.runs.record import last_run
+from halfop.settings.model import Settings
+from halfop.warehouse.tables import Warehouse
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as F
+from support import lived as t
+from support.entry_points import job_of
+from support.messages import NOW, QUEUE, half
+from support.pages import AT, Tags, everything
+from support.rows import instant, land
+
+LONE = "\ud800"  # half a character; no setting takes it
+
+
+@pytest.fixture(scope="module")
+def found(spark: SparkSession) -> Figures:
+    return read_figures(t.lived(spark), 200)
+
+
+def by(rows: list[Row], *names: str) -> dict[Any, Any]:
+    """The last column by the others."""
+    return {tuple(row[name] for name in names[:-1]): row[names[-1]] for row in rows}
+
+
+def test_open_messages(found: Figures) -> None:
+    """The copy, the twins, the hostile one; and the one that was resumed."""
+    assert open_messages(found) == 5
+    assert {row["queue_offset"] for row in found["oldest_open"]} == {7, 9, 10, 11, 12}
+    groups = {row["producer_group"]: (row["open"], row["silent"]) for row in found["open_groups"]}
+    assert groups == {"g": (3, 3), t.HOSTILE_GROUP: (1, 1), "silent": (1, 1)}
+    assert sum(row["n"] for row in found["open_by_age"] if row["decision"] == "EARLY_OP") == 1
+
+
+def test_what_the_runs_did(found: Figures) -> None:
+    assert (found.first, found.last, found.planned, found.closed) == (1, 4, 4, True)
+    assert [run.now for run in found.runs] == [instant(NOW + s * 1000) for s in (0, 30, 40, 61)]
+    assert {name: found.total(name) for name in ("COMMIT", "ROLLBACK", "DISCARD", "REJECT")} == {
+        "COMMIT": 4,
+        "ROLLBACK": 1,
+        "DISCARD": 2,
+        "REJECT": 1,
+    }
+    assert found.counts["COMMIT.CHECK"] == 1
+    assert by(found["topics"], "real_topic", "n") == {("T",): 3, ("U",): 1}
+    assert found.late == []
+
+
+def test_latency_is_from_birth_to_decision(found: Figures) -> None:
+    """Born 10 s before the first run; the last was committed by the fourth, a minute later."""
+    rows = {row["place"]: row for row in found["latency"]}
+    assert {place: (row["n"], row["most"]) for place, row in rows.items()} == {
+        None: (4, 71_000),
+        0: (3, 10_000),
+        3: (1, 71_000),
+    }
+    assert rows[None]["percentiles"] == [10_000, 71_000, 71_000]
+
+
+def test_answers_to_checks(found: Figures) -> None:
+    assert by(found["asked"], "decision", "reason", "n") == {
+        ("COMMIT", "CHECK"): 1,
+        ("DISCARD", "CHECKED_TOO_OFTEN"): 1,
+    }
+    silent = {row["producer_group"]: (row["silent"], row["discarded"]) for row in found["silent_groups"]}
+    assert silent["silent"] == (1, 1), "the resumed one counts as open alone"
+
+
+def test_a_resumed_message_is_no_longer_listed_as_discarded(found: Figures) -> None:
+    assert [(row["queue_offset"], row["resumed"]) for row in found["discards"]] == [(t.GIVEN_UP, None)]
+    assert by(found["discard_reasons"], "reason", "n") == {("CHECKED_TOO_OFTEN",): 1}
+
+
+def test_rejects_name_the_half_message(found: Figures) -> None:
+    assert by(found["reject_reasons"], "kind", "reason", "n") == {("HALF", "BAD_REAL_TOPIC"): 1, ("OP", "CONFLICT"): 2}
+    conflicts = [row["half_offset"] for row in found["rejects"] if row["reason"] == "CONFLICT"]
+    assert sorted(conflicts) == [t.COMMITTED, t.CONFLICTING]
+
+
+def test_rejects_have_a_tile_and_a_banner(found: Figures) -> None:
+    said = " ".join(Tags(render(found, Settings(), AT)).said)
+    assert re.search(r"Rejected\s+1\s+rows that no rule could use", said), said[:3000]
+    assert re.search(r"1 row rejected:\s+HALF BAD_REAL_TOPIC\s*\. A topic has 1 to 127 characters", said), said[:3000]
+
+
+@pytest.mark.slow
+def test_a_window_of_the_newest_runs(spark: SparkSession) -> None:
+    found = read_figures(t.lived(spark), 1)
+    assert (found.first, len(found.runs), found.total("COMMIT")) == (4, 1, 1)
+    assert {row["place"] for row in found["latency"]} == {None, 0}
+    assert found["discards"] == []
+    assert [row["half_offset"] for row in found["rejects"]] == [t.COMMITTED]
+
+
+# ---- the page ----
+
+
+class Policies(HTMLParser):
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if ("http-equiv", "Content-Security-Policy") in attrs:
+            self.found += dict(attrs)["content"] or ""
+
+
+class Conditions(HTMLParser):
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs).get("data-sql")
+        self.found += [given] if given and not given.startswith("--") else []
+
+
+def test_the_page_has_no_tag_but_its_own(found: Figures) -> None:
+    html = render(found, Settings(warehouse="/w"), AT)
+    own = Tags(render(everything("plain"), Settings(), AT)).found
+    assert Tags(html).found <= own
+    assert "<img" not in html
+    assert t.HOSTILE_GROUP[:6] in "".join(Tags(html).said), "as text"
+    assert "\x1b" not in html
+    assert "./spark-submit.sh resume --key b/0/3 --warehouse /w" in "".join(Tags(html).said)
+
+
+def test_only_the_pages_own_script_may_run(found: Figures) -> None:
+    html = render(found, Settings(), AT)
+    (script,) = re.findall(r"<script>(.*?)</script>", html, re.DOTALL)
+    allowed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = Policies(html).found
+    assert policy.startswith("default-src 'none'; ")
+    assert policy.partition("script-src")[2] == f" 'sha256-{allowed}'"
+    nothing_hangs = render(Figures(tables={"half_messages": 0, "op_messages": 0}), Settings(), AT)
+    assert "script" not in Policies(nothing_hangs).found
+    assert "<script" not in nothing_hangs
+
+
+def test_open_and_discarded_messages_hang(found: Figures) -> None:
+    states = [(row["queue_offset"], row["decision"]) for row in found["hanging"]]
+    assert states[:2] == [(t.GIVEN_UP, "DISCARD"), (t.RESUMED, "CHECK")], "the oldest first"
+    assert {offset for offset, _ in states[2:]} == {t.COPY, t.TWIN, t.OTHER_TWIN, t.HOSTILE}
+
+
+@pytest.mark.parametrize("name", ["it's", "a\\'b", "\x1b\u202e\U000e0001", "$(id) `id`\n", "x" * LONGEST])
+def test_conditions_of_filters_hold_for_their_rows(spark: SparkSession, name: str) -> None:
+    """And they are printable, whatever a producer wrote."""
+    found = everything(name)
+    rows = [row.asDict() for row in found["hanging"]]
+    columns = "producer_group STRING, real_topic STRING, decision STRING, reason STRING"
+    frame = spark.createDataFrame([[row[c.split()[0]] for c in columns.split(", ")] for row in rows], columns)
+    conditions = Conditions(render(found, Settings(), AT)).found
+    assert all(condition.isprintable() for condition in conditions)
+    of_rows = [each for each in conditions if "born_timestamp" not in each]
+    counts = frame.agg(*[F.count_if(F.expr(each)) for each in of_rows]).first()
+    assert of_rows
+    assert counts is not None
+    assert list(counts) == [2 if "topic" in each else 1 for each in of_rows]
+
+
+def test_links_lead_somewhere(found: Figures) -> None:
+    ids, links = set[str](), set[str]()
+
+    class Anchors(Tags):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            ids.update(value for name, value in attrs if name == "id" and value)
+            links.update(value for name, value in attrs if name == "href" and value)
+
+    Anchors(render(found, Settings(), AT))
+    assert links
+    assert {link.removeprefix("#") for link in links} <= ids
+
+
+def test_a_warehouse_without_runs() -> None:
+    tables = {"half_messages": 0, "op_messages": 0}
+    text = " ".join(Tags(render(Figures(tables=tables), Settings(), AT)).said)
+    assert "start reconcile" in text
+    assert text.count("No run has decided anything yet.") == 2
+    assert "These runs left nothing to resume." in text
+
+
+@pytest.mark.parametrize(
+    "name", ["</script><script>", '"><img onerror=x>', f"\x1b[2J\x00{LONE}", "-->", "x" * 5000, "]]>"]
+)
+def test_hostile_figures(name: str) -> None:
+    html = render(everything(name, 2**62, 950), Settings(warehouse=f"/{name.rstrip(LONE)}"), AT)
+    assert Tags(html).found == Tags(render(everything("plain", 3, 950), Settings(), AT)).found
+    html.encode()
+    assert f"{2**62:,}" in html
+
+
+def test_a_run_that_opens_meanwhile_is_left_to_the_next_report(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = last_run(t.lived(spark))
+    assert found is not None
+    third = replace(found[0], run_id=3), True
+    monkeypatch.setattr("halfop.report.figures.last_run", lambda warehouse: third)
+    assert [run.run_id for run in read_figures(t.lived(spark), 200).runs] == [1, 2, 3]
+
+
+def test_runs_share_columns() -> None:
+    runs = [RunFigures(n, AT, AT, AT, {}) for n in range(7, 457)]
+    columns = Figures(first=7, last=456, runs=runs).columns
+    assert len(columns) == 90
+    assert [run.run_id for run in columns[0]] == [7, 8, 9, 10, 11]
+    assert [run for column in columns for run in column] == runs
+
+
+# ---- the job ----
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_the_job(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    warehouse = Warehouse(spark, str(tmp_path / "w"))
+    at, out = ["--warehouse", warehouse.root], tmp_path / "out.html"
+    assert main(job_of("report"), [*at, "--out", str(out)]) == 3
+    assert not out.exists()
+    assert "no table of halfop is there" in capsys.readouterr().out
+    land(warehouse, [half(0)], [], NOW, {QUEUE: NOW})
+    before = sorted(tmp_path.rglob("*"))
+    assert main(job_of("report"), [*at, "--out", str(out)]) == 0
+    summary = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (summary["path"], summary["rows_read"]["half_messages"], summary["open_messages"]) == (str(out), 1, 0)
+    assert sorted(tmp_path.rglob("*")) == sorted([*before, out]), "tables are only read"
+    assert main(job_of("report"), [*at, "--out", str(tmp_path / "no" / "out.html")]) == 2

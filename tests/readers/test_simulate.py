@@ -1,0 +1,222 @@
+"""simulate: known figures of a history made by hand, and the same decisions as runs that really took place."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from chispa import assert_df_equality
+from halfop.frame.cli import main
+from halfop.frame.errors import UsageError
+from halfop.rules.settings_columns import RuleColumns
+from halfop.settings.model import RuleSettings
+from halfop.simulation.history import UnaskedHistory
+from halfop.simulation.outcome import Outcome
+from halfop.simulation.play import Play
+from halfop.simulation.replay import Replay
+from halfop.simulation.schedule import Schedule
+from halfop.simulation.scratch import stage
+from halfop.simulation.simulate import FOLDER, Period, scheduled, simulate
+from halfop.warehouse.signals import interrupted_once
+from halfop.warehouse.tables import Warehouse
+from hypothesis import strategies as st
+from model import fleet as f
+from model import reference as m
+from model.strategies import OUTCOMES, START, Charter, Land, Run, all_ops, op_rows, play, pools
+from model.strategies import History as Told
+from pyspark.sql import SparkSession
+from support import rows as r
+from support.entry_points import job_of
+from support.halves import half_at
+from support.seeds import SEED
+
+SECOND = 1_000
+QUEUE = ("b", 0)
+RULES = m.Settings()
+
+
+def at(seconds: float) -> int:
+    return START + int(seconds * SECOND)
+
+
+def half(offset: int, born: float, **columns: Any) -> m.Half:
+    return half_at(QUEUE, offset, at(born), **columns)
+
+
+def op(names: int, stored: float, outcome: str = "COMMIT", **columns: Any) -> list[m.Op]:
+    return op_rows(QUEUE, int(stored), str(names), [outcome], at(stored), **columns)
+
+
+@pytest.fixture(scope="module")
+def landed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    """0 is ended late by its producer, 1 at once, 2 in answer to the first question, 3 to the second, 4 never.
+
+    halfop asked at 20 s and at 80 s.
+    """
+    warehouse = Warehouse(spark, str(tmp_path_factory.mktemp("simulate") / "warehouse"))
+    halves = [half(0, 1), half(1, 2), half(2, 2), half(3, 2), half(4, 2)]
+    r.land(warehouse, halves, op(1, 3), at(20), {QUEUE: at(20)})
+    r.run(warehouse, RULES, at(20))
+    r.land(warehouse, [], [*op(2, 23, from_check=True), *op(0, 25)], at(80), {QUEUE: at(80)})
+    r.run(warehouse, RULES, at(80))
+    r.land(warehouse, [], op(3, 85, "ROLLBACK", from_check=True), at(100), {QUEUE: at(100)})
+    return warehouse
+
+
+def at_instant(seconds: float) -> Any:
+    return r.instant(at(seconds))
+
+
+def rules(**changed: Any) -> RuleSettings:
+    return r.settings(RULES).rules.model_copy(update=changed)
+
+
+def figures(outcome: Outcome) -> tuple[int, ...]:
+    o = outcome
+    return o.checks, o.needless_checks, o.discards, o.wrong_discards, o.commits, o.rollbacks, o.open_at_end
+
+
+def test_every_figure_of_a_small_history_is_known(landed: Warehouse) -> None:
+    variants = {
+        "now": rules(),
+        "patient": rules(transaction_timeout=timedelta(seconds=20)),
+        "once": rules(transaction_check_max=1),
+    }
+    now, patient, once = simulate(landed, variants, Period(every=timedelta(seconds=20)))
+    assert figures(now) == (6, 1, 0, 0, 3, 1, 1)
+    assert (now.commit_p50, now.commit_p90, now.commit_p99) == pytest.approx((38, 38.8, 38.98))
+    assert figures(patient) == (4, 0, 0, 0, 3, 1, 1)
+    assert figures(once) == (4, 1, 2, 1, 3, 0, 0)
+    assert [each.name for each in (now, patient, once)] == list(variants)
+    assert not list(Path(landed.root).glob(f"{FOLDER}*")), "nothing is left of it"
+
+
+def test_an_interrupt_ends_it_at_once_and_leaves_nothing(landed: Warehouse, spark: SparkSession) -> None:
+    """While runs are played: to the end they would take minutes."""
+
+    def interrupt() -> None:
+        while not list(Path(landed.root).glob(f"{FOLDER}*/0/decisions")):
+            pass
+        os.kill(os.getpid(), signal.SIGINT)
+
+    Thread(target=interrupt, daemon=True).start()
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), interrupted_once(spark):
+        simulate(landed, {"now": rules(), "once": rules(transaction_check_max=1)}, Period(every=timedelta(seconds=0.2)))
+    assert time.monotonic() - start < 45
+    assert not list(Path(landed.root).glob(f"{FOLDER}*"))
+    spark.sparkContext.setLogLevel("ERROR")  # as conftest has it
+
+
+def test_too_many_runs_are_spread_or_refused(landed: Warehouse) -> None:
+    spread = scheduled(landed, Period(most_steps=2), rules(transaction_check_interval=timedelta(seconds=10)))
+    assert spread is not None
+    assert spread.every == timedelta(seconds=50)
+    assert spread.instants == [at_instant(50), at_instant(100)]
+    with pytest.raises(UsageError, match="give --every 50s, a shorter --from and --to, or --max-steps"):
+        scheduled(landed, Period(every=timedelta(seconds=10), most_steps=2), rules())
+    with pytest.raises(UsageError, match="nothing lies between"):
+        scheduled(landed, Period(since=at_instant(200)), rules())
+
+
+@pytest.mark.slow
+def test_a_brokers_own_questions_are_left_out(warehouse: Warehouse) -> None:
+    """It asked about 0 at 30 s and 60 s and got the second answer; 3 it gave up; of 5 a copy's delivery is known."""
+
+    def copy(of: int, offset: int, stored: float, times: int) -> m.Half:
+        return half(offset, 1, uniq_key=f"k{of}", store=at(stored), check_times=str(times))
+
+    halves = [
+        half(0, 1),
+        copy(0, 1, 30, 1),
+        copy(0, 2, 60, 2),
+        half(3, 1),
+        copy(3, 4, 30, 1),
+        half(5, 1),
+        copy(5, 6, 20, 1),
+    ]
+    finals = [m.Final("b", 200, "T", 1, 0, "k0", at(62)), m.Final("b", 600, "T", 1, 1, "k5", at(21))]
+    discards = [m.BrokerDiscard("b", 0, 0, "k3", "g", at(1), 1, at(40))]
+    r.land(warehouse, halves, op(2, 62), at(80), {QUEUE: at(80)}, finals=finals, discards=discards)
+    (found,) = simulate(warehouse, {"now": rules(transaction_check_interval=timedelta(seconds=20))})
+    assert figures(found) == (2 + 4 + 1, 1, 0, 0, 2, 0, 1)
+    assert (found.commit_p50, found.commit_p99) == pytest.approx((49, 58.8))
+
+
+# ---- the very settings and instants ----
+
+PROPERTY = m.Settings(
+    6_000, check_max=2, check_interval=20_000, file_reserved_time=3_600_000, groups={"g2": m.Override(1_000)}, ask=True
+)
+INSTANTS = [
+    START + n
+    for n in (-1_000_000, 0, 6_001, 7_000, 12_000, 26_000, 32_500, 60_000, 66_001, 90_000, 1_100_000, 1_130_000)
+]
+
+
+@st.composite
+def in_time(draw: st.DrawFn) -> Told:
+    """Rows that land with the first run after they were stored, and whose op logs are known until then."""
+    pool = draw(pools(PROPERTY))
+    ends = {each.key: draw(st.sampled_from(OUTCOMES)) for each in pool}
+    ops = [replace(each, from_check=each.from_check and None) for each in draw(all_ops(PROPERTY, pool, ends, True))]
+    listed = {(each.broker, each.queue) for each in pool if draw(st.booleans())}
+    steps: list[Land | Run] = []
+    for before, now in zip([0, *INSTANTS], INSTANTS, strict=False):
+        halves = tuple(each for each in pool if before < each.store <= now)
+        said = tuple(each for each in ops if before < each.store <= now)
+        steps += [Land(halves, said, now, dict.fromkeys(listed, now)), Run(now)]
+    return Told(PROPERTY, tuple(steps))
+
+
+def with_answers(ship: f.Ship) -> Told:
+    """Every other op that came after a question answers it."""
+    asked: dict[m.Key, int] = {}
+    for now, decisions in zip(INSTANTS, ship.played.runs, strict=True):
+        for each in decisions:
+            if each.decision == "CHECK":
+                asked.setdefault(each.key, now)
+
+    def answer(op: m.Op) -> m.Op:
+        since = asked.get((op.broker, op.queue, op.half_offset if op.half_offset is not None else -1))
+        answers = op.from_check is None and since is not None and since < op.store and op.offset % 2 == 0
+        return replace(op, from_check=True) if answers else op
+
+    steps = [
+        replace(step, ops=tuple(map(answer, step.ops))) if isinstance(step, Land) else step
+        for step in ship.history.steps
+    ]
+    return replace(ship.history, steps=tuple(steps))
+
+
+@pytest.mark.slow
+def test_the_very_settings_and_instants_decide_what_the_runs_decided(warehouse: Warehouse, tmp_path: Path) -> None:
+    asking = f.fleet(f.generated(in_time(), 60, SEED))
+    told = [with_answers(ship) for ship in asking]
+    ships = [f.Ship(ship.prefix, history, play(history)) for ship, history in zip(asking, told, strict=True)]
+    f.sail(warehouse, Charter(PROPERTY, (), 0), ships)
+    settings = r.settings(PROPERTY).rules
+    schedule = Schedule([r.instant(now) for now in INSTANTS])
+    history = UnaskedHistory(warehouse, RuleColumns(settings, schedule.instants[-1]))
+    assert history.answers.count() > 10
+    landed = stage(history, schedule, f"{tmp_path}/landed")
+    replay = Replay(warehouse.spark, f"{tmp_path}/played", landed=landed)
+    Play("now", settings, replay).play()
+    real, played = (each.read("decisions").drop("run_id") for each in (warehouse, replay))
+    assert {row["decision"] for row in real.select("decision").distinct().collect()} >= {"CHECK", "DISCARD", "EARLY_OP"}
+    assert_df_equality(played, real, ignore_row_order=True, ignore_nullable=True)
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_a_page_that_cannot_be_written_is_refused_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(job_of("simulate"), ["--out", str(tmp_path / "none" / "x.html")]) == 2
+    assert "there is no folder" in capsys.readouterr().out

@@ -1,0 +1,422 @@
+"""Traces of runs on disk: topics and their folders, an interrupted run, a failing sink, a dry run, exit statuses."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from chispa import assert_df_equality
+from halfop.frame.cli import main
+from halfop.frame.errors import UsageError
+from halfop.planning.plan import Plan
+from halfop.runs import finish
+from halfop.runs.reconcile import Request, preview, reconcile
+from halfop.runs.record import last_run
+from halfop.sinks import staging, write
+from halfop.sinks.projections import HALF, PAYLOAD, About, projected
+from halfop.warehouse import reading, topics
+from halfop.warehouse.delta_log import DeltaLog
+from halfop.warehouse.parquet import arrow_schema
+from halfop.warehouse.schema import table
+from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.where import Where
+from model.strategies import op_rows
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from support import rows as r
+from support.dying import Killed, dying
+from support.entry_points import job_of
+from support.messages import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops
+from support.ways import BY_SPARK
+
+# ---- topics and their folders ----
+
+LONG, RETRY = "L" * 127, "%RETRY%" + "r" * 248
+STRANGE = ["%RETRY%g", "%DLQ%g", "a|b", "Case", "case", "CASE", "_hidden", "-", LONG, RETRY]
+
+
+@pytest.mark.slow
+def test_hundreds_of_topics_in_one_run_each_find_their_table(warehouse: Warehouse) -> None:
+    names = [*STRANGE, *(f"topic-{n}" for n in range(120))]
+    halves = [half(n, name, body=name.encode()) for n, name in enumerate(names)]
+    r.land(warehouse, halves, ops("COMMIT", *range(len(names))), NOW, KNOWN)
+    r.run(warehouse, RULES, NOW, layout="per_topic")
+
+    index = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")}
+    assert sorted(index) == sorted(names)
+    folders = {path.name for path in Path(warehouse.path("topics")).iterdir()}
+    assert folders == set(index.values())
+    assert len({folder.lower() for folder in folders}) == len(names), "a file system that ignores case keeps them apart"
+    for name in STRANGE:
+        (row,) = warehouse.read(f"topics/{index[name]}").select("topic", "body").collect()
+        assert (row["topic"], bytes(row["body"])) == (name, name.encode())
+    written = [warehouse.log.marker(warehouse.path(f"topics/{folder}"), "halfop.sink.topic") for folder in folders]
+    assert written == [1] * len(names)
+
+
+def test_a_topic_keeps_its_folder_and_skips_runs_without_messages(warehouse: Warehouse) -> None:
+    r.land(warehouse, [half(0, "Case"), half(1, "Other")], ops("COMMIT", 0, 1), NOW, KNOWN)
+    r.run(warehouse, RULES, NOW, layout="per_topic")
+    before = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")}
+    r.land(warehouse, [half(2, "Case"), half(3, "case")], ops("COMMIT", 2, 3), NOW, KNOWN)
+    r.run(warehouse, RULES, NOW, layout="per_topic")
+    after = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")}
+    assert after == before | {"case": after["case"]}
+    assert warehouse.version(f"topics/{after['Other']}") == 0
+    assert warehouse.read(f"topics/{after['Case']}").count() == 2
+
+
+HOSTILE = ["..", "../x", "/x", "a/b", "a\\b", "", " ", "a\x00b", "x" * 4096, "%RETRY%" + "x" * 249, "..%2fx", "file:x"]
+
+
+def test_a_hostile_name_is_a_reject_and_never_a_path(warehouse: Warehouse) -> None:
+    names = [*HOSTILE, "ok"]
+    halves = [half(n, name) for n, name in enumerate(names)]
+    r.land(warehouse, halves, ops("COMMIT", *range(len(names))), NOW, KNOWN)
+    r.run(warehouse, RULES, NOW, layout="per_topic")
+    assert [path.name for path in Path(warehouse.path("topics")).iterdir()] == ["ok"]
+    assert warehouse.read("rejected").where("reason = 'BAD_REAL_TOPIC'").count() == len(HOSTILE)
+
+
+@pytest.mark.parametrize("name", [*HOSTILE, *STRANGE])
+def test_a_folder_is_one_harmless_name(name: str) -> None:
+    (folder,) = topics.directories([name], {}).values()
+    assert len(folder) <= 100
+
+
+# ---- an interrupted run ----
+
+
+STEPS: list[tuple[str, Any, str, bool] | tuple[str, Any, str, bool, int]] = [
+    ("before the plan", Plan, "commit", False),
+    ("after the plan", Plan, "commit", True),
+    ("before any sink", write.Sinks, "write", False),
+    ("between staging and the first table", staging, "_staged", True),
+    ("before the first table", staging, "all_at_once", False),
+    ("between two tables", DeltaLog, "commit_files", False, 4),  # after the run's opening, topics_index and one table
+    ("after the messages", write, "write_staged", True),
+    ("before the rejects", write.Sinks, "_write_rejects", False),
+    ("before the close", finish, "write_closed", False),
+    ("after the close", finish, "write_closed", True),
+]
+QUICK = [("between two tables", "few rows")]  # the others: tests/run -m slow
+NOT_OF_FEW = ["between staging and the first table"]
+RESULTS = ["decisions", "trans_check_max_time", "check_requests", "rejected", "topics_index", "topics/T", "topics/U"]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+    warehouse = Warehouse(spark, str(tmp_path_factory.mktemp("undisturbed") / "w"))
+    one_of_each(warehouse)
+    r.run(warehouse, RULES, NOW, layout="per_topic")
+    return warehouse
+
+
+@pytest.mark.parametrize(
+    ("step", "way"),
+    [
+        pytest.param(step, way, id=f"{step[0]}, {way}", marks=[pytest.mark.slow] * ((step[0], way) not in QUICK))
+        for step in STEPS
+        for way in ("few rows", "by workers", "by Spark")
+        if way != "few rows" or step[0] not in NOT_OF_FEW
+    ],
+)
+def test_a_run_that_dies_is_finished_by_the_next_start(
+    warehouse: Warehouse,
+    undisturbed: Warehouse,
+    monkeypatch: pytest.MonkeyPatch,
+    step: tuple[str, Any, str, bool] | tuple[str, Any, str, bool, int],
+    way: str,
+) -> None:
+    title, *where = step
+    if way != "few rows":
+        monkeypatch.setattr(reading, "FEW", BY_SPARK)
+    if way == "by Spark":
+        monkeypatch.setattr(staging, "written_by_workers", lambda *_: None)
+    one_of_each(warehouse)
+    with dying(monkeypatch, *where), pytest.raises(Killed):
+        r.run(warehouse, RULES, NOW, layout="per_topic")
+    summary = reconcile(warehouse, Request(r.settings(RULES, "per_topic"), r.instant(NOW)))
+    found = last_run(warehouse)
+    assert found is not None
+    assert found[1], "closed"
+    assert (summary.run_id, found[0].run_id) == (2, 2)
+    assert any("finished run 1" in note for note in summary.notes) is (title != "after the close")
+    same_first_run(warehouse, undisturbed)
+    assert not list(Path(warehouse.path("_staging")).glob("*")), "what was staged is gone"
+
+
+def same_first_run(warehouse: Warehouse, expected: Warehouse) -> None:
+    for name in RESULTS:
+        ours, theirs = (_first_run(each, name) for each in (warehouse, expected))
+        assert_df_equality(ours, theirs, ignore_row_order=True, ignore_nullable=True)
+
+
+def _first_run(warehouse: Warehouse, name: str) -> DataFrame:
+    rows = warehouse.read(name).where(F.col("run_id") == 1)
+    return rows.drop("properties")  # a map cannot be ordered
+
+
+def test_a_sink_that_fails_stops_no_other_and_is_made_up_for(warehouse: Warehouse, undisturbed: Warehouse) -> None:
+    one_of_each(warehouse)
+    blocked = Path(warehouse.path("topics/U"))
+    blocked.parent.mkdir(parents=True)
+    blocked.write_text("a file where the table's folder should be")
+    request = Request(r.settings(RULES, "per_topic"), r.instant(NOW))
+    summary = reconcile(warehouse, request)
+    assert summary.status == 1
+    assert list(summary.extra["failed_sinks"]) == ["topics/U"]
+    assert warehouse.read("topics/T").count() == 2
+    assert warehouse.read("check_requests").count() == 1
+    blocked.unlink()
+    assert reconcile(warehouse, request).status == 0
+    same_first_run(warehouse, undisturbed)
+
+
+@pytest.mark.slow
+def test_a_parked_sink_is_owed_and_written_run_by_run(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one_of_each(warehouse)
+    blocked = Path(warehouse.path("topics/U"))
+    blocked.parent.mkdir(parents=True)
+    blocked.write_text("a file where the table's folder should be")
+    parked, asked = ("--park-sink", "topics/U"), ("--park-sink", "check_requests")
+    at = ("--now", str(NOW), "--set", "rules.transaction_check_max=1")
+    assert _called(warehouse, capsys, *at)[1]["failed_sinks"].keys() == {"topics/U"}
+    status, told = _called(warehouse, capsys, *at, *parked, *asked)
+    assert (status, told["owed"]) == (0, ["topics/U of run 1"]), "check_requests had been written"
+
+    r.land(warehouse, [half(7, "U")], ops("COMMIT", 7), NOW, KNOWN)
+    with dying(monkeypatch, finish, "write_closed", False), pytest.raises(Killed):
+        _called(warehouse, capsys, *at, *parked)
+    assert _called(warehouse, capsys, *at)[1]["failed_sinks"].keys() == {"topics/U"}, "tried before the open run"
+    status, told = _called(warehouse, capsys, *at, *parked)
+    assert (status, told["owed"]) == (0, ["topics/U of run 1", "topics/U of run 3"])
+
+    blocked.unlink()
+    status, told = _called(warehouse, capsys, *at)
+    assert (status, told.get("owed")) == (0, None)
+    assert [note for note in told["notes"] if "owed" in note] == [
+        "wrote what run 1 owed: topics/U",
+        "wrote what run 3 owed: topics/U",
+    ]
+    rows = warehouse.read("topics/U").orderBy("run_id").select("run_id", "half_queue_offset").collect()
+    assert [tuple(row) for row in rows] == [(1, 1), (3, 7)]
+    for wrong, near in (("topcs/U", "topics/TOPIC"), ("check_request", "check_requests"), ("topics/u", "topics/U")):
+        status, told = _called(warehouse, capsys, "--park-sink", wrong)
+        assert (status, f"the nearest known sink is {near}" in told["error"]) == (2, True), told
+
+
+@pytest.mark.slow
+def test_slices_of_a_backlog_carry_what_is_owed(warehouse: Warehouse, capsys: pytest.CaptureFixture[str]) -> None:
+    r.land(warehouse, [half(n, "U") for n in range(9)], ops("COMMIT", *range(9)), NOW, KNOWN)
+    at = ("--now", str(NOW), "--max-rows", "3")
+    status, told = _called(warehouse, capsys, *at, "--park-sink", "topics/U")
+    assert (status, told["owed"]) == (0, [f"topics/U of run {run}" for run in (1, 2, 3)])
+    assert _called(warehouse, capsys, *at)[0] == 0
+    assert warehouse.read("topics/U").count() == 9
+
+
+def test_slices_of_a_backlog_see_that_ops_share_a_key(warehouse: Warehouse) -> None:
+    both = [*op_rows(QUEUE, 7, "8", ["COMMIT"], NOW - 2_000), *op_rows(QUEUE, 7, "1", ["COMMIT"], NOW - 1_000)]
+    r.land(warehouse, [half(n) for n in range(9)], both, NOW, KNOWN)
+    summary = reconcile(warehouse, Request(r.settings(RULES), r.instant(NOW), max_rows=3))
+    assert summary.decisions["COMMIT"] == {"PRODUCER": 1}, "not that of the second row, a rebuilt broker's"
+    assert summary.extra["rejected"] == {"OP.KEY_REUSED": 1}
+    assert summary.extra["open_messages"] == 8, "each counts once, though every slice carries it"
+
+
+@pytest.mark.slow
+def test_a_dry_run_shows_the_rest_of_a_sliced_backlog(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    r.land(warehouse, [half(n) for n in range(9)], ops("COMMIT", *range(9)), NOW, KNOWN)
+    request = Request(r.settings(RULES), r.instant(NOW), max_rows=3)
+    with dying(monkeypatch, finish, "write_closed", True), pytest.raises(Killed):
+        reconcile(warehouse, request)
+    begun = warehouse.read("decisions").where("decision = 'COMMIT'").count()
+    assert preview(warehouse, request)[0].decisions == {"COMMIT": {"PRODUCER": 9 - begun}}
+
+
+def test_runs_that_only_spark_may_write(warehouse: Warehouse) -> None:
+    """A user's constraint is checked by Spark alone, so it writes the table, each record once."""
+    r.land(warehouse, [half(0), half(1)], ops("COMMIT", 0), NOW, KNOWN)
+    r.run(warehouse, RULES, NOW)
+    warehouse.spark.sql(f"ALTER TABLE delta.`{warehouse.path('runs')}` ADD CONSTRAINT known CHECK (run_id > 0)")
+    assert not warehouse.takes_files("runs")
+    r.land(warehouse, [], ops("COMMIT", 1), NOW, KNOWN)
+    assert r.run(warehouse, RULES, NOW + 1000).decisions == {"COMMIT": {"PRODUCER": 1}}
+    assert sorted(row["run_id"] for row in warehouse.rows("runs")) == [1, 1, 2, 2]
+
+
+def test_what_dead_drivers_staged_is_cleared(warehouse: Warehouse) -> None:
+    one_of_each(warehouse)
+    left = Path(warehouse.path("_staging/run-0-0123abc"))
+    left.mkdir(parents=True)
+    r.run(warehouse, RULES, NOW)
+    assert not left.exists()
+
+
+@pytest.mark.usefixtures("spark")
+def test_each_tables_columns_are_all_written() -> None:
+    kinds = {f.name: f.type for name in ("decisions", "half_messages") for f in arrow_schema(table(name).struct)}
+    names = sorted({*HALF, *(column for columns in PAYLOAD.values() for column in columns)})
+    none = pa.RecordBatch.from_pylist([], schema=pa.schema([(name, kinds[name]) for name in names]))
+    columns = {decision: sorted(projected(none, decision, About(1, 2, True, {}, False))) for decision in PAYLOAD}
+    tables = {"COMMIT": "real_topic", "DISCARD": "trans_check_max_time", "CHECK": "check_requests"}
+    assert columns == {decision: sorted(table(name).names) for decision, name in tables.items()}
+    assert table("real_topics").names == table("real_topic").names
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_message_without_a_key_is_asked_about_by_its_offset_message_id() -> None:
+    kinds = {f.name: f.type for name in ("decisions", "half_messages") for f in arrow_schema(table(name).struct)}
+    cells = [{"uniq_key": key, "offset_msg_id": "0A", "broker_name": "b"} for key in (None, "", "k")]
+    schema = pa.schema([(name, kinds[name]) for name in sorted({*HALF, *PAYLOAD["CHECK"]})])
+    rows = projected(pa.RecordBatch.from_pylist(cells, schema=schema), "CHECK", About(1, 2, False, {}, False))
+    assert rows["msg_id"].to_pylist() == ["0A", "0A", "k"]
+
+
+def test_a_body_that_is_gone_fails_the_run(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    one_of_each(warehouse)
+    with dying(monkeypatch, write.Sinks, "write", False), pytest.raises(Killed):
+        r.run(warehouse, RULES, NOW)
+    real = Warehouse.read
+
+    def without_one(self: Warehouse, name: str, version: int | None = None, where: Where | None = None) -> DataFrame:
+        rows = real(self, name, version, where)
+        return rows.where("queue_offset != 1") if name == "half_messages" else rows
+
+    monkeypatch.setattr(Warehouse, "read", without_one)
+    summary = reconcile(warehouse, Request(r.settings(RULES), r.instant(NOW)))
+    assert summary.status == 1
+    assert "must get 3 messages, but half_messages has 2" in summary.extra["failed_sinks"]["real_topics"]
+    assert warehouse.version("real_topics") == -1
+    found = last_run(warehouse)
+    assert found is not None
+    assert not found[1], "still open"
+
+
+# ---- dry run, exit status ----
+
+
+def test_a_dry_run_tells_what_a_run_would_decide_and_writes_nothing(warehouse: Warehouse) -> None:
+    one_of_each(warehouse)
+    before = sorted(str(path) for path in Path(warehouse.root).rglob("*"))
+    summary, sample = preview(warehouse, Request(r.settings(RULES), r.instant(NOW)))
+    assert sorted(str(path) for path in Path(warehouse.root).rglob("*")) == before
+    assert summary.decisions == r.run(warehouse, RULES, NOW).decisions
+    assert {row["decision"] for row in sample} == set(summary.decisions) - {"WAIT"}
+
+
+def test_a_dry_run_counts_rejects(warehouse: Warehouse) -> None:
+    one_of_each(warehouse)
+    told = preview(warehouse, Request(r.settings(RULES), r.instant(NOW)))[0].extra["rejected"]
+    assert told == r.run(warehouse, RULES, NOW).extra["rejected"]
+    assert sum(told.values()) > 1
+
+
+def test_a_dry_run_of_an_open_run_goes_by_what_that_has_recorded(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_of_each(warehouse)
+    with dying(monkeypatch, finish, "planned", False), pytest.raises(Killed):
+        r.run(warehouse, RULES, NOW)
+    with pytest.raises(UsageError, match=r"--now .*: run 1, which is open, comes first"):
+        preview(warehouse, Request(r.settings(RULES), r.instant(NOW + 1)))
+    others = replace(RULES, check_max=0, file_reserved_time=1)
+    summary, _ = preview(warehouse, Request(r.settings(others), r.instant(NOW)))
+    assert "given now (rules.file_reserved_time, rules.transaction_check_max)" in summary.notes[0]
+    same = preview(warehouse, Request(r.settings(RULES)))[0]
+    assert (same.decisions, same.notes) == (summary.decisions, ["dry run: nothing was written"])
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_a_failed_run_says_which_it_is_and_what_it_has_decided(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one_of_each(warehouse)
+
+    def no_space(*_: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr(finish, "write_closed", no_space)
+    status, told = _called(warehouse, capsys, "--now", str(NOW))
+    assert (status, told["run_id"], told["job"]) == (1, 1, "reconcile")
+    assert "no space left" in told["error"]
+    assert told["decisions"]["COMMIT"] == {"PRODUCER": told["rows_written"]["topics"]}
+
+
+def _called(warehouse: Warehouse, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, Any]]:
+    status = main(job_of("reconcile"), ["--warehouse", warehouse.root, *options])
+    return status, json.loads(capsys.readouterr().out.splitlines()[-1])
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_exit_statuses(warehouse: Warehouse, capsys: pytest.CaptureFixture[str]) -> None:
+    status, told = _called(warehouse, capsys)
+    assert (status, "nothing has landed" in told["notes"][0]) == (0, True)
+    one_of_each(warehouse)
+    at = ["--now", str(NOW)]
+    assert _called(warehouse, capsys, "--dry-run", *at)[0] == 0
+    status, told = _called(warehouse, capsys, "--fail-on", "conflicts", *at)
+    assert (status, told["rejected"]["OP.CONFLICT"]) == (5, 1)
+    assert _called(warehouse, capsys, "--fail-on", "conflicts", *at)[0] == 0, "told once"
+    assert _called(warehouse, capsys, "--fail-on", "rejects=1 %", *at)[0] == 2
+    status, told = _called(warehouse, capsys, "--now", str(NOW - 1))
+    assert (status, "time never goes back" in told["error"]) == (2, True)
+    status, told = _called(warehouse, capsys, "--now", "9999-01-01")
+    assert (status, "--allow-future" in told["error"]) == (2, True)
+
+
+def test_each_reason_of_a_reject_is_told_with_its_number_an_example_and_what_is_allowed(
+    warehouse: Warehouse, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A new user's topics: a warning a reason and run, whatever the number of rows."""
+    topics = ["支付-Topic", "user_events.v1", "支付-Topic", "T"]
+    r.land(warehouse, [half(n, topic) for n, topic in enumerate(topics)], ops("COMMIT", 0, 3), NOW, {QUEUE: NOW})
+    with caplog.at_level(logging.WARNING, "halfop.reconcile"):
+        summary = r.run(warehouse, RULES, NOW)
+    assert summary.extra["rejected"] == {"HALF.BAD_REAL_TOPIC": 3, "OP.HALF_REJECTED": 1}
+    topic, op = caplog.messages
+    assert topic.startswith("run 1 rejected 3 rows as HALF.BAD_REAL_TOPIC (no or illegal REAL_TOPIC)")
+    assert "; one of them: b/0/0: uniq_key " in topic
+    assert (
+        "real topic 支付-Topic. A topic has 1 to 127 characters: letters a to z and A to Z, digits, _ - % and |"
+        in topic
+    )
+    assert op.startswith("run 1 rejected 1 row as OP.HALF_REJECTED (")
+    caplog.clear()
+    r.run(warehouse, RULES, NOW + 1)
+    assert not caplog.messages, "told once"
+
+
+# ---- files that are not read ----
+
+
+@pytest.mark.slow
+def test_an_incremental_run_opens_no_file_of_earlier_decisions(warehouse: Warehouse) -> None:
+    spark = warehouse.spark
+    spark.conf.set("spark.databricks.delta.stats.skipping", "true")
+    try:
+        looked_back = []
+        for n in range(3):
+            first = n * 10
+            r.land(
+                warehouse,
+                [half(o) for o in range(first, first + 10)],
+                ops("COMMIT", *range(first, first + 10)),
+                NOW,
+                KNOWN,
+            )
+            looked_back.append(r.run(warehouse, RULES, NOW).extra["files_looked_back_into"])
+        assert all(n == 0 for looked in looked_back for n in looked.values()), looked_back
+        r.land(warehouse, [], ops("ROLLBACK", 5), NOW, KNOWN)
+        assert r.run(warehouse, RULES, NOW).extra["files_looked_back_into"] == {"decisions": 1}
+        assert warehouse.read("rejected").where("reason = 'CONFLICT'").count() == 1
+    finally:
+        spark.conf.set("spark.databricks.delta.stats.skipping", "false")

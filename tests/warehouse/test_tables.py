@@ -1,0 +1,101 @@
+"""Small tables without a Spark job: what is appended comes back, by run and by version, and once."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from halfop.frame.errors import HalfopError
+from halfop.warehouse.delta_log import DeltaLog
+from halfop.warehouse.tables import Warehouse
+from support.rows import instant
+
+APP = "tests"
+
+
+def row(run_id: int, **columns: object) -> dict[str, object]:
+    return {"run_id": run_id, "event": "OPENED", "now": instant(run_id)} | columns
+
+
+@pytest.fixture
+def runs(warehouse: Warehouse) -> Warehouse:
+    warehouse.make("runs")
+    return warehouse
+
+
+def found(runs: Warehouse, version: int | None = None, run_id: int | None = None) -> list[tuple[object, ...]]:
+    return sorted((row["run_id"], row["event"], row["now"]) for row in runs.rows("runs", version, run_id))
+
+
+def test_rows_come_back_with_their_types(runs: Warehouse) -> None:
+    owed = [{"run_id": 7, "sink": "topics/a"}]
+    told = row(
+        1,
+        inputs={"resumes": -1},
+        slice={"number": 1, "bounds": [5], "ops_repeat": False, "copies": False},
+        seconds={"plan": 0.5},
+        owed=owed,
+    )
+    runs.append_rows_once("runs", [told], APP, 1)
+    (read,) = runs.rows("runs")
+    assert {name: read[name] for name in told} == told
+    assert read["settings"] is None, "a column that was not given"
+    assert runs.read("runs").select("inputs", "now").collect()[0]["inputs"] == {"resumes": -1}, "as Spark reads it"
+
+
+def test_a_runs_rows_are_appended_once(runs: Warehouse) -> None:
+    for event in ("OPENED", "CLOSED"):
+        runs.append_rows_once("runs", [row(1, event=event)], APP, 1)
+    runs.append_rows_once("runs", [row(1, event="BY ANOTHER APP")], "other", 1)
+    assert [each[1] for each in found(runs)] == ["BY ANOTHER APP", "OPENED"]
+    assert runs.marker("runs", APP) == 1
+
+
+@pytest.mark.parametrize(("rival", "events"), [(APP, ["RIVAL"]), ("other", ["OPENED", "RIVAL"])])
+def test_a_table_that_another_driver_makes_meanwhile(
+    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, rival: str, events: list[str]
+) -> None:
+    begun = DeltaLog._begun
+
+    def late(log: DeltaLog, *given: Any) -> Any:
+        monkeypatch.setattr(DeltaLog, "_begun", begun)
+        commit = begun(log, *given)
+        warehouse.append_rows_once("runs", [row(1, event="RIVAL")], rival, 1)
+        return commit
+
+    monkeypatch.setattr(DeltaLog, "_begun", late)
+    warehouse.append_rows_once("runs", [row(1)], APP, 1)
+    assert [each[1] for each in found(warehouse)] == events
+
+
+def test_rows_of_one_run_and_of_an_older_version(runs: Warehouse) -> None:
+    for run_id in range(1, 26):  # beyond Delta's checkpoint interval
+        runs.append_rows_once("runs", [row(run_id)], APP, run_id)
+    assert list(Path(runs.path("runs"), "_delta_log").glob("*.checkpoint*.parquet"))
+    assert found(runs, run_id=24) == [(24, "OPENED", instant(24))]
+    assert [each[0] for each in found(runs, version=2)] == [1, 2]
+    assert len(found(runs)) == 25
+
+
+def test_no_table_has_no_rows(warehouse: Warehouse) -> None:
+    assert warehouse.rows("runs") == []
+    assert warehouse.marker("runs", APP) == -1
+
+
+def test_a_table_of_a_newer_protocol_is_read_by_spark(runs: Warehouse) -> None:
+    runs.append_rows_once("runs", [row(1), row(1, event="CLOSED")], APP, 1)
+    before = found(runs)
+    change = "ALTER TABLE delta.`{}` SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
+    runs.spark.sql(change.format(runs.path("runs")))
+    assert runs.log.data_files(runs.path("runs"), None, None) is None
+    assert found(runs) == before
+
+
+def test_a_table_that_forgets_what_was_written_is_refused(runs: Warehouse) -> None:
+    property_of = (
+        "ALTER TABLE delta.`{}` SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = 'interval 1 day')"
+    )
+    runs.spark.sql(property_of.format(runs.path("runs")))
+    with pytest.raises(HalfopError, match="UNSET TBLPROPERTIES"):
+        runs.marker("runs", APP)
