@@ -23,6 +23,7 @@ from halfop.frame.summary import Summary
 from halfop.settings import home
 from halfop.settings.model import Settings
 from halfop.wording import on_message
+from support.places import ROOT
 
 Run = Callable[[Context, argparse.Namespace], Summary]
 
@@ -267,7 +268,7 @@ def test_a_reader_that_went_away_changes_no_status() -> None:
 
 
 def environment() -> dict[str, str]:
-    return {"PYTHONPATH": str(Path(__file__).resolve().parents[2] / "lib")}
+    return {"PYTHONPATH": str(ROOT / "lib")}
 
 
 # ---- output ----
@@ -305,7 +306,7 @@ def test_output_for_machines_is_json_alone(capsys: pytest.CaptureFixture[str]) -
 
 
 def test_nothing_but_output_writes_to_stdout() -> None:
-    lib = Path(__file__).parents[2] / "lib" / "halfop"
+    lib = ROOT / "lib" / "halfop"
     programs = {lib / "settings" / "reference.py", lib / "frame" / "nearest.py"}
     own = {lib / "frame" / "output.py"} | programs
     for file in set(lib.rglob("*.py")) - own:

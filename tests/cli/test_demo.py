@@ -19,8 +19,9 @@ from halfop.settings.load import load_settings
 from halfop.settings.model import Settings
 from support.brokers.store_reader import read_all
 from support.entry_points import job_of
+from support.places import ROOT
 
-SAMPLE = Path(__file__).parents[2] / "demo"
+SAMPLE = ROOT / "demo"
 
 
 @pytest.mark.parametrize("each", passes(SAMPLE), ids=lambda each: f"{each.now:%H:%M:%S}")

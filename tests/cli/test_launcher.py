@@ -14,8 +14,8 @@ import pytest
 from halfop.start.archive import Archive
 from halfop.start.options import FIRST_COMPILER
 from support.another_user import POWERLESS, give_to_another, needs_another_user
+from support.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 _PARTS = ("conf", "jobs", "lib", "requirements", "tools")
 # As the environment's Python; it makes an archive at once, unless there is a reason to fail.
 _PYTHON = """#!/bin/sh

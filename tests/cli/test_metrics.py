@@ -30,9 +30,10 @@ from halfop.planning.digest import Latency
 from halfop.settings.model import MetricsSettings
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
+from support.places import DATA, ROOT
 
 LABELS = {"name": "halfop", "command": "reconcile"}
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 ALERTS = DOCS / "examples" / "halfop-alerts.yml"
 NOW = datetime(2025, 6, 15, 15, 6, 40, tzinfo=timezone.utc)
 
@@ -429,7 +430,7 @@ def test_promtool_finds_nothing_wrong(promtool: str) -> None:
 
 @pytest.mark.slow
 def test_every_alert_fires_where_it_should_and_nowhere_else(promtool: str, tmp_path: Path) -> None:
-    for file in (ALERTS, Path(__file__).parents[1] / "data" / "alerts.yml"):
+    for file in (ALERTS, DATA / "alerts.yml"):
         shutil.copy(file, tmp_path)
     told = subprocess.run(
         [promtool, "test", "rules", "alerts.yml"], cwd=tmp_path, text=True, capture_output=True, check=False

@@ -19,8 +19,7 @@ from halfop.settings.reference import default_config, reference
 from halfop.settings.values import duration_text, parse_duration, redacted
 from hypothesis import given
 from hypothesis import strategies as st
-
-HOME = Path(__file__).resolve().parents[2]
+from support.places import ROOT
 
 
 @pytest.fixture
@@ -435,7 +434,7 @@ def test_from_a_zip_the_packaged_file_is_read_and_no_warehouse_is_guessed(tmp_pa
     archive = tmp_path / "halfop.zip"
     with zipfile.ZipFile(archive, "w") as packed:
         for folder in ("", "frame/", "rocketmq/", "settings/"):
-            for file in (HOME / "lib/halfop" / folder).glob("*.py"):
+            for file in (ROOT / "lib/halfop" / folder).glob("*.py"):
                 packed.write(file, f"halfop/{folder}{file.name}")
         packed.writestr("halfop/conf/halfop.yaml", "topics: {threads: 5}")
     program = (
@@ -455,9 +454,9 @@ def test_from_a_zip_the_packaged_file_is_read_and_no_warehouse_is_guessed(tmp_pa
 
 
 def test_shipped_configuration_is_the_defaults() -> None:
-    assert loaded(HOME / "conf/halfop.yaml") == Settings()
-    assert (HOME / "conf/halfop.yaml").read_text() == default_config(), "python -m halfop.settings.reference yaml"
+    assert loaded(ROOT / "conf/halfop.yaml") == Settings()
+    assert (ROOT / "conf/halfop.yaml").read_text() == default_config(), "python -m halfop.settings.reference yaml"
 
 
 def test_reference_page_is_the_models() -> None:
-    assert (HOME / "docs/settings.md").read_text() == reference(), "make it: python -m halfop.settings.reference"
+    assert (ROOT / "docs/settings.md").read_text() == reference(), "make it: python -m halfop.settings.reference"

@@ -9,8 +9,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.places import ROOT
 
-SCRIPT = Path(__file__).parents[2] / "spark-submit.sh"
+SCRIPT = ROOT / "spark-submit.sh"
 
 
 def called(

@@ -10,6 +10,7 @@ import pytest
 from halfop.frame.errors import HalfopError
 from halfop.start.archive import Archive
 from halfop.start.options import FIRST_COMPILER, quoted, spark_submit_opts
+from support.places import ROOT
 
 
 @pytest.fixture
@@ -137,7 +138,7 @@ def test_java_takes_the_first_compilers_options() -> None:
 
 def test_set_up_has_left_an_archive() -> None:
     """A job without one only starts slower, so nobody else would see that it could not be made."""
-    classes = Path(__file__).parents[2] / ".halfop" / "classes"
+    classes = ROOT / ".halfop" / "classes"
     if (classes / "none").exists() or not classes.exists():
         pytest.skip("set-up was called with --no-cache, or for another checkout")
     assert list(classes.glob("classes-*.jsa")), ".halfop/setup.log says why"

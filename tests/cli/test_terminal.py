@@ -7,11 +7,11 @@ import pty
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from support.places import ROOT
 
-_LIB = Path(__file__).parents[2] / "lib"
+_LIB = ROOT / "lib"
 _JOB = """
 import sys, time
 from halfop.frame.cli import Job, run_job

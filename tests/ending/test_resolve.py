@@ -26,6 +26,7 @@ from pyspark.sql import SparkSession
 from support import rows as r
 from support.entry_points import job_of
 from support.messages import KNOWN, NOW, RULES, half
+from support.places import ROOT
 
 BORN = r.instant(NOW - 10_000)
 MINUTE = timedelta(minutes=1)
@@ -290,7 +291,7 @@ def test_an_order_older_than_the_window_of_the_docs_stays_open(
     warehouse: Warehouse, spark: SparkSession, tmp_path: Path
 ) -> None:
     """The page's example as it stands there, but by Derby, and with a fixed instant in place of now()."""
-    page = (Path(__file__).parents[2] / "docs" / "ending.md").read_text()
+    page = (ROOT / "docs" / "ending.md").read_text()
     groups = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
     how, database = groups[0]["resolve"]["groups"]["orders"], groups[1]
     days = [NOW - 4 * DAY, NOW - 2 * DAY, NOW - 2 * DAY]

@@ -28,7 +28,7 @@ from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from support.gateway.gateway_load import Generator, Load
 from support.gateway.gateways import RunningGateway, gateway, pulled
-from support.places import IMPORTS, TESTS
+from support.places import IMPORTS, PROGRAMS
 from support.seeds import SEED
 
 MOST_GROWTH = 64 << 20
@@ -110,7 +110,7 @@ def attacked(running: RunningGateway, frames: int, aims: list[tuple[int, int, st
     """A hostile client's frames from a process of its own, beside transactions of a good client."""
     given = {"address": running.address, "seed": SEED, "frames": frames, "aims": aims}
     environment = os.environ | IMPORTS
-    command, waited = [sys.executable, str(TESTS / "programs/hostile_client.py")], list[float]()
+    command, waited = [sys.executable, str(PROGRAMS / "hostile_client.py")], list[float]()
     with (
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, text=True) as hostile,
         closing(Generator(running.address, 8)) as generator,

@@ -24,10 +24,11 @@ from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.rocketmq.wire.security import Tls
 from support.brokers.scripted import Peer, answering, frame, serving
 from support.gateway.gateways import NAME, gateway
+from support.places import DATA
 
 from gateway.test_gateway_server import free
 
-TLS = Path(__file__).parents[1] / "data" / "tls"
+TLS = DATA / "tls"
 OTHERS = {"queueDatas": [{"brokerName": "broker-a", "perm": 6}], "brokerDatas": []}
 
 

@@ -23,9 +23,9 @@ from support.brokers.store_reader import read_all
 from support.brokers.store_writer import Record, patch
 from support.gateway.gateway_kept import acknowledged, check
 from support.gateway.gateway_log import MIDDLE, Waiting, end_of
-from support.places import IMPORTS, TESTS
+from support.places import IMPORTS, PROGRAMS
 
-WORKER = TESTS / "programs" / "gateway_appender.py"
+WORKER = PROGRAMS / "gateway_appender.py"
 
 
 @pytest.fixture(autouse=True)

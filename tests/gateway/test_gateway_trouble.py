@@ -22,10 +22,11 @@ from halfop.rocketmq.properties import packed
 from halfop.rocketmq.requests import SendMessageV2
 from support.gateway.gateway_load import Generator
 from support.gateway.gateways import RunningGateway, gateway, pulled
+from support.places import PROGRAMS
 
 from gateway.test_gateway_server import asked, free, page
 
-SLOW_DISK = Path(__file__).parents[1] / "programs" / "slow_disk.py"
+SLOW_DISK = PROGRAMS / "slow_disk.py"
 MANY = 10_000
 MOST_BYTES_EACH = 20_000
 

@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from support.places import DATA
+
 from model.reference import Decision, Half, Key, Op, Settings
 from model.strategies import op_rows
 
 NOW = 1_750_000_000_000  # the instant at which RocketMQ looked at every case
 HOUR = 3_600_000
 
-_FOLDER = Path(__file__).parents[1] / "data" / "oracle"
+_FOLDER = DATA / "oracle"
 
 
 @dataclass(frozen=True)

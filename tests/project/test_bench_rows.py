@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import runpy
-from pathlib import Path
 
 import pytest
 from halfop.warehouse.tables import Warehouse
+from support.places import ROOT
 
-GENERATE = Path(__file__).parents[2] / "bench" / "generate.py"
+GENERATE = ROOT / "bench" / "generate.py"
 
 
 @pytest.mark.parametrize("name", ["half_messages", "op_messages"])

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 import pytest
+from support.places import ROOT
 
-HOME = Path(__file__).parents[2]
-PAGES = sorted([*HOME.glob("*.md"), *HOME.glob("docs/*.md"), *HOME.glob("bench/*.md"), *HOME.glob("demo/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("bench/*.md"), *ROOT.glob("demo/*.md")])
 
 
 def text_of(page: Path) -> str:
@@ -28,7 +28,7 @@ def links(page: Path) -> list[str]:
     return [link for link in found if "://" not in link]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(HOME)))
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
     broken = []
     for link in links(page):
@@ -40,14 +40,14 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_the_index_names_every_page() -> None:
-    index = set(links(HOME / "docs/README.md"))
-    assert {page.name for page in HOME.glob("docs/*.md")} - index == {"README.md"}
+    index = set(links(ROOT / "docs/README.md"))
+    assert {page.name for page in ROOT.glob("docs/*.md")} - index == {"README.md"}
 
 
 @pytest.mark.parametrize(
     ("page", "files"), [("docs/jobs.md", "jobs/*.py"), ("docs/tables.md", "schemas/*.yaml")], ids=["jobs", "tables"]
 )
 def test_every_job_and_table_is_listed(page: str, files: str) -> None:
-    names = {file.stem for file in HOME.glob(files)} - {"real_topic"}  # which is topics/<directory>
-    rows = " ".join(line for line in text_of(HOME / page).splitlines() if line.startswith("|"))
+    names = {file.stem for file in ROOT.glob(files)} - {"real_topic"}  # which is topics/<directory>
+    rows = " ".join(line for line in text_of(ROOT / page).splitlines() if line.startswith("|"))
     assert {name for name in names if f"`{name}" not in rows} == set()

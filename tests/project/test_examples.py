@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from support.json_lines import half, lines, op
+from support.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs" / "examples"
 UNITS = [*EXAMPLES.glob("*.service"), *EXAMPLES.glob("*.timer")]
 HERE = str(ROOT)

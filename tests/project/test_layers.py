@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import ast
 from functools import cache
-from pathlib import Path
 
 import pytest
+from support.places import ROOT
 
-LIB = Path(__file__).parents[2] / "lib"
+LIB = ROOT / "lib"
 BASE = (
     "frame.durable frame.errors frame.failure frame.log frame.nearest frame.owner frame.summary frame.output "
     "frame.prometheus frame.trouble frame.units rules.reasons"

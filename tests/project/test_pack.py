@@ -10,8 +10,8 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from support.places import ROOT
 
-_ROOT = Path(__file__).parents[2]
 _LOOK = """
 import ctypes, hashlib, json, lzma, multiprocessing, sqlite3, ssl, sys, zlib
 import numpy, pyarrow.parquet, pydantic, yaml
@@ -26,7 +26,7 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pack")
     archive = folder / "env.tar.gz"
     said = subprocess.run(
-        [sys.executable, "-I", str(_ROOT / "tools" / "pack_env.py"), str(archive)], check=True, capture_output=True
+        [sys.executable, "-I", str(ROOT / "tools" / "pack_env.py"), str(archive)], check=True, capture_output=True
     ).stdout.decode()
     assert said == f"--archives {archive}#env --conf spark.pyspark.python=./env/bin/python\n"
     with tarfile.open(archive) as packed:

@@ -17,8 +17,8 @@ from halfop.frame.errors import UsageError
 from halfop.start.archive import Archive
 from halfop.start.options import FIRST_COMPILER
 from support.json_lines import half, lines, op
+from support.places import ROOT
 
-ROOT = Path(__file__).parents[2]
 PARTS = ("lib", "schemas", "conf", "tools", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 

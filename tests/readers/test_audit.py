@@ -6,8 +6,6 @@ import json
 from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
-from runpy import run_path
 from typing import Any
 
 import pytest
@@ -22,6 +20,7 @@ from halfop.warehouse.progress import COMMIT_LOG
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from support import rows as r
+from support.entry_points import job_of
 
 T0 = 1_750_000_000_000
 NOW = 1000  # seconds after T0; so much is known where a case says nothing else
@@ -592,7 +591,7 @@ def test_other_settings_audit_again(seen: Seen) -> None:
 def test_the_job_audits_the_same_rows_once(
     seen: Seen, warehouse: Warehouse, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = run_path(str(Path(__file__).parents[2] / "jobs" / "audit.py"))["JOB"]
+    job = job_of("audit")
     assert main(job, ["--warehouse", warehouse.root, "--fail-on", "findings"]) == 0, "nothing has landed"
     assert warehouse.read("audit").isEmpty()
     capsys.readouterr()

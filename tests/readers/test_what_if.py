@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
-from runpy import run_path
 from typing import Any
 
 import pytest
@@ -14,9 +12,11 @@ from halfop.frame.output import TextOutput
 from halfop.settings.model import RuleSettings, Settings
 from halfop.simulation.comparison import compared, html
 from halfop.simulation.outcome import Outcome
-from halfop.simulation.schedule import regular, variants, widened
+from halfop.simulation.schedule import regular
+from halfop.simulation.schedule import variants
+from halfop.simulation.schedule import widened
+from support.entry_points import job_of
 
-ROOT = Path(__file__).parents[2]
 EVERY = timedelta(seconds=60)
 
 
@@ -68,7 +68,7 @@ def test_what_is_no_variant_is_refused(given: list[str], why: str) -> None:
 
 
 def test_the_command_refuses_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:
-    job = run_path(str(ROOT / "jobs" / "simulate.py"))["JOB"]
+    job = job_of("simulate")
     assert main(job, ["--set", "landing.op_lag=1s"]) == 2
     assert "settings of the rules" in capsys.readouterr().err
 

@@ -33,6 +33,7 @@ from halfop.rocketmq.wire.remoting import (
 from halfop.rocketmq.wire.security import Credentials, Tls
 from support.brokers.scripted import Peer, Script, answering, frame, serving
 from support.ending_rows import Written, connected, delivered, end, originals, row_of
+from support.places import DATA
 from systems.broker.real_broker import Plan, RealBroker, broker
 
 QUICK = RemotingSettings(connect_timeout=1, answer_timeout=0.3, give_up_after=0.6)
@@ -359,7 +360,7 @@ def test_what_a_real_cluster_tells_of_itself(real: RealBroker) -> None:
         assert (asked.min_offset("no-such-topic", 0), asked.max_offset("no-such-topic", 0)) == (0, 0)
 
 
-TLS = Path(__file__).parents[1] / "data" / "tls"
+TLS = DATA / "tls"
 TLS_CONFIG = f"""tls.test.mode.enable=false
 tls.server.need.client.auth=require
 tls.server.authClient=true

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,9 +23,10 @@ from model.strategies import op_columns
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from support import rows as r
+from support.places import ROOT
 from support.ways import BY_SPARK
 
-CONF = Path(__file__).parents[2] / "conf" / "spark-defaults.conf"
+CONF = ROOT / "conf" / "spark-defaults.conf"
 FOLDER = max(folders(), key=lambda folder: len(expected(folder)))
 # What a session cannot change, and what the suite has otherwise: how many cores, and how much memory.
 OF_THE_MACHINE = {"spark.master", "spark.driver.memory", "spark.driver.extraJavaOptions"}

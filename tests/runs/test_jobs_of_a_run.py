@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -15,6 +14,7 @@ from halfop.warehouse.tables import Warehouse
 from model import reference as m
 from pyspark.sql import SparkSession
 from support import rows as r
+from support.places import ROOT
 from support.rules.rule_words import NOW, SECOND, commit, half
 from support.spark_jobs import jobs
 
@@ -53,5 +53,5 @@ def test_no_task_waits_for_ever_to_run_nearer_to_its_data(spark: SparkSession) -
 
 def test_no_column_changes_the_case_of_letters() -> None:
     """The first time, Spark maps every letter of Unicode, which takes more than a second."""
-    sources = (Path(__file__).parents[2] / "lib" / "halfop").rglob("*.py")
+    sources = (ROOT / "lib" / "halfop").rglob("*.py")
     assert [file.name for file in sources if re.search(r"F\.(lower|upper|initcap)\(", file.read_text())] == []

@@ -22,6 +22,7 @@ from support import rows as r
 from support.crash import ended, job, script_of, stopped, woken
 from support.kills import LATER, MAINTAIN, RESUME, SETTINGS, command, content, finished
 from support.messages import KNOWN, NOW, RULES, half, ops
+from support.places import PROGRAMS
 from systems.broker.real_broker import compiled
 
 Content = dict[str, Counter[str]]
@@ -100,7 +101,7 @@ def test_two_processes_commit_on_a_local_disk(
 ) -> None:
     """Delta's own commit there is a look and a rename that overwrites; here with time between the two."""
     jars = Path(str(pyspark.__file__)).parent / "jars"
-    classes = compiled(Path(__file__).parents[1] / "programs" / "SlowRename.java", jars, tmp_path / "classes")
+    classes = compiled(PROGRAMS / "SlowRename.java", jars, tmp_path / "classes")
     folder = tmp_path / "warehouse"
     spark.createDataFrame([], "name STRING, n INT").write.format("delta").save(f"{folder}/{TABLE}")
     writers = [

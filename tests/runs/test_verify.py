@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from runpy import run_path
-
 import pytest
 from halfop.frame.cli import main
 from halfop.frame.errors import UsageError
@@ -13,6 +10,7 @@ from halfop.runs.verify import MISSING, UNEXPECTED, UNLIKE, Difference, verify
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from support import rows as r
+from support.entry_points import job_of
 from support.messages import NOW, QUEUE, RULES, half, one_of_each, ops
 
 LATER = NOW + 100_000
@@ -77,6 +75,6 @@ def test_every_change_is_found(ran: Warehouse, capsys: pytest.CaptureFixture[str
     assert ran.read("decisions").where("run_id = 2 AND decision = 'DISCARD'").count() == 0
     changed(ran, "trans_check_max_time", "INSERT INTO {0} BY NAME SELECT * EXCEPT (run_id), 2 AS run_id FROM {0}")
     assert {(each.table, each.what) for each in verify(ran, 2)[1]} == {("trans_check_max_time", UNEXPECTED)}
-    job = run_path(str(Path(__file__).parents[2] / "jobs" / "reconcile.py"))["JOB"]
+    job = job_of("reconcile")
     assert main(job, ["--warehouse", ran.root, "--verify", "1"]) == 5
     assert ["topics/T", MISSING, "b", "0", "0"] in [line.split() for line in capsys.readouterr().out.splitlines()]

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from programs.dying import COMMITS
 
-_ROOT = Path(__file__).parents[2]
+from support.places import ROOT
+
 # For a handful of rows: compiling costs far more than interpreting, the JVM's bytecode as well as queries.
 SPARK = {
     "spark.ui.enabled": "false",
@@ -109,7 +110,7 @@ def commits(*command: str) -> int:
 def _started(*command: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         command,
-        cwd=_ROOT,
+        cwd=ROOT,
         env=os.environ | _FAST | environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

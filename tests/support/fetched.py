@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-_ROOT = Path(__file__).parents[2]
+from support.places import ROOT
 
 
 def state(suite: str) -> Path:
     """The folder of what has been fetched for a suite."""
-    return _ROOT / ".halfop" / suite
+    return ROOT / ".halfop" / suite
 
 
 @contextmanager
@@ -30,11 +30,11 @@ def fetching(suite: str) -> Iterator[Path]:
 
 def fetched_jars(suite: str) -> Path:
     """The folder with the jars of tests/systems/SUITE/jars.lock."""
-    lock = _ROOT / "tests/systems" / suite / "jars.lock"
+    lock = ROOT / "tests/systems" / suite / "jars.lock"
     with fetching(suite) as folder:
         jars = folder / "jars"
         if not same(lock, jars / lock.name):
-            fetch = [sys.executable, str(_ROOT / "tools/fetch_jars.py"), os.environ["HALFOP_JAVA"]]
+            fetch = [sys.executable, str(ROOT / "tools/fetch_jars.py"), os.environ["HALFOP_JAVA"]]
             subprocess.run([*fetch, str(lock), str(jars)], check=True)
     return jars
 

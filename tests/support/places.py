@@ -1,4 +1,4 @@
-"""Where things of the checkout lie, and how a program of tests/ finds what it imports."""
+"""Places of the checkout, and what a process that tests start needs to import as they do."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 TESTS = ROOT / "tests"
-# The environment of a process that imports as tests do: modules of lib/ and of tests/.
-IMPORTS = {"PYTHONPATH": f"{ROOT / 'lib'}:{TESTS}"}
+DATA, PROGRAMS = TESTS / "data", TESTS / "programs"
+IMPORTS = {"PYTHONPATH": f"{ROOT / 'lib'}:{TESTS}"}  # modules of lib/, and of tests/

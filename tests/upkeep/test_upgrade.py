@@ -16,8 +16,9 @@ from pyspark.sql.types import StringType
 from support import rows as r
 from support.kills import content, finished, prepare
 from support.messages import NOW, one_of_each
+from support.places import DATA
 
-OLD = Path(__file__).parents[1] / "data" / "warehouse-0.2.tar.gz"
+OLD = DATA / "warehouse-0.2.tar.gz"
 UNLIKE = {"runs": ["slice"]}  # it had a field more
 NEW = {"name": "came_later", "type": "STRING", "comment": "A column of tomorrow's version; it's \\ quoted"}
 GROWN = ("half_messages", "topics_index")

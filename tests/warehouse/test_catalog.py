@@ -19,6 +19,7 @@ from halfop.warehouse.topics import comment
 from support import rows as r
 from support.crash import ended, job, script_of
 from support.messages import NOW
+from support.places import DATA
 
 SCHEMA = "halfop_by_name"
 
@@ -148,7 +149,7 @@ def last(told: tuple[int, str]) -> Any:
 @pytest.mark.slow
 def test_hives_metastore(tmp_path: Path) -> None:
     """Landed and reconciled by jobs as a user starts them, then looked at by name in another process."""
-    data = Path(__file__).parents[1] / "data" / "oracle" / "10000-5-24"
+    data = DATA / "oracle" / "10000-5-24"
     metastore = [
         "spark.sql.catalogImplementation=hive",
         f"spark.hadoop.javax.jdo.option.ConnectionURL=jdbc:derby:;databaseName={tmp_path}/metastore;create=true",

@@ -11,8 +11,9 @@ import pytest
 from runs.test_full_disk import small_disk, told
 from support.another_user import POWERLESS, give_to_another, needs_another_user
 from support.json_lines import half, lines, op
+from support.places import ROOT
 
-SCRIPT = Path(__file__).parents[2] / "spark-submit.sh"
+SCRIPT = ROOT / "spark-submit.sh"
 pytestmark = pytest.mark.slow
 
 

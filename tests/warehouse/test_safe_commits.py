@@ -14,6 +14,7 @@ from halfop.warehouse.files import Files
 from pyspark.sql import SparkSession
 from support.crash import ended, job
 from support.json_lines import half, lines
+from support.places import PROGRAMS
 from systems.broker.real_broker import compiled
 
 _JARS = Path(str(pyspark.__file__)).parent / "jars"
@@ -22,7 +23,7 @@ _JARS = Path(str(pyspark.__file__)).parent / "jars"
 @pytest.fixture(scope="module")
 def classes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file system of such a store."""
-    return compiled(Path(__file__).parents[1] / "programs" / "Heedless.java", _JARS, tmp_path_factory.mktemp("classes"))
+    return compiled(PROGRAMS / "Heedless.java", _JARS, tmp_path_factory.mktemp("classes"))
 
 
 def landed(classes: Path, folder: Path, **settings: str) -> tuple[int, str]:

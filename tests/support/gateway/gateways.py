@@ -19,7 +19,8 @@ from halfop.rocketmq.record import chain
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
 
-_ROOT = Path(__file__).parents[3]
+from support.places import ROOT
+
 _SECONDS = 30.0
 NAME = "gateway-a"
 
@@ -48,7 +49,7 @@ def start(
     *options: str,
     warehouse: str | None = None,
     listen: str = "127.0.0.1:0",
-    job: Path = _ROOT / "jobs/gateway.py",
+    job: Path = ROOT / "jobs/gateway.py",
 ) -> RunningGateway:
     """Starts a gateway, whose store is `folder`/store, and waits until it listens."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -57,7 +58,7 @@ def start(
     # a small file, and a disk that others may fill
     own = ["--set", "gateway.file_size=67108864", "--set", "gateway.disk_percent=100"]
     command += ["--name", NAME, "--warehouse", warehouse or str(folder / "warehouse"), *own, *options]
-    environment = os.environ | {"PYTHONPATH": str(_ROOT / "lib")}
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "lib")}
     with log.open("wb") as errors, (folder / "gateway.out").open("wb") as out:
         process = subprocess.Popen(command, stdout=out, stderr=errors, env=environment)
     return RunningGateway(_address(log, process), store, log, process)

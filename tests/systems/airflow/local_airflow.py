@@ -15,9 +15,10 @@ from pathlib import Path
 from shutil import copy
 from typing import Any
 
-_ROOT = Path(__file__).parents[3]
-_LOCK = _ROOT / "requirements" / "airflow.lock"
-_STATE = _ROOT / ".halfop" / "airflow"
+from support.places import ROOT
+
+_LOCK = ROOT / "requirements" / "airflow.lock"
+_STATE = ROOT / ".halfop" / "airflow"
 _INSTALL_SECONDS, _RUN_SECONDS = 1200, 900
 
 
@@ -32,7 +33,7 @@ class Airflow:
         env = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "PYTHON", "SPARK"))}
         env |= {
             "AIRFLOW_HOME": str(self.home),
-            "AIRFLOW__CORE__DAGS_FOLDER": str(_ROOT / "dags"),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
             "PATH": f"{_STATE / 'bin'}:{os.environ['PATH']}",

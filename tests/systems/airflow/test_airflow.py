@@ -13,10 +13,10 @@ import pytest
 from halfop.demo import store_upto
 from support.crash import SPARK
 from support.json_lines import half, lines, op
+from support.places import ROOT
 
 from systems.airflow.local_airflow import Airflow, local_airflow, python
 
-ROOT = Path(__file__).parents[3]
 CONNECTION = {"AIRFLOW_CONN_HALFOP": '{"conn_type": "spark", "host": "local[2]"}'}
 QUICK = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"}
 DONE = '{"job": "reconcile", "status": 0, "open_messages": 7}'

@@ -6,7 +6,6 @@ whole session: use topics of your own there, and remember that half and op topic
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -22,9 +21,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import pytest
+from support.fetched import fetching, same
+from support.places import ROOT
 
-_ROOT = Path(__file__).parents[3]
-_STATE = _ROOT / ".halfop"
+_STATE = ROOT / ".halfop"
 _SOURCE = Path(__file__).parent
 _START_SECONDS = 90.0
 
@@ -271,12 +271,11 @@ def _java() -> str:
 def _jars(version: int) -> Path:
     """The folder with the jars of that version, and in `classes` our own: fetched and compiled where need be."""
     folder, lock = _STATE / f"broker-{version}", _SOURCE / f"jars-{version}.lock"
-    with (_STATE / "broker.lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        if not _same(lock, folder / lock.name):
-            _checked("fetching RocketMQ's jars", sys.executable, _ROOT / "tools/fetch_jars.py", _java(), lock, folder)
+    with fetching("broker"):
+        if not same(lock, folder / lock.name):
+            _checked("fetching RocketMQ's jars", sys.executable, ROOT / "tools/fetch_jars.py", _java(), lock, folder)
         sources = [_SOURCE / f"{name}.java" for name in ("Server", "Producer", "Consumer")]
-        if not all(_same(source, folder / source.name) for source in sources):
+        if not all(same(source, folder / source.name) for source in sources):
             _compile(sources, folder, folder / "classes")
             for source in sources:
                 shutil.copy(source, folder)
@@ -294,10 +293,6 @@ def _compile(sources: Sequence[Path], jars: Path, classes: Path) -> None:
     ecj = next((_STATE / "broker-5").glob("ecj-*.jar"), None) or next(jars.glob("ecj-*.jar"))
     path = os.pathsep.join(map(str, jars.glob("*.jar")))
     _checked("compiling the tests' Java", _java(), "-jar", ecj, "-17", "-nowarn", "-d", classes, "-cp", path, *sources)
-
-
-def _same(source: Path, copy: Path) -> bool:
-    return copy.is_file() and source.read_bytes() == copy.read_bytes()
 
 
 def _checked(what: str, *command: str | Path) -> None:

@@ -19,7 +19,7 @@ from halfop.rocketmq.wire.ends import HalfPlace, end_transaction
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from programs.ending_process import rows_to
 from support.ending_rows import Written, connected, delivered, halves, open_still, originals, row_of
-from support.places import IMPORTS, TESTS
+from support.places import IMPORTS, PROGRAMS
 
 from systems.broker.real_broker import Plan, RealBroker, broker
 
@@ -36,7 +36,7 @@ POINTS = [
 
 def killed(running: RealBroker, folder: Path, event: str, number: int, *options: str) -> int:
     """The status of a process that ends what is left of the plan, and dies at that event."""
-    script = [sys.executable, str(TESTS / "programs" / "ending_process.py")]
+    script = [sys.executable, str(PROGRAMS / "ending_process.py")]
     files = [str(folder / name) for name in ("rows", "endings")]
     command = [*script, running.address, *files, event, str(number), *options]
     ran = subprocess.run(command, env=os.environ | IMPORTS, capture_output=True, text=True, check=False)

@@ -27,6 +27,7 @@ from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
 from support.brokers.dropping import dropping
 from support.gateway.gateways import NAME, gateway
+from support.places import DATA
 
 from systems.broker.real_broker import Plan, RealClients, Truth, broker
 
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.broker
 RULES = ("rules.transaction_timeout=1s", "rules.transaction_check_interval=2s", "rules.transaction_check_max=3")
 LOG = logging.getLogger("tests")
 OPEN = RemotingSettings()
-TLS = Path(__file__).parents[2] / "data" / "tls"
+TLS = DATA / "tls"
 ACCOUNTS = """
 accounts:
   - {accessKey: sender, secretKey: secret-of-sender, topicPerms: [orders=PUB]}

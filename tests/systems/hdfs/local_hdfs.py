@@ -13,7 +13,6 @@ from pathlib import Path
 import pyspark
 from support.fetched import fetched_jars
 
-_ROOT = Path(__file__).parents[3]
 _MAIN = "org.apache.hadoop.mapreduce.MiniHadoopClusterManager"
 _SECONDS = 120
 

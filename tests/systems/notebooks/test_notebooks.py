@@ -13,8 +13,8 @@ from halfop.frame.errors import HalfopError
 from halfop.notebook import open_warehouse
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
+from support.places import ROOT
 
-ROOT = Path(__file__).parents[3]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 

@@ -2,37 +2,25 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from support.crash import ended, job
+from support.fetched import fetched_jars
+from support.places import DATA
 
 pytestmark = pytest.mark.lineage
 
-_ROOT = Path(__file__).parents[3]
-_SOURCE = Path(__file__).parent
-_JARS = _ROOT / ".halfop" / "openlineage" / "jars"
-_DATA = Path(__file__).parents[2] / "data" / "oracle" / "10000-5-24"
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+_DATA = DATA / "oracle" / "10000-5-24"
 
 
 def jar() -> Path:
-    """Fetched on first use, as Delta's jars are."""
-    _JARS.parent.mkdir(parents=True, exist_ok=True)
-    lock = _SOURCE / "jars.lock"
-    with (_JARS.parent / "lock").open("w") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        copy = _JARS / lock.name
-        if not (copy.is_file() and copy.read_bytes() == lock.read_bytes()):
-            fetch = [sys.executable, str(_ROOT / "tools/fetch_jars.py"), os.environ["HALFOP_JAVA"]]
-            subprocess.run([*fetch, str(lock), str(_JARS)], check=True)
-    (found,) = _JARS.glob("*.jar")
+    """The listener's, fetched on first use, as Delta's jars are."""
+    (found,) = fetched_jars("openlineage").glob("*.jar")
     return found
 
 
@@ -51,7 +39,9 @@ def traced(events: Path, *command: str) -> tuple[set[Edges], str]:
     }
     options = [part for key, value in conf.items() for part in ("--conf", f"{key}={value}")]
     options += ["--driver-class-path", str(jar())]
-    status, said = ended(job(*options, *command, LOG4J_CONFIGURATION_FILE=str(_SOURCE / "log4j2.properties")))
+    status, said = ended(
+        job(*options, *command, LOG4J_CONFIGURATION_FILE=str(Path(__file__).with_name("log4j2.properties")))
+    )
     assert status == 0, said
     told = [json.loads(line) for line in events.read_text().splitlines()]
     assert {event["job"]["namespace"] for event in told} == {"halfop"}

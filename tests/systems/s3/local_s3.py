@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from pyarrow.fs import LocalFileSystem, S3FileSystem, copy_files
 from support.fetched import fetched_jars, fetching, same, state
+from support.places import ROOT
 
-_ROOT = Path(__file__).parents[3]
 _STATE = state("s3")
 _SOURCE = Path(__file__).parent
 _BUCKET, _KEY, _REGION = "halfop", "tests", "us-east-1"
@@ -73,7 +73,7 @@ def _found(address: str) -> dict[str, str]:
 
 def _install() -> None:
     fetched_jars("s3")
-    packages = _ROOT / "requirements" / "s3.lock"
+    packages = ROOT / "requirements" / "s3.lock"
     with fetching("s3") as folder:
         target = folder / "python"
         if not same(packages, target / packages.name):

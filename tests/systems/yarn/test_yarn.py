@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from support.crash import ended, job
 from support.json_lines import T0
 from support.large_runs import everything, landed_and_decided, write_backlog
+from support.places import ROOT
 
 from systems.yarn.local_yarn import local_yarn
 
@@ -25,7 +26,6 @@ pytestmark = [
         os.geteuid() != 0 or sys.base_prefix == "/usr", reason="only root can hide a Python, but not /usr"
     ),
 ]
-_ROOT = Path(__file__).parents[3]
 _SMALL = ["--num-executors", "1", "--executor-cores", "2", "--executor-memory", "1g", "--driver-memory", "1g"]
 
 
@@ -39,7 +39,7 @@ def yarn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def packed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """The options that `pack` prints."""
     archive = tmp_path_factory.mktemp("pack") / "halfop-env.tar.gz"
-    said = subprocess.run([_ROOT / "spark-submit.sh", "pack", archive], check=True, capture_output=True, text=True)
+    said = subprocess.run([ROOT / "spark-submit.sh", "pack", archive], check=True, capture_output=True, text=True)
     return said.stdout.split()
 
 
