@@ -16,11 +16,12 @@ from support.gateway.gateway_log import MIDDLE, Waiting, end_of, uniq
 
 
 def failing(after: int) -> None:
-    """Makes the disk fail after so many syncs."""
+    """Makes the disk fail after so many syncs; the first that fails writes a line."""
     sync, calls = os.fdatasync, count()
 
     def fdatasync(fd: Any) -> None:
         if next(calls) >= after:
+            tell(["failed"])
             raise OSError(5, "Input/output error")
         sync(fd)
 
