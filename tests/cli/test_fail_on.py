@@ -57,3 +57,9 @@ def test_a_call_that_failed_keeps_its_status() -> None:
 def test_what_is_neither_is_refused_and_says_what_is_expected(text: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError, match="expected conflicts or rejects, or either with =100"):
         fail_on(text)
+
+
+def test_a_call_says_which_bound_it_has_reached() -> None:
+    found = Summary("land", rows_read={"half_messages": 200}, extra={"rejected": {"HALF.BAD_REAL_TOPIC": 3}})
+    failing_on([fail_on("conflicts"), fail_on("rejects=1%")], found)
+    assert found.notes == ["status 5, by --fail-on rejects=1%: 3 rejects, of 200 rows that were read"]

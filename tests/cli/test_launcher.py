@@ -16,6 +16,7 @@ from halfop.start.options import FIRST_COMPILER
 from support.another_user import POWERLESS, give_to_another, needs_another_user
 from support.places import ROOT
 
+ALONE = " ".join(FIRST_COMPILER)
 _PARTS = ("conf", "jobs", "lib", "requirements", "tools")
 # As the environment's Python; it makes an archive at once, unless there is a reason to fail.
 _PYTHON = """#!/bin/sh
@@ -115,14 +116,14 @@ def test_set_up_makes_the_archive_once_and_every_job_starts_with_it(checkout: Ch
 
 
 def test_a_job_that_sets_nothing_up_makes_no_archive(checkout: Checkout) -> None:
-    assert checkout.options("maintain") == ""
+    assert checkout.options("maintain") == ALONE
     assert checkout.trained == 0
 
 
 def test_after_a_change_of_java_jobs_start_without_it_until_the_next_set_up(checkout: Checkout) -> None:
     checkout.set_up()
     (checkout.java.parents[1] / "release").write_text('JAVA_VERSION="17.0.2"\n')
-    assert checkout.options("maintain") == ""
+    assert checkout.options("maintain") == ALONE
     checkout.set_up()
     assert "SharedArchiveFile" in checkout.options("maintain")
     assert checkout.trained == 2
@@ -131,13 +132,13 @@ def test_after_a_change_of_java_jobs_start_without_it_until_the_next_set_up(chec
 def test_another_spark_starts_without_it(checkout: Checkout, tmp_path: Path) -> None:
     checkout.set_up()
     copytree(checkout.spark, tmp_path / "another")
-    assert checkout.options("maintain", SPARK_HOME=str(tmp_path / "another")) == ""
+    assert checkout.options("maintain", SPARK_HOME=str(tmp_path / "another")) == ALONE
 
 
 def test_no_cache_holds_until_a_set_up_without_it(checkout: Checkout) -> None:
     checkout.set_up()
     assert checkout.set_up("--no-cache") == ""
-    assert (checkout.archives(), checkout.options("maintain")) == ([], "")
+    assert (checkout.archives(), checkout.options("maintain")) == ([], ALONE)
     assert checkout.trained == 1
     checkout.set_up()
     assert checkout.trained == 2
@@ -148,13 +149,11 @@ def test_an_archive_that_cannot_be_made_does_no_harm(checkout: Checkout) -> None
     said = checkout.set_up()
     assert said.endswith("that failed, so jobs start slower; .halfop/setup.log says why\n")
     assert "no archive today" in (checkout.home / ".halfop/setup.log").read_text()
-    assert checkout.options("maintain") == ""
+    assert checkout.options("maintain") == ALONE
 
 
-@pytest.mark.parametrize("job", [("explain", "b/0/1"), ("demo",)])
-def test_small_work_gets_one_compiler_and_the_users_options_come_last(checkout: Checkout, job: tuple[str, ...]) -> None:
-    assert checkout.options(*job, SPARK_SUBMIT_OPTS="-Xss4m") == f"{' '.join(FIRST_COMPILER)} -Xss4m"
-    assert checkout.options("maintain", SPARK_SUBMIT_OPTS="-Xss4m") == "-Xss4m"
+def test_java_gets_one_compiler_and_the_users_options_come_last(checkout: Checkout) -> None:
+    assert checkout.options("maintain", SPARK_SUBMIT_OPTS="-Xss4m") == f"{ALONE} -Xss4m"
 
 
 def test_a_driver_in_the_cluster_is_not_this_java(checkout: Checkout) -> None:
@@ -231,7 +230,7 @@ def test_a_user_without_a_name_is_refused_before_hadoop_meets_it(checkout: Check
 
 def test_java_has_the_temporary_folder_that_the_user_names(checkout: Checkout, tmp_path: Path) -> None:
     (tmp_path / "a b").mkdir()
-    assert checkout.options("maintain", TMPDIR=str(tmp_path / "a b")) == f'"-Djava.io.tmpdir={tmp_path}/a b"'
+    assert checkout.options("maintain", TMPDIR=str(tmp_path / "a b")) == f'"-Djava.io.tmpdir={tmp_path}/a b" {ALONE}'
 
 
 @needs_another_user
@@ -264,11 +263,11 @@ def test_a_checkout_of_another_user_runs_jobs(checkout: Checkout, tmp_path: Path
     assert list((tmp_path / "cache").glob("halfop/lib/*.zip")) or has_run
 
 
-def test_exec_gives_a_job_that_it_does_not_know_both_compilers(checkout: Checkout) -> None:
+def test_exec_starts_java_as_jobs_do(checkout: Checkout) -> None:
     checkout.set_up()
     done = checkout.called("exec", "sh", "-c", "echo $SPARK_SUBMIT_OPTS")
     assert "SharedArchiveFile" in done.stdout
-    assert "TieredStopAtLevel" not in done.stdout
+    assert done.stdout.endswith(f"{ALONE}\n")
 
 
 def test_set_up_refuses_what_it_does_not_know(checkout: Checkout) -> None:

@@ -377,13 +377,6 @@ def test_recorded_settings_come_back(config: Path) -> None:
     )
 
 
-def test_a_run_of_an_older_version_has_no_limits_that_it_could_not_have() -> None:
-    recorded = json.loads(Settings().as_json())
-    del recorded["rules"]["checks_a_run"], recorded["rules"]["watch_for"]
-    rules = Settings.from_json(json.dumps(recorded)).rules
-    assert (rules.checks_a_run, rules.watch_for.days) == (None, 36500)
-
-
 def test_a_group_without_a_limit_is_recorded_as_such(config: Path) -> None:
     """Left out, the general limit counts: so an earlier version recorded null."""
     unlimited = loaded(config, "rules.groups.g.checks_a_run=null", "rules.groups.other.transaction_timeout=1m")

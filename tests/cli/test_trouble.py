@@ -77,3 +77,10 @@ def test_a_user_without_a_name_is_called_by_its_number() -> None:
     environ["PYTHONPATH"] = str(Path(owner.__file__).parents[2])
     told = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
     assert told.stdout.partition("@")[0] == "1000660000", told.stderr
+
+
+@pytest.mark.parametrize(
+    ("number", "transient"), [(errno.ENOSPC, True), (errno.EIO, True), (errno.EACCES, False), (errno.EROFS, False)]
+)
+def test_only_what_may_pass_is_transient(number: int, transient: bool) -> None:
+    assert failure_of(failed(number, "/w/a"), verbose=False).transient is transient

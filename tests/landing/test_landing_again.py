@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from halfop.frame.errors import InputRefused
+from halfop.frame.metrics import Call, families
 from halfop.frame.summary import Summary
 from halfop.landing.again import Again, again
 from halfop.landing.broker.land import land_broker
@@ -129,7 +130,9 @@ def test_what_was_lost_lands_again_and_ends_once(
             r.run(warehouse, m.Settings(transaction_timeout=10 * 3_600_000), NOW)
         before = next_offsets(warehouse)
         assert not any(land([]).rows_written.values()), "it has landed once"
-        land(ALL)
+        landed = land(ALL)
+        command = source.__name__.replace("from", "land")
+        assert list(families(Call(command, 1.0, landed.status, landed), 0.0)), "its metrics know all that they need"
         r.run(warehouse, RULES, NOW + 1)
         assert_right(warehouse)
         assert next_offsets(warehouse) == before

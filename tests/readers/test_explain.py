@@ -26,7 +26,6 @@ from support import lived as t
 from support import rows as r
 from support.entry_points import job_of
 from support.messages import NOW, QUEUE, half
-from support.places import ROOT
 
 KEYS = {Key(*QUEUE, offset) for offset in (*range(13), t.NOT_LANDED, t.UNKNOWN)}
 

@@ -8,7 +8,7 @@ from halfop.landing.progress import ProgressRow
 from halfop.planning.run import asks
 from halfop.rocketmq.names import HALF_TOPIC
 from halfop.runs.record import recorded
-from halfop.warehouse.progress import COMMIT_LOG, TABLE, counting, progress_rows
+from halfop.warehouse.progress import TABLE, counting, progress_rows
 from halfop.warehouse.tables import Warehouse
 from model import reference as m
 from support import rows as r
@@ -48,20 +48,6 @@ def test_watching_ends(warehouse: Warehouse) -> None:
         decided = {d.key[0]: f"{d.decision} {d.reason}" for d in r.decisions(warehouse, run_id or 0)}
         assert {decided["of a store"], decided["of a broker"]} == {wanted}
     assert {row.reason for row in r.discards(warehouse)} == {"END_NOT_SEEN"}
-
-
-def test_rows_of_older_versions_say_it_by_what_only_one_kind_of_landing_writes(warehouse: Warehouse) -> None:
-    warehouse.make(TABLE)
-    rows = [
-        ("store", COMMIT_LOG, None),
-        ("store", HALF_TOPIC, None),
-        ("broker", HALF_TOPIC, 7),
-        ("files", HALF_TOPIC, None),
-    ]
-    names = ("broker_name", "topic", "planned_offset")
-    r.append(warehouse, TABLE, [dict(zip(names, row, strict=True)) | {"queue_id": 0} for row in rows])
-    found = progress_rows(warehouse)
-    assert asks("auto", found) == {"store": False, "broker": False, "files": True}
 
 
 def test_a_store_that_lands_after_files_counts_before_its_messages_land(warehouse: Warehouse) -> None:

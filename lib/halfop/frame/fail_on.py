@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import re
 from collections.abc import Collection
 from fractions import Fraction
@@ -10,6 +11,8 @@ from typing import NamedTuple
 
 from halfop.frame.summary import Summary
 from halfop.rules.reasons import HARMLESS, Reason, known
+
+log = logging.getLogger("halfop.fail_on")
 
 _FORM = re.compile(r"(conflicts|rejects)(?:=([0-9]{1,18}(?:\.[0-9]{1,9})?%|[0-9]{1,18}))?", re.ASCII)
 
@@ -20,13 +23,14 @@ class FailOn(NamedTuple):
     kind: str
     rows: int = 1
     part: Fraction = Fraction(0)
+    text: str = ""  # as it was given
 
 
 def fail_on(text: str) -> FailOn:
     """`conflicts`, `rejects=100` or `rejects=1%`."""
     match = _FORM.fullmatch(text)
     kind, least = match.groups() if match else ("", "0")
-    found = FailOn(kind) if least is None else _least(kind, least)
+    found = (FailOn(kind) if least is None else _least(kind, least))._replace(text=text)
     if found.rows < 1 or not 0 <= found.part <= 1:
         expected = "expected conflicts or rejects, or either with =100 (rows, at least 1) or =1% (above 0, at most 100)"
         raise argparse.ArgumentTypeError(f"{expected}; given {text!r}")
@@ -54,15 +58,16 @@ def add_fail_on(parser: argparse.ArgumentParser, call: str) -> None:
 
 
 def failing_on(bounds: Collection[FailOn], summary: Summary) -> Summary:
-    """Gives a call that is done status 5 if it has found what one of these asks for."""
-    if summary.status == 0 and any(_found(bound, summary) for bound in bounds):
-        summary.status = 5
+    """Gives a call that is done status 5 if it has found what one of these asks for, and says which, and how many."""
+    for bound in bounds:
+        found = sum(n for name, n in summary.extra.get("rejected", {}).items() if _counts(bound.kind, name))
+        read = sum(summary.rows_read.values())
+        if summary.status in (0, 5) and found >= bound.rows and found >= bound.part * read:
+            summary.status = 5
+            note = f"status 5, by --fail-on {bound.text}: {found:,} {bound.kind}, of {read:,} rows that were read"
+            log.warning(note)
+            summary.notes.append(note)
     return summary
-
-
-def _found(bound: FailOn, summary: Summary) -> bool:
-    found: int = sum(n for name, n in summary.extra.get("rejected", {}).items() if _counts(bound.kind, name))
-    return bool(found >= bound.rows and found >= bound.part * sum(summary.rows_read.values()))
 
 
 def _counts(kind: str, name: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from halfop.frame.errors import HalfopError, is_mistake, is_transient
 from halfop.frame.summary import Summary
-from halfop.frame.trouble import plainly
+from halfop.frame.trouble import may_pass, plainly
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def failure_of(error: BaseException, verbose: bool) -> Failure:
     if isinstance(error, KeyboardInterrupt):
         return Failure(130, "interrupted", True, known)
     if (trouble := plainly(error)) is not None and not is_mistake(error):
-        return Failure(1, trouble, True, known)
+        return Failure(1, trouble, may_pass(trouble), known)
     hint = "" if verbose else "\nrun again with -v for the traceback"
     return Failure(1, f"{type(error).__name__}: {_first_lines(str(error))}{hint}", is_transient(error), known)
 

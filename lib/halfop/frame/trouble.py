@@ -46,6 +46,8 @@ _MEANT: dict[str, Callable[[], str]] = {
     "Operation not permitted": _denied,
     "AccessDeniedException": _denied,
 }
+# They last until somebody changes something.
+_LASTING = re.compile("Read-only|Permission denied|not permitted|AccessDenied")
 _WORDS = "|".join(map(re.escape, _MEANT))
 # A path before the words (Java's, PyArrow's) or after them (Python's).
 _PLACED = re.compile(
@@ -67,6 +69,11 @@ def named(path: str | Path) -> Iterator[None]:
         if error.filename is not None or error.errno is None:
             raise
         raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+
+
+def may_pass(trouble: str) -> bool:
+    """Returns whether trouble that `plainly` has put into words may end by itself."""
+    return not _LASTING.search(trouble)
 
 
 def plainly(error: BaseException) -> str | None:

@@ -75,7 +75,7 @@ def _found(warehouse: Warehouse, selection: Selection) -> DataFrame:
     except PySparkException as error:
         if selection.where is None:
             raise
-        raise UsageError(f"--where {selection.where}: {str(error).splitlines()[0]}") from error
+        raise UsageError(f"--where {selection.where}: {str(error).strip().splitlines()[0]}") from error
 
 
 def _asked_for(warehouse: Warehouse, selection: Selection) -> DataFrame:

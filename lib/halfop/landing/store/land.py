@@ -115,6 +115,7 @@ def _land_again(landing: StoreLanding, summary: Summary, log: logging.Logger) ->
         commit_again(of_life, part, summary)
     lost.record(landing.warehouse, landing.lost, landing.landed_at, summary)
     summary.rows_written = {table: n for table, n in landing.written.items() if n}
+    summary.extra |= {"broker_name": landing.broker, "lost_ranges": len(landing.lost.all)}
 
 
 def _hint(survey: Survey) -> str:
