@@ -20,8 +20,7 @@ from halfop.rocketmq.codes import AnswerCode, RequestCode
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.requests import GetRouteinfo
 from halfop.rocketmq.wire.client import Broker
-from halfop.rocketmq.wire.remoting import RemotingSettings
-from halfop.rocketmq.wire.security import Tls
+from halfop.rocketmq.wire.remoting import RemotingSettings, Tls
 from support.brokers.scripted import Peer, answering, frame, serving
 from support.gateway.gateways import NAME, gateway
 from support.places import DATA

@@ -31,8 +31,7 @@ from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.record import chain
 from halfop.rocketmq.requests import GetRouteinfo, Header, HeartBeat
 from halfop.rocketmq.wire.client import Broker, NameServers
-from halfop.rocketmq.wire.remoting import Refused, RemotingSettings
-from halfop.rocketmq.wire.security import Credentials
+from halfop.rocketmq.wire.remoting import Credentials, Refused, RemotingSettings
 from support.gateway.gateways import NAME, RunningGateway, gateway, pulled
 
 SECONDS = 20.0

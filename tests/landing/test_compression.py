@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
-from halfop.rocketmq import compression
-from halfop.rocketmq.compression import decompressed
+from halfop.rocketmq import message
+from halfop.rocketmq.message import decompressed
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import Settings, TopicSettings
 from halfop.warehouse.tables import Warehouse
@@ -52,7 +52,7 @@ def test_what_is_not_what_its_flag_says_is_not_undone(flag: int, body: bytes) ->
 
 @pytest.mark.parametrize(("flag", "body"), BODIES)
 def test_a_body_that_swells_beyond_measure_stays(monkeypatch: pytest.MonkeyPatch, flag: int, body: bytes) -> None:
-    monkeypatch.setattr(compression, "_MOST_BYTES", len(TEXT) - 1)
+    monkeypatch.setattr(message, "_MOST_BYTES", len(TEXT) - 1)
     assert decompressed(body, flag) is None
 
 

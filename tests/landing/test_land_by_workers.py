@@ -26,8 +26,7 @@ from halfop.rocketmq.batches import HALF
 from halfop.rocketmq.names import HALF_TOPIC
 from halfop.rocketmq.store import layout as layout_module
 from halfop.rocketmq.wire.pull import QueueRange
-from halfop.rocketmq.wire.remoting import RemotingSettings
-from halfop.rocketmq.wire.security import Credentials
+from halfop.rocketmq.wire.remoting import Credentials, RemotingSettings
 from halfop.warehouse import local
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession

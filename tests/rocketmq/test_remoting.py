@@ -24,13 +24,14 @@ from halfop.rocketmq.wire.client import Broker, BrokerAddress, NameServers
 from halfop.rocketmq.wire.remote import Remote
 from halfop.rocketmq.wire.remoting import (
     Corrupt,
+    Credentials,
     Lost,
     Refused,
     RemotingSettings,
+    Tls,
     TlsFailed,
     Unreachable,
 )
-from halfop.rocketmq.wire.security import Credentials, Tls
 from support.brokers.scripted import Peer, Script, answering, frame, serving
 from support.ending_rows import Written, connected, delivered, end, originals, row_of
 from support.places import DATA

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 
 from halfop.ending.owner import Where
-from halfop.rocketmq.wire.remoting import RemotingSettings
-from halfop.rocketmq.wire.security import Credentials, Tls
+from halfop.rocketmq.wire.remoting import Credentials, RemotingSettings, Tls
 from halfop.settings.model import Settings
 
 

@@ -10,7 +10,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from halfop.columns.keys import HALF_KEY
 from halfop.columns.values import present
 from halfop.planning.ranges import covers, ranges_of
-from halfop.rocketmq.compression import COMPRESSED, decompressed
+from halfop.rocketmq.message import COMPRESSED, decompressed
 from halfop.warehouse.tables import Warehouse
 
 JOIN_KEYS = "join_keys"

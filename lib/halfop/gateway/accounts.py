@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,9 +14,9 @@ from halfop.frame.errors import UsageError
 from halfop.gateway.refused import Refused
 from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import Frame
+from halfop.rocketmq.wire.remoting import signature
 
 _SIGNATURE, _ACCESS_KEY = "Signature", "AccessKey"
-_UNSIGNED = (_SIGNATURE, "_UNIQUE_KEY_QUERY")
 _KNOWN = {"accessKey", "secretKey", "admin", "defaultTopicPerm", "topicPerms", "defaultGroupPerm", "groupPerms"}
 _RIGHTS = {"DENY": frozenset[str](), "PUB": frozenset({"PUB"}), "SUB": frozenset({"SUB"})}
 _RIGHTS["ANY"] = _RIGHTS["PUB|SUB"] = _RIGHTS["SUB|PUB"] = frozenset({"PUB", "SUB"})
@@ -54,10 +53,8 @@ class Accounts:
         fields = request.fields
         account = self.known.get(fields.get(_ACCESS_KEY, ""))
         secret = account.secret if account else b"no account"  # as much work for an unknown key
-        signed = "".join([fields[name] for name in sorted(fields) if name not in _UNSIGNED]).encode()
-        signature = base64.b64encode(hmac.digest(secret, signed + request.body, "sha1"))
-        given = fields.get(_SIGNATURE, "").encode()
-        if not hmac.compare_digest(signature, given) or account is None:
+        expected = signature(secret, fields, request.body).encode()
+        if not hmac.compare_digest(expected, fields.get(_SIGNATURE, "").encode()) or account is None:
             raise Refused(AnswerCode.NO_PERMISSION, "no account of this gateway has signed the request")
         return account
 

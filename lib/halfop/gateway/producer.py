@@ -25,8 +25,7 @@ from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import ANSWER, ONE_WAY, BadFrame, Frame, Splitter
 from halfop.rocketmq.message import Message
 from halfop.rocketmq.properties import packed, unpacked
-from halfop.rocketmq.wire.remoting import endpoint
-from halfop.rocketmq.wire.security import Credentials
+from halfop.rocketmq.wire.remoting import Credentials, endpoint
 
 Answer = Literal["COMMIT", "ROLLBACK", "UNKNOWN"]
 _KINDS: Mapping[Answer, int] = {

@@ -81,7 +81,7 @@ def _check_group(group: str) -> None:
 def check_topic(topic: str, terms: Terms) -> None:
     """Raises Refused for a topic that is illegal, too long, not to be sent to, or not served here."""
     if not is_legal(topic):
-        remark = f"The specified topic: {topic[:200]}, contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+        remark = f"The specified topic: {topic[:200]}, contains illegal characters, allowing only ^{names.LEGAL_NAME}$"
         raise Refused(AnswerCode.INVALID_PARAMETER, remark if topic.strip() else "The specified topic is blank.")
     if len(topic) > names.TOPIC_MAX_LENGTH:
         raise Refused(

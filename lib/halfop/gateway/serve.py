@@ -39,8 +39,7 @@ from halfop.gateway.upkeep import Upkeep
 from halfop.gateway.waiting import Waiting
 from halfop.rocketmq.frames import FRAME_ROOM
 from halfop.rocketmq.message import host_bytes
-from halfop.rocketmq.wire.remoting import endpoint
-from halfop.rocketmq.wire.security import Tls
+from halfop.rocketmq.wire.remoting import Tls, endpoint
 from halfop.settings.model import Settings
 
 _TICK, _LOOK = 0.1, 1.0

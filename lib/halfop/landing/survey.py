@@ -16,7 +16,7 @@ from halfop.landing.outcomes.within_stretch import StretchOutcomes
 from halfop.landing.queues import OffsetSpan, Queue
 from halfop.rocketmq.batches import HEADS, KINDS
 from halfop.rocketmq.buffers import Longs
-from halfop.rocketmq.store.fault import Fault
+from halfop.rocketmq.store.commitlog import Fault
 from halfop.rocketmq.store.stretch import Piece, Stretch, read
 
 _MOST_FAULTS = 10_000

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,18 @@ def kinds_of(records: Records, topics: pa.DictionaryArray) -> dict[str, Mask]:
     committed = (records.head["sys_flag"] & names.TRANSACTION_TYPE_MASK) == names.TRANSACTION_COMMIT
     code = np.where((code < 0) & committed, KINDS.index(FINAL), code)
     return {kind: code == n for n, kind in enumerate(KINDS)}
+
+
+def by_queue(
+    records: Records, topics: pa.DictionaryArray, wanted: Mask | None = None
+) -> Iterator[tuple[str, int, Longs]]:
+    """Topic, queue and rows, in the log's order, of each queue's records; only of queues that hold a wanted one."""
+    numbers = records.head["queue_id"]
+    keys = topics.indices.to_numpy().astype(np.int64) << 32 | numbers.astype(np.uint32)
+    rows = np.arange(len(keys)) if wanted is None else np.flatnonzero(np.isin(keys, np.unique(keys[wanted])))
+    order = rows[np.argsort(keys[rows], kind="stable")]
+    for mine in np.split(order, np.flatnonzero(np.diff(keys[order])) + 1) if len(order) else ():
+        yield decoded(topics.dictionary[int(keys[mine[0]]) >> 32].as_py()), int(numbers[mine[0]]), mine
 
 
 def has_rocksdb_alone(topics: pa.DictionaryArray, ops: Records | None) -> bool:

@@ -11,10 +11,13 @@ A checked record has RocketMQ's CRC of all its bytes as its last property.
 from __future__ import annotations
 
 import ipaddress
+import zlib
+from collections.abc import Callable
 from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
-from zlib import crc32
+
+import pyarrow as pa
 
 from halfop.rocketmq.buffers import codes, struct_of
 from halfop.rocketmq.record import (
@@ -114,12 +117,12 @@ def store_ms_of(record: bytes) -> int:
 
 def body_crc(body: bytes) -> int:
     """Returns the CRC that a record has of its body."""
-    return crc32(body) & CRC_MASK
+    return zlib.crc32(body) & CRC_MASK
 
 
 def crc_property(covered: bytes) -> bytes:
     """Returns the property that holds the CRC of a record's bytes before it."""
-    return b"__CRC32#\x01%b\x02" % (b"%010d" % (crc32(covered) & CRC_MASK))[::-1]
+    return b"__CRC32#\x01%b\x02" % (b"%010d" % (zlib.crc32(covered) & CRC_MASK))[::-1]
 
 
 def blank(size: int) -> bytes:
@@ -156,3 +159,41 @@ def host_text(host: bytes) -> str:
 def message_id(store_host: bytes, physical_offset: int) -> str:
     """Returns the id that a broker gives a message: its address, and the place of the record."""
     return f"{store_host.hex().upper()}{physical_offset:016X}"
+
+
+# ---- compressed bodies ----
+
+COMPRESSED, _TYPE_MASK = 0x1, 0x700
+FLAGS = COMPRESSED | _TYPE_MASK
+_LZ4, _ZSTD = 0x100, 0x200
+# A few compressed bytes can stand for any number; a broker takes 4 MiB as they come.
+_MOST_BYTES = 128 << 20
+
+
+def decompressed(body: bytes, sys_flag: int) -> bytes | None:
+    """A compressed body as the producer gave it; None if it does not match its flag or is too large."""
+    try:
+        content = _UNDO.get(sys_flag & _TYPE_MASK, _inflated)(body)
+    except (zlib.error, pa.ArrowException, OSError, EOFError):
+        return None
+    return None if len(content) > _MOST_BYTES else content
+
+
+def _inflated(body: bytes) -> bytes:
+    stream = zlib.decompressobj()
+    content = stream.decompress(body, _MOST_BYTES + 1)
+    if not stream.eof and len(content) <= _MOST_BYTES:
+        raise EOFError
+    return content
+
+
+def _by(codec: str) -> Callable[[bytes], bytes]:
+    def undo(body: bytes) -> bytes:
+        with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:
+            content: bytes = stream.read(_MOST_BYTES + 1)
+        return content
+
+    return undo
+
+
+_UNDO = {_LZ4: _by("lz4"), _ZSTD: _by("zstd")}

@@ -33,6 +33,10 @@ class Header:
     code: ClassVar[RequestCode]
     letters: ClassVar[str] = ""  # names in a frame, if they are letters
 
+    def __init_subclass__(cls, code: RequestCode | None = None) -> None:
+        if code is not None:
+            cls.code = code
+
     @classmethod
     def read(cls: type[H], given: Mapping[str, str]) -> H:
         """Returns the header that a frame's fields hold. Raises BadHeader."""
@@ -93,8 +97,7 @@ _WRITE: Mapping[type, Callable[[Any], str]] = {bool: lambda value: "true" if val
 
 
 @dataclass(frozen=True)
-class SendMessage(Header):
-    code = RequestCode.SEND_MESSAGE
+class SendMessage(Header, code=RequestCode.SEND_MESSAGE):
     producer_group: str
     topic: str
     queue_id: Int
@@ -109,8 +112,7 @@ class SendMessage(Header):
     batch: bool = False
 
 
-class SendMessageV2(SendMessage):
-    code = RequestCode.SEND_MESSAGE_V2
+class SendMessageV2(SendMessage, code=RequestCode.SEND_MESSAGE_V2):
     letters = "abefghcdijkm"
 
 
@@ -125,10 +127,9 @@ class Sent(Header):
 
 
 @dataclass(frozen=True)
-class EndTransaction(Header):
+class EndTransaction(Header, code=RequestCode.END_TRANSACTION):
     """`commit_or_rollback` is COMMIT_TYPE, ROLLBACK_TYPE, or NOT_TYPE, which is not answered."""
 
-    code = RequestCode.END_TRANSACTION
     producer_group: str
     tran_state_table_offset: Long
     commit_log_offset: Long
@@ -140,10 +141,9 @@ class EndTransaction(Header):
 
 
 @dataclass(frozen=True)
-class CheckTransactionState(Header):
+class CheckTransactionState(Header, code=RequestCode.CHECK_TRANSACTION_STATE):
     """A broker's request to a producer."""
 
-    code = RequestCode.CHECK_TRANSACTION_STATE
     topic: str
     tran_state_table_offset: Long
     commit_log_offset: Long
@@ -154,46 +154,39 @@ class CheckTransactionState(Header):
 
 
 @dataclass(frozen=True)
-class ResumeCheckHalfMessage(Header):
-    code = RequestCode.RESUME_CHECK_HALF_MESSAGE
+class ResumeCheckHalfMessage(Header, code=RequestCode.RESUME_CHECK_HALF_MESSAGE):
     topic: str
     msg_id: str
 
 
 @dataclass(frozen=True)
-class UnregisterClient(Header):
-    code = RequestCode.UNREGISTER_CLIENT
+class UnregisterClient(Header, code=RequestCode.UNREGISTER_CLIENT):
     client_id: str | None = field(default=None, metadata={"name": "clientID"})
     producer_group: str | None = None
 
 
-class HeartBeat(Header):
-    code = RequestCode.HEART_BEAT
+class HeartBeat(Header, code=RequestCode.HEART_BEAT): ...
 
 
 # ---- queues ----
 
 
 @dataclass(frozen=True)
-class GetMaxOffset(Header):
-    code = RequestCode.GET_MAX_OFFSET
+class GetMaxOffset(Header, code=RequestCode.GET_MAX_OFFSET):
     topic: str
     queue_id: Int
 
 
-class GetMinOffset(GetMaxOffset):
-    code = RequestCode.GET_MIN_OFFSET
+class GetMinOffset(GetMaxOffset, code=RequestCode.GET_MIN_OFFSET): ...
 
 
 @dataclass(frozen=True)
-class SearchOffset(GetMaxOffset):
-    code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+class SearchOffset(GetMaxOffset, code=RequestCode.SEARCH_OFFSET_BY_TIMESTAMP):
     timestamp: Long
 
 
 @dataclass(frozen=True)
-class QueryConsumerOffset(GetMaxOffset):
-    code = RequestCode.QUERY_CONSUMER_OFFSET
+class QueryConsumerOffset(GetMaxOffset, code=RequestCode.QUERY_CONSUMER_OFFSET):
     consumer_group: str
 
 
@@ -205,8 +198,7 @@ class Offset(Header):
 
 
 @dataclass(frozen=True)
-class PullMessage(GetMaxOffset):
-    code = RequestCode.PULL_MESSAGE
+class PullMessage(GetMaxOffset, code=RequestCode.PULL_MESSAGE):
     queue_offset: Long
     max_msg_nums: Int
     sys_flag: Int
@@ -228,21 +220,18 @@ class Pulled(Header):
 
 
 @dataclass(frozen=True)
-class QueryConsumeQueue(GetMaxOffset):
-    code = RequestCode.QUERY_CONSUME_QUEUE
+class QueryConsumeQueue(GetMaxOffset, code=RequestCode.QUERY_CONSUME_QUEUE):
     index: Long
     count: Int
 
 
 @dataclass(frozen=True)
-class ViewMessage(Header):
-    code = RequestCode.VIEW_MESSAGE_BY_ID
+class ViewMessage(Header, code=RequestCode.VIEW_MESSAGE_BY_ID):
     offset: Long
 
 
 @dataclass(frozen=True)
-class QueryMessage(Header):
-    code = RequestCode.QUERY_MESSAGE
+class QueryMessage(Header, code=RequestCode.QUERY_MESSAGE):
     topic: str
     key: str
     max_num: Int
@@ -254,31 +243,25 @@ class QueryMessage(Header):
 # ---- brokers ----
 
 
-class GetAllTopicConfig(Header):
-    code = RequestCode.GET_ALL_TOPIC_CONFIG
+class GetAllTopicConfig(Header, code=RequestCode.GET_ALL_TOPIC_CONFIG): ...
 
 
-class GetBrokerConfig(Header):
-    code = RequestCode.GET_BROKER_CONFIG
+class GetBrokerConfig(Header, code=RequestCode.GET_BROKER_CONFIG): ...
 
 
-class GetBrokerRuntimeInfo(Header):
-    code = RequestCode.GET_BROKER_RUNTIME_INFO
+class GetBrokerRuntimeInfo(Header, code=RequestCode.GET_BROKER_RUNTIME_INFO): ...
 
 
-class GetBrokerClusterInfo(Header):
-    code = RequestCode.GET_BROKER_CLUSTER_INFO
+class GetBrokerClusterInfo(Header, code=RequestCode.GET_BROKER_CLUSTER_INFO): ...
 
 
 @dataclass(frozen=True)
-class GetRouteinfo(Header):
-    code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+class GetRouteinfo(Header, code=RequestCode.GET_ROUTEINFO_BY_TOPIC):
     topic: str
 
 
 @dataclass(frozen=True)
-class UnregisterBroker(Header):
-    code = RequestCode.UNREGISTER_BROKER
+class UnregisterBroker(Header, code=RequestCode.UNREGISTER_BROKER):
     broker_name: str
     broker_addr: str
     cluster_name: str
@@ -286,8 +269,7 @@ class UnregisterBroker(Header):
 
 
 @dataclass(frozen=True)
-class RegisterBroker(UnregisterBroker):
-    code = RequestCode.REGISTER_BROKER
+class RegisterBroker(UnregisterBroker, code=RequestCode.REGISTER_BROKER):
     ha_server_addr: str
     compressed: bool
     body_crc32: Int

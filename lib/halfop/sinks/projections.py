@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from halfop.planning.run import Run, counts_delivered_at
 from halfop.rocketmq import names
-from halfop.rocketmq.compression import COMPRESSED, FLAGS, decompressed
+from halfop.rocketmq.message import COMPRESSED, FLAGS, decompressed
 from halfop.warehouse.maps import without
 
 # The columns that each takes from the decision, besides the half message.

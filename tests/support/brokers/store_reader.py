@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from halfop.rocketmq.store.fault import Fault
+from halfop.rocketmq.store.commitlog import Fault
 from halfop.rocketmq.store.layout import StoreLayout, layout
 from halfop.rocketmq.store.stretch import read
 

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 from halfop.ending.plan import ROLLBACK
 from halfop.rocketmq.wire.ends import query_finals
-from halfop.rocketmq.wire.remoting import Refused
-from halfop.rocketmq.wire.security import Credentials
+from halfop.rocketmq.wire.remoting import Credentials, Refused
 from support.ending_rows import QUICK, Written, connected, delivered, end, open_still, originals, row_of
 
 from systems.broker.real_broker import Plan, RealBroker, broker

@@ -19,8 +19,7 @@ from halfop.rocketmq.frames import read_json
 from halfop.rocketmq.requests import GetRouteinfo
 from halfop.rocketmq.wire.client import NameServers
 from halfop.rocketmq.wire.remote import Remote
-from halfop.rocketmq.wire.remoting import RemotingSettings
-from halfop.rocketmq.wire.security import Credentials, Tls
+from halfop.rocketmq.wire.remoting import Credentials, RemotingSettings, Tls
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings
 from halfop.settings.model import Settings

@@ -23,6 +23,7 @@ from halfop.gateway.log.records import tags_code
 from halfop.gateway.log.scan import LogEnd, Scan
 from halfop.gateway.log.state import OPPOSED, State
 from halfop.rocketmq import names
+from halfop.rocketmq.batches import by_queue
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.properties import Properties
 from halfop.rocketmq.record import Records, chain
@@ -67,17 +68,6 @@ def _cut(files: LogFiles, end: LogEnd) -> None:
 # ---- consume queues ----
 
 
-def _groups(records: Records) -> list[tuple[str, int, Longs]]:
-    """The rows of each queue's records, by topic and queue id."""
-    topics = records.topics()
-    keys = topics.indices.to_numpy().astype(np.int64) << 32 | records.longs("queue_id")
-    order = np.argsort(keys, kind="stable")
-    bounds = np.flatnonzero(np.diff(keys[order])) + 1
-    parts = np.split(order, bounds) if len(order) else []
-    known = [topic.decode() for topic in topics.dictionary.to_pylist()]
-    return [(known[int(keys[rows[0]]) >> 32], int(keys[rows[0]]) & 0xFFFFFFFF, rows) for rows in parts]
-
-
 def _ends(records: Records) -> dict[tuple[str, int], int]:
     """The offset after the last record of each queue, by topic and queue id."""
     topics, numbers = records.topics(), records.longs("queue_id")
@@ -106,7 +96,7 @@ def _refuse_out_of_order(folder: Path, records: Records, queues: Queues, rebuilt
     `rebuilt`: no unit was kept, so that a queue may begin with any offset.
     """
     offsets = records.longs("queue_offset")
-    for topic, number, rows in _groups(records):
+    for topic, number, rows in by_queue(records, records.topics()):
         queue = queues.get(topic, number)
         begin = int(offsets[rows[0]]) if rebuilt and not queue.next else queue.next
         wrong = offsets[rows] != np.arange(begin, begin + len(rows))
@@ -126,7 +116,7 @@ def _dispatch(fresh: Records, queues: Queues) -> None:
     units = np.zeros(len(fresh), UNIT)
     units["physical"], units["size"] = fresh.longs("physical_offset"), fresh.sizes
     units["tags"] = codes[tags.indices.fill_null(len(codes) - 1).to_numpy()]
-    for topic, number, rows in _groups(fresh):
+    for topic, number, rows in by_queue(fresh, fresh.topics()):
         _write(queues.get(topic, number), int(fresh.longs("queue_offset")[rows[0]]), units[rows].tobytes())
 
 

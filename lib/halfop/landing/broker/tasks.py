@@ -20,8 +20,7 @@ from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.record import Records, chain
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.pull import Chunk, Hole, QueueRange, checked, pull
-from halfop.rocketmq.wire.remoting import RemotingSettings
-from halfop.rocketmq.wire.security import Credentials
+from halfop.rocketmq.wire.remoting import Credentials, RemotingSettings
 from halfop.warehouse.disk import DataFile, Disk
 from halfop.warehouse.splits import ParquetPart, PartWriter, Split
 

@@ -21,9 +21,8 @@ from halfop.frame.errors import InputRefused, UsageError
 from halfop.landing.check_offsets import FILE
 from halfop.landing.paths import refusing
 from halfop.rocketmq.names import GATEWAY_FILE
-from halfop.rocketmq.store.commitlog import QUIET
+from halfop.rocketmq.store.commitlog import DLEDGER, QUIET, dledger_refusal
 from halfop.rocketmq.store.consumequeue import UNIT
-from halfop.rocketmq.store.dledger import FOLDERS, refusal
 from halfop.rocketmq.store.layout import BACK
 from halfop.warehouse.disk import local_folder
 from halfop.warehouse.tables import Warehouse
@@ -103,8 +102,8 @@ class _Remote:
         self._path = jvm.org.apache.hadoop.fs.Path
         self._system = self._path(path).getFileSystem(jsc.hadoopConfiguration())
         self._root = self._system.makeQualified(self._path(path))
-        if self._system.globStatus(self._path(self._root, f"{FOLDERS}/data")):
-            raise refusal(path)
+        if self._system.globStatus(self._path(self._root, f"{DLEDGER}/data")):
+            raise dledger_refusal(path)
         if not self._system.exists(self._path(self._root, LOG)):
             raise InputRefused(path, None, f"no broker's store: it has no folder {LOG}")
 

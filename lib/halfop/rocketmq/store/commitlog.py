@@ -1,9 +1,15 @@
-"""The commit log's files, read by physical offset."""
+"""The commit log's files, read by physical offset, and the corrupt places in them.
+
+A broker with enableDLegerCommitLog writes DLedger's log instead, which is refused. Its files lie in dledger-<id>/data
+and hold entries: magic, size, index, term, the entry's own place, and, after 52 bytes, a record of the broker. A broker
+that was switched to DLedger keeps its old commit log beside it.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -12,11 +18,31 @@ from pathlib import Path
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.buffers import Bytes, as_bytes
 from halfop.rocketmq.record import Chain, ChainStop, chain
-from halfop.rocketmq.store import dledger
 
 WINDOW = 8 << 20  # bytes looked at in one go; more only for a record that is longer
 QUIET = 8 << 20  # so many zeros are the end of what has been written
 _NAME, _LAST = re.compile(r"[0-9]{20}"), 2**63 - 1
+DLEDGER = "dledger-*"
+_DLEDGER_MAGICS = (1, 2, 3)  # no record of a commit log is as short
+_DLEDGER_HEADER = struct.Struct(">iiqqq")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A corrupt place. `file` and `offset` (in that file) are in the log or, if that disagrees, in a consume queue.
+
+    Skipping it loses the log's bytes from `physical` to `lost_until`.
+    """
+
+    code: str
+    file: str
+    offset: int
+    physical: int
+    lost_until: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.file} at {self.offset}: {self.text} (physical offset {self.physical})"
 
 
 @dataclass(frozen=True)
@@ -62,14 +88,14 @@ def _pread(handle: int, length: int, position: int) -> bytes:
 def log_files(root: str | Path) -> tuple[StoreFile, ...]:
     """The commit log's files in their order."""
     folder = Path(root) / "commitlog"
-    dledger.refuse_folders(root)
+    _refuse_dledger(root)
     if not folder.is_dir():
         raise InputRefused(folder, None, "no such folder", "expected a broker's store, with commitlog in it")
     files = store_files(folder)
     if not files:
         raise InputRefused(folder, None, "the commit log has no files")
-    if dledger.is_entry(bytes(files[0].read(files[0].first, 64)), files[0].first):
-        raise dledger.refusal(files[0].path)
+    if _is_entry(bytes(files[0].read(files[0].first, 64)), files[0].first):
+        raise dledger_refusal(files[0].path)
     return files
 
 
@@ -112,3 +138,34 @@ def windows(file: StoreFile, at: int, end: int) -> Iterator[tuple[int, Chain]]:
 def closes(stop: ChainStop, at: int, file: StoreFile) -> bool:
     """Returns whether the stop at physical offset `at` is the blank that fills the file's end."""
     return stop.code == "blank" and at + stop.size == file.end
+
+
+# ---- DLedger ----
+
+
+def dledger_refusal(path: str | Path) -> InputRefused:
+    """Returns the error of what holds DLedger's log."""
+    return InputRefused(
+        path,
+        None,
+        "DLedger's log (enableDLegerCommitLog), which frames each record in an entry of its own: land store reads "
+        "plain commit logs only",
+        "land from the running broker: land broker --namesrv HOST:PORT",
+    )
+
+
+def _refuse_dledger(root: str | Path) -> None:
+    """Raises InputRefused if there is a folder of DLedger's, or if this is one."""
+    if Path(root).match(DLEDGER) and (Path(root) / "data").is_dir():
+        raise dledger_refusal(root)
+    for folder in sorted(Path(root).glob(DLEDGER)):
+        if (folder / "data").is_dir():
+            raise dledger_refusal(folder)
+
+
+def _is_entry(start: bytes, at: int) -> bool:
+    """Returns whether bytes from a position of the log on begin with one of its entries, which holds its own place."""
+    if len(start) < _DLEDGER_HEADER.size:
+        return False
+    magic, *_, place = _DLEDGER_HEADER.unpack_from(start)
+    return magic in _DLEDGER_MAGICS and place == at

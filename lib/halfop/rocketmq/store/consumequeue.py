@@ -1,9 +1,9 @@
-"""Consume queues: the place in the commit log of each record of a topic's queue."""
+"""Consume queues: the place in the commit log of each record of a topic's queue, and sound records found by them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from halfop.rocketmq.buffers import I4, I8, Longs, Mask, dtype_of, struct_of
+from halfop.rocketmq.buffers import I4, I8, Longs, Mask, dtype_of, gather, struct_of
+from halfop.rocketmq.record import HEAD, MAX_SIZE, MIN_SIZE, chain
 from halfop.rocketmq.store.commitlog import StoreFile, store_files
 
 
@@ -193,3 +194,43 @@ def _folders(folder: Path) -> list[str]:
             return sorted(entry.name for entry in entries if entry.is_dir())
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+# ---- sound records: where to cut the log, and where to go on after a corrupt place ----
+
+_AHEAD = 4096  # units of a queue looked at in one go
+
+
+def is_sound(file: StoreFile, physical: int, size: int) -> bool:
+    """Returns whether a record of just that size stands there."""
+    if not MIN_SIZE <= size <= MAX_SIZE or physical + size > file.end:
+        return False
+    head = gather(file.read(physical, HEAD.itemsize), np.zeros(1, np.int64), HEAD)[0]
+    if head["size"] != size or head["physical_offset"] != physical:
+        return False
+    return len(chain(file.read(physical, size), physical).records) == 1
+
+
+def next_sound(queues: Iterable[ConsumeQueue], file: StoreFile, after: int, end: int) -> int | None:
+    """Returns the first place after `after` and before `end` that a unit names and that has a sound record."""
+    searched = list(queues)
+    while after + 1 < end:
+        units, horizon = _named(searched, after + 1, end)
+        for unit in units:
+            if is_sound(file, int(unit["physical"]), int(unit["size"])):
+                return int(unit["physical"])
+        after = horizon - 1
+    return None
+
+
+def _named(queues: Iterable[ConsumeQueue], start: int, end: int) -> tuple[Units, int]:
+    """Units that name places from `start` on, in their order, and the place up to which these are all."""
+    blocks, horizon = [], end
+    for queue in queues:
+        units = queue.upto(queue.first_from(start), _AHEAD)
+        if len(units) == _AHEAD and start < units["physical"][-1] < horizon:
+            horizon = int(units["physical"][-1])
+        blocks.append(units)
+    units = np.concatenate(blocks) if blocks else np.zeros(0, UNIT)
+    units = units[present(units) & (units["physical"] >= start) & (units["physical"] < horizon)]
+    return units[np.argsort(units["physical"], kind="stable")], horizon

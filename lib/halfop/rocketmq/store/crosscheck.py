@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from halfop.rocketmq.batches import by_queue
 from halfop.rocketmq.buffers import Longs, Mask
 from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPICS, OP_TOPICS
-from halfop.rocketmq.properties import decoded
 from halfop.rocketmq.record import Records
+from halfop.rocketmq.store.commitlog import Fault
 from halfop.rocketmq.store.consumequeue import NOTHING, ConsumeQueue, ConsumeQueues, present
 
 _READ_WHOLE = (*HALF_TOPICS, *OP_TOPICS, DISCARD_TOPIC)
@@ -19,24 +20,7 @@ _QUEUE = "queue"
 _AHEAD = "unit"
 
 
-@dataclass(frozen=True)
-class Mismatch:
-    """A mismatch of the record at `row` with its consume queue."""
-
-    row: int
-    code: str
-    file: str
-    offset: int
-    text: str
-
-
-@dataclass(frozen=True)
-class Group:
-    """A queue's records among the checked ones: their rows, in the log's order."""
-
-    topic: str
-    queue_id: int
-    rows: Longs
+Queued = tuple[str, int, Longs]  # topic, queue and rows of a queue's records among the checked ones
 
 
 class CrossCheck:
@@ -50,33 +34,26 @@ class CrossCheck:
         self._next: dict[ConsumeQueue, int] = {}
         self._without_queue: set[tuple[str, int]] = set()
 
-    def check(self, records: Records, topics: pa.DictionaryArray, wanted: Mask) -> list[Mismatch]:
-        """The piece's mismatches, at most one a record, in the log's order."""
+    def check(self, records: Records, topics: pa.DictionaryArray, wanted: Mask) -> Iterator[Fault]:
+        """The piece's faults; of several about a record, the first one counts."""
         if not self._queues.exist or not len(records):
-            return []
+            return
         offsets, places = records.longs("queue_offset"), records.longs("physical_offset")
-        piece = _PieceCheck(self._queues, records, offsets, places, self._at)
-        found: dict[int, Mismatch] = {}
-        groups = list(_groups(records, topics, wanted))
-        for mismatch in self._mismatches(piece, groups):
-            found.setdefault(mismatch.row, mismatch)
-        self._at = piece.end
-        return [found[row] for row in sorted(found)]
-
-    def _mismatches(self, piece: _PieceCheck, groups: list[Group]) -> Iterator[Mismatch]:
-        lost: list[int] = []
-        for group in groups:
-            queue = self._queues.get(group.topic, group.queue_id)
-            wrong, absent = piece.against_units(queue, group.rows)
+        piece, lost = _PieceCheck(records, offsets, places, self._at), list[int]()
+        queued = list(by_queue(records, topics, wanted))
+        for topic, queue_id, rows in queued:
+            queue = self._queues.get(topic, queue_id)
+            wrong, absent = piece.against_units(queue, rows)
             yield from wrong
-            if (group.topic, group.queue_id) not in self._without_queue:
-                lost += [row for row in absent if piece.places[row] < self._dispatched]
-                self._without_queue.add((group.topic, group.queue_id)) if absent and queue is None else None
+            if (topic, queue_id) not in self._without_queue:
+                lost += [row for row in absent if places[row] < self._dispatched]
+                self._without_queue.add((topic, queue_id)) if absent and queue is None else None
         yield from piece.named_elsewhere(self._queues, np.array(sorted(lost), np.int64))
-        yield from self._units_without_record(piece, groups)
+        yield from self._units_without_record(piece, queued)
+        self._at = piece.end
 
-    def _units_without_record(self, piece: _PieceCheck, groups: list[Group]) -> Iterator[Mismatch]:
-        rows = {(group.topic, group.queue_id): group.rows for group in groups}
+    def _units_without_record(self, piece: _PieceCheck, queued: list[Queued]) -> Iterator[Fault]:
+        rows = {(topic, queue_id): mine for topic, queue_id, mine in queued}
         for topic in _READ_WHOLE:
             for queue in self._queues.of(topic):
                 following = self._next.get(queue)
@@ -93,7 +70,6 @@ class CrossCheck:
 
 @dataclass(frozen=True)
 class _PieceCheck:
-    queues: ConsumeQueues
     records: Records
     offsets: Longs
     places: Longs
@@ -103,7 +79,7 @@ class _PieceCheck:
     def end(self) -> int:
         return int(self.places[-1] + self.records.sizes[-1])
 
-    def against_units(self, queue: ConsumeQueue | None, rows: Longs) -> tuple[list[Mismatch], list[int]]:
+    def against_units(self, queue: ConsumeQueue | None, rows: Longs) -> tuple[list[Fault], list[int]]:
         """Records that their unit contradicts, and rows of records that may be without a unit yet."""
         if queue is None:
             return [], rows.tolist()
@@ -117,7 +93,7 @@ class _PieceCheck:
         wrong += [self._missing(queue, int(row), last.offset) for row in rows[~there & ~after_last]]
         return wrong, rows[~there & after_last].tolist()
 
-    def unmatched(self, queue: ConsumeQueue, known: Longs) -> Iterator[Mismatch]:
+    def unmatched(self, queue: ConsumeQueue, known: Longs) -> Iterator[Fault]:
         """Units right after a known offset that name a place in the piece, though the next known offset is another."""
         ends = np.append(known[1:] != known[:-1] + 1, True)
         offsets = known[ends] + 1
@@ -125,9 +101,9 @@ class _PieceCheck:
         inside = present(units) & (units["physical"] >= self.start) & (units["physical"] < self.end)
         for offset, unit in zip(offsets[inside].tolist(), units[inside], strict=True):
             text = f"the unit names physical offset {unit['physical']}, where no record of queue offset {offset} is"
-            yield self._mismatch(queue, offset, self._row(int(unit["physical"])), _AHEAD, text)
+            yield self._fault(queue, offset, self._row(int(unit["physical"])), _AHEAD, text)
 
-    def named_elsewhere(self, queues: ConsumeQueues, rows: Longs) -> Iterator[Mismatch]:
+    def named_elsewhere(self, queues: ConsumeQueues, rows: Longs) -> Iterator[Fault]:
         """Records that a unit of another queue names, though their own queue has none."""
         if not len(rows):
             return
@@ -138,30 +114,20 @@ class _PieceCheck:
             for n in np.flatnonzero(np.isin(units["physical"], places)):
                 place = int(units["physical"][n])
                 text = f"the unit names physical offset {place}, where a record of another queue is"
-                yield self._mismatch(queue, low + int(n), self._row(place), _AHEAD, text)
+                yield self._fault(queue, low + int(n), self._row(place), _AHEAD, text)
 
     def _row(self, place: int) -> int:
         return max(int(np.searchsorted(self.places, place, side="right")) - 1, 0)
 
-    def _contradiction(self, queue: ConsumeQueue, row: int, unit: np.void) -> Mismatch:
+    def _contradiction(self, queue: ConsumeQueue, row: int, unit: np.void) -> Fault:
         found = f"the unit names physical offset {unit['physical']} and {unit['size']} bytes"
         text = f"{found}, the record is at {self.places[row]} with {self.records.head['size'][row]}"
-        return self._mismatch(queue, int(self.offsets[row]), row, _QUEUE, text)
+        return self._fault(queue, int(self.offsets[row]), row, _QUEUE, text)
 
-    def _missing(self, queue: ConsumeQueue, row: int, last: int) -> Mismatch:
+    def _missing(self, queue: ConsumeQueue, row: int, last: int) -> Fault:
         found = f"no unit of queue offset {self.offsets[row]}, but the queue reaches to {last}"
-        return self._mismatch(queue, int(self.offsets[row]), row, _QUEUE, found)
+        return self._fault(queue, int(self.offsets[row]), row, _QUEUE, found)
 
-    def _mismatch(self, queue: ConsumeQueue, offset: int, row: int, code: str, text: str) -> Mismatch:
-        return Mismatch(row, code, *queue.place(offset), text)
-
-
-def _groups(records: Records, topics: pa.DictionaryArray, wanted: Mask) -> Iterator[Group]:
-    """All records of the queues that hold a wanted one, by queue."""
-    keys = topics.indices.to_numpy() * np.int64(1 << 32) + records.head["queue_id"].astype(np.uint32)
-    rows = np.flatnonzero(np.isin(keys, np.unique(keys[wanted])))
-    order = rows[np.argsort(keys[rows], kind="stable")]
-    bounds = np.flatnonzero(np.diff(keys[order])) + 1
-    for mine in np.split(order, bounds) if len(order) else ():
-        topic = decoded(topics.dictionary[int(topics.indices[int(mine[0])].as_py())].as_py())
-        yield Group(topic, int(records.head["queue_id"][mine[0]]), mine)
+    def _fault(self, queue: ConsumeQueue, offset: int, row: int, code: str, text: str) -> Fault:
+        place = int(self.places[row])
+        return Fault(code, *queue.place(offset), place, place + int(self.records.sizes[row]), text)

@@ -11,11 +11,9 @@ import pyarrow as pa
 from halfop.rocketmq.batches import BATCH, OP, Build, has_rocksdb_alone, kinds_of, wrong_times
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.record import Chain, Records
-from halfop.rocketmq.store.commitlog import StoreFile, closes, windows
-from halfop.rocketmq.store.consumequeue import ConsumeQueues
+from halfop.rocketmq.store.commitlog import Fault, StoreFile, closes, windows
+from halfop.rocketmq.store.consumequeue import ConsumeQueues, next_sound
 from halfop.rocketmq.store.crosscheck import CrossCheck
-from halfop.rocketmq.store.fault import Fault
-from halfop.rocketmq.store.resync import next_sound
 
 _CLOCK_STEP_MS = 3_600_000
 
@@ -94,7 +92,8 @@ class _Reader:
         wanted = {kind: records.select(rows[kind]) for kind in self._build if len(rows[kind])}
         faults: dict[int, Fault] = {}
         if not self._stretch.sound:
-            for fault in (*self._by_queue(check, records, topics, rows), *self._by_content(wanted)):
+            in_batches = np.isin(np.arange(len(records)), np.concatenate(list(rows.values())))
+            for fault in (*check.check(records, topics, in_batches), *self._by_content(wanted)):
                 faults.setdefault(fault.physical, fault)
         shown = sorted(faults.values(), key=lambda fault: fault.physical)
         end, before = at + found.end, records
@@ -106,16 +105,6 @@ class _Reader:
         batches = {kind: self._build[kind](some) for kind, some in kept.items()}
         of_rocksdb = has_rocksdb_alone(topics, kept.get(OP))
         return Piece(at, end, len(before), _newest(before.store_ms), batches, tuple(shown), kept, of_rocksdb)
-
-    def _by_queue(
-        self, check: CrossCheck, records: Records, topics: pa.DictionaryArray, rows: Mapping[str, Longs]
-    ) -> Iterator[Fault]:
-        wanted = np.zeros(len(records), np.bool_)
-        wanted[np.concatenate(list(rows.values()))] = True
-        places, sizes = records.longs("physical_offset"), records.sizes
-        for each in check.check(records, topics, wanted):
-            place = int(places[each.row])
-            yield Fault(each.code, each.file, each.offset, place, place + int(sizes[each.row]), each.text)
 
     def _by_content(self, wanted: Mapping[str, Records]) -> Iterator[Fault]:
         for records in wanted.values():

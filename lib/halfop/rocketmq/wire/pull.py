@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
-from itertools import groupby, pairwise
+from itertools import pairwise
 from struct import error as struct_error
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -82,41 +81,28 @@ def pull(broker: Broker, asked: QueueRange, size: int = CHUNK) -> Iterator[Chunk
     memory it holds one chunk and `in_flight` answers, each of 256 KiB or one message (more of them only until
     it has learnt how many messages fit into an answer).
     """
-    return _chunks(_pieces(broker, asked), size)
-
-
-def _chunks(pieces: Iterator[_Fetched | Hole], size: int) -> Iterator[Chunk | Hole]:
-    joined = partial(_joined, size=size)
-    for is_hole, group in groupby(pieces, lambda piece: isinstance(piece, Hole)):
-        yield from (_merged if is_hole else joined)(group)
-
-
-def _merged(holes: Iterator[_Fetched | Hole]) -> Iterator[Hole]:
-    hole = cast(Hole, next(holes))
+    held, held_size = list[_Fetched | Hole](), 0
     try:
-        for each in holes:
-            hole = hole._replace(next=each.next)
-    finally:  # if the next one cannot be had, this one is handed out before the error
-        yield hole
-
-
-def _joined(pieces: Iterator[_Fetched | Hole], size: int) -> Iterator[Chunk]:
-    held: list[_Fetched] = []
-    try:
-        held_size = 0
-        for piece in cast(Iterator[_Fetched], pieces):
+        for piece in _pieces(broker, asked):
+            if held and (type(piece) is not type(held[0]) or held_size >= size):
+                yield _joined(held)
+                held, held_size = [], 0
             held.append(piece)
-            held_size += len(piece.data)
-            if held_size >= size:
-                full, held, held_size = held, [], 0
-                yield _records(full)
-    finally:
+            held_size += len(piece.data) if isinstance(piece, _Fetched) else 0
+    except RemotingError:
         if held:
-            yield _records(held)
+            yield _joined(held)
+        raise
+    if held:
+        yield _joined(held)
 
 
-def _records(pieces: list[_Fetched]) -> Chunk:
-    return Chunk(pieces[0].first, pieces[-1].next, b"".join(piece.data for piece in pieces))
+def _joined(pieces: list[_Fetched | Hole]) -> Chunk | Hole:
+    """Pieces of one kind, as one."""
+    first, end = pieces[0], pieces[-1].next
+    if isinstance(first, Hole):
+        return first._replace(next=end)
+    return Chunk(first.first, end, b"".join(piece.data for piece in pieces if isinstance(piece, _Fetched)))
 
 
 def _pieces(broker: Broker, asked: QueueRange) -> Iterator[_Fetched | Hole]:

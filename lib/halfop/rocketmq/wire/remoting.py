@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
+import os
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from halfop.frame.errors import TransientError, UsageError
 from halfop.rocketmq.frames import ANSWER, BadFrame, Frame, Splitter
 from halfop.rocketmq.requests import Header
-from halfop.rocketmq.wire.security import Credentials, Tls
 
+_ACCESS, _SECRET, _TOKEN = "ROCKETMQ_ACCESS_KEY", "ROCKETMQ_SECRET_KEY", "ROCKETMQ_SECURITY_TOKEN"
+_UNSIGNED = ("Signature", "_UNIQUE_KEY_QUERY")  # brokers leave it out, too
 _MAX_FRAME = 64 << 20  # brokers refuse messages of more than 4 MiB by default
 _VERSION = 392  # 4.9.7: from 4.9.4 on servers may write standard JSON; newer ones than it sign `_UNIQUE_KEY_QUERY`, too
 _AT_ONCE = 1 << 18  # bytes; a pull's answer has no more
@@ -58,6 +62,58 @@ class Refused(RemotingError):
         asked = ", ".join(f"{name} {fields[name]}" for name in ("topic", "queueId") if name in fields)
         what = f"{request.code.name}{f' ({asked})' if asked else ''}"
         super().__init__(f"{address} answered {what} with code {code}: {remark or 'no remark'}")
+
+
+def signature(secret: bytes, fields: Mapping[str, str], body: bytes) -> str:
+    """Returns the signature of a request: HMAC-SHA1 over the values, by name, and the body."""
+    content = "".join([fields[name] for name in sorted(fields) if name not in _UNSIGNED]).encode() + body
+    return base64.b64encode(hmac.digest(secret, content, "sha1")).decode()
+
+
+@dataclass(frozen=True)
+class Credentials:
+    """The keys of a client. Requests carry the access key and a signature, never the secret key."""
+
+    access_key: str
+    secret_key: str = field(repr=False)
+    security_token: str = field(default="", repr=False)
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Credentials | None:
+        """ROCKETMQ_ACCESS_KEY, ROCKETMQ_SECRET_KEY and perhaps ROCKETMQ_SECURITY_TOKEN; None without the first two."""
+        access, secret = environment.get(_ACCESS, ""), environment.get(_SECRET, "")
+        if bool(access) != bool(secret):
+            raise UsageError(f"only one of {_ACCESS} and {_SECRET} is set: set both or none")
+        return cls(access, secret, environment.get(_TOKEN, "")) if access else None
+
+    def signed(self, fields: Mapping[str, str], body: bytes = b"") -> dict[str, str]:
+        """Returns the fields with key, token and signature."""
+        token = {"SecurityToken": self.security_token} if self.security_token else {}
+        all_fields = {**fields, "AccessKey": self.access_key, **token}
+        return {**all_fields, "Signature": signature(self.secret_key.encode(), all_fields, body)}
+
+
+@dataclass(frozen=True)
+class Tls:
+    """PEM files of encrypted connections. Servers are verified by default, without a CA file against the system's."""
+
+    ca_file: str | None = None
+    certificate: str | None = None
+    key: str | None = None
+    verify: bool = True
+    check_hostname: bool = True
+
+    def context(self) -> ssl.SSLContext:
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.certificate:
+                context.load_cert_chain(self.certificate, self.key)
+        except OSError as error:  # ssl.SSLError is one
+            files = ", ".join(name for name in (self.ca_file, self.certificate, self.key) if name)
+            raise UsageError(f"cannot use the TLS files {files}: {error}; expected readable PEM files") from error
+        context.check_hostname = self.verify and self.check_hostname
+        context.verify_mode = ssl.CERT_REQUIRED if self.verify else ssl.CERT_NONE
+        return context
 
 
 @dataclass(frozen=True)
