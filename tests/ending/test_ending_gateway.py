@@ -13,10 +13,11 @@ from halfop.ending.owner import Where
 from halfop.ending.plan import COMMIT, ROLLBACK, Kind, Place, Row
 from halfop.ending.sender import Broker, Sender
 from halfop.ending.tails import Landed
-from halfop.gateway.producer import Answer, Producer, Question, Sent
+from halfop.gateway.producer import Producer, Sent
 from halfop.rocketmq.wire.client import Broker as Asked
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from support.ending_rows import Written
+from support.gateway.clients import nothing
 from support.gateway.gateways import NAME, RunningGateway, gateway
 
 QUICK = RemotingSettings(connect_timeout=1, answer_timeout=5, give_up_after=5)
@@ -36,10 +37,6 @@ def sent(running: RunningGateway) -> list[Sent]:
         producer.end_surely(found[3], "COMMIT")
         producer.end_surely(found[4], "ROLLBACK")
     return found
-
-
-def nothing(question: Question) -> Answer:
-    return "UNKNOWN"
 
 
 def row(sent: Sent, kind: Kind) -> Row:

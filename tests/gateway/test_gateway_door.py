@@ -12,9 +12,8 @@ import pytest
 from halfop.gateway.pages import MOST_CONNECTIONS
 from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import Frame, Splitter
+from support.gateway.clients import free, page, raw
 from support.gateway.gateways import RunningGateway, gateway
-
-from gateway.test_gateway_server import free, page, raw
 
 # RocketMQ's administration by strangers (CVE-2023-33246, CVE-2023-37582) came by codes that a client has no need of.
 # A code goes in here only after somebody has thought of who may send it.

@@ -23,9 +23,8 @@ from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings
 from halfop.warehouse.tables import Warehouse
 from support.crash import ended, job
+from support.gateway.clients import free, page
 from support.gateway.gateways import RunningGateway, start
-
-from gateway.test_gateway_server import free, page
 
 pytestmark = pytest.mark.slow
 KILLS, SENDERS = 10, 4

@@ -19,13 +19,14 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
-from halfop.gateway.producer import Answer, Producer, Question, Refusal, Sent
+from halfop.gateway.producer import Producer, Refusal, Sent
 from halfop.rocketmq.codes import RequestCode
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.requests import COMMIT_TYPE, EndTransaction
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.remoting import RemotingSettings
+from support.gateway.clients import nothing
 from support.gateway.gateway_load import Generator, Load
 from support.gateway.gateways import RunningGateway, gateway, pulled
 from support.places import IMPORTS, PROGRAMS
@@ -43,16 +44,6 @@ def running(tmp_path: Path) -> Iterator[RunningGateway]:
         assert found.process.poll() is None
         assert found.stop() == 0
         assert "Traceback" not in found.log.read_text()
-
-
-def memory(running: RunningGateway) -> int:
-    """Bytes that the process has in memory."""
-    lines = Path(f"/proc/{running.process.pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
-
-
-def nothing(question: Question) -> Answer:
-    return "UNKNOWN"
 
 
 def connected(running: RunningGateway) -> socket.socket:
@@ -145,9 +136,9 @@ def closed(running: RunningGateway) -> Counter[str]:
 def test_mutated_frames(tmp_path: Path, frames: int, slack: float) -> None:
     with gateway(tmp_path) as running, Producer(running.address, "good", nothing) as producer:
         good = Good.made(producer)
-        before, start = p99_of_a_good_client(running), memory(running)
+        before, start = p99_of_a_good_client(running), running.memory
         found = attacked(running, frames, good.aims)
-        end, refused, fates = memory(running), closed(running), Counter(found.report["fates"])
+        end, refused, fates = running.memory, closed(running), Counter(found.report["fates"])
         print(f"{frames} frames: {refused['decoder']} refused by the decoder, {dict(fates)}")
         print(f"besides, {refused['prefix']} refused by the length prefix")
         print(f"{start >> 20} MiB before, {end >> 20} after; p99 {before} ms alone, {found.p99} ms beside it")
@@ -168,11 +159,11 @@ def test_mutated_frames(tmp_path: Path, frames: int, slack: float) -> None:
 def test_refused_requests_leave_nothing_in_memory(tmp_path: Path) -> None:
     unknown = EndTransaction("g", 0, 7, COMMIT_TYPE)
     with gateway(tmp_path) as running, Producer(running.address, "g", nothing) as producer:
-        start = memory(running)
+        start = running.memory
         for _ in range(2_000):
             with pytest.raises(Refusal, match="Find prepared transaction message failed"):
                 producer.ask(unknown, bytes(50_000))
-        assert memory(running) - start < 20 << 20
+        assert running.memory - start < 20 << 20
 
 
 def until_committed(running: RunningGateway, transactions: int) -> None:
@@ -244,7 +235,7 @@ def trouble(running: RunningGateway) -> Iterator[None]:
 
 @pytest.mark.slow
 def test_slow_frames_great_lengths_and_peers_that_take_nothing(running: RunningGateway) -> None:
-    before, start = p99_of_a_good_client(running), memory(running)
+    before, start = p99_of_a_good_client(running), running.memory
     with trouble(running):
         assert all(p99_of_a_good_client(running) < 3 * before + 20 for _ in range(5))
-    assert memory(running) - start < MOST_GROWTH
+    assert running.memory - start < MOST_GROWTH

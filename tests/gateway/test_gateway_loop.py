@@ -21,6 +21,7 @@ from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings
 from halfop.warehouse.tables import Warehouse
 from support.entry_points import job_of
+from support.gateway.clients import nothing
 from support.gateway.gateways import NAME, RunningGateway, gateway
 
 pytestmark = pytest.mark.slow
@@ -61,10 +62,6 @@ class Loop:
 
     def outcomes(self) -> Counter[str]:
         return Counter(row["outcome"] for row in self.warehouse.read("check_deliveries").collect())
-
-
-def nothing(question: Question) -> Answer:
-    return "UNKNOWN"
 
 
 def test_a_silent_transaction_is_asked_about_as_often_as_allowed_then_discarded(

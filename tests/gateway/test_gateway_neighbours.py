@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from halfop.frame.cli import main
-from halfop.gateway.producer import Answer, Producer, Question, Refusal
+from halfop.gateway.producer import Producer, Refusal
 from halfop.jobs.gateway import JOB
 from halfop.rocketmq.codes import AnswerCode, RequestCode
 from halfop.rocketmq.frames import Frame
@@ -22,17 +22,12 @@ from halfop.rocketmq.requests import GetRouteinfo
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.remoting import RemotingSettings, Tls
 from support.brokers.scripted import Peer, answering, frame, serving
+from support.gateway.clients import free, nothing
 from support.gateway.gateways import NAME, gateway
 from support.places import DATA
 
-from gateway.test_gateway_server import free
-
 TLS = DATA / "tls"
 OTHERS = {"queueDatas": [{"brokerName": "broker-a", "perm": 6}], "brokerDatas": []}
-
-
-def nothing(question: Question) -> Answer:
-    return "UNKNOWN"
 
 
 def name_server(asked: list[Frame]) -> object:

@@ -12,15 +12,14 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from threading import Event
 from typing import cast
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 from halfop.frame.cli import main
 from halfop.gateway.producer import Answer, Producer, Question, Refusal, Sent
 from halfop.jobs.gateway import JOB
@@ -32,13 +31,9 @@ from halfop.rocketmq.record import chain
 from halfop.rocketmq.requests import GetRouteinfo, Header, HeartBeat
 from halfop.rocketmq.wire.client import Broker, NameServers
 from halfop.rocketmq.wire.remoting import Credentials, Refused, RemotingSettings
+from support.gateway.clients import SECONDS, Asked, asked, free, nothing, page, raw
 from support.gateway.gateways import NAME, RunningGateway, gateway, pulled
-
-SECONDS = 20.0
-
-
-def nothing(question: Question) -> Answer:
-    return "UNKNOWN"
+from support.gateway.questions import ask_for, make_deliveries, outcomes
 
 
 @pytest.fixture(scope="module")
@@ -53,12 +48,6 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningGateway
 def producer(running: RunningGateway) -> Iterator[Producer]:
     with Producer(running.address, "group", nothing) as found:
         yield found
-
-
-@contextmanager
-def asked(address: str) -> Iterator[Broker]:
-    with closing(Broker(address, RemotingSettings())) as broker:
-        yield broker
 
 
 # ---- sends and ends ----
@@ -196,67 +185,18 @@ def test_offsets_by_time(running: RunningGateway, producer: Producer) -> None:
 # ---- questions ----
 
 
-class Asked:
-    """A producer's memory of questions, and what it answers."""
-
-    def __init__(self, answer: Answer = "COMMIT") -> None:
-        self.answer, self.questions = answer, queue.Queue[Question]()
-
-    def __call__(self, question: Question) -> Answer:
-        self.questions.put(question)
-        return self.answer
-
-
-DELIVERIES = ["request_id", "broker_name", "producer_group", "outcome", "client", "remark"]
-
-
-def make_tables(warehouse: Path) -> None:
-    """Tables as a run makes them, as far as a gateway needs them."""
-    deliveries = [(name, pa.string()) for name in DELIVERIES]
-    deliveries += [("at", pa.timestamp("us", "UTC")), ("answered_after", pa.int64())]
-    write_deltalake(warehouse / "check_deliveries", pa.schema(deliveries).empty_table())
-
-
-def request(warehouse: Path, sent: Sent, group: str, run_id: int, **other: object) -> str:
-    """Writes a request to ask about a message, as a run does; returns its id."""
-    row = {
-        "request_id": f"{run_id}-{sent.queue_offset}-{sent.physical_offset}",
-        "broker_name": NAME,
-        "producer_group": group,
-        "real_topic": sent.topic,
-        "tran_state_table_offset": sent.queue_offset,
-        "commit_log_offset": sent.physical_offset,
-        "run_id": run_id,
-        "requested_at": datetime.now(timezone.utc),
-    } | other
-    write_deltalake(warehouse / "check_requests", pa.Table.from_pylist([row]), mode="append")
-    return str(row["request_id"])
-
-
-def outcomes(warehouse: Path, done: Callable[[list[tuple[str, str]]], bool]) -> list[tuple[str, str]]:
-    """The rows of check_deliveries once they are as wanted, as request and outcome."""
-    end = time.monotonic() + SECONDS
-    while True:
-        rows = DeltaTable(warehouse / "check_deliveries").to_pyarrow_table().sort_by("at").to_pylist()
-        found = [(row["request_id"], row["outcome"]) for row in rows]
-        if done(found):
-            return found
-        assert time.monotonic() < end, found
-        time.sleep(0.05)
-
-
 QUICK = ("--set", "gateway.look_every=50ms", "--set", "rules.transaction_check_interval=3s")
 
 
 def test_questions_are_asked_and_answers_noted(tmp_path: Path) -> None:
     warehouse = tmp_path / "warehouse"
-    make_tables(warehouse)
+    make_deliveries(warehouse)
     silent, asking = Asked("UNKNOWN"), Asked("COMMIT")
     with gateway(tmp_path, *QUICK, warehouse=str(warehouse)) as running:
         with Producer(running.address, "silent", silent) as one, Producer(running.address, "quick", asking) as two:
             first, second = one.send("orders", b"first"), two.send("orders", b"second", {"own": "value"})
-            ids = [request(warehouse, first, "silent", 1), request(warehouse, second, "quick", 2)]
-            elsewhere = request(warehouse, second, "quick", 9, broker_name="other")
+            ids = [ask_for(warehouse, first, "silent", 1), ask_for(warehouse, second, "quick", 2)]
+            elsewhere = ask_for(warehouse, second, "quick", 9, broker_name="other")
             question = asking.questions.get(timeout=SECONDS)
             assert question.sent == second
             assert (question.body, question.properties["own"]) == (b"second", "value")
@@ -266,10 +206,10 @@ def test_questions_are_asked_and_answers_noted(tmp_path: Path) -> None:
                 [(ids[0], "SENT"), (ids[0], "UNKNOWN"), (ids[1], "SENT"), (ids[1], "ANSWERED")]
             )
             assert elsewhere not in dict(found)
-            old = request(warehouse, first, "silent", 3, requested_at=datetime.now(timezone.utc) - timedelta(minutes=1))
+            old = ask_for(warehouse, first, "silent", 3, requested_at=datetime.now(timezone.utc) - timedelta(minutes=1))
             lone = one.send("orders", b"third")
-            nobody = request(warehouse, lone, "nobody", 4)
-            ended = request(warehouse, second, "quick", 5)
+            nobody = ask_for(warehouse, lone, "nobody", 4)
+            ended = ask_for(warehouse, second, "quick", 5)
             found = outcomes(warehouse, lambda rows: len(rows) == 7)[4:]
             assert set(found) == {(old, "SUPERSEDED"), (ended, "SUPERSEDED"), (nobody, "NO_PRODUCER")}
         with asked(running.address) as broker:
@@ -280,7 +220,7 @@ def test_questions_are_asked_and_answers_noted(tmp_path: Path) -> None:
 def test_a_client_is_known_by_its_send_and_asked_as_a_broker_asks(tmp_path: Path, form: int) -> None:
     """4.9's first heartbeat comes after its first send."""
     warehouse = tmp_path / "warehouse"
-    make_tables(warehouse)
+    make_deliveries(warehouse)
     packed = "TRAN_MSG\x01true\x02UNIQ_KEY\x01U1\x02PGROUP\x01group\x02TAGS\x01red\x02"
     fields = {"a": "group", "b": "orders", "c": "TBW102", "d": "4", "e": "2", "f": "4", "g": "9", "h": "7", "i": packed}
     with gateway(tmp_path, *QUICK, warehouse=str(warehouse)) as running, raw(running.address) as client:
@@ -292,7 +232,7 @@ def test_a_client_is_known_by_its_send_and_asked_as_a_broker_asks(tmp_path: Path
         message_id = f"7F000001{number:08X}{0:016X}"
         said = {"msgId": message_id, "queueId": "2", "queueOffset": "0", "transactionId": "U1"}
         assert answer.fields == said
-        request(warehouse, Sent("orders", "U1", 0, 0), "group", 1)
+        ask_for(warehouse, Sent("orders", "U1", 0, 0), "group", 1)
         question = one_frame(client, splitter)
         assert (question.code, question.flag) == (RequestCode.CHECK_TRANSACTION_STATE, ONE_WAY)
         assert question.form == form
@@ -313,7 +253,7 @@ def one_frame(client: socket.socket, splitter: Splitter) -> Frame:
 def test_what_a_slow_run_asks_for_is_asked_but_not_twice(tmp_path: Path) -> None:
     """Its requests are older than the check interval when they come."""
     warehouse = tmp_path / "warehouse"
-    make_tables(warehouse)
+    make_deliveries(warehouse)
     silent, began = Asked("UNKNOWN"), datetime.now(timezone.utc)
     with (
         gateway(tmp_path, *QUICK, warehouse=str(warehouse)) as running,
@@ -321,14 +261,14 @@ def test_what_a_slow_run_asks_for_is_asked_but_not_twice(tmp_path: Path) -> None
     ):
         outcomes(warehouse, lambda rows: not rows)
         sent = [producer.send("orders", body) for body in (b"1", b"2")]
-        known = request(warehouse, sent[0], "group", 1)
+        known = ask_for(warehouse, sent[0], "group", 1)
         outcomes(warehouse, lambda rows: len(rows) == 2)
-        late = request(warehouse, sent[1], "group", 2, requested_at=began - timedelta(minutes=1))
+        late = ask_for(warehouse, sent[1], "group", 2, requested_at=began - timedelta(minutes=1))
         found = outcomes(warehouse, lambda rows: len(rows) == 4)
         assert found == [(known, "SENT"), (known, "UNKNOWN"), (late, "SENT"), (late, "UNKNOWN")]
         # requested by a run that had not seen the question before it
-        again = request(warehouse, sent[1], "group", 3, requested_at=began)
-        later = request(warehouse, sent[1], "group", 4)
+        again = ask_for(warehouse, sent[1], "group", 3, requested_at=began)
+        later = ask_for(warehouse, sent[1], "group", 4)
         found = outcomes(warehouse, lambda rows: len(rows) == 7)[4:]
         assert found == [(again, "SUPERSEDED"), (later, "SENT"), (later, "UNKNOWN")]
         assert silent.questions.qsize() == 3
@@ -336,13 +276,13 @@ def test_what_a_slow_run_asks_for_is_asked_but_not_twice(tmp_path: Path) -> None
 
 def test_a_request_waits_for_a_producer_and_a_newer_one_replaces_it(tmp_path: Path) -> None:
     warehouse = tmp_path / "warehouse"
-    make_tables(warehouse)
+    make_deliveries(warehouse)
     options = (*QUICK[:2], "--set", "rules.transaction_check_interval=1h")
     with gateway(tmp_path, *options, warehouse=str(warehouse)) as running:
         with Producer(running.address, "group", nothing) as gone:
             sent = gone.send("orders", b"x")
-        older = request(warehouse, sent, "group", 1)
-        newer = request(warehouse, sent, "group", 2)
+        older = ask_for(warehouse, sent, "group", 1)
+        newer = ask_for(warehouse, sent, "group", 2)
         outcomes(warehouse, lambda rows: rows == [(older, "SUPERSEDED")])
         asking = Asked("ROLLBACK")
         with Producer(running.address, "group", asking):
@@ -352,15 +292,15 @@ def test_a_request_waits_for_a_producer_and_a_newer_one_replaces_it(tmp_path: Pa
 
 def test_a_restart_asks_again_only_what_was_not_sent(tmp_path: Path) -> None:
     warehouse = tmp_path / "warehouse"
-    make_tables(warehouse)
+    make_deliveries(warehouse)
     options = (*QUICK[:2], "--set", "rules.transaction_check_interval=1h")
     with gateway(tmp_path, *options, warehouse=str(warehouse)) as running:
         asking = Asked("UNKNOWN")
         with Producer(running.address, "group", asking) as before:
             first, second = before.send("orders", b"1"), before.send("orders", b"2")
-            known = request(warehouse, first, "group", 1)
+            known = ask_for(warehouse, first, "group", 1)
             outcomes(warehouse, lambda rows: rows == [(known, "SENT"), (known, "UNKNOWN")])
-        later = request(warehouse, second, "group", 2)
+        later = ask_for(warehouse, second, "group", 2)
         assert running.stop() == 0
     with gateway(tmp_path, *options, warehouse=str(warehouse)) as running:
         with Producer(running.address, "group", asking):
@@ -371,7 +311,7 @@ def test_a_restart_asks_again_only_what_was_not_sent(tmp_path: Path) -> None:
 
 def test_questions_go_round_and_are_limited_for_each_channel(tmp_path: Path) -> None:
     warehouse = tmp_path / "warehouse"
-    make_tables(warehouse)
+    make_deliveries(warehouse)
     options = (*QUICK[:2], "--set", "gateway.questions_a_second=10")
     clients = [Asked("COMMIT"), Asked("COMMIT")]
     with (
@@ -381,18 +321,13 @@ def test_questions_go_round_and_are_limited_for_each_channel(tmp_path: Path) -> 
     ):
         sent = [one.send("orders", b"x") for _ in range(20)]
         began = time.monotonic()
-        rows = [request(warehouse, each, "group", 1 + n) for n, each in enumerate(sent)]
+        rows = [ask_for(warehouse, each, "group", 1 + n) for n, each in enumerate(sent)]
         outcomes(warehouse, lambda found: len(found) == 2 * len(rows))
         assert time.monotonic() - began > 0.5
     assert [client.questions.qsize() for client in clients] == [10, 10]
 
 
 # ---- limits, accounts and TLS ----
-
-
-def raw(address: str) -> socket.socket:
-    host, _, number = address.rpartition(":")
-    return socket.create_connection((host, int(number)), SECONDS)
 
 
 def test_a_frame_that_takes_too_long_and_a_silent_client_are_dropped(tmp_path: Path) -> None:
@@ -498,7 +433,7 @@ def test_answers_are_made_as_they_are_taken(tmp_path: Path, code: int, fields: d
         Producer(running.address, "group", nothing) as good,
     ):
         good.send(topics[0], bytes(2 << 20))
-        before = memory(running)
+        before = running.memory
         clients = [raw(running.address) for _ in range(4)]
         for each in clients:
             each.sendall(Frame(code, 0, 1, fields | {"topic": HALF_TOPIC, "queueId": "0"}).packed() * times)
@@ -541,12 +476,7 @@ def is_closed(one: socket.socket) -> bool:
 def after_a_send(running: RunningGateway, producer: Producer, topic: str) -> int:
     """The bytes that the gateway has in memory then."""
     producer.send(topic, b"x")
-    return memory(running)
-
-
-def memory(running: RunningGateway) -> int:
-    lines = Path(f"/proc/{running.process.pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+    return running.memory
 
 
 def test_too_much_that_is_open_refuses_sends(tmp_path: Path) -> None:
@@ -658,7 +588,7 @@ def test_accounts_may_do_what_they_may(tmp_path: Path) -> None:
 
 def test_a_producer_that_answers_nothing_is_noted_if_it_may_end_the_message(tmp_path: Path) -> None:
     warehouse = tmp_path / "warehouse"
-    make_tables(warehouse)
+    make_deliveries(warehouse)
     (tmp_path / "accounts.yml").write_text(ACCOUNTS)
     keys = {name: Credentials(name, f"secret-of-{name}") for name in ("sender", "lander")}
     interval, accounts = "rules.transaction_check_interval=1h", f"gateway.acl_file={tmp_path}/accounts.yml"
@@ -676,7 +606,7 @@ def test_a_producer_that_answers_nothing_is_noted_if_it_may_end_the_message(tmp_
         Producer(running.address, "group", nothing, keys["lander"]) as lander,
     ):
         sent = sender.send("orders", b"x")
-        asked_for = request(warehouse, sent, "group", 1)
+        asked_for = ask_for(warehouse, sent, "group", 1)
         held.get(timeout=SECONDS)
         lander.end(sent, "UNKNOWN", from_check=True)
         lander.heartbeat()  # by then it has come
@@ -688,7 +618,7 @@ def test_a_producer_that_answers_nothing_is_noted_if_it_may_end_the_message(tmp_
 
 def test_only_who_may_send_to_a_topic_is_asked_about_its_messages(tmp_path: Path) -> None:
     warehouse = tmp_path / "warehouse"
-    make_tables(warehouse)
+    make_deliveries(warehouse)
     (tmp_path / "accounts.yml").write_text(ACCOUNTS)
     keys = {name: Credentials(name, f"secret-of-{name}") for name in ("sender", "lander")}
     options = (*QUICK, "--set", f"gateway.acl_file={tmp_path}/accounts.yml")
@@ -697,10 +627,10 @@ def test_only_who_may_send_to_a_topic_is_asked_about_its_messages(tmp_path: Path
         with Producer(running.address, "group", nothing, keys["sender"]) as gone:
             sent = gone.send("orders", b"for its own group's eyes")
         with Producer(running.address, "group", curious, keys["lander"]):
-            lone = request(warehouse, sent, "group", 1)
+            lone = ask_for(warehouse, sent, "group", 1)
             outcomes(warehouse, lambda rows: rows == [(lone, "FAILED")])
             with Producer(running.address, "group", asking, keys["sender"]):
-                request(warehouse, sent, "group", 2)
+                ask_for(warehouse, sent, "group", 2)
                 assert asking.questions.get(timeout=SECONDS).sent == sent
     assert curious.questions.empty()
 
@@ -761,14 +691,3 @@ def test_no_spark_is_loaded() -> None:
     program = "import halfop.jobs.gateway, sys; print(sorted({'pyspark', 'py4j', 'delta'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-
-
-def free() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def page(address: str, name: str) -> str:
-    with urllib.request.urlopen(f"http://{address}/{name}", timeout=SECONDS) as found:
-        return str(found.read().decode())

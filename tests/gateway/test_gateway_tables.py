@@ -7,11 +7,12 @@ import os
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
-from halfop.gateway.tables import _DELIVERY, NOTHING_SENT, Delivery, Landing, Tables
+from deltalake import DeltaTable
+from halfop.gateway.producer import Sent
+from halfop.gateway.tables import NOTHING_SENT, Delivery, Landing, Tables
 from halfop.rocketmq.names import HALF_TOPIC
+from support.gateway.questions import append, ask_for, make_deliveries
 
 YOUNG = timedelta(seconds=60)
 NAME = "gw"
@@ -22,19 +23,9 @@ def ago(seconds: float) -> datetime:
 
 
 def asked_for(warehouse: Path, run_id: int, at: datetime, name: str = NAME) -> str:
-    """Writes a row of check_requests, as a run does; returns its id."""
-    row = {
-        "request_id": f"{name}-{run_id}",
-        "broker_name": name,
-        "producer_group": "group",
-        "real_topic": "orders",
-        "tran_state_table_offset": run_id,
-        "commit_log_offset": 100 * run_id,
-        "run_id": run_id,
-        "requested_at": at,
-    }
-    write_deltalake(warehouse / "check_requests", pa.Table.from_pylist([row]), mode="append")
-    return str(row["request_id"])
+    """Asks about a message of a broker of that name, as a run does; returns the question's id."""
+    sent, mine = Sent("orders", "U", run_id, 100 * run_id), {"request_id": f"{name}-{run_id}", "broker_name": name}
+    return ask_for(warehouse, sent, "group", run_id, requested_at=at, **mine)
 
 
 def new(tables: Tables) -> list[str]:
@@ -75,9 +66,7 @@ def test_requests_of_its_later_lives_are_its_own(tmp_path: Path) -> None:
 
 
 def test_deliveries_have_the_name_of_their_request(tmp_path: Path) -> None:
-    names = [(name, pa.string()) for name in Delivery._fields if name not in ("at", "answered_after")]
-    more = [("at", pa.timestamp("us", "UTC")), ("answered_after", pa.int64())]
-    write_deltalake(tmp_path / "check_deliveries", pa.schema([*names, *more]).empty_table())
+    make_deliveries(tmp_path)
     tables = Tables(str(tmp_path), NAME)
     sent = [Delivery(name, name, "group", "SENT", ago(1)) for name in (NAME, "gw~2")]
     assert tables.append([*sent, Delivery("gw~3", "gw~3", "group", "FAILED", ago(1))])
@@ -101,12 +90,9 @@ def test_deliveries_have_the_name_of_their_request(tmp_path: Path) -> None:
 def test_how_far_the_newest_life_has_landed(
     tmp_path: Path, rows: list[tuple[str, int | None]], landed: Landing
 ) -> None:
-    schema = pa.schema(
-        [("broker_name", pa.string()), ("topic", pa.string()), ("queue_id", pa.int32()), ("next_offset", pa.int64())]
-    )
     for name, offset in rows:
         row = {"broker_name": name, "topic": HALF_TOPIC, "queue_id": 0, "next_offset": offset}
-        write_deltalake(tmp_path / "landing_progress", pa.Table.from_pylist([row], schema=schema), mode="append")
+        append(tmp_path, "landing_progress", row)
     assert Tables(str(tmp_path), NAME).landed() == landed
 
 
@@ -120,7 +106,7 @@ def test_deliveries_are_durable_as_soon_as_they_are_written(tmp_path: Path, monk
 
     monkeypatch.setattr(os, "fsync", fsync)
     table = tmp_path / "check_deliveries"
-    write_deltalake(table, pa.Table.from_pylist([], schema=_DELIVERY))
+    make_deliveries(tmp_path)
     tables = Tables(str(tmp_path), NAME)
     for n in range(2):
         synced.clear()

@@ -14,25 +14,20 @@ from pathlib import Path
 import pytest
 from halfop.frame.errors import TransientError
 from halfop.gateway.log.flusher import DISK_FAILED
-from halfop.gateway.producer import Answer, Producer, Question, Refusal, Sent
+from halfop.gateway.producer import Producer, Refusal, Sent
 from halfop.rocketmq.codes import AnswerCode, RequestCode
 from halfop.rocketmq.frames import Frame, Splitter
 from halfop.rocketmq.names import HALF_TOPIC, TRANSACTION_PREPARED
 from halfop.rocketmq.properties import packed
 from halfop.rocketmq.requests import SendMessageV2
+from support.gateway.clients import asked, free, nothing, page
 from support.gateway.gateway_load import Generator
 from support.gateway.gateways import RunningGateway, gateway, pulled
 from support.places import PROGRAMS
 
-from gateway.test_gateway_server import asked, free, page
-
 SLOW_DISK = PROGRAMS / "slow_disk.py"
 MANY = 10_000
 MOST_BYTES_EACH = 20_000
-
-
-def nothing(question: Question) -> Answer:
-    return "UNKNOWN"
 
 
 # ---- a slow disk ----
@@ -241,11 +236,6 @@ def connected(running: RunningGateway) -> Iterator[socket.socket]:
         yield one
 
 
-def memory(running: RunningGateway) -> int:
-    lines = Path(f"/proc/{running.process.pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
-
-
 @pytest.mark.slow
 def test_ten_thousand_connections_and_not_one_more(
     tmp_path: Path, record_property: Callable[[str, object], None]
@@ -258,13 +248,13 @@ def test_ten_thousand_connections_and_not_one_more(
     try:
         with gateway(tmp_path) as running:
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-            before = memory(running)
+            before = running.memory
             heartbeat = b'{"clientID":"c","producerDataSet":[{"groupName":"g"}]}'
             for _ in range(MANY - 9):
                 held.append(socket.create_connection(address_of(running), 10))
                 held[-1].sendall(Frame(RequestCode.HEART_BEAT, 0, 1, {}, body=heartbeat).packed())
             assert all(each.recv(4096) for each in held)
-            each = (memory(running) - before) / len(held)
+            each = (running.memory - before) / len(held)
             record_property("bytes_a_connection", round(each))
             assert each < MOST_BYTES_EACH, each
             with closing(Generator(running.address, 8)) as generator:

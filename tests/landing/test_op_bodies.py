@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import pyarrow as pa
+from halfop.landing.columns.fields import fields
 from halfop.landing.columns.op_items import half_offsets, items
 from support.brokers.op_bodies import BODIES, NUMBERS
 
-RAW = pa.schema(
-    [
-        *(("queue_offset", pa.int64()), ("item", pa.int32()), ("tag", pa.string()), ("body", pa.string())),
-        *(("half_offset", pa.int64()), ("outcome", pa.string()), ("outcomes", pa.map_(pa.string(), pa.string()))),
-    ]
-)
+TYPES = {field.name: field.arrow for field in fields("op")}
+NAMES = ("queue_offset", "item", "tag", "body", "half_offset", "outcome", "outcomes")
+RAW = pa.schema([(name, TYPES[name]) for name in NAMES])
 SPLIT = ("queue_offset", "item", "body", "half_offset", "outcome")
 
 

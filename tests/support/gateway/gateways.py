@@ -34,6 +34,12 @@ class RunningGateway:
     log: Path
     process: subprocess.Popen[bytes]
 
+    @property
+    def memory(self) -> int:
+        """Bytes that the process has in memory."""
+        lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS"))
+
     def stop(self) -> int:
         """SIGTERM; returns its exit status."""
         self.process.send_signal(signal.SIGTERM)
