@@ -74,7 +74,7 @@ def settings(folder: Path) -> Settings:
 
 
 def halves(folder: Path) -> list[Half]:
-    return [half(line) for line in _lines(folder / "half.jsonl")]
+    return [half_of(line) for line in _lines(folder / "half.jsonl")]
 
 
 def ops(folder: Path) -> list[Op]:
@@ -88,7 +88,7 @@ def expected(folder: Path) -> list[Expected]:
     ]
 
 
-def half(line: dict[str, Any]) -> Half:
+def half_of(line: dict[str, Any]) -> Half:
     """The half message of a JSON line as `land files` takes it."""
     properties = line["properties"]
     return Half(
@@ -117,7 +117,7 @@ def _ops(line: dict[str, Any]) -> list[Op]:
 
 def _recorded(case: dict[str, Any], result: dict[str, Any]) -> Recorded:
     broker = {d["queue_offset"]: d["decision"] for d in result["decisions"] if "copy_of" not in d}
-    halves = [half(_landed(case["case"], line) | _of_half(line)) for line in case["half"]]
+    halves = [half_of(_landed(case["case"], line) | _of_half(line)) for line in case["half"]]
     ops = [op for line in case["op"] for op in _ops(_landed(case["case"], line) | {"outcome": "COMMIT"})]
     return Recorded(case["case"], halves, ops, broker)
 

@@ -39,7 +39,7 @@ def place(at: float) -> int:
 
 
 def half(offset: int, at: float, times: int | None = None, **given: Any) -> Row:
-    """Born at 0. A copy has check times; `prepared` as well where it was put back immune."""
+    """A row of half_messages, born at 0. A copy has check times; `prepared` as well where it was put back immune."""
     key, immunity, prepared = given.get("key", "KEY"), given.get("immunity"), given.get("prepared")
     properties = {
         "TRANSACTION_CHECK_TIMES": times,

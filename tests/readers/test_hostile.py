@@ -14,7 +14,7 @@ import pytest
 from halfop.report.report import render
 from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
-from model.oracle import half
+from model.oracle import half_of
 from model.reference import undeliverable
 from pyspark.sql import SparkSession
 from support.brokers.scripted import answering, serving
@@ -133,7 +133,7 @@ def test_hostile_values(spark: SparkSession, tmp_path: Path) -> None:
 
 def deliverable(rows: list[dict[str, Any]]) -> Counter[Message]:
     """The messages that RocketMQ could deliver, by the model's reading of topic names: all of them are committed."""
-    legal = [row for row in rows if undeliverable(half(row)) is None]
+    legal = [row for row in rows if undeliverable(half_of(row)) is None]
     return Counter(
         Message(
             row["queue_offset"],

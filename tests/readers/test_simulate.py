@@ -47,6 +47,7 @@ def at(seconds: float) -> int:
 
 
 def half(offset: int, born: float, **columns: Any) -> m.Half:
+    """A half message that was born so many seconds after START."""
     return half_at(QUEUE, offset, at(born), **columns)
 
 

@@ -13,11 +13,11 @@ import pytest
 from halfop.warehouse.tables import Warehouse
 from model import reference as m
 from model.oracle import NOW, Recorded, surprises
+from model.strategies import op_rows
 from pyspark.sql import SparkSession
 from support import rows as r
-from support.halves import half_at
+from support.rules.rule_words import HOUR, SECOND, half
 
-SECOND, MINUTE, HOUR = 1_000, 60_000, 3_600_000
 RUNS = (NOW, NOW + SECOND, NOW + 2 * HOUR)
 RULES = m.Settings(groups={"asked-once": m.Override(check_max=1)})
 RECORDED = surprises()
@@ -196,20 +196,13 @@ class Report:
         return f"{self.issue}{self.part and ' ' + self.part}"
 
 
-def half(offset: int = 0, age: int = MINUTE, **columns: str | None) -> m.Half:
-    return half_at(("", 0), offset, NOW - age, **({"commit_log_offset": offset * 512} | columns))
-
-
 def copy(offset: int, of: int, times: str) -> m.Half:
     """The copy that the broker's check put back."""
-    return replace(half(of), offset=offset, commit_log_offset=offset * 512, store=NOW - SECOND, check_times=times)
+    return half(offset, uniq_key=f"k{of}", store=NOW - SECOND, check_times=times)
 
 
 def op(offset: int, *names: int, outcome: str = "COMMIT", stored: int = NOW - SECOND, **columns: bool) -> list[m.Op]:
-    body = ",".join(map(str, names))
-    items = [m.Op("", 0, offset, n, "d", str(of), of, outcome, None, stored, stored) for n, of in enumerate(names)]
-    assert body
-    return [replace(item, **columns) for item in items]  # type: ignore[arg-type]
+    return op_rows(("", 0), offset, ",".join(map(str, names)), [outcome], stored, **columns)
 
 
 REPORTS = [

@@ -37,7 +37,7 @@ QUEUES = [("a", 0), ("a", 1), ("b", 0)]
 TABLES = ("decisions", "rejected", "check_requests", "trans_check_max_time", "topics/T1", "topics/T2")
 
 
-def half(chance: random.Random, queue: m.Queue, offset: int) -> m.Half:
+def drawn_half(chance: random.Random, queue: m.Queue, offset: int) -> m.Half:
     odd = chance.random() < 0.3
     given: dict[str, Any] = {"real_topic": chance.choice(["T1", "T2"]), "body": chance.randbytes(20)}
     if odd:
@@ -75,7 +75,7 @@ def landings() -> list[tuple[list[m.Half], list[m.Op]]]:
     chance, unanswered = random.Random(SEED), list[m.Half]()
     found = []
     for first in (0, FAR):
-        halves = [half(chance, queue, offset) for queue in QUEUES for offset in range(first, first + 60)]
+        halves = [drawn_half(chance, queue, offset) for queue in QUEUES for offset in range(first, first + 60)]
         asked = [each for each in [*unanswered, *halves] if chance.random() < 0.7]
         ops = [op for place, each in enumerate(asked, first) for op in answer(chance, each, place)]
         unanswered = [each for each in halves if each not in asked and stays_open(each)]
@@ -137,7 +137,7 @@ def test_spark_decides_and_writes_what_the_columns_do(
 
 def disordered(chance: random.Random) -> list[tuple[list[m.Half], list[m.Op]]]:
     """Three landings: ops before their half messages, half messages late or twice, several ops, ops again."""
-    halves = [half(chance, queue, offset) for queue in QUEUES for offset in range(40)]
+    halves = [drawn_half(chance, queue, offset) for queue in QUEUES for offset in range(40)]
     ops = [op for place, each in enumerate(halves) if chance.random() < 0.8 for op in answer(chance, each, place)]
     for each in chance.sample(halves, 8):
         ops += op_rows(each.key[:2], 500 + each.offset, str(each.offset), [chance.choice(["COMMIT", "ROLLBACK"])], NOW)

@@ -104,19 +104,8 @@ def test_two_processes_commit_on_a_local_disk(
     classes = compiled(PROGRAMS / "SlowRename.java", jars, tmp_path / "classes")
     folder = tmp_path / "warehouse"
     spark.createDataFrame([], "name STRING, n INT").write.format("delta").save(f"{folder}/{TABLE}")
-    writers = [
-        script_of(
-            "python",
-            "tests/programs/appending.py",
-            str(folder),
-            name,
-            "3",
-            how,
-            store,
-            SPARK_DIST_CLASSPATH=str(classes),
-        )
-        for name in ("one", "two")
-    ]
+    program = ("python", "tests/programs/appending.py", str(folder))
+    writers = [script_of(*program, name, "3", how, store, SPARK_DIST_CLASSPATH=str(classes)) for name in ("one", "two")]
     for writer in writers:
         assert writer.stdout
         assert any(line == "ready\n" for line in writer.stdout)

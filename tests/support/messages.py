@@ -18,6 +18,7 @@ KNOWN = {QUEUE: NOW}
 
 
 def half(offset: int, topic: str = "T", **columns: Any) -> m.Half:
+    """A half message of QUEUE that was 10 s old at NOW."""
     return half_at(QUEUE, offset, NOW - 10_000, real_topic=topic, **columns)
 
 

@@ -30,7 +30,7 @@ _QUEUE_REQUESTS = {RequestCode.PULL_MESSAGE, RequestCode.GET_MAX_OFFSET, Request
 
 
 def half(offset: int, times: int | None = None) -> w.Record:
-    """The half message of transaction `offset`, or a copy of it."""
+    """The record of this broker's half message of transaction `offset`, or of a copy of it."""
     properties = {"UNIQ_KEY": f"K{offset}", "PGROUP": "g", "REAL_TOPIC": "T", "REAL_QID": "0"}
     marks = {} if times is None else {CHECK_TIMES: str(times)}
     return w.half(offset, properties=properties | marks)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 from model import reference as m
 
+from support.halves import half_at
+
 T0 = 1_750_000_000_000
 RULES = m.Settings(check_max=3)
 SECOND, MINUTE = 1_000, 60_000
@@ -17,9 +19,10 @@ Row = tuple[int, int, str, str | None, int | None]  # run, offset, decision, rea
 
 
 def half(offset: int, times: str | None = None, prepared: str | None = None, **changed: object) -> m.Half:
-    """The original at 0; a copy has check times or the first copy's offset."""
-    made = m.Half("b", 0, offset, offset * 500, "KEY", "group", "T", "1", T0, T0 + offset, None, times)
-    return replace(made, prepared_offset=prepared, body=f"half {offset}".encode(), **changed)  # type: ignore[arg-type]
+    """One transaction's original at 0, or a copy: it has check times or the first copy's offset, and a later place."""
+    given = {"commit_log_offset": offset * 500, "uniq_key": "KEY", "group": "group", "store": T0 + offset}
+    given |= {"check_times": times, "prepared_offset": prepared, "body": f"half {offset}".encode()}
+    return replace(half_at(("b", 0), offset, T0, **given), **changed)  # type: ignore[arg-type]
 
 
 def op(offset: int, names: int, outcome: str = "COMMIT", **changed: object) -> m.Op:
