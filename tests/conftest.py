@@ -1,4 +1,4 @@
-"""One Spark session a worker, a warehouse of its own for each test, and which tests belong to which suite."""
+"""One Spark session a worker, a warehouse of its own for each test, and the order of the files."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from support import effort
 from support.seeds import the_same_again
+from support.suites import needs_delta
 
-pytest_plugins = ["systems.broker.real_broker", "support.missing_tools", "support.kills"]
+pytest_plugins = ["systems.broker.real_broker", "support.missing_tools", "support.kills", "support.suites"]
 NewWarehouse = Callable[[str], Warehouse]
 
 # collected timestamps are naive and in the machine's time zone
@@ -30,11 +31,8 @@ os.environ["TZ"] = "UTC"
 time.tzset()
 effort.choose()
 
-# ---- suites ----
+# ---- order ----
 
-# They need no session of the suite's, but start Spark, a server or a notebook of their own.
-_WITH_PROCESSES = {"test_spark_submit", "test_terminal", "test_notebooks", "test_wheel", "test_cluster"}
-_OTHER_SUITES = ("slow", "broker", "s3", "hdfs", "yarn", "lineage", "airflow", "notebooks", "browser")
 # Two workers end at about the same time where the longest begin first.
 _LONGEST = [
     *("test_small_histories_in_memory", "test_rules", "test_copies_in_memory"),
@@ -46,21 +44,8 @@ _LONGEST = [
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks what is quick: everything that needs neither Delta nor a process of its own. Orders the files."""
-    for item in items:
-        if _is_quick(item):
-            item.add_marker(pytest.mark.quick)
+    """Orders the files."""
     items.sort(key=_place)
-
-
-def _is_quick(item: pytest.Item) -> bool:
-    if item.path.stem in _WITH_PROCESSES or any(item.get_closest_marker(name) for name in _OTHER_SUITES):
-        return False
-    return not _needs_delta(item)
-
-
-def _needs_delta(item: pytest.Item) -> bool:
-    return "spark" in getattr(item, "fixturenames", ())
 
 
 def _place(item: pytest.Item) -> int:
@@ -113,7 +98,7 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture(scope="session")
 def frames(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     """A session for frames in memory: the suite's own, or one that starts without Delta where no test needs it."""
-    if any(_needs_delta(item) for item in request.session.items):
+    if any(needs_delta(item) for item in request.session.items):
         yield request.getfixturevalue("spark")
         return
     session = spark_session("tests", **TINY, **{"spark.sql.extensions": ""})

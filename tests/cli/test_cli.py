@@ -247,6 +247,7 @@ def test_a_summary_is_printed_last_whatever_its_status(status: int, capsys: pyte
     assert err.endswith(" halfop.land  landed\n")
 
 
+@pytest.mark.process
 def test_a_reader_that_went_away_changes_no_status() -> None:
     program = (
         "import sys; from halfop.frame.cli import Job, run_job; from halfop.frame.summary import Summary\n"
@@ -305,6 +306,7 @@ def test_output_for_machines_is_json_alone(capsys: pytest.CaptureFixture[str]) -
     assert summary["job"] == "land"
 
 
+@pytest.mark.long
 def test_nothing_but_output_writes_to_stdout() -> None:
     lib = ROOT / "lib" / "halfop"
     programs = {lib / "settings" / "reference.py", lib / "frame" / "nearest.py"}

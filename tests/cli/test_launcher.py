@@ -16,6 +16,8 @@ from halfop.start.options import FIRST_COMPILER
 from support.another_user import POWERLESS, give_to_another, needs_another_user
 from support.places import ROOT
 
+pytestmark = pytest.mark.process
+
 ALONE = " ".join(FIRST_COMPILER)
 _PARTS = ("conf", "jobs", "lib", "requirements", "tools")
 # As the environment's Python; it makes an archive at once, unless there is a reason to fail.

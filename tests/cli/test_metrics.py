@@ -233,6 +233,7 @@ def test_a_failing_sink_is_told_with_all_else(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.long
 def test_nobody_sees_half_a_file(tmp_path: Path) -> None:
     """A reader that looks all the time finds whole files only, and no other name that the collector reads."""
     settings = MetricsSettings(folder=str(tmp_path))
@@ -306,6 +307,7 @@ def silent() -> Iterator[str]:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
+@pytest.mark.long
 def test_a_target_that_fails_is_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

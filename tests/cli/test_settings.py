@@ -423,6 +423,7 @@ def test_the_default_file_is_the_one_in_halfop_home(tmp_path: Path) -> None:
     assert loaded(None, HALFOP_HOME=str(tmp_path)).topics.threads == 3
 
 
+@pytest.mark.process
 def test_from_a_zip_the_packaged_file_is_read_and_no_warehouse_is_guessed(tmp_path: Path) -> None:
     archive = tmp_path / "halfop.zip"
     with zipfile.ZipFile(archive, "w") as packed:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from support.places import ROOT
 
+pytestmark = pytest.mark.process
+
 SCRIPT = ROOT / "spark-submit.sh"
 
 

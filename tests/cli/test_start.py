@@ -12,6 +12,8 @@ from halfop.start.archive import Archive
 from halfop.start.options import FIRST_COMPILER, quoted, spark_submit_opts
 from support.places import ROOT
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture
 def archive(tmp_path: Path) -> Archive:

@@ -11,6 +11,8 @@ import sys
 import pytest
 from support.places import ROOT
 
+pytestmark = pytest.mark.process
+
 _LIB = ROOT / "lib"
 _JOB = """
 import sys, time

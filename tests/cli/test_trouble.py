@@ -69,6 +69,7 @@ def test_what_a_store_elsewhere_refuses_keeps_its_own_words(text: str) -> None:
     assert text in failure_of(error, verbose=False).message
 
 
+@pytest.mark.process
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may become another user")
 def test_a_user_without_a_name_is_called_by_its_number() -> None:
     """OpenShift starts containers so."""

@@ -121,6 +121,7 @@ def test_what_a_slow_disk_has_not_yet_is_unknown_until_the_broker_has_been_looke
     assert history(written, 1) == [("INTENDED", None), ("UNKNOWN", 10), ("SENT", 0)]
 
 
+@pytest.mark.long
 def test_a_broker_that_never_answers_leaves_it_unknown(ended: Any, tmp_path: Path) -> None:
     def script(peer: Peer) -> None:
         for asked in peer.requests():

@@ -223,6 +223,7 @@ def test_the_hash_of_tags_is_javas(tags: str, code: int) -> None:
 # ---- owner and topics ----
 
 
+@pytest.mark.process
 def test_one_process_at_a_time(gateway: Waiting) -> None:
     with pytest.raises(WarehouseBusy, match="another gateway or broker has this store open"):
         Waiting(gateway.log.folder)

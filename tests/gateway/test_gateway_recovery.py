@@ -93,6 +93,7 @@ def as_readers_see(crashed: Crashed, committed: bool) -> None:
 # ---- torn ends ----
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("unsynced")
 def test_an_end_that_is_cut_at_any_byte(crashed: Crashed) -> None:
     whole = crashed.log_file().read_bytes()
@@ -107,6 +108,7 @@ def test_an_end_that_is_cut_at_any_byte(crashed: Crashed) -> None:
             as_readers_see(crashed, committed)
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("unsynced")
 def test_half_messages_that_are_cut_at_any_byte(tmp_path: Path) -> None:
     gateway = Waiting(tmp_path / "store")
@@ -126,6 +128,7 @@ def test_half_messages_that_are_cut_at_any_byte(tmp_path: Path) -> None:
         torn.close()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("unsynced")
 def test_an_end_of_which_any_byte_is_wrong(crashed: Crashed) -> None:
     whole = crashed.log_file().read_bytes()
@@ -282,6 +285,7 @@ def appender(folder: Path, seed: int, *fail_after: int) -> subprocess.Popen[byte
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | IMPORTS)
 
 
+@pytest.mark.process
 def test_ten_kills_under_load(tmp_path: Path) -> None:
     random, told = Random(21), list[list[str]]()
     for kill in range(10):
@@ -299,6 +303,7 @@ def test_ten_kills_under_load(tmp_path: Path) -> None:
     check(tmp_path, told)
 
 
+@pytest.mark.process
 def test_what_a_failing_disk_does_not_take_is_never_acknowledged(tmp_path: Path) -> None:
     with appender(tmp_path, 1, 20) as process:
         output, error = process.communicate()
@@ -312,6 +317,7 @@ def test_what_a_failing_disk_does_not_take_is_never_acknowledged(tmp_path: Path)
     check(tmp_path, told)
 
 
+@pytest.mark.long
 def test_the_state_of_many_half_messages(tmp_path: Path) -> None:
     gateway = Waiting(tmp_path, form=MIDDLE)
     halves = gateway.halves(range(3000))

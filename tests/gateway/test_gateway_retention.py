@@ -31,6 +31,8 @@ from halfop.warehouse.damage import DamagedTable
 from support.brokers.store_reader import read_all
 from support.gateway.gateway_log import BORN_MS, SMALL, Waiting
 
+pytestmark = pytest.mark.long
+
 FAR = 1 << 40
 NEVER = 0  # nothing was stored before
 SHORT = timedelta(milliseconds=20)

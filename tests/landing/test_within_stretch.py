@@ -90,6 +90,7 @@ def ended(stretch: Stretch, far: set[int], gap: bool = False) -> tuple[set[int],
     return set(found.reaching_back.tolist()), [row for items in found.items() for row in items.to_pylist()]
 
 
+@pytest.mark.long
 @given(
     steps=STEPS,
     size=st.sampled_from([1, 700, 2000, 1 << 20]),

@@ -14,6 +14,7 @@ from model.protocol.log import Commit, Pending, marker, refused, with_commit
 from model.protocol.world import PINNED, Bound, Message, Protocol
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", SMALL)
 def test_nothing_is_lost_and_nothing_comes_twice(name: str) -> None:
     found = Explorer(*SMALL[name]).explore()
@@ -21,6 +22,7 @@ def test_nothing_is_lost_and_nothing_comes_twice(name: str) -> None:
     assert found.wrong is None, found
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_known_mistake_is_found(name: str) -> None:
     """The shortest way to it is printed."""

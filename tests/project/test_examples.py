@@ -16,6 +16,7 @@ UNITS = [*EXAMPLES.glob("*.service"), *EXAMPLES.glob("*.timer")]
 HERE = str(ROOT)
 
 
+@pytest.mark.process
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze")
 def test_systemd_takes_the_units(tmp_path: Path) -> None:
     for unit in UNITS:

@@ -8,6 +8,8 @@ from functools import cache
 import pytest
 from support.places import ROOT
 
+pytestmark = pytest.mark.long
+
 LIB = ROOT / "lib"
 BASE = (
     "frame.durable frame.errors frame.failure frame.log frame.nearest frame.owner frame.summary frame.output "

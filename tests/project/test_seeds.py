@@ -20,6 +20,7 @@ def drawn(**variables: str) -> int:
     return int(said.stdout)
 
 
+@pytest.mark.process
 def test_seeds() -> None:
     assert drawn() != drawn()
     assert drawn(CI="true") == drawn(CI="true")

@@ -19,6 +19,8 @@ from halfop.start.options import FIRST_COMPILER
 from support.json_lines import half, lines, op
 from support.places import ROOT
 
+pytestmark = pytest.mark.process
+
 PARTS = ("lib", "schemas", "conf", "tools", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 

@@ -130,6 +130,7 @@ def test_a_last_file_that_is_cut(store: Store) -> None:
     assert (found.codes, found.faults[0].physical) == (["cut"], store.records[-1][0])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seen", [None, 0, 8, 100, 300])
 @pytest.mark.parametrize("looks", [range(1), range(1, 2), range(2, 3), range(3, 4), range(4, 5), range(50)])
 def test_a_broker_that_goes_on_writing(

@@ -161,6 +161,7 @@ def trickling(peer: Peer) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("script", [slow, trickling])
 def test_no_answer_in_time_ends(script: Script) -> None:
     before = time.monotonic()
@@ -170,11 +171,13 @@ def test_no_answer_in_time_ends(script: Script) -> None:
         assert time.monotonic() - before < 2
 
 
+@pytest.mark.long
 def test_a_closed_port_ends(closed_port: str) -> None:
     with pytest.raises(Unreachable, match=f"{closed_port}: .*refused"):
         Remote(closed_port, QUICK).ask(asking(0))
 
 
+@pytest.mark.long
 def test_a_long_wait_is_said_once(
     closed_port: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -190,6 +193,7 @@ def test_a_long_wait_is_said_once(
     assert re.fullmatch(rf"{closed_port}: .*refused.*; trying again for up to [01] s", said)
 
 
+@pytest.mark.long
 def test_a_busy_server_is_asked_again() -> None:
     codes = chain([2, 14, 215, 0], repeat(2))
     with talking(answering(lambda asked: {"code": next(codes), "remark": "system busy"}), QUICK) as remote:
@@ -236,6 +240,7 @@ def test_name_servers_are_tried_in_turn(closed_port: str) -> None:
         assert servers.brokers() == [BrokerAddress("b", "c", "10.0.0.2:10911", is_master=False)]
 
 
+@pytest.mark.long
 def test_no_name_server_ends(closed_port: str) -> None:
     with pytest.raises(Unreachable, match="refused"):
         NameServers(f"{closed_port};{closed_port}", QUICK).brokers()

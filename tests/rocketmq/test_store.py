@@ -29,6 +29,7 @@ def store(tmp_path: Path) -> Store:
     return filled(tmp_path / "store")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [1, SMALL, 1 << 30])
 def test_everything_is_read_once(store: Store, size: int) -> None:
     found = read_all(store.root, size=size)

@@ -84,7 +84,10 @@ ONE_RECORD = [
 ]
 
 
-@pytest.mark.parametrize("size", [SMALL, 1 << 30])
+SIZES = [pytest.param(SMALL, marks=pytest.mark.long), 1 << 30]  # of what is read at once
+
+
+@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("code", "harm"), BROKEN_CHAIN + ONE_RECORD)
 def test_a_corrupt_record(store: Store, code: str, harm: Callable[[Store, int], None], size: int) -> None:
     place = next(place for place in store.places("half") if place > 8192 + 1000)
@@ -109,6 +112,7 @@ def test_a_fault_in_a_queue_names_the_unit(store: Store) -> None:
         assert (Path(fault.file), fault.offset) == store.queue_file(HALF_QUEUE, 20)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("size", [SMALL, 1 << 30])
 @pytest.mark.parametrize(("code", "harm"), BROKEN_CHAIN + ONE_RECORD)
 def test_skipping_loses_just_the_record(store: Store, code: str, harm: Callable[[Store, int], None], size: int) -> None:

@@ -395,6 +395,7 @@ def runs(chance: random.Random, escapes: bool = False) -> Iterator[tuple[Both, l
 SEEDS = [*((seed, False) for seed in range(4)), *((seed, True) for seed in range(2))]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("seed", "escapes"), SEEDS)
 def test_a_hundred_thousand_runs_against_the_model(seed: int, escapes: bool) -> None:
     agree(seed, escapes, range(8_400))

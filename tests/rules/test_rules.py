@@ -116,6 +116,7 @@ SECTIONS: dict[str, tuple[Sequence[Case], m.Settings, Sequence[int]]] = {
 }
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("section", SECTIONS)
 def test_the_reference_model_agrees_in_every_cell(section: str, request: pytest.FixtureRequest) -> None:
     """Check times, the last check, which op and which copy, and where a reject's row stands."""

@@ -63,6 +63,7 @@ def test_runs_decide_what_the_model_decides_of_larger_ones(warehouse: Warehouse)
     f.assert_agrees(warehouse, s.CHARTER, ships)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("of_escapes", [False, True], ids=["one broker", "two brokers"])
 def test_any_order_of_landing_ends_with_the_same_fate(of_escapes: bool) -> None:
     """The fate is the model's; runs are held against it."""

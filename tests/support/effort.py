@@ -7,7 +7,7 @@ import os
 from hypothesis import HealthCheck, settings
 
 # How many examples: `quick` while typing, `run` and `ci` for the plain suite, the others for a night.
-_EXAMPLES = {"quick": 15, "run": 100, "ci": 100, "slow": 400, "nightly": 5_000}
+_EXAMPLES = {"quick": 8, "run": 100, "ci": 100, "slow": 400, "nightly": 5_000}
 
 
 def choose() -> None:

@@ -224,6 +224,7 @@ def stats(**cells: object) -> dict[str, object]:
     return found
 
 
+@pytest.mark.usefixtures("spark")  # the columns' types come from it
 def test_bounds_are_rounded_outwards() -> None:
     found = stats(uniq_key="k" * 40, queue_offset=7, born_timestamp=AT)
     assert found["minValues"] == {"uniq_key": "k" * 32, "queue_offset": 7, "born_timestamp": "2025-06-15T01:02:03.004Z"}
@@ -238,6 +239,7 @@ def test_bounds_are_rounded_outwards() -> None:
     assert found["nullCount"]["queue_offset"] == 0
 
 
+@pytest.mark.usefixtures("spark")  # the columns' types come from it
 def test_an_instant_that_no_calendar_has_is_no_bound() -> None:
     far = 20_000 * 365 * 86_400_000_000
     found = stats(queue_offset=7, born_timestamp=far)
