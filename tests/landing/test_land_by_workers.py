@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 from halfop.columns.lives import Lives
-from halfop.landing import staged
 from halfop.landing.broker import land as broker
 from halfop.landing.broker import messages, tasks
 from halfop.landing.broker.request import BrokerRequest
@@ -155,7 +154,6 @@ def test_workers_land_what_spark_writes_and_joins_settle(
 
 
 def written_by_spark(patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(staged, "workers_may_write", lambda *_: False)
     patched.setattr(Warehouse, "takes_files", lambda *_: False)
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from halfop.frame.errors import InputRefused
-from halfop.landing.files import pieces, sources, taking
+from halfop.landing.files import pieces, sources
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.files.pieces import Found, Piece, read
 from halfop.warehouse.disk import Listed, LocalDisk
@@ -28,7 +28,7 @@ from support.seeds import SEED
 
 LOG = logging.getLogger("halfop.test")
 TABLES = ("half_messages", "op_messages", "rejected", "landed_files")
-WAYS = ("here", "workers", "spark")
+WAYS = ("here", "workers", "connector")
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ def by(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def choose(way: str) -> None:
         monkeypatch.setattr(sources, "_FEW_BYTES", 8 * 1024 * 1024 if way == "here" else -1)
-        if way == "spark":
-            monkeypatch.setattr(taking, "workers_may_write", lambda *_: False)
+        if way == "connector":
+            monkeypatch.setattr(Warehouse, "takes_files", lambda *_: False)
 
     return choose
 

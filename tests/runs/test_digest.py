@@ -11,7 +11,7 @@ from halfop.planning.digest import LATENCIES, Digest, Latency
 from halfop.warehouse import reading
 from halfop.warehouse.tables import Warehouse
 from support.seeds import SEED
-from support.ways import BY_SPARK
+from support.ways import BY_SPARK, by_connector
 
 AT = datetime(2025, 6, 15, 15, 6, 40, 123_456, timezone.utc)
 RUN = 7
@@ -96,7 +96,7 @@ def test_a_digest_counts_the_run_s_rows(
     if way != "here":
         monkeypatch.setattr(reading, "FEW", BY_SPARK)
     if way == "Spark":
-        monkeypatch.setattr(Warehouse, "past_spark", False)
+        by_connector(monkeypatch)
     found, wanted = shown(Digest.of(warehouse, RUN, at)), counted(every, at)
     assert found == wanted
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from halfop.warehouse import reading, tables
+from halfop.warehouse import reading
+from halfop.warehouse.delta_log import Snapshot
 from halfop.warehouse.reading import Limits
 
 # no row is few
@@ -12,7 +13,12 @@ READERS = ["files", "connector"]
 
 
 def read_by_spark(monkeypatch: pytest.MonkeyPatch, reader: str) -> None:
-    """Makes Spark read tables: the files that Delta's log lists, or, as beside a listener, by Delta's connector."""
+    """Makes Spark read tables: the files that Delta's log lists, or by Delta's connector, which then writes, too."""
     monkeypatch.setattr(reading, "FEW", BY_SPARK)
     if reader == "connector":
-        monkeypatch.setattr(tables, "goes_past_spark", lambda _: False)
+        by_connector(monkeypatch)
+
+
+def by_connector(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Makes every table one that takes more than its files to read and write, as one with a column mapping."""
+    monkeypatch.setattr(Snapshot, "is_plain", lambda *_: False)

@@ -182,10 +182,10 @@ def test_paths_are_no_patterns(spark: SparkSession, tmp_path: Path, monkeypatch:
     assert file_index(warehouse) == "InMemoryFileIndex"
 
 
-@pytest.mark.parametrize("why", ["more files", "a listener"])
+@pytest.mark.parametrize("why", ["more files", "another form"])
 def test_other_reads_are_the_connectors(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     rows_of(warehouse)
-    read_by_spark(monkeypatch, "connector" if why == "a listener" else "files")
+    read_by_spark(monkeypatch, "connector" if why == "another form" else "files")
     if why == "more files":
         monkeypatch.setattr(tables, "limits", lambda _: BY_SPARK)
     warehouse = Warehouse(warehouse.spark, warehouse.root)
@@ -354,7 +354,7 @@ def test_landings_leave_few_files_of_progress(warehouse: Warehouse) -> None:
 def test_a_file_that_landed_is_found_among_many_with_paths_alike(warehouse: Warehouse) -> None:
     """The bounds in Delta's log have only their first 32 characters."""
     paths = [f"file:/srv/exports/of/broker-a/half-{n}.jsonl" for n in range(3)]
-    files = [InputFile("half", "json", path, path, 1, str(n) * 64) for n, path in enumerate(paths)]
+    files = [InputFile("half", "json", path, 1, str(n) * 64) for n, path in enumerate(paths)]
     warehouse.make(landed_files.TABLE)
     for each in files:
         row = {"path": each.uri, "size": each.size, "sha256": each.sha256, "kind": each.kind}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 import time
 import traceback
@@ -17,6 +18,7 @@ from typing import Any, NoReturn
 from halfop.frame import metrics
 from halfop.frame.errors import UsageError
 from halfop.frame.failure import Failure, failure_of
+from halfop.frame.lineage import Lineage, lineage
 from halfop.frame.log import configure, escaped, logged_with
 from halfop.frame.nearest import did_you_mean
 from halfop.frame.output import JsonOutput, Output, TextOutput
@@ -35,6 +37,7 @@ class Context:
     log: logging.Logger
     output: Output
     later: list[Callable[[], None]] = field(default_factory=list)
+    lineage: Lineage = field(default_factory=Lineage)
 
 
 def _no_arguments(parser: argparse.ArgumentParser) -> None:
@@ -240,7 +243,10 @@ def _output(args: argparse.Namespace) -> Output:
 
 
 def _run(job: Job, settings: Settings, args: argparse.Namespace, later: list[Callable[[], None]]) -> _Ended:
-    summary = job.run(Context(settings, logging.getLogger(f"halfop.{job.name}"), _output(args), later), args)
+    told = lineage(os.environ) if job.needs_spark else Lineage()
+    context = Context(settings, logging.getLogger(f"halfop.{job.name}"), _output(args), later, told)
+    name = job.measured(args)
+    summary = job.run(context, args) if name is None else told.told(name, lambda: job.run(context, args))
     return _Ended(summary.status, summary.to_json(), summary)
 
 

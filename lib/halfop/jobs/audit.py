@@ -27,7 +27,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(context: Context, args: argparse.Namespace) -> Summary:
     settings = context.settings
-    warehouse = opened("audit", settings, context.later)
+    warehouse = opened("audit", context)
     catalog = Catalog.of(warehouse, settings)
     with warehouse.for_few_rows():
         summary = catalog.publish(audit(warehouse, settings))

@@ -55,7 +55,7 @@ def _plan(context: Context, args: argparse.Namespace) -> Summary:
     settings = context.settings
     if args.plan is not None:
         plans.refuse_existing(args.plan)
-    warehouse = opened("end", settings, context.later)
+    warehouse = opened("end", context)
     chosen = Selection(args.kind, args.key, args.where, settings.end.min_age, settings.end.limit)
     with warehouse.for_few_rows():
         summary, made = plan(warehouse, chosen)
@@ -87,7 +87,7 @@ def _apply(context: Context, args: argparse.Namespace) -> Summary:
         raise UsageError("--apply FILE ends what the plan says: --commit, --rollback and --plan belong to planning")
     settings, made = context.settings, plans.read(args.apply)
     where = owner_of(settings, args)
-    warehouse = opened("end", settings, context.later)
+    warehouse = opened("end", context)
     request = Request(made, settings.end.brokers, settings.end.limit, where, args.no_index, settings.lock.wait)
     with warehouse.for_few_rows():
         summary, endings = apply(warehouse, request)

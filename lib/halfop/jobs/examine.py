@@ -21,7 +21,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(context: Context, args: argparse.Namespace) -> Summary:
-    warehouse = opened_as_it_is("examine", context.settings, context.later)
+    warehouse = opened_as_it_is("examine", context)
     summary = examine(warehouse, context.settings, context.log, args.deep, args.repair)
     shown = [(what, line) for what in ("damaged", "repaired", "remains") for line in summary.extra.get(what, ())]
     context.output.tables(Table(["what", "where"], [list(row) for row in shown]))

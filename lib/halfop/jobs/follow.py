@@ -6,6 +6,7 @@ import argparse
 import logging
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 
 from halfop.follow.cycle import Cycle, cycle
 from halfop.follow.loop import Measures, Stop, follow
@@ -81,7 +82,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     if not args.once:  # a turn waits for others at least as long as turns are apart
         context = _with_wait(context, args.every)
     landing, stop = args.landing(context, args), Stop()
-    warehouse = opened("follow", context.settings, context.later)
+    warehouse = opened("follow", context)
     pass_on(warehouse.spark)
     stop.listen()
     catalog, wait = Catalog.of(warehouse, context.settings), context.settings.lock.wait
@@ -90,7 +91,9 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     context.later.append(lambda: keep_tidy(warehouse, context.log))
 
     def turn(number: int) -> Cycle:
-        return cycle(number, work.land, work.run, lambda: stop.asked, work.alive)
+        told = context.lineage.told
+        land, run = partial(told, command(args.source), work.land), partial(told, "reconcile", work.run)
+        return cycle(number, land, run, lambda: stop.asked, work.alive)
 
     def done(ended: Cycle) -> Summary:
         summary = ended.summary()

@@ -219,7 +219,7 @@ def _files_landing(context: Context, args: argparse.Namespace) -> Landing:
 
 def _run(context: Context, args: argparse.Namespace) -> Summary:
     landing: Landing = args.landing(context, args)
-    warehouse = opened(f"land {args.source}", context.settings, context.later)
+    warehouse = opened(f"land {args.source}", context)
     context.later.append(lambda: keep_tidy(warehouse, context.log))
     catalog = Catalog.of(warehouse, context.settings)
     return failing_on(args.fail_on, catalog.publish(landed(landing, warehouse, context.log)))

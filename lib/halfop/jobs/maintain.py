@@ -20,7 +20,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     settings = context.settings
     # VACUUM lists folders with so many tasks; its 10,000 are for stores far larger than a table of ours
     few_tasks = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "16"}
-    warehouse = opened("maintain", settings, context.later, **few_tasks)
+    warehouse = opened("maintain", context, **few_tasks)
     summary, steps = maintain(warehouse, settings, args.dry_run)
     context.output.tables(Table([field.name for field in fields(Step)], [step.cells for step in steps]))
     return summary

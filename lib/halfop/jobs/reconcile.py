@@ -64,7 +64,7 @@ def request_of(context: Context, args: argparse.Namespace) -> Request:
 
 def _run(context: Context, args: argparse.Namespace) -> Summary:
     settings = context.settings
-    warehouse = opened("reconcile", settings, context.later)
+    warehouse = opened("reconcile", context)
     catalog = Catalog.of(warehouse, settings)
     request = request_of(context, args)
     if args.verify is not None:

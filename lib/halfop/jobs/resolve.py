@@ -54,7 +54,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     owner = owner_of(settings, args)
     if not args.apply and (owner is not None or args.no_index):
         raise UsageError("--namesrv, --broker and --no-index belong to --apply")
-    warehouse = opened("resolve", settings, context.later)
+    warehouse = opened("resolve", context)
     request = Request(settings.resolve.groups, args.group, settings.end.min_age, settings.end.limit, args.discarded)
     summary, found = resolve(warehouse, request)
     path = _written(found, args.plan, summary)

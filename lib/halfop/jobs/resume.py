@@ -29,7 +29,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _run(context: Context, args: argparse.Namespace) -> Summary:
     settings = context.settings
     where = owner_of(settings, args)
-    warehouse = opened("resume", settings, context.later)
+    warehouse = opened("resume", context)
     if where is not None:
         return _at_brokers(context, args, warehouse, where)
     with warehouse.for_few_rows():

@@ -15,7 +15,7 @@ from halfop.landing.table_rows import Form, form_of
 from halfop.landing.tables import TABLES
 from halfop.warehouse.disk import DataFile, Disk, LocalDisk
 from halfop.warehouse.files import WholeFiles
-from halfop.warehouse.local import STAGING, append_files_once, files_apart, frame_of_files, workers_may_write
+from halfop.warehouse.local import STAGING, append_files_once, files_apart, frame_of_files
 from halfop.warehouse.parquet import searched
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
@@ -36,14 +36,25 @@ class Staging:
         Spark reads the files and writes the table if nothing else may.
         """
         warehouse = self.warehouse
-        if not workers_may_write(warehouse, name):
+        if not warehouse.takes_files(name):
             warehouse.append_once(name, self._together(name, files, rows), app, mark)
             return
-        folder = warehouse.path(name)
-        added = [replace(file, path=warehouse.files.move(file.path, folder)) for file in files]
+        added = self._moved(name, files)
         if rows is not None:
             added += files_apart(warehouse, name, rows, f"{self.path}/apart-{uuid.uuid4().hex}")
         append_files_once(warehouse, name, added, app, mark)
+
+    def append(self, name: str, files: Sequence[DataFile]) -> None:
+        """Makes the files part of a table; a second call appends them again."""
+        warehouse = self.warehouse
+        if warehouse.takes_files(name):
+            warehouse.log.append_files(warehouse.path(name), table(name), self._moved(name, files))
+        else:
+            warehouse.append(name, self.frame(name, files))
+
+    def _moved(self, name: str, files: Sequence[DataFile]) -> list[DataFile]:
+        folder, move = self.warehouse.path(name), self.warehouse.files.move
+        return [replace(file, path=move(file.path, folder)) for file in files]
 
     def _together(self, name: str, files: Sequence[DataFile], rows: DataFrame | None) -> DataFrame:
         of_files = self.frame(name, files)
@@ -52,6 +63,10 @@ class Staging:
     def frame(self, name: str, files: Sequence[DataFile]) -> DataFrame:
         """The rows of files that have a table's columns."""
         return frame_of_files(self.warehouse, table(name).struct, files)
+
+    def remove(self) -> None:
+        """Removes the folder with the files that are not part of a table."""
+        self.warehouse.files.remove(self.path)
 
     @cached_property
     def disk(self) -> Disk:
@@ -64,16 +79,16 @@ class Staging:
 def staging(warehouse: Warehouse) -> Iterator[Staging]:
     """A folder that lasts as long as the block. Removes what killed landings left; hold the lock of landings."""
     remove_left(warehouse)
-    made = Staging(warehouse, warehouse.files.qualified(landing_folder(warehouse)))
+    made = new_folder(warehouse)
     try:
         yield made
     finally:
-        warehouse.files.remove(made.path)
+        made.remove()
 
 
-def landing_folder(warehouse: Warehouse) -> str:
-    """A new folder for files of a landing that do not belong to a table yet."""
-    return warehouse.path(f"{STAGING}/{_OURS}{uuid.uuid4().hex}")
+def new_folder(warehouse: Warehouse) -> Staging:
+    """A new folder for files of a landing that do not belong to a table yet; whoever asks for it removes it."""
+    return Staging(warehouse, warehouse.files.qualified(warehouse.path(f"{STAGING}/{_OURS}{uuid.uuid4().hex}")))
 
 
 def remove_left(warehouse: Warehouse) -> None:

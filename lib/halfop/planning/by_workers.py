@@ -28,7 +28,6 @@ from halfop.warehouse.local import (
     frame_of_files,
     listed_between,
     staging_folder,
-    workers_may_write,
 )
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.reading import are_few
@@ -153,7 +152,7 @@ def _plain(earlier: Earlier, about: About, halves: Sequence[HalvesSeen], ops: Se
 def _refuse_what_bears_on_all(warehouse: Warehouse, run: Run) -> None:
     if run.slice.ops_repeat:
         raise _LeftError("a slice of a backlog with repeated ops")
-    if not workers_may_write(warehouse, "decisions"):
+    if not warehouse.takes_files("decisions"):
         raise _LeftError("Spark must write the decisions")
     for name in ("resumes", "broker_discards"):
         before, upto = run.inputs_before[name], run.inputs[name]

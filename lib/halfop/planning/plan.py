@@ -22,7 +22,7 @@ from halfop.rules.limits import all_held_back, limited, over_limit
 from halfop.rules.questions import with_questions
 from halfop.warehouse.disk import DataFile
 from halfop.warehouse.in_memory import Kept
-from halfop.warehouse.local import append_files_once, files_by_spark, staging_folder, workers_may_write
+from halfop.warehouse.local import append_files_once, files_by_spark, staging_folder
 from halfop.warehouse.schema import table
 
 PLAN_APP = "halfop.plan"
@@ -78,7 +78,7 @@ class Plan:
         here = warehouse.few("decisions", rows)
         # elsewhere than on a local disk, to move files may be to copy them
         is_local = warehouse.files.local(warehouse.root) is not None
-        if here is None and not self.joined.files and not (is_local and workers_may_write(warehouse, "decisions")):
+        if here is None and not self.joined.files and not (is_local and warehouse.takes_files("decisions")):
             warehouse.append_once("decisions", self.decisions, PLAN_APP, run.run_id)
             return True
         with Kept() as kept:

@@ -16,6 +16,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from halfop.frame.errors import HalfopError
+from halfop.frame.lineage import Column, Touched, Written
 from halfop.frame.trouble import plainly
 from halfop.warehouse.disk import DataFile
 from halfop.warehouse.files import Files
@@ -81,10 +82,11 @@ class Changes(NamedTuple):
 
 
 class DeltaLog:
-    def __init__(self, spark: SparkSession, files: Files) -> None:
+    def __init__(self, spark: SparkSession, files: Files, touched: Touched) -> None:
         jvm: Any = spark._jvm
         jsc: Any = spark._jsc
         self._spark, self.sound = spark, SoundTables(files, files.is_local)
+        self._files, self._touched = files, touched
         self._logs = jvm.halfop.TableLogs(jsc.hadoopConfiguration())
 
     def version(self, path: str) -> int:
@@ -124,6 +126,7 @@ class DeltaLog:
         limits = (min(each, _MANY) for each in (most, most_bytes))
         with self.sound.or_damaged(path):
             found = self._logs.files(path, _numbered(version), condition, *limits)
+        self.was_read(path, version)
         return None if found is None else [tuple(each) for each in json.loads(found)]
 
     def data_files(self, path: str, version: int | None, run_id: int | None) -> list[str] | None:
@@ -140,17 +143,9 @@ class DeltaLog:
     def changes(self, path: str, after: int, upto: int, *kinds: str) -> Changes:
         """The actions of these kinds (ADD, REMOVE, METADATA) after version `after`, up to version `upto`."""
         self.sound.refuse_damaged_commits(path, after, upto)
+        if "ADD" in kinds:
+            self.was_read(path, upto)
         return Changes(**json.loads(self._logs.changes(path, after, upto, " ".join(kinds))))
-
-    def only_appends(self, path: str, after: int, upto: int) -> bool:
-        """Returns whether the commits after version `after`, up to `upto`, only added files, with a change feed.
-
-        Other commits replace files, as OPTIMIZE does, or switch the feed off and on.
-        """
-        if self.properties(path, upto).get("delta.enableChangeDataFeed") != "true":
-            return False
-        found = self.changes(path, after, upto, "REMOVE", "METADATA")
-        return not found.removed and not found.changed
 
     def takes_files_away(self, path: str, after: int, upto: int) -> bool:
         """Returns whether a commit after version `after`, up to `upto`, replaced or deleted files, or may have."""
@@ -199,6 +194,7 @@ class DeltaLog:
         if commit.readVersion() != version:
             return False
         self._warn(commit.replace(version, _as_json(files), spec.json))
+        self.was_written(path, spec, files)
         return True
 
     def create(self, path: str, spec: TableSpec) -> None:
@@ -213,10 +209,23 @@ class DeltaLog:
         missing = self.complete(path, spec) is None
         try:
             self._warn(self._begun(path, spec if missing else None, marker).append(_as_json(files), spec.json))
+            self.was_written(path, spec, files)
         except Py4JJavaError as error:
             if not (missing and is_java(error, *_MADE_MEANWHILE)):
                 raise
             self._commit(path, spec, files, marker)
+
+    def was_read(self, path: str, version: int | None) -> None:
+        """Notes for the lineage that a table was read."""
+        self._touched.read[self._files.qualified(path)] = version
+
+    def was_written(self, path: str, spec: TableSpec, files: Collection[DataFile] = ()) -> None:
+        """Notes for the lineage that a table was written, by these files or by Spark."""
+        columns = [Column(c.name, c.type, c.comment) for c in spec.columns]
+        written = self._touched.written.setdefault(self._files.qualified(path), Written(columns))
+        written.rows += sum(json.loads(file.stats or "{}").get("numRecords", 0) for file in files)
+        written.bytes += sum(file.size for file in files)
+        written.files += len(files)
 
     def _begun(self, path: str, created: TableSpec | None, marker: tuple[str, int] | None) -> Any:
         """A commit from the table's newest version, or to a table that is created by it."""

@@ -36,7 +36,7 @@ _NOWHERE = {None, "__HIVE_DEFAULT_PARTITION__"}
 
 def listed_files(warehouse: Warehouse, name: str, version: int | None, where: Where | None) -> list[Listed] | None:
     """The files that may hold such rows, however many; None if Spark alone can read them."""
-    return _files(warehouse, name).of(version, where) if warehouse.past_spark else None
+    return _files(warehouse, name).of(version, where)
 
 
 def listed_between(warehouse: Warehouse, name: str, before: int, upto: int) -> list[Listed] | None:
@@ -45,15 +45,8 @@ def listed_between(warehouse: Warehouse, name: str, before: int, upto: int) -> l
         return []
     if before == NO_TABLE:
         return listed_files(warehouse, name, upto, None)
-    if warehouse.past_spark:
-        with or_else(f"reading {name}", *READ_ERRORS):  # its log, or files, may be cleaned up
-            return _files(warehouse, name).added(before, upto)
-    return None
-
-
-def workers_may_write(warehouse: Warehouse, name: str) -> bool:
-    """Returns whether workers may write the table's files."""
-    return warehouse.past_spark and warehouse.takes_files(name)
+    with or_else(f"reading {name}", *READ_ERRORS):  # its log, or files, may be cleaned up
+        return _files(warehouse, name).added(before, upto)
 
 
 def append_files_once(warehouse: Warehouse, name: str, files: Sequence[DataFile], app: str, run_id: int) -> None:

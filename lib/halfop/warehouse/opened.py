@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
 
+from pyspark.sql import SparkSession
+
+from halfop.frame.cli import Context
 from halfop.frame.errors import InputRefused
 from halfop.settings.home import launcher
-from halfop.settings.model import Settings
 from halfop.warehouse.session import set_sync, spark_session
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 
+log = logging.getLogger("halfop.warehouse")
 
-def opened(app: str, settings: Settings, later: list[Callable[[], None]], **conf: str) -> Warehouse:
+
+def opened(app: str, context: Context, **conf: str) -> Warehouse:
     """Returns the warehouse that the settings name, refused if it is damaged.
 
-    `later` gets the upkeep of its logs, for after the job's result.
+    The upkeep of its logs comes after the job's result.
     """
-    warehouse = opened_as_it_is(app, settings, later, **conf)
+    warehouse = opened_as_it_is(app, context, **conf)
     warehouse.log.sound.refuse_damaged_tables(warehouse.root)
     return warehouse
 
 
-def opened_as_it_is(app: str, settings: Settings, later: list[Callable[[], None]], **conf: str) -> Warehouse:
+def opened_as_it_is(app: str, context: Context, **conf: str) -> Warehouse:
     """Returns the warehouse, though it may be damaged."""
+    settings = context.settings
     spark = spark_session(app, **conf)
     set_sync(spark, settings.disk.sync)
-    warehouse = Warehouse(spark, settings.warehouse_root)
+    _warn_of_listener(spark)
+    warehouse = Warehouse(spark, settings.warehouse_root, context.lineage.touched)
     warehouse.log.defer_upkeep()
-    later.append(warehouse.log.upkeep)
+    context.later.append(warehouse.log.upkeep)
     return warehouse
+
+
+def _warn_of_listener(spark: SparkSession) -> None:
+    """Says that OpenLineage's listener sees but a part: little of what halfop writes has a plan of Spark's."""
+    if "openlineage" in (spark.conf.get("spark.extraListeners", "") or "").lower():
+        log.warning(
+            "OpenLineage's Spark listener sees only a part of what this job reads and writes. halfop tells all of it "
+            "itself: drop the listener, and configure OpenLineage's Python client (docs/observability.md)"
+        )
 
 
 _READ = ("half_messages", "op_messages", "landing_progress", "decisions", "runs", "rejected")

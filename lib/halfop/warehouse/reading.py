@@ -90,14 +90,6 @@ def _beside(table: str, file: str) -> bool:
 # half as long as by Spark.
 FEW = Limits(files=1_024, bytes=4 * 1024 * 1024, rows=16_000)
 ANY = Limits(files=2**31, bytes=2**62, rows=2**62)
-# A listener of Spark's that must see all that is read and written.
-_LISTENER = "openlineage"
-
-
-def goes_past_spark(spark: SparkSession) -> bool:
-    """Returns whether few rows may be read and written without Delta's connector."""
-    listeners = spark.conf.get("spark.extraListeners", "") or ""
-    return _LISTENER not in listeners.lower()
 
 
 def are_few(files: Sequence[Listed]) -> bool:

@@ -11,17 +11,18 @@ from functools import cached_property
 from typing import Any, NamedTuple, cast
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from halfop.frame.errors import LostRows
+from halfop.frame.lineage import Touched
 from halfop.warehouse.delta_log import AlreadyWrittenError, DeltaLog
 from halfop.warehouse.disk import DataFile, Listed
 from halfop.warehouse.files import Files, refuse_unsafe
 from halfop.warehouse.in_memory import as_arrow, frame_of
 from halfop.warehouse.parquet import ParquetReader, UnreadableFile, arrow_schema, write_files
-from halfop.warehouse.reading import FewRows, TableFiles, goes_past_spark, limits, rows_of
+from halfop.warehouse.reading import ANY, FewRows, TableFiles, limits, rows_of
 from halfop.warehouse.schema import TableSpec, table
 from halfop.warehouse.session import few_rows_settings
 from halfop.warehouse.spark_errors import READ_ERRORS, SPARK_ERRORS, or_else, overtaken
@@ -43,15 +44,12 @@ class Selected(NamedTuple):
 class Warehouse:
     spark: SparkSession
     root: str
+    touched: Touched = field(default_factory=Touched, repr=False)
     _made: set[str] = field(default_factory=set, repr=False)
 
     @cached_property
     def log(self) -> DeltaLog:
-        return DeltaLog(self.spark, self.files)
-
-    @cached_property
-    def past_spark(self) -> bool:
-        return goes_past_spark(self.spark)
+        return DeltaLog(self.spark, self.files, self.touched)
 
     @cached_property
     def _few_rows(self) -> FewRows:
@@ -93,10 +91,10 @@ class Warehouse:
         if version == NO_TABLE or (version is None and self.version(name) == NO_TABLE):
             return Selected(self.empty(name), 0)
         spec = spec_of(name)
-        found = self._few_rows.of(self.path(name), spec, version, where) if self.past_spark else None
+        found = self._few_rows.of(self.path(name), spec, version, where)
         if found is not None:
             return Selected(frame_of(self.spark, found.rows), found.files)
-        files = self._files(name).of(version, where) if self.past_spark else None
+        files = self._files(name).of(version, where)
         rows = self._by_spark(name, version) if files is None else rows_of(self.spark, spec, files)
         rows = rows if where is None else rows.where(where.column(spec.struct))
         return Selected(rows, None if files is None else len(files))
@@ -112,6 +110,7 @@ class Warehouse:
 
     def _by_spark(self, name: str, version: int | None) -> DataFrame:
         few_rows_settings(self.spark).leave()
+        self.log.was_read(self.path(name), version)
         reader = self.spark.read.format("delta")
         rows = (reader if version is None else reader.option("versionAsOf", version)).load(self.path(name))
         later = {f.name: F.lit(None).cast(f.dataType) for f in spec_of(name).struct if f.name not in rows.columns}
@@ -153,18 +152,15 @@ class Warehouse:
         if before == NO_TABLE:
             return self.read(name, upto)
         with or_else(f"reading {name}", *READ_ERRORS, UnreadableFile):  # its log, or files, may be cleaned up
-            found = self._few_rows.added(self.path(name), spec_of(name), before, upto) if self.past_spark else None
+            found = self._few_rows.added(self.path(name), spec_of(name), before, upto)
             if found is not None:
                 return frame_of(self.spark, found.rows)
-            files = self._files(name).added(before, upto) if self.past_spark else None
+            files = TableFiles(self.log, self.path(name), spec_of(name), ANY).added(before, upto)
             if files is not None:
                 return rows_of(self.spark, spec_of(name), files)
         return self._landed_by_spark(name, before, upto)
 
     def _landed_by_spark(self, name: str, before: int, upto: int) -> DataFrame:
-        with or_else(f"reading {name}", *SPARK_ERRORS):  # its log, or files, may be cleaned up
-            if self.log.only_appends(self.path(name), before, upto):
-                return self._feed(name, before, upto)
         versions = F.col("_metadata.row_commit_version") if table(name).landing else F.lit(upto)
         return self._by_spark(name, upto).where((versions > before) & (versions <= upto))
 
@@ -176,13 +172,6 @@ class Warehouse:
         rows = self._by_spark(name, upto).where(where.column(spec_of(name).struct))
         rows = rows.where(F.col("_metadata.row_commit_version") <= before)
         return Selected(rows, len(rows.inputFiles()))
-
-    def _feed(self, name: str, before: int, upto: int) -> DataFrame:
-        few_rows_settings(self.spark).leave()
-        feed = self.spark.read.format("delta").option("readChangeFeed", "true")
-        rows = feed.option("startingVersion", before + 1).option("endingVersion", upto).load(self.path(name))
-        inserted: Column = F.col("_change_type") == "insert"
-        return rows.where(inserted).drop("_change_type", "_commit_version", "_commit_timestamp")
 
     def make(self, *names: str) -> None:
         """Creates the tables that are missing, and adds columns that an older version of halfop did not know."""
@@ -207,6 +196,7 @@ class Warehouse:
         few = self.few(name, rows)
         if few is None:
             rows.write.format("delta").mode("append").save(self.path(name))
+            self.log.was_written(self.path(name), spec_of(name))
         else:
             self._append_here(name, few)
 
@@ -222,6 +212,7 @@ class Warehouse:
             return
         try:
             rows.write.format("delta").mode("append").options(txnAppId=app, txnVersion=run_id).save(self.path(name))
+            self.log.was_written(self.path(name), spec_of(name))
         except SPARK_ERRORS as error:
             if not overtaken(error) or self.marker(name, app) < run_id:
                 raise
@@ -239,7 +230,7 @@ class Warehouse:
 
     def append_arrow_once(self, name: str, rows: pa.Table, app: str, run_id: int) -> None:
         """The same for rows that are here."""
-        if not self.log.takes_files(self.path(name), spec_of(name)):  # else Kernel writes, also beside a listener
+        if not self.log.takes_files(self.path(name), spec_of(name)):
             self.append_once(name, frame_of(self.spark, rows), app, run_id)
         elif self.marker(name, app) < run_id:
             with suppress(AlreadyWrittenError):
@@ -261,7 +252,7 @@ class Warehouse:
 
     def takes_files(self, name: str) -> bool:
         """Returns whether this process may write the table's files."""
-        return self.past_spark and self.log.takes_files(self.path(name), spec_of(name))
+        return self.log.takes_files(self.path(name), spec_of(name))
 
     # ---- tables of few rows, without a Spark job ----
 

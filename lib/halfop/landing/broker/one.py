@@ -95,6 +95,8 @@ class BrokerLanding:
 
     def _land(self, broker: Broker) -> None:
         rows = self._begun(broker)
+        topics = (f"rocketmq://{self._address.address}/{topic}" for topic in (HALF_TOPICS[0], OP_TOPICS[0]))
+        self._warehouse.touched.read.update(dict.fromkeys(topics))
         if self._request.again:
             self._land_again(broker, rows)
             return

@@ -60,7 +60,7 @@ def land_files(warehouse: Warehouse, request: FilesRequest, log: logging.Logger)
     with summary.shown_in_failure():
         with summary.phase("find"):
             files = _find(warehouse, request)
-        small = warehouse.for_few_rows() if warehouse.past_spark and are_few(files) else nullcontext()
+        small = warehouse.for_few_rows() if are_few(files) else nullcontext()
         with hold(warehouse, "landing", request.wait), small:
             _Landing(warehouse, request, log, summary).land(files)
     return summary

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -24,11 +23,10 @@ _UNPACKED = 10  # times the size of a packed file, about
 
 @dataclass(frozen=True)
 class InputFile:
-    """A file to land. `path` is for Spark's readers, `uri` is what Spark calls the file in its rows."""
+    """A file to land."""
 
     kind: str
     format: str
-    path: str
     uri: str
     size: int
     sha256: str = ""
@@ -109,12 +107,7 @@ def _input_file(kind: str, status: Any) -> InputFile:
     ending = next((each for each in _FORMATS if name.removesuffix(".gz").endswith(each)), None)
     if ending is None or name.endswith(".parquet.gz"):
         raise InputRefused(shown_path(uri), None, _EXPECTED)
-    return InputFile(kind, _FORMATS[ending], _escaped(path.toString()), uri, status.getLen())
-
-
-def _escaped(path: str) -> str:
-    """The path without a meaning as a glob, for which Spark's readers would take it."""
-    return re.sub(r"([{}\[\]*?\\])", r"\\\1", path)
+    return InputFile(kind, _FORMATS[ending], uri, status.getLen())
 
 
 def is_packed(file: InputFile) -> bool:

@@ -1,34 +1,31 @@
 """Taking input files in: read once, checked, and made rows of the tables, which a commit then makes part of them.
 
-There are three ways, by the same functions over Arrow batches: few rows in this process (`Here`), more of them in
-Spark's Python workers from files to files (`ByWorkers`), and by Spark what those cannot read, or must not (`by_spark`).
+There are two ways, by the same functions over Arrow batches: few rows in this process (`Here`), more of them in Spark's
+Python workers from files to files (`ByWorkers`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol
-from urllib.parse import urlparse
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from halfop.frame.errors import InputRefused
-from halfop.landing.files.by_spark import BySpark
 from halfop.landing.files.own_life import Stamp, in_own_life
 from halfop.landing.files.pieces import Found, Piece, read
 from halfop.landing.files.rows import BAD, BAD_ROW, bad_rows, table_rows
 from halfop.landing.files.sources import InputFile, are_few, is_packed
 from halfop.landing.paths import refusing
-from halfop.landing.staged import landing_folder
+from halfop.landing.staged import new_folder
 from halfop.landing.tables import TABLES
 from halfop.warehouse.disk import DataFile, Disk, Listed
 from halfop.warehouse.files import Files
 from halfop.warehouse.in_memory import frame_of
-from halfop.warehouse.local import workers_may_write
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.reading import parquet
 from halfop.warehouse.schema import table
@@ -166,13 +163,12 @@ def take_share(share: Share, disk: Disk) -> Taken:
 
 
 class ByWorkers:
-    """Files of any number of rows, on a disk that Spark's Python workers see, as the warehouse is."""
+    """Files of any number of rows."""
 
     def __init__(self, warehouse: Warehouse, files: Sequence[InputFile], stamp: Stamp) -> None:
         self._warehouse = warehouse
-        self._folder = landing_folder(warehouse)
-        below = warehouse.files.qualified(self._folder)
-        folders = {place: f"{below}/{place}" for place in (*TABLES, BAD)}
+        self._staging = new_folder(warehouse)
+        folders = {place: f"{self._staging.path}/{place}" for place in (*TABLES, BAD)}
         shares = [Share(pieces, stamp, folders) for pieces in _parts(warehouse, files)]
         try:
             self._taken = in_workers(warehouse, shares, take_share)
@@ -185,10 +181,7 @@ class ByWorkers:
         self.found = [found for each in self._taken for found in each.found]
 
     def append(self, kind: str) -> None:
-        warehouse, name = self._warehouse, TABLES[kind]
-        path, move = warehouse.path(name), warehouse.files.move
-        files = [replace(file, path=move(file.path, path)) for file in self._files(kind)]
-        warehouse.log.append_files(path, table(name), files)
+        self._staging.append(TABLES[kind], list(self._files(kind)))
 
     def rows(self, kind: str) -> DataFrame | None:
         paths = [file.path for file in self._files(kind)]
@@ -198,7 +191,7 @@ class ByWorkers:
         return parquet(self._warehouse.spark, from_arrow_schema(BAD_ROW), [file.path for file in self._files(BAD)])
 
     def close(self) -> None:
-        self._warehouse.files.remove(self._folder)
+        self._staging.remove()
 
     def _files(self, place: str) -> Iterator[DataFile]:
         return (file for each in self._taken for file in each.files.get(place, ()))
@@ -225,9 +218,5 @@ def _pieces(file: InputFile, split: Split) -> Iterator[Piece]:
 
 def take(warehouse: Warehouse, files: Sequence[InputFile], stamp: Stamp) -> Way:
     """Reads and checks all files; nothing is part of a table yet."""
-    if warehouse.past_spark and are_few(files):
-        return Here(warehouse, files, stamp)
-    on_disk = warehouse.files.local(warehouse.root) and all(urlparse(file.uri).scheme == "file" for file in files)
-    if on_disk and all(workers_may_write(warehouse, TABLES[kind]) for kind in {file.kind for file in files}):
-        return ByWorkers(warehouse, files, stamp)
-    return BySpark(warehouse, files, stamp)
+    warehouse.touched.read.update(dict.fromkeys((file.uri for file in files), None))
+    return (Here if are_few(files) else ByWorkers)(warehouse, files, stamp)

@@ -22,6 +22,7 @@ from halfop.landing.store.there import StoreThere
 from halfop.landing.survey import Survey
 from halfop.rocketmq.names import HALF_TOPICS
 from halfop.rocketmq.store.layout import StoreLayout
+from halfop.warehouse.disk import local_folder
 from halfop.warehouse.lock import hold
 from halfop.warehouse.spark_errors import SPARK_ERRORS, as_ours
 from halfop.warehouse.tables import Warehouse
@@ -41,6 +42,7 @@ def land_store(warehouse: Warehouse, request: StoreRequest, log: logging.Logger)
         old = None if whole else _landed(warehouse, lives.current)
         store = held.enter_context(local_store(warehouse, request.path, old))
         files = held.enter_context(staging(warehouse))
+        warehouse.touched.read[local_folder(request.path) or request.path] = None
         landing = StoreLanding(warehouse, request, store.root, next_instant(warehouse), known_lost, files, lives)
         if request.accept_rewind:
             _accept(landing, summary, log)

@@ -1,0 +1,123 @@
+"""Lineage: which tables and files each call of a job has read and written, told to OpenLineage if it is configured.
+
+OpenLineage's own Python client sends the events. It is configured as for any other program: by its environment
+variables (OPENLINEAGE_URL, OPENLINEAGE__TRANSPORT__…) or by an openlineage.yml.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import NamedTuple
+
+from halfop.frame.summary import Summary
+
+log = logging.getLogger("halfop.lineage")
+
+_FILE = "openlineage.yml"
+_NAMES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG")
+_DONE = (0, 5)
+
+
+class Column(NamedTuple):
+    """A column of a table, as an event describes it."""
+
+    name: str
+    type: str
+    comment: str
+
+
+@dataclass
+class Written:
+    """A table that a call has written, and how much; Spark's own writes are not counted."""
+
+    columns: Sequence[Column] = ()
+    rows: int = 0
+    bytes: int = 0
+    files: int = 0
+
+
+@dataclass
+class Touched:
+    """The tables and files that a process has read, each with the last version, and those that it has written."""
+
+    read: dict[str, int | None] = field(default_factory=dict)
+    written: dict[str, Written] = field(default_factory=dict)
+
+    def taken(self) -> Touched:
+        """Returns all that was noted, and forgets it."""
+        found = Touched(self.read, self.written)
+        self.read, self.written = {}, {}
+        return found
+
+
+class Parent(NamedTuple):
+    """The call of another program that started this one; `run` is a UUID."""
+
+    namespace: str
+    job: str
+    run: str
+
+
+class Call(NamedTuple):
+    """A call of a job that has ended; `failure` is None if all is done."""
+
+    job: str
+    parent: Parent | None
+    began: datetime
+    touched: Touched
+    run_id: int | None
+    failure: str | None
+
+
+class Lineage:
+    """Tells of calls, if there is somebody to tell."""
+
+    def __init__(self, tell: Callable[[Call], None] | None = None, parent: Parent | None = None) -> None:
+        self.touched = Touched()
+        self._tell, self._parent = tell, parent
+
+    def told(self, job: str, work: Callable[[], Summary]) -> Summary:
+        """Returns the result of work. It is told as a call of that job, if it has written a table or failed."""
+        if self._tell is None:
+            return work()
+        began, run_id, failure = datetime.now(timezone.utc), None, None
+        try:
+            summary = work()
+            run_id, failure = summary.run_id, None if summary.status in _DONE else summary.to_json()
+        except BaseException as error:
+            failure = str(error) or type(error).__name__
+            raise
+        finally:
+            touched = self.touched.taken()
+            if touched.written or failure is not None:
+                self._tell(Call(job, self._parent, began, touched, run_id, failure))
+        return summary
+
+
+def lineage(environ: Mapping[str, str]) -> Lineage:
+    """Returns the lineage of this process's calls, which is told if the user has said to whom."""
+    if not _wanted(environ):
+        return Lineage()
+    try:
+        from halfop.frame.openlineage import OpenLineage  # noqa: PLC0415 - it takes a while, and few have it
+    except ImportError:
+        log.warning("no lineage is told: OpenLineage is configured, but not installed: pip install openlineage-python")
+        return Lineage()
+    return Lineage(OpenLineage(environ.get("OPENLINEAGE_NAMESPACE", "halfop")).tell, _parent(environ))
+
+
+def _wanted(environ: Mapping[str, str]) -> bool:
+    if environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
+        return False
+    named = any(name in _NAMES or name.startswith("OPENLINEAGE__") for name in environ)
+    return named or any((folder / _FILE).is_file() for folder in (Path(), Path("~/.openlineage").expanduser()))
+
+
+def _parent(environ: Mapping[str, str]) -> Parent | None:
+    """The call that OPENLINEAGE_PARENT_ID names (namespace/job/run), as schedulers set it for what they start."""
+    parts = environ.get("OPENLINEAGE_PARENT_ID", "").split("/")
+    return Parent(parts[0], "/".join(parts[1:-1]), parts[-1]) if len(parts) > 2 else None
