@@ -113,6 +113,15 @@ def test_a_name_that_is_taken_is_refused_and_the_others_are_given(warehouse: War
     assert warehouse.spark.table(f"{schema}.decisions").collect() == [(1,)]
 
 
+def test_a_temporary_view_of_that_name_is_another_thing(warehouse: Warehouse, schema: str) -> None:
+    warehouse.make("decisions")
+    warehouse.spark.range(1).createOrReplaceTempView("decisions")
+    try:
+        assert published(warehouse, schema).extra == {"named_tables": [f"{schema}.decisions"]}
+    finally:
+        warehouse.spark.catalog.dropTempView("decisions")
+
+
 def test_a_catalog_that_fails_loses_nothing(warehouse: Warehouse) -> None:
     warehouse.make("decisions")
     summary = published(warehouse, "nowhere.halfop")

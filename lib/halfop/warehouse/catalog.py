@@ -85,9 +85,12 @@ class Catalog:
         return own | {name: _Table(f"topics/{r['directory']}", comment(r["topic"])) for name, r in topics.items()}
 
     def _known(self, schema: str, names: Iterable[str]) -> dict[str, str]:
-        """Locations of the names that the schema has: one statement, however many tables there are."""
+        """Locations of the names that the schema has: one statement, however many tables there are.
+
+        Spark lists the session's temporary views, too, as if they were in every schema.
+        """
         rows = self._spark.sql(f"SHOW TABLE EXTENDED IN {_quoted(schema)} LIKE {literal('|'.join(names))}").collect()
-        found = {row["tableName"]: _LOCATION.search(row["information"]) for row in rows}
+        found = {row["tableName"]: _LOCATION.search(row["information"]) for row in rows if not row["isTemporary"]}
         return {name: location[1] if location else "nowhere" for name, location in found.items()}
 
     def _create(self, name: str, wanted: _Table, summary: Summary) -> Exception | None:
