@@ -13,9 +13,9 @@ import pytest
 pytest.register_assert_rewrite("support", "model")  # a failing assertion there shows its values, too
 
 from halfop.frame import log
+from halfop.jobs import opened
 from halfop.planning import ranges
 from halfop.start.options import FIRST_COMPILER
-from halfop.warehouse import opened
 from halfop.warehouse.session import set_sync, spark_session
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from halfop.frame import lineage
+from halfop.frame import openlineage
 from halfop.frame.cli import main
 from halfop.frame.lineage import Call, Lineage, Parent, Touched
 from halfop.frame.openlineage import named
@@ -99,8 +99,8 @@ def test_who_cannot_be_told_costs_no_work(
 def test_without_the_client_it_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setitem(sys.modules, "halfop.frame.openlineage", None)
-    silent = lineage.lineage({"OPENLINEAGE_URL": "http://marquez:5000"})
+    monkeypatch.setitem(sys.modules, "openlineage.client", None)
+    silent = openlineage.lineage({"OPENLINEAGE_URL": "http://marquez:5000"})
     assert silent.told("land", lambda: Summary("land", status=1)).status == 1
     assert "pip install openlineage-python" in caplog.text
 
@@ -111,14 +111,14 @@ def test_nothing_is_told_unless_asked_for(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert not lineage._wanted(environ)
+    assert not openlineage._wanted(environ)
     (tmp_path / "openlineage.yml").write_text("transport:\n  type: console\n")
-    assert lineage._wanted(environ) == (not environ)
+    assert openlineage._wanted(environ) == (not environ)
 
 
 def test_a_call_that_wrote_nothing_is_not_told() -> None:
     calls: list[Call] = []
-    mine = Lineage(calls.append, lineage._parent({"OPENLINEAGE_PARENT_ID": "airflow/dag.task/of/0190-7"}))
+    mine = Lineage(calls.append, openlineage._parent({"OPENLINEAGE_PARENT_ID": "airflow/dag.task/of/0190-7"}))
     mine.touched.read["file:/w/runs"] = 3
     mine.told("reconcile", lambda: Summary("reconcile"))
     assert not calls

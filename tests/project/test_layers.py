@@ -12,8 +12,8 @@ pytestmark = pytest.mark.long
 
 LIB = ROOT / "lib"
 BASE = (
-    "frame.durable frame.errors frame.failure frame.log frame.nearest frame.owner frame.summary frame.output "
-    "frame.prometheus frame.trouble frame.units rules.reasons"
+    "frame.durable frame.errors frame.failure frame.lineage frame.log frame.nearest frame.owner frame.summary "
+    "frame.output frame.prometheus frame.trouble frame.units rules.reasons"
 )
 
 # From top to bottom: the rooms that each room may import, besides itself and BASE. A room's name is the longest that
@@ -26,7 +26,8 @@ LAYERS = {
     "notebook": "settings warehouse",
     "training": "start jobs demo frame.cli settings",
     "start": "",
-    "frame.cli": "frame.metrics frame.arguments settings",
+    "frame.openlineage": "",
+    "frame.cli": "frame.metrics frame.openlineage frame.arguments settings",
     "follow": "frame.metrics planning settings warehouse",
     "frame.fail_on": "",
     "frame.arguments": "columns settings",

@@ -19,8 +19,7 @@ from halfop.frame.summary import Summary
 from halfop.frame.units import duration, exact, moment, plural
 from halfop.rules import reasons as r
 from halfop.settings.model import Settings
-from halfop.warehouse.opened import refuse_empty
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import Warehouse, refuse_empty
 
 _BROKER, _RUN, _HALFOP = "broker", "run", "halfop"
 _CLOCKS = (

@@ -1,24 +1,14 @@
-"""Lineage: which tables and files each call of a job has read and written, told to OpenLineage if it is configured.
-
-OpenLineage's own Python client sends the events. It is configured as for any other program: by its environment
-variables (OPENLINEAGE_URL, OPENLINEAGE__TRANSPORT__…) or by an openlineage.yml.
-"""
+"""Lineage: which tables and files each call of a job has read and written."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import NamedTuple
 
 from halfop.frame.summary import Summary
 
-log = logging.getLogger("halfop.lineage")
-
-_FILE = "openlineage.yml"
-_NAMES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG")
 _DONE = (0, 5)
 
 
@@ -96,28 +86,3 @@ class Lineage:
             if touched.written or failure is not None:
                 self._tell(Call(job, self._parent, began, touched, run_id, failure))
         return summary
-
-
-def lineage(environ: Mapping[str, str]) -> Lineage:
-    """Returns the lineage of this process's calls, which is told if the user has said to whom."""
-    if not _wanted(environ):
-        return Lineage()
-    try:
-        from halfop.frame.openlineage import OpenLineage  # noqa: PLC0415 - it takes a while, and few have it
-    except ImportError:
-        log.warning("no lineage is told: OpenLineage is configured, but not installed: pip install openlineage-python")
-        return Lineage()
-    return Lineage(OpenLineage(environ.get("OPENLINEAGE_NAMESPACE", "halfop")).tell, _parent(environ))
-
-
-def _wanted(environ: Mapping[str, str]) -> bool:
-    if environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
-        return False
-    named = any(name in _NAMES or name.startswith("OPENLINEAGE__") for name in environ)
-    return named or any((folder / _FILE).is_file() for folder in (Path(), Path("~/.openlineage").expanduser()))
-
-
-def _parent(environ: Mapping[str, str]) -> Parent | None:
-    """The call that OPENLINEAGE_PARENT_ID names (namespace/job/run), as schedulers set it for what they start."""
-    parts = environ.get("OPENLINEAGE_PARENT_ID", "").split("/")
-    return Parent(parts[0], "/".join(parts[1:-1]), parts[-1]) if len(parts) > 2 else None

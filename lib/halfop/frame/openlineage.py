@@ -1,80 +1,106 @@
-"""Events of OpenLineage: this module imports its Python client, which is not always installed."""
+"""Lineage told as events of OpenLineage, by its own Python client, if the user has configured and installed that.
+
+It is configured as for any other program: by its environment variables (OPENLINEAGE_URL, OPENLINEAGE__TRANSPORT__…) or
+by an openlineage.yml.
+"""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-from openlineage.client import OpenLineageClient
-from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
-from openlineage.client.facet_v2 import (
-    dataset_version_dataset,
-    error_message_run,
-    job_type_job,
-    output_statistics_output_dataset,
-    parent_run,
-    schema_dataset,
-    tags_run,
-)
-from openlineage.client.uuid import generate_new_uuid
-
-from halfop.frame.lineage import Call, Written
+from halfop.frame.lineage import Call, Lineage, Parent, Written
 
 log = logging.getLogger("halfop.lineage")
 
 _PRODUCER = "https://github.com/halfop/halfop"
+_FILE = "openlineage.yml"
+_NAMES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG")
+
+
+def lineage(environ: Mapping[str, str]) -> Lineage:
+    """Returns the lineage of this process's calls, which is told if the user has said to whom."""
+    if not _wanted(environ):
+        return Lineage()
+    try:
+        return Lineage(OpenLineage(environ.get("OPENLINEAGE_NAMESPACE", "halfop")).tell, _parent(environ))
+    except ImportError:
+        log.warning("no lineage is told: OpenLineage is configured, but not installed: pip install openlineage-python")
+        return Lineage()
+
+
+def _wanted(environ: Mapping[str, str]) -> bool:
+    if environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
+        return False
+    named = any(name in _NAMES or name.startswith("OPENLINEAGE__") for name in environ)
+    return named or any((folder / _FILE).is_file() for folder in (Path(), Path("~/.openlineage").expanduser()))
+
+
+def _parent(environ: Mapping[str, str]) -> Parent | None:
+    """The call that OPENLINEAGE_PARENT_ID names (namespace/job/run), as schedulers set it for what they start."""
+    parts = environ.get("OPENLINEAGE_PARENT_ID", "").split("/")
+    return Parent(parts[0], "/".join(parts[1:-1]), parts[-1]) if len(parts) > 2 else None
 
 
 class OpenLineage:
     """Sends events to where the client's own configuration says."""
 
     def __init__(self, namespace: str) -> None:
-        self._namespace, self._client = namespace, OpenLineageClient()
+        """Raises ImportError if the client is not installed; who has it waits for it only if it is to be used."""
+        from openlineage.client import OpenLineageClient, event_v2, facet_v2  # noqa: PLC0415
+        from openlineage.client.uuid import generate_new_uuid  # noqa: PLC0415
+
+        self._namespace, self._client, self._new_id = namespace, OpenLineageClient(), generate_new_uuid
+        self._events, self._facets = event_v2, facet_v2
 
     def tell(self, call: Call) -> None:
         """Sends when the call began and how it ended. A failure to send is a warning: no work is lost by it."""
-        job = Job(self._namespace, call.job, {"jobType": job_type_job.JobTypeJobFacet("BATCH", "HALFOP", "JOB")})
-        run = Run(str(generate_new_uuid()), _about(call))
-        inputs = [InputDataset(*named(uri), facets=_version(of)) for uri, of in sorted(call.touched.read.items())]
-        outputs = [_output(uri, written) for uri, written in sorted(call.touched.written.items())]
-        state = RunState.COMPLETE if call.failure is None else RunState.FAIL
-        about: dict[str, Any] = {"run": run, "job": job, "producer": _PRODUCER}
+        e, touched = self._events, call.touched
+        kind = self._facets.job_type_job.JobTypeJobFacet("BATCH", "HALFOP", "JOB")
+        about: dict[str, Any] = {
+            "run": e.Run(str(self._new_id()), self._about(call)),
+            "job": e.Job(self._namespace, call.job, {"jobType": kind}),
+            "producer": _PRODUCER,
+        }
+        inputs = [e.InputDataset(*named(uri), facets=self._version(of)) for uri, of in sorted(touched.read.items())]
+        outputs = [self._output(uri, written) for uri, written in sorted(touched.written.items())]
+        state = e.RunState.COMPLETE if call.failure is None else e.RunState.FAIL
         now = datetime.now(timezone.utc).isoformat()
         try:
-            self._client.emit(RunEvent(**about, eventTime=call.began.isoformat(), eventType=RunState.START))
-            self._client.emit(RunEvent(**about, eventTime=now, eventType=state, inputs=inputs, outputs=outputs))
+            self._client.emit(e.RunEvent(**about, eventTime=call.began.isoformat(), eventType=e.RunState.START))
+            self._client.emit(e.RunEvent(**about, eventTime=now, eventType=state, inputs=inputs, outputs=outputs))
         except Exception as error:  # whatever the transport that the user has chosen raises
             log.warning("no lineage is told: %s", error)
 
+    def _about(self, call: Call) -> dict[str, Any]:
+        f, found = self._facets, dict[str, Any]()
+        if call.parent is not None:
+            run, job = f.parent_run.Run(call.parent.run), f.parent_run.Job(call.parent.namespace, call.parent.job)
+            found["parent"] = f.parent_run.ParentRunFacet(run, job)
+        if call.run_id is not None:
+            tag = f.tags_run.TagsRunFacetFields("halfop.run_id", str(call.run_id), "HALFOP")
+            found["tags"] = f.tags_run.TagsRunFacet([tag])
+        if call.failure is not None:
+            found["errorMessage"] = f.error_message_run.ErrorMessageRunFacet(call.failure, "PYTHON")
+        return found
 
-def _about(call: Call) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    if call.parent is not None:
-        run, job = parent_run.Run(call.parent.run), parent_run.Job(call.parent.namespace, call.parent.job)
-        found["parent"] = parent_run.ParentRunFacet(run, job)
-    if call.run_id is not None:
-        tag = tags_run.TagsRunFacetFields("halfop.run_id", str(call.run_id), "HALFOP")
-        found["tags"] = tags_run.TagsRunFacet([tag])
-    if call.failure is not None:
-        found["errorMessage"] = error_message_run.ErrorMessageRunFacet(call.failure, "PYTHON")
-    return found
+    def _version(self, version: int | None) -> dict[str, Any]:
+        made = self._facets.dataset_version_dataset.DatasetVersionDatasetFacet
+        return {} if version is None else {"version": made(str(version))}
 
-
-def _version(version: int | None) -> dict[str, Any]:
-    return {} if version is None else {"version": dataset_version_dataset.DatasetVersionDatasetFacet(str(version))}
-
-
-def _output(uri: str, written: Written) -> OutputDataset:
-    fields = [schema_dataset.SchemaDatasetFacetFields(*column) for column in written.columns]
-    counts = written.rows, written.bytes, written.files
-    statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(*counts)
-    return OutputDataset(
-        *named(uri),
-        {"outputStatistics": statistics} if written.files else {},
-        facets={"schema": schema_dataset.SchemaDatasetFacet(fields)},
-    )
+    def _output(self, uri: str, written: Written) -> Any:
+        f, counts = self._facets, (written.rows, written.bytes, written.files)
+        fields = [f.schema_dataset.SchemaDatasetFacetFields(*column) for column in written.columns]
+        statistics = f.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(*counts)
+        return self._events.OutputDataset(
+            *named(uri),
+            {"outputStatistics": statistics} if written.files else {},
+            facets={"schema": f.schema_dataset.SchemaDatasetFacet(fields)},
+        )
 
 
 def named(uri: str) -> tuple[str, str]:

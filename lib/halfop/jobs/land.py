@@ -12,6 +12,7 @@ from halfop.frame.cli import Context, Job
 from halfop.frame.errors import UsageError, WarehouseBusy
 from halfop.frame.fail_on import add_fail_on, failing_on
 from halfop.frame.summary import Summary
+from halfop.jobs.opened import opened
 from halfop.landing.again import again
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
@@ -22,7 +23,6 @@ from halfop.landing.store.state import StoreRequest
 from halfop.rocketmq.names import is_real_topic
 from halfop.warehouse.catalog import Catalog
 from halfop.warehouse.lock import hold
-from halfop.warehouse.opened import opened
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, first_line, raise_mistake
 from halfop.warehouse.tables import Warehouse
 

@@ -10,13 +10,13 @@ from halfop.frame.cli import Context, Job, setting_option
 from halfop.frame.fail_on import add_fail_on, failing_on
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
+from halfop.jobs.opened import opened
 from halfop.runs.owed import known_form
 from halfop.runs.reconcile import Request, preview, reconcile
 from halfop.runs.verify import Difference, verify
 from halfop.sinks.targets import SINK_NAMES
 from halfop.warehouse.catalog import Catalog
 from halfop.warehouse.lock import hold
-from halfop.warehouse.opened import opened
 
 _DESCRIPTION = """\
 Decide what becomes of every open half message that has landed. Write committed messages to topics/, checks for

@@ -17,9 +17,8 @@ from halfop.planning.plan import PLAN_APP
 from halfop.planning.run import Run
 from halfop.report.queries import Queries, Rows, at
 from halfop.runs.record import last_run
-from halfop.warehouse.opened import refuse_empty
 from halfop.warehouse.progress import progress_rows
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.tables import NO_TABLE, Warehouse, refuse_empty
 from halfop.warehouse.where import between
 
 MOST_COLUMNS = 100  # of a plot over runs; more runs share columns

@@ -7,10 +7,8 @@ import logging
 from pyspark.sql import SparkSession
 
 from halfop.frame.cli import Context
-from halfop.frame.errors import InputRefused
-from halfop.settings.home import launcher
 from halfop.warehouse.session import set_sync, spark_session
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.tables import Warehouse
 
 log = logging.getLogger("halfop.warehouse")
 
@@ -44,13 +42,3 @@ def _warn_of_listener(spark: SparkSession) -> None:
             "OpenLineage's Spark listener sees only a part of what this job reads and writes. halfop tells all of it "
             "itself: drop the listener, and configure OpenLineage's Python client (docs/observability.md)"
         )
-
-
-_READ = ("half_messages", "op_messages", "landing_progress", "decisions", "runs", "rejected")
-
-
-def refuse_empty(warehouse: Warehouse) -> None:
-    """Raises InputRefused if the warehouse has none of the tables that a reader looks at."""
-    if all(warehouse.version(name) == NO_TABLE for name in _READ):
-        hint = f"name another with --warehouse, or land messages first ({launcher()} land --help)"
-        raise InputRefused(warehouse.root, None, "no table of halfop is there", hint)
