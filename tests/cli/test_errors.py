@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from halfop.frame.errors import (
     LostRows,
     TransientError,
     UsageError,
+    WarehouseBusy,
     is_mistake,
     is_transient,
 )
@@ -92,16 +94,27 @@ def test_the_line_that_names_a_removed_file() -> None:
     assert removed_file(KeyError("FileNotFoundException")) is None, "a mistake of ours"
 
 
-def test_a_workers_error_is_as_if_raised_here() -> None:
+def test_spark_s_own_error_names_its_cause() -> None:
     failed = PySparkException(WORKER)
-    ours = as_ours(failed, "store")
-    assert isinstance(ours, InputRefused)
-    assert str(ours) == "store: commitlog/0:17: the body is corrupt"
+    ours = as_ours(failed, "a:1")
+    assert (type(ours), str(ours)) == (TransientError, f"a:1: {plainly(failed)}")
     assert ours.__cause__ is failed, "-v shows where"
-    theirs = as_ours(PySparkException(WORKER.replace("halfop.frame", "other")), "a:1")
-    assert (type(theirs), str(theirs)) == (TransientError, f"a:1: {plainly(failed)}")
     assert innermost(OSError("full")) == "full"
     assert as_ours(refused := UsageError("x"), "a:1") is refused
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InputRefused("commitlog/0", 17, "the body is corrupt", "land another"),
+        LostRows("/w/decisions", 3),
+        UsageError("x"),
+        WarehouseBusy("run 3 is at work"),
+    ],
+)
+def test_an_error_crosses_from_a_worker_with_its_fields(error: HalfopError) -> None:
+    crossed = copy.copy(error)  # by the protocol of pickle
+    assert (type(crossed), str(crossed), vars(crossed)) == (type(error), str(error), vars(error))
 
 
 def test_a_line_for_the_summary() -> None:
@@ -190,11 +203,6 @@ def test_a_mistake_in_a_worker_is_no_failed_part() -> None:
     with pytest.raises(PySparkException):
         as_ours(mistake, "a:1")
     assert as_ours(theirs, "a:1").transient
-
-
-def test_a_workers_error_keeps_its_kind() -> None:
-    said = WORKER.replace("InputRefused", "UsageError")
-    assert not as_ours(PySparkException(said), "a:1").transient
 
 
 def test_a_file_that_pyarrow_refuses_is_no_mistake_of_the_code() -> None:

@@ -7,7 +7,7 @@ transient: whether the same call may succeed later though nobody has changed any
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -29,6 +29,16 @@ class HalfopError(Exception):
 
     exit_status: ClassVar[int] = 1
     transient: ClassVar[bool] = False
+
+    def __reduce__(self) -> tuple[Callable[..., HalfopError], tuple[object, ...]]:
+        """Lets an error cross from a worker with all its fields, whatever arguments its class takes."""
+        return _made_again, (type(self), self.args, vars(self))
+
+
+def _made_again(kind: type[HalfopError], args: tuple[object, ...], fields: Mapping[str, object]) -> HalfopError:
+    error = kind.__new__(kind, *args)
+    vars(error).update(fields)
+    return error
 
 
 class TransientError(HalfopError):

@@ -15,7 +15,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from halfop.frame.errors import HalfopError, InputRefused, TransientError, UsageError, is_mistake
+from halfop.frame.errors import HalfopError, TransientError, is_mistake
 from halfop.frame.trouble import plainly
 
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
@@ -29,7 +29,6 @@ OPERATIONAL_ERRORS = (HalfopError, *SPARK_ERRORS, Py4JNetworkError, OSError, pa.
 
 _LONGEST = 300
 _LOG = logging.getLogger("halfop.warehouse")
-_OURS = re.compile(r"^halfop\.(?:\w+\.)*(\w+): (.+)$", re.MULTILINE)
 _CAUSED = re.compile(r"^Caused by: (?:[\w$]+\.)*([\w$]+(?:[: ][^\n]*)?)", re.MULTILINE)
 _OVERTAKEN = re.compile(
     r"DELTA_(CONCURRENT|METADATA_CHANGED|PROTOCOL_CHANGED)|\bdelta\.exceptions\."
@@ -89,29 +88,13 @@ def innermost(error: BaseException) -> str:
 
 
 def as_ours(error: Exception, where: str) -> HalfopError:
-    """Returns a worker's own error as if it had been raised here, else one that names Spark's innermost cause."""
+    """Returns an error of ours as it is, and for any other one that names Spark's innermost cause."""
     if isinstance(error, HalfopError):
         return error
     raise_mistake(error)
-    name, text = [("", plainly(error) or innermost(error)), *_OURS.findall(str(error))][-1]
-    ours = _raised_as(name, where, text)
+    ours = TransientError(f"{where}: {plainly(error) or innermost(error)}")
     ours.__cause__ = error
     return ours
-
-
-def _raised_as(name: str, where: str, text: str) -> HalfopError:
-    """The error of the class that a worker named; of a class that takes other arguments, one of its kind."""
-    if name == InputRefused.__name__:
-        return InputRefused(where, None, text)
-    known = {kind.__name__: kind for kind in _kinds(HalfopError)}.get(name, TransientError)
-    like = TransientError if known.transient else UsageError if issubclass(known, UsageError) else HalfopError
-    return like(f"{where}: {text}")
-
-
-def _kinds(kind: type[HalfopError]) -> Iterator[type[HalfopError]]:
-    yield kind
-    for each in kind.__subclasses__():
-        yield from _kinds(each)
 
 
 @contextmanager

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import pyarrow as pa
 from pyspark import RDD
 from pyspark.serializers import NoOpSerializer
 
+from halfop.frame.errors import HalfopError
 from halfop.warehouse.disk import Disk, Listed, LocalDisk, Output
 from halfop.warehouse.splits import ParquetPart, Split, parts_of, splits_of
 from halfop.warehouse.tables import Warehouse
@@ -21,7 +22,7 @@ Loads = Callable[[bytes], Sequence[Share]]
 
 
 def in_workers(warehouse: Warehouse, shares: Sequence[Share], do: Callable[[Share, Disk], Result]) -> list[Result]:
-    """The function's results for all shares, in their order: a task a share."""
+    """The function's results for all shares, in their order: a task a share. Raises the first error of ours."""
     if not shares:
         return []
     context = warehouse.spark.sparkContext
@@ -30,17 +31,31 @@ def in_workers(warehouse: Warehouse, shares: Sequence[Share], do: Callable[[Shar
     java = jvm.halfop.WorkerFiles(context._jsc)
     try:
         records: RDD[bytes] = RDD(tasks._jrdd.mapPartitions(java), context, NoOpSerializer())
-        return records.mapPartitions(partial(_done, do, tasks._jrdd_deserializer.serializer.loads)).collect()
+        done = records.mapPartitions(partial(_done, do, tasks._jrdd_deserializer.serializer.loads)).collect()
     finally:
         java.close()
+    for each in done:
+        if isinstance(each, HalfopError):
+            raise each
+    return cast(list[Result], done)
 
 
-def _done(do: Callable[[Share, Disk], Result], loads: Loads[Share], records: Iterator[bytes]) -> Iterator[Result]:
-    """The first record of a task says where its JVM gives out files."""
+def _done(
+    do: Callable[[Share, Disk], Result], loads: Loads[Share], records: Iterator[bytes]
+) -> Iterator[Result | HalfopError]:
+    """The first record of a task says where its JVM gives out files. An error of ours is a result: Spark would keep
+    no more of it than its text, and try the task again."""
     with ThroughJava(next(records)) as java:
         for record in records:
             for share in loads(record):
-                yield do(share, _AnyDisk(java))
+                yield _or_error(do, share, _AnyDisk(java))
+
+
+def _or_error(do: Callable[[Share, Disk], Result], share: Share, disk: Disk) -> Result | HalfopError:
+    try:
+        return do(share, disk)
+    except HalfopError as error:
+        return error
 
 
 class _AnyDisk:

@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from halfop.frame.errors import InputRefused
 from halfop.landing.files.own_life import Stamp, in_own_life
 from halfop.landing.files.pieces import Found, Piece, read
 from halfop.landing.files.rows import BAD, BAD_ROW, bad_rows, table_rows
@@ -143,10 +142,9 @@ class Share(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """The result of a task: what it found, or why it refused its input, and the files that it has written."""
+    """The result of a task: what it found, and the files that it has written."""
 
     found: Sequence[Found]
-    refused: tuple[str, int | None, str, str] | None
     files: Mapping[str, Sequence[DataFile]]
 
 
@@ -154,12 +152,8 @@ def take_share(share: Share, disk: Disk) -> Taken:
     pa.set_cpu_count(1)
     bounded = {kind: searched(table(name)) for kind, name in TABLES.items()}
     out = PartWriter(disk, share.folders, bounded | {BAD: ()})
-    try:
-        found = [take_piece(piece, disk, share.stamp, out) for piece in share.pieces]
-    except InputRefused as error:
-        out.close()
-        return Taken((), (error.path, error.line, error.problem, error.hint), {})
-    return Taken(found, None, out.close())
+    found = [take_piece(piece, disk, share.stamp, out) for piece in share.pieces]
+    return Taken(found, out.close())
 
 
 class ByWorkers:
@@ -172,9 +166,6 @@ class ByWorkers:
         shares = [Share(pieces, stamp, folders) for pieces in _parts(warehouse, files)]
         try:
             self._taken = in_workers(warehouse, shares, take_share)
-            refused = min((each.refused for each in self._taken if each.refused), default=None)
-            if refused is not None:
-                raise InputRefused(*refused)
         except BaseException:
             self.close()
             raise

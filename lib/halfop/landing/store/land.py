@@ -24,7 +24,7 @@ from halfop.rocketmq.names import HALF_TOPICS
 from halfop.rocketmq.store.layout import StoreLayout
 from halfop.warehouse.disk import local_folder
 from halfop.warehouse.lock import hold
-from halfop.warehouse.spark_errors import SPARK_ERRORS, as_ours
+from halfop.warehouse.spark_errors import SPARK_ERRORS
 from halfop.warehouse.tables import Warehouse
 
 
@@ -46,16 +46,10 @@ def land_store(warehouse: Warehouse, request: StoreRequest, log: logging.Logger)
         landing = StoreLanding(warehouse, request, store.root, next_instant(warehouse), known_lost, files, lives)
         if request.accept_rewind:
             _accept(landing, summary, log)
-        try:
-            if request.again:
-                _land_again(landing, summary, log)
-                return summary
-            part = _land(landing, store, summary)
-        except SPARK_ERRORS as error:  # a worker's: the store changed while it was read
-            ours = as_ours(error, request.path)
-            if not isinstance(ours, InputRefused):
-                raise
-            raise ours from error
+        if request.again:
+            _land_again(landing, summary, log)
+            return summary
+        part = _land(landing, store, summary)
         _summarize(landing, part, summary, log)
         if part.survey.faults and not request.skip_corrupt:
             fault = part.survey.faults[0]
