@@ -12,8 +12,8 @@ import pytest
 
 pytest.register_assert_rewrite("support", "model")  # a failing assertion there shows its values, too
 
+from halfop import opened
 from halfop.frame import log
-from halfop.jobs import opened
 from halfop.planning import ranges
 from halfop.start.options import FIRST_COMPILER
 from halfop.warehouse.session import set_sync, spark_session

@@ -21,6 +21,7 @@ BASE = (
 LAYERS = {
     "command": "*",
     "jobs": "*",
+    "opened": "frame.cli settings warehouse",
     "demo": "wording runs landing.store rocketmq.store settings warehouse",
     "gateway_demo": "landing.broker runs gateway rocketmq.wire settings warehouse",
     "notebook": "settings warehouse",

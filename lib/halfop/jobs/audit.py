@@ -8,7 +8,7 @@ from halfop.audit.audit import audit, tables
 from halfop.audit.findings import NAMES
 from halfop.frame.cli import Context, Job
 from halfop.frame.summary import Summary
-from halfop.jobs.opened import opened
+from halfop.opened import opened
 from halfop.warehouse.catalog import Catalog
 
 _ALL = "findings"

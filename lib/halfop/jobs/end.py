@@ -16,7 +16,7 @@ from halfop.frame.cli import Context, Job, setting_option
 from halfop.frame.errors import UsageError
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
-from halfop.jobs.opened import opened
+from halfop.opened import opened
 from halfop.wording import plan_to_review
 
 _SHOWN = 20

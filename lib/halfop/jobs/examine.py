@@ -8,7 +8,7 @@ from halfop.examine.examine import examine
 from halfop.frame.cli import Context, Job
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
-from halfop.jobs.opened import opened_as_it_is
+from halfop.opened import opened_as_it_is
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:

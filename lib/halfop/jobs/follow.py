@@ -16,8 +16,8 @@ from halfop.frame.errors import UsageError
 from halfop.frame.fail_on import FailOn, failing_on
 from halfop.frame.summary import Summary
 from halfop.jobs.land import Landing, add_sources, command, keep_tidy, landed
-from halfop.jobs.opened import opened
 from halfop.jobs.reconcile import add_run_options, request_of
+from halfop.opened import opened
 from halfop.runs.idle import idle
 from halfop.runs.reconcile import Request, reconcile
 from halfop.warehouse.catalog import Catalog

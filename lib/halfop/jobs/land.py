@@ -12,7 +12,6 @@ from halfop.frame.cli import Context, Job
 from halfop.frame.errors import UsageError, WarehouseBusy
 from halfop.frame.fail_on import add_fail_on, failing_on
 from halfop.frame.summary import Summary
-from halfop.jobs.opened import opened
 from halfop.landing.again import again
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
@@ -20,6 +19,7 @@ from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.progress import tidy
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
+from halfop.opened import opened
 from halfop.rocketmq.names import is_real_topic
 from halfop.warehouse.catalog import Catalog
 from halfop.warehouse.lock import hold

@@ -8,7 +8,7 @@ from dataclasses import fields
 from halfop.frame.cli import Context, Job
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
-from halfop.jobs.opened import opened
+from halfop.opened import opened
 from halfop.upkeep.maintain import Step, maintain
 
 

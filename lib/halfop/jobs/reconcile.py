@@ -10,7 +10,7 @@ from halfop.frame.cli import Context, Job, setting_option
 from halfop.frame.fail_on import add_fail_on, failing_on
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
-from halfop.jobs.opened import opened
+from halfop.opened import opened
 from halfop.runs.owed import known_form
 from halfop.runs.reconcile import Request, preview, reconcile
 from halfop.runs.verify import Difference, verify

@@ -16,7 +16,7 @@ from halfop.frame.errors import UsageError
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary, add_counts
 from halfop.jobs.end import ended_table
-from halfop.jobs.opened import opened
+from halfop.opened import opened
 from halfop.warehouse.tables import Warehouse
 from halfop.wording import plan_to_review
 

@@ -11,7 +11,7 @@ from halfop.frame.arguments import add_selection
 from halfop.frame.cli import Context, Job
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
-from halfop.jobs.opened import opened
+from halfop.opened import opened
 from halfop.upkeep.resume import Selection, resume
 from halfop.warehouse.tables import Warehouse
 
