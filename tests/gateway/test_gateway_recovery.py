@@ -13,8 +13,8 @@ from random import Random
 
 import pytest
 from halfop.frame.errors import HalfopError, InputRefused
-from halfop.gateway.log.checkpoint import read_checkpoint
 from halfop.gateway.log.flusher import DISK_FAILED
+from halfop.gateway.log.store import read_checkpoint
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.store import commitlog
 from halfop.rocketmq.store.consumequeue import PACKED

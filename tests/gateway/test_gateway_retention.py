@@ -20,7 +20,7 @@ from halfop.gateway.asking import Asking, Manner
 from halfop.gateway.deliveries import Deliveries
 from halfop.gateway.landed import Life, refuse_missing
 from halfop.gateway.log.messages import OUTCOMES, Half, HalfGone, QueueOffsets
-from halfop.gateway.log.retention import WHOLE_LOG
+from halfop.gateway.log.store import WHOLE_LOG
 from halfop.gateway.producers import Producers
 from halfop.gateway.questions import Asker
 from halfop.gateway.tables import Tables

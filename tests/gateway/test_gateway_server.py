@@ -389,7 +389,7 @@ def test_connections_that_are_reset_at_once_take_no_room(tmp_path: Path) -> None
 def test_too_few_open_files_for_one_connection_are_refused() -> None:
     code = """import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, (256, 512))
-from halfop.gateway.open_files import room_for
+from halfop.gateway.door import room_for
 room_for(1000)"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False, text=True)
     assert "may open only 512 files, a gateway needs 512 and more: raise `ulimit -n`" in done.stderr
@@ -399,7 +399,7 @@ room_for(1000)"""
 def test_there_are_as_many_connections_as_the_process_may_open_files(soft: int, hard: int, room: int) -> None:
     code = f"""import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
-from halfop.gateway.open_files import room_for
+from halfop.gateway.door import room_for
 print(room_for(1000), resource.getrlimit(resource.RLIMIT_NOFILE)[0])"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert done.stdout.split() == [str(room), str(max(soft, room + 512))]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from halfop.frame.trouble import make_durable
-from halfop.gateway.log.disk import replace_file
+from halfop.gateway.log.files import replace_file
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import orjson
 
 from halfop.frame.errors import TransientError, UsageError
 from halfop.gateway.log.messages import Topic
-from halfop.gateway.log.topics import config_of
+from halfop.gateway.log.store import config_of
 from halfop.gateway.reading import Broker
 from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import ANSWER, BadFrame, Frame, Splitter, read_json

@@ -11,7 +11,7 @@ import orjson
 from halfop.gateway.accounts import Account
 from halfop.gateway.log.log import Log
 from halfop.gateway.log.messages import QueueOffsets
-from halfop.gateway.log.topics import config_of
+from halfop.gateway.log.store import config_of
 from halfop.gateway.refused import Refused, header_of
 from halfop.rocketmq import requests as r
 from halfop.rocketmq.codes import AnswerCode, RequestCode

@@ -17,19 +17,25 @@ import uvloop
 from halfop.frame.errors import HalfopError, UsageError
 from halfop.frame.summary import Summary
 from halfop.gateway.accounts import read_accounts
-from halfop.gateway.addresses import bound, resolved, shown
 from halfop.gateway.asking import Asking, Manner
 from halfop.gateway.deliveries import Deliveries
+from halfop.gateway.door import (
+    GatewayRequest,
+    bound,
+    listening_at,
+    load_certificate,
+    resolved,
+    room_for,
+    shown,
+    tls_context,
+)
 from halfop.gateway.house import Bounds, House
 from halfop.gateway.log.log import Form, Log
 from halfop.gateway.namesrv import NameServers
-from halfop.gateway.open_files import room_for
-from halfop.gateway.options import GatewayRequest, listening_at
 from halfop.gateway.pages import serve_pages
 from halfop.gateway.producers import Producers
 from halfop.gateway.questions import Asker
 from halfop.gateway.reading import Broker
-from halfop.gateway.safety import load_certificate, tls_context
 from halfop.gateway.sends import Terms
 from halfop.gateway.service import Limits, Parts, Service
 from halfop.gateway.tables import Tables

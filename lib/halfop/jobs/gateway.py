@@ -6,7 +6,7 @@ import argparse
 
 from halfop.frame.cli import Context, Job, setting_option
 from halfop.frame.summary import Summary
-from halfop.gateway.options import GatewayRequest
+from halfop.gateway.door import GatewayRequest
 from halfop.gateway.serve import serve
 
 _DESCRIPTION = """\

@@ -1,17 +1,24 @@
-"""The commit log's files: each of one size, named by its first physical offset, and filled from the front."""
+"""Files of a store: replaced as a whole, kept open between writes, and the commit log's, filled from the front."""
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterable, Sequence
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
 from halfop.frame.errors import InputRefused
 from halfop.frame.trouble import named, sync
-from halfop.gateway.log.disk import opened_to_write, write_all
 from halfop.rocketmq.store.commitlog import StoreFile, store_files
+
+_PAUSE = 0.05  # seconds
+
+
+# ---- the commit log's ----
 
 
 class Run(NamedTuple):
@@ -114,3 +121,71 @@ class LogFiles:
 
     def _path(self, begin: int) -> Path:
         return self.folder / f"{begin:020d}"
+
+
+# ---- any file ----
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Writes a file so that a crash leaves the old one or the new one."""
+    draft = path.with_name(path.name + ".tmp")
+    with named(path), draft.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(path)
+    sync(path.parent)
+
+
+def opened_to_write(path: str | Path) -> int:
+    """Opens a file, or makes it; if the process has too many open, as soon as some connections have ended."""
+    while (handle := _opened(path)) is None:
+        time.sleep(_PAUSE)
+    return handle
+
+
+def _opened(path: str | Path) -> int | None:
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            return None
+        raise
+
+
+def write_all(handle: int, content: bytes | memoryview, position: int) -> None:
+    """Writes all of it at that position of an open file."""
+    left = memoryview(content)
+    while left:
+        written = os.pwrite(handle, left, position)
+        left, position = left[written:], position + written
+
+
+class Handles:
+    """The file that each owner wrote to last, of the owners that wrote last: `most` files at most. For one thread."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: OrderedDict[Hashable, tuple[int, int]] = OrderedDict()
+
+    def get(self, owner: Hashable, number: int, opened: Callable[[int], int]) -> int:
+        """The handle of an owner's file; closes the owner's other file, and those that are too many."""
+        found = self._open.get(owner)
+        if found is not None and found[0] == number:
+            self._open.move_to_end(owner)
+            return found[1]
+        self._drop(owner)
+        while len(self._open) >= self._most:
+            self._drop(next(iter(self._open)))
+        self._open[owner] = number, opened(number)
+        return self._open[owner][1]
+
+    def close(self) -> None:
+        """Closes all files."""
+        for owner in list(self._open):
+            self._drop(owner)
+
+    def _drop(self, owner: Hashable) -> None:
+        found = self._open.pop(owner, None)
+        if found is not None:
+            os.close(found[1])

@@ -10,10 +10,8 @@ from pathlib import Path
 from threading import Lock
 from time import time
 
-from halfop.gateway.log.buffer import Batch, Buffer
-from halfop.gateway.log.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from halfop.gateway.log.files import LogFiles
-from halfop.gateway.log.flusher import Flusher
+from halfop.gateway.log.flusher import Batch, Buffer, Flusher
 from halfop.gateway.log.messages import (
     End,
     Ended,
@@ -26,14 +24,21 @@ from halfop.gateway.log.messages import (
     QueueOffsets,
     Topic,
 )
-from halfop.gateway.log.owner import StoreLock, identity
 from halfop.gateway.log.queues import FILE_UNITS, Queues
-from halfop.gateway.log.reads import Reader
-from halfop.gateway.log.recent import Recent
-from halfop.gateway.log.records import final_message, half_message, op_message
+from halfop.gateway.log.records import Reader, Recent, final_message, half_message, op_message
 from halfop.gateway.log.recovery import recover
-from halfop.gateway.log.retention import WHOLE_LOG, Landed, Reserve, removable_to
-from halfop.gateway.log.topics import TopicTable
+from halfop.gateway.log.store import (
+    WHOLE_LOG,
+    Checkpoint,
+    Landed,
+    Reserve,
+    StoreLock,
+    TopicTable,
+    identity,
+    read_checkpoint,
+    removable_to,
+    write_checkpoint,
+)
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.store.consumequeue import Unit
 
@@ -43,12 +48,7 @@ _RECENT_BYTES = 32 << 20
 
 _logger = logging.getLogger(__name__)
 
-
-Spans = Mapping[tuple[str, int], tuple[int, int]]
-
-
-def _trust(spans: Spans) -> None:
-    """Takes it that all has landed."""
+Refusing = Callable[[Mapping[tuple[str, int], tuple[int, int]]], None]
 
 
 @dataclass(frozen=True)
@@ -260,7 +260,7 @@ class Log:
         ends = {(each.topic, each.number): each.flushed for each in (self._half_queue, self._op_queue)}
         return any(landed.get(each, 0) > end for each, end in (ends | {WHOLE_LOG: self.flushed_to}).items())
 
-    def expire(self, landed: Landed, since_ms: int, refuse_missing: Callable[[Spans], None] = _trust) -> list[Half]:
+    def expire(self, landed: Landed, since_ms: int, refuse_missing: Refusing = lambda spans: None) -> list[Half]:
         """Removes files that have landed, and whose half messages have ended or were stored before `since_ms`.
 
         Makes a checkpoint first. `refuse_missing` gets the offsets of half and op queue in them, the first and the end,

@@ -9,8 +9,7 @@ from pathlib import Path
 
 from halfop.frame.errors import HalfopError
 from halfop.frame.trouble import named, sync
-from halfop.gateway.log.disk import opened_to_write, write_all
-from halfop.gateway.log.handles import Handles
+from halfop.gateway.log.files import Handles, opened_to_write, write_all
 from halfop.gateway.log.messages import QueueOffsets
 from halfop.rocketmq.store.commitlog import store_files
 from halfop.rocketmq.store.consumequeue import BLANK, PACKED, ConsumeQueue, Unit
