@@ -7,20 +7,18 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, cast
 
 import pytest
-from halfop.gateway.asking import Asking, Manner
-from halfop.gateway.connection import Channel
-from halfop.gateway.log.log import Log
-from halfop.gateway.log.messages import Half
+from halfop.gateway.core.accounts import Account
+from halfop.gateway.core.effects import Ask, CheckRequest, Client, Effect, LogView, Note
+from halfop.gateway.core.messages import Half
+from halfop.gateway.core.questions import Manner, Producers, Questions
+from halfop.gateway.core.routes import Broker
 from halfop.gateway.log.records import half_message
-from halfop.gateway.producers import Producers
-from halfop.gateway.questions import Asker
-from halfop.gateway.tables import CheckRequest, Delivery
-from halfop.gateway.tallies import Tallies
 from halfop.rocketmq.message import Place
-from support.gateway.gateway_log import HOST, message, uniq
+from support.gateway.gateway_log import CLIENT, HOST, message, uniq
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 YOUNG = timedelta(seconds=60)
+BROKER = Broker("gw", "halfop", "10.0.0.2:10911", "id", False, HOST)
 
 
 class Halves(dict[int, Half]):
@@ -39,73 +37,8 @@ class OpenLog:
     def __init__(self, halves: Halves) -> None:
         self.open_halves = halves
 
-    def record(self, place: int) -> None:
+    def record(self, place: int) -> bytes | None:
         return None
-
-
-class Client:
-    """A client's connection."""
-
-    is_open, form, client = True, 0, "client"
-
-    def __init__(self, *topics: str) -> None:
-        self.groups: set[str] = set()
-        self._topics, self.questions = topics, list[bytes]()
-
-    def may_send(self, topic: str) -> bool:
-        return not self._topics or topic in self._topics
-
-    def send(self, frame: bytes) -> None:
-        self.questions.append(frame)
-
-
-@pytest.fixture
-def halves() -> Halves:
-    return Halves({n: Half(n, n, 100, 0, 0, "orders", 0, "pg", uniq(n), None) for n in range(50_000)})
-
-
-@pytest.fixture
-def rows() -> list[Delivery]:
-    return []
-
-
-@pytest.fixture
-def producers() -> Producers:
-    return Producers()
-
-
-@pytest.fixture
-def asking(halves: Halves, producers: Producers, rows: list[Delivery]) -> Asking:
-    manner = Manner(Asker("gw", HOST), YOUNG, 100)
-    found = Asking(cast(Log, OpenLog(halves)), producers, manner, Tallies(), rows.append)
-    found.want([wanted(n, "a" if n else "b") for n in reversed(halves)], NOW)
-    return found
-
-
-def wanted(n: int, group: str, topic: str = "orders") -> CheckRequest:
-    return CheckRequest(str(n), "gw", group, topic, n, n, 1, NOW)
-
-
-def outcomes(rows: list[Delivery]) -> Counter[str]:
-    """How often there is each, since the last call."""
-    found = Counter(row.outcome for row in rows)
-    rows.clear()
-    return found
-
-
-def test_requests_that_wait_for_a_producer_cost_nothing_and_hold_up_no_other_group(
-    asking: Asking, halves: Halves, producers: Producers, rows: list[Delivery]
-) -> None:
-    producers.add("b", cast(Channel, Client()))
-    asking.ask(NOW, 0.1)
-    assert outcomes(rows) == {"FAILED": 1}
-    assert (asking.waiting, halves.looks) == (49_999, 2)
-
-
-def test_requests_of_which_nobody_was_asked_are_given_up_in_parts(asking: Asking, rows: list[Delivery]) -> None:
-    asking.ask(NOW + YOUNG + timedelta(milliseconds=1), 0.1)
-    assert outcomes(rows) == {"NO_PRODUCER": 5001}
-    assert asking.waiting == 44_999
 
 
 MESSAGE = half_message(message(0), HOST)
@@ -114,13 +47,73 @@ MESSAGE = half_message(message(0), HOST)
 class ReadableLog(OpenLog):
     """A log of half messages that are all open and can be read."""
 
-    def record(self, place: int) -> bytes:  # type: ignore[override]
+    def record(self, place: int) -> bytes | None:
         return MESSAGE.packed(Place(place, place, MESSAGE.size(), 0))
 
 
-def reachable(halves: Halves, producers: Producers, a_second: int, rows: list[Delivery]) -> Asking:
-    manner = Manner(Asker("gw", HOST), YOUNG, a_second)
-    return Asking(cast(Log, ReadableLog(halves)), producers, manner, Tallies(), rows.append)
+def questions_of(log: OpenLog, producers: Producers, a_second: int = 100) -> Questions:
+    return Questions(cast(LogView, log), producers, Manner(BROKER, YOUNG, a_second), Counter())
+
+
+def client(*topics: str) -> Client:
+    """A client that may send to these topics, or to all if none is named."""
+    found = Client(CLIENT, "client")
+    if topics:
+        found.account = Account("key", b"", False, frozenset(), dict.fromkeys(topics, frozenset({"PUB"})))
+    return found
+
+
+def halves_of(count: int) -> Halves:
+    return Halves({n: Half(n, n, 100, 0, 0, "orders", 0, "pg", uniq(n), None) for n in range(count)})
+
+
+def wanted(n: int, group: str, topic: str = "orders") -> CheckRequest:
+    return CheckRequest(str(n), "gw", group, topic, n, n, 1, NOW)
+
+
+def outcomes(effects: list[Effect]) -> Counter[str]:
+    """How often there is each."""
+    return Counter(each.row.outcome for each in effects if isinstance(each, Note))
+
+
+def asked(effects: list[Effect]) -> list[Ask]:
+    return [each for each in effects if isinstance(each, Ask)]
+
+
+# ---- many requests ----
+
+
+@pytest.fixture
+def producers() -> Producers:
+    return Producers()
+
+
+@pytest.fixture
+def halves() -> Halves:
+    return halves_of(50_000)
+
+
+@pytest.fixture
+def questions(halves: Halves, producers: Producers) -> Questions:
+    found = questions_of(OpenLog(halves), producers)
+    found.want([wanted(n, "a" if n else "b") for n in reversed(halves)], NOW)
+    return found
+
+
+def test_requests_that_wait_for_a_producer_cost_nothing_and_hold_up_no_other_group(
+    questions: Questions, halves: Halves, producers: Producers
+) -> None:
+    producers.add("b", client())
+    assert outcomes(questions.ask(NOW, 0.1)) == {"FAILED": 1}
+    assert (questions.waiting, halves.looks) == (49_999, 2)
+
+
+def test_requests_of_which_nobody_was_asked_are_given_up_in_parts(questions: Questions) -> None:
+    assert outcomes(questions.ask(NOW + YOUNG + timedelta(milliseconds=1), 0.1)) == {"NO_PRODUCER": 5001}
+    assert questions.waiting == 44_999
+
+
+# ---- clients, and topics of a group ----
 
 
 def of_topics(*topics: str) -> Halves:
@@ -130,59 +123,53 @@ def of_topics(*topics: str) -> Halves:
 
 
 @pytest.mark.parametrize("a_second", [1, 3, 15, 100])
-def test_a_client_is_sent_no_more_questions_a_second_than_it_may_be(
-    producers: Producers, a_second: int, rows: list[Delivery]
-) -> None:
-    halves = Halves({n: Half(n, n, 100, 0, 0, "orders", 0, "pg", uniq(n), None) for n in range(1000)})
-    asking, client = reachable(halves, producers, a_second, rows), Client()
-    producers.add("pg", cast(Channel, client))
-    asking.want([wanted(n, "pg") for n in halves], NOW)
+def test_a_client_is_sent_no_more_questions_a_second_than_it_may_be(producers: Producers, a_second: int) -> None:
+    halves, found = halves_of(1000), list[Ask]()
+    questions = questions_of(ReadableLog(halves), producers, a_second)
+    producers.add("pg", client())
+    questions.want([wanted(n, "pg") for n in halves], NOW)
     for tick in range(1, 51):
-        asking.ask(NOW, 0.1)
-        assert a_second * tick / 10 - 2 <= len(client.questions) <= a_second * tick / 10
+        found += asked(questions.ask(NOW, 0.1))
+        assert a_second * tick / 10 - 2 <= len(found) <= a_second * tick / 10
 
 
-def test_a_topic_whose_clients_are_gone_holds_up_no_other_one_of_its_group(
-    producers: Producers, rows: list[Delivery]
-) -> None:
+def test_a_topic_whose_clients_are_gone_holds_up_no_other_one_of_its_group(producers: Producers) -> None:
     halves = of_topics("orders", "payments")
-    asking, client = reachable(halves, producers, 100, rows), Client("payments")
-    producers.add("pg", cast(Channel, client))
-    asking.want([wanted(n, "pg", each.topic) for n, each in halves.items()], NOW)
-    asking.ask(NOW, 0.1)
-    assert (len(client.questions), asking.waiting) == (10, 10)
-    asking.ask(NOW + YOUNG + timedelta(milliseconds=1), 0.1)
-    assert outcomes(rows) == {"SENT": 10, "FAILED": 10}
+    questions = questions_of(ReadableLog(halves), producers)
+    producers.add("pg", client("payments"))
+    questions.want([wanted(n, "pg", each.topic) for n, each in halves.items()], NOW)
+    first = questions.ask(NOW, 0.1)
+    assert (len(asked(first)), questions.waiting) == (10, 10)
+    later = questions.ask(NOW + YOUNG + timedelta(milliseconds=1), 0.1)
+    assert outcomes([*first, *later]) == {"SENT": 10, "FAILED": 10}
 
 
-def test_a_groups_topics_are_asked_about_in_turn(producers: Producers, rows: list[Delivery]) -> None:
+def test_a_groups_topics_are_asked_about_in_turn(producers: Producers) -> None:
     halves = of_topics("orders", "payments", "stock")
-    asking, client = reachable(halves, producers, 50, rows), Client()
-    producers.add("pg", cast(Channel, client))
-    asking.want([wanted(n, "pg", each.topic) for n, each in halves.items()], NOW)
-    for _ in range(3):
-        asking.ask(NOW, 0.1)
-    topics = Counter(halves[int(each.request_id)].topic for each in rows)
-    assert topics == dict.fromkeys(("orders", "payments", "stock"), 5)
+    questions = questions_of(ReadableLog(halves), producers, 50)
+    producers.add("pg", client())
+    questions.want([wanted(n, "pg", each.topic) for n, each in halves.items()], NOW)
+    found = [each.half.topic for _ in range(3) for each in asked(questions.ask(NOW, 0.1))]
+    assert Counter(found) == dict.fromkeys(("orders", "payments", "stock"), 5)
 
 
 # ---- what the process before has sent ----
 
 
 @pytest.mark.parametrize(
-    ("broker", "asked_before", "asked"),
+    ("broker", "asked_before", "sent"),
     [
-        ("gw", timedelta(0), []),  # its run had not seen that: two questions would be sent, and one counted
-        ("gw", timedelta(seconds=-1), ["SENT"]),
-        ("gw~2", timedelta(0), ["SENT"]),  # another life's message was at that place
+        ("gw", timedelta(0), False),  # its run had not seen that: two questions would be sent, and one counted
+        ("gw", timedelta(seconds=-1), True),
+        ("gw~2", timedelta(0), True),  # another life's message was at that place
     ],
 )
 def test_a_slow_runs_request_is_not_asked_again_after_a_restart(
-    producers: Producers, rows: list[Delivery], broker: str, asked_before: timedelta, asked: list[str]
+    producers: Producers, broker: str, asked_before: timedelta, sent: bool
 ) -> None:
-    asking, client = reachable(of_topics("orders"), producers, 100, rows), Client()
-    producers.add("pg", cast(Channel, client))
-    asking.want([wanted(3, "pg")], NOW, {(broker, 3): NOW + asked_before})
-    asking.ask(NOW, 0.1)
-    assert [row.outcome for row in rows] == (asked or ["SUPERSEDED"])
-    assert len(client.questions) == len(asked)
+    questions = questions_of(ReadableLog(of_topics("orders")), producers)
+    producers.add("pg", client())
+    noted = questions.want([wanted(3, "pg")], NOW, {(broker, 3): NOW + asked_before})
+    found = [*noted, *questions.ask(NOW, 0.1)]
+    assert outcomes(found) == {"SENT" if sent else "SUPERSEDED": 1}
+    assert len(asked(found)) == sent

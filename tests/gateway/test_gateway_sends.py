@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import socket
 from datetime import timedelta
+from random import Random
 from typing import Any
 
 import pytest
-from halfop.gateway.ends import check, end_of, end_request
-from halfop.gateway.log.messages import Half, Topic
-from halfop.gateway.refused import Refused
-from halfop.gateway.sends import Terms, half_message
+from halfop.gateway.core.accounts import Refused
+from halfop.gateway.core.messages import Half, HalfMessage, Topic
+from halfop.gateway.core.transactions import Terms, check_end, end_of, end_request
+from halfop.gateway.core.transactions import half_message as half_message_of
 from halfop.rocketmq.codes import AnswerCode, RequestCode
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.properties import packed, unpacked
@@ -27,7 +28,12 @@ NAMES |= {"reconsumed": "j", "unit": "k", "batch": "m"}
 OLD_NAMES = {"group": "producerGroup", "topic": "topic", "queue": "queueId", "sys_flag": "sysFlag"}
 OLD_NAMES |= {"born": "bornTimestamp", "flag": "flag", "properties": "properties", "reconsumed": "reconsumeTimes"}
 GIVEN = {"group": "g", "topic": "orders", "queue": "2", "sys_flag": "5", "born": "1700000000000", "flag": "9"}
+RANDOM = Random(1)
 PROPERTIES = {"TRAN_MSG": "true", "UNIQ_KEY": "U1", "PGROUP": "g", "TAGS": "red"}
+
+
+def half_message(request: Frame, born_host: bytes, terms: Terms) -> HalfMessage:
+    return half_message_of(request, born_host, terms, RANDOM)
 
 
 def send(body: bytes = b"body", code: int = RequestCode.SEND_MESSAGE_V2, **changed: str | None) -> Frame:
@@ -172,7 +178,7 @@ def test_an_id_that_would_change_an_ops_other_properties_is_not_kept(given_id: s
 )
 def test_ends_that_a_broker_refuses(changed: dict[str, str | None], half: Half | None, code: int, remark: str) -> None:
     with pytest.raises(Refused) as refused:
-        check(end_request(end(**changed)), half, 1_000_100, RULES)
+        check_end(end_request(end(**changed)), half, 1_000_100, RULES)
     assert (refused.value.code, refused.value.remark) == (code, remark)
 
 
@@ -197,12 +203,12 @@ def test_an_end_after_the_messages_own_immunity_is_too_late(
     asked = end_request(end(fromTransactionCheck=from_check))
     if late:
         with pytest.raises(Refused, match=str(AnswerCode.ILLEGAL_OPERATION)):
-            check(asked, half, half.born_ms + age_ms, RULES)
+            check_end(asked, half, half.born_ms + age_ms, RULES)
     else:
-        assert check(asked, half, half.born_ms + age_ms, RULES) is half
+        assert check_end(asked, half, half.born_ms + age_ms, RULES) is half
 
 
 def test_a_topics_own_timeout_counts_for_ends_too() -> None:
     rules = RuleSettings(topics={"orders": RuleOverride(transaction_timeout=timedelta(seconds=60))})
     half = Half(5, 1000, 300, 1_000_000, 1_000_001, "orders", 2, "g", "U1", "1")
-    assert check(end_request(end()), half, half.born_ms + 60_000, rules) is half
+    assert check_end(end_request(end()), half, half.born_ms + 60_000, rules) is half

@@ -533,7 +533,7 @@ def test_a_slave_is_read_alone(tmp_path: Path) -> None:
     (job := tmp_path / "names_threads.py").write_text(NAMES_THREADS)
     with gateway(tmp_path, job=job) as running, Producer(running.address, "group", nothing) as producer:
         sent = producer.send("t", b"x")
-        assert "a thread: gateway-tables" in running.log.read_text()
+        wait_until(lambda: "a thread: gateway-tables" in running.log.read_text())
         assert running.stop() == 0
     with (
         gateway(tmp_path, "--role", "slave", job=job) as running,

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from deltalake import DeltaTable
+from halfop.gateway.core.effects import Delivery
 from halfop.gateway.producer import Sent
-from halfop.gateway.tables import NOTHING_SENT, Delivery, Landing, Tables
+from halfop.gateway.tables import NOTHING_SENT, Landing, Tables
 from halfop.rocketmq.names import HALF_TOPIC
 from support.gateway.questions import append, ask_for, make_deliveries
 

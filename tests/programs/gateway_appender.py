@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from halfop.gateway.log.messages import OUTCOMES
+from halfop.gateway.core.messages import OUTCOMES
 from support.gateway.gateway_log import MIDDLE, Waiting, end_of, uniq
 
 

@@ -54,8 +54,9 @@ LAYERS = {
     "landing": "wording columns rocketmq rocketmq.store rocketmq.wire warehouse",
     "wording": "settings warehouse",
     # the broker's place for producers
-    "gateway": "gateway.log rocketmq rocketmq.wire settings warehouse",
-    "gateway.log": "rocketmq rocketmq.store",
+    "gateway": "gateway.core gateway.log rocketmq rocketmq.wire settings warehouse",
+    "gateway.log": "gateway.core rocketmq rocketmq.store",
+    "gateway.core": "rocketmq rocketmq.wire settings",
     # what all of them stand on
     "frame.metrics": "settings",
     "warehouse": "settings",
@@ -76,8 +77,8 @@ FOREIGN = {
     "html": "pyspark delta py4j",
     "start": "pyspark delta py4j pydantic yaml numpy",  # it runs before each job, and so takes milliseconds
 }
-# The codec does no I/O: whoever has a connection or a file feeds it.
-SANS_IO = "socket ssl select selectors asyncio threading time os pathlib"
+# The codec and the gateway's core do no I/O: whoever has a connection, a file or a clock feeds them.
+SANS_IO = "socket ssl select selectors asyncio threading concurrent time os pathlib secrets"
 # Rules are pure: no session, no I/O, no clock.
 IMPURE = (
     "SparkSession sparkSession collect toArrow toLocalIterator write persist localCheckpoint current_timestamp open"
@@ -168,10 +169,15 @@ def _top(imported_name: str) -> str:
     return imported_name.partition(".")[0]
 
 
-def test_the_codec_does_no_io() -> None:
-    codec = {module: tree for module, tree in modules().items() if room(module) == "rocketmq"}
-    assert {"rocketmq.frames", "rocketmq.record"} <= codec.keys()
-    wrong = {f"{m} -> {each}" for m, tree in codec.items() for each in imported(tree) if _top(each) in SANS_IO.split()}
+@pytest.mark.parametrize(
+    ("name", "some"),
+    [("rocketmq", {"rocketmq.frames", "rocketmq.record"}), ("gateway.core", {"gateway.core.core"})],
+    ids=["codec", "core"],
+)
+def test_what_does_no_io(name: str, some: set[str]) -> None:
+    mine = {module: tree for module, tree in modules().items() if room(module) == name}
+    assert some <= mine.keys()
+    wrong = {f"{m} -> {each}" for m, tree in mine.items() for each in imported(tree) if _top(each) in SANS_IO.split()}
     assert wrong == set()
 
 

@@ -11,9 +11,9 @@ from contextlib import suppress
 import orjson
 
 from halfop.frame.errors import TransientError, UsageError
-from halfop.gateway.log.messages import Topic
+from halfop.gateway.core.messages import Topic
+from halfop.gateway.core.routes import Broker
 from halfop.gateway.log.store import config_of
-from halfop.gateway.reading import Broker
 from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import ANSWER, BadFrame, Frame, Splitter, read_json
 from halfop.rocketmq.message import body_crc

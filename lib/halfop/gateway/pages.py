@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from http import HTTPStatus
+
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+from halfop.gateway.core.effects import BOUNDS, Counts
 
 _SECONDS, _LONGEST = 5.0, 8192
 MOST_CONNECTIONS = 16  # and as many that wait to be accepted: of the files that are kept for all but producers
@@ -43,3 +50,55 @@ def _page(head: bytes, pages: dict[bytes, Page]) -> tuple[HTTPStatus, bytes]:
     if method != b"GET":
         return HTTPStatus.METHOD_NOT_ALLOWED, b"GET alone\n"
     return page() if page else (HTTPStatus.NOT_FOUND, b"there are /metrics and /healthz\n")
+
+
+# ---- metrics ----
+
+
+Gauge = tuple[str, str, Callable[[], float]]
+
+
+class Metrics(Collector):
+    """What a gateway counts and measures, as Prometheus reads it; a gauge has a name, a help, and what gives it."""
+
+    def __init__(self, counts: Counts, gauges: Sequence[Gauge]) -> None:
+        self._counts, self._gauges = counts, gauges
+
+    def page(self) -> bytes:
+        """The page /metrics."""
+        registry = CollectorRegistry()
+        registry.register(self)
+        return generate_latest(registry)
+
+    def collect(self) -> Iterator[Metric]:
+        counts = self._counts
+        yield _counter("sends", "Half messages that were stored.", counts.sent)
+        yield _labelled("ends", "END_TRANSACTION by what became of it.", "end", counts.ended)
+        yield _labelled("refusals", "Requests that were answered with an error, by its code.", "code", counts.refused)
+        yield _labelled("questions", "Questions to producers by outcome.", "outcome", counts.questions)
+        yield _counter("connections_refused", "Connections above gateway.max_connections.", counts.connections_refused)
+        yield _counter("bad_frames", "Connections closed for bytes that no client sends.", counts.bad_frames)
+        yield _counter("flush_timeouts", "Answers given up because the disk was too slow.", counts.given_up)
+        yield self._latency()
+        for name, about, value in self._gauges:
+            yield GaugeMetricFamily(f"halfop_gateway_{name}", about, value())
+
+    def _latency(self) -> Metric:
+        family = HistogramMetricFamily("halfop_gateway_flush_seconds", "How long answers waited for the disk.")
+        total, buckets = 0, []
+        for bound, count in zip((*map(str, BOUNDS), "+Inf"), self._counts.within, strict=True):
+            total += count
+            buckets.append((bound, float(total)))
+        family.add_metric([], buckets, self._counts.seconds)
+        return family
+
+
+def _counter(name: str, about: str, value: int) -> Metric:
+    return CounterMetricFamily(f"halfop_gateway_{name}", about, value)
+
+
+def _labelled(name: str, about: str, label: str, counted: Counter[str] | Counter[int]) -> Metric:
+    family = CounterMetricFamily(f"halfop_gateway_{name}", about, labels=[label])
+    for key, value in sorted(counted.items(), key=str):
+        family.add_metric([str(key)], value)
+    return family

@@ -4,45 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import orjson
 
-from halfop.gateway.accounts import Account
+from halfop.gateway.core.accounts import Account, Refused, header_of
+from halfop.gateway.core.routes import Broker
 from halfop.gateway.log.log import Log
-from halfop.gateway.log.messages import QueueOffsets
+from halfop.gateway.log.queues import QueueOffsets
 from halfop.gateway.log.store import config_of
-from halfop.gateway.refused import Refused, header_of
 from halfop.rocketmq import requests as r
 from halfop.rocketmq.codes import AnswerCode, RequestCode
 from halfop.rocketmq.frames import Frame
-from halfop.rocketmq.wire.client import GATEWAY_CONFIG
 
 _MOST_MESSAGES, _MOST_UNITS = 32, 1024
 _SUBSCRIPTION = 4  # of a pull's sysFlag: the request brings its subscription
-
-
-@dataclass(frozen=True)
-class Broker:
-    """A broker's description of itself."""
-
-    name: str
-    cluster: str
-    address: str
-    created: str
-    is_slave: bool
-
-    def config(self) -> bytes:
-        """The lines of its configuration; a gateway's has its store's id, which no broker's has."""
-        lines = {
-            "brokerName": self.name,
-            "brokerClusterName": self.cluster,
-            "brokerId": "1" if self.is_slave else "0",
-            "brokerRole": "SLAVE" if self.is_slave else "SYNC_MASTER",
-            "flushDiskType": "SYNC_FLUSH",
-            GATEWAY_CONFIG: self.created,
-        }
-        return "".join(f"{name}={value}\n" for name, value in lines.items()).encode()
 
 
 class Reading:
@@ -51,7 +26,7 @@ class Reading:
     def __init__(self, log: Log, broker: Broker) -> None:
         self._log, self._broker = log, broker
         self._booted_ms = int(time.time() * 1000)
-        self.handlers: Mapping[int, Callable[[Frame, Account | None], bytes]] = {
+        self.quick: Mapping[int, Callable[[Frame, Account | None], bytes]] = {
             RequestCode.GET_ALL_TOPIC_CONFIG: self._topics,
             RequestCode.GET_BROKER_CONFIG: self._config,
             RequestCode.GET_BROKER_RUNTIME_INFO: self._runtime,
@@ -59,7 +34,7 @@ class Reading:
             RequestCode.GET_MIN_OFFSET: self._min_offset,
         }
         # these read records from the disk
-        self.slow_handlers: Mapping[int, Callable[[Frame, Account | None], bytes]] = {
+        self.slow: Mapping[int, Callable[[Frame, Account | None], bytes]] = {
             RequestCode.PULL_MESSAGE: self._pull,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._offset_at,
             RequestCode.VIEW_MESSAGE_BY_ID: self._view,

@@ -18,6 +18,7 @@ import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, write_deltalake
 
 from halfop.frame.errors import HalfopError
+from halfop.gateway.core.effects import CheckRequest, Delivery
 from halfop.gateway.landed import Durable, Life, make_commits_durable, refuse_missing
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.warehouse.disk import local_folder
@@ -43,32 +44,6 @@ _PROGRESS = ["broker_name", "topic", "queue_id", "next_offset"]
 _NO_RUN = -1
 # maintain alone removes what a table has had
 _NO_CLEANUP = PostCommitHookProperties(create_checkpoint=True, cleanup_expired_logs=False)
-
-
-class CheckRequest(NamedTuple):
-    """A row of check_requests: a question that a run has asked for."""
-
-    request_id: str
-    broker_name: str
-    group: str
-    topic: str
-    queue_offset: int
-    physical_offset: int
-    run_id: int
-    requested_at: datetime
-
-
-class Delivery(NamedTuple):
-    """A row of check_deliveries."""
-
-    request_id: str
-    broker_name: str
-    producer_group: str
-    outcome: str
-    at: datetime
-    answered_after: int | None = None
-    client: str | None = None
-    remark: str | None = None
 
 
 class SentBefore(NamedTuple):

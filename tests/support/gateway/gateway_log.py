@@ -8,8 +8,8 @@ from pathlib import Path
 from threading import Event
 from typing import Any, Literal
 
+from halfop.gateway.core.messages import End, Ended, Half, HalfMessage
 from halfop.gateway.log.log import Form, Log
-from halfop.gateway.log.messages import End, Ended, Half, HalfMessage
 
 HOST = socket.inet_aton("10.0.0.2") + (10911).to_bytes(4, "big")
 CLIENT = socket.inet_aton("10.0.0.1") + (40000).to_bytes(4, "big")

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from halfop.gateway.log.messages import End, Half, HalfMessage, Outcome, Topic
+from halfop.gateway.core.messages import End, Half, HalfMessage, Outcome, Topic
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
 from halfop.rocketmq.batches import half_batch

@@ -9,7 +9,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 import pytest
-from halfop.gateway.tables import Delivery, Tables
+from halfop.gateway.core.effects import Delivery
+from halfop.gateway.tables import Tables
 from halfop.rocketmq.frames import Frame
 from halfop.warehouse.tables import Warehouse
 from support import rows as r

@@ -10,26 +10,16 @@ from pathlib import Path
 from threading import Lock
 from time import time
 
+from halfop.gateway.core.messages import End, Ended, Half, HalfMessage, Outcome, Topic
 from halfop.gateway.log.files import LogFiles
 from halfop.gateway.log.flusher import Batch, Buffer, Flusher
-from halfop.gateway.log.messages import (
-    End,
-    Ended,
-    Half,
-    HalfGone,
-    HalfMessage,
-    Identity,
-    Outcome,
-    Pulled,
-    QueueOffsets,
-    Topic,
-)
-from halfop.gateway.log.queues import FILE_UNITS, Queues
-from halfop.gateway.log.records import Reader, Recent, final_message, half_message, op_message
+from halfop.gateway.log.queues import FILE_UNITS, QueueOffsets, Queues
+from halfop.gateway.log.records import Pulled, Reader, Recent, final_message, half_message, op_message
 from halfop.gateway.log.recovery import recover
 from halfop.gateway.log.store import (
     WHOLE_LOG,
     Checkpoint,
+    Identity,
     Landed,
     Reserve,
     StoreLock,
@@ -129,7 +119,7 @@ class Log:
         """Ends a half message that `half_at` gave: its op and, for a first commit, its final message, in one append.
 
         The opposite of what stands writes an op that delivers nothing. What has been said before writes nothing, so of
-        a half message there are two ops at the most. Raises HalfGone if `expire` has removed it meanwhile.
+        a half message there are two ops at the most.
         """
         record = self._recent.take(half.physical_offset)
         if record is None:
@@ -137,21 +127,15 @@ class Log:
         now = _now_ms()
         op = op_message(half, end, now, self._store_host)  # before the final message: what fails writes neither
         with self._lock:
-            if not self._state.has(half):
-                raise HalfGone(half.queue_offset)
-            stands = self._state.outcome(half.queue_offset)
-            if stands == end.outcome or (stands is not None and self._state.is_opposed(half)):
-                return Ended("REPEATED", self._buffer.end)
-            if stands is None and end.outcome == "COMMIT":
+            fate = self._state.fate(half, end.outcome)
+            if fate == "ENDED" and end.outcome == "COMMIT":
                 queue = self._queues.get(half.topic, half.queue)
                 # before its op: an op without a final message is a rollback
                 self._buffer.put(queue, final_message(half, record, self._store_host), now)
-            self._buffer.put(self._op_queue, op, now)
-            if stands is None:
+            if fate in ("ENDED", "OPPOSED"):
+                self._buffer.put(self._op_queue, op, now)
                 self._state.end(half, end.outcome)
-            else:
-                self._state.oppose(half)
-            ended = Ended("ENDED" if stands is None else "OPPOSED", self._buffer.end)
+            ended = Ended(fate, self._buffer.end)
         self._flusher.wake()
         return ended
 

@@ -9,14 +9,15 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import lru_cache
 from itertools import starmap
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from halfop.gateway.core.messages import OUTCOMES, End, Half, HalfMessage
 from halfop.gateway.log.files import LogFiles
-from halfop.gateway.log.messages import OUTCOMES, End, Half, HalfMessage, Pulled
 from halfop.gateway.log.queues import Queue, Queues
 from halfop.rocketmq import names
 from halfop.rocketmq.buffers import Longs
@@ -143,6 +144,13 @@ def ends_of(records: Records) -> tuple[Longs, Codes]:
 
 
 # ---- read by place, queue and time ----
+
+
+class Pulled(NamedTuple):
+    """Records of a queue back to back, as a pull's answer has them, and the offset after the last of them."""
+
+    records: list[bytes]
+    next: int
 
 
 class Reader:

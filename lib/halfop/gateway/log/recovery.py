@@ -14,11 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from halfop.frame.errors import InputRefused
+from halfop.gateway.core.messages import OPPOSED, Half, State
 from halfop.gateway.log.files import LogFiles
-from halfop.gateway.log.messages import Half
 from halfop.gateway.log.queues import Queue, Queues
 from halfop.gateway.log.records import Codes, ends_of, halves_of, tags_code
-from halfop.gateway.log.state import OPPOSED, State
 from halfop.gateway.log.store import Checkpoint
 from halfop.rocketmq import names
 from halfop.rocketmq.batches import by_queue

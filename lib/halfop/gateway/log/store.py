@@ -8,14 +8,15 @@ import os
 import struct
 import uuid
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from struct import Struct
 from time import time
 from typing import NamedTuple
 
 from halfop.frame.errors import InputRefused, WarehouseBusy
+from halfop.gateway.core.messages import Topic
 from halfop.gateway.log.files import LogFiles, replace_file
-from halfop.gateway.log.messages import Identity, Topic
 from halfop.gateway.log.queues import Queue, Queues
 from halfop.gateway.log.records import store_ms_at
 from halfop.rocketmq.names import GATEWAY_FILE, HALF_TOPIC, OP_TOPIC
@@ -24,6 +25,14 @@ from halfop.rocketmq.names import GATEWAY_FILE, HALF_TOPIC, OP_TOPIC
 
 
 _FLOCK = struct.Struct("hhqqi4x")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """The store's owner: the gateway's name, and an id of its own that was made with the store."""
+
+    name: str
+    created: str
 
 
 class StoreLock:

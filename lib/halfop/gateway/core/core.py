@@ -1,0 +1,276 @@
+"""The gateway's core: a request comes in, effects come out. It has no clock, thread, socket, file or lock.
+
+A half message's life in it: `request` checks a SEND and returns `AppendHalf`; the server appends, and gives the place
+to `half_stored`; its answer waits until `flushed` says that the log is durable to there. An END_TRANSACTION goes the
+same way, by `AppendEnd` and `end_stored`. A question comes by `want`, and is asked by `tick` as soon as a producer is
+there; its answer is an END_TRANSACTION, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from random import Random
+
+import orjson
+
+from halfop.gateway.core.accounts import Accounts, Refused, header_of
+from halfop.gateway.core.effects import (
+    AddTopic,
+    AppendEnd,
+    AppendHalf,
+    CheckRequest,
+    Client,
+    Counts,
+    Effect,
+    Effects,
+    FindRoute,
+    Instant,
+    LogView,
+    Read,
+)
+from halfop.gateway.core.messages import Ended, Half, Topic
+from halfop.gateway.core.questions import Manner, Producers, Questions
+from halfop.gateway.core.routes import Broker, cluster_info, route_of
+from halfop.gateway.core.transactions import (
+    Answers,
+    Terms,
+    answer,
+    check_end,
+    end_of,
+    end_request,
+    half_message,
+    is_group,
+    not_found,
+)
+from halfop.rocketmq.codes import AnswerCode, RequestCode
+from halfop.rocketmq.frames import ANSWER, Frame
+from halfop.rocketmq.message import message_id
+from halfop.rocketmq.requests import NOT_TYPE, EndTransaction, GetRouteinfo, Sent, UnregisterClient
+from halfop.settings.model import Settings
+
+_MOST_TOPICS = 10_000
+_LONGEST_REMARK = 1000  # of an answer, as check_deliveries has it
+_LONGEST_PAUSE = 1.0  # seconds between two ticks that count
+_READS = frozenset(
+    {
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        RequestCode.GET_BROKER_CONFIG,
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.PULL_MESSAGE,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        RequestCode.QUERY_CONSUME_QUEUE,
+    }
+)
+
+
+class Core:
+    """Decides everything that a gateway does for its clients, one call after the other.
+
+    It reads `log`, and counts in `counts`. The server sets `disk_full`, `stopping` and `accounts`.
+    """
+
+    def __init__(self, log: LogView, broker: Broker, settings: Settings, random: Random, counts: Counts) -> None:
+        own, self._rules = settings.gateway, settings.rules
+        self._log, self._broker, self._random, self._limits = log, broker, random, own
+        topics = frozenset(own.topics.split(",")) if own.topics else None
+        self._terms = Terms(topics, own.queues, own.max_body, own.reject_transactions, log.topics)
+        self.accounts: Accounts | None = None
+        self.disk_full = self.stopping = False
+        self.counts, self.producers, self.answers = counts, Producers(), Answers(counts)
+        manner = Manner(broker, self._rules.transaction_check_interval, own.questions_a_second)
+        self.questions = Questions(log, self.producers, manner, self.counts.questions)
+        self._flush_seconds = own.flush_time.total_seconds()
+        self._ticked: float | None = None
+        self._handlers: Mapping[int, Callable[[Client, Frame, Instant], Effects]] = {
+            RequestCode.SEND_MESSAGE: self._send,
+            RequestCode.SEND_MESSAGE_V2: self._send,
+            RequestCode.SEND_BATCH_MESSAGE: self._refuse_batch,
+            RequestCode.END_TRANSACTION: self._end,
+            RequestCode.HEART_BEAT: self._heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self._unregister,
+            RequestCode.CHECK_CLIENT_CONFIG: self._check_client,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster,
+            **dict.fromkeys(_READS, self._read),
+        }
+
+    # ---- what comes in ----
+
+    def request(self, client: Client, request: Frame, now: Instant) -> Effects:
+        """Takes a request of a client."""
+        if request.flag & ANSWER:
+            return ()
+        try:
+            client.account = self.accounts.of(request) if self.accounts else None
+            handler = self._handlers.get(request.code)
+            if handler is None:
+                raise Refused(AnswerCode.NOT_SUPPORTED, f" request type {request.code} not supported")
+            return handler(client, request, now)
+        except Refused as error:
+            return self.refuse(client, request, error)
+
+    def refuse(self, client: Client, request: Frame, error: Refused) -> Effects:
+        """Answers a request with an error."""
+        self.counts.refused[error.code] += 1
+        return answer(client, request, request.answer(error.code, remark=error.remark))
+
+    def half_stored(self, appended: AppendHalf, half: Half, now: Instant) -> Effects:
+        """Takes the place that a half message got in the log."""
+        self.counts.sent += 1
+        message = message_id(self._broker.store_host, half.physical_offset)
+        sent = Sent(message, half.queue, half.queue_offset, half.uniq_key or "")
+        return self._wait(half.end, appended.client, appended.request, sent.fields(), now)
+
+    def end_stored(self, appended: AppendEnd, ended: Ended, now: Instant) -> Effects:
+        """Takes what became of an end in the log."""
+        client, request, half = appended.client, appended.request, appended.half
+        if ended.kind == "GONE":
+            return self.refuse(client, request, not_found())
+        self.counts.ended[f"{appended.end.outcome}_{ended.kind}"] += 1
+        noted = list[Effect]()
+        if appended.end.from_check:
+            noted = self._answered(half, "ANSWERED", client, request, now)
+        return [*noted, *self._wait(ended.end, client, request, None, now)]
+
+    def flushed(self, end: int, now: Instant) -> Effects:
+        """Answers all that is durable, now that the log is to `end`."""
+        return self.answers.flushed(end, now.steady)
+
+    def tick(self, now: Instant) -> Effects:
+        """Gives up answers that are late, and asks questions; called some ten times a second."""
+        late = self.answers.give_up(now.steady - self._flush_seconds)
+        seconds = 0.0 if self._ticked is None else min(now.steady - self._ticked, _LONGEST_PAUSE)
+        self._ticked = now.steady
+        return [*late, *self.questions.ask(now.at, seconds)]
+
+    def want(
+        self, requests: Iterable[CheckRequest], sent_before: Mapping[tuple[str, int], datetime], now: Instant
+    ) -> Effects:
+        """Takes questions that runs have asked for."""
+        return self.questions.want(requests, now.at, sent_before)
+
+    def left(self, client: Client) -> None:
+        """Forgets a client whose connection has ended."""
+        client.is_open = False
+        self.producers.remove(client.groups, client)
+
+    # ---- sends ----
+
+    def _send(self, client: Client, request: Frame, now: Instant) -> Effects:
+        if self._broker.is_slave:
+            raise Refused(AnswerCode.SYSTEM_BUSY, "[REJECTREQUEST]system busy: a slave takes no messages")
+        given = half_message(request, client.host, self._terms, self._random)
+        if client.account is not None:
+            client.account.check("PUB", given.topic)
+        self._check_room()
+        added = () if given.topic in self._log.topics else (self._new_topic(given.topic),)
+        if given.group not in client.groups:
+            self.producers.add(given.group, client)
+        return *added, AppendHalf(given, client, request)
+
+    def _check_room(self) -> None:
+        """Raises Refused if a send has no room."""
+        if self.stopping:
+            raise Refused(AnswerCode.SERVICE_NOT_AVAILABLE, "service not available now: the gateway stops")
+        if self.disk_full:
+            raise Refused(AnswerCode.SERVICE_NOT_AVAILABLE, "service not available now: the gateway's disk is full")
+        self._check_unflushed(self._limits.unflushed_bytes)
+        if len(self._log.open_halves) >= self._limits.open_messages:
+            raise Refused(AnswerCode.SYSTEM_BUSY, "[OPEN]too many transactions are open (gateway.open_messages)")
+
+    def _check_unflushed(self, most: int) -> None:
+        if self._log.unflushed > most:
+            raise Refused(
+                AnswerCode.SYSTEM_BUSY, "[UNFLUSHED]the disk is slower than the messages come, try again later"
+            )
+
+    def _new_topic(self, topic: str) -> AddTopic:
+        if len(self._log.topics) >= _MOST_TOPICS:
+            raise Refused(
+                AnswerCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist: this gateway has {_MOST_TOPICS} topics"
+            )
+        return AddTopic(topic, Topic(self._terms.queues, self._terms.queues))
+
+    def _refuse_batch(self, client: Client, request: Frame, now: Instant) -> Effects:
+        raise Refused(AnswerCode.NO_PERMISSION, "a batch: this gateway takes transactional messages only")
+
+    # ---- ends ----
+
+    def _end(self, client: Client, request: Frame, now: Instant) -> Effects:
+        if self._broker.is_slave:
+            raise Refused(
+                AnswerCode.SLAVE_NOT_AVAILABLE, "message store is slave mode, so end transaction is forbidden"
+            )
+        asked = end_request(request)
+        if asked.commit_or_rollback == NOT_TYPE:
+            return self._unknown(client, request, asked, now)
+        # twice: sends that are refused leave room to end what is open. An end that is lost is asked about
+        self._check_unflushed(2 * self._limits.unflushed_bytes)
+        half = check_end(asked, self._log.half_at(asked.commit_log_offset), now.ms, self._rules)
+        if client.account is not None:
+            client.account.check("PUB", half.topic)
+        return (AppendEnd(half, end_of(asked, now.ms), client, request),)
+
+    def _unknown(self, client: Client, request: Frame, asked: EndTransaction, now: Instant) -> Effects:
+        """An end that says nothing is not answered, as a broker does not."""
+        self.counts.ended["UNKNOWN"] += 1
+        half = self._log.open_halves.get(asked.commit_log_offset)
+        if not asked.from_transaction_check or half is None or half.group != asked.producer_group:
+            return ()
+        return self._answered(half, "UNKNOWN", client, request, now) if client.may_send(half.topic) else ()
+
+    def _answered(self, half: Half, outcome: str, client: Client, request: Frame, now: Instant) -> list[Effect]:
+        remark = request.remark[:_LONGEST_REMARK]
+        return self.questions.answered(half.physical_offset, outcome, client, remark, now.at)
+
+    def _wait(self, end: int, client: Client, request: Frame, fields: dict[str, str] | None, now: Instant) -> Effects:
+        """Answers the request when the log is durable to `end`."""
+        self.answers.add(end, now.steady, client, request, fields)
+        # at once, if nothing new was written
+        return self.answers.flushed(end, now.steady) if end <= self._log.flushed_to else ()
+
+    # ---- clients ----
+
+    def _heartbeat(self, client: Client, request: Frame, now: Instant) -> Effects:
+        try:
+            data = orjson.loads(request.body)
+            name = data.get("clientID") or client.name
+            groups = [each["groupName"] for each in data.get("producerDataSet") or ()]
+            if not all(isinstance(each, str) for each in (name, *groups)):
+                raise TypeError
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise Refused(AnswerCode.SYSTEM_ERROR, "a heartbeat that cannot be read") from error
+        client.name = name[:200]
+        for group in filter(is_group, groups):
+            self.producers.add(group, client)
+        # V2 leaves out what has not changed, which this gateway would have to remember
+        told = {"IS_SUPPORT_HEART_BEAT_V2": "false", "IS_SUB_CHANGE": "true"}
+        return answer(client, request, request.answer(AnswerCode.SUCCESS, told))
+
+    def _unregister(self, client: Client, request: Frame, now: Instant) -> Effects:
+        group = header_of(UnregisterClient, request).producer_group
+        if group:
+            self.producers.remove([group], client)
+        return answer(client, request, request.answer(AnswerCode.SUCCESS))
+
+    def _check_client(self, client: Client, request: Frame, now: Instant) -> Effects:
+        return answer(client, request, request.answer(AnswerCode.SUCCESS))
+
+    # ---- reads and routes ----
+
+    def _read(self, client: Client, request: Frame, now: Instant) -> Effects:
+        return (Read(client, request, client.account),)
+
+    def _cluster(self, client: Client, request: Frame, now: Instant) -> Effects:
+        return answer(client, request, request.answer(AnswerCode.SUCCESS, body=cluster_info(self._broker)))
+
+    def _route(self, client: Client, request: Frame, now: Instant) -> Effects:
+        topic = header_of(GetRouteinfo, request).topic
+        body = route_of(topic, self._broker, self._terms)
+        if body is None:
+            return (FindRoute(client, request, topic),)
+        return answer(client, request, request.answer(AnswerCode.SUCCESS, body=body))

@@ -1,0 +1,190 @@
+"""What goes into the gateway's core, and what comes out of it: instants, clients and rows in, effects out.
+
+An effect is something that the server is to do, in the order in which the core returns them. The core itself does
+nothing: it has no clock, thread, socket, file or lock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import NamedTuple, Protocol
+
+from halfop.gateway.core.accounts import Account
+from halfop.gateway.core.messages import End, Half, HalfMessage, Topic
+from halfop.rocketmq.frames import Frame
+
+
+class Instant(NamedTuple):
+    """A moment by two clocks: `wall` has seconds since 1970, `steady` seconds that nobody sets back."""
+
+    wall: float
+    steady: float
+
+    @property
+    def ms(self) -> int:
+        return int(self.wall * 1000)
+
+    @property
+    def at(self) -> datetime:
+        """The moment as tables have it."""
+        return datetime.fromtimestamp(self.wall, timezone.utc)
+
+
+class LogView(Protocol):
+    """The log, as the core reads it."""
+
+    @property
+    def flushed_to(self) -> int:
+        """The physical offset up to which it is durable."""
+
+    @property
+    def unflushed(self) -> int:
+        """Bytes that have been appended and are not durable yet."""
+
+    @property
+    def open_halves(self) -> Mapping[int, Half]:
+        """The open half messages by physical offset; also those that are not durable yet."""
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        """The topic table."""
+
+    def half_at(self, physical_offset: int) -> Half | None:
+        """The durable half message that begins there, open or ended; None if the log has none there."""
+
+    def record(self, physical_offset: int) -> bytes | None:
+        """The durable record that begins there; None if none does."""
+
+
+class Client:
+    """A client's connection. `name` is the client's own id, or its address until it has given one."""
+
+    def __init__(self, host: bytes, name: str) -> None:
+        self.host, self.name, self.form = host, name, 0
+        self.groups: set[str] = set()
+        self.account: Account | None = None  # whose key signed the last request; none if clients need no key
+        self.is_open = True  # whether a frame that is sent now will go out soon: the server says so
+
+    def may_send(self, topic: str) -> bool:
+        """Returns whether the client may send to the topic, and so may see the messages of its group there."""
+        return self.account is None or self.account.may("PUB", topic)
+
+
+# the upper bounds of a histogram, in seconds
+BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 3.0, 10.0)
+
+
+class Counts:
+    """What has happened since the start: counts that only rise, and how long answers have waited for the disk."""
+
+    def __init__(self) -> None:
+        self.sent = self.given_up = self.connections_refused = self.bad_frames = 0
+        self.ended: Counter[str] = Counter()
+        self.refused: Counter[int] = Counter()
+        self.questions: Counter[str] = Counter()
+        self.within, self.seconds = [0] * (len(BOUNDS) + 1), 0.0
+
+    def waited(self, seconds: float) -> None:
+        """Counts an answer that waited so long for the disk."""
+        self.within[bisect_left(BOUNDS, seconds)] += 1
+        self.seconds += seconds
+
+
+# ---- rows ----
+
+
+class CheckRequest(NamedTuple):
+    """A row of check_requests: a question that a run has asked for."""
+
+    request_id: str
+    broker_name: str
+    group: str
+    topic: str
+    queue_offset: int
+    physical_offset: int
+    run_id: int
+    requested_at: datetime
+
+
+class Delivery(NamedTuple):
+    """A row of check_deliveries."""
+
+    request_id: str
+    broker_name: str
+    producer_group: str
+    outcome: str
+    at: datetime
+    answered_after: int | None = None
+    client: str | None = None
+    remark: str | None = None
+
+
+# ---- effects ----
+
+
+class Answer(NamedTuple):
+    """Sends the frame of an answer."""
+
+    client: Client
+    frame: bytes
+
+
+class Ask(NamedTuple):
+    """Sends the frame of a question about a half message."""
+
+    client: Client
+    half: Half
+    frame: bytes
+
+
+class AppendHalf(NamedTuple):
+    """Appends a half message to the log; `Core.half_stored` gets its place."""
+
+    message: HalfMessage
+    client: Client
+    request: Frame
+
+
+class AppendEnd(NamedTuple):
+    """Ends a half message in the log; `Core.end_stored` gets what became of that."""
+
+    half: Half
+    end: End
+    client: Client
+    request: Frame
+
+
+class AddTopic(NamedTuple):
+    """Adds a topic to the log's table."""
+
+    name: str
+    topic: Topic
+
+
+class Note(NamedTuple):
+    """Adds a row to check_deliveries."""
+
+    row: Delivery
+
+
+class Read(NamedTuple):
+    """Answers the request with what can be read of the log."""
+
+    client: Client
+    request: Frame
+    account: Account | None
+
+
+class FindRoute(NamedTuple):
+    """Answers the request with the route that name servers have of a topic."""
+
+    client: Client
+    request: Frame
+    topic: str
+
+
+Effect = Answer | Ask | AppendHalf | AppendEnd | AddTopic | Note | Read | FindRoute
+Effects = Sequence[Effect]

@@ -1,0 +1,233 @@
+"""The life of a question to a producer: requested by a run, sent, answered or not, asked again, or given up.
+
+Requests wait by group and topic until a client of the group can be asked. What becomes of each is noted as rows of
+check_deliveries, by which the rules count.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import NamedTuple
+
+from halfop.gateway.core.effects import Ask, CheckRequest, Client, Delivery, Effect, LogView, Note
+from halfop.gateway.core.messages import Half
+from halfop.gateway.core.routes import Broker
+from halfop.rocketmq.frames import ONE_WAY, Frame
+from halfop.rocketmq.message import Message, message_id
+from halfop.rocketmq.requests import CheckTransactionState
+
+_AT_ONCE = 5_000  # requests of a group and topic, so that nothing else waits long
+_MOST_GROUPS = 100  # of a client
+_FIRST_OPAQUE = 1 << 20
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Producers:
+    """Producer groups, and the clients by which each can be asked."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, dict[Client, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def __contains__(self, group: str) -> bool:
+        return group in self._clients
+
+    def add(self, group: str, client: Client) -> None:
+        """Adds a client to a group, unless it is of too many."""
+        if len(client.groups) < _MOST_GROUPS:
+            client.groups.add(group)
+            self._clients.setdefault(group, {})[client] = None
+
+    def remove(self, groups: Iterable[str], client: Client) -> None:
+        """Takes a client out of groups."""
+        for group in list(groups):
+            client.groups.discard(group)
+            clients = self._clients.get(group, {})
+            clients.pop(client, None)
+            if not clients:
+                self._clients.pop(group, None)
+
+    def in_turn(self, group: str) -> Iterator[Client]:
+        """The group's open clients, each once, beginning with the one that was asked longest ago."""
+        clients = self._clients.get(group, {})
+        for client in list(clients):
+            if client in clients and client.is_open:
+                del clients[client]
+                clients[client] = None
+                yield client
+
+
+class Manner(NamedTuple):
+    """How questions are asked. `young`: a request waits so long for a producer; `a_second`: the most a client gets."""
+
+    broker: Broker
+    young: timedelta
+    a_second: int
+
+
+class _Wanted(NamedTuple):
+    request: CheckRequest
+    came: datetime
+
+
+class _Sent(NamedTuple):
+    """The last question about an open message; the request is None once it was answered."""
+
+    request: CheckRequest | None
+    at: datetime
+
+
+_NOTHING_SENT: Mapping[tuple[str, int], datetime] = MappingProxyType({})
+
+
+class Questions:
+    """Requests that wait for a producer, and questions that wait for an answer. `counts` gets what became of them."""
+
+    def __init__(self, log: LogView, producers: Producers, manner: Manner, counts: Counter[str]) -> None:
+        self._log, self._producers, self._manner, self._counts = log, producers, manner, counts
+        # by group and topic, since not every client of a group may see each topic; and by place, the oldest first
+        self._wanted: dict[tuple[str, str], OrderedDict[int, _Wanted]] = {}
+        self._sent: dict[int, _Sent] = {}
+        self._credit = 0.0  # the part of a question that a client may be sent more
+        self._opaque = _FIRST_OPAQUE
+
+    @property
+    def waiting(self) -> int:
+        """How many requests have not been asked yet."""
+        return sum(map(len, self._wanted.values()))
+
+    def want(
+        self,
+        requests: Iterable[CheckRequest],
+        now: datetime,
+        sent_before: Mapping[tuple[str, int], datetime] = _NOTHING_SENT,
+    ) -> list[Effect]:
+        """Takes new requests; a newer one about the same message replaces an older one.
+
+        A run that takes long may ask again before it has seen that the question before was sent: such a request is
+        dropped, because two questions would be sent for one that the rules count. `sent_before`: when the process
+        before this one sent the last question, by broker and place of the half message.
+        """
+        noted: list[Effect] = []
+        for request in requests:
+            before = sent_before.get((request.broker_name, request.physical_offset))
+            if before is not None:
+                self._sent.setdefault(request.physical_offset, _Sent(None, before))
+            sent = self._sent.get(request.physical_offset)
+            if sent is not None and request.requested_at <= sent.at:
+                remark = "the question before it was sent after it was requested"
+                noted.append(self._note(request, "SUPERSEDED", now, remark=remark))
+                continue
+            of_topic = self._wanted.setdefault((request.group, request.topic), OrderedDict())
+            older = of_topic.pop(request.physical_offset, None)
+            if older is not None:
+                noted.append(self._note(older.request, "SUPERSEDED", now, remark="there is a newer request"))
+            of_topic[request.physical_offset] = _Wanted(request, now)
+        return noted
+
+    def ask(self, now: datetime, seconds: float) -> list[Effect]:
+        """Sends what can be sent; `seconds` have passed since the last call."""
+        effects, left = list[Effect](), Counter[Client]()
+        self._credit += self._manner.a_second * seconds
+        most = int(self._credit)
+        self._credit -= most
+        for of, requests in list(self._wanted.items()):
+            before = len(requests)
+            for _ in range(min(_AT_ONCE, before)):
+                wanted = next(iter(requests.values()))
+                settled = self._settled(wanted, now, left, most)
+                if not settled:
+                    break  # all others would wait for the same producers
+                effects += settled
+                del requests[wanted.request.physical_offset]
+            if len(requests) < before:
+                del self._wanted[of]
+            if requests:
+                self._wanted.setdefault(of, requests)  # after the others: they have had their share
+        return effects
+
+    def answered(self, physical_offset: int, outcome: str, client: Client, remark: str, now: datetime) -> list[Effect]:
+        """Notes a producer's answer to a question: ANSWERED or UNKNOWN."""
+        sent = self._sent.get(physical_offset)
+        if sent is None or sent.request is None:
+            return []
+        self._sent[physical_offset] = sent._replace(request=None)
+        after = (now - sent.at) // _MILLISECOND
+        return [self._note(sent.request, outcome, now, after, client.name, remark or None)]
+
+    def prune(self) -> None:
+        """Forgets questions about messages that have ended otherwise."""
+        open_halves = self._log.open_halves
+        self._sent = {place: sent for place, sent in self._sent.items() if place in open_halves}
+
+    # ---- one request ----
+
+    def _settled(self, wanted: _Wanted, now: datetime, left: Counter[Client], most: int) -> list[Effect]:
+        """Sends the request, or notes why not; nothing if it has to wait for a producer."""
+        request, came = wanted
+        half = self._log.open_halves.get(request.physical_offset)
+        if half is None or half.queue_offset != request.queue_offset:
+            remark = "it ended before it was asked about, or is not of this log"
+            return [self._note(request, "SUPERSEDED", now, remark=remark)]
+        if now - came > self._manner.young:
+            return [self._given_up(request, now)]
+        return self._send(half, request, now, left, most)
+
+    def _send(self, half: Half, request: CheckRequest, now: datetime, left: Counter[Client], most: int) -> list[Effect]:
+        may_see = (each for each in self._producers.in_turn(request.group) if each.may_send(half.topic))
+        client = next((each for each in may_see if left[each] < most), None)
+        if client is None:
+            return []
+        record = self._log.record(half.physical_offset)
+        if record is None:
+            return [self._note(request, "FAILED", now, remark="the log cannot read the message")]
+        self._opaque = self._opaque + 1 if self._opaque < 2**31 - 1 else _FIRST_OPAQUE
+        left[client] += 1
+        self._sent[half.physical_offset] = _Sent(request, now)
+        frame = question(half, record, self._manner.broker, self._opaque, client.form)
+        return [Ask(client, half, frame), self._note(request, "SENT", now, client=client.name)]
+
+    def _given_up(self, request: CheckRequest, now: datetime) -> Note:
+        if request.group in self._producers:
+            remark = "no producer of the group took it within the check interval"
+            return self._note(request, "FAILED", now, remark=remark)
+        return self._note(request, "NO_PRODUCER", now, remark="no producer of the group was connected")
+
+    def _note(  # noqa: PLR0913, PLR0917 - a row's columns
+        self,
+        request: CheckRequest,
+        outcome: str,
+        now: datetime,
+        after: int | None = None,
+        client: str | None = None,
+        remark: str | None = None,
+    ) -> Note:
+        self._counts[outcome] += 1
+        return Note(
+            Delivery(request.request_id, request.broker_name, request.group, outcome, now, after, client, remark)
+        )
+
+
+# ---- CHECK_TRANSACTION_STATE, as a broker sends it ----
+
+
+def question(half: Half, record: bytes, broker: Broker, opaque: int, form: int) -> bytes:
+    """The frame of the question: one-way, with the half message under its real topic as its body."""
+    uniq = half.uniq_key or ""
+    message = message_id(broker.store_host, half.physical_offset)
+    place = half.queue_offset, half.physical_offset
+    header = CheckTransactionState(half.topic, *place, uniq, uniq, message, broker.name)
+    body = _under_real_topic(record, half.topic, half.queue)
+    return Frame(header.code, ONE_WAY, opaque, header.fields(), body=body, form=form).packed()
+
+
+def _under_real_topic(record: bytes, topic: str, queue: int) -> bytes:
+    """The half message's record with its real topic and queue, without the CRC of what the log has."""
+    message, place = Message.read(record)
+    real = message._replace(topic=topic.encode(), queue_id=queue)
+    return real.packed(place._replace(size=real.size(checked=False)), checked=False)

@@ -1,0 +1,200 @@
+"""The server around the core: it gives it requests and the clock, and does what the core says.
+
+Everything here is called in the loop's thread, but for reads of the log, which have a thread of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
+
+from halfop.frame.errors import TransientError
+from halfop.gateway.connections import Bounds, Calls, Channel, Connections
+from halfop.gateway.core.accounts import Refused
+from halfop.gateway.core.core import Core
+from halfop.gateway.core.effects import (
+    AddTopic,
+    Answer,
+    AppendEnd,
+    AppendHalf,
+    Ask,
+    CheckRequest,
+    Client,
+    Effect,
+    FindRoute,
+    Instant,
+    Note,
+    Read,
+)
+from halfop.gateway.core.routes import no_route
+from halfop.gateway.log.log import Log
+from halfop.gateway.namesrv import NameServers
+from halfop.gateway.reading import Reading
+from halfop.gateway.upkeep import Deliveries
+from halfop.rocketmq.codes import AnswerCode
+from halfop.rocketmq.frames import ONE_WAY, Frame
+
+_MOST_READS = 64  # of a connection, that wait
+_READS_AT_ONCE = 2  # of a connection
+_MOST_ROUTES = 100  # that are being asked for
+_FAILED = "the gateway failed at it: its log says why"
+_log = logging.getLogger("halfop.gateway")
+
+
+class Server:
+    """Does what the core says, for the connections that it has; `deliveries` has the rows that the core notes."""
+
+    def __init__(self, core: Core, log: Log, reading: Reading, upstream: NameServers | None, bounds: Bounds) -> None:
+        self._core, self._gateway_log, self._reading, self._upstream = core, log, reading, upstream
+        self.deliveries = Deliveries()
+        self.connections = Connections(bounds, core.counts, Calls(self._handle, self._writable, core.left))
+        self._loop = asyncio.get_running_loop()
+        self._readers = ThreadPoolExecutor(1, "gateway-reads")
+        self._routes: set[asyncio.Task[None]] = set()
+
+    # ---- what the core is given ----
+
+    def flushed(self, end: int) -> None:
+        """Called when the log is durable to `end`."""
+        now = instant()
+        self._do(self._core.flushed(end, now), now)
+
+    def tick(self) -> None:
+        """Called some ten times a second."""
+        now = instant()
+        self._do(self._core.tick(now), now)
+
+    def want(self, requests: Iterable[CheckRequest], sent_before: Mapping[tuple[str, int], datetime]) -> None:
+        """Called with questions that runs have asked for."""
+        now = instant()
+        self._do(self._core.want(requests, sent_before, now), now)
+
+    def _handle(self, channel: Channel, request: Frame) -> None:
+        now = instant()
+        try:
+            self._do(self._core.request(channel.client, request, now), now)
+        except Exception:
+            _log.exception("request %s of %s failed", request.code, channel.client.name)
+            self._refuse(channel.client, request, Refused(AnswerCode.SYSTEM_ERROR, _FAILED))
+
+    def _refuse(self, client: Client, request: Frame, error: Refused) -> None:
+        self._do(self._core.refuse(client, request, error), instant())
+
+    # ---- what it says ----
+
+    def _do(self, effects: Iterable[Effect], now: Instant) -> None:
+        for effect in effects:
+            self._do_one(effect, now)
+
+    def _do_one(self, effect: Effect, now: Instant) -> None:
+        match effect:
+            case Answer() | Ask():
+                self._send(effect.client, effect.frame)
+            case AppendHalf():
+                half = self._gateway_log.append_half(effect.message)
+                self._do(self._core.half_stored(effect, half, now), now)
+            case AppendEnd():
+                ended = self._gateway_log.append_end(effect.half, effect.end)
+                self._do(self._core.end_stored(effect, ended, now), now)
+            case Note():
+                self.deliveries.put(effect.row)
+            case AddTopic():
+                self._gateway_log.put_topic(effect.name, effect.topic)
+            case Read():
+                self._read(effect)
+            case FindRoute():
+                self._find_route(effect)
+
+    def _send(self, client: Client, frame: bytes) -> None:
+        channel = self.connections.get(client)
+        if channel is not None:
+            channel.send(frame)
+
+    # ---- reads ----
+
+    def _read(self, effect: Read) -> None:
+        """Answers a read: at once, or from another thread if it reads records from the disk."""
+        client, request, account = effect
+        channel, quick = self.connections.get(client), self._reading.quick.get(request.code)
+        if channel is None:
+            return
+        try:
+            if quick is not None:
+                self._answer(client, request, quick(request, account))
+            elif len(channel.reads) >= _MOST_READS:
+                remark = "[OVERLOAD]too many reads of this connection are under way"
+                raise Refused(AnswerCode.SYSTEM_BUSY, remark)
+            else:
+                channel.reads.append(self._work(effect))
+                self._writable(channel)
+        except Refused as error:
+            self._refuse(client, request, error)
+
+    def _answer(self, client: Client, request: Frame, frame: bytes) -> None:
+        if not request.flag & ONE_WAY:
+            self._send(client, frame)
+
+    def _work(self, effect: Read) -> Callable[[], bytes]:
+        client, request, account = effect
+
+        def work() -> bytes:
+            try:
+                return self._reading.slow[request.code](request, account)
+            except Refused as error:
+                return request.answer(error.code, remark=error.remark)
+            except Exception:
+                _log.exception("request %s of %s failed", request.code, client.name)
+                return request.answer(AnswerCode.SYSTEM_ERROR, remark=_FAILED)
+
+        return work
+
+    def _writable(self, channel: Channel) -> None:
+        """Begins reads that wait: few at a time, and none while the client takes no answers, which are long."""
+        while channel.reads and channel.reading < _READS_AT_ONCE and channel.is_open:
+            channel.reading += 1
+            self._readers.submit(self._begun, channel, channel.reads.popleft())
+
+    def _begun(self, channel: Channel, read: Callable[[], bytes]) -> None:
+        frame = read()
+
+        def done() -> None:
+            channel.reading -= 1
+            channel.send(frame)
+            self._writable(channel)
+
+        self._loop.call_soon_threadsafe(done)
+
+    # ---- other brokers' routes ----
+
+    def _find_route(self, effect: FindRoute) -> None:
+        if self._upstream is None:
+            self._refuse(effect.client, effect.request, no_route(effect.topic))
+        elif len(self._routes) >= _MOST_ROUTES:
+            error = Refused(AnswerCode.SYSTEM_BUSY, "[OVERLOAD]too many routes are being asked for")
+            self._refuse(effect.client, effect.request, error)
+        else:
+            task = self._loop.create_task(self._found_route(self._upstream, effect))
+            self._routes.add(task)
+            task.add_done_callback(self._routes.discard)
+
+    async def _found_route(self, upstream: NameServers, effect: FindRoute) -> None:
+        client, request, topic = effect
+        try:
+            found = await upstream.route(topic)
+            self._send(client, request.answer(found.code, found.fields, found.remark, found.body))
+        except TransientError as error:
+            self._send(client, request.answer(AnswerCode.SYSTEM_ERROR, remark=str(error)))
+
+    def finish(self) -> None:
+        """Closes all connections once their answers are sent."""
+        self.connections.finish()
+        self._readers.shutdown(wait=False, cancel_futures=True)
+
+
+def instant() -> Instant:
+    """Now, by both clocks."""
+    return Instant(time.time(), time.monotonic())
