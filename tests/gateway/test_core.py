@@ -11,7 +11,9 @@ from halfop.gateway.core.accounts import Account, Accounts
 from halfop.gateway.core.effects import CheckRequest, Client, FindRoute, Read
 from halfop.gateway.core.messages import Half, Outcome, Topic
 from halfop.rocketmq.codes import AnswerCode
-from halfop.rocketmq.requests import GetMaxOffset, GetRouteinfo, HeartBeat, UnregisterClient
+from halfop.rocketmq.frames import Splitter
+from halfop.rocketmq.names import HALF_TOPIC
+from halfop.rocketmq.requests import GetMaxOffset, GetRouteinfo, HeartBeat, UnregisterClient, ViewMessage
 from halfop.settings.gateway import GatewaySettings
 from halfop.settings.model import Settings
 from hypothesis import settings
@@ -441,12 +443,16 @@ def test_routes_and_reads(game: Game, producer: Client) -> None:
     assert own is not None
     assert orjson.loads(own.body)["queueDatas"][0]["writeQueueNums"] == 4
     assert game.answer_to(game.asks(producer, GetRouteinfo("no topic"))) is None
-    game.asks(producer, GetMaxOffset(TOPIC, 0))
+    game.half(producer)
+    quick = game.answer_to(game.asks(producer, GetMaxOffset(HALF_TOPIC, 0)))
+    assert quick is not None
+    assert quick.fields == {"offset": "1"}
+    assert game.answer_to(game.asks(producer, ViewMessage(0))) is None
     route, read = game.effects
     assert isinstance(route, FindRoute)
     assert route.topic == "no topic"
     assert isinstance(read, Read)
-    assert read.client is producer
+    assert Splitter(1 << 20).feed(read.read())[0].body == game.log.record(0)
 
 
 # ---- any order ----

@@ -11,7 +11,7 @@ from halfop.gateway.core.accounts import Account
 from halfop.gateway.core.effects import Ask, CheckRequest, Client, Effect, LogView, Note
 from halfop.gateway.core.messages import Half
 from halfop.gateway.core.questions import Manner, Producers, Questions
-from halfop.gateway.core.routes import Broker
+from halfop.gateway.core.reads import Broker
 from halfop.gateway.log.records import half_message
 from halfop.rocketmq.message import Place
 from support.gateway.gateway_log import CLIENT, HOST, message, uniq

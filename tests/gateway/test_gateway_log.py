@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from halfop.frame.errors import InputRefused, WarehouseBusy
-from halfop.gateway.core.messages import Topic
+from halfop.gateway.core.messages import QueueOffsets, Topic
 from halfop.gateway.log import log as log_module
 from halfop.gateway.log.files import Handles
 from halfop.gateway.log.log import Form, Log
-from halfop.gateway.log.queues import FILE_UNITS, Queue, QueueOffsets
+from halfop.gateway.log.queues import FILE_UNITS, Queue
 from halfop.gateway.log.records import Recent, tags_code
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from support.brokers.store_reader import read_all

@@ -18,9 +18,8 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from halfop.frame.errors import HalfopError
-from halfop.gateway.core.messages import OUTCOMES, Half
+from halfop.gateway.core.messages import OUTCOMES, Half, QueueOffsets
 from halfop.gateway.landed import Life, refuse_missing
-from halfop.gateway.log.queues import QueueOffsets
 from halfop.gateway.log.store import WHOLE_LOG
 from halfop.gateway.tables import Tables
 from halfop.gateway.upkeep import Deliveries, Upkeep

@@ -250,46 +250,6 @@ def one_frame(client: socket.socket, splitter: Splitter) -> Frame:
     return frame
 
 
-def test_what_a_slow_run_asks_for_is_asked_but_not_twice(tmp_path: Path) -> None:
-    """Its requests are older than the check interval when they come."""
-    warehouse = tmp_path / "warehouse"
-    make_deliveries(warehouse)
-    silent, began = Asked("UNKNOWN"), datetime.now(timezone.utc)
-    with (
-        gateway(tmp_path, *QUICK, warehouse=str(warehouse)) as running,
-        Producer(running.address, "group", silent) as producer,
-    ):
-        outcomes(warehouse, lambda rows: not rows)
-        sent = [producer.send("orders", body) for body in (b"1", b"2")]
-        known = ask_for(warehouse, sent[0], "group", 1)
-        outcomes(warehouse, lambda rows: len(rows) == 2)
-        late = ask_for(warehouse, sent[1], "group", 2, requested_at=began - timedelta(minutes=1))
-        found = outcomes(warehouse, lambda rows: len(rows) == 4)
-        assert found == [(known, "SENT"), (known, "UNKNOWN"), (late, "SENT"), (late, "UNKNOWN")]
-        # requested by a run that had not seen the question before it
-        again = ask_for(warehouse, sent[1], "group", 3, requested_at=began)
-        later = ask_for(warehouse, sent[1], "group", 4)
-        found = outcomes(warehouse, lambda rows: len(rows) == 7)[4:]
-        assert found == [(again, "SUPERSEDED"), (later, "SENT"), (later, "UNKNOWN")]
-        assert silent.questions.qsize() == 3
-
-
-def test_a_request_waits_for_a_producer_and_a_newer_one_replaces_it(tmp_path: Path) -> None:
-    warehouse = tmp_path / "warehouse"
-    make_deliveries(warehouse)
-    options = (*QUICK[:2], "--set", "rules.transaction_check_interval=1h")
-    with gateway(tmp_path, *options, warehouse=str(warehouse)) as running:
-        with Producer(running.address, "group", nothing) as gone:
-            sent = gone.send("orders", b"x")
-        older = ask_for(warehouse, sent, "group", 1)
-        newer = ask_for(warehouse, sent, "group", 2)
-        outcomes(warehouse, lambda rows: rows == [(older, "SUPERSEDED")])
-        asking = Asked("ROLLBACK")
-        with Producer(running.address, "group", asking):
-            assert asking.questions.get(timeout=SECONDS).sent == sent
-            outcomes(warehouse, lambda rows: rows[1:] == [(newer, "SENT"), (newer, "ANSWERED")])
-
-
 def test_a_restart_asks_again_only_what_was_not_sent(tmp_path: Path) -> None:
     warehouse = tmp_path / "warehouse"
     make_deliveries(warehouse)
@@ -307,24 +267,6 @@ def test_a_restart_asks_again_only_what_was_not_sent(tmp_path: Path) -> None:
             outcomes(warehouse, lambda rows: (later, "UNKNOWN") in rows)
         assert [asking.questions.get_nowait().sent for _ in range(2)] == [first, second]
         assert asking.questions.empty()
-
-
-def test_questions_go_round_and_are_limited_for_each_channel(tmp_path: Path) -> None:
-    warehouse = tmp_path / "warehouse"
-    make_deliveries(warehouse)
-    options = (*QUICK[:2], "--set", "gateway.questions_a_second=10")
-    clients = [Asked("COMMIT"), Asked("COMMIT")]
-    with (
-        gateway(tmp_path, *options, warehouse=str(warehouse)) as running,
-        Producer(running.address, "group", clients[0]) as one,
-        Producer(running.address, "group", clients[1]),
-    ):
-        sent = [one.send("orders", b"x") for _ in range(20)]
-        began = time.monotonic()
-        rows = [ask_for(warehouse, each, "group", 1 + n) for n, each in enumerate(sent)]
-        outcomes(warehouse, lambda found: len(found) == 2 * len(rows))
-        assert time.monotonic() - began > 0.5
-    assert [client.questions.qsize() for client in clients] == [10, 10]
 
 
 # ---- limits, accounts and TLS ----

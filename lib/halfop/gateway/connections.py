@@ -9,27 +9,16 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple, cast
 
-from halfop.gateway.core.effects import Client, Counts
-from halfop.rocketmq.frames import BadFrame, Frame, Splitter
+from halfop.gateway.core.effects import Client, Counts, Read
+from halfop.gateway.door import room_for
+from halfop.rocketmq.frames import FRAME_ROOM, BadFrame, Frame, Splitter
 from halfop.rocketmq.message import host_bytes
+from halfop.settings.gateway import GatewaySettings
 
 _PAUSE = 0.1  # seconds, after a connection that could not be accepted
 _log = logging.getLogger("halfop.gateway")
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """The limits of one connection; times in seconds."""
-
-    max_frame: int
-    unsent_bytes: int
-    begun_bytes: int
-    connections: int
-    frame_seconds: float
-    idle_seconds: float
 
 
 class Calls(NamedTuple):
@@ -44,12 +33,12 @@ class Channel(asyncio.Protocol):
     """One connection."""
 
     def __init__(self, owner: Connections) -> None:
-        self._owner, self._splitter = owner, Splitter(owner.bounds.max_frame)
+        self._owner, self._splitter = owner, Splitter(owner.max_frame)
         self.client = Client(b"", "")
         self.heard = time.monotonic()
         self.began: float | None = None
         self.held = 0  # bytes of a frame that has begun
-        self.reads, self.reading = deque[Callable[[], bytes]](), 0  # reads that wait, and that are under way
+        self.reads, self.reading = deque[Read](), 0  # reads that wait, and that are under way
         self._requests = deque[Frame]()  # that wait until the client has taken answers
         self._bad: BadFrame | None = None
         self._paused = False
@@ -63,7 +52,7 @@ class Channel(asyncio.Protocol):
             transport.abort()
             return
         self._owner.opened(self)
-        transport.set_write_buffer_limits(self._owner.bounds.unsent_bytes)
+        transport.set_write_buffer_limits(self._owner.own.unsent_bytes)
         address, port, *_ = peer
         self.client.host, self.client.name = host_bytes(address, port), f"{address}:{port}"
 
@@ -138,8 +127,10 @@ class Channel(asyncio.Protocol):
 class Connections:
     """All connections. Everything here is called in the loop's thread."""
 
-    def __init__(self, bounds: Bounds, counts: Counts, calls: Calls) -> None:
-        self.bounds, self._counts, self.calls = bounds, counts, calls
+    def __init__(self, own: GatewaySettings, counts: Counts, calls: Calls) -> None:
+        self.own, self._counts, self.calls = own, counts, calls
+        self.max_frame, self._room = own.max_body + FRAME_ROOM, room_for(own.max_connections)
+        self._frame_seconds, self._idle_seconds = own.frame_time.total_seconds(), own.idle_time.total_seconds()
         self._loop = asyncio.get_running_loop()
         self._channels: dict[Client, Channel] = {}
         self._entering: dict[Channel, asyncio.Task[None]] = {}  # until their TLS handshake is done
@@ -161,7 +152,7 @@ class Connections:
                 _log.warning("a connection could not be accepted: %s", error)
                 await asyncio.sleep(_PAUSE)
                 continue
-            if len(self) < self.bounds.connections:
+            if len(self) < self._room:
                 channel = Channel(self)
                 self._entering[channel] = self._loop.create_task(self._enter(channel, accepted, tls))
             else:
@@ -169,7 +160,7 @@ class Connections:
                 accepted.close()
 
     async def _enter(self, channel: Channel, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
-        patience = self.bounds.frame_seconds if tls else None
+        patience = self._frame_seconds if tls else None
         try:
             await self._loop.connect_accepted_socket(lambda: channel, accepted, ssl=tls, ssl_handshake_timeout=patience)
         except OSError as error:  # ssl.SSLError is one
@@ -182,10 +173,10 @@ class Connections:
         now = time.monotonic()
         for channel in list(self._channels.values()):
             began = channel.began
-            if began is not None and now - began > self.bounds.frame_seconds:
+            if began is not None and now - began > self._frame_seconds:
                 _log.info("connection of %s closed: its frame took too long", channel.client.name)
                 channel.close()
-            elif now - channel.heard > self.bounds.idle_seconds:
+            elif now - channel.heard > self._idle_seconds:
                 _log.info("connection of %s closed: it was silent for too long", channel.client.name)
                 channel.close()
 
@@ -204,7 +195,7 @@ class Connections:
         """Notes the bytes that a channel holds of a frame; if all are too many, drops the channel that holds most."""
         self._begun += held - channel.held
         channel.held = held
-        if self._begun > self.bounds.begun_bytes:
+        if self._begun > self.own.begun_bytes:
             largest = max(self._channels.values(), key=lambda each: each.held)
             name = largest.client.name
             _log.info("connection of %s closed: frames have begun everywhere, its has most bytes", name)

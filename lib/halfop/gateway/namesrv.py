@@ -12,8 +12,7 @@ import orjson
 
 from halfop.frame.errors import TransientError, UsageError
 from halfop.gateway.core.messages import Topic
-from halfop.gateway.core.routes import Broker
-from halfop.gateway.log.store import config_of
+from halfop.gateway.core.reads import Broker, config_of
 from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import ANSWER, BadFrame, Frame, Splitter, read_json
 from halfop.rocketmq.message import body_crc

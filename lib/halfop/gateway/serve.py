@@ -16,10 +16,8 @@ import uvloop
 
 from halfop.frame.errors import HalfopError, UsageError
 from halfop.frame.summary import Summary
-from halfop.gateway.connections import Bounds
 from halfop.gateway.core.core import Core
-from halfop.gateway.core.effects import Counts
-from halfop.gateway.core.routes import Broker
+from halfop.gateway.core.reads import Broker
 from halfop.gateway.door import (
     GatewayRequest,
     bound,
@@ -27,18 +25,15 @@ from halfop.gateway.door import (
     load_certificate,
     read_accounts,
     resolved,
-    room_for,
     shown,
     tls_context,
 )
 from halfop.gateway.log.log import Form, Log
 from halfop.gateway.namesrv import NameServers
 from halfop.gateway.pages import Gauge, Metrics, serve_pages
-from halfop.gateway.reading import Reading
-from halfop.gateway.server import Server
+from halfop.gateway.server import Server, instant
 from halfop.gateway.tables import Tables
 from halfop.gateway.upkeep import Upkeep
-from halfop.rocketmq.frames import FRAME_ROOM
 from halfop.rocketmq.message import host_bytes
 from halfop.rocketmq.wire.remoting import Tls, endpoint
 from halfop.settings.model import Settings
@@ -63,7 +58,6 @@ class _Gateway:
         self._settings, self._own, self._request, self._tls = settings, settings.gateway, request, tls
         self._accounts = read_accounts(self._own.acl_file) if self._own.acl_file else None
         self._stop = asyncio.Event()
-        self._counts = Counts()
 
     async def run(self, listening: socket.socket) -> Summary:
         loop = asyncio.get_running_loop()
@@ -72,9 +66,9 @@ class _Gateway:
         broker, self._log = self._opened(loop, address)
         try:
             topics = self._topics()
+            self._make(broker, upstream)  # before anything is awaited: the log flushes
             if upstream:
                 await upstream.refuse_served(topics, broker)
-            self._make(broker, upstream)
             pages = await self._pages()  # before the threads: an address that cannot be had ends it
             accepting = self._accepting(loop, listening)
             self._upkeep = self._started()
@@ -119,19 +113,9 @@ class _Gateway:
         return topics
 
     def _make(self, broker: Broker, upstream: NameServers | None) -> None:
-        own = self._own
-        bounds = Bounds(
-            own.max_body + FRAME_ROOM,
-            own.unsent_bytes,
-            own.begun_bytes,
-            room_for(own.max_connections),
-            own.frame_time.total_seconds(),
-            own.idle_time.total_seconds(),
-        )
-        self._core = Core(self._log, broker, self._settings, SystemRandom(), self._counts)
+        self._core = Core(self._log, broker, self._settings, SystemRandom(), instant())
         self._core.accounts = self._accounts
-        reading = Reading(self._log, broker)
-        self._server = Server(self._core, self._log, reading, upstream, bounds)
+        self._server = Server(self._core, self._log, upstream, self._own)
 
     def _gauges(self) -> list[Gauge]:
         core, connections = self._core, self._server.connections
@@ -169,7 +153,7 @@ class _Gateway:
         if self._own.metrics is None:
             return None
         host, number = endpoint(self._own.metrics)
-        metrics = Metrics(self._counts, self._gauges())
+        metrics = Metrics(self._core.counts, self._gauges())
         try:
             return await serve_pages(host, number, lambda: (HTTPStatus.OK, metrics.page()), self._health)
         except OSError as error:
@@ -257,7 +241,7 @@ class _Gateway:
             pages.close()
 
     def _summary(self) -> Summary:
-        counts = self._counts
+        counts = self._core.counts
         return Summary(
             "gateway",
             notes=["stopped by a signal"],

@@ -8,12 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 
 from halfop.frame.errors import TransientError
-from halfop.gateway.connections import Bounds, Calls, Channel, Connections
+from halfop.gateway.connections import Calls, Channel, Connections
 from halfop.gateway.core.accounts import Refused
 from halfop.gateway.core.core import Core
 from halfop.gateway.core.effects import (
@@ -30,13 +30,13 @@ from halfop.gateway.core.effects import (
     Note,
     Read,
 )
-from halfop.gateway.core.routes import no_route
+from halfop.gateway.core.reads import no_route
 from halfop.gateway.log.log import Log
 from halfop.gateway.namesrv import NameServers
-from halfop.gateway.reading import Reading
 from halfop.gateway.upkeep import Deliveries
 from halfop.rocketmq.codes import AnswerCode
-from halfop.rocketmq.frames import ONE_WAY, Frame
+from halfop.rocketmq.frames import Frame
+from halfop.settings.gateway import GatewaySettings
 
 _MOST_READS = 64  # of a connection, that wait
 _READS_AT_ONCE = 2  # of a connection
@@ -48,10 +48,11 @@ _log = logging.getLogger("halfop.gateway")
 class Server:
     """Does what the core says, for the connections that it has; `deliveries` has the rows that the core notes."""
 
-    def __init__(self, core: Core, log: Log, reading: Reading, upstream: NameServers | None, bounds: Bounds) -> None:
-        self._core, self._gateway_log, self._reading, self._upstream = core, log, reading, upstream
+    def __init__(self, core: Core, log: Log, upstream: NameServers | None, own: GatewaySettings) -> None:
+        self._core, self._gateway_log, self._upstream = core, log, upstream
         self.deliveries = Deliveries()
-        self.connections = Connections(bounds, core.counts, Calls(self._handle, self._writable, core.left))
+        calls = Calls(self._handle, self._writable, core.left)
+        self.connections = Connections(own, core.counts, calls)
         self._loop = asyncio.get_running_loop()
         self._readers = ThreadPoolExecutor(1, "gateway-reads")
         self._routes: set[asyncio.Task[None]] = set()
@@ -117,40 +118,15 @@ class Server:
     # ---- reads ----
 
     def _read(self, effect: Read) -> None:
-        """Answers a read: at once, or from another thread if it reads records from the disk."""
-        client, request, account = effect
-        channel, quick = self.connections.get(client), self._reading.quick.get(request.code)
+        channel = self.connections.get(effect.client)
         if channel is None:
             return
-        try:
-            if quick is not None:
-                self._answer(client, request, quick(request, account))
-            elif len(channel.reads) >= _MOST_READS:
-                remark = "[OVERLOAD]too many reads of this connection are under way"
-                raise Refused(AnswerCode.SYSTEM_BUSY, remark)
-            else:
-                channel.reads.append(self._work(effect))
-                self._writable(channel)
-        except Refused as error:
-            self._refuse(client, request, error)
-
-    def _answer(self, client: Client, request: Frame, frame: bytes) -> None:
-        if not request.flag & ONE_WAY:
-            self._send(client, frame)
-
-    def _work(self, effect: Read) -> Callable[[], bytes]:
-        client, request, account = effect
-
-        def work() -> bytes:
-            try:
-                return self._reading.slow[request.code](request, account)
-            except Refused as error:
-                return request.answer(error.code, remark=error.remark)
-            except Exception:
-                _log.exception("request %s of %s failed", request.code, client.name)
-                return request.answer(AnswerCode.SYSTEM_ERROR, remark=_FAILED)
-
-        return work
+        if len(channel.reads) >= _MOST_READS:
+            error = Refused(AnswerCode.SYSTEM_BUSY, "[OVERLOAD]too many reads of this connection are under way")
+            self._refuse(effect.client, effect.request, error)
+        else:
+            channel.reads.append(effect)
+            self._writable(channel)
 
     def _writable(self, channel: Channel) -> None:
         """Begins reads that wait: few at a time, and none while the client takes no answers, which are long."""
@@ -158,8 +134,8 @@ class Server:
             channel.reading += 1
             self._readers.submit(self._begun, channel, channel.reads.popleft())
 
-    def _begun(self, channel: Channel, read: Callable[[], bytes]) -> None:
-        frame = read()
+    def _begun(self, channel: Channel, effect: Read) -> None:
+        frame = _answer_of(effect)
 
         def done() -> None:
             channel.reading -= 1
@@ -198,3 +174,14 @@ class Server:
 def instant() -> Instant:
     """Now, by both clocks."""
     return Instant(time.time(), time.monotonic())
+
+
+def _answer_of(effect: Read) -> bytes:
+    request = effect.request
+    try:
+        return effect.read()
+    except Refused as error:
+        return request.answer(error.code, remark=error.remark)
+    except Exception:
+        _log.exception("request %s of %s failed", request.code, effect.client.name)
+        return request.answer(AnswerCode.SYSTEM_ERROR, remark=_FAILED)

@@ -17,19 +17,20 @@ from halfop.gateway.core.effects import (
     Ask,
     CheckRequest,
     Client,
-    Counts,
     Delivery,
     Effect,
     Instant,
     Note,
 )
-from halfop.gateway.core.messages import End, Ended, Half, HalfMessage, Outcome, State, Topic
-from halfop.gateway.core.routes import Broker
+from halfop.gateway.core.messages import End, Ended, Half, HalfMessage, Outcome, Pulled, QueueOffsets, State, Topic
+from halfop.gateway.core.reads import Broker
 from halfop.gateway.log.records import half_message
 from halfop.rocketmq.frames import ONE_WAY, Frame, Splitter
 from halfop.rocketmq.message import Place
+from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.properties import packed
 from halfop.rocketmq.requests import COMMIT_TYPE, NOT_TYPE, ROLLBACK_TYPE, EndTransaction, SendMessageV2
+from halfop.rocketmq.store.consumequeue import Unit
 from halfop.settings.model import Settings
 
 from support.gateway.gateway_log import BORN_MS, CLIENT, HOST
@@ -65,6 +66,22 @@ class MemoryLog:
 
     def record(self, physical_offset: int) -> bytes | None:
         return self._records.get(physical_offset) if self.half_at(physical_offset) else None
+
+    def readable_ms(self) -> int:
+        return BORN_MS
+
+    def offsets(self, topic: str, queue: int) -> QueueOffsets:
+        known = {HALF_TOPIC: len(self.halves), OP_TOPIC: len(self.ops)}
+        return QueueOffsets(0, known.get(topic, 0))
+
+    def offset_at(self, topic: str, queue: int, millis: int) -> int:
+        return 0
+
+    def pull(self, topic: str, queue: int, offset: int, count: int) -> Pulled:
+        return Pulled([], offset)
+
+    def units(self, topic: str, queue: int, offset: int, count: int) -> list[Unit]:
+        return []
 
     def append_half(self, given: HalfMessage) -> Half:
         message = half_message(given, HOST)
@@ -113,7 +130,7 @@ class Game:
         self.core = self._made()
 
     def _made(self) -> Core:
-        core = Core(self.log, self._broker, self._settings, Random(1), Counts())
+        core = Core(self.log, self._broker, self._settings, Random(1), self.now)
         self.do(core.tick(self.now))
         return core
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
 from random import Random
 
 import orjson
@@ -31,7 +32,7 @@ from halfop.gateway.core.effects import (
 )
 from halfop.gateway.core.messages import Ended, Half, Topic
 from halfop.gateway.core.questions import Manner, Producers, Questions
-from halfop.gateway.core.routes import Broker, cluster_info, route_of
+from halfop.gateway.core.reads import Broker, Reads, cluster_info, route_of
 from halfop.gateway.core.transactions import (
     Answers,
     Terms,
@@ -52,35 +53,23 @@ from halfop.settings.model import Settings
 _MOST_TOPICS = 10_000
 _LONGEST_REMARK = 1000  # of an answer, as check_deliveries has it
 _LONGEST_PAUSE = 1.0  # seconds between two ticks that count
-_READS = frozenset(
-    {
-        RequestCode.GET_ALL_TOPIC_CONFIG,
-        RequestCode.GET_BROKER_CONFIG,
-        RequestCode.GET_BROKER_RUNTIME_INFO,
-        RequestCode.GET_MAX_OFFSET,
-        RequestCode.GET_MIN_OFFSET,
-        RequestCode.PULL_MESSAGE,
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-        RequestCode.VIEW_MESSAGE_BY_ID,
-        RequestCode.QUERY_CONSUME_QUEUE,
-    }
-)
 
 
 class Core:
     """Decides everything that a gateway does for its clients, one call after the other.
 
-    It reads `log`, and counts in `counts`. The server sets `disk_full`, `stopping` and `accounts`.
+    It only reads `log`. The server sets `disk_full`, `stopping` and `accounts`.
     """
 
-    def __init__(self, log: LogView, broker: Broker, settings: Settings, random: Random, counts: Counts) -> None:
+    def __init__(self, log: LogView, broker: Broker, settings: Settings, random: Random, started: Instant) -> None:
         own, self._rules = settings.gateway, settings.rules
         self._log, self._broker, self._random, self._limits = log, broker, random, own
         topics = frozenset(own.topics.split(",")) if own.topics else None
         self._terms = Terms(topics, own.queues, own.max_body, own.reject_transactions, log.topics)
         self.accounts: Accounts | None = None
         self.disk_full = self.stopping = False
-        self.counts, self.producers, self.answers = counts, Producers(), Answers(counts)
+        self.counts, self.producers = Counts(), Producers()
+        self.answers, self._reads = Answers(self.counts), Reads(log, broker, started.ms)
         manner = Manner(broker, self._rules.transaction_check_interval, own.questions_a_second)
         self.questions = Questions(log, self.producers, manner, self.counts.questions)
         self._flush_seconds = own.flush_time.total_seconds()
@@ -95,7 +84,8 @@ class Core:
             RequestCode.CHECK_CLIENT_CONFIG: self._check_client,
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster,
-            **dict.fromkeys(_READS, self._read),
+            **dict.fromkeys(self._reads.quick, self._read_now),
+            **dict.fromkeys(self._reads.slow, self._read_later),
         }
 
     # ---- what comes in ----
@@ -262,8 +252,11 @@ class Core:
 
     # ---- reads and routes ----
 
-    def _read(self, client: Client, request: Frame, now: Instant) -> Effects:
-        return (Read(client, request, client.account),)
+    def _read_now(self, client: Client, request: Frame, now: Instant) -> Effects:
+        return answer(client, request, self._reads.quick[request.code](request, client.account))
+
+    def _read_later(self, client: Client, request: Frame, now: Instant) -> Effects:
+        return (Read(client, request, partial(self._reads.slow[request.code], request, client.account)),)
 
     def _cluster(self, client: Client, request: Frame, now: Instant) -> Effects:
         return answer(client, request, request.answer(AnswerCode.SUCCESS, body=cluster_info(self._broker)))

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import NamedTuple, Protocol
 
 from halfop.gateway.core.accounts import Account
-from halfop.gateway.core.messages import End, Half, HalfMessage, Topic
+from halfop.gateway.core.messages import End, Half, HalfMessage, Pulled, QueueOffsets, Topic
 from halfop.rocketmq.frames import Frame
+from halfop.rocketmq.store.consumequeue import Unit
 
 
 class Instant(NamedTuple):
@@ -34,29 +35,33 @@ class Instant(NamedTuple):
 
 
 class LogView(Protocol):
-    """The log, as the core reads it."""
+    """The log, as the core reads it. `open_halves` has those that are not durable yet, too; all else is durable."""
 
     @property
-    def flushed_to(self) -> int:
-        """The physical offset up to which it is durable."""
+    def flushed_to(self) -> int: ...
 
     @property
-    def unflushed(self) -> int:
-        """Bytes that have been appended and are not durable yet."""
+    def unflushed(self) -> int: ...
 
     @property
-    def open_halves(self) -> Mapping[int, Half]:
-        """The open half messages by physical offset; also those that are not durable yet."""
+    def open_halves(self) -> Mapping[int, Half]: ...
 
     @property
-    def topics(self) -> Mapping[str, Topic]:
-        """The topic table."""
+    def topics(self) -> Mapping[str, Topic]: ...
 
-    def half_at(self, physical_offset: int) -> Half | None:
-        """The durable half message that begins there, open or ended; None if the log has none there."""
+    def half_at(self, physical_offset: int) -> Half | None: ...
 
-    def record(self, physical_offset: int) -> bytes | None:
-        """The durable record that begins there; None if none does."""
+    def record(self, physical_offset: int) -> bytes | None: ...
+
+    def readable_ms(self) -> int: ...
+
+    def offsets(self, topic: str, queue: int) -> QueueOffsets: ...
+
+    def offset_at(self, topic: str, queue: int, millis: int) -> int: ...
+
+    def pull(self, topic: str, queue: int, offset: int, count: int) -> Pulled: ...
+
+    def units(self, topic: str, queue: int, offset: int, count: int) -> list[Unit]: ...
 
 
 class Client:
@@ -171,11 +176,11 @@ class Note(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Answers the request with what can be read of the log."""
+    """Answers the request by a read that takes long, and may be called in any thread; it may raise Refused."""
 
     client: Client
     request: Frame
-    account: Account | None
+    read: Callable[[], bytes]
 
 
 class FindRoute(NamedTuple):

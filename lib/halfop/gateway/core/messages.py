@@ -83,6 +83,20 @@ class Ended(NamedTuple):
     end: int
 
 
+class QueueOffsets(NamedTuple):
+    """A queue's first offset, and the one after its last flushed message."""
+
+    first: int
+    next: int
+
+
+class Pulled(NamedTuple):
+    """Records of a queue back to back, as a pull's answer has them, and the offset after the last of them."""
+
+    records: list[bytes]
+    next: int
+
+
 class Topic(NamedTuple):
     """A topic as routes and a broker's topic table have it."""
 

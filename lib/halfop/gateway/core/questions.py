@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from halfop.gateway.core.effects import Ask, CheckRequest, Client, Delivery, Effect, LogView, Note
 from halfop.gateway.core.messages import Half
-from halfop.gateway.core.routes import Broker
+from halfop.gateway.core.reads import Broker
 from halfop.rocketmq.frames import ONE_WAY, Frame
 from halfop.rocketmq.message import Message, message_id
 from halfop.rocketmq.requests import CheckTransactionState

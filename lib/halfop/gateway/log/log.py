@@ -13,8 +13,8 @@ from time import time
 from halfop.gateway.core.messages import End, Ended, Half, HalfMessage, Outcome, Topic
 from halfop.gateway.log.files import LogFiles
 from halfop.gateway.log.flusher import Batch, Buffer, Flusher
-from halfop.gateway.log.queues import FILE_UNITS, QueueOffsets, Queues
-from halfop.gateway.log.records import Pulled, Reader, Recent, final_message, half_message, op_message
+from halfop.gateway.log.queues import FILE_UNITS, Queues
+from halfop.gateway.log.records import Readable, Recent, final_message, half_message, op_message
 from halfop.gateway.log.recovery import recover
 from halfop.gateway.log.store import (
     WHOLE_LOG,
@@ -30,7 +30,6 @@ from halfop.gateway.log.store import (
     write_checkpoint,
 )
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
-from halfop.rocketmq.store.consumequeue import Unit
 
 FILE_SIZE = 1 << 30  # a broker's default
 _ABORT = "abort"
@@ -49,7 +48,7 @@ class Form:
     queue_file_units: int = FILE_UNITS
 
 
-class Log:
+class Log(Readable):
     """A store that this process owns. One thread appends; any may read; a thread of its own makes records durable.
 
     An append returns at once. Acknowledge it only after `flushed_to` has reached its `end`: `on_flush` is called, in
@@ -88,7 +87,6 @@ class Log:
         self._recent = Recent(_RECENT_BYTES)
         self.flushed_to = found.end
         self._half_queue, self._op_queue = self._queues.get(HALF_TOPIC, 0), self._queues.get(OP_TOPIC, 0)
-        self._reader = Reader(self._files, self._queues, lambda: self.flushed_to)
         self._lock = Lock()
         self._flushing_ms: int | None = None  # the store time of the oldest message that is being flushed
         self._flusher = Flusher(self._files, self._swap, self._flushed)
@@ -174,14 +172,14 @@ class Log:
         """The durable half message that begins there, open or ended; None if the log has none there."""
         half = self._state.open.get(physical_offset)
         if half is None:
-            return self._reader.half(physical_offset)
+            return self.half_read(physical_offset)
         return half if half.end <= self.flushed_to else None
 
     def outcome(self, half: Half) -> Outcome | None:
         """How it ended; None if it is open."""
         return self._state.outcome(half.queue_offset)
 
-    # ---- reads ----
+    # ---- topics and time ----
 
     @property
     def topics(self) -> Mapping[str, Topic]:
@@ -200,30 +198,6 @@ class Log:
     def newest_ms(self) -> int:
         """The newest store time; store times never go back."""
         return self._buffer.newest_ms
-
-    def offsets(self, topic: str, queue: int) -> QueueOffsets:
-        """A queue's first offset and its next one; zeros if it has had no message."""
-        known = self._queues.known(topic, queue)
-        return known.offsets if known else QueueOffsets(0, 0)
-
-    def record(self, physical_offset: int) -> bytes | None:
-        """The record that begins there; None if none does."""
-        return self._reader.record(physical_offset)
-
-    def pull(self, topic: str, queue: int, offset: int, count: int, most_bytes: int = 256 << 10) -> Pulled:
-        """Records of a queue from an offset on; none if the queue does not have it."""
-        known = self._queues.known(topic, queue)
-        return self._reader.pull(known, offset, count, most_bytes) if known else Pulled([], offset)
-
-    def units(self, topic: str, queue: int, offset: int, count: int) -> list[Unit]:
-        """Units of a queue from an offset on; none if the queue does not have it."""
-        known = self._queues.known(topic, queue)
-        return known.units(offset, count) if known else []
-
-    def offset_at(self, topic: str, queue: int, millis: int) -> int:
-        """The first offset that was stored at that instant or later; the next offset if none was."""
-        known = self._queues.known(topic, queue)
-        return self._reader.offset_at(known, millis) if known else 0
 
     # ---- upkeep ----
 

@@ -6,23 +6,16 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 from halfop.frame.errors import HalfopError
 from halfop.frame.trouble import named, sync
+from halfop.gateway.core.messages import QueueOffsets
 from halfop.gateway.log.files import Handles, opened_to_write, write_all
 from halfop.rocketmq.store.commitlog import store_files
 from halfop.rocketmq.store.consumequeue import BLANK, PACKED, ConsumeQueue, Unit
 
 FILE_UNITS = 300_000  # a broker's default
 _MOST_OPEN = 256
-
-
-class QueueOffsets(NamedTuple):
-    """A queue's first offset, and the one after its last flushed message."""
-
-    first: int
-    next: int
 
 
 class Queue:

@@ -6,19 +6,17 @@ Each record has RocketMQ's CRC of all its bytes as its last property, so that re
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
 from functools import lru_cache
 from itertools import starmap
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from halfop.gateway.core.messages import OUTCOMES, End, Half, HalfMessage
+from halfop.gateway.core.messages import OUTCOMES, End, Half, HalfMessage, Pulled, QueueOffsets
 from halfop.gateway.log.files import LogFiles
-from halfop.gateway.log.queues import Queue, Queues
+from halfop.gateway.log.queues import Queues
 from halfop.rocketmq import names
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.message import FIXED, LONGEST_PROPERTIES, Message, body_crc, store_ms_of
@@ -146,33 +144,37 @@ def ends_of(records: Records) -> tuple[Longs, Codes]:
 # ---- read by place, queue and time ----
 
 
-class Pulled(NamedTuple):
-    """Records of a queue back to back, as a pull's answer has them, and the offset after the last of them."""
+class Readable:
+    """A log that is read up to where it is flushed, by any thread."""
 
-    records: list[bytes]
-    next: int
+    _files: LogFiles
+    _queues: Queues
+    flushed_to: int
 
+    def offsets(self, topic: str, queue: int) -> QueueOffsets:
+        """A queue's first offset and its next one; zeros if it has had no message."""
+        known = self._queues.known(topic, queue)
+        return known.offsets if known else QueueOffsets(0, 0)
 
-class Reader:
-    """Reads of a log up to where it is flushed."""
-
-    def __init__(self, files: LogFiles, queues: Queues, flushed_to: Callable[[], int]) -> None:
-        self._files, self._queues, self._flushed_to = files, queues, flushed_to
+    def units(self, topic: str, queue: int, offset: int, count: int) -> list[Unit]:
+        """Units of a queue from an offset on; none if the queue does not have it."""
+        known = self._queues.known(topic, queue)
+        return known.units(offset, count) if known else []
 
     def record(self, physical_offset: int) -> bytes | None:
         """The record that begins there; None if none does."""
-        head = self._files.read(physical_offset, MIN_SIZE) if physical_offset < self._flushed_to() else b""
+        head = self._files.read(physical_offset, MIN_SIZE) if physical_offset < self.flushed_to else b""
         size = int.from_bytes(head[:4], "big")
         content = self._files.read(physical_offset, size) if MIN_SIZE <= size <= MAX_SIZE else b""
         records = chain(content, physical_offset).records
         if len(records) != 1:
             return None
-        queue = self._queues.known(decoded(records.topics()[0].as_py()), int(records.head["queue_id"][0]))
+        topic, queue = decoded(records.topics()[0].as_py()), int(records.head["queue_id"][0])
         # a body can hold what looks like a record
-        units = queue.units(int(records.head["queue_offset"][0]), 1) if queue else []
+        units = self.units(topic, queue, int(records.head["queue_offset"][0]), 1)
         return content if units and units[0].physical == physical_offset else None
 
-    def half(self, physical_offset: int) -> Half | None:
+    def half_read(self, physical_offset: int) -> Half | None:
         """The half message that begins there, open or ended; None if none does."""
         content = self.record(physical_offset)
         records = chain(content or b"", physical_offset).records
@@ -180,11 +182,14 @@ class Reader:
             return None
         return halves_of(records)[0]
 
-    def pull(self, queue: Queue, offset: int, count: int, most_bytes: int) -> Pulled:
-        """Records from an offset on: at most `count`, and no more bytes than that unless the first one has more."""
+    def pull(self, topic: str, queue: int, offset: int, count: int, most_bytes: int = 256 << 10) -> Pulled:
+        """Records of a queue from an offset on: at most `count`, and no more bytes unless the first one has more.
+
+        There are none if the queue does not have the offset.
+        """
         found: list[bytes] = []
         left = most_bytes
-        for unit in queue.units(offset, count):
+        for unit in self.units(topic, queue, offset, count):
             left -= unit.size
             if found and left < 0:
                 break
@@ -194,20 +199,18 @@ class Reader:
             found.append(record)
         return Pulled(found, offset + len(found))
 
-    def offset_at(self, queue: Queue, millis: int) -> int:
+    def offset_at(self, topic: str, queue: int, millis: int) -> int:
         """The first offset whose message was stored at that instant or later; the next one if none was."""
-        low, high = queue.offsets
+        low, high = self.offsets(topic, queue)
         while low < high:
             middle = (low + high) // 2
-            stored = self._stored(queue.units(middle, 1))
+            units = self.units(topic, queue, middle, 1)
+            stored = store_ms_at(self._files, units[0].physical) if units else None
             if stored is not None and stored >= millis:
                 high = middle
             else:
                 low = middle + 1
         return low
-
-    def _stored(self, units: list[Unit]) -> int | None:
-        return store_ms_at(self._files, units[0].physical) if units else None
 
 
 def store_ms_at(files: LogFiles, physical_offset: int) -> int | None:

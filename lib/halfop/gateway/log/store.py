@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from halfop.frame.errors import InputRefused, WarehouseBusy
 from halfop.gateway.core.messages import Topic
+from halfop.gateway.core.reads import config_of
 from halfop.gateway.log.files import LogFiles, replace_file
 from halfop.gateway.log.queues import Queue, Queues
 from halfop.gateway.log.records import store_ms_at
@@ -158,20 +159,6 @@ class TopicTable:
         table = {name: config_of(name, topic) for name, topic in dict(self._topics).items()}
         content = {"dataVersion": version, "topicConfigTable": table}
         replace_file(self._path, json.dumps(content, indent=1).encode())
-
-
-def config_of(name: str, topic: Topic) -> dict[str, object]:
-    """A topic as a broker's table has it."""
-    return {
-        "topicName": name,
-        "readQueueNums": topic.read_queues,
-        "writeQueueNums": topic.write_queues,
-        "perm": topic.perm,
-        "topicFilterType": "SINGLE_TAG",
-        "topicSysFlag": 0,
-        "order": False,
-        "attributes": {},
-    }
 
 
 # ---- how long files are kept ----

@@ -1,31 +1,57 @@
-"""The read side: what `land broker` asks a broker for, answered from the gateway's own log."""
+"""What a gateway tells of itself and its log: as a broker tells `land broker`, and as a name server tells clients."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import orjson
 
 from halfop.gateway.core.accounts import Account, Refused, header_of
-from halfop.gateway.core.routes import Broker
-from halfop.gateway.log.log import Log
-from halfop.gateway.log.queues import QueueOffsets
-from halfop.gateway.log.store import config_of
+from halfop.gateway.core.effects import LogView
+from halfop.gateway.core.messages import QueueOffsets, Topic
+from halfop.gateway.core.transactions import Terms, check_topic
 from halfop.rocketmq import requests as r
 from halfop.rocketmq.codes import AnswerCode, RequestCode
 from halfop.rocketmq.frames import Frame
+from halfop.rocketmq.wire.client import GATEWAY_CONFIG
 
+DEFAULT_TOPIC = "TBW102"  # its route stands for topics that nobody has made yet
+_MASTER, _SLAVE = "0", "1"
+_READ_WRITE, _ANY = 6, 7
 _MOST_MESSAGES, _MOST_UNITS = 32, 1024
 _SUBSCRIPTION = 4  # of a pull's sysFlag: the request brings its subscription
 
 
-class Reading:
-    """Answers to reads."""
+@dataclass(frozen=True)
+class Broker:
+    """A broker's description of itself."""
 
-    def __init__(self, log: Log, broker: Broker) -> None:
-        self._log, self._broker = log, broker
-        self._booted_ms = int(time.time() * 1000)
+    name: str
+    cluster: str
+    address: str
+    created: str
+    is_slave: bool
+    store_host: bytes  # the address as records and message ids have it
+
+    def config(self) -> bytes:
+        """The lines of its configuration; a gateway's has its store's id, which no broker's has."""
+        lines = {
+            "brokerName": self.name,
+            "brokerClusterName": self.cluster,
+            "brokerId": "1" if self.is_slave else "0",
+            "brokerRole": "SLAVE" if self.is_slave else "SYNC_MASTER",
+            "flushDiskType": "SYNC_FLUSH",
+            GATEWAY_CONFIG: self.created,
+        }
+        return "".join(f"{name}={value}\n" for name, value in lines.items()).encode()
+
+
+class Reads:
+    """Answers to reads of the log. The slow ones read records from the disk, and may be called in any thread."""
+
+    def __init__(self, log: LogView, broker: Broker, booted_ms: int) -> None:
+        self._log, self._broker, self._booted_ms = log, broker, booted_ms
         self.quick: Mapping[int, Callable[[Frame, Account | None], bytes]] = {
             RequestCode.GET_ALL_TOPIC_CONFIG: self._topics,
             RequestCode.GET_BROKER_CONFIG: self._config,
@@ -33,7 +59,6 @@ class Reading:
             RequestCode.GET_MAX_OFFSET: self._max_offset,
             RequestCode.GET_MIN_OFFSET: self._min_offset,
         }
-        # these read records from the disk
         self.slow: Mapping[int, Callable[[Frame, Account | None], bytes]] = {
             RequestCode.PULL_MESSAGE: self._pull,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._offset_at,
@@ -130,3 +155,62 @@ def _nothing(there: QueueOffsets, offset: int) -> tuple[AnswerCode, int]:
     if offset < there.first:
         return AnswerCode.PULL_OFFSET_MOVED, there.first
     return (AnswerCode.PULL_NOT_FOUND, offset) if offset == there.next else (AnswerCode.PULL_OFFSET_MOVED, there.next)
+
+
+# ---- topics and routes ----
+
+
+def config_of(name: str, topic: Topic) -> dict[str, object]:
+    """A topic as a broker's table has it."""
+    return {
+        "topicName": name,
+        "readQueueNums": topic.read_queues,
+        "writeQueueNums": topic.write_queues,
+        "perm": topic.perm,
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": 0,
+        "order": False,
+        "attributes": {},
+    }
+
+
+def route_of(topic: str, broker: Broker, terms: Terms) -> bytes | None:
+    """The body of the answer to GET_ROUTEINFO_BY_TOPIC; None if the topic is not served here."""
+    if not _is_served(topic, terms):
+        return None
+    new = Topic(terms.queues, terms.queues, _ANY if topic == DEFAULT_TOPIC else _READ_WRITE)
+    found = terms.known.get(topic) or new
+    queues = {
+        "brokerName": broker.name,
+        "perm": found.perm,
+        "readQueueNums": found.read_queues,
+        "writeQueueNums": found.write_queues,
+        "topicSysFlag": 0,
+        "topicSynFlag": 0,
+    }
+    return orjson.dumps({"brokerDatas": [_data(broker)], "filterServerTable": {}, "queueDatas": [queues]})
+
+
+def _is_served(topic: str, terms: Terms) -> bool:
+    if terms.topics is None and topic == DEFAULT_TOPIC:
+        return True
+    try:
+        check_topic(topic, terms)
+    except Refused:
+        return False
+    return True
+
+
+def cluster_info(broker: Broker) -> bytes:
+    """The body of the answer to GET_BROKER_CLUSTER_INFO."""
+    table = {"brokerAddrTable": {broker.name: _data(broker)}, "clusterAddrTable": {broker.cluster: [broker.name]}}
+    return orjson.dumps(table)
+
+
+def _data(broker: Broker) -> dict[str, object]:
+    number = _SLAVE if broker.is_slave else _MASTER
+    return {"brokerAddrs": {number: broker.address}, "brokerName": broker.name, "cluster": broker.cluster}
+
+
+def no_route(topic: str) -> Refused:
+    return Refused(AnswerCode.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic}")
