@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 import pytest
-from halfop.gateway.core.accounts import Account, Accounts
-from halfop.gateway.core.effects import CheckRequest, Client, FindRoute, Read
+from halfop.gateway.core.clients import Account, Accounts, Client
+from halfop.gateway.core.effects import CheckRequest, FindRoute, Read
 from halfop.gateway.core.messages import Half, Outcome, Topic
 from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import Splitter
@@ -571,5 +571,5 @@ class AnyOrder(RuleBasedStateMachine):
         assert self.game.core.questions.waiting == len(self.game.core.answers) == len(self.unsettled()) == 0
 
 
-TestAnyOrder = AnyOrder.TestCase
-TestAnyOrder.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestAnyOrder = pytest.mark.long(AnyOrder.TestCase)
+AnyOrder.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)

@@ -7,10 +7,10 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, cast
 
 import pytest
-from halfop.gateway.core.accounts import Account
-from halfop.gateway.core.effects import Ask, CheckRequest, Client, Effect, LogView, Note
+from halfop.gateway.core.clients import Account, Client, Producers
+from halfop.gateway.core.effects import Ask, CheckRequest, Effect, LogView, Note
 from halfop.gateway.core.messages import Half
-from halfop.gateway.core.questions import Manner, Producers, Questions
+from halfop.gateway.core.questions import Manner, Questions
 from halfop.gateway.core.reads import Broker
 from halfop.gateway.log.records import half_message
 from halfop.rocketmq.message import Place

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from halfop.gateway.core.accounts import Refused
+from halfop.gateway.core.clients import Refused
 from halfop.gateway.core.messages import Half, HalfMessage, Topic
 from halfop.gateway.core.transactions import Terms, check_end, end_of, end_request
 from halfop.gateway.core.transactions import half_message as half_message_of

@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
-from halfop.gateway.core.effects import Client, Counts, Read
+from halfop.gateway.core.clients import Client
+from halfop.gateway.core.effects import Counts, Read
 from halfop.gateway.door import room_for
 from halfop.rocketmq.frames import FRAME_ROOM, BadFrame, Frame, Splitter
 from halfop.rocketmq.message import host_bytes

@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from halfop.frame.errors import UsageError
-from halfop.gateway.core.accounts import Account, Accounts
+from halfop.gateway.core.clients import Account, Accounts
 from halfop.rocketmq.frames import FRAME_ROOM
 from halfop.rocketmq.names import is_legal
 from halfop.rocketmq.wire.remoting import endpoint

@@ -14,7 +14,7 @@ from datetime import datetime
 
 from halfop.frame.errors import TransientError
 from halfop.gateway.connections import Calls, Channel, Connections
-from halfop.gateway.core.accounts import Refused
+from halfop.gateway.core.clients import Client, Refused
 from halfop.gateway.core.core import Core
 from halfop.gateway.core.effects import (
     AddTopic,
@@ -23,7 +23,6 @@ from halfop.gateway.core.effects import (
     AppendHalf,
     Ask,
     CheckRequest,
-    Client,
     Effect,
     FindRoute,
     Instant,

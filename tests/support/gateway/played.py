@@ -8,6 +8,7 @@ from itertools import count
 from random import Random
 from typing import Any, NamedTuple
 
+from halfop.gateway.core.clients import Client
 from halfop.gateway.core.core import Core
 from halfop.gateway.core.effects import (
     AddTopic,
@@ -16,7 +17,6 @@ from halfop.gateway.core.effects import (
     AppendHalf,
     Ask,
     CheckRequest,
-    Client,
     Delivery,
     Effect,
     Instant,

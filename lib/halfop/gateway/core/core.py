@@ -15,13 +15,12 @@ from random import Random
 
 import orjson
 
-from halfop.gateway.core.accounts import Accounts, Refused, header_of
+from halfop.gateway.core.clients import Accounts, Client, Producers, Refused, header_of
 from halfop.gateway.core.effects import (
     AddTopic,
     AppendEnd,
     AppendHalf,
     CheckRequest,
-    Client,
     Counts,
     Effect,
     Effects,
@@ -31,7 +30,7 @@ from halfop.gateway.core.effects import (
     Read,
 )
 from halfop.gateway.core.messages import Ended, Half, Topic
-from halfop.gateway.core.questions import Manner, Producers, Questions
+from halfop.gateway.core.questions import Manner, Questions
 from halfop.gateway.core.reads import Broker, Reads, cluster_info, route_of
 from halfop.gateway.core.transactions import (
     Answers,

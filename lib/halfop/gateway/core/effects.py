@@ -1,4 +1,4 @@
-"""What goes into the gateway's core, and what comes out of it: instants, clients and rows in, effects out.
+"""What goes into the gateway's core, and what comes out of it: instants, the log and rows in, effects out.
 
 An effect is something that the server is to do, in the order in which the core returns them. The core itself does
 nothing: it has no clock, thread, socket, file or lock.
@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import NamedTuple, Protocol
 
-from halfop.gateway.core.accounts import Account
+from halfop.gateway.core.clients import Client
 from halfop.gateway.core.messages import End, Half, HalfMessage, Pulled, QueueOffsets, Topic
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.store.consumequeue import Unit
@@ -62,20 +62,6 @@ class LogView(Protocol):
     def pull(self, topic: str, queue: int, offset: int, count: int) -> Pulled: ...
 
     def units(self, topic: str, queue: int, offset: int, count: int) -> list[Unit]: ...
-
-
-class Client:
-    """A client's connection. `name` is the client's own id, or its address until it has given one."""
-
-    def __init__(self, host: bytes, name: str) -> None:
-        self.host, self.name, self.form = host, name, 0
-        self.groups: set[str] = set()
-        self.account: Account | None = None  # whose key signed the last request; none if clients need no key
-        self.is_open = True  # whether a frame that is sent now will go out soon: the server says so
-
-    def may_send(self, topic: str) -> bool:
-        """Returns whether the client may send to the topic, and so may see the messages of its group there."""
-        return self.account is None or self.account.may("PUB", topic)
 
 
 # the upper bounds of a histogram, in seconds

@@ -7,12 +7,13 @@ check_deliveries, by which the rules count.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import NamedTuple
 
-from halfop.gateway.core.effects import Ask, CheckRequest, Client, Delivery, Effect, LogView, Note
+from halfop.gateway.core.clients import Client, Producers
+from halfop.gateway.core.effects import Ask, CheckRequest, Delivery, Effect, LogView, Note
 from halfop.gateway.core.messages import Half
 from halfop.gateway.core.reads import Broker
 from halfop.rocketmq.frames import ONE_WAY, Frame
@@ -20,46 +21,8 @@ from halfop.rocketmq.message import Message, message_id
 from halfop.rocketmq.requests import CheckTransactionState
 
 _AT_ONCE = 5_000  # requests of a group and topic, so that nothing else waits long
-_MOST_GROUPS = 100  # of a client
 _FIRST_OPAQUE = 1 << 20
 _MILLISECOND = timedelta(milliseconds=1)
-
-
-class Producers:
-    """Producer groups, and the clients by which each can be asked."""
-
-    def __init__(self) -> None:
-        self._clients: dict[str, dict[Client, None]] = {}
-
-    def __len__(self) -> int:
-        return len(self._clients)
-
-    def __contains__(self, group: str) -> bool:
-        return group in self._clients
-
-    def add(self, group: str, client: Client) -> None:
-        """Adds a client to a group, unless it is of too many."""
-        if len(client.groups) < _MOST_GROUPS:
-            client.groups.add(group)
-            self._clients.setdefault(group, {})[client] = None
-
-    def remove(self, groups: Iterable[str], client: Client) -> None:
-        """Takes a client out of groups."""
-        for group in list(groups):
-            client.groups.discard(group)
-            clients = self._clients.get(group, {})
-            clients.pop(client, None)
-            if not clients:
-                self._clients.pop(group, None)
-
-    def in_turn(self, group: str) -> Iterator[Client]:
-        """The group's open clients, each once, beginning with the one that was asked longest ago."""
-        clients = self._clients.get(group, {})
-        for client in list(clients):
-            if client in clients and client.is_open:
-                del clients[client]
-                clients[client] = None
-                yield client
 
 
 class Manner(NamedTuple):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from halfop.gateway.core.accounts import Account, Refused, header_of
+from halfop.gateway.core.clients import Account, Refused, header_of
 from halfop.gateway.core.effects import LogView
 from halfop.gateway.core.messages import QueueOffsets, Topic
 from halfop.gateway.core.transactions import Terms, check_topic

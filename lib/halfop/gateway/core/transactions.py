@@ -12,8 +12,8 @@ from datetime import timedelta
 from random import Random
 from typing import NamedTuple
 
-from halfop.gateway.core.accounts import Refused, header_of
-from halfop.gateway.core.effects import Answer, Client, Counts, Effects
+from halfop.gateway.core.clients import Client, Refused, header_of
+from halfop.gateway.core.effects import Answer, Counts, Effects
 from halfop.gateway.core.messages import End, Half, HalfMessage, Outcome, Topic
 from halfop.rocketmq import names
 from halfop.rocketmq.codes import AnswerCode, RequestCode

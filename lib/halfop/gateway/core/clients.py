@@ -1,9 +1,9 @@
-"""Accounts of clients (RocketMQ's ACL 1.0): who has signed a request, what each may do, and how it is refused."""
+"""Clients of a gateway: what each may do (RocketMQ's ACL 1.0), which producer groups it is of, how it is refused."""
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from halfop.rocketmq.codes import AnswerCode
@@ -12,6 +12,7 @@ from halfop.rocketmq.requests import BadHeader, H
 from halfop.rocketmq.wire.remoting import signature
 
 _SIGNATURE, _ACCESS_KEY = "Signature", "AccessKey"
+_MOST_GROUPS = 100  # of a client
 
 
 class Refused(Exception):
@@ -65,3 +66,57 @@ class Accounts:
         if not hmac.compare_digest(expected, fields.get(_SIGNATURE, "").encode()) or account is None:
             raise Refused(AnswerCode.NO_PERMISSION, "no account of this gateway has signed the request")
         return account
+
+
+# ---- clients and their groups ----
+
+
+class Client:
+    """A client's connection. `name` is the client's own id, or its address until it has given one."""
+
+    def __init__(self, host: bytes, name: str) -> None:
+        self.host, self.name, self.form = host, name, 0
+        self.groups: set[str] = set()
+        self.account: Account | None = None  # whose key signed the last request; none if clients need no key
+        self.is_open = True  # whether a frame that is sent now will go out soon: the server says so
+
+    def may_send(self, topic: str) -> bool:
+        """Returns whether the client may send to the topic, and so may see the messages of its group there."""
+        return self.account is None or self.account.may("PUB", topic)
+
+
+class Producers:
+    """Producer groups, and the clients by which each can be asked."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, dict[Client, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._clients)
+
+    def __contains__(self, group: str) -> bool:
+        return group in self._clients
+
+    def add(self, group: str, client: Client) -> None:
+        """Adds a client to a group, unless it is of too many."""
+        if len(client.groups) < _MOST_GROUPS:
+            client.groups.add(group)
+            self._clients.setdefault(group, {})[client] = None
+
+    def remove(self, groups: Iterable[str], client: Client) -> None:
+        """Takes a client out of groups."""
+        for group in list(groups):
+            client.groups.discard(group)
+            clients = self._clients.get(group, {})
+            clients.pop(client, None)
+            if not clients:
+                self._clients.pop(group, None)
+
+    def in_turn(self, group: str) -> Iterator[Client]:
+        """The group's open clients, each once, beginning with the one that was asked longest ago."""
+        clients = self._clients.get(group, {})
+        for client in list(clients):
+            if client in clients and client.is_open:
+                del clients[client]
+                clients[client] = None
+                yield client
