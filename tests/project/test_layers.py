@@ -35,12 +35,12 @@ LAYERS = {
     # readers
     "simulation": "html wording runs planning rules columns rocketmq settings warehouse",
     "audit": "landing planning rules columns rocketmq settings warehouse",
-    "explain": "wording runs planning rules columns rocketmq settings warehouse",
+    "explain": "wording landing runs planning rules columns rocketmq settings warehouse",
     "report": "html wording runs planning columns settings warehouse",
     "html": "",
     # answers to brokers
     "ending": "landing runs planning columns rocketmq rocketmq.wire settings warehouse",
-    "examine": "landing runs sinks planning rules columns rocketmq settings warehouse",
+    "examine": "landing landing.files wording runs sinks planning rules columns rocketmq settings warehouse",
     # a run
     "upkeep": "runs planning columns settings warehouse",
     "runs": "wording sinks planning rules columns settings warehouse",

@@ -37,6 +37,11 @@ class Aside:
         return self.root / UNFINISHED
 
     @property
+    def holds_any(self) -> bool:
+        """Returns whether a repair has ever taken anything out of a table."""
+        return any(path.is_file() for path in self.folder.parent.rglob("*"))
+
+    @property
     def unfinished(self) -> list[str]:
         """The tables that a repair which was stopped had found damaged; none if there is none."""
         return list(json.loads(self._mark.read_text())) if self._mark.exists() else []

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from halfop.frame.summary import Summary
 from halfop.landing import lost, progress
 from halfop.landing.again import Again, kind_of
+from halfop.landing.files import landed_files
 from halfop.landing.lost import Range
 from halfop.landing.progress import ProgressRow
 from halfop.rocketmq.batches import DISCARD, FINAL, HALF, OP
@@ -24,7 +25,7 @@ from halfop.warehouse.upkeep import trimmed_before
 
 _TABLES = {HALF: "half_messages", OP: "op_messages"}
 _OF_TABLES = {"final_messages": FINAL, "broker_discards": DISCARD}
-_FILES = "FILES"
+FILES = "FILES"
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,18 @@ class Gap:
 
 
 def gaps(warehouse: Warehouse, damaged: Collection[str]) -> list[Gap]:
-    """The ranges that have to land again; of tables that were `damaged` also those that nothing but that shows."""
-    found = [gap for kind, name in _TABLES.items() for gap in _of_queues(warehouse, kind, name, name in damaged)]
+    """The ranges that have to land again.
+
+    Half rows of files may have gaps anyway. Those are ranges only if `landed_files`, which has the number of rows of
+    each file, is itself among the tables that were `damaged`.
+    """
+    found = list[Gap]()
+    for kind, name in _TABLES.items():
+        found += _of_queues(warehouse, kind, name, name in damaged, landed_files.TABLE in damaged)
     return found + list(_listed(warehouse))
 
 
-def _of_queues(warehouse: Warehouse, kind: str, name: str, was_damaged: bool) -> Iterator[Gap]:
+def _of_queues(warehouse: Warehouse, kind: str, name: str, was_damaged: bool, uncounted: bool) -> Iterator[Gap]:
     topics = HALF_TOPICS if kind == HALF else OP_TOPICS
     rows = [row for row in progress_rows(warehouse) if row["topic"] in topics and row["next_offset"]]
     if not rows or ((version := warehouse.version(name)) == NO_TABLE and not was_damaged):
@@ -58,14 +65,14 @@ def _of_queues(warehouse: Warehouse, kind: str, name: str, was_damaged: bool) ->
     if kind == OP:
         rows_there = rows_there.where("source IS DISTINCT FROM 'RESOLVE'")
     there = rows_there.select(_owner(rows_there).alias("broker_name"), "queue_id", "queue_offset").distinct()
-    trimmed = kind == HALF and version != NO_TABLE and trimmed_before(warehouse, version) is not None
+    trimmed = version != NO_TABLE and trimmed_before(warehouse, version, name) is not None
     holes = _holes(there)
     for row in rows:
-        sure = row["source"] != _FILES or kind == OP
+        sure = row["source"] != FILES or kind == OP
         for since, upto in _missing(row, holes.get((row["broker_name"], row["queue_id"])), trimmed):
-            if sure or was_damaged or upto == row["next_offset"]:
+            if sure or (was_damaged and uncounted) or upto == row["next_offset"]:
                 again = Again(row["broker_name"], row["topic"], row["queue_id"], since, upto)
-                yield from _without_known(warehouse, again, row["source"] or _FILES, sure)
+                yield from _without_known(warehouse, again, row["source"] or FILES, sure)
 
 
 def _owner(rows: DataFrame) -> Column:
@@ -150,7 +157,7 @@ def _listed(warehouse: Warehouse) -> Iterator[Gap]:
             if gone is not None and (name, *place) in listed:
                 since = row["first_offset"] or 0 if place[0] == COMMIT_LOG else gone.since
                 upto = row["next_offset"] if place[0] == COMMIT_LOG else gone.upto
-                yield Gap(Again(name, row["topic"], row["queue_id"], since, upto), row["source"] or _FILES, True)
+                yield Gap(Again(name, row["topic"], row["queue_id"], since, upto), row["source"] or FILES, True)
 
 
 # ---- landing_progress ----
@@ -166,12 +173,12 @@ def bring_back_progress(warehouse: Warehouse, at: int) -> list[str]:
     sources = _sources(warehouse)
     made: dict[str, list[ProgressRow]] = {}
     for (name, topic, queue), (first, following, newest) in _landed(warehouse).items():
-        source = sources.get(name, _FILES)
+        source = sources.get(name, FILES)
         here = known.get((name, topic, queue))
-        if (name, topic, queue) in known and (source != _FILES or (here is not None and here >= following)):
+        if (name, topic, queue) in known and (source != FILES or (here is not None and here >= following)):
             continue
-        offsets = (following, first) if source == _FILES else (None, None)
-        time = newest if source == _FILES and topic == OP_TOPIC else None
+        offsets = (following, first) if source == FILES else (None, None)
+        time = newest if source == FILES and topic == OP_TOPIC else None
         made.setdefault(source, []).append(ProgressRow(name, topic, queue, offsets[0], time, at, offsets[1]))
     for source, rows in made.items():
         progress.move(warehouse, rows, source)
@@ -194,17 +201,3 @@ def _landed(warehouse: Warehouse) -> dict[tuple[str, str, int], tuple[int, int, 
             found[row[0], topic, row[1]] = (row[2], row[3], row[4])
             found.setdefault((row[0], OP_TOPIC if topic == HALF_TOPIC else HALF_TOPIC, row[1]), (0, 0, None))
     return found
-
-
-def commands(found: Collection[Gap]) -> list[str]:
-    """The calls that land the ranges again, one a source."""
-    how = {
-        "STORE": "land store --path DIR --broker-name {name}",
-        "GATEWAY": "land store --path DIR --broker-name {name}",
-    }
-    how |= {"BROKER": "land broker --namesrv H:P", _FILES: "land files --half FILES --op FILES"}
-    by_call: dict[str, list[str]] = {}
-    for gap in found:
-        own = gap.again.broker_name.partition("~")[0]
-        by_call.setdefault(how.get(gap.source, how[_FILES]).format(name=own), []).append(str(gap.again))
-    return [f"{call} --again {' '.join(dict.fromkeys(ranges))}" for call, ranges in by_call.items()]

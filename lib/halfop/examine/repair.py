@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from halfop.examine import aside, decisions, landed, runs, sinks
+from halfop.examine import aside, decisions, files, landed, runs, sinks
 from halfop.examine.aside import Aside
 from halfop.examine.logs import TableLog
 from halfop.frame.summary import Summary
+from halfop.frame.units import plural
 from halfop.landing.instant import next_instant
 from halfop.planning.plan import PLAN_APP
 from halfop.planning.run import Run
 from halfop.runs.record import found_run, last_run
 from halfop.settings.model import Settings
 from halfop.sinks.targets import WHOLE_TABLES
-from halfop.warehouse.schema import REJECTED
+from halfop.warehouse.schema import OF_A_TOPIC, REJECTED, table_names
 from halfop.warehouse.tables import Warehouse, spec_of
+
+log = logging.getLogger("halfop.examine")
+
+
+def tables_there(root: Path) -> list[str]:
+    """The tables whose folders are there: halfop's own, and a topic's each."""
+    named = [name for name in table_names() if name != OF_A_TOPIC]
+    topics = sorted((root / "topics").iterdir()) if (root / "topics").is_dir() else []
+    return [name for name in [*named, *(f"topics/{each.name}" for each in topics)] if (root / name).is_dir()]
 
 
 @dataclass(frozen=True)
@@ -42,6 +53,7 @@ class Repair:
     def logs(self, tables: Collection[str]) -> None:
         """Makes the logs of damaged tables whole."""
         for name in sorted(tables):
+            log.info("%s: its log is made whole", name)
             self.log_of(name).repair()
 
     def bring_back(self, tables: list[str], damaged: Collection[str], summary: Summary) -> Iterator[str]:
@@ -53,6 +65,9 @@ class Repair:
         at = next_instant(self.warehouse)
         landed.list_lost(self.warehouse, damaged, at, summary)
         yield from _said("landing_progress: rows of {}", landed.bring_back_progress(self.warehouse, at))
+        if lost := files.lost(self.warehouse):
+            files.forget(self.warehouse, lost, at)
+            yield f"landed_files: marks on {plural(len(lost), 'file')} whose rows are lost"
         if number := sinks.bring_back_index(self.warehouse, topics):
             yield f"topics_index: {number} rows"
         also = [run.run_id for run, closed in self._all_runs() if closed] if "decisions" in damaged else []

@@ -22,7 +22,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(context: Context, args: argparse.Namespace) -> Summary:
     warehouse = opened_as_it_is("examine", context)
-    summary = examine(warehouse, context.settings, context.log, args.deep, args.repair)
+    summary = examine(warehouse, context.settings, args.deep, args.repair)
     shown = [(what, line) for what in ("damaged", "repaired", "remains") for line in summary.extra.get(what, ())]
     context.output.tables(Table(["what", "where"], [list(row) for row in shown]))
     return summary
@@ -31,7 +31,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
 JOB = Job(
     "examine",
     "Look at every table's log and files for what a disk or a hand has damaged, and say how to repair it. Without\n"
-    "--repair nothing is changed. Status 3: something is damaged, or has to land again.",
+    "--repair nothing is changed. Status 3: something is damaged, or left to do.",
     _run,
     _arguments,
     examples=("", "--deep", "--repair"),

@@ -169,9 +169,9 @@ TRIMMED_BEFORE = "halfop.trimmedBefore"
 TRIMMED_RUNS = "halfop.trimmedRuns"
 
 
-def trimmed_before(warehouse: Warehouse, version: int) -> int | None:
-    """The instant up to which half messages are trimmed in a version, in epoch microseconds; None if none are."""
-    text = warehouse.log.properties(warehouse.path("half_messages"), version).get(TRIMMED_BEFORE)
+def trimmed_before(warehouse: Warehouse, version: int, name: str = "half_messages") -> int | None:
+    """The instant up to which a landing table is trimmed in a version, in epoch microseconds; None if it is not."""
+    text = warehouse.log.properties(warehouse.path(name), version).get(TRIMMED_BEFORE)
     if text is None:
         return None
     whole, _, fraction = text.partition(".")

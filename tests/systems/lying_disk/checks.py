@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import traceback
@@ -132,20 +133,20 @@ def repair(place: Place) -> Done:
     """Repairs a warehouse, and lands again what the repair says is lost."""
     done = called(place, "examine", "--repair")
     for command in json.loads(done.printed.splitlines()[-1]).get("commands", ()):
-        source, ranges = command.partition(" --again ")[::2]
-        if ranges:
-            _land_again(place, source, ranges.split())
+        _, job, *words = shlex.split(command)
+        if job == "land":
+            _land_again(place, words)
     return done
 
 
-def _land_again(place: Place, source: str, ranges: Sequence[str]) -> None:
-    if source.startswith("land store"):
-        store = next(each for each in (place.top / "store", place.given / "store") if each.exists())
-        name = source.partition("--broker-name ")[2]
-        called(place, "land", "store", "--path", str(store), "--broker-name", name, "--again", *ranges)
-    else:
-        halves, ops = (sorted(map(str, place.given.glob(f"*.{kind}.jsonl"))) for kind in "ho")
-        called(place, "land", "files", "--half", *halves, "--op", *ops, "--again", *ranges)
+def _land_again(place: Place, words: Sequence[str]) -> None:
+    """Does a call, with what only the user knows put in."""
+    store = next((each for each in (place.top / "store", place.given / "store") if each.exists()), place.top)
+    known = {"DIR": [str(store)]}
+    halves, ops = (sorted(map(str, place.given.glob(f"*.{kind}.jsonl"))) for kind in "ho")
+    files = iter((halves, ops))
+    put = (next(files) if word == "FILES" else known.get(word, [word]) for word in words)
+    called(place, "land", *(word for some in put for word in some))
 
 
 def _is_raw(done: Done) -> bool:

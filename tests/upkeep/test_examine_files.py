@@ -1,0 +1,127 @@
+"""`examine` after damage to what landed from files: it names the files, and the calls that it prints cure."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from halfop.examine.examine import examine
+from halfop.frame.cli import main
+from halfop.landing.files.land import FilesRequest, land_files
+from halfop.settings.model import Settings
+from halfop.warehouse.tables import Warehouse
+from model import reference as m
+from support import rows as r
+from support.entry_points import job_of
+from support.json_lines import T0, half, lines, op
+
+from upkeep.test_examine import emptied, file_missing
+
+LOG = logging.getLogger("halfop.test")
+RULES = m.Settings(transaction_timeout=1_000_000)
+
+
+def settings_of(warehouse: Warehouse) -> Settings:
+    return r.settings(RULES).model_copy(update={"warehouse": warehouse.root})
+
+
+def look(warehouse: Warehouse, repair: bool = False, deep: bool = False) -> tuple[int, list[str]]:
+    """The status of an `examine`, and the calls that it prints."""
+    summary = examine(warehouse, settings_of(warehouse), deep=deep, repair=repair)
+    return summary.status, summary.extra["commands"]
+
+
+def pasted(command: str) -> int:
+    launcher, job, *words = shlex.split(command)
+    assert launcher == "./spark-submit.sh"
+    return main(job_of(job), words)
+
+
+def half_file(folder: Path, name: str, *offsets: int) -> str:
+    return lines(folder / f"{name}.jsonl", *(half(n) for n in offsets))
+
+
+def land(warehouse: Warehouse, *halves: str, ops: tuple[str, ...] = ()) -> dict[str, int]:
+    return land_files(warehouse, FilesRequest(halves, ops), LOG).rows_written
+
+
+def committed(warehouse: Warehouse) -> Counter[int]:
+    return Counter(each.key[2] for each in r.delivered(warehouse).elements())
+
+
+@pytest.mark.parametrize("harm", [file_missing, pytest.param(emptied, marks=pytest.mark.slow)])
+def test_files_whose_half_rows_are_lost_are_named_until_they_have_landed(
+    warehouse: Warehouse, tmp_path: Path, harm: Callable[[Path], None], logging_as_before: None
+) -> None:
+    """Their offsets have a gap anyway, which shows nothing."""
+    first, second = half_file(tmp_path, "first", 0, 1, 7), half_file(tmp_path, "it's second", 2, 5)
+    land(warehouse, first)
+    land(warehouse, second)
+    land(warehouse, half_file(tmp_path, "third", 9))
+    root = Path(warehouse.path("half_messages"))
+    newest = max((root / "_delta_log").glob("*.json"))
+    kept = newest.read_bytes()
+    newest.unlink()  # the harm is to the second landing
+    harm(root)
+    newest.write_bytes(kept)
+    call = f"./spark-submit.sh examine --warehouse {warehouse.root} --repair"
+    assert look(warehouse) == (3, [call])
+    land_call = f"./spark-submit.sh land files --warehouse {warehouse.root} --half {shlex.quote(second)}"
+    assert look(warehouse, repair=True) == (3, [land_call, call])
+    assert look(warehouse) == (3, [land_call])
+    assert pasted(land_call) == 0
+    assert {row["queue_offset"] for row in warehouse.read("half_messages").collect()} == {0, 1, 2, 5, 7, 9}
+    assert look(warehouse) == (0, [])
+    assert look(warehouse, deep=True) == (0, [])
+
+
+def test_a_corrected_row_that_is_lost_lands_again(
+    warehouse: Warehouse, tmp_path: Path, capsys: pytest.CaptureFixture[str], logging_as_before: None
+) -> None:
+    """No offset is missing: the row that it corrects is still there."""
+    wrong = half(0, properties=half(0)["properties"] | {"REAL_TOPIC": "no topic"})
+    land(warehouse, lines(tmp_path / "wrong.jsonl", wrong), ops=(lines(tmp_path / "o.jsonl", op(0, "0")),))
+    r.run(warehouse, RULES, T0 + 10)
+    corrected = half_file(tmp_path, "corrected", 0)
+    land(warehouse, corrected)
+    file_missing(Path(warehouse.path("half_messages")))
+    assert pasted(f"./spark-submit.sh examine --repair --warehouse {warehouse.root}") == 3
+    land_call = f"./spark-submit.sh land files --warehouse {warehouse.root} --half {corrected}"
+    said = capsys.readouterr().err
+    assert said.count(land_call) == 1
+    assert f"{corrected} has to land again: half_messages has lost rows" in said
+    assert "brought back: landed_files: marks on 1 file" in said
+    assert land(warehouse, corrected)["half_messages"] == 1
+    assert look(warehouse, repair=True) == (0, [])
+    r.run(warehouse, RULES, T0 + 20)
+    assert committed(warehouse) == Counter([0])
+
+
+def test_a_file_that_has_grown_or_moved_lands_again_all_the_same(warehouse: Warehouse, tmp_path: Path) -> None:
+    grown, moved = half_file(tmp_path, "grown", 0), half_file(tmp_path, "moved", 5)
+    land(warehouse, grown, moved)
+    half_file(tmp_path, "grown", 0, 1)
+    land(warehouse, grown)
+    for version in (1, 2):
+        log = Path(warehouse.path("half_messages"), "_delta_log")
+        log.joinpath(f"{version:020}.json").write_bytes(b"")
+    assert look(warehouse, repair=True)[0] == 3
+    assert land(warehouse, grown)["half_messages"] == 2
+    status, calls = look(warehouse)
+    assert (status, shlex.split(calls[0])[-1]) == (3, moved)
+    Path(moved).rename(tmp_path / "elsewhere.jsonl")
+    assert land(warehouse, str(tmp_path / "elsewhere.jsonl"))["half_messages"] == 1
+    assert look(warehouse) == (0, [])
+
+
+def test_op_rows_that_are_lost_are_named_by_their_file(warehouse: Warehouse, tmp_path: Path) -> None:
+    ops = lines(tmp_path / "o.jsonl", op(0, "0"))
+    land(warehouse, half_file(tmp_path, "h", 0), ops=(ops,))
+    emptied(Path(warehouse.path("op_messages")))
+    assert [shlex.split(call)[1] for call in look(warehouse, repair=True)[1]] == ["land", "examine"]
+    assert land(warehouse, ops=(ops,))["op_messages"] == 1
+    assert look(warehouse) == (0, [])
