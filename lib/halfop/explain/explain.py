@@ -99,7 +99,7 @@ def _signed(millis: int) -> str:
 
 def _events(life: MessageLife) -> Iterator[Event]:
     yield from (_stored(row, life) for row in life.halves)
-    yield from (_op(row) for row in life.ops)
+    yield from (_op(row, life) for row in life.ops)
     yield from (_at_broker(row["store_timestamp"], row, "final", _final(row)) for row in life.finals)
     yield from (_at_broker(row["store_timestamp"], row, "discard", _discarded(row)) for row in life.discards)
     decisions = [row for row in life.decisions if not _superseded(row)]
@@ -138,12 +138,20 @@ def _stored(row: Row, life: MessageLife) -> Event:
     return _at_broker(row["store_timestamp"], row, "stored", text)
 
 
-def _op(row: Row) -> Event:
+def _op(row: Row, life: MessageLife) -> Event:
     answer = {True: ", the answer to a check", False: ", by the producer itself", None: ""}[row["from_check"]]
+    answer = _given(row["op_offset"], row["outcome"], life) or answer
     outcome = row["outcome"] or "no outcome"
     text = f"op message {row['op_offset']}, item {row['item']}: {outcome}{answer}; {_landed(row)} from {row['source']}"
     at = row["born_timestamp"] if row["store_timestamp"] is None else row["store_timestamp"]
     return _at_broker(at, row, "op", text)
+
+
+def _given(op_offset: int | None, outcome: str, life: MessageLife) -> str:
+    """Who gave an outcome, if it was `end` or `resolve`, or may have been; else nothing."""
+    if life.is_ours(op_offset):
+        return ", given by end or resolve, not by the producer"
+    return ", given by end or resolve, or by the producer" if life.may_be_ours(outcome) else ""
 
 
 def _final(row: Row) -> str:
@@ -177,7 +185,7 @@ def _ending(row: Row) -> str:
 
 def _decision(row: Row, life: MessageLife) -> str:
     copy = f" (offset {life.place(key_of(row))})" if len(life.keys) > 1 else ""
-    return f"{_runs(row)}: {_what(row)}{copy}{_why(row)}{_clock(row, life)}{_details(row, life)}"
+    return f"{_runs(row)}: {_what(row)}{copy}{_why(row, life)}{_clock(row, life)}{_details(row, life)}"
 
 
 def _superseded(row: Row) -> bool:
@@ -189,7 +197,7 @@ def _superseding(life: MessageLife) -> list[Event]:
 
     def which(row: Row) -> tuple[int, str, str]:
         by = superseded_by(row)
-        return row["at"], "" if by is None else life.place(by), f"{_runs(row)}: {_what(row)}{_why(row)}"
+        return row["at"], "" if by is None else life.place(by), f"{_runs(row)}: {_what(row)}{_why(row, life)}"
 
     rows = sorted(filter(_superseded, life.decisions), key=lambda row: (which(row), row["queue_offset"]))
     return [
@@ -208,9 +216,10 @@ def _runs(row: Row) -> str:
     return f"runs {row['run_from']} to {row['run_upto']} (x{row['times']}, until {moment(row['until'])})"
 
 
-def _why(row: Row) -> str:
+def _why(row: Row, life: MessageLife) -> str:
     """The line of the rules that held, in the words of docs/rules.md."""
-    meaning = r.meaning(row["decision"], row["reason"])
+    given = _given(row["op_queue_offset"], row["decision"], life) if row["op_queue_offset"] is not None else ""
+    meaning = given.removeprefix(", ") or r.meaning(row["decision"], row["reason"])
     line = r.line(row["decision"], row["reason"], row["check_immunity"] is not None)
     if line is None:
         return f" - {meaning}" if meaning else ""

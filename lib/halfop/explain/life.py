@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from pyspark.sql import Row
 
 from halfop.columns.keys import Key
+from halfop.landing.tables import RESOLVE
 from halfop.rules.reasons import Reason
 
 Rows = list[Row]
+# of a half row, as decisions carry it: a corrected row differs in some of these
+CONTENT = ("commit_log_offset", "uniq_key", "producer_group", "real_topic", "real_queue_id")
 _BY_BROKER = (Reason.BROKER_DISCARDED.name, Reason.LOST_BY_BROKER.name)
 
 
@@ -39,8 +42,31 @@ class MessageLife:
 
     @property
     def half(self) -> Row | None:
-        """The half message that stands for it."""
-        return max(self.halves, key=_stored, default=None)
+        """The half message that stands for it.
+
+        Of several rows of its key that is the one that its last decision is about; after a reject, the newest.
+        """
+        if not self.halves:
+            return None
+        key, last = key_of(max(self.halves, key=_stored)), self.last
+        rows = [row for row in self.halves if key_of(row) == key]
+        if last is None or key_of(last) != key:
+            return rows[0]
+        standing = rows if last["decision"] == "REJECT" else [row for row in rows if _is_about(last, row)]
+        return max(standing or rows[:1], key=lambda row: int(row["landed_at"]))
+
+    @property
+    def is_corrected(self) -> bool:
+        """Returns whether another row has landed since its half message was rejected."""
+        return self.last is not None and self.half is not None and not _is_about(self.last, self.half)
+
+    def is_ours(self, op_offset: int | None) -> bool:
+        """Returns whether `end` or `resolve` wrote the op message of that offset, for a broker that lands by files."""
+        return any(row["op_offset"] == op_offset and row["source"] == RESOLVE for row in self.ops)
+
+    def may_be_ours(self, outcome: str | None) -> bool:
+        """Returns whether `end` or `resolve` gave its broker this outcome: who gave an op, a broker does not say."""
+        return any(row["kind"] == outcome and row["state"] in ("SENT", "VERIFIED") for row in self.endings)
 
     @property
     def first_half(self) -> Row:
@@ -50,6 +76,11 @@ class MessageLife:
     def place(self, key: Key) -> str:
         """The offset of a copy, or its whole key if copies are on several brokers."""
         return str(key.queue_offset) if len({each.broker_name for each in self.keys}) == 1 else str(key)
+
+
+def _is_about(decision: Row, half: Row) -> bool:
+    """Returns whether a decision was made about a half row with this content."""
+    return all((half[name] or None) == (decision[name] or None) for name in CONTENT)
 
 
 def _stored(half: Row) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, QUEUE, Key, as_key
 from halfop.columns.values import millis
-from halfop.explain.life import MessageLife, Rows, by_clock, grouped, key_of, linked
+from halfop.explain.life import CONTENT, MessageLife, Rows, by_clock, grouped, key_of, linked
 from halfop.frame.errors import InputRefused
 from halfop.frame.units import duration, exact
 from halfop.planning.clocks import Clock, clocks
@@ -138,7 +138,7 @@ def _decisions(warehouse: Warehouse, keys: Collection[Key]) -> Rows:
         F.unix_millis(F.max("decided_at")).alias("until"),
         F.unix_millis(F.max("last_checked_at")).alias("last_checked_at"),
         F.array_distinct(F.flatten(F.collect_list("copies"))).alias("copies"),
-        *[F.any_value(c).alias(c) for c in ("uniq_key", "producer_group", "real_topic", "check_immunity")],
+        *[F.max_by(c, "run_id").alias(c) for c in (*CONTENT, "check_immunity")],
     )
     return _with_millis(folded, "resumed_at").orderBy("run_from", *HALF_KEY).collect()
 

@@ -209,6 +209,8 @@ def _ended(settings: Settings, life: MessageLife, last: Row) -> Outlook:
 
 
 def _rejected(life: MessageLife, last: Row) -> list[str]:
+    if life.is_corrected:
+        return ["it was rejected; another row has landed under its key since: the next reconcile decides about that"]
     topic, reason = life.half and life.half["real_topic"], last["reason"]
     fault = topic_fault(topic) if topic and reason == Reason.BAD_REAL_TOPIC.name else None
     why = words(reason) + (f": {fault}" if fault else "")
