@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
 from dataclasses import replace
 from datetime import timedelta
@@ -97,6 +98,18 @@ def test_every_figure_of_a_small_history_is_known(landed: Warehouse) -> None:
     assert figures(once) == (4, 1, 2, 1, 3, 0, 0)
     assert [each.name for each in (now, patient, once)] == list(variants)
     assert not list(Path(landed.root).glob(f"{FOLDER}*")), "nothing is left of it"
+
+
+def test_a_warehouse_that_may_only_be_read_is_left_alone(
+    landed: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    before = Path(landed.root).stat().st_mtime_ns
+    (now,) = simulate(landed, {"now": rules()}, Period(every=timedelta(seconds=20)))
+    assert figures(now) == (6, 1, 0, 0, 3, 1, 1)
+    assert Path(landed.root).stat().st_mtime_ns == before, "nothing was made there"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_interrupt_ends_it_at_once_and_leaves_nothing(landed: Warehouse, spark: SparkSession) -> None:

@@ -58,6 +58,7 @@ def test_a_disk_that_turns_read_only_and_back(disk: Path, inputs: Path) -> None:
         assert f"{warehouse}/." in said
         assert "the disk can only be read. Mount it to be written, and start again, which is always safe" in said
     assert job(warehouse, "explain", "b/0/1")["status"] == 0, "reading goes on"
+    assert job(warehouse, "simulate", "--set", "transaction_timeout=30s")["status"] == 0
     assert told("mount", "-o", "remount,rw", disk) is not None
     assert job(warehouse, "follow", *landing(inputs, 2)[1:], "--once")["decisions"] == {"COMMIT": {"PRODUCER": 2}}
 

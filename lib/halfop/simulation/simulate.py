@@ -1,11 +1,12 @@
 """Simulation of other settings over landed history: the rules' own code, run after run on a moving clock.
 
-Only a scratch folder in the warehouse is written, and removed at the end.
+Only a scratch folder is written, in the warehouse if it may be written, and removed at the end.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import uuid
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,11 +14,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import repeat
+from tempfile import TemporaryDirectory
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from halfop.frame.errors import UsageError
+from halfop.frame.errors import HalfopError, UsageError
 from halfop.frame.units import EPOCH
 from halfop.rules.settings_columns import RuleColumns
 from halfop.runs.record import wall_clock
@@ -121,12 +123,28 @@ def _bounds(warehouse: Warehouse) -> tuple[datetime, datetime] | None:
 
 @contextmanager
 def _scratch(warehouse: Warehouse) -> Iterator[str]:
-    """A folder beside the tables."""
-    root = warehouse.path(f"{FOLDER}-{uuid.uuid4()}")
+    """A folder beside the tables; a temporary one if nothing may be written there."""
+    name, folder = f"{FOLDER}-{uuid.uuid4()}", warehouse.files.local(warehouse.root)
+    if folder is not None and not os.access(folder, os.W_OK | os.X_OK):
+        with TemporaryDirectory(prefix="halfop-") as temporary:
+            yield warehouse.files.qualified(_elsewhere(warehouse, f"{temporary}/{name}"))
+        return
+    root = warehouse.path(name)
     try:
         yield root
     finally:
         warehouse.files.remove(root)
+
+
+def _elsewhere(warehouse: Warehouse, folder: str) -> str:
+    """A folder of this machine, if all tasks run here."""
+    if not str(warehouse.spark.sparkContext.master).startswith("local"):
+        raise HalfopError(
+            f"{warehouse.root}: nothing may be written there, and a cluster writes the replay beside the tables. Use "
+            "--master local[*], which writes it to TMPDIR, or let this user write there"
+        )
+    log.info("the replay is written to %s: the warehouse may only be read", folder)
+    return folder
 
 
 def _quick(spark: SparkSession, few: bool) -> dict[str, str]:
