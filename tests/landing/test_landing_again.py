@@ -145,11 +145,20 @@ def next_offsets(warehouse: Warehouse) -> dict[tuple[str, str, int], int | None]
 def test_only_the_range_lands_again(warehouse: Warehouse, tmp_path: Path) -> None:
     with from_files(warehouse, tmp_path) as land:
         land([])
-        summary = land([again("broker-a/RMQ_SYS_TRANS_HALF_TOPIC/0/3-4"), again("broker-a/7/0-9")])
+        summary = land([again("broker-a/RMQ_SYS_TRANS_HALF_TOPIC/0/3-4")])
         assert (summary.rows_written["half_messages"], summary.rows_written["op_messages"]) == (2, 0)
-        assert any("broker-a/7/0-9: the files have no row" in note for note in summary.notes)
     rows = warehouse.read("half_messages").groupBy("queue_offset").count().collect()
     assert {row["queue_offset"]: row["count"] for row in rows} == {n: 2 if n in (3, 4) else 1 for n in range(NUMBER)}
+
+
+@pytest.mark.parametrize("absent", ["broker-a/7/0-9", f"broker-a/0/{NUMBER}-40", "broker-b/0/3-4", "broker-a/0/5-6"])
+def test_a_range_that_the_files_never_had_is_refused(warehouse: Warehouse, tmp_path: Path, absent: str) -> None:
+    halves = lines(tmp_path / "h.jsonl", *(half(n, broker_name="broker-a") for n in range(NUMBER) if n not in (5, 6)))
+    wanted = (again("broker-a/0/3-4"), again(absent), again("broker-a/0/9-9"))
+    with pytest.raises(InputRefused, match=f"--again {absent}: the files have no row in that range") as refused:
+        land_files(warehouse, FilesRequest([halves], again=wanted), LOG)
+    assert refused.value.exit_status == 3
+    assert not warehouse.rows("half_messages")
 
 
 def test_what_the_store_no_longer_has_is_said(warehouse: Warehouse, tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ class _Landing:
                 kinds = checked(taken.found)
                 self._count_read(old, kinds)
                 self._refuse(kinds, taken)
-                self._note_absent(kinds)
+                self._refuse_absent(taken)
                 made = self._progress(kinds, old)
             made = self._write(kinds, taken, made, landed_at)
             with self._summary.phase("record"):
@@ -147,6 +147,14 @@ class _Landing:
             named = ", ".join(f"{q.broker_name}/{q.queue_id}" for q in reused)
             problem = "KEY_REUSED: the broker was rebuilt under its old name"
             raise InputRefused(named, None, problem, f"{HINT}; nothing has landed")
+
+    def _refuse_absent(self, taken: Way) -> None:
+        """Raises InputRefused for a range of --again that the files do not have."""
+        there = {each for found in taken.found for each in found.ranges}
+        for each in self._request.again:
+            if each not in there:
+                named = f"--again {each}"
+                raise InputRefused(named, None, "the files have no row in that range; nothing has landed")
 
     def _warn_of_unknown(self, checked: Checked) -> None:
         for name in sorted(checked.unknown):
@@ -233,13 +241,6 @@ class _Landing:
         self._summary.rows_read = {TABLES[each.kind]: each.read for each in kinds}
         bad = sum(each.bad.total() for each in kinds)
         self._summary.extra |= {"files_landed": 0, "files_skipped": len(old), "bad_rows": bad}
-
-    def _note_absent(self, kinds: Sequence[Checked]) -> None:
-        """Says which ranges of --again the files have no row of."""
-        there = {queue for each in kinds for queue in each.spans}
-        for each in self._request.again:
-            if (each.broker_name, each.queue_id) not in there:
-                self._warn(f"--again {each}: the files have no row of that queue in the range")
 
     def _summarize(self, made: progress.QueueProgress) -> None:
         known = progress.known_until(self._warehouse, made.queues)

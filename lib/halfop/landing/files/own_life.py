@@ -34,14 +34,26 @@ def in_own_life(typed: Typed, stamp: Stamp) -> Typed:
 
 def _in_ranges(typed: Typed, ranges: Sequence[Again]) -> Mask:
     """Marks the rows of these ranges; of bad rows, all."""
-    rows, kept = typed.rows, np.zeros(len(typed.rows), np.bool_)
-    queues, offsets = _queues(rows), pc.fill_null(rows["queue_offset"], -1).to_numpy()
+    kept = np.zeros(len(typed.rows), np.bool_)
     for each in ranges:
-        if typed.kind in map(kind_of, each.topics):
-            near = (queues == each.queue_id) & (offsets >= each.since) & (offsets < each.upto)
-            kept |= near & _of(rows, each.broker_name)
+        kept |= _in_range(typed, each)
     kept[list(typed.problems)] = True
     return kept
+
+
+def _in_range(typed: Typed, wanted: Again) -> Mask:
+    rows = typed.rows
+    if typed.kind not in map(kind_of, wanted.topics):
+        return np.zeros(len(rows), np.bool_)
+    offsets = pc.fill_null(rows["queue_offset"], -1).to_numpy()
+    near = (_queues(rows) == wanted.queue_id) & (offsets >= wanted.since) & (offsets < wanted.upto)
+    of_life: Mask = near & _of(rows, wanted.broker_name)
+    return of_life
+
+
+def found_ranges(typed: Typed, ranges: Sequence[Again]) -> set[Again]:
+    """The ranges that have a row among these."""
+    return {each for each in ranges if _in_range(typed, each).any()}
 
 
 def _each(rows: pa.RecordBatch, kind: str, stamp: Stamp) -> pa.RecordBatch:

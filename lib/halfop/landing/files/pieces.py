@@ -6,7 +6,7 @@ import codecs
 import gzip
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -15,7 +15,9 @@ import numpy as np
 import pyarrow as pa
 
 from halfop.frame.errors import InputRefused
+from halfop.landing.again import Again
 from halfop.landing.files import json_rows, parquet_rows
+from halfop.landing.files.own_life import found_ranges
 from halfop.landing.files.problems import Problem
 from halfop.landing.files.typed import Typed
 from halfop.landing.queues import OffsetSpan, Queue
@@ -60,10 +62,12 @@ class Found:
     bad: Counter[str] = field(default_factory=Counter)
     spans: dict[Queue, OffsetSpan] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
+    ranges: set[Again] = field(default_factory=set)  # those of --again that have a row here
     examples: list[Example] = field(default_factory=list)  # the first ones, and the first of each reason
 
-    def see(self, typed: Typed) -> None:
+    def see(self, typed: Typed, again: Sequence[Again] = ()) -> None:
         """Counts rows; `good` is counted by whoever makes the table's rows of them."""
+        self.ranges |= found_ranges(typed, again)
         self.read += len(typed.rows)
         self.unknown |= typed.unknown
         for row, problem in sorted(typed.problems.items()):

@@ -68,7 +68,7 @@ def take_piece(piece: Piece, disk: Disk, stamp: Stamp, out: Output) -> Found:
     found = Found(piece.kind, piece.format, piece.uri, piece.split.start)
     for given in read(piece, disk, found):
         typed = in_own_life(given, stamp)
-        found.see(typed)
+        found.see(typed, stamp.again)
         rows = table_rows(typed, stamp)
         found.good += len(rows)
         out.write(piece.kind, rows)
