@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import QUEUE
 from halfop.frame.errors import is_transient
 from halfop.frame.summary import Summary, add_counts
+from halfop.frame.units import plural
 from halfop.planning.arrivals import Arrivals
 from halfop.planning.clocks import Clock, late_clocks
 from halfop.planning.digest import Counts, Digest, Latency
@@ -121,10 +122,10 @@ def _report_decided(summary: Summary, arrivals: Arrivals, digest: Digest) -> Non
 
 
 def _late_queues(number: int) -> str:
-    late = "1 queue is late" if number == 1 else f"{number} queues are late"
-    hint = "land later ops, or say by --known-until that there are none"
+    many = "its clock stands" if number == 1 else "their clocks stand"
     return (
-        f"{late} (queues_behind): from where its ops are known no time passes there, so nobody is asked again: {hint}"
+        f"The op log of {plural(number, 'queue')} has not landed up to now (queues_behind), so {many} still and nobody "
+        "is asked there. Land later ops, or say by --known-until that there are none"
     )
 
 
