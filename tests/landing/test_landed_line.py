@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import logging
+from datetime import datetime, timezone
+from pathlib import Path
 from typing import cast
 
 import pytest
 from halfop.frame.summary import Summary
-from halfop.jobs.land import landed
+from halfop.jobs.land import _no_rows, landed
+from halfop.landing.files.land import FilesRequest, land_files
 from halfop.warehouse.tables import Warehouse
+from support.json_lines import half, lines
+
+
+def test_an_empty_file_and_time_that_passes_are_not_nothing(warehouse: Warehouse, tmp_path: Path) -> None:
+    def said(*paths: str, until: datetime | None = None) -> str:
+        request = FilesRequest(paths, known_until=until)
+        return _no_rows(land_files(warehouse, request, logging.getLogger("tests.landed")))
+
+    until = datetime(2025, 6, 15, 15, tzinfo=timezone.utc)
+    (tmp_path / "empty.jsonl").touch()
+    assert said(str(tmp_path / "empty.jsonl"), until=until) == "no row in 1 new file"
+    said(lines(tmp_path / "h.jsonl", half(1)))
+    assert said(str(tmp_path / "empty.jsonl"), until=until) == "1 queue known until 2025-06-15 15:00:00"
+    (tmp_path / "another.jsonl").touch()
+    both = "no row in 1 new file; 1 queue known until 2025-06-15 15:00:00"
+    assert said(str(tmp_path / "another.jsonl"), until=until) == both
+    assert said(lines(tmp_path / "h.jsonl", half(1))) == "nothing new"
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,13 @@ def test_the_corrected_row_is_the_message(warehouse: Warehouse) -> None:
     assert "COMMIT PRODUCER - line 2" in text_of(warehouse)
 
 
+def test_a_message_without_a_topic_is_said_to_have_none(warehouse: Warehouse, caplog: pytest.LogCaptureFixture) -> None:
+    r.land(warehouse, [half(1, "")], [], NOW, KNOWN)
+    r.run(warehouse, RULES, NOW)
+    assert "real topic (none)." in caplog.text
+    assert "state: rejected: no or illegal REAL_TOPIC: it is missing or empty; a corrected row" in text_of(warehouse)
+
+
 def test_an_answer_that_resolve_gave_is_not_the_producer_s(warehouse: Warehouse) -> None:
     r.land(warehouse, [half(1)], op_rows(QUEUE, 2**62 + 1, "1", ["COMMIT"], NOW, from_check=True), NOW, KNOWN)
     r.run(warehouse, RULES, NOW)

@@ -211,12 +211,16 @@ def _ended(settings: Settings, life: MessageLife, last: Row) -> Outlook:
 def _rejected(life: MessageLife, last: Row) -> list[str]:
     if life.is_corrected:
         return ["it was rejected; another row has landed under its key since: the next reconcile decides about that"]
-    topic, reason = life.half and life.half["real_topic"], last["reason"]
-    fault = topic_fault(topic) if topic and reason == Reason.BAD_REAL_TOPIC.name else None
+    topic, reason = None if life.half is None else life.half["real_topic"], last["reason"]
+    fault = _fault(topic) if reason == Reason.BAD_REAL_TOPIC.name else None
     why = words(reason) + (f": {fault}" if fault else "")
     to_do = f"allowed: {found}" if (found := allowed(reason)) else ""
     fix = "a corrected row that lands under the same key replaces it"
     return [line for line in (f"rejected: {why}; {fix}", to_do) if line]
+
+
+def _fault(topic: str | None) -> str | None:
+    return topic_fault(topic) if topic else "it is missing or empty"
 
 
 def _resume_waits(life: MessageLife) -> bool:

@@ -16,6 +16,7 @@ from halfop.settings.home import checkout
 from halfop.settings.load import load_settings
 from halfop.warehouse.disk import local_folder
 from halfop.warehouse.session import FOR_FEW_ROWS, spark_session
+from halfop.warehouse.signals import interrupted_once
 from halfop.warehouse.tables import Warehouse
 
 
@@ -40,8 +41,15 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     warehouse = Warehouse(spark, root)
     if args.gateway:
         return _live(context, warehouse, Path(root))
+    with interrupted_once(spark):
+        return _played(context, warehouse, home / "demo")
+
+
+def _played(context: Context, warehouse: Warehouse, sample: Path) -> Summary:
+    """The demo of a broker's store, and its report."""
+    root = warehouse.root
     context.output.text("the clock    what happened\n")
-    summary = play(warehouse, load_settings(None, OVERRIDES, {}), home / "demo", context.output)
+    summary = play(warehouse, load_settings(None, OVERRIDES, {}), sample, context.output)
     context.log.info("reading what became of the messages")
     context.output.text("\n")
     context.output.tables(fates(warehouse), refused(warehouse), places(warehouse))

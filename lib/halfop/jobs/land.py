@@ -12,6 +12,8 @@ from halfop.frame.cli import Context, Job
 from halfop.frame.errors import UsageError, WarehouseBusy
 from halfop.frame.fail_on import add_fail_on, failing_on
 from halfop.frame.summary import Summary
+from halfop.frame.units import instant as instant_text
+from halfop.frame.units import plural
 from halfop.landing.again import again
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
@@ -220,17 +222,27 @@ def _files_landing(context: Context, args: argparse.Namespace) -> Landing:
 def _run(context: Context, args: argparse.Namespace) -> Summary:
     landing: Landing = args.landing(context, args)
     warehouse = opened(f"land {args.source}", context)
-    context.later.append(lambda: keep_tidy(warehouse, context.log))
     catalog = Catalog.of(warehouse, context.settings)
-    return failing_on(args.fail_on, catalog.publish(landed(landing, warehouse, context.log)))
+    summary = landed(landing, warehouse, context.log)
+    context.later.append(lambda: keep_tidy(warehouse, context.log))
+    return failing_on(args.fail_on, catalog.publish(summary))
 
 
 def landed(landing: Landing, warehouse: Warehouse, log: logging.Logger) -> Summary:
     """Lands, and logs the rows by table in a line."""
     summary = landing(warehouse)
     rows = ", ".join(f"{n:,} {table}" for table, n in sorted(summary.rows_written.items()) if n)
-    log.info("landed: %s", rows or "nothing new")
+    log.info("landed: %s", rows or _no_rows(summary))
     return summary
+
+
+def _no_rows(summary: Summary) -> str:
+    """What a landing without rows has done all the same: files may be empty, and --known-until lets time pass."""
+    files, known = summary.extra.get("files_landed", 0), summary.extra.get("known_until", {})
+    done = [f"no row in {plural(files, 'new file')}"] if files else []
+    if "files_landed" in summary.extra and known.get("queues"):
+        done.append(f"{plural(known['queues'], 'queue')} known until {instant_text(known['greatest'])}")
+    return "; ".join(done) or "nothing new"
 
 
 def command(source: str) -> str:

@@ -107,7 +107,7 @@ def rejects(warehouse: Warehouse, run: Run, plan: Plan | None) -> Iterator[DataF
 
 
 def _halves(warehouse: Warehouse, run: Run) -> DataFrame:
-    parts = [F.concat(F.lit(label), F.coalesce(F.substring(c, 1, 300), F.lit("none"))) for label, c in _NAMED]
+    parts = [F.concat(F.lit(label), F.coalesce(F.substring(c, 1, 300), F.lit("(none)"))) for label, c in _NAMED]
     half_offset, detail = F.col("queue_offset").alias("half_offset"), F.concat(*parts).alias("detail")
     rows = warehouse.read("decisions", where=equal("run_id", run.run_id)).where(F.col("decision") == "REJECT")
     return rows.select(F.lit("HALF").alias("kind"), "reason", *HALF_KEY, half_offset, detail)
