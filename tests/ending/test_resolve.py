@@ -19,6 +19,7 @@ from halfop.ending.resolve import Request, Resolved, resolve
 from halfop.frame.cli import main
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
+from halfop.landing.files.sources import InputFiles
 from halfop.settings.business import Resolution
 from halfop.warehouse.tables import Warehouse
 from pydantic import ValidationError
@@ -92,7 +93,7 @@ def test_outcomes_and_evidence(hanging: Warehouse, orders: Callable[..., Any]) -
     assert (first["origin"], first["evidence"], first["commit_log_offset"]) == ("RESOLVE", '{"state":"PAID"}', 0)
     left_out = {"BOTH_OUTCOMES": 1, "NOT_FOUND": 3, "UNDECIDED": 1}
     assert summary.extra["left_out"] == left_out
-    assert summary.extra["groups"] == {"g": {"COMMIT": 1, "ROLLBACK": 1, **left_out}}
+    assert summary.extra["groups"] == {"g": {"transactions": 7, "COMMIT": 1, "ROLLBACK": 1, **left_out}}
 
 
 def test_both_outcomes_are_refused_and_listed(
@@ -127,7 +128,7 @@ def test_what_is_absent_from_fresh_data_is_rolled_back(hanging: Warehouse, order
 def test_a_key_that_fits_no_message_is_warned_of(
     hanging: Warehouse, orders: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
-    resolved(hanging, {"tables": orders([("K0", "PAID")], BORN + 60 * MINUTE), **absent()})
+    resolved(hanging, {"by": "uniq_key", "tables": orders([("K0", "PAID")], BORN + 60 * MINUTE), **absent()})
     assert "nothing was found of any transaction" in caplog.text
 
 
@@ -170,6 +171,28 @@ def test_what_the_business_data_does_not_reach_back_to_is_not_absent(
     assert kinds(found) == {COMMITTED: "COMMIT", ROLLED_BACK: "ROLLBACK"} | by_absence
     assert summary.extra["left_out"].get("NOT_COVERED") == (None if covered else 3)
     assert summary.extra["groups"]["g"]["rolled back as absent"] == len(by_absence)
+
+
+def test_a_key_that_nobody_has_named_does_not_roll_everything_back(
+    hanging: Warehouse, orders: Callable[..., Any]
+) -> None:
+    """The orders' own ids are in the bodies; without `by` they are compared with the UNIQ_KEYs."""
+    how = {"tables": orders([("1000", "PAID"), ("1001", "PAID")], BORN + 60 * MINUTE), **absent()}
+    said = r"resolve\.groups\.g: nothing was found of any of 7 transactions by uniq_key, .* Set `by`"
+    with pytest.raises(UsageError, match=said):
+        resolved(hanging, how)
+    assert "ROLLBACK" not in kinds(resolved(hanging, {**how, "absent_after": None})[1]).values()
+    assert set(kinds(resolved(hanging, {**how, "by": "uniq_key"})[1]).values()) == {"ROLLBACK"}
+
+
+def test_a_store_without_its_client_is_refused_with_the_package(hanging: Warehouse) -> None:
+    package = (
+        r"Spark has no client of s3a:// here\. Add it .*: --packages org\.apache\.hadoop:hadoop-aws:\d+\.\d+\.\d+ "
+    )
+    with pytest.raises(InputRefused, match=package):
+        resolved(hanging, {"tables": {"orders": {"path": "s3a://lake/orders"}}})
+    with pytest.raises(InputRefused, match=package):
+        InputFiles(hanging.spark).find("half", ["s3a://lake/half.jsonl"])
 
 
 def test_what_is_neither_fresh_nor_covered_counts_once(hanging: Warehouse, orders: Callable[..., Any]) -> None:

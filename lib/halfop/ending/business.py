@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 from halfop.ending.plan import COMMIT, ROLLBACK
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.nearest import did_you_mean
+from halfop.frame.trouble import missing_client
 from halfop.frame.units import EPOCH
 from halfop.settings.business import OPEN_TRANSACTIONS, Resolution, TableSource, fixed_instant
 from halfop.warehouse.spark_errors import SPARK_ERRORS, innermost
@@ -138,7 +139,7 @@ def _loaded(spark: SparkSession, place: str, source: TableSource) -> DataFrame:
         given = {"url": source.url, "dbtable": source.dbtable, **source.properties, **_password(place, source)}
         return spark.read.format("jdbc").options(**given).load()
     except SPARK_ERRORS as error:
-        raise InputRefused(place, None, f"it cannot be read: {innermost(error)}") from error
+        raise InputRefused(place, None, f"it cannot be read: {missing_client(error) or innermost(error)}") from error
 
 
 def _password(place: str, source: TableSource) -> dict[str, str]:

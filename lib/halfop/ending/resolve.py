@@ -24,6 +24,7 @@ from halfop.ending.standing import COLUMNS, standing
 from halfop.frame.errors import UsageError
 from halfop.frame.nearest import did_you_mean
 from halfop.frame.summary import Summary, add_counts
+from halfop.frame.units import plural
 from halfop.landing.rocksdb import refuse_landed
 from halfop.settings.business import Resolution
 from halfop.warehouse.tables import Warehouse
@@ -119,9 +120,10 @@ def _resolve(warehouse: Warehouse, name: str, how: Resolution, mine: DataFrame, 
     found.refused.append(table.filter(pc.equal(table[WHY_NOT], BOTH_OUTCOMES)).select(REFUSED))
     add_counts(found.left_out, planned.left_out)
     kinds = planned.rows[KIND].value_counts().to_pylist()
-    counts: dict[str, object] = planned.left_out | {each["values"]: each["counts"] for each in kinds}
+    counts: dict[str, object] = {"transactions": len(table), **planned.left_out}
+    counts |= {each["values"]: each["counts"] for each in kinds}
     if how.watermark is not None:
-        absent = _absent(name, table)
+        absent = _absent(name, how, table)
         counts |= {"watermark": watermark, "complete since": since, "rolled back as absent": absent}
     found.groups[name] = counts
 
@@ -131,14 +133,27 @@ def _later(before: datetime | None, after: datetime | None) -> datetime | None:
     return None if before is None or after is None else max(before, after)
 
 
-def _absent(group: str, table: pa.Table) -> int:
-    """Returns how many transactions are rolled back because nothing was found of them."""
+def _absent(group: str, how: Resolution, table: pa.Table) -> int:
+    """Returns how many transactions are rolled back because nothing was found of them.
+
+    Raises UsageError if that is all of them, and nobody has said what their key is: it may be another one.
+    """
     absent = table.filter(pc.and_(table[ABSENT], pc.is_null(table[WHY_NOT])))
     if len(absent) and pc.all(table[ABSENT]).as_py():
+        _refuse_unsaid(group, how, len(table))
         _LOG.warning(
             "resolve.groups.%s: nothing was found of any transaction: is `key` written as in the messages?", group
         )
     return len(absent)
+
+
+def _refuse_unsaid(group: str, how: Resolution, number: int) -> None:
+    if "by" not in how.model_fields_set:
+        raise UsageError(
+            f"resolve.groups.{group}: nothing was found of any of {plural(number, 'transaction')} by uniq_key, so all "
+            "would be rolled back. Set `by` to what the query's `key` is: uniq_key, keys, or a field of the body, as "
+            "body.$.order.id"
+        )
 
 
 @contextmanager

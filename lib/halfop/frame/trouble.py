@@ -12,6 +12,7 @@ import re
 import resource
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 from halfop.frame.owner import user
@@ -47,7 +48,7 @@ _MEANT: dict[str, Callable[[], str]] = {
     "AccessDeniedException": _denied,
 }
 # They last until somebody changes something.
-_LASTING = re.compile("Read-only|Permission denied|not permitted|AccessDenied")
+_LASTING = re.compile("Read-only|Permission denied|not permitted|AccessDenied|has no client")
 _WORDS = "|".join(map(re.escape, _MEANT))
 # A path before the words (Java's, PyArrow's) or after them (Python's).
 _PLACED = re.compile(
@@ -76,8 +77,36 @@ def may_pass(trouble: str) -> bool:
     return not _LASTING.search(trouble)
 
 
+# Hadoop's clients of other stores, by the class that it looks for: the scheme, and the package that has it.
+_CLIENTS = {
+    "s3a.S3AFileSystem": ("s3a", "hadoop-aws"),
+    "azurebfs.SecureAzureBlobFileSystem": ("abfss", "hadoop-azure"),
+}
+_NO_CLIENT = re.compile(rf"Class org\.apache\.hadoop\.fs\.({'|'.join(map(re.escape, _CLIENTS))}) not found")
+
+
+def missing_client(error: BaseException) -> str | None:
+    """Returns which package Spark lacks for a store, and how to add it; None for any other error."""
+    found = _NO_CLIENT.search(f"{error}\n{getattr(error, '_stackTrace', '')}")
+    if found is None:
+        return None
+    scheme, package = _CLIENTS[found[1]]
+    option = f"--packages org.apache.hadoop:{package}:{_hadoop()}"
+    return f"Spark has no client of {scheme}:// here. Add it before the job's name: {option} (docs/install.md)"
+
+
+def _hadoop() -> str:
+    """The version of the Hadoop that comes with Spark."""
+    spec = find_spec("pyspark")
+    home = os.environ.get("SPARK_HOME") or os.path.dirname((spec and spec.origin) or "")
+    jars = sorted(Path(home, "jars").glob("hadoop-client-api-*.jar"))
+    return jars[-1].stem.removeprefix("hadoop-client-api-") if jars else "VERSION"
+
+
 def plainly(error: BaseException) -> str | None:
     """Returns where the machine refused what, and the way out; None for an error that says nothing of the kind."""
+    if (lacking := missing_client(error)) is not None:
+        return lacking
     text = f"{error}\n{getattr(error, '_stackTrace', '')}"  # of Java's, PySpark keeps the causes apart
     said = re.findall(_WORDS, text)
     if not said or _ELSEWHERE.search(text):

@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlparse
 from py4j.protocol import Py4JJavaError
 
 from halfop.frame.errors import InputRefused
+from halfop.frame.trouble import missing_client
 
 
 def one_form(uri: str) -> str:
@@ -34,4 +35,4 @@ def refusing(path: str) -> Iterator[None]:
 
 def _cause(error: Py4JJavaError) -> str:
     java = error.java_exception
-    return f"{java.getClass().getSimpleName()}: {java.getMessage()}"
+    return missing_client(error) or f"{java.getClass().getSimpleName()}: {java.getMessage()}"
