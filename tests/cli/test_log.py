@@ -57,6 +57,14 @@ def test_every_line_of_a_run_carries_its_id(capsys: pytest.CaptureFixture[str]) 
     ]
 
 
+def test_an_interrupt_is_said_once(capsys: pytest.CaptureFixture[str], logging_as_before: None) -> None:
+    """PySpark's connection to Java logs it, too, with a traceback."""
+    configure(False, False)
+    logging.getLogger().error("KeyboardInterrupt while sending command.")
+    logging.getLogger().error("another error")
+    assert capsys.readouterr().err.splitlines()[0].endswith("ERROR another error")
+
+
 def test_a_job_leaves_nothing_to_the_next(capsys: pytest.CaptureFixture[str]) -> None:
     main(Job("reconcile", "", run), ["--log", "json"])
     capsys.readouterr()

@@ -11,6 +11,7 @@ from halfop.planning.arrivals import Arrivals
 from halfop.planning.counts import KeyCount, KeyCounts, counted
 from halfop.planning.ranges import OffsetRange
 from halfop.planning.stages import arrived, plan_of
+from halfop.runs import finish
 from halfop.runs.reconcile import Request, _open, reconcile
 from halfop.runs.verify import verify
 from halfop.warehouse import reading
@@ -188,6 +189,16 @@ def test_queues_of_final_messages_are_never_late(warehouse: Warehouse) -> None:
     of_finals = {"broker_name": "b", "topic": "T", "queue_id": 3, "next_offset": 7, "landed_at": RUNS[0]}
     r.append(warehouse, "landing_progress", [of_finals])
     assert "queues_behind" not in r.run(warehouse, copies.RULES, RUNS[0]).extra
+
+
+@pytest.mark.parametrize(
+    ("number", "queues", "clocks"), [(1, "1 queue", "its clock stands"), (2, "2 queues", "their clocks stand")]
+)
+def test_a_queue_that_is_late_is_warned_of_in_plain_words(number: int, queues: str, clocks: str) -> None:
+    said = (
+        f"The op log of {queues} has not landed up to now (queues_behind), so {clocks} still and nobody is asked there"
+    )
+    assert finish._late_queues(number).startswith(said)
 
 
 def _kept(arrivals: Arrivals) -> int:

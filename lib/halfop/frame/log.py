@@ -84,6 +84,12 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg]
 # PySpark logs the JVM's stack trace of each wrong query by them, though whoever started it gets the error.
 _OF_PYSPARK = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 _NEVER = logging.CRITICAL + 1
+# PySpark's connection to Java logs an interrupt with its traceback; the job's last line says it, too.
+_INTERRUPTED = "KeyboardInterrupt while sending command."
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    return record.msg != _INTERRUPTED
 
 
 def watched() -> bool:
@@ -94,6 +100,7 @@ def watched() -> bool:
 def configure(verbose: bool, json_lines: bool) -> None:
     """Logs halfop from INFO (verbose: DEBUG) and everything else from WARNING, Python's own warnings too."""
     handler = _Handler(json_lines)
+    handler.addFilter(_is_news)
     handler.addFilter(_add_fields)
     root = logging.getLogger()
     root.handlers = [h for h in root.handlers if not isinstance(h, _Handler)] + [handler]
