@@ -14,6 +14,7 @@ from halfop.runs.reconcile import Request, reconcile
 from halfop.warehouse.damage import DamagedTable, TableOnDisk
 from halfop.warehouse.disk import LocalDisk
 from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.upkeep import Upkeep
 from support import rows as r
 from support.json_lines import T0, half, lines, op
 from support.messages import RULES
@@ -42,6 +43,11 @@ def emptied(path: Path) -> None:
 
 def cut_off(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-10])
+
+
+def shortened(path: Path) -> None:
+    """All lines that are left are sound."""
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-1]))
 
 
 def zeroed(path: Path) -> None:
@@ -101,6 +107,7 @@ def offsets(warehouse: Warehouse, version: int | None = None) -> list[int]:
     [
         (emptied, "is empty"),
         (cut_off, "line 2 is no JSON"),
+        (shortened, r"is cut off at a line's end: it changes the number of files by \+0, .* that is \+1"),
         (zeroed, "line 1 is no JSON"),
         (hollowed, "line 2 names no file"),
     ],
@@ -124,6 +131,30 @@ def test_a_damaged_data_file_is_refused(copied: Warehouse, harm: Callable[[Path]
     harm(path)
     with pytest.raises(DamagedTable, match=rf"{path} {what}"):
         copied.version(TABLE)
+
+
+@pytest.mark.parametrize("left", [1, 2])
+def test_a_table_whose_first_commit_lacks_lines_is_refused(copied: Warehouse, left: int) -> None:
+    path = commit(Path(copied.path(TABLE)), 0)
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:left]))
+    with pytest.raises(DamagedTable, match=f"{path} is cut off: a table's first commit has its metadata"):
+        copied.version(TABLE)
+
+
+@pytest.mark.slow
+def test_a_compaction_that_has_lost_lines_is_refused(copied: Warehouse) -> None:
+    """Its rows would be there twice if it removed fewer files than it replaces."""
+    table = Path(copied.path(TABLE))
+    Upkeep(copied, TABLE).compact(3)
+    path, whole = newest(table), newest(table).read_bytes()
+    assert offsets(another_s(copied)) == [0, 1, 2]
+    lines_ = whole.splitlines(keepends=True)
+    for number in range(1, len(lines_)):
+        path.write_bytes(b"".join(lines_[:number]))
+        with pytest.raises(DamagedTable, match="is cut off at a line's end"):
+            another_s(copied).version(TABLE)
+    path.with_suffix(".crc").unlink()
+    another_s(copied).version(TABLE)  # nobody can know
 
 
 def test_a_commit_that_comes_damaged_into_a_process_that_stays_is_refused(copied: Warehouse) -> None:

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from halfop.frame.errors import HalfopError
+from halfop.warehouse.commit import NOTHING, Bad, Commit, Total, commit_of, total_of
 
 _LOG = "_delta_log"
 _COMMIT = re.compile(r"\A(\d{20})\.json\Z")
@@ -67,24 +68,13 @@ class DamagedTable(HalfopError):
         )
 
 
-class _Bad(Exception):
-    """What is wrong with a file."""
-
-
-@dataclass
-class _Commit:
-    """The files that a commit adds, by name, with their sizes; and those that it removes."""
-
-    added: dict[str, int] = field(default_factory=dict)
-    removed: set[str] = field(default_factory=set)
-
-
 @dataclass(frozen=True)
 class TableOnDisk:
     """The files of one table, whose folder this is."""
 
     disk: FilesOfTables
     path: str
+    _totals: dict[int, Total | None] = field(default_factory=lambda: {_NONE: NOTHING}, compare=False, repr=False)
 
     # ---- the commits of the log ----
 
@@ -112,14 +102,23 @@ class TableOnDisk:
         except (FileNotFoundError, ValueError, LookupError, TypeError):  # Delta, too, looks for one then
             return max(self.checkpoints, default=_NONE)
 
-    def _commit_damage(self, version: int) -> tuple[_Commit, list[Damage]]:
+    def _commit_damage(self, version: int) -> tuple[Commit, list[Damage]]:
         path = self.commit_path(version)
         try:
-            return _commit(self.disk.read(path)), []
+            commit = commit_of(version, self.disk.read(path))
+            commit.refuse_cut(self._total(version - 1), self._total(version))
+            return commit, []
         except FileNotFoundError:
-            return _Commit(), []
-        except _Bad as bad:
-            return _Commit(), [Damage(self.path, version, path, str(bad))]
+            return Commit(), []
+        except Bad as bad:
+            return Commit(), [Damage(self.path, version, path, str(bad))]
+
+    def _total(self, version: int) -> Total | None:
+        """The files of a version by its checksum, if there is one; Delta writes it after the commit."""
+        if version not in self._totals:
+            path = f"{self.path}/{_LOG}/{version:020}.crc"
+            self._totals[version] = None if self.disk.size(path) is None else total_of(self.disk.read(path))
+        return self._totals[version]
 
     def commit_path(self, version: int) -> str:
         """The path of a commit."""
@@ -207,7 +206,7 @@ class TableOnDisk:
     def _checkpoint_damage(self, version: int, path: str) -> Iterator[Damage]:
         try:
             _footer(self.disk.read(path))
-        except (_Bad, FileNotFoundError) as bad:
+        except (Bad, FileNotFoundError) as bad:
             yield Damage(self.path, version, path, str(bad))
 
     def _in_checkpoint(self, version: int) -> Iterator[tuple[str, int]]:
@@ -226,46 +225,20 @@ def _place(path: str) -> tuple[str, str]:
     return found.scheme or "file", found.netloc
 
 
-def _apply(live: dict[str, tuple[int, int]], commit: _Commit, version: int) -> None:
+def _apply(live: dict[str, tuple[int, int]], commit: Commit, version: int) -> None:
     """Puts a commit's files among those of a table: one that is removed and added has only other statistics."""
     for name in commit.removed:
         live.pop(name, None)
     live.update((name, (size, version)) for name, size in commit.added.items())
 
 
-def _commit(content: bytes) -> _Commit:
-    if not content.strip():
-        raise _Bad("is empty" if not content else f"has {len(content)} bytes, and not one action of Delta's log")
-    commit = _Commit()
-    for number, line in enumerate(content.splitlines(), 1):
-        action = _action(line, number)
-        try:
-            if (add := action.get("add")) is not None:
-                commit.added[add["path"]] = add["size"]
-            elif (remove := action.get("remove")) is not None:
-                commit.removed.add(remove["path"])
-        except (LookupError, TypeError):
-            raise _Bad(f"is no commit of Delta's: line {number} names no file with a path and a size") from None
-    return commit
-
-
-def _action(line: bytes, number: int) -> dict[str, Any]:
-    try:
-        found = json.loads(line)
-    except ValueError:
-        raise _Bad(f"is cut off, or overwritten: line {number} is no JSON") from None
-    if not isinstance(found, dict):
-        raise _Bad(f"is no commit of Delta's: line {number} is no JSON object")
-    return found
-
-
 def _footer(content: bytes) -> None:
     if not content:
-        raise _Bad("is empty")
+        raise Bad("is empty")
     try:
         pq.ParquetFile(pa.BufferReader(content))
     except (pa.ArrowException, OSError):
-        raise _Bad("is no whole Parquet file") from None
+        raise Bad("is no whole Parquet file") from None
 
 
 def _wrong_size(size: int | None, logged: int) -> str | None:
