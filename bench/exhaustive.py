@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 from backlog import quiet_session
-from halfop.planning import ranges
+from halfop.planning import counts
 from halfop.warehouse.tables import Warehouse
 from model import fleet as f
 from model import small_histories as s
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=1)
     parser.add_argument("--skip", type=int, default=0)
     args = parser.parse_args()
-    pytest.MonkeyPatch().setattr(ranges, "_MOST", 8)  # thousands of brokers, which no cluster has
+    pytest.MonkeyPatch().setattr(counts, "_MOST_RANGES", 8)  # thousands of brokers, which no cluster has
     spark, begun, played = quiet_session(), time.monotonic(), 0
     for batch in batches(args):
         played += play(spark, batch, args.how, played)

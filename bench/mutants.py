@@ -28,7 +28,7 @@ from typing import Any
 import conftest
 import pytest
 from cycle import cpu_seconds
-from halfop.planning import ranges
+from halfop.planning import counts
 from halfop.warehouse.session import spark_session
 from model import fleet as f
 from model import small_histories as s
@@ -227,7 +227,7 @@ def session() -> SparkSession:
     )
     spark.sparkContext.setLogLevel("OFF")
     SparkSession.stop = lambda _: None  # type: ignore[method-assign]  # a test on Delta leaves the session
-    pytest.MonkeyPatch().setattr(ranges, "_MOST", 8)
+    pytest.MonkeyPatch().setattr(counts, "_MOST_RANGES", 8)
     for name in _IN_WORKERS:  # workers get them as they are here
         cloudpickle.register_pickle_by_value(importlib.import_module(f"halfop.rules.{name}"))
     return spark

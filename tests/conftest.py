@@ -14,7 +14,7 @@ pytest.register_assert_rewrite("support", "model")  # a failing assertion there 
 
 from halfop import opened
 from halfop.frame import log
-from halfop.planning import ranges
+from halfop.planning import counts
 from halfop.start.options import FIRST_COMPILER
 from halfop.warehouse.session import set_sync, spark_session
 from halfop.warehouse.tables import Warehouse
@@ -110,7 +110,7 @@ def frames(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
 def _few_ranges() -> Iterator[None]:
     """Cases side by side have hundreds of brokers, which no cluster has: one range over all of them plans faster."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ranges, "_MOST", 8)
+        patch.setattr(counts, "_MOST_RANGES", 8)
         yield
 
 

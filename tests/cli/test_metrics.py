@@ -23,8 +23,7 @@ import yaml
 from halfop.follow.loop import own
 from halfop.frame.cli import Context, Job, main
 from halfop.frame.errors import HalfopError
-from halfop.frame.metrics import Call, families, report
-from halfop.frame.prometheus import Family, Histogram, Sample, exposed
+from halfop.frame.metrics import Call, Family, Histogram, Sample, exposed, families, report
 from halfop.frame.summary import Summary
 from halfop.planning.digest import Latency
 from halfop.settings.model import MetricsSettings
@@ -312,7 +311,7 @@ def test_a_target_that_fails_is_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    monkeypatch.setattr("halfop.frame.prometheus._PUSH_SECONDS", 0.2)
+    monkeypatch.setattr("halfop.frame.metrics._PUSH_SECONDS", 0.2)
     nowhere = str(tmp_path / "nowhere")
     with gateway(status=500) as (failing, _):
         report(MetricsSettings(folder=nowhere, push_gateway=failing), DONE)

@@ -10,16 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from halfop.columns.keys import Key
-from halfop.ending.endings import Ending
 from halfop.ending.plan import ROWS, Place, Plan, read, write
-from halfop.ending.table import TABLE, EndingsTable, known
+from halfop.ending.table import TABLE, Ending, EndingsTable, known
 from halfop.explain.explain import timeline
 from halfop.explain.look_up import look_up
 from halfop.frame.cli import main
 from halfop.frame.errors import WarehouseBusy
 from halfop.landing.files.gaps import complete
-from halfop.landing.progress import ProgressRow, move
-from halfop.landing.queues import OffsetSpan, Queue
+from halfop.landing.progress import OffsetSpan, ProgressRow, Queue, move
 from halfop.rocketmq.names import OP_TOPIC
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import functions as F

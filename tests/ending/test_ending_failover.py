@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 from halfop.columns.keys import Key
-from halfop.ending.endings import Clerk, Ending, newest
 from halfop.ending.owner import Where
 from halfop.ending.plan import ROLLBACK, Place, Row
 from halfop.ending.sender import Broker, Sender
+from halfop.ending.table import Clerk, Ending, newest
 from halfop.ending.tails import Landed
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.codes import RequestCode

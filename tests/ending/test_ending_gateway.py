@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from halfop.columns.keys import Key
-from halfop.ending.endings import Clerk, newest
 from halfop.ending.owner import Where
 from halfop.ending.plan import COMMIT, ROLLBACK, Kind, Place, Row
 from halfop.ending.sender import Broker, Sender
+from halfop.ending.table import Clerk, newest
 from halfop.ending.tails import Landed
 from halfop.gateway.producer import Producer, Sent
 from halfop.rocketmq.wire.client import Broker as Asked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from halfop.ending.planned import planned
+from halfop.ending.selection import planned
 from halfop.ending.standing import standing
 from halfop.warehouse.tables import Warehouse
 from support import rows as r

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 from halfop.columns.keys import Key
-from halfop.ending.endings import Clerk, Ending, newest
 from halfop.ending.owner import Where
 from halfop.ending.plan import COMMIT, ROLLBACK, Place, Row
 from halfop.ending.sender import Broker, Sender
+from halfop.ending.table import Clerk, Ending, newest
 from halfop.ending.tails import Landed, landed_of
 from halfop.rocketmq.codes import RequestCode
 from halfop.rocketmq.frames import Frame

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from halfop.landing import instant, progress
+from halfop.landing import progress
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
 from halfop.rocketmq.wire.client import BrokerClock, shown_time
@@ -40,7 +40,7 @@ def test_a_host_whose_clock_is_wrong_decides_the_same(
     store.extend(w.Record("orders", queue_id=n) for n in range(4))
     transactions(store, range(2))
     store.append(w.half(2))
-    monkeypatch.setattr(instant, "time", SimpleNamespace(time_ns=lambda: here * 1_000_000))
+    monkeypatch.setattr(progress, "time", SimpleNamespace(time_ns=lambda: here * 1_000_000))
     with played(store, about=About(THERE)) as address:
         assert land_broker(warehouse, request(address), LOG).status == 0
     known = progress.known_until(warehouse, progress.op_queues(warehouse))
@@ -67,7 +67,7 @@ def test_a_host_an_hour_off_decides_nothing_wrongly_and_nothing_for_ever(
     found: list[dict[int, str]] = []
     for there in (THERE, THERE + 2 * HOUR):
         here = there + minutes * 60_000
-        monkeypatch.setattr(instant, "time", SimpleNamespace(time_ns=lambda here=here: here * 1_000_000))
+        monkeypatch.setattr(progress, "time", SimpleNamespace(time_ns=lambda here=here: here * 1_000_000))
         monkeypatch.setattr(job, "wall_clock", lambda here=here: r.instant(here))
         with played(store, about=About(there)) as address:
             assert land_broker(warehouse, request(address), LOG).status == 0

@@ -10,7 +10,7 @@ import pytest
 from halfop.landing import progress
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
-from halfop.landing.check_offsets import FILE, check_offsets
+from halfop.landing.progress import FILE, check_offsets
 from halfop.landing.store import fetch
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest

@@ -19,7 +19,7 @@ from halfop.landing.broker import land as broker
 from halfop.landing.broker import messages, tasks
 from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.staged import Staging
-from halfop.landing.store import by_workers, land, new_part
+from halfop.landing.store import land, new_part
 from halfop.landing.store.state import StoreRequest
 from halfop.rocketmq.batches import HALF
 from halfop.rocketmq.names import HALF_TOPIC
@@ -135,7 +135,7 @@ def test_workers_land_what_spark_writes_and_joins_settle(
     read by this process. Where Spark writes the tables, each rollback that a stretch shows is looked up again."""
     monkeypatch.setattr(new_part, "layout", partial(layout_module.layout, size=3000))
     monkeypatch.setattr(layout_module, "BACK", 2000)
-    monkeypatch.setattr(by_workers, "_LITTLE", 0)
+    monkeypatch.setattr(new_part, "_LITTLE", 0)
     monkeypatch.setattr(land, "next_instant", lambda _: AT)
     if rows_for_spark:
         monkeypatch.setattr(local, "_IN_MEMORY", -1)

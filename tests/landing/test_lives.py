@@ -19,7 +19,7 @@ from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
-from halfop.landing.check_offsets import FILE
+from halfop.landing.progress import FILE
 from halfop.report.report import report
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.wire.remoting import RemotingSettings

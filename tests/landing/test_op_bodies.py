@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from halfop.landing.columns.fields import fields
-from halfop.landing.columns.op_items import half_offsets, items
+from halfop.landing.fields import fields, half_offsets, items
 from support.brokers.op_bodies import BODIES, NUMBERS
 
 TYPES = {field.name: field.arrow for field in fields("op")}

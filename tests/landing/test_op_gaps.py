@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from halfop.frame.summary import Summary
 from halfop.landing.files.land import FilesRequest, land_files
-from halfop.landing.progress import of_ops
-from halfop.landing.queues import OffsetSpan, Queue
+from halfop.landing.progress import OffsetSpan, Queue, of_ops
 from halfop.warehouse.tables import Warehouse
 from support.json_lines import T0, half, lines, op
 from support.rows import instant

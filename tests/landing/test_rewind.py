@@ -13,8 +13,7 @@ import pytest
 from halfop.columns.keys import Key
 from halfop.columns.lives import Life, Lives, Lost
 from halfop.columns.lives import owners as owners_of
-from halfop.ending.parts import decided_until, landed, owners
-from halfop.ending.selection import Selection, plan
+from halfop.ending.selection import Selection, decided_until, landed, owners, plan
 from halfop.explain.look_up import find
 from halfop.frame.errors import InputRefused
 from halfop.landing.cuts import Cut

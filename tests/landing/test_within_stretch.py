@@ -10,8 +10,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pyarrow as pa
 import pytest
-from halfop.landing.columns.op_items import items
-from halfop.landing.outcomes.within_stretch import NEEDED, StretchOutcomes
+from halfop.landing.fields import items
+from halfop.landing.op_outcomes import NEEDED, StretchOutcomes
 from halfop.rocketmq.store import commitlog
 from halfop.rocketmq.store import layout as store_module
 from halfop.rocketmq.store.layout import layout

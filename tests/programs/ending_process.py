@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from halfop.columns.keys import Key
-from halfop.ending.endings import Clerk, newest
 from halfop.ending.guard import Guard, Verdict
 from halfop.ending.plan import Place, Row
 from halfop.ending.sender import Sender
+from halfop.ending.table import Clerk, newest
 from halfop.rocketmq.codes import RequestCode
 from halfop.rocketmq.wire.remoting import Connection
 from support.ending_rows import GO_ON, QUICK, Written, part_of

@@ -12,8 +12,8 @@ pytestmark = pytest.mark.long
 
 LIB = ROOT / "lib"
 BASE = (
-    "frame.durable frame.errors frame.failure frame.lineage frame.log frame.nearest frame.owner frame.summary "
-    "frame.output frame.prometheus frame.trouble frame.units rules.reasons"
+    "frame.durable frame.errors frame.lineage frame.log frame.nearest frame.owner frame.summary "
+    "frame.output frame.trouble frame.units rules.reasons"
 )
 
 # From top to bottom: the rooms that each room may import, besides itself and BASE. A room's name is the longest that

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from halfop.planning import ranges
+from halfop.planning import counts
 from halfop.warehouse import reading
 from halfop.warehouse.session import session_settings, spark_session
 from halfop.warehouse.tables import Warehouse
@@ -120,7 +120,7 @@ def _compiled(spark: SparkSession) -> int:
 def in_production(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Played:
     with production(spark), pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "FEW", BY_SPARK)
-        patch.setattr(ranges, "_MOST", 500)  # every case has a broker of its own
+        patch.setattr(counts, "_MOST_RANGES", 500)  # every case has a broker of its own
         return played(Warehouse(spark, str(tmp_path_factory.mktemp("production") / "warehouse")), COPIES)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from halfop.columns.by_key import ByKey
+from halfop.columns.keys import ByKey
 from halfop.planning import arrivals, by_workers
 from halfop.runs.reconcile import Request, reconcile
 from halfop.sinks import staging

@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 from halfop.planning.arrivals import Arrivals
-from halfop.planning.counts import KeyCount, KeyCounts, counted
-from halfop.planning.ranges import OffsetRange
+from halfop.planning.counts import KeyCount, KeyCounts, OffsetRange, counted
 from halfop.planning.stages import arrived, plan_of
 from halfop.runs import finish
 from halfop.runs.reconcile import Request, _open, reconcile

@@ -19,7 +19,8 @@ from halfop.runs.reconcile import Request, preview, reconcile
 from halfop.runs.record import last_run
 from halfop.sinks import staging, write
 from halfop.sinks.projections import HALF, PAYLOAD, About, projected
-from halfop.warehouse import reading, topics
+from halfop.warehouse import reading
+from halfop.warehouse import schema as topics
 from halfop.warehouse.delta_log import DeltaLog
 from halfop.warehouse.parquet import arrow_schema
 from halfop.warehouse.schema import table

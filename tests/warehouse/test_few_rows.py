@@ -12,11 +12,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from halfop.landing import op_outcomes as op_rows
 from halfop.landing import progress
 from halfop.landing.files import landed_files
 from halfop.landing.files.sources import InputFile
-from halfop.landing.outcomes import op_rows
-from halfop.landing.queues import Queue
+from halfop.landing.progress import Queue
 from halfop.rocketmq.names import OP_TOPIC
 from halfop.warehouse import in_memory, parquet, reading, tables
 from halfop.warehouse.in_memory import frame_of

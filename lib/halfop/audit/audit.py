@@ -22,8 +22,7 @@ from halfop.audit.coverage import LOST_AT_FIRST, StandingRows, checks, coverage
 from halfop.audit.fates import FATES, examine, of_others, overview
 from halfop.audit.findings import FINDINGS, NAMES, TABLE
 from halfop.audit.groups import Brokers, alive_until, found_of_groups, found_of_hosts, twins
-from halfop.columns.keys import HALF_KEY
-from halfop.columns.values import in_micros
+from halfop.columns.keys import HALF_KEY, in_micros
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
 from halfop.rules.settings_columns import RuleColumns

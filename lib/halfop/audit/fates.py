@@ -12,8 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from halfop.audit import findings as f
-from halfop.columns.keys import HALF_KEY, QUEUE
-from halfop.columns.values import in_micros
+from halfop.columns.keys import HALF_KEY, QUEUE, in_micros
 from halfop.rules.transactions import KIN, kin
 
 FATES = {

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from halfop.columns.values import micros
+from halfop.columns.keys import micros
 from halfop.warehouse.schema import table
 
 TABLE = "audit"

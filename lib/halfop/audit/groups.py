@@ -9,8 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from halfop.audit import findings as f
-from halfop.columns.keys import HALF_KEY, QUEUE
-from halfop.columns.values import micros, present
+from halfop.columns.keys import HALF_KEY, QUEUE, micros, present
 from halfop.rules.halves import carries_a_mark
 from halfop.rules.settings_columns import RuleColumns, own_immunity
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY
-from halfop.columns.values import present, whole_number
+from halfop.columns.keys import HALF_KEY, present, whole_number
 from halfop.rocketmq import names
 from halfop.rules.halves import carries_a_mark, is_resumed_copy, landed_check_times, landed_marks, may_have_escaped
 from halfop.rules.settings_columns import RuleColumns

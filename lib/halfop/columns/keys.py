@@ -1,9 +1,20 @@
-"""The half key and the queue: the columns by which half messages are found."""
+"""The half key, by which half messages are found; values of one column; rows of Arrow found by half key."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from datetime import timedelta
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from halfop.rocketmq.numbers import WHOLE_NUMBER
 
 # The offset first: it distinguishes rows fastest, in hashes and in sorts.
 HALF_KEY = ["queue_offset", "queue_id", "broker_name"]
@@ -30,3 +41,103 @@ def as_key(text: str) -> Key | None:
     if match is None or int(match[2]) >= 2**31 or int(match[3]) >= 2**63:
         return None
     return Key(match[1], int(match[2]), int(match[3]))
+
+
+FARTHEST = 4 * 10**17  # microseconds: some 12,000 years, further than any time that a rule compares
+_WHOLE_NUMBER = rf"\A{WHOLE_NUMBER}\z"
+
+
+def whole_number(text: Column) -> Column:
+    """The Java long that a text is; null if it is none."""
+    return F.when(text.rlike(_WHOLE_NUMBER), text.try_cast("bigint"))
+
+
+def present(text: Column) -> Column:
+    """A property's text, null if it is empty: a broker's store loses empty values."""
+    return F.nullif(text, F.lit(""))
+
+
+def micros(time: Column) -> Column:
+    """Microseconds since 1970, kept within bounds that differences cannot overflow."""
+    return F.greatest(F.lit(-FARTHEST), F.least(F.lit(FARTHEST), F.unix_micros(time)))
+
+
+def in_micros(length: timedelta) -> int:
+    """A duration in microseconds."""
+    return length // timedelta(microseconds=1)
+
+
+def millis(column: str) -> Column:
+    """The column as milliseconds since 1970, under its own name: a collected timestamp has no zone."""
+    return F.unix_millis(column).alias(column)
+
+
+Queue = tuple[str, int]
+Places = npt.NDArray[np.int64]
+
+
+class ByKey:
+    """Rows, at most one a key; `offset` names their column of half offsets."""
+
+    def __init__(self, rows: pa.Table, offset: str = "queue_offset") -> None:
+        self.rows = in_one(rows)
+        self._queues: dict[Queue, tuple[Places, Places]] = {}
+        for queue, places in by_queue(self.rows, offset):
+            offsets = numbers(self.rows[offset])[places]
+            order = np.argsort(offsets, kind="stable")
+            self._queues[queue] = offsets[order], places[order]
+
+    def find(self, batch: pa.RecordBatch) -> tuple[Places, Places]:
+        """The places in the batch of rows whose key is known, in order, and the places of the rows that have it."""
+        hits, founds = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for queue, mine in by_queue(batch, "queue_offset"):
+            if queue in self._queues:
+                offsets, places = self._queues[queue]
+                here = numbers(batch["queue_offset"])[mine]
+                at = np.minimum(np.searchsorted(offsets, here), len(offsets) - 1)
+                hit = offsets[at] == here
+                hits.append(mine[hit])
+                founds.append(places[at[hit]])
+        hit, found = np.concatenate(hits), np.concatenate(founds)
+        order = np.argsort(hit, kind="stable")
+        return hit[order], found[order]
+
+
+def in_one(rows: pa.Table) -> pa.RecordBatch:
+    """All rows as one batch."""
+    batches = rows.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=rows.schema)
+
+
+def by_queue(rows: pa.RecordBatch, offset: str) -> Iterator[tuple[Queue, Places]]:
+    """The places of each queue's rows; rows without a full key are nobody's."""
+    brokers = rows["broker_name"]
+    brokers = brokers if pa.types.is_dictionary(brokers.type) else brokers.dictionary_encode()
+    code = numbers(pc.fill_null(brokers.indices, -1))
+    number = numbers(rows["queue_id"])
+    keyed = (code >= 0) & _valid(rows["queue_id"]) & _valid(rows[offset])
+    for broker, name in enumerate(brokers.dictionary.to_pylist()):
+        of_broker = np.flatnonzero(keyed & (code == broker))
+        queues = number[of_broker]
+        for queue in _distinct(queues):
+            yield (name, queue), of_broker[queues == queue]
+
+
+def _distinct(numbers: Places) -> list[int]:
+    """Without a sort of numbers that are all the same, as they mostly are."""
+    if not len(numbers):
+        return []
+    low, high = int(numbers.min()), int(numbers.max())
+    found: list[int] = [low] if low == high else np.unique(numbers).tolist()
+    return found
+
+
+def numbers(column: pa.Array) -> Places:
+    """NumPy would make floating-point numbers of values with nulls, and these cannot show that large offsets differ."""
+    found: Places = pc.fill_null(column, 0).to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    return found
+
+
+def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
+    found: npt.NDArray[np.bool_] = pc.is_valid(column).to_numpy(zero_copy_only=False)
+    return found

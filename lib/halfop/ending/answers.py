@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from halfop.ending.endings import State
-from halfop.ending.guard import Verdict
-from halfop.ending.plan import COMMIT, RESUME
+from halfop.columns.keys import Key
+from halfop.ending.guard import Guard, Verdict
+from halfop.ending.owner import Owner
+from halfop.ending.plan import COMMIT, RESUME, ROLLBACK, Place, Row
+from halfop.ending.table import State
 from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.requests import Header
@@ -71,3 +74,100 @@ def _state(answer: Frame) -> State:
     if _GONE in remark:
         return "GONE"
     return "MISMATCH" if any(text in remark for text in _MISMATCH) else "FAILED"
+
+
+class Taken(NamedTuple):
+    """A row to whose answer the broker said yes, and the half message that it named."""
+
+    row: Row
+    place: Place
+
+
+class Effect(NamedTuple):
+    """What the broker shows of an answer."""
+
+    taken: Taken
+    state: State
+    remark: str
+
+
+@dataclass(frozen=True)
+class Effects:
+    """The look after the answers. The guard has read the queues long enough after them."""
+
+    owner: Owner
+    guard: Guard
+
+    def going_on(
+        self, answers: Sequence[Taken], once: Collection[Key] = (), earlier: Collection[Key] = ()
+    ) -> list[Row]:
+        """Returns rows that end what goes on: later copies of what was ended are rolled back.
+
+        A broker that dies can lose op messages, and one that takes its place final messages, too. So a later copy of
+        what we committed is rolled back only if the broker shows the commit, and `once` more the answer itself is
+        looked at if its own op message is missing: a landing would take the copy's for the end. Of lost commits only
+        those of `earlier` calls are repeated.
+        """
+        live = [(each, self.guard.live_copy(each.row)) for each in answers if each.row.kind != RESUME]
+        opened = [(each, place) for each, place in live if place is not None]
+        finals = self.guard.finals(self.owner, [each.row for each, _ in opened])
+        found: dict[Key, Row] = {}
+        for n, (each, place) in enumerate(opened):
+            row, has_later = each.row, place.queue_offset > each.place.queue_offset
+            committed = row.kind == COMMIT and self._committed(each, finals.get(n))
+            if row.kind == ROLLBACK:
+                again = not has_later
+            elif committed:
+                again = bool(finals.get(n)) and not self._has_op(*each)
+            else:
+                again = row.key in earlier and self.guard.is_there(self.owner, *each)
+            if again and row.key in once:
+                found[row.key] = row
+            elif has_later and (committed or row.kind == ROLLBACK):
+                swept = _rolled_back(row, place)
+                found[swept.key] = swept
+        return list(found.values())
+
+    def _committed(self, taken: Taken, finals: Sequence[int] | None) -> bool:
+        """Without an index, a broker's answer is all that shows it."""
+        row, place = taken
+        return finals is None or self._delivered(row, finals) > 0 or self._has_op(row, place)
+
+    def seen(self, answers: Sequence[Taken]) -> Iterator[Effect]:
+        """Yields the effects that can be seen by now."""
+        finals = self.guard.finals(self.owner, [each.row for each in answers])
+        for n, each in enumerate(answers):
+            delivered = self._delivered(each.row, finals[n]) if n in finals else None
+            if found := self._effect(each, delivered):
+                yield Effect(each, *found)
+
+    def _effect(self, taken: Taken, delivered: int | None) -> tuple[State, str] | None:
+        row, place = taken
+        outcome = self.guard.outcome_of(row, place)
+        if outcome is not None and outcome != row.kind:
+            return "ENDED_MEANWHILE", f"its op message says {outcome}"
+        wanted = 1 if row.kind == COMMIT else 0
+        if delivered is not None and delivered > wanted:
+            return "FAILED", f"delivered {delivered} times: somebody else has ended it, too"
+        if not self._shown(taken, delivered is not None) or (delivered is not None and delivered < wanted):
+            return None
+        return "VERIFIED", "its new copy is there" if row.kind == RESUME else "its op message is there"
+
+    def _shown(self, taken: Taken, counted: bool) -> bool:
+        """The op message of the live copy counts, too, if deliveries were counted: the other one may have been lost."""
+        row, place = taken
+        if row.kind == RESUME:
+            return len(self.guard.places(row)) > len(row.places)
+        return self.guard.live_copy(row) is None and (counted or self._has_op(row, place))
+
+    def _has_op(self, row: Row, place: Place) -> bool:
+        return self.guard.op_at(row, place) is not None
+
+    def _delivered(self, row: Row, finals: Sequence[int]) -> int:
+        own = {place.commit_log_offset for place in self.guard.places(row)}
+        return sum(final in own for final in finals)
+
+
+def _rolled_back(row: Row, live: Place) -> Row:
+    key = row.key._replace(queue_offset=live.queue_offset)
+    return row._replace(key=key, kind=ROLLBACK, origin="SWEEP", places=(live,))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import (
     ByteType,
     DataType,
@@ -22,13 +26,18 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from halfop.columns.keys import HALF_KEY, present
 from halfop.ending.plan import COMMIT, ROLLBACK
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.nearest import did_you_mean
 from halfop.frame.trouble import missing_client
 from halfop.frame.units import EPOCH
+from halfop.planning.counts import covers, ranges_of
+from halfop.rocketmq.message import COMPRESSED, decompressed
 from halfop.settings.business import OPEN_TRANSACTIONS, Resolution, TableSource, fixed_instant
+from halfop.settings.values import duration_text
 from halfop.warehouse.spark_errors import SPARK_ERRORS, innermost
+from halfop.warehouse.tables import Warehouse
 
 KEY, OUTCOME, EVIDENCE = "key", "outcome", "evidence"
 _KEYS = (StringType, ByteType, ShortType, IntegerType, LongType)
@@ -166,3 +175,100 @@ def _refuse_missing(where: str, name: str, columns: Sequence[str]) -> None:
 def _refuse_type(where: str, name: str, found: DataType, known: tuple[type[DataType], ...], expected: str) -> None:
     if not isinstance(found, known):
         raise UsageError(f"{where}: {name}: expected {expected}; it is {found.simpleString().upper()}")
+
+
+JOIN_KEYS = "join_keys"
+UNIQ_KEY, KEYS, _BODY = "uniq_key", "keys", "body."
+_SEPARATOR = " "  # RocketMQ's own between several keys
+
+
+def with_join_keys(warehouse: Warehouse, rows: DataFrame, by: str) -> DataFrame:
+    """Returns transactions with an array of the keys that business data may know them by; null if there is none."""
+    if by == UNIQ_KEY:
+        return rows.withColumn(JOIN_KEYS, _several(F.array(present(F.col("uniq_key")))))
+    near = covers(ranges_of(rows, "queue_offset"), "queue_offset")
+    if near is None:
+        return rows.withColumn(JOIN_KEYS, F.lit(None).cast("array<string>"))
+    landed = warehouse.read("half_messages", where=near)
+    mine = landed.join(rows.select(*HALF_KEY, F.col("commit_log_offset").alias("place")), HALF_KEY)
+    same = mine.where(F.col("commit_log_offset").eqNullSafe(F.col("place")))  # else a broker was rebuilt
+    found = same.groupBy(HALF_KEY).agg(F.any_value(_keys(by)).alias(JOIN_KEYS))
+    return rows.join(found, HALF_KEY, "left")
+
+
+def _keys(by: str) -> Column:
+    if by == KEYS:
+        return _several(F.split("keys", _SEPARATOR))
+    found = F.get_json_object(_text(), by.removeprefix(_BODY))
+    return _several(F.array(F.when(~_is_structure(found), found)))
+
+
+def _is_structure(value: Column) -> Column:
+    """An object or a list is no key, though it is there: nothing can be found by it, and nothing is absent."""
+    return value.rlike(r"^\s*[\[{]") & F.get_json_object(value, "$").isNotNull()
+
+
+def _several(keys: Column) -> Column:
+    """The keys that are there, each once; null if none is."""
+    found = F.array_distinct(F.filter(F.transform(keys, _trimmed), lambda key: key != ""))
+    return F.when(F.size(found) > 0, found)
+
+
+def _trimmed(key: Column) -> Column:
+    """`F.rtrim` itself would take the key's number in the array for the characters to cut."""
+    return F.rtrim(key)
+
+
+def _text() -> Column:
+    """The body as text; null if it cannot be decompressed."""
+    is_compressed = F.coalesce(F.col("sys_flag"), F.lit(0)).bitwiseAND(COMPRESSED) != 0
+    undo = arrow_udf(_decompressed, "binary")  # type: ignore[call-overload]
+    undone = undo(F.when(is_compressed, F.col("body")), F.col("sys_flag"))  # other bodies do not travel
+    return F.when(is_compressed, undone).otherwise(F.col("body")).cast("string")
+
+
+def _decompressed(bodies: pa.Array, flags: pa.Array) -> pa.Array:
+    pairs = zip(bodies.to_pylist(), flags.to_pylist(), strict=True)
+    return pa.array([None if body is None else decompressed(body, flag) for body, flag in pairs], pa.binary())
+
+
+NOT_FRESH, NOT_COVERED = "NOT_FRESH", "NOT_COVERED"
+WHY_NOT, ABSENT = "why_not", "absent"
+
+
+@dataclass(frozen=True)
+class Absence:
+    """The absence of rows from business data that was complete up to `watermark` before it was read."""
+
+    after: timedelta | None
+    watermark: datetime | None
+
+    @property
+    def counts(self) -> bool:
+        return self.after is not None
+
+    @property
+    def is_fresh(self) -> Column:
+        """Whether the data is fresh up to long after a transaction's birth; null for none without a born time."""
+        if self.after is None or self.watermark is None:
+            return F.lit(False)
+        return F.coalesce(F.col("born_timestamp") < F.lit(self.watermark - self.after), F.lit(False))
+
+    def covered(self, found: pa.Table, since: datetime | None) -> pa.Table:
+        """Returns the rows with evidence of absence, or NOT_COVERED if the data does not reach back to their birth."""
+        absent = pc.and_(found[ABSENT], pc.is_null(found[WHY_NOT]))
+        young = pa.scalar(False) if since is None else pc.greater_equal(found["born_timestamp"], pa.scalar(since))
+        too_old = pc.and_(absent, pc.invert(pc.fill_null(young, False)))
+        columns = {
+            WHY_NOT: pc.if_else(too_old, NOT_COVERED, found[WHY_NOT]),
+            EVIDENCE: pc.if_else(absent, self._evidence(since), found[EVIDENCE]),
+        }
+        for name, column in columns.items():
+            found = found.set_column(found.column_names.index(name), name, column)
+        return found
+
+    def _evidence(self, since: datetime | None) -> str | None:
+        if self.after is None or self.watermark is None or since is None:
+            return None
+        known = {"absent_after": duration_text(self.after), "watermark": self.watermark, "complete_since": since}
+        return json.dumps(known, separators=(",", ":"), default=datetime.isoformat)

@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, Key
-from halfop.ending.endings import State
 from halfop.ending.plan import Plan, Row, places_of, rows_of
 from halfop.ending.standing import RESUMED, Standing, last_decisions, standing
-from halfop.planning.ranges import covers, ranges_of
+from halfop.ending.table import State
+from halfop.planning.counts import covers, ranges_of
 from halfop.warehouse.tables import Warehouse
 
 _AT_ONCE = 10_000

@@ -16,13 +16,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, Key
-from halfop.ending.endings import NOT_ENDED, Clerk, Ending, newest
 from halfop.ending.owner import Where
-from halfop.ending.parts import decided_until, landed, owners, refuse_forbidden, refuse_unreachable
 from halfop.ending.plan import RESUME, Row, new_head, places_of
+from halfop.ending.selection import decided_until, landed, owners, refuse_forbidden, refuse_unreachable
 from halfop.ending.sender import Broker, Sender
 from halfop.ending.standing import lacks, standing
-from halfop.ending.table import TABLE, EndingsTable, known
+from halfop.ending.table import NOT_ENDED, TABLE, Clerk, Ending, EndingsTable, known, newest
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
 from halfop.warehouse.lock import hold

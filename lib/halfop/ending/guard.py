@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from halfop.columns.keys import Key
-from halfop.ending.endings import State
 from halfop.ending.owner import Owner
 from halfop.ending.plan import COMMIT, RESUME, ROLLBACK, Place, Row
+from halfop.ending.table import State
 from halfop.ending.tails import Tails
 from halfop.rocketmq.names import HALF_TOPICS
 from halfop.rocketmq.wire.client import Broker

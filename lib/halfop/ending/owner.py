@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from halfop.frame.errors import InputRefused
-from halfop.landing.rocksdb import refuse_broker
+from halfop.landing.identity import refuse_rocksdb_broker
 from halfop.rocketmq.wire.client import GATEWAY_CONFIG, Broker, NameServers, is_rocksdb_alone
-from halfop.rocketmq.wire.remoting import Corrupt, RemotingError, RemotingSettings
+from halfop.rocketmq.wire.remoting import Corrupt, Credentials, RemotingError, RemotingSettings, Tls
+from halfop.settings.model import Settings
 
 _ONE_MASTER = 10.0  # seconds for which one address is tried; then there may be another master
 _TIMES = ("transactionOpBatchInterval", "transactionCheckInterval", "waitTimeMillsInTransactionQueue")
@@ -96,7 +98,7 @@ def _checked(broker: Broker, name: str) -> Owner:
         raise InputRefused(address, None, problem, "give the address of that broker, or --namesrv")
     if conf.get("brokerRole") == "SLAVE":
         raise NoMaster(f"{address} is a slave of {name}: only a master ends transactions")
-    refuse_broker(broker, name, is_rocksdb_alone(conf))
+    refuse_rocksdb_broker(broker, name, is_rocksdb_alone(conf))
     batch, interval, queue = (_millis(address, conf, key) for key in _TIMES)
     return Owner(broker, conf.get("messageIndexEnable") == "true", batch, interval, queue, GATEWAY_CONFIG in conf)
 
@@ -106,3 +108,31 @@ def _millis(address: str, conf: dict[str, str], key: str) -> timedelta:
     if not text.isdecimal():
         raise Corrupt(address, f"sent a configuration with {key} = {text!r}")
     return timedelta(milliseconds=int(text))
+
+
+def remoting(settings: Settings, in_flight: int) -> RemotingSettings:
+    """Returns the settings of connections to brokers; credentials come from the environment."""
+    landing = settings.landing
+    tls = Tls(**settings.tls.model_dump(exclude={"enabled"})) if settings.tls.enabled else None
+    return RemotingSettings(
+        connect_timeout=landing.connect_timeout.total_seconds(),
+        answer_timeout=landing.answer_timeout.total_seconds(),
+        give_up_after=landing.give_up_after.total_seconds(),
+        in_flight=in_flight,
+        credentials=Credentials.from_environment(),
+        tls=tls,
+    )
+
+
+def add_owner(parser: argparse.ArgumentParser) -> None:
+    """Adds the options that name the masters of brokers."""
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--namesrv", metavar="H:P", help="name servers, host:port;host:port, that know the masters")
+    where.add_argument("--broker", metavar="H:P", help="the master's address, if all transactions are one broker's")
+
+
+def owner_of(settings: Settings, args: argparse.Namespace) -> Where | None:
+    """Returns the way to the masters; None if no option names one."""
+    if args.namesrv is None and args.broker is None:
+        return None
+    return Where(remoting(settings, settings.end.in_flight), args.namesrv, args.broker)

@@ -14,18 +14,26 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import QUEUE
-from halfop.ending.absence import ABSENT, WHY_NOT, Absence
-from halfop.ending.business import EVIDENCE, business, is_ahead
-from halfop.ending.join_keys import JOIN_KEYS, UNIQ_KEY, with_join_keys
-from halfop.ending.outcomes import BOTH_OUTCOMES, COMMIT_EVIDENCE, KIND, ROLLBACK_EVIDENCE, with_outcomes
+from halfop.ending.business import (
+    ABSENT,
+    EVIDENCE,
+    JOIN_KEYS,
+    UNIQ_KEY,
+    WHY_NOT,
+    Absence,
+    business,
+    is_ahead,
+    with_join_keys,
+)
+from halfop.ending.op_rows import BOTH_OUTCOMES, COMMIT_EVIDENCE, KIND, ROLLBACK_EVIDENCE, with_outcomes
 from halfop.ending.plan import ROWS, Plan, new_head
-from halfop.ending.planned import left_out, split
+from halfop.ending.selection import left_out, split
 from halfop.ending.standing import COLUMNS, standing
 from halfop.frame.errors import UsageError
 from halfop.frame.nearest import did_you_mean
 from halfop.frame.summary import Summary, add_counts
 from halfop.frame.units import plural
-from halfop.landing.rocksdb import refuse_landed
+from halfop.landing.identity import refuse_landed
 from halfop.settings.business import Resolution
 from halfop.warehouse.tables import Warehouse
 

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from typing import NamedTuple
 
+import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, Key
-from halfop.ending.plan import Kind, Origin, Plan, new_head
-from halfop.ending.planned import Planned, planned
-from halfop.ending.standing import Standing, standing
+from halfop.columns.lives import lives_of
+from halfop.ending.owner import Where
+from halfop.ending.plan import ROWS, Kind, Origin, Plan, new_head
+from halfop.ending.standing import COLUMNS, Standing, lacks, standing
+from halfop.ending.tails import Landed, landed_of
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
-from halfop.landing.rocksdb import refuse_landed
-from halfop.warehouse.tables import Warehouse
+from halfop.landing.identity import refuse_landed
+from halfop.planning.run import sources
+from halfop.runs.record import last_run
+from halfop.warehouse.progress import GATEWAY, progress_rows
+from halfop.warehouse.progress import TABLE as PROGRESS
+from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 _SHOWN = 20
 
@@ -88,3 +96,111 @@ def _asked(warehouse: Warehouse, found: Standing, selection: Selection) -> DataF
             "nothing was planned; `explain KEY` shows what became of a message",
         )
     return rows.select("stands_at.*").distinct()
+
+
+TOO_YOUNG = "TOO_YOUNG"
+
+
+class Planned(NamedTuple):
+    """The rows of a plan, and how many transactions are left out of it, by reason."""
+
+    rows: pa.Table
+    left_out: dict[str, int]
+
+
+def planned(standing: Standing, wanted: DataFrame, origin: Origin, born_until: datetime) -> Planned:
+    """Returns the rows of a plan for the transactions that `wanted` names.
+
+    `wanted` has the half key of any copy, `kind` (COMMIT or ROLLBACK) and `evidence` (text or null), one row a
+    transaction. Younger ones than `born_until`, and those that lack what an answer needs, are left out and counted.
+    Half keys that are not among the standing transactions are in neither.
+    """
+    live = standing.keys().join(wanted.select(*HALF_KEY, "kind", "evidence"), HALF_KEY)
+    asked = live.select("stands_at.*", "kind", "evidence")
+    rows = standing.rows.join(asked, HALF_KEY).select(*COLUMNS, "kind", "evidence", left_out(born_until))
+    found = rows.orderBy("broker_name", "queue_id", "queue_offset").toArrow()
+    return split(found, origin)
+
+
+def left_out(born_until: datetime) -> Column:
+    """Returns `why_not`: why a transaction gets into no plan, whatever its outcome; null if it may."""
+    young = F.when(~F.coalesce(F.col("born_timestamp") <= F.lit(born_until), F.lit(True)), TOO_YOUNG)
+    return F.coalesce(lacks(), young).alias("why_not")
+
+
+def split(found: pa.Table, origin: Origin) -> Planned:
+    """Returns the plan's rows of transactions with `kind`, `evidence` and `why_not`, and counts the others."""
+    counts = found["why_not"].drop_null().value_counts().to_pylist()
+    taken = found.filter(found["why_not"].is_null()).drop_columns("why_not")
+    columns = {name: taken[name] for name in taken.column_names}
+    columns["origin"] = pa.array([origin] * len(taken), pa.string())
+    columns["copies"] = pa.array([_places(copies) for copies in taken["copies"].to_pylist()], ROWS.field("copies").type)
+    arrays = [columns[field.name].cast(field.type) for field in ROWS]
+    return Planned(pa.Table.from_arrays(arrays, schema=ROWS), {each["values"]: each["counts"] for each in counts})
+
+
+def _places(copies: list[dict[str, object]] | None) -> list[dict[str, object]] | None:
+    kept = ("queue_offset", "commit_log_offset")
+    return None if copies is None else [{name: copy[name] for name in kept} for copy in copies]
+
+
+_ASKED = ("STORE", "BROKER", GATEWAY)
+
+
+def refuse_forbidden(names: Sequence[str], allowed: Sequence[str]) -> None:
+    """Raises UsageError for brokers that the settings do not name."""
+    if forbidden := [name for name in names if name not in allowed]:
+        raise UsageError(
+            f"end.brokers: {', '.join(forbidden)} may not be asked to end transactions; "
+            f"it names {', '.join(allowed) or 'none'}. If it may: --set end.brokers={','.join([*allowed, *forbidden])}"
+        )
+
+
+def refuse_unreachable(names: Sequence[str], where: Where | None) -> None:
+    """Raises UsageError if these brokers must be asked, and no option says where."""
+    if names and where is None:
+        raise UsageError(f"{', '.join(names)}: only the broker itself can end its messages: give --namesrv or --broker")
+    if len(names) > 1 and where is not None and where.broker:
+        raise UsageError(f"--broker is one broker, but the messages are of {', '.join(names)}: give --namesrv")
+
+
+def by_files(warehouse: Warehouse) -> set[str]:
+    """Returns the brokers that nobody can ask, because their messages land by files."""
+    return {name for name, source in sources(progress_rows(warehouse)).items() if source not in _ASKED}
+
+
+def owners(warehouse: Warehouse, names: Collection[str]) -> dict[str, list[str]]:
+    """Returns the brokers' own names with those of the given names that are lives of them."""
+    of = {row["broker_name"]: row["life_of"] for row in progress_rows(warehouse)}
+    found: dict[str, list[str]] = {}
+    for name in sorted(names):
+        found.setdefault(of.get(name) or name, []).append(name)
+    return found
+
+
+def decided_until(warehouse: Warehouse) -> int:
+    """Returns the version of landing_progress that the last run knew which has decided about all of that.
+
+    Call it before you read decisions: a run in between would have seen more, and what it saw must be read again.
+    """
+    found = last_run(warehouse)
+    if found is None:
+        return NO_TABLE
+    run, closed = found
+    decided = closed and run.slice.number == run.slice.of
+    return (run.inputs if decided else run.inputs_before)[PROGRESS]
+
+
+def landed(warehouse: Warehouse, name: str, queues: Collection[int], version: int) -> dict[int, Landed]:
+    """Returns how far a broker's queues had landed at a version of landing_progress, as `decided_until` gives it.
+
+    What landed later, no run has seen, so it is read from the broker again.
+    """
+    rows, before = progress_rows(warehouse), progress_rows(warehouse, version)
+    lives = lives_of(rows, name)
+    if lives.names != lives_of(before, name).names:
+        problem = f"broker {name} has begun another life, {lives.current}, since the last run"
+        raise InputRefused(warehouse.path(PROGRESS), None, problem, "start reconcile, and plan again")
+    mine = [row for row in before if row["broker_name"] == lives.current]
+    offsets = {(row["topic"], row["queue_id"]): row["next_offset"] for row in mine}
+    return {queue: landed_of(offsets, queue) for queue in queues}

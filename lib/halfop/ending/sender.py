@@ -17,12 +17,11 @@ from itertools import chain
 from typing import TypeVar
 
 from halfop.columns.keys import Key
-from halfop.ending.answers import Sent, send
-from halfop.ending.effects import Effects, Taken
-from halfop.ending.endings import IN_DOUBT, Clerk, Ending, Endings
+from halfop.ending.answers import Effects, Sent, Taken, send
 from halfop.ending.guard import Guard
 from halfop.ending.owner import NoMaster, Owner, Where
 from halfop.ending.plan import COMMIT, Row
+from halfop.ending.table import IN_DOUBT, Clerk, Ending, Endings
 from halfop.ending.tails import Landed, Tails, since
 from halfop.frame.errors import InputRefused
 from halfop.frame.units import EPOCH

@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, QUEUE
+from halfop.planning.counts import between_values, covers, ranges_of
 from halfop.planning.plan import PLAN_APP
-from halfop.planning.ranges import between_values, covers, ranges_of
 from halfop.runs.record import waiting
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import all_of, equal

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from typing import Any
+from typing import Any, Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 
 from halfop.columns.keys import Key
-from halfop.ending.endings import IN_DOUBT, UNFINISHED, Ending, newest
-from halfop.ending.plan import Place
+from halfop.ending.plan import Place, Row
 from halfop.frame.errors import WarehouseBusy
+from halfop.frame.owner import owner
 from halfop.landing.progress import micros
-from halfop.planning.ranges import OffsetRange, covers
+from halfop.planning.counts import OffsetRange, covers
 from halfop.warehouse.delta_log import AlreadyWrittenError
 from halfop.warehouse.local import commit_next
 from halfop.warehouse.parquet import arrow_schema
@@ -106,3 +107,64 @@ def _ending(cells: Mapping[str, Any]) -> Ending:
     place = None if sent is None else Place(sent, cells["sent_commit_log_offset"])
     key = Key(*(cells[name] for name in Key._fields))
     return Ending(cells["plan_id"], key, sent=place, **{name: cells[name] for name in _OWN})
+
+
+State = Literal[
+    "INTENDED", "SENT", "VERIFIED", "ENDED_MEANWHILE", "ALREADY_COMMITTED", "GONE", "MISMATCH", "FAILED", "UNKNOWN"
+]
+# The broker may have met the request, or not.
+IN_DOUBT: tuple[State, ...] = ("INTENDED", "UNKNOWN")
+# A later call has something to do for these; all other states stand.
+UNFINISHED: tuple[State, ...] = (*IN_DOUBT, "SENT")
+# These ask for somebody's attention.
+NOT_ENDED: tuple[State, ...] = ("GONE", "MISMATCH", "FAILED", "UNKNOWN", "INTENDED")
+
+
+class Ending(NamedTuple):
+    """A row of `endings`; `sent` is the half message that the request named, if it is known."""
+
+    plan_id: str
+    key: Key
+    kind: str
+    origin: str
+    evidence: str | None
+    state: State
+    code: int | None
+    remark: str | None
+    by: str
+    at: datetime
+    uniq_key: str | None
+    sent: Place | None
+
+
+class Endings(Protocol):
+    """The table, as those who send see it: `record` returns once the rows are there for good."""
+
+    def record(self, rows: Sequence[Ending]) -> None: ...
+
+
+class Clerk:
+    """Makes the rows of one plan, each of a later instant than the one before, and later than `after`."""
+
+    def __init__(self, plan_id: str, after: datetime | None, clock: Callable[[], datetime] | None = None) -> None:
+        self._plan_id, self._last = plan_id, after
+        self._clock = clock or (lambda: datetime.now(timezone.utc))
+        self._by = f"{owner()}:{os.getpid()}"
+
+    def ending(
+        self, row: Row, state: State, remark: str | None = None, code: int | None = None, sent: Place | None = None
+    ) -> Ending:
+        self._last = max(self._clock(), (self._last or datetime.min.replace(tzinfo=timezone.utc)) + _TICK)
+        told = (state, code, remark, self._by, self._last, row.uniq_key, sent)
+        return Ending(self._plan_id, row.key, row.kind, row.origin, row.evidence, *told)
+
+
+_TICK = timedelta(microseconds=1)
+
+
+def newest(rows: Iterable[Ending]) -> dict[Key, Ending]:
+    """Returns the row of each half key that counts."""
+    found: dict[Key, Ending] = {}
+    for row in sorted(rows, key=lambda each: each.at):
+        found[row.key] = row
+    return found

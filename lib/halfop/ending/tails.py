@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pyarrow.compute as pc
 
-from halfop.ending.endings import Ending
 from halfop.ending.plan import Place, Row
+from halfop.ending.table import Ending
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.batches import HALF, OP, half_batch, op_batch
 from halfop.rocketmq.names import (

@@ -13,7 +13,7 @@ from halfop.examine.aside import Aside
 from halfop.examine.logs import TableLog
 from halfop.frame.summary import Summary
 from halfop.frame.units import plural
-from halfop.landing.instant import next_instant
+from halfop.landing.progress import next_instant
 from halfop.planning.plan import PLAN_APP
 from halfop.planning.run import Run
 from halfop.runs.record import found_run, last_run

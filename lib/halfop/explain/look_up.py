@@ -13,8 +13,7 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY, QUEUE, Key, as_key
-from halfop.columns.values import millis
+from halfop.columns.keys import HALF_KEY, QUEUE, Key, as_key, millis
 from halfop.explain.life import CONTENT, MessageLife, Rows, by_clock, grouped, key_of, linked
 from halfop.frame.errors import InputRefused
 from halfop.frame.units import duration, exact

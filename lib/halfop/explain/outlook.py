@@ -7,8 +7,7 @@ from typing import NamedTuple
 from pyspark.sql import Row
 
 from halfop import wording as w
-from halfop.columns.keys import Key
-from halfop.columns.values import in_micros
+from halfop.columns.keys import Key, in_micros
 from halfop.explain.life import MessageLife, key_of, named_copy, superseded_by
 from halfop.explain.look_up import NO_TIME, queue_clock
 from halfop.frame.units import instant, moment, plural

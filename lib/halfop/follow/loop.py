@@ -14,7 +14,7 @@ from types import FrameType
 
 from halfop.follow.cycle import Cycle, StepEnd
 from halfop.frame import metrics
-from halfop.frame.prometheus import Family, Histogram, Sample
+from halfop.frame.metrics import Family, Histogram, Sample
 from halfop.frame.summary import Summary
 from halfop.planning.digest import LATENCIES, Latency
 from halfop.settings.model import MetricsSettings

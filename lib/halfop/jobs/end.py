@@ -8,9 +8,9 @@ from pathlib import Path
 
 from halfop.ending import plan as plans
 from halfop.ending.apply import Request, apply
-from halfop.ending.connecting import add_owner, owner_of
-from halfop.ending.endings import Ending
+from halfop.ending.owner import add_owner, owner_of
 from halfop.ending.selection import Selection, plan
+from halfop.ending.table import Ending
 from halfop.frame.arguments import add_selection
 from halfop.frame.cli import Context, Job, setting_option
 from halfop.frame.errors import UsageError

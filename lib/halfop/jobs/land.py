@@ -6,7 +6,7 @@ import argparse
 import logging
 from collections.abc import Callable, Sequence
 
-from halfop.ending.connecting import remoting
+from halfop.ending.owner import remoting
 from halfop.frame.arguments import instant, offset
 from halfop.frame.cli import Context, Job
 from halfop.frame.errors import UsageError, WarehouseBusy

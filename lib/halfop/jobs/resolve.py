@@ -8,7 +8,7 @@ from pathlib import Path
 from halfop.ending import plan as plans
 from halfop.ending.apply import Request as Application
 from halfop.ending.apply import apply
-from halfop.ending.connecting import add_owner, owner_of
+from halfop.ending.owner import add_owner, owner_of
 from halfop.ending.refused import refused_beside, write_refused
 from halfop.ending.resolve import Request, Resolved, resolve
 from halfop.frame.cli import Context, Job, setting_option

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from halfop.ending.connecting import add_owner, owner_of
 from halfop.ending.given_up import Resume, resume_at_brokers
-from halfop.ending.owner import Where
+from halfop.ending.owner import Where, add_owner, owner_of
 from halfop.frame.arguments import add_selection
 from halfop.frame.cli import Context, Job
 from halfop.frame.output import Table

@@ -1,18 +1,19 @@
-"""Checks that a source is still the broker whose messages have landed under its name.
-
-Queue offsets are keys. A broker that was rebuilt under its old name, or another store, gives them to other messages.
-"""
+"""Checks that a source is the broker whose messages have landed under its name, and one that halfop can follow."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from typing import NoReturn
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from halfop.frame.errors import InputRefused
 from halfop.landing.cuts import Place
-from halfop.landing.progress import ProgressRow
-from halfop.landing.queues import Queue
+from halfop.landing.progress import ProgressRow, Queue
+from halfop.rocketmq.names import ROCKSDB_TOPICS
+from halfop.rocketmq.wire.client import Broker
+from halfop.warehouse.progress import TABLE, progress_rows
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import Compared, all_of, equal
 
@@ -55,3 +56,34 @@ def reused_queues(warehouse: Warehouse, queues: Iterable[Queue]) -> list[Queue]:
     rejected = warehouse.read("rejected", where=equal("reason", "KEY_REUSED"))
     found = {Queue(r.broker_name, r.queue_id) for r in rejected.select("broker_name", "queue_id").distinct().collect()}
     return sorted(found & wanted)
+
+
+_WAY_OUT = (
+    "set transWriteOriginTransHalfEnable=true at the broker, which then writes both forms; it can be landed and ended "
+    f"as soon as its log has no messages of {ROCKSDB_TOPICS[0]} any more, and until then its own checks end those"
+)
+
+
+def refuse_rocksdb(where: str, name: str) -> NoReturn:
+    """Raises InputRefused for a broker of this name."""
+    problem = f"{name} keeps its transactions in RocksDB alone (RocketMQ 5.4 and later), which halfop cannot read"
+    raise InputRefused(where, None, problem, _WAY_OUT)
+
+
+def refuse_rocksdb_broker(broker: Broker, name: str, is_configured: bool) -> None:
+    """Raises InputRefused for a running broker that is configured so, or has such messages still."""
+    if is_configured or _has_such(broker):
+        refuse_rocksdb(broker.remote.address, name)
+
+
+def _has_such(broker: Broker) -> bool:
+    queues = [(topic, 0) for topic in ROCKSDB_TOPICS]
+    ends = broker.max_offsets(queues)
+    return any(ends) and any(end > first for end, first in zip(ends, broker.min_offsets(queues), strict=True))
+
+
+def refuse_landed(warehouse: Warehouse, names: Collection[str]) -> None:
+    """Raises InputRefused if one of these brokers has landed so: earlier versions took its ends for garbage."""
+    for row in progress_rows(warehouse) if names else ():
+        if row["broker_name"] in names and row["topic"] in ROCKSDB_TOPICS and row["next_offset"]:
+            refuse_rocksdb(warehouse.path(TABLE), row["broker_name"])

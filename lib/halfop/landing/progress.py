@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from pyspark.sql import functions as F
+
 from halfop.frame.units import EPOCH
-from halfop.landing.columns.fields import LONG_MAX
-from halfop.landing.queues import OffsetSpan, Queue
-from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+from halfop.landing.fields import LONG_MAX
+from halfop.rocketmq.frames import read_json
+from halfop.rocketmq.names import CHECK_GROUP, HALF_TOPIC, HALF_TOPICS, OP_TOPIC
 from halfop.warehouse.progress import COMMIT_LOG, TABLE, counting, progress_rows
 from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.where import Compared
 
 # Landings add a few rows each; above so many files they are written afresh as one.
 _MOST_FILES = 50
@@ -206,3 +211,59 @@ def micros(of: datetime) -> int:
 
 def instant(micros: int | None) -> datetime | None:
     return None if micros is None else EPOCH + timedelta(microseconds=micros)
+
+
+class Queue(NamedTuple):
+    """A broker's queue of half messages, or of the ops that belong to them: both have the same number."""
+
+    broker_name: str
+    queue_id: int
+
+
+@dataclass(frozen=True)
+class OffsetSpan:
+    """A queue's rows that a landing brings: lowest and highest offset, newest store time (epoch microseconds).
+
+    If `whole`, no offset between them is missing; else one may be, or nobody has looked.
+    """
+
+    lowest: int
+    highest: int
+    newest: int
+    whole: bool = False
+
+    def joined(self, other: OffsetSpan) -> OffsetSpan:
+        lowest, highest = min(self.lowest, other.lowest), max(self.highest, other.highest)
+        touching = other.lowest <= self.highest + 1 and self.lowest <= other.highest + 1
+        whole = self.whole and other.whole and touching
+        return OffsetSpan(lowest, highest, max(self.newest, other.newest), whole)
+
+
+_LANDED_FILES = "landed_files"
+
+
+def next_instant(warehouse: Warehouse) -> int:
+    """The wall clock in epoch microseconds, or just above the last landing if the clock was set back."""
+    rows = progress_rows(warehouse)
+    known = [micros(row[at]) for row in rows for at in ("landed_at", "planned_at") if row[at] is not None]
+    now = time.time_ns() // 1000
+    later = warehouse.read(_LANDED_FILES, where=Compared("landed_at", ">=", now))
+    known += [row["at"] for row in later.select(F.unix_micros("landed_at").alias("at")).collect()]
+    return max([now, *(instant + 1 for instant in known)])
+
+
+FILE = "config/consumerOffset.json"
+
+
+def check_offsets(root: str) -> dict[int, int]:
+    """Returns the next offset to be checked of each half queue; none if the file is missing or unreadable.
+
+    A broker writes the file every few seconds, and a copy may have half of it.
+    """
+    try:
+        with open(os.path.join(root, FILE), "rb") as file:
+            table = read_json(file.read())["offsetTable"]
+        found = [table[f"{topic}@{CHECK_GROUP}"] for topic in HALF_TOPICS if f"{topic}@{CHECK_GROUP}" in table]
+        return {int(queue): int(offset) for queues in found for queue, offset in queues.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from halfop.frame.errors import InputRefused
-from halfop.landing.outcomes.within_stretch import StretchOutcomes
-from halfop.landing.queues import OffsetSpan, Queue
+from halfop.landing.op_outcomes import StretchOutcomes
+from halfop.landing.progress import OffsetSpan, Queue
 from halfop.rocketmq.batches import HEADS, KINDS
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.store.commitlog import Fault

@@ -11,8 +11,7 @@ from halfop.columns.keys import HALF_KEY
 from halfop.columns.lives import all_lost
 from halfop.planning.by_workers import Taken, taken_by_workers
 from halfop.planning.clocks import Clock, clocks
-from halfop.planning.counts import KeyCount, KeyCounts, count_keys, counted
-from halfop.planning.ranges import covers, in_slice
+from halfop.planning.counts import KeyCount, KeyCounts, count_keys, counted, covers, in_slice
 from halfop.planning.run import Run
 from halfop.rules import halves as h
 from halfop.rules import ops as o

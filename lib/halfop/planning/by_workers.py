@@ -16,11 +16,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from halfop.columns.key_sets import OffsetSet, all_of, combined, number
+from halfop.planning.decide_plain import ENDED, HALF, HALVES_LEFT, OPS_LEFT, About, Halves, Keys, Ops, decide, leave
 from halfop.planning.earlier import Earlier
-from halfop.planning.parted import decide, leave
-from halfop.planning.plain import ENDED, HALF, HALVES_LEFT, OPS_LEFT, About, Halves, Keys, Ops
+from halfop.planning.key_scan import HalvesSeen, OpsSeen, halves_seen, ops_seen, topics
 from halfop.planning.run import Run, Slice
-from halfop.planning.seen import HalvesSeen, OpsSeen, halves_seen, ops_seen, topics
 from halfop.rules import halves as h
 from halfop.warehouse.disk import DataFile, Listed
 from halfop.warehouse.in_memory import Kept

@@ -12,12 +12,11 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY, QUEUE
-from halfop.columns.values import present
+from halfop.columns.keys import HALF_KEY, QUEUE, present
 from halfop.planning.arrivals import Arrivals, arrived_ops
+from halfop.planning.counts import between_values, covers, ranges_of
 from halfop.planning.earlier import escapes_ended
-from halfop.planning.late import LookedBack, older
-from halfop.planning.ranges import between_values, covers, ranges_of
+from halfop.planning.out_of_order import LookedBack, older
 from halfop.planning.run import Run
 from halfop.rules import halves as h
 from halfop.rules import ops as o

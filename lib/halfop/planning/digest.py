@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import StructType
 
-from halfop.planning.ranges import OffsetRange
+from halfop.planning.counts import OffsetRange
 from halfop.warehouse.disk import Disk
 from halfop.warehouse.in_memory import Kept
 from halfop.warehouse.local import files_or_few

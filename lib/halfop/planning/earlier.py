@@ -8,14 +8,13 @@ from functools import reduce
 
 from pyspark.sql import functions as F
 
-from halfop.columns.by_key import Queue
 from halfop.columns.key_sets import NOWHERE, OffsetSet, all_of, combined
-from halfop.columns.values import in_micros
+from halfop.columns.keys import Queue, in_micros
 from halfop.planning.clocks import clocks, known_before
-from halfop.planning.plain import About, Keys, Ops
-from halfop.planning.ranges import OffsetRange, covers
+from halfop.planning.counts import OffsetRange, covers
+from halfop.planning.decide_plain import About, Keys, Ops
+from halfop.planning.key_scan import Decided, Decisions, OpPlace, decided_keys, op_offsets, ops_seen
 from halfop.planning.run import Run
-from halfop.planning.seen import Decided, Decisions, OpPlace, decided_keys, op_offsets, ops_seen
 from halfop.warehouse.local import listed_files
 from halfop.warehouse.splits import ANYWHERE, splits_of
 from halfop.warehouse.tables import NO_TABLE, Warehouse

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pyspark.sql import Row
 
-from halfop.columns.values import millis
+from halfop.columns.keys import millis
 from halfop.planning.clocks import Clock, clocks, late_clocks
 from halfop.planning.plan import PLAN_APP
 from halfop.planning.run import Run

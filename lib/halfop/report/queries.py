@@ -14,8 +14,7 @@ from functools import cached_property, reduce
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY
-from halfop.columns.values import millis
+from halfop.columns.keys import HALF_KEY, millis
 from halfop.frame.units import EPOCH
 from halfop.rules.reasons import Reason
 from halfop.warehouse.schema import REJECTED

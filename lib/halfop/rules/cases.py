@@ -5,8 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY, QUEUE
-from halfop.columns.values import micros
+from halfop.columns.keys import HALF_KEY, QUEUE, micros
 from halfop.rules import halves as h
 from halfop.rules import ops as o
 from halfop.rules.questions import PENDING

@@ -7,8 +7,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY
-from halfop.columns.values import micros, present, whole_number
+from halfop.columns.keys import HALF_KEY, micros, present, whole_number
 from halfop.rocketmq import names
 from halfop.rules.questions import PENDING, nothing_pending
 from halfop.rules.reasons import Reason

@@ -9,8 +9,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import QUEUE
-from halfop.columns.values import micros
+from halfop.columns.keys import QUEUE, micros
 from halfop.rules.reasons import Reason
 from halfop.rules.settings_columns import RuleColumns
 

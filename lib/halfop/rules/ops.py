@@ -8,8 +8,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY, QUEUE
-from halfop.columns.values import micros
+from halfop.columns.keys import HALF_KEY, QUEUE, micros
 from halfop.rocketmq.names import END_TAG
 from halfop.rules.halves import ENDED, NEW, REJECTED, own_copies
 from halfop.rules.reasons import Reason

@@ -10,8 +10,8 @@ from zlib import crc32
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from halfop.columns.keys import FARTHEST, in_micros, whole_number
 from halfop.columns.lives import Lost
-from halfop.columns.values import FARTHEST, in_micros, whole_number
 from halfop.settings.model import RuleOverride, RuleSettings
 
 NO_TIME = -2 * FARTHEST  # a queue clock on which no time has passed yet

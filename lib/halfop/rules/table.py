@@ -11,7 +11,7 @@ from typing import NamedTuple
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from halfop.columns.values import micros
+from halfop.columns.keys import micros
 from halfop.rules.halves import NEW
 from halfop.rules.lost import lost_by_broker
 from halfop.rules.ops import is_final

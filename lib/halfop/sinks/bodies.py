@@ -9,9 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.blocks import look_up, packed
-from halfop.columns.keys import HALF_KEY
-from halfop.columns.values import present
-from halfop.planning.ranges import OffsetRange, covers
+from halfop.columns.keys import HALF_KEY, present
+from halfop.planning.counts import OffsetRange, covers
 from halfop.planning.run import Run
 from halfop.rules.halves import IDENTITY, read_copies
 from halfop.sinks.targets import WholeMessages

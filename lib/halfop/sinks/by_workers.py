@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
-from halfop.planning.ranges import covers
+from halfop.planning.counts import covers
 from halfop.sinks.bodies import trimmed_before_those
 from halfop.sinks.projections import HALF
 from halfop.sinks.targets import Target, WholeMessages

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
-from halfop.columns.by_key import in_one
+from halfop.columns.keys import in_one
 from halfop.frame.errors import HalfopError
 from halfop.sinks.by_workers import written_by_workers
 from halfop.sinks.messages import TARGET, in_tables_columns, messages

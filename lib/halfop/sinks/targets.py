@@ -12,10 +12,9 @@ from halfop.planning.digest import Digest
 from halfop.planning.run import Run
 from halfop.sinks.projections import HALF, PAYLOAD, About
 from halfop.warehouse.lock import hold_rejected
-from halfop.warehouse.schema import REJECTED, TableSpec, table
+from halfop.warehouse.schema import REJECTED, TableSpec, comment, directories, table
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.topics import comment, directories
 
 log = logging.getLogger("halfop.reconcile")
 

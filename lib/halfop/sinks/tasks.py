@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from halfop.columns.by_key import ByKey
+from halfop.columns.keys import ByKey
 from halfop.sinks.projections import About, projected
 from halfop.warehouse.disk import DataFile, Disk
 from halfop.warehouse.splits import ParquetPart, PartWriter, Split, repeating, span

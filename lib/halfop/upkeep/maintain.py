@@ -16,8 +16,7 @@ from functools import partial, reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY
-from halfop.columns.values import in_micros
+from halfop.columns.keys import HALF_KEY, in_micros
 from halfop.frame.errors import WarehouseBusy
 from halfop.frame.summary import Summary
 from halfop.frame.units import EPOCH

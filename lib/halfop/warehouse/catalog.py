@@ -17,10 +17,9 @@ from pyspark.sql import SparkSession
 from halfop.frame.errors import HalfopError, UsageError, is_transient
 from halfop.frame.summary import Summary
 from halfop.settings.model import Settings
-from halfop.warehouse.schema import OF_A_TOPIC, literal, table, table_names
+from halfop.warehouse.schema import OF_A_TOPIC, comment, literal, table, table_names
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, log_failure
 from halfop.warehouse.tables import NO_TABLE, Warehouse
-from halfop.warehouse.topics import comment
 
 log = logging.getLogger("halfop.catalog")
 

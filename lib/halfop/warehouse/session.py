@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
+import re
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, TextIO
 from weakref import WeakKeyDictionary
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
+from halfop.frame.errors import UsageError
 from halfop.frame.log import watched
 from halfop.settings.home import cache
 from halfop.warehouse.java import remember_names
-from halfop.warehouse.local_spark import UMASK, USERS, own_settings
 
 # Settings on which a run's correctness or cost rests, whatever the user's spark-defaults say.
 _NEEDED = {
@@ -182,3 +188,69 @@ def set_sync(spark: SparkSession, sync: bool) -> None:
     """Sets whether commits to a local disk are durable before they are believed: `LocalLogStore.java` does it."""
     jsc: Any = spark._jsc
     jsc.hadoopConfiguration().setBoolean("halfop.warehouse.sync", sync)
+
+
+_LOCAL = re.compile(r"local(\[[^\]]*\])?")
+# Open as long as the process lives: by its lock others see that the folder is in use.
+_held: list[TextIO] = []
+
+
+UMASK = "spark.hadoop.fs.permissions.umask-mode"
+# The user's own settings, which decide about ours.
+USERS = (
+    "spark.master",
+    "spark.driver.host",
+    "spark.driver.bindAddress",
+    "spark.authenticate",
+    "spark.local.dir",
+    UMASK,
+)
+
+
+def own_settings(given: Mapping[str, str], environ: Mapping[str, str], cache: Path) -> dict[str, str]:
+    """Returns the settings that a session with a local master gets besides the user's own, which count."""
+    if not _LOCAL.fullmatch(given.get("spark.master", "")):
+        return {}
+    found = {}
+    if not {"spark.driver.host", "spark.driver.bindAddress"} & given.keys() and not environ.get("SPARK_LOCAL_IP"):
+        found["spark.driver.host"] = "127.0.0.1"
+    if "spark.authenticate" not in given:
+        found["spark.authenticate"] = "true"  # Spark draws the secret itself, if its master is local
+    if UMASK not in given:
+        found[UMASK] = f"{_umask():03o}"
+    if "spark.local.dir" not in given and not environ.get("SPARK_LOCAL_DIRS"):
+        found["spark.local.dir"] = str(_own_folder(cache / f"spark-{os.getuid()}"))
+    return found
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
+def _own_folder(parent: Path) -> Path:
+    """Makes a folder for this process alone, and removes those of processes that are dead."""
+    try:
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if parent.stat().st_uid != os.getuid():  # somebody was there first, in a folder that is open to all
+            raise PermissionError(errno.EPERM, "another user owns it")
+        with (parent / "lock").open("a") as lock:  # a folder without its lock must not be taken for a dead one's
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for folder in parent.glob("job-*"):
+                _remove_if_dead(folder)
+            made = Path(tempfile.mkdtemp(prefix="job-", dir=parent))
+            _held.append((made / "lock").open("w"))
+            fcntl.flock(_held[-1], fcntl.LOCK_EX)
+        return made
+    except OSError as error:
+        raise UsageError(
+            f"{parent}: cannot be made or written ({error.strerror}), and Spark needs a folder of its own for what it "
+            "shuffles; name another by SPARK_LOCAL_DIRS"
+        ) from error
+
+
+def _remove_if_dead(folder: Path) -> None:
+    with suppress(OSError), (folder / "lock").open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 from halfop.gateway.producer import Sent
-from halfop.landing.columns.fields import Field
+from halfop.landing.fields import Field
 from halfop.warehouse.schema import table
 
 from support.gateway.gateways import NAME

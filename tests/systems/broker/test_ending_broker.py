@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from halfop.ending.endings import Clerk
 from halfop.ending.guard import Guard, Verdict
 from halfop.ending.owner import Where
 from halfop.ending.plan import COMMIT, ROLLBACK, Row
+from halfop.ending.table import Clerk
 from halfop.ending.tails import Landed
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.frames import Frame

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from halfop.landing.store import by_workers
+from halfop.landing.store import new_part
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
 from halfop.warehouse.disk import Disk
@@ -49,7 +49,7 @@ def test_a_store_lands_as_on_a_local_disk(
     spark: SparkSession, hdfs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, little: int
 ) -> None:
     """Workers land most of it, this process a little."""
-    monkeypatch.setattr(by_workers, "_LITTLE", little)
+    monkeypatch.setattr(new_part, "_LITTLE", little)
     store = Store(tmp_path / "store", file_size=1 << 13)
     transactions(store, range(60))
     found = []

@@ -16,7 +16,7 @@ import pytest
 from halfop.frame.cli import main
 from halfop.landing.files import land as land_files
 from halfop.landing.files import taking as ways_of_files
-from halfop.landing.store import by_workers as store_by_workers
+from halfop.landing.store import new_part as store_by_workers
 from halfop.planning import by_workers as plan_by_workers
 from halfop.warehouse import reading
 from halfop.warehouse.tables import Warehouse

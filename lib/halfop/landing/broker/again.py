@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from halfop.frame.errors import InputRefused
+from halfop.frame.summary import Summary
 from halfop.landing import lost
 from halfop.landing.again import Again, kind_of
-from halfop.rocketmq.batches import KINDS
-from halfop.rocketmq.wire.client import Broker
+from halfop.landing.broker.sampling import Progress, QueueSample
+from halfop.landing.progress import ProgressRow, Queue, check_row
+from halfop.rocketmq.batches import FINAL, KINDS
+from halfop.rocketmq.wire.client import Broker, BrokerClock
 from halfop.rocketmq.wire.pull import QueueRange
 
 Ranges = dict[str, list[QueueRange]]
@@ -45,3 +48,36 @@ def _find(known: lost.Ranges, pulled: QueueRange) -> None:
     for gone in [each for each in known.of_queues if (each.topic, each.queue) == pulled[:2]]:
         if pulled.start <= gone.since and gone.upto <= pulled.end:
             known.found(gone, "it has landed again")
+
+
+def record_holes(found: QueueSample, known: lost.Ranges, clock: BrokerClock, summary: Summary) -> None:
+    """Records the sample's holes as lost; a real topic that was made again counts once it has come far enough."""
+    for hole in found.holes:
+        if hole.until is None:
+            text = f"{_made_again(hole)}: it no longer shows what was committed"
+            summary.notes.append(f"broker {known.broker_name}: {text}; `land store` can show it")
+            known.add(hole, "made_again", text)
+        else:
+            known.add(hole, "deleted", f"queue {hole.queue} of {hole.topic}: deleted before it landed")
+    pulled = {(q.topic, q.queue) for q in found.ranges[FINAL]}
+    for hole in [h for h in known.of_queues if h.until is None and (h.topic, h.queue) in pulled]:
+        known.found(hole, "the queue has come as far as it had landed")
+        known.add(hole._replace(until=clock.latest()), "made_again", _made_again(hole))
+
+
+def _made_again(hole: lost.Range) -> str:
+    return f"queue {hole.queue} of {hole.topic} was deleted and made again"
+
+
+def check_rows(broker: Broker, name: str, at: int, queues: Iterable[QueueRange], rows: Progress) -> list[ProgressRow]:
+    """The rows of landing_progress for half queues that hold something; none if the broker does not answer that.
+
+    `at`: the broker's time, epoch microseconds; `rows`: the progress until now.
+    """
+    some = [each for each in queues if each.end]
+    offsets = [(each, broker.check_offset(each.topic, each.queue)) for each in some]
+    return [
+        check_row(Queue(name, q.queue), q.topic, offset, at, rows.get((q.topic, q.queue)))
+        for q, offset in offsets
+        if offset is not None
+    ]

@@ -12,7 +12,7 @@ from halfop.landing import progress
 from halfop.landing.again import refuse_unknown
 from halfop.landing.broker.one import BrokerLanding, Shared
 from halfop.landing.broker.request import BrokerRequest, addresses
-from halfop.landing.instant import next_instant
+from halfop.landing.progress import next_instant
 from halfop.landing.staged import staging
 from halfop.landing.tables import TABLES
 from halfop.warehouse.lock import hold

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from halfop.columns.lives import Lives
 from halfop.landing.broker.tasks import HEADS_OF, Ends, Pulled, RealQueue, Share, pull_share
 from halfop.landing.lost import Range
-from halfop.landing.outcomes.op_rows import Reach, looked_up
+from halfop.landing.op_outcomes import Reach, looked_up
 from halfop.landing.staged import Staging, searched_columns
 from halfop.landing.table_rows import form_of
 from halfop.landing.tables import TABLES, UNSETTLED

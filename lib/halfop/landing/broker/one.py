@@ -14,22 +14,17 @@ from pyspark.sql import functions as F
 
 from halfop.frame.errors import HalfopError, InputRefused
 from halfop.frame.summary import Summary, add_counts
-from halfop.landing import lost, progress, rewind, rocksdb
+from halfop.landing import identity, lost, progress, rewind
 from halfop.landing.again import by_life
-from halfop.landing.broker.again import ranges_again
-from halfop.landing.broker.checks import check_rows
-from halfop.landing.broker.holes import record_holes
+from halfop.landing.broker.again import check_rows, ranges_again, record_holes
 from halfop.landing.broker.messages import SOURCE, Messages, Pulls, Source
 from halfop.landing.broker.request import BrokerRequest, begin_of
-from halfop.landing.broker.same_broker import refuse_rebuilt, refuse_renamed
-from halfop.landing.broker.sampling import OWN, Progress, Sampling, Wanted, unfinished
-from halfop.landing.broker.seen import real_queues, with_seen
+from halfop.landing.broker.same_broker import BrokerThere, refuse_rebuilt, refuse_renamed
+from halfop.landing.broker.sampling import OWN, Progress, Sampling, Wanted, real_queues, unfinished, with_seen
 from halfop.landing.broker.tasks import RealQueue
-from halfop.landing.broker.there import BrokerThere
 from halfop.landing.identity import reused_queues
-from halfop.landing.outcomes.op_rows import Reach, land_again
-from halfop.landing.progress import ProgressRow
-from halfop.landing.queues import Queue
+from halfop.landing.op_outcomes import Reach, land_again
+from halfop.landing.progress import ProgressRow, Queue
 from halfop.landing.staged import Staging
 from halfop.landing.tables import TABLES
 from halfop.rocketmq.batches import FINAL, HALF, OP
@@ -127,7 +122,7 @@ class BrokerLanding:
         """
         rows = progress.of_broker(self._warehouse, self.name)
         self._refuse(role := broker.role())
-        rocksdb.refuse_broker(broker, self.broker_name, role.rocksdb_alone)
+        identity.refuse_rocksdb_broker(broker, self.broker_name, role.rocksdb_alone)
         self._clock = broker.clock()
         if self._request.accept_rewind:
             self._accept(broker, rows)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from halfop.frame.errors import InputRefused
 from halfop.landing.again import kind_of
@@ -16,6 +19,7 @@ from halfop.rocketmq.record import chain
 from halfop.rocketmq.wire.client import Broker, BrokerClock
 from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
 from halfop.warehouse.progress import COMMIT_LOG
+from halfop.warehouse.tables import Warehouse
 
 Progress = Mapping[tuple[str, int], ProgressRow]
 
@@ -192,3 +196,36 @@ def unfinished(progress: Progress) -> tuple[int, dict[str, list[QueueRange]]] | 
         asked = QueueRange(row.topic, row.queue_id, row.next_offset or 0, row.planned_offset or 0)
         ranges[kind_of(row.topic)].append(asked)
     return at, ranges
+
+
+def real_queues(halves: DataFrame) -> dict[tuple[str, int], int]:
+    """The queues that these half messages' final messages may be in, each with the first one's store time in ms."""
+    first = F.min(F.unix_millis("store_timestamp")).alias("first")
+    rows = halves.na.drop(subset=["real_topic", "real_queue_id"]).groupBy("real_topic", "real_queue_id").agg(first)
+    return {(row["real_topic"], row["real_queue_id"]): row["first"] for row in rows.collect()}
+
+
+def with_seen(
+    warehouse: Warehouse, halves: DataFrame, pulled: Collection[tuple[str, int]], holes: Iterable[Range], now: int
+) -> DataFrame:
+    """The half messages with `seen`: whether their real queue has been pulled and has no hole after them.
+
+    A hole without a time counts as one of `now` (epoch microseconds).
+    """
+    queues = [(*queue, True) for queue in sorted(pulled)]
+    there = warehouse.frame(queues, "real_topic STRING, real_queue_id INT, there BOOLEAN")
+    until = _newest_loss(holes, now)
+    losses = [(*queue, instant) for queue, instant in until.items()]
+    lost_until = warehouse.frame(losses, "real_topic STRING, real_queue_id INT, lost_until BIGINT")
+    rows = halves.join(F.broadcast(there), ["real_topic", "real_queue_id"], "left")
+    rows = rows.join(F.broadcast(lost_until), ["real_topic", "real_queue_id"], "left")
+    after_losses = F.coalesce(F.unix_micros("store_timestamp") > F.col("lost_until"), F.lit(True))
+    return rows.withColumn("seen", F.coalesce(F.col("there"), F.lit(False)) & after_losses)
+
+
+def _newest_loss(holes: Iterable[Range], now: int) -> dict[tuple[str, int], int]:
+    until: dict[tuple[str, int], int] = {}
+    for hole in holes:
+        queue = (hole.topic, hole.queue)
+        until[queue] = max(until.get(queue, 0), hole.until or now)
+    return until

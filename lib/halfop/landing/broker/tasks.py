@@ -10,9 +10,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from halfop.columns.by_key import in_one
-from halfop.landing.columns.op_items import items
-from halfop.landing.outcomes.within_stretch import StretchOutcomes
+from halfop.columns.keys import in_one
+from halfop.landing.fields import items
+from halfop.landing.op_outcomes import StretchOutcomes
 from halfop.landing.table_rows import Form, in_form, write_items
 from halfop.landing.tables import UNSETTLED
 from halfop.rocketmq.batches import BATCH, FINAL, HALF, HEADS, OP

@@ -10,7 +10,7 @@ from itertools import islice
 from halfop.frame.errors import InputRefused
 from halfop.landing.files.pieces import EXAMPLES, Example, Found
 from halfop.landing.paths import shown_path
-from halfop.landing.queues import OffsetSpan, Queue
+from halfop.landing.progress import OffsetSpan, Queue
 from halfop.landing.tables import TABLES
 from halfop.wording import Reject
 

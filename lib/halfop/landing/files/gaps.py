@@ -14,9 +14,8 @@ from pyspark.sql import functions as F
 
 from halfop.columns.lives import Lives
 from halfop.landing import progress
-from halfop.landing.columns.fields import LONG_MAX
-from halfop.landing.progress import Complete
-from halfop.landing.queues import OffsetSpan, Queue
+from halfop.landing.fields import LONG_MAX
+from halfop.landing.progress import Complete, OffsetSpan, Queue
 from halfop.landing.tables import RESOLVE
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import Compared, all_of, equal, one_of

@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from halfop.frame.units import EPOCH
-from halfop.landing.columns.fields import STRINGS, Field, fields, known_names
-from halfop.landing.columns.values import instants, numbers
+from halfop.landing.fields import STRINGS, Field, fields, instants, known_names, numbers
 from halfop.landing.files import problems
 from halfop.landing.files.problems import Problem
 from halfop.landing.files.typed import Cells, Typed, batch_of, first_problems

@@ -17,7 +17,7 @@ from halfop.frame.nearest import did_you_mean
 from halfop.frame.summary import Summary
 from halfop.landing import progress
 from halfop.landing.again import Again
-from halfop.landing.columns.fields import NEAR, known_names
+from halfop.landing.fields import NEAR, known_names
 from halfop.landing.files import landed_files, rewound
 from halfop.landing.files.check import Checked, checked, first_lines, refuse_bad, rejects
 from halfop.landing.files.gaps import complete, known_by_ops
@@ -26,8 +26,7 @@ from halfop.landing.files.rows import SOURCE
 from halfop.landing.files.sources import InputFile, InputFiles, are_few
 from halfop.landing.files.taking import Way, take
 from halfop.landing.identity import reused_queues
-from halfop.landing.instant import next_instant
-from halfop.landing.queues import Queue
+from halfop.landing.progress import Queue, next_instant
 from halfop.landing.rewind import HINT
 from halfop.landing.staged import remove_left
 from halfop.landing.tables import TABLES

@@ -12,8 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 
 from halfop.frame.errors import InputRefused
 from halfop.frame.nearest import nearest
-from halfop.landing.columns.fields import NEAR, STRINGS, Field, fields, known_names
-from halfop.landing.columns.values import instants, numbers
+from halfop.landing.fields import NEAR, STRINGS, Field, fields, instants, known_names, numbers
 from halfop.landing.files import problems
 from halfop.landing.files.problems import Problem
 from halfop.landing.files.typed import Cells, Places, Typed, batch_of, first_problems

@@ -20,7 +20,7 @@ from halfop.landing.files import json_rows, parquet_rows
 from halfop.landing.files.own_life import found_ranges
 from halfop.landing.files.problems import Problem
 from halfop.landing.files.typed import Typed
-from halfop.landing.queues import OffsetSpan, Queue
+from halfop.landing.progress import OffsetSpan, Queue
 from halfop.warehouse.disk import Disk
 from halfop.warehouse.splits import ParquetPart, Split, schema_of
 

@@ -7,7 +7,7 @@ import re
 import unicodedata
 from typing import Any, NamedTuple
 
-from halfop.landing.columns.fields import Field
+from halfop.landing.fields import Field
 
 MISSING_COLUMN = "MISSING_COLUMN"
 NULL_VALUE = "NULL_VALUE"

@@ -9,8 +9,8 @@ from operator import and_
 from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
+from halfop.columns.keys import present
 from halfop.columns.lives import Lives, all_lives, lives_of
-from halfop.columns.values import present
 from halfop.frame.errors import InputRefused
 from halfop.landing import progress
 from halfop.landing.cuts import Cut, Landed

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from halfop.landing.columns.halves import completed
-from halfop.landing.columns.op_items import items
+from halfop.landing.fields import completed, items
 from halfop.landing.files.own_life import Stamp, by_half
 from halfop.landing.files.typed import Typed
 from halfop.landing.tables import TABLES

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from halfop.landing.columns.fields import Field, fields
+from halfop.landing.fields import Field, fields
 from halfop.landing.files.problems import Problem
 
 Places = npt.NDArray[np.int64]

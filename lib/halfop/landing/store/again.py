@@ -10,8 +10,7 @@ import numpy as np
 from halfop.frame.errors import InputRefused
 from halfop.landing import lost
 from halfop.landing.again import Again, by_life, refuse_unknown
-from halfop.landing.store.by_workers import look_into, rollbacks_are_sure
-from halfop.landing.store.new_part import NewPart
+from halfop.landing.store.new_part import NewPart, look_into, rollbacks_are_sure
 from halfop.landing.store.same_store import another_store, is_same_store
 from halfop.landing.store.state import StoreLanding
 from halfop.landing.survey import refuse_too_many, whole_survey

@@ -10,10 +10,8 @@ from pyspark.sql import functions as F
 
 from halfop.frame.summary import Summary
 from halfop.landing import lost, progress
-from halfop.landing.check_offsets import check_offsets
-from halfop.landing.outcomes.by_join import read_between
-from halfop.landing.outcomes.op_rows import Reach, land_again, looked_up
-from halfop.landing.queues import Queue
+from halfop.landing.op_outcomes import Reach, land_again, looked_up, read_between
+from halfop.landing.progress import Queue, check_offsets
 from halfop.landing.store.new_part import NewPart
 from halfop.landing.store.state import SOURCE, StoreLanding
 from halfop.landing.survey import Survey

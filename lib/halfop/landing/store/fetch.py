@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from halfop.frame.errors import InputRefused, UsageError
-from halfop.landing.check_offsets import FILE
 from halfop.landing.paths import refusing
+from halfop.landing.progress import FILE
 from halfop.rocketmq.names import GATEWAY_FILE
 from halfop.rocketmq.store.commitlog import DLEDGER, QUIET, dledger_refusal
 from halfop.rocketmq.store.consumequeue import UNIT

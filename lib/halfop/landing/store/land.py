@@ -10,15 +10,14 @@ from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
 from halfop.landing import lost, progress, rewind
 from halfop.landing.identity import reused_queues
-from halfop.landing.instant import next_instant
-from halfop.landing.queues import Queue
+from halfop.landing.progress import Queue, next_instant
 from halfop.landing.staged import staging
 from halfop.landing.store.again import parts_again
 from halfop.landing.store.commits import commit, commit_again, commit_messages, queues
 from halfop.landing.store.fetch import Landed, LocalStore, local_store
 from halfop.landing.store.new_part import NewPart, new_part, parts_found_again
+from halfop.landing.store.same_store import StoreThere
 from halfop.landing.store.state import SOURCE, StoreLanding, StoreRequest
-from halfop.landing.store.there import StoreThere
 from halfop.landing.survey import Survey
 from halfop.rocketmq.names import HALF_TOPICS
 from halfop.rocketmq.store.layout import StoreLayout

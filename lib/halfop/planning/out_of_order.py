@@ -1,5 +1,3 @@
-"""Half messages that land out of their order: then rows that earlier runs have read may belong to them."""
-
 from __future__ import annotations
 
 from collections import Counter
@@ -11,7 +9,7 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import QUEUE
 from halfop.planning.arrivals import Arrivals
 from halfop.planning.clocks import clocks, known_before
-from halfop.planning.ranges import between_values, covers, ranges_of
+from halfop.planning.counts import between_values, covers, ranges_of
 from halfop.planning.run import BROKERS_OWN, sources
 from halfop.rules import ops as o
 from halfop.warehouse.progress import GATEWAY

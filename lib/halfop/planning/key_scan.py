@@ -1,5 +1,3 @@
-"""Tasks that count a large run's half messages and ops: which keys there are, which come twice, which may be plain."""
-
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,9 +9,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from halfop.columns.by_key import Queue, by_queue, numbers
 from halfop.columns.key_sets import OffsetSet, all_of, offset_set
-from halfop.planning.plain import (
+from halfop.columns.keys import Queue, by_queue, numbers
+from halfop.planning.decide_plain import (
     HEADER,
     Halves,
     Keys,
