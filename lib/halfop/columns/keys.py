@@ -1,4 +1,4 @@
-"""The half key, by which half messages are found; values of one column; rows of Arrow found by half key."""
+"""The half key, by which half messages are found: its columns, its values as they are compared, rows found by it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch of answers sent to a broker, and what each of its codes means."""
+"""A batch of answers sent to a broker, what each of its codes means, and what the broker shows of their effects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The business data of a producer group: its tables as views, and what queries over them give."""
+"""The business data of a producer group: its tables as views, what queries give, and the keys that join them.
+
+A transaction without a row there is rolled back only if the data is fresh, and reaches back far enough.
+"""
 
 from __future__ import annotations
 

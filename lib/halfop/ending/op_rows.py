@@ -1,4 +1,7 @@
-"""Answers for brokers that nobody reaches, because their messages land by files: op rows, which the next run reads."""
+"""Answers for brokers that nobody reaches, because their messages land by files: op rows, which the next run reads.
+
+`outcomes` are those that business data gives, with evidence, or why there is none.
+"""
 
 from __future__ import annotations
 

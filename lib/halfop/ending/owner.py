@@ -1,4 +1,4 @@
-"""The master that owns a broker's half messages, found again whenever it changes."""
+"""The master that owns a broker's half messages, found again whenever it changes, and how it is connected to."""
 
 from __future__ import annotations
 

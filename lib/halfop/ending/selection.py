@@ -1,4 +1,4 @@
-"""The transactions that somebody names to end: by half keys, or by a condition over `decisions`."""
+"""The transactions that somebody names to end, by half keys or a condition; and plans made of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table `endings`: rows appended as `Endings` asks for it, and what earlier calls have recorded there."""
+"""The table `endings`: the fate of each row of a plan, of which the newest of a plan and key counts."""
 
 from __future__ import annotations
 

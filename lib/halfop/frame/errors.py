@@ -1,7 +1,8 @@
 """The errors that end a job with a message instead of a traceback, each with its exit status.
 
 A message says what was wrong, where, what was expected and what to do. A class also says whether its error is
-transient: whether the same call may succeed later though nobody has changed anything.
+transient: whether the same call may succeed later though nobody has changed anything. `Failure` is an error as a call
+of a job reports it.
 """
 
 from __future__ import annotations

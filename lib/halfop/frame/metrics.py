@@ -1,4 +1,4 @@
-"""The metrics that each call of a job leaves for Prometheus when it ends, whatever its status."""
+"""The metrics that each call of a job leaves for Prometheus when it ends, whatever its status, in its text format."""
 
 from __future__ import annotations
 

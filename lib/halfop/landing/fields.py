@@ -1,3 +1,9 @@
+"""The columns that half and op rows may have, typed strictly: null if a value is not exactly what it should be.
+
+Also the columns that a half message's properties hold, and bodies of op messages, split into items as RocketMQ wrote
+them. All of it is over Arrow columns, so it runs in workers, too.
+"""
+
 from __future__ import annotations
 
 from dataclasses import dataclass

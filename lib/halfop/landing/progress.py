@@ -1,4 +1,4 @@
-"""landing_progress: how far each queue has landed, written so that it never goes back."""
+"""landing_progress: how far each queue has landed, written so that it never goes back; queues; instants of landings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counts half messages and ops by key in small jobs: whether a key comes twice, whether ops meet their messages."""
+"""Counts half messages and ops by key in small jobs, and the ranges of half offsets by which files are skipped."""
 
 from __future__ import annotations
 

@@ -1,3 +1,9 @@
+"""Tasks that decide a large run's plain half messages, from files to files, and leave the others in files of their own.
+
+Plain is a deliverable half message without a mark that lands once, and that one op without a header names: it ends as
+the op says (lines 2 and 3 of the rules).
+"""
+
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence

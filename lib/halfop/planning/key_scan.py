@@ -1,3 +1,5 @@
+"""Tasks that count a large run's half messages and ops: which keys there are, which come twice, which may be plain."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,3 +1,5 @@
+"""Half messages that land out of their order: then rows that earlier runs have read may belong to them."""
+
 from __future__ import annotations
 
 from collections import Counter

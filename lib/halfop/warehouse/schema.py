@@ -1,4 +1,4 @@
-"""The tables' columns, types and comments, read from schemas/: their single source."""
+"""The tables' columns, types and comments, read from schemas/, their single source; and the folders of topics."""
 
 from __future__ import annotations
 

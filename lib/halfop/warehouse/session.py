@@ -1,4 +1,10 @@
-"""The Spark session that every job gets, the same under spark-submit, in a notebook and in tests."""
+"""The Spark session that every job gets, the same under spark-submit, in a notebook and in tests.
+
+A Spark with a local master keeps to itself: it listens on loopback, asks for a secret, and has its own folder. Whoever
+reaches its ports may otherwise stop its block manager, and whoever reads its folder reads shuffled rows. Hadoop gives
+files modes by a umask of its own, 022: others could read what the user's umask keeps from them, and could not write
+what it lets them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`land broker --again`: ranges of queues to pull once more, as far as the broker still has them."""
+"""What a running broker still has: ranges of --again, holes that it has deleted, and how far its own check has come."""
 
 from __future__ import annotations
 

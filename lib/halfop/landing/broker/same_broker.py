@@ -1,4 +1,4 @@
-"""Checks that a running broker is the one that has landed under its name."""
+"""Checks that a running broker is the one that has landed under its name, as it is now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Ranges of a live broker's queues that are still to be landed."""
+"""Ranges of a live broker's queues that are still to be landed, and how far its real queues have been pulled.
+
+A rollback is known only if no final message can be missing.
+"""
 
 from __future__ import annotations
 

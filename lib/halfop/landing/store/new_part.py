@@ -1,4 +1,8 @@
-"""The new part of a store: read and checked as a whole before any of it is written."""
+"""The new part of a store: read and checked as a whole before any of it becomes part of a table.
+
+Tasks read its stretches once and write their rows to files: here if they are few, else in workers. Lost ranges of the
+log are left out, and read when they are sound again.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Checks that a store is the one that has landed under its broker's name: another one would reuse its keys."""
+"""Checks that a store is the one that has landed under its broker's name: another one would reuse its keys.
+
+`StoreThere` is a store as it is now, for the comparison with what has landed of it.
+"""
 
 from __future__ import annotations
 
