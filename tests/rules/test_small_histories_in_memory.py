@@ -1,4 +1,4 @@
-"""A tenth of all small histories on frames in memory: the rules decide what the model decides.
+"""A twentieth of all small histories on frames in memory: the rules decide what the model decides.
 
 Without Delta, and the search for what earlier runs knew: `test_small_histories.py` plays whole runs of fewer.
 """
@@ -15,9 +15,9 @@ from support.rules import against_model as model
 from support.seeds import SEED
 
 
-def test_a_tenth(spark: SparkSession) -> None:
+def test_a_twentieth(spark: SparkSession) -> None:
     """There are enough rows here that compiling expressions pays."""
-    ships = f.fleet(s.history(*each) for each in islice(s.up_to(5), SEED % 10, None, 10))
-    assert len(ships) > 23_000
+    ships = f.fleet(s.history(*each) for each in islice(s.up_to(5), SEED % 20, None, 20))
+    assert len(ships) > 11_500
     with session_settings(spark, {"spark.sql.codegen.factoryMode": "FALLBACK"}):
         model.assert_agrees(spark, model.played_ships(s.SETTINGS, ships))
