@@ -22,8 +22,7 @@ from halfop.simulation.history import UnaskedHistory
 from halfop.simulation.outcome import Outcome
 from halfop.simulation.play import Play
 from halfop.simulation.replay import Replay
-from halfop.simulation.schedule import Schedule
-from halfop.simulation.scratch import stage
+from halfop.simulation.scratch import Schedule, stage
 from halfop.simulation.simulate import FOLDER, Period, scheduled, simulate
 from halfop.warehouse.signals import interrupted_once
 from halfop.warehouse.tables import Warehouse

@@ -12,7 +12,7 @@ from halfop.frame.output import TextOutput
 from halfop.settings.model import RuleSettings, Settings
 from halfop.simulation.comparison import compared, html
 from halfop.simulation.outcome import Outcome
-from halfop.simulation.schedule import regular, variants, widened
+from halfop.simulation.scratch import regular, variants, widened
 from support.entry_points import job_of
 
 EVERY = timedelta(seconds=60)

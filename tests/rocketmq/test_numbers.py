@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from halfop.columns.keys import whole_number
-from halfop.rocketmq.numbers import parse_int, parse_long
+from halfop.rocketmq.buffers import parse_int, parse_long
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from halfop.rocketmq.numbers import WHOLE_NUMBER
+from halfop.rocketmq.buffers import WHOLE_NUMBER
 
 # The offset first: it distinguishes rows fastest, in hashes and in sorts.
 HALF_KEY = ["queue_offset", "queue_id", "broker_name"]

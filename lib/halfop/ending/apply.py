@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from halfop.columns.keys import Key
-from halfop.ending.changes import Changed, checked
 from halfop.ending.op_rows import land_answers
 from halfop.ending.owner import Where
 from halfop.ending.plan import Plan, Row
 from halfop.ending.selection import by_files, decided_until, landed, owners, refuse_forbidden, refuse_unreachable
 from halfop.ending.sender import Broker, Sender
+from halfop.ending.standing import Changed, checked
 from halfop.ending.table import NOT_ENDED, TABLE, Clerk, Ending, EndingsTable, Known, State, known
 from halfop.frame.errors import HalfopError, UsageError, is_transient
 from halfop.frame.summary import Summary

@@ -16,7 +16,7 @@ from halfop.ending.business import ABSENT, EVIDENCE, JOIN_KEYS, KEY, NOT_FRESH, 
 from halfop.ending.plan import COMMIT, ROLLBACK, Row
 from halfop.ending.table import Clerk, Ending, Endings, State
 from halfop.landing.progress import instant, next_instant
-from halfop.landing.tables import RESOLVE
+from halfop.landing.table_rows import RESOLVE
 from halfop.planning.counts import covers, ranges_of
 from halfop.rocketmq.names import END_TAG
 from halfop.warehouse.lock import hold

@@ -10,7 +10,7 @@ from halfop.examine.files import LostFile
 from halfop.examine.landed import FILES, Gap
 from halfop.examine.repair import Repair, pinned, tables_there
 from halfop.examine.runs import by_run
-from halfop.landing.tables import TABLES
+from halfop.landing.table_rows import TABLES
 from halfop.planning.run import INPUTS
 from halfop.runs.record import found_run
 from halfop.settings.model import Settings

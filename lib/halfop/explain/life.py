@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import Row
 
 from halfop.columns.keys import Key
-from halfop.landing.tables import RESOLVE
+from halfop.landing.table_rows import RESOLVE
 from halfop.rules.reasons import Reason
 
 Rows = list[Row]

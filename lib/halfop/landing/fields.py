@@ -14,11 +14,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from halfop.landing.tables import TABLES
+from halfop.landing.table_rows import TABLES
 from halfop.rocketmq import names
 from halfop.rocketmq.batches import FIRST_MS, LAST_MS
+from halfop.rocketmq.buffers import parse_int, parse_long
 from halfop.rocketmq.names import END_TAG
-from halfop.rocketmq.numbers import parse_int, parse_long
 from halfop.warehouse.maps import entries
 from halfop.warehouse.schema import table
 

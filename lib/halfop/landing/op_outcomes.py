@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.blocks import look_up, packed
+from halfop.columns.key_sets import look_up, packed
 from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.columns.lives import Lives
 from halfop.frame.errors import InputRefused

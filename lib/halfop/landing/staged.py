@@ -11,8 +11,7 @@ from functools import cached_property
 from pyspark.sql import DataFrame
 
 from halfop.columns.lives import Lives
-from halfop.landing.table_rows import Form, form_of
-from halfop.landing.tables import TABLES
+from halfop.landing.table_rows import TABLES, Form, form_of
 from halfop.warehouse.disk import DataFile, Disk, LocalDisk
 from halfop.warehouse.files import WholeFiles
 from halfop.warehouse.local import STAGING, append_files_once, files_apart, frame_of_files

@@ -1,4 +1,4 @@
-"""Rows of the tables that messages land in, as Arrow: what a broker wrote, and what a landing adds to it."""
+"""The tables that messages land in by kind of message, and rows in their form."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from halfop.columns.lives import Cuts, Lives, owners
-from halfop.landing.tables import UNSETTLED
-from halfop.rocketmq.batches import OP
+from halfop.rocketmq.batches import DISCARD, FINAL, HALF, OP
 from halfop.warehouse.maps import entries
 from halfop.warehouse.parquet import arrow_schema, cast_to
 from halfop.warehouse.progress import GATEWAY
@@ -98,3 +97,11 @@ def write_items(out: PartWriter, items: pa.RecordBatch, form: Form) -> None:
     settled = pc.is_valid(items["outcome"])
     out.write(OP, in_form(items.filter(settled), form))
     out.write(UNSETTLED, in_form(items.filter(pc.invert(settled)), form))
+
+
+# In the order of the commits: what refers to another row lands after it.
+TABLES = {HALF: "half_messages", FINAL: "final_messages", DISCARD: "broker_discards", OP: "op_messages"}
+# Op items whose outcome the messages that land with them do not settle.
+UNSETTLED = "unsettled"
+# The source of op rows that `end` has written for brokers which land by files: their offsets are no broker's.
+RESOLVE = "RESOLVE"

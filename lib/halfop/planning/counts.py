@@ -10,7 +10,7 @@ from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import TimestampType
 
-from halfop.columns.blocks import BLOCK_BITS, block
+from halfop.columns.key_sets import BLOCK_BITS, block
 from halfop.columns.keys import QUEUE
 from halfop.planning.run import Slice
 from halfop.warehouse.where import Where, all_of, any_of, between, equal

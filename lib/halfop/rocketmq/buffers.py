@@ -6,6 +6,7 @@ knows, too. It is declared once, and `struct_of` and `dtype_of` follow from it.
 
 from __future__ import annotations
 
+import re
 from mmap import mmap
 from struct import Struct, calcsize
 from typing import Annotated, Any, get_args, get_type_hints
@@ -65,3 +66,29 @@ def cut(buffer: Bytes, starts: Longs | Ints, lengths: Longs | Ints) -> pa.Binary
     offsets[-1] = offsets[-2] if n else 0
     both = pa.BinaryArray.from_buffers(pa.binary(), 2 * n, [None, pa.py_buffer(offsets), pa.py_buffer(buffer)])
     return both.take(pa.array(np.arange(0, 2 * n, 2, dtype=np.int32)))
+
+
+# For searches in whole texts; the type's bounds come on top.
+WHOLE_NUMBER = "[+-]?[0-9]+"
+# Leading zeros may be many, and Python reads no more than some thousand digits.
+_SIGN_AND_DIGITS = re.compile(r"([+-]?)0*([0-9]{1,19})")
+
+
+def parse_int(text: str | None) -> int | None:
+    """Returns the number that Integer.parseInt gives; None if it throws."""
+    return _parsed(text, 31)
+
+
+def parse_long(text: str | None) -> int | None:
+    """Returns the number that Long.parseLong gives; None if it throws."""
+    return _parsed(text, 63)
+
+
+def _parsed(text: str | None, bits: int) -> int | None:
+    if text and len(text) <= bits * 3 // 10 and text.isascii() and text.isdecimal():  # as nearly all
+        return int(text)
+    match = _SIGN_AND_DIGITS.fullmatch(text or "")
+    if match is None:
+        return None
+    number = int(match[2]) * (-1 if match[1] == "-" else 1)
+    return number if -(2**bits) <= number < 2**bits else None

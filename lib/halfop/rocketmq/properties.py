@@ -8,8 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from halfop.rocketmq.buffers import Bytes, Ints, Longs, Mask, cut
-from halfop.rocketmq.numbers import parse_int, parse_long
+from halfop.rocketmq.buffers import Bytes, Ints, Longs, Mask, cut, parse_int, parse_long
 from halfop.rocketmq.record import Records
 
 _NAME_ENDS, _VALUE_ENDS = 1, 2

@@ -29,8 +29,7 @@ from halfop.simulation.history import UnaskedHistory
 from halfop.simulation.outcome import Outcome
 from halfop.simulation.play import Play
 from halfop.simulation.replay import Replay
-from halfop.simulation.schedule import Schedule, regular, widened
-from halfop.simulation.scratch import stage
+from halfop.simulation.scratch import Schedule, regular, stage, widened
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.session import FOR_FEW_ROWS, session_settings
 from halfop.warehouse.signals import Task, or_called_off

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from halfop.columns.keys import ByKey
 from halfop.planning.counts import covers
-from halfop.sinks.bodies import trimmed_before_those
-from halfop.sinks.projections import HALF
+from halfop.sinks.messages import trimmed_before_those
+from halfop.sinks.projections import HALF, About, projected
 from halfop.sinks.targets import Target, WholeMessages
-from halfop.sinks.tasks import Place, Share, write_share
-from halfop.warehouse.disk import DataFile
+from halfop.warehouse.disk import DataFile, Disk
 from halfop.warehouse.local import listed_files
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.schema import table
-from halfop.warehouse.splits import Split
+from halfop.warehouse.splits import ParquetPart, PartWriter, Split, repeating, span
 from halfop.warehouse.where import equal
 from halfop.warehouse.workers import in_workers, ordered_parts
 
@@ -56,3 +61,114 @@ def _place(whole: WholeMessages, target: Target) -> Place:
     topic = target.topic if target.decision == "COMMIT" and whole.a_table_a_topic else None
     folder = whole.warehouse.files.qualified(whole.warehouse.path(target.path))
     return Place(target.decision, topic, folder, target.spec.names, searched(target.spec))
+
+
+_REPEATING = ["broker_name", "producer_group", "real_topic", "born_host", "store_host"]
+_DECIDED = [
+    pa.field("run_id", pa.int64()),
+    pa.field("broker_name", pa.string()),
+    pa.field("queue_id", pa.int32()),
+    pa.field("queue_offset", pa.int64()),
+    pa.field("decision", pa.string()),
+    pa.field("repeated", pa.bool_()),
+    pa.field("copy_offset", pa.int64()),
+]
+
+
+class Place(NamedTuple):
+    """A table that rows go to: its folder, its columns, and those whose bounds are kept."""
+
+    decision: str
+    topic: str | None  # None: of all topics
+    folder: str
+    columns: Sequence[str]
+    searched: Sequence[str]
+
+
+class Share(NamedTuple):
+    """The work of one task."""
+
+    halves: Sequence[Split]
+    decisions: Sequence[Split]
+    half_schema: pa.Schema
+    payload: Sequence[pa.Field]
+    places: Mapping[int, Place]
+    about: About
+
+
+def write_share(share: Share, disk: Disk) -> dict[int, list[DataFile]]:
+    """Writes the messages of these files that the run decided so, each table's to files of their own."""
+    pa.set_cpu_count(1)
+    places = share.places
+    out = PartWriter(disk, {n: p.folder for n, p in places.items()}, {n: p.searched for n, p in places.items()})
+    schema = repeating(share.half_schema, *_REPEATING)
+    decided = _decided(share, disk, *span(disk, share.halves, "queue_offset"))
+    for split in share.halves if len(decided.rows) else ():
+        for batch in ParquetPart(disk, split, schema).batches():
+            for place, rows in _chosen(batch, decided, places):
+                out.write(place, _as_table(rows, places[place], share.about))
+    return out.close()
+
+
+# ---- the run's decisions ----
+
+
+def _decided(share: Share, disk: Disk, low: int, high: int) -> ByKey:
+    schema = pa.schema([*_DECIDED, *share.payload])
+    found = [
+        batch.filter(_mine(batch, share, low, high))
+        for split in share.decisions
+        for batch in ParquetPart(disk, split, schema).between("queue_offset", low, high).batches()
+    ]
+    return ByKey(pa.Table.from_batches(found, schema))
+
+
+def _mine(batch: pa.RecordBatch, share: Share, low: int, high: int) -> pa.Array:
+    """The decisions of this run, for one of these tables, about messages that landed once."""
+    wanted = pa.array(sorted({place.decision for place in share.places.values()}))
+    offsets = batch["queue_offset"]
+    near = pc.and_(pc.greater_equal(offsets, low), pc.less_equal(offsets, high))
+    plain = pc.and_(pc.invert(batch["repeated"]), pc.is_null(batch["copy_offset"]))
+    mine = pc.and_(pc.equal(batch["run_id"], share.about.run_id), pc.is_in(batch["decision"], value_set=wanted))
+    return pc.fill_null(pc.and_(pc.and_(near, plain), mine), False)
+
+
+# ---- half messages ----
+
+
+def _chosen(batch: pa.RecordBatch, decided: ByKey, places: Mapping[int, Place]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The half messages of each place, with what was decided about them."""
+    hit, found = decided.find(batch)
+    goes_to = _places(decided.rows["decision"].take(pa.array(found)), batch["real_topic"].take(pa.array(hit)), places)
+    order = np.argsort(goes_to, kind="stable")
+    order = order[goes_to[order] >= 0]
+    numbers, starts = np.unique(goes_to[order], return_index=True)
+    rows = _with_decisions(batch.take(pa.array(hit[order])), decided.rows.take(pa.array(found[order])))
+    for number, (start, end) in zip(numbers, pairwise([*starts, len(order)]), strict=True):
+        yield int(number), rows.slice(start, end - start)
+
+
+def _with_decisions(rows: pa.RecordBatch, decisions: pa.RecordBatch) -> pa.RecordBatch:
+    given = ["decision", *decisions.schema.names[len(_DECIDED) :]]
+    columns = [*rows.columns, *(decisions[name] for name in given)]
+    return pa.RecordBatch.from_arrays(columns, names=[*rows.schema.names, *given])
+
+
+def _places(decisions: pa.Array, topics: pa.DictionaryArray, places: Mapping[int, Place]) -> npt.NDArray[np.int64]:
+    """The number of the place that each row goes to; -1 if its table has it already."""
+    found = np.full(len(decisions), -1)
+    for decision in {place.decision for place in places.values()}:
+        mine = pc.equal(decisions, decision).to_numpy(zero_copy_only=False)
+        of_topic = {p.topic: n for n, p in places.items() if p.decision == decision}
+        if None in of_topic:
+            found[mine] = of_topic[None]
+        else:
+            by_code = np.array([*(of_topic.get(name, -1) for name in topics.dictionary.to_pylist()), -1])
+            found[mine] = by_code[pc.fill_null(topics.indices, -1).to_numpy()[mine]]
+    return found
+
+
+def _as_table(rows: pa.RecordBatch, place: Place, about: About) -> pa.RecordBatch:
+    """The table's columns; texts that repeat stay dictionaries."""
+    columns = projected(rows, place.decision, about)
+    return pa.RecordBatch.from_arrays([columns[name] for name in place.columns], names=list(place.columns))

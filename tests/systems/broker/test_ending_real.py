@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
-from halfop.ending.changes import checked
+from halfop.ending.standing import checked
 from halfop.frame.cli import main
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.ends import HalfPlace, end_transaction

@@ -14,7 +14,7 @@ from halfop.landing.broker.one import BrokerLanding, Shared
 from halfop.landing.broker.request import BrokerRequest, addresses
 from halfop.landing.progress import next_instant
 from halfop.landing.staged import staging
-from halfop.landing.tables import TABLES
+from halfop.landing.table_rows import TABLES
 from halfop.warehouse.lock import hold
 from halfop.warehouse.progress import TABLE as PROGRESS
 from halfop.warehouse.spark_errors import log_failure

@@ -13,8 +13,7 @@ from halfop.landing.broker.tasks import HEADS_OF, Ends, Pulled, RealQueue, Share
 from halfop.landing.lost import Range
 from halfop.landing.op_outcomes import Reach, looked_up
 from halfop.landing.staged import Staging, searched_columns
-from halfop.landing.table_rows import form_of
-from halfop.landing.tables import TABLES, UNSETTLED
+from halfop.landing.table_rows import TABLES, UNSETTLED, form_of
 from halfop.rocketmq.batches import HALF, OP
 from halfop.rocketmq.wire.pull import QueueRange
 from halfop.rocketmq.wire.remoting import RemotingSettings

@@ -26,7 +26,7 @@ from halfop.landing.identity import reused_queues
 from halfop.landing.op_outcomes import Reach, land_again
 from halfop.landing.progress import ProgressRow, Queue
 from halfop.landing.staged import Staging
-from halfop.landing.tables import TABLES
+from halfop.landing.table_rows import TABLES
 from halfop.rocketmq.batches import FINAL, HALF, OP
 from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
 from halfop.rocketmq.wire.client import Broker, BrokerAddress, Role

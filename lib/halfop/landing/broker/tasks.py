@@ -13,8 +13,7 @@ import pyarrow as pa
 from halfop.columns.keys import in_one
 from halfop.landing.fields import items
 from halfop.landing.op_outcomes import StretchOutcomes
-from halfop.landing.table_rows import Form, in_form, write_items
-from halfop.landing.tables import UNSETTLED
+from halfop.landing.table_rows import UNSETTLED, Form, in_form, write_items
 from halfop.rocketmq.batches import BATCH, FINAL, HALF, HEADS, OP
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.record import Records, chain

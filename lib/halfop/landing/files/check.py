@@ -11,7 +11,7 @@ from halfop.frame.errors import InputRefused
 from halfop.landing.files.pieces import EXAMPLES, Example, Found
 from halfop.landing.paths import shown_path
 from halfop.landing.progress import OffsetSpan, Queue
-from halfop.landing.tables import TABLES
+from halfop.landing.table_rows import TABLES
 from halfop.wording import Reject
 
 Places = Mapping[tuple[str, int], int]

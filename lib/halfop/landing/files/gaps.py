@@ -16,7 +16,7 @@ from halfop.columns.lives import Lives
 from halfop.landing import progress
 from halfop.landing.fields import LONG_MAX
 from halfop.landing.progress import Complete, OffsetSpan, Queue
-from halfop.landing.tables import RESOLVE
+from halfop.landing.table_rows import RESOLVE
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import Compared, all_of, equal, one_of
 

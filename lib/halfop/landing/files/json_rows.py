@@ -19,7 +19,7 @@ from halfop.landing.fields import STRINGS, Field, fields, instants, known_names,
 from halfop.landing.files import problems
 from halfop.landing.files.problems import Problem
 from halfop.landing.files.typed import Cells, Typed, batch_of, first_problems
-from halfop.rocketmq.numbers import WHOLE_NUMBER, parse_long
+from halfop.rocketmq.buffers import WHOLE_NUMBER, parse_long
 
 _ISO = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2})(?::([0-9]{2})(?:[.,]([0-9]{1,9}))?)?"

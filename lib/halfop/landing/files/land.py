@@ -29,7 +29,7 @@ from halfop.landing.identity import reused_queues
 from halfop.landing.progress import Queue, next_instant
 from halfop.landing.rewind import HINT
 from halfop.landing.staged import remove_left
-from halfop.landing.tables import TABLES
+from halfop.landing.table_rows import TABLES
 from halfop.warehouse.lock import hold, hold_rejected
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.schema import REJECTED, completed

@@ -17,7 +17,7 @@ from halfop.landing.cuts import Cut, Landed
 from halfop.landing.files.rows import SOURCE
 from halfop.landing.files.taking import Way
 from halfop.landing.rewind import KEY_REUSED, TOPICS, Begun, begin
-from halfop.landing.tables import TABLES
+from halfop.landing.table_rows import TABLES
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import equal

@@ -9,7 +9,7 @@ import pyarrow as pa
 from halfop.landing.fields import completed, items
 from halfop.landing.files.own_life import Stamp, by_half
 from halfop.landing.files.typed import Typed
-from halfop.landing.tables import TABLES
+from halfop.landing.table_rows import TABLES
 from halfop.warehouse.maps import with_made
 from halfop.warehouse.schema import table
 

@@ -21,7 +21,7 @@ from halfop.landing.files.rows import BAD, BAD_ROW, bad_rows, table_rows
 from halfop.landing.files.sources import InputFile, are_few, is_packed
 from halfop.landing.paths import refusing
 from halfop.landing.staged import new_folder
-from halfop.landing.tables import TABLES
+from halfop.landing.table_rows import TABLES
 from halfop.warehouse.disk import DataFile, Disk, Listed
 from halfop.warehouse.files import Files
 from halfop.warehouse.in_memory import frame_of

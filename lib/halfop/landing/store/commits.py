@@ -15,7 +15,7 @@ from halfop.landing.progress import Queue, check_offsets
 from halfop.landing.store.new_part import NewPart
 from halfop.landing.store.state import SOURCE, StoreLanding
 from halfop.landing.survey import Survey
-from halfop.landing.tables import TABLES, UNSETTLED
+from halfop.landing.table_rows import TABLES, UNSETTLED
 from halfop.rocketmq.batches import HALF, OP
 from halfop.rocketmq.names import HALF_TOPIC
 from halfop.warehouse.disk import DataFile

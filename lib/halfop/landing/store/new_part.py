@@ -19,8 +19,7 @@ from halfop.landing.staged import forms, searched_columns
 from halfop.landing.store.same_store import another_store, is_same_store, lacks_landed, next_offsets, refuse_gap
 from halfop.landing.store.state import SOURCE, StoreLanding
 from halfop.landing.survey import StretchSurvey, Survey, Surveyed, refuse_too_many, whole_survey
-from halfop.landing.table_rows import Form, in_form, write_items
-from halfop.landing.tables import UNSETTLED
+from halfop.landing.table_rows import UNSETTLED, Form, in_form, write_items
 from halfop.rocketmq.batches import BATCH, OP
 from halfop.rocketmq.store.commitlog import log_files
 from halfop.rocketmq.store.consumequeue import ConsumeQueues
