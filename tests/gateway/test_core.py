@@ -14,6 +14,7 @@ from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import Splitter
 from halfop.rocketmq.names import HALF_TOPIC
 from halfop.rocketmq.requests import GetMaxOffset, GetRouteinfo, HeartBeat, UnregisterClient, ViewMessage
+from halfop.rocketmq.wire.remoting import Credentials
 from halfop.settings.gateway import GatewaySettings
 from halfop.settings.model import Settings
 from hypothesis import settings
@@ -397,7 +398,14 @@ def test_questions_are_shared_by_a_groups_clients_and_limited_for_each(game: Gam
     assert len(game.asked) == 25
 
 
-def test_an_answer_of_another_group_or_of_an_account_that_may_not_send_is_none(game: Game, producer: Client) -> None:
+def test_after_a_long_pause_a_client_gets_the_questions_of_a_second(game: Game, producer: Client) -> None:
+    for n in range(150):
+        game.wants(game.half(producer), str(n))
+    game.tick(INTERVAL)
+    assert len(game.asked) == 100
+
+
+def test_an_answer_of_another_group_or_to_no_question_is_none(game: Game, producer: Client) -> None:
     half = game.half(producer)
     request = game.wants(half, "1")
     game.tick()
@@ -430,12 +438,30 @@ def test_a_client_is_of_so_many_groups_at_the_most(game: Game) -> None:
     assert len(client.groups) == len(game.core.producers) == 100
 
 
-def test_requests_of_no_account_and_those_that_an_account_may_not_make(game: Game) -> None:
-    allowed = Account("key", b"secret", False, frozenset(), {"other": frozenset({"PUB"})})
-    game.core.accounts = Accounts({"key": allowed})
-    client = game.client()
+def account(key: str, *topics: str) -> Account:
+    """An account that may send to these topics."""
+    return Account(key, b"secret", False, frozenset(), dict.fromkeys(topics, frozenset({"PUB"})))
+
+
+def test_requests_that_no_account_has_signed_and_those_that_it_may_not_make(game: Game) -> None:
+    game.core.accounts = Accounts({"all": account("all", TOPIC), "none": account("none", "others")})
+    client, stranger = game.client(), game.client()
     assert "no account of this gateway has signed the request" in refusal_of_a_send(game, client)
     assert GROUP not in game.core.producers
+    game.credentials = Credentials("all", "secret")
+    half = game.half(client)
+    game.credentials = Credentials("none", "secret")
+    assert "account none has no PUB on topic orders" in refusal_of_a_send(game, stranger)
+    assert refusal_of_an_end(game, stranger, half)[0] == AnswerCode.NO_PERMISSION
+    game.core.producers.add(GROUP, stranger)
+    request = game.wants(half, "1")
+    game.tick()
+    game.ends(stranger, half, None, from_transaction_check=True)
+    assert (game.asked[0].client, game.outcomes(request)) == (client, ["SENT"])
+    game.core.left(client)
+    waits = game.wants(half, "2", ago=-1.0)
+    game.tick()
+    assert (game.outcomes(waits), game.core.questions.waiting) == ([], 1), "a client that may not see it is not asked"
 
 
 def test_routes_and_reads(game: Game, producer: Client) -> None:

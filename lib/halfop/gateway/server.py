@@ -88,18 +88,20 @@ class Server:
 
     def _do(self, effects: Iterable[Effect], now: Instant) -> None:
         for effect in effects:
-            self._do_one(effect, now)
+            match effect:
+                case Answer() | Ask():
+                    self._send(effect.client, effect.frame)
+                case AppendHalf():
+                    half = self._gateway_log.append_half(effect.message)
+                    self._do(self._core.half_stored(effect, half, now), now)
+                case AppendEnd():
+                    ended = self._gateway_log.append_end(effect.half, effect.end)
+                    self._do(self._core.end_stored(effect, ended, now), now)
+                case _:
+                    self._do_seldom(effect)
 
-    def _do_one(self, effect: Effect, now: Instant) -> None:
+    def _do_seldom(self, effect: Note | AddTopic | Read | FindRoute) -> None:
         match effect:
-            case Answer() | Ask():
-                self._send(effect.client, effect.frame)
-            case AppendHalf():
-                half = self._gateway_log.append_half(effect.message)
-                self._do(self._core.half_stored(effect, half, now), now)
-            case AppendEnd():
-                ended = self._gateway_log.append_end(effect.half, effect.end)
-                self._do(self._core.end_stored(effect, ended, now), now)
             case Note():
                 self.deliveries.put(effect.row)
             case AddTopic():

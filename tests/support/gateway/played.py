@@ -31,6 +31,7 @@ from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.properties import packed
 from halfop.rocketmq.requests import COMMIT_TYPE, NOT_TYPE, ROLLBACK_TYPE, EndTransaction, SendMessageV2
 from halfop.rocketmq.store.consumequeue import Unit
+from halfop.rocketmq.wire.remoting import Credentials
 from halfop.settings.model import Settings
 
 from support.gateway.gateway_log import BORN_MS, CLIENT, HOST
@@ -125,6 +126,7 @@ class Game:
     def __init__(self, settings: Settings | None = None, broker: Broker = BROKER) -> None:
         self.log, self.table, self.requests = MemoryLog(), list[Delivery](), list[CheckRequest]()
         self.now = Instant(BORN_MS / 1000, 0.0)
+        self.credentials: Credentials | None = None  # by which requests are signed
         self.answers, self.asked, self.effects = list[Answered](), list[Ask](), list[Effect]()
         self._settings, self._broker, self._opaques = settings or Settings(), broker, count(1)
         self.core = self._made()
@@ -195,7 +197,8 @@ class Game:
 
     def asks(self, client: Client, header: Any, body: bytes = b"", one_way: bool = False) -> Frame:
         """A request of a client; returns it."""
-        request = Frame(header.code, ONE_WAY if one_way else 0, next(self._opaques), header.fields(), body=body)
+        fields = header.fields() if self.credentials is None else self.credentials.signed(header.fields(), body)
+        request = Frame(header.code, ONE_WAY if one_way else 0, next(self._opaques), fields, body=body)
         self.do(self.core.request(client, request, self.now))
         return request
 

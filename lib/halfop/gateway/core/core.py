@@ -8,7 +8,7 @@ there; its answer is an END_TRANSACTION, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from random import Random
@@ -120,13 +120,13 @@ class Core:
         if ended.kind == "GONE":
             return self.refuse(client, request, not_found())
         self.counts.ended[f"{appended.end.outcome}_{ended.kind}"] += 1
-        noted = list[Effect]()
+        waits = self._wait(ended.end, client, request, None, now)
         if appended.end.from_check:
-            noted = self._answered(half, "ANSWERED", client, request, now)
-        return [*noted, *self._wait(ended.end, client, request, None, now)]
+            return [*self._answered(half, "ANSWERED", client, request, now), *waits]
+        return waits
 
-    def flushed(self, end: int, now: Instant) -> Effects:
-        """Answers all that is durable, now that the log is to `end`."""
+    def flushed(self, end: int, now: Instant) -> Iterator[Effect]:
+        """Answers all that is durable, now that the log is to `end`; what is not taken waits for the next call."""
         return self.answers.flushed(end, now.steady)
 
     def tick(self, now: Instant) -> Effects:
@@ -220,7 +220,7 @@ class Core:
         """Answers the request when the log is durable to `end`."""
         self.answers.add(end, now.steady, client, request, fields)
         # at once, if nothing new was written
-        return self.answers.flushed(end, now.steady) if end <= self._log.flushed_to else ()
+        return tuple(self.answers.flushed(end, now.steady)) if end <= self._log.flushed_to else ()
 
     # ---- clients ----
 

@@ -6,7 +6,7 @@ Both are refused in a broker's order, with its codes and remarks.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from random import Random
@@ -217,11 +217,8 @@ class _Waiting(NamedTuple):
     form: int
     fields: dict[str, str] | None
 
-    def answered(self, code: int, remark: str = "") -> list[Answer]:
-        if self.client is None:
-            return []
-        frame = Frame(code, ANSWER, self.opaque, self.fields or _NO_FIELDS, remark, form=self.form)
-        return [Answer(self.client, frame.packed())]
+    def frame(self, code: int, remark: str = "") -> bytes:
+        return Frame(code, ANSWER, self.opaque, self.fields or _NO_FIELDS, remark, form=self.form).packed()
 
 
 class Answers:
@@ -238,21 +235,21 @@ class Answers:
         answered = None if request.flag & ONE_WAY else client
         self._waiting.append(_Waiting(end, since, answered, request.opaque, request.form, fields))
 
-    def flushed(self, end: int, now: float) -> list[Answer]:
-        """Takes the answers to all that is durable."""
-        waiting, given = self._waiting, list[Answer]()
+    def flushed(self, end: int, now: float) -> Iterator[Answer]:
+        """Takes the answers to all that is durable, each when it is wanted: the first need not wait for the last."""
+        waiting = self._waiting
         while waiting and waiting[0].end <= end:
             found = waiting.popleft()
             self._counts.waited(now - found.since)
-            given += found.answered(AnswerCode.SUCCESS)
-        return given
+            if found.client is not None:
+                yield Answer(found.client, found.frame(AnswerCode.SUCCESS))
 
-    def give_up(self, before: float) -> list[Answer]:
+    def give_up(self, before: float) -> Iterator[Answer]:
         """Takes those that have waited since `before`, as answers with FLUSH_DISK_TIMEOUT."""
-        waiting, given = self._waiting, list[Answer]()
+        waiting = self._waiting
         while waiting and waiting[0].since <= before:
             found = waiting.popleft()
             self._counts.given_up += 1
-            remark = "" if found.fields else "the transaction has ended once the disk has it"
-            given += found.answered(AnswerCode.FLUSH_DISK_TIMEOUT, remark)
-        return given
+            if found.client is not None:
+                remark = "" if found.fields else "the transaction has ended once the disk has it"
+                yield Answer(found.client, found.frame(AnswerCode.FLUSH_DISK_TIMEOUT, remark))
