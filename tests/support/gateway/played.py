@@ -43,7 +43,7 @@ _KINDS = {"COMMIT": COMMIT_TYPE, "ROLLBACK": ROLLBACK_TYPE, None: NOT_TYPE}
 
 
 class MemoryLog:
-    """A log in memory, which is durable when `flush` is called."""
+    """A log in memory, which is durable up to where the test says."""
 
     def __init__(self) -> None:
         self.flushed_to = self.end = 0
@@ -108,9 +108,6 @@ class MemoryLog:
         """Removes the half message and all before it, as files are removed that are too old."""
         self._state.remove_before(half.queue_offset + 1, half.end)
 
-    def flush(self) -> None:
-        self.flushed_to = self.end
-
 
 class Answered(NamedTuple):
     """An answer that a client got, and when by the steady clock."""
@@ -145,9 +142,10 @@ class Game:
         self.passes(seconds)
         self.do(self.core.tick(self.now))
 
-    def flush(self) -> None:
-        self.log.flush()
-        self.do(self.core.flushed(self.log.end, self.now))
+    def flush(self, to: int | None = None) -> None:
+        """Makes the log durable up to there, or all of it."""
+        self.log.flushed_to = self.log.end if to is None else to
+        self.do(self.core.flushed(self.log.flushed_to, self.now))
 
     def restart(self) -> None:
         """Ends the process, and begins another: log and tables stay, and it takes the requests that were not sent."""
