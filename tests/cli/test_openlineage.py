@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,17 @@ def test_who_cannot_be_told_costs_no_work(
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__RETRY", '{"total": 0}')
     with caplog.at_level(logging.WARNING):
         assert main(LAND, ["files", *_FILES, "--warehouse", str(tmp_path / "w")]) == 0
+    assert "no lineage is told" in caplog.text
+    assert not [name for name in os.environ if name.startswith("OPENLINEAGE__TRANSPORT__TRANSPORTS")], "left there"
+
+
+@pytest.mark.parametrize("kind", ["nosuch", "http"])
+def test_a_wrong_configuration_costs_no_work(
+    kind: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OPENLINEAGE__TRANSPORT__TYPE", kind)
+    told = openlineage.lineage(os.environ).told("land", lambda: Summary("land", status=1))
+    assert told.status == 1
     assert "no lineage is told" in caplog.text
 
 

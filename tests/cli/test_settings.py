@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 from halfop.frame.errors import HalfopError, UsageError
-from halfop.settings.keys import RESERVED_VARIABLES, default_config, reference
+from halfop.settings.keys import RESERVED_VARIABLES
 from halfop.settings.load import load_settings
 from halfop.settings.model import LandingSettings, Settings
+from halfop.settings.reference import default_config, reference
 from halfop.settings.values import duration_text, parse_duration, redacted
 from hypothesis import given
 from hypothesis import strategies as st

@@ -74,9 +74,9 @@ def test_a_host_an_hour_off_decides_nothing_wrongly_and_nothing_for_ever(
         assert reconcile(warehouse, Request(asking)).status == 0
         found.append({d.key[2]: d.decision for d in r.decisions(warehouse, len(found) + 1)})
     assert found == [{0: "COMMIT", 1: "ROLLBACK", 2: "WAIT"}, {2: "CHECK"}]
-    said = [text for text in caplog.messages if "clock" in text]
+    said = [text for text in caplog.messages if "set the clock" in text]
     assert len(said) == (2 if minutes < 0 else 0)
-    assert all("ops are known until 2025-" in text and "set the clock" in text for text in said)
+    assert all("ops are known until 2025-" in text for text in said)
 
 
 def test_a_slave_is_refused(warehouse: Warehouse, tmp_path: Path) -> None:

@@ -357,7 +357,7 @@ def test_a_file_that_landed_is_found_among_many_with_paths_alike(warehouse: Ware
     files = [InputFile("half", "json", path, 1, str(n) * 64) for n, path in enumerate(paths)]
     warehouse.make(landed_files.TABLE)
     for each in files:
-        row = {"path": each.uri, "size": each.size, "sha256": each.sha256, "kind": each.kind}
+        row = {"path": each.uri, "size": each.size, "sha256": each.sha256, "kind": each.kind, "rows": 1}
         warehouse.append_rows(landed_files.TABLE, [row | {"landed_at": r.instant(NOW)}])
     changed = replace(files[2], sha256="3" * 64)
     assert landed_files.already_landed(warehouse, [files[1], changed]) == {files[1]: NOW * 1_000}

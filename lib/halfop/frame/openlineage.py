@@ -7,6 +7,7 @@ by an openlineage.yml.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
@@ -30,7 +31,9 @@ def lineage(environ: Mapping[str, str]) -> Lineage:
         return Lineage(OpenLineage(environ.get("OPENLINEAGE_NAMESPACE", "halfop")).tell, _parent(environ))
     except ImportError:
         log.warning("no lineage is told: OpenLineage is configured, but not installed: pip install openlineage-python")
-        return Lineage()
+    except Exception as error:  # whatever the client makes of a wrong configuration
+        log.warning("no lineage is told: %s", error)
+    return Lineage()
 
 
 def _wanted(environ: Mapping[str, str]) -> bool:
@@ -54,7 +57,10 @@ class OpenLineage:
         from openlineage.client import OpenLineageClient, event_v2, facet_v2  # noqa: PLC0415
         from openlineage.client.uuid import generate_new_uuid  # noqa: PLC0415
 
+        before = {*os.environ}
         self._namespace, self._client, self._new_id = namespace, OpenLineageClient(), generate_new_uuid
+        for name in {*os.environ} - before:  # the client leaves them there, an API key too, for whatever is started
+            del os.environ[name]
         self._events, self._facets = event_v2, facet_v2
 
     def tell(self, call: Call) -> None:
