@@ -60,8 +60,8 @@ class Server:
 
     def flushed(self, end: int) -> None:
         """Called when the log is durable to `end`."""
-        now = instant()
-        self._do(self._core.flushed(end, now), now)
+        for answer in self._core.flushed(end, instant()):
+            self._send(answer.client, answer.frame)
 
     def tick(self) -> None:
         """Called some ten times a second."""

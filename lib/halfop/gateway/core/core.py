@@ -18,6 +18,7 @@ import orjson
 from halfop.gateway.core.clients import Accounts, Client, Producers, Refused, header_of
 from halfop.gateway.core.effects import (
     AddTopic,
+    Answer,
     AppendEnd,
     AppendHalf,
     CheckRequest,
@@ -125,7 +126,7 @@ class Core:
             return [*self._answered(half, "ANSWERED", client, request, now), *waits]
         return waits
 
-    def flushed(self, end: int, now: Instant) -> Iterator[Effect]:
+    def flushed(self, end: int, now: Instant) -> Iterator[Answer]:
         """Answers all that is durable, now that the log is to `end`; what is not taken waits for the next call."""
         return self.answers.flushed(end, now.steady)
 
