@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import logging
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from halfop.frame.errors import InputRefused
+from halfop.landing.files import sources
+from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.store import new_part
 from halfop.landing.store.land import land_store
 from halfop.landing.store.state import StoreRequest
@@ -20,6 +26,7 @@ from halfop.warehouse.workers import in_workers
 from pyspark.sql import SparkSession
 from support.brokers.store_writer import Store
 from support.brokers.stores import transactions
+from support.json_lines import half, lines, op
 from support.large_runs import ROWS, everything, landed_and_decided, write_backlog
 
 from systems.hdfs.local_hdfs import local_hdfs
@@ -60,6 +67,41 @@ def test_a_store_lands_as_on_a_local_disk(
         assert warehouse.files.folders(f"{root}/_staging") == []
     assert found[0] == found[1]
     assert found[0]["half_messages"].total() == 60
+
+
+def test_files_land_as_from_a_local_disk(
+    spark: SparkSession, hdfs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Workers read them, whatever their names; what is no row of ours is refused by its place."""
+    monkeypatch.setattr(sources, "_FEW_BYTES", -1)
+    here = tmp_path / "a b [1]%20ü"
+    given = {
+        "half": [lines(here / "1.jsonl", *map(half, range(20)), "no JSON"), str(here / "2.json.gz")],
+        "op": [lines(here / "o" / "1.ndjson", *(op(n, f"{n},") for n in range(10)))],
+    }
+    Path(given["half"][1]).write_bytes(gzip.compress("".join(json.dumps(half(n)) + "\n" for n in (20, 21)).encode()))
+    there = copied(spark, here, f"{hdfs}/in")
+    found = []
+    for name, folder in (("local", str(here)), ("hdfs", there)):
+        warehouse = Warehouse(spark, str(tmp_path / name) if name == "local" else f"{hdfs}/of-files")
+        files = {kind: [path.replace(str(here), folder) for path in paths] for kind, paths in given.items()}
+        asked = FilesRequest(files["half"], files["op"])
+        with pytest.raises(InputRefused, match=r"1\.jsonl:21: "):
+            land_files(warehouse, asked, logging.getLogger("test"))
+        land_files(warehouse, replace(asked, skip_bad=True), logging.getLogger("test"))
+        found.append({table: rows(warehouse, table) for table in ("half_messages", "op_messages")})
+        assert warehouse.read("rejected").count() == 1
+    assert found[0] == found[1]
+    assert found[0]["half_messages"].total() == 22
+
+
+def copied(spark: SparkSession, folder: Path, to: str) -> str:
+    """The folder's copy on another file system."""
+    jvm: Any = spark._jvm
+    jsc: Any = spark._jsc
+    path = jvm.org.apache.hadoop.fs.Path(to)
+    path.getFileSystem(jsc.hadoopConfiguration()).copyFromLocalFile(jvm.org.apache.hadoop.fs.Path(str(folder)), path)
+    return to
 
 
 def rows(warehouse: Warehouse, name: str) -> Counter[str]:
