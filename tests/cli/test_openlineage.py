@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from halfop.frame import openlineage
 from halfop.frame.cli import main
+from halfop.frame.errors import UsageError
 from halfop.frame.lineage import Call, Lineage, Parent, Touched
 from halfop.frame.openlineage import named
 from halfop.frame.summary import Summary
@@ -130,13 +131,14 @@ def test_nothing_is_told_unless_asked_for(
 
 def test_a_call_that_wrote_nothing_is_not_told() -> None:
     calls: list[Call] = []
-    mine = Lineage(calls.append, openlineage._parent({"OPENLINEAGE_PARENT_ID": "airflow/dag.task/of/0190-7"}))
+    run = "0190f5b5-6c5f-7cc4-9f3a-1f0b6c1d2e3f"
+    mine = Lineage(calls.append, openlineage._parent({"OPENLINEAGE_PARENT_ID": f"airflow/dag.task/of/{run}\n"}))
     mine.touched.read["file:/w/runs"] = 3
     mine.told("reconcile", lambda: Summary("reconcile"))
     assert not calls
     mine.told("reconcile", lambda: Summary("reconcile", status=1))
     assert calls[0].touched == Touched(), "what an earlier call has read is not this one's"
-    assert calls[0].parent == Parent("airflow", "dag.task/of", "0190-7")
+    assert calls[0].parent == Parent("airflow", "dag.task/of", run)
 
 
 @pytest.mark.parametrize(
@@ -152,3 +154,32 @@ def test_a_call_that_wrote_nothing_is_not_told() -> None:
 )
 def test_names_follow_openlineage_s_rules(uri: str, name: tuple[str, str]) -> None:
     assert named(uri) == name
+
+
+@pytest.mark.parametrize("given", ["airflow/dag.task/manual__2026-11-26", "{{ macros.lineage }}", "x"])
+def test_a_parent_that_is_none_costs_no_work(
+    given: str, events: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("OPENLINEAGE_PARENT_ID", given)
+    openlineage.lineage(os.environ).told("land", lambda: Summary("land", status=1))
+    assert "is told without a parent" in caplog.text
+    assert [each["eventType"] for each in told(events)] == ["START", "FAIL"]
+
+
+def test_whatever_goes_wrong_in_telling_hides_no_error(events: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> Summary:
+        raise UsageError("the work's own")
+
+    mine = openlineage.lineage(os.environ)
+    monkeypatch.setattr(openlineage, "named", lambda _: 1 / 0)
+    mine.touched.read["/w"] = None
+    with pytest.raises(UsageError, match="the work's own"):
+        mine.told("land", fail)
+
+
+def test_a_folder_that_may_not_be_looked_into_names_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "stat", denied)
+    assert not openlineage._wanted({})

@@ -104,12 +104,12 @@ def test_requests_that_wait_for_a_producer_cost_nothing_and_hold_up_no_other_gro
     questions: Questions, halves: Halves, producers: Producers
 ) -> None:
     producers.add("b", client())
-    assert outcomes(questions.ask(NOW, 0.1)) == {"FAILED": 1}
+    assert outcomes([*questions.ask(NOW, 0.1)]) == {"FAILED": 1}
     assert (questions.waiting, halves.looks) == (49_999, 2)
 
 
 def test_requests_of_which_nobody_was_asked_are_given_up_in_parts(questions: Questions) -> None:
-    assert outcomes(questions.ask(NOW + YOUNG + timedelta(milliseconds=1), 0.1)) == {"NO_PRODUCER": 5001}
+    assert outcomes([*questions.ask(NOW + YOUNG + timedelta(milliseconds=1), 0.1)]) == {"NO_PRODUCER": 5001}
     assert questions.waiting == 44_999
 
 
@@ -129,8 +129,38 @@ def test_a_client_is_sent_no_more_questions_a_second_than_it_may_be(producers: P
     producers.add("pg", client())
     questions.want([wanted(n, "pg") for n in halves], NOW)
     for tick in range(1, 51):
-        found += asked(questions.ask(NOW, 0.1))
+        found += asked([*questions.ask(NOW, 0.1)])
         assert a_second * tick / 10 - 2 <= len(found) <= a_second * tick / 10
+
+
+def test_a_client_that_takes_no_more_is_sent_no_more(producers: Producers) -> None:
+    """The server says so between two questions, when it has sent the first."""
+    halves, slow = halves_of(10), client()
+    questions = questions_of(ReadableLog(halves), producers)
+    producers.add("pg", slow)
+    questions.want([wanted(n, "pg") for n in halves], NOW)
+    found = list[Effect]()
+    for effect in questions.ask(NOW, 0.1):
+        found.append(effect)
+        slow.is_open = not isinstance(effect, Ask)
+    assert outcomes(found) == {"SENT": 1}
+    assert questions.waiting == 9
+    slow.is_open = True
+    assert outcomes([*questions.ask(NOW, 0.1)]) == {"SENT": 9}
+
+
+def test_a_record_that_the_disk_does_not_give_harms_no_other_question(producers: Producers) -> None:
+    class Torn(ReadableLog):
+        def record(self, place: int) -> bytes | None:
+            if place == 3:
+                raise OSError(5, "Input/output error")
+            return super().record(place)
+
+    halves = halves_of(10)
+    questions = questions_of(Torn(halves), producers)
+    producers.add("pg", client())
+    questions.want([wanted(n, "pg") for n in halves], NOW)
+    assert outcomes([*questions.ask(NOW, 0.1)]) == {"SENT": 9, "FAILED": 1}
 
 
 def test_a_topic_whose_clients_are_gone_holds_up_no_other_one_of_its_group(producers: Producers) -> None:
@@ -138,9 +168,9 @@ def test_a_topic_whose_clients_are_gone_holds_up_no_other_one_of_its_group(produ
     questions = questions_of(ReadableLog(halves), producers)
     producers.add("pg", client("payments"))
     questions.want([wanted(n, "pg", each.topic) for n, each in halves.items()], NOW)
-    first = questions.ask(NOW, 0.1)
+    first = [*questions.ask(NOW, 0.1)]
     assert (len(asked(first)), questions.waiting) == (10, 10)
-    later = questions.ask(NOW + YOUNG + timedelta(milliseconds=1), 0.1)
+    later = [*questions.ask(NOW + YOUNG + timedelta(milliseconds=1), 0.1)]
     assert outcomes([*first, *later]) == {"SENT": 10, "FAILED": 10}
 
 
@@ -149,7 +179,7 @@ def test_a_groups_topics_are_asked_about_in_turn(producers: Producers) -> None:
     questions = questions_of(ReadableLog(halves), producers, 50)
     producers.add("pg", client())
     questions.want([wanted(n, "pg", each.topic) for n, each in halves.items()], NOW)
-    found = [each.half.topic for _ in range(3) for each in asked(questions.ask(NOW, 0.1))]
+    found = [each.half.topic for _ in range(3) for each in asked([*questions.ask(NOW, 0.1)])]
     assert Counter(found) == dict.fromkeys(("orders", "payments", "stock"), 5)
 
 

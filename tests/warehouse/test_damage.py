@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from halfop.landing.files.land import FilesRequest, land_files
@@ -155,6 +157,37 @@ def test_a_compaction_that_has_lost_lines_is_refused(copied: Warehouse) -> None:
             another_s(copied).version(TABLE)
     path.with_suffix(".crc").unlink()
     another_s(copied).version(TABLE)  # nobody can know
+
+
+def test_a_removal_of_what_never_was_a_data_file_is_sound(copied: Warehouse) -> None:
+    """As DROP FEATURE removes the files of deletion vectors: Delta's checksum does not count them."""
+    table = Path(copied.path(TABLE))
+    path = commit(table, copied.version(TABLE) + 1)
+    gone = {"path": "deletion_vector_1.bin", "deletionTimestamp": 1, "dataChange": False}
+    info = {"timestamp": 1, "operation": "DROP FEATURE", "operationParameters": {}}
+    path.write_text("\n".join(json.dumps(each) for each in ({"commitInfo": info}, {"remove": gone})) + "\n")
+    shutil.copy(newest_checksum(table), path.with_suffix(".crc"))
+    assert offsets(another_s(copied)) == [0, 1, 2]
+
+
+def newest_checksum(table: Path) -> Path:
+    return max((table / "_delta_log").glob("*.crc"))
+
+
+def test_a_folder_of_another_user_beside_the_tables_is_no_table(
+    copied: Warehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As lost+found, where the warehouse is the root of a disk."""
+    (Path(copied.root) / "lost+found").mkdir()
+    stat = os.stat
+
+    def denied(path: Any, *more: Any, **options: Any) -> os.stat_result:
+        if "lost+found/" in str(path):
+            raise PermissionError(13, "Permission denied", path)
+        return stat(path, *more, **options)
+
+    monkeypatch.setattr(os, "stat", denied)
+    another_s(copied).log.sound.refuse_damaged_tables(copied.root)
 
 
 def test_a_commit_that_comes_damaged_into_a_process_that_stays_is_refused(copied: Warehouse) -> None:

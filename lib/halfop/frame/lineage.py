@@ -73,6 +73,7 @@ class Lineage:
     def told(self, job: str, work: Callable[[], Summary]) -> Summary:
         """Returns the result of work. It is told as a call of that job, if it has written a table or failed."""
         if self._tell is None:
+            self.touched.taken()
             return work()
         began, run_id, failure = datetime.now(timezone.utc), None, None
         try:

@@ -10,9 +10,9 @@ import logging
 import os
 from collections.abc import Mapping
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
+from uuid import UUID
 
 from halfop.frame.lineage import Call, Lineage, Parent, Written
 
@@ -40,13 +40,18 @@ def _wanted(environ: Mapping[str, str]) -> bool:
     if environ.get("OPENLINEAGE_DISABLED", "").strip().lower() == "true":
         return False
     named = any(name in _NAMES or name.startswith("OPENLINEAGE__") for name in environ)
-    return named or any((folder / _FILE).is_file() for folder in (Path(), Path("~/.openlineage").expanduser()))
+    return named or os.path.isfile(_FILE) or os.path.isfile(os.path.expanduser(f"~/.openlineage/{_FILE}"))
 
 
 def _parent(environ: Mapping[str, str]) -> Parent | None:
     """The call that OPENLINEAGE_PARENT_ID names (namespace/job/run), as schedulers set it for what they start."""
-    parts = environ.get("OPENLINEAGE_PARENT_ID", "").split("/")
-    return Parent(parts[0], "/".join(parts[1:-1]), parts[-1]) if len(parts) > 2 else None
+    given = environ.get("OPENLINEAGE_PARENT_ID", "").strip()
+    parts = given.split("/")
+    try:
+        return Parent(parts[0], "/".join(parts[1:-1]), str(UUID(parts[-1]))) if given else None
+    except ValueError:
+        log.warning("OPENLINEAGE_PARENT_ID is %r, and not NAMESPACE/JOB/UUID: the call is told without a parent", given)
+        return None
 
 
 class OpenLineage:
@@ -64,7 +69,13 @@ class OpenLineage:
         self._events, self._facets = event_v2, facet_v2
 
     def tell(self, call: Call) -> None:
-        """Sends when the call began and how it ended. A failure to send is a warning: no work is lost by it."""
+        """Sends when the call began and how it ended. Any failure is a warning: no work is lost by it."""
+        try:
+            self._tell(call)
+        except Exception as error:  # whatever the transport that the user has chosen raises
+            log.warning("no lineage is told: %s", error)
+
+    def _tell(self, call: Call) -> None:
         e, touched = self._events, call.touched
         kind = self._facets.job_type_job.JobTypeJobFacet("BATCH", "HALFOP", "JOB")
         about: dict[str, Any] = {
@@ -76,11 +87,8 @@ class OpenLineage:
         outputs = [self._output(uri, written) for uri, written in sorted(touched.written.items())]
         state = e.RunState.COMPLETE if call.failure is None else e.RunState.FAIL
         now = datetime.now(timezone.utc).isoformat()
-        try:
-            self._client.emit(e.RunEvent(**about, eventTime=call.began.isoformat(), eventType=e.RunState.START))
-            self._client.emit(e.RunEvent(**about, eventTime=now, eventType=state, inputs=inputs, outputs=outputs))
-        except Exception as error:  # whatever the transport that the user has chosen raises
-            log.warning("no lineage is told: %s", error)
+        self._client.emit(e.RunEvent(**about, eventTime=call.began.isoformat(), eventType=e.RunState.START))
+        self._client.emit(e.RunEvent(**about, eventTime=now, eventType=state, inputs=inputs, outputs=outputs))
 
     def _about(self, call: Call) -> dict[str, Any]:
         f, found = self._facets, dict[str, Any]()

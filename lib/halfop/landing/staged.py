@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
 
 _OURS = "landing-"
+_OLD = 24 * 3600  # seconds, which no landing takes between two files
 
 
 @dataclass(frozen=True)
@@ -91,12 +94,12 @@ def new_folder(warehouse: Warehouse) -> Staging:
 
 
 def remove_left(warehouse: Warehouse) -> None:
-    """Removes what dead landings have left on a local disk; only one lands at a time there."""
+    """Removes what dead landings have left. Elsewhere than on a local disk others may land now: it must be old."""
     files, top = warehouse.files, warehouse.path(STAGING)
-    if files.local(top) is not None:
-        for left in files.folders(top):
-            if left.startswith(_OURS):
-                files.remove(f"{top}/{left}")
+    before = math.inf if files.local(top) is not None else (time.time() - _OLD) * 1_000
+    for left in files.folders(top):
+        if left.startswith(_OURS) and (before == math.inf or files.last_change(f"{top}/{left}") < before):
+            files.remove(f"{top}/{left}")
 
 
 def forms(lives: Lives, source: str, landed_at: int) -> dict[str, Form]:

@@ -86,7 +86,7 @@ class DeltaLog:
         jvm: Any = spark._jvm
         jsc: Any = spark._jsc
         self._spark, self.sound = spark, SoundTables(files, files.is_local)
-        self._files, self._touched = files, touched
+        self._files, self._touched, self._uris = files, touched, dict[str, str]()
         self._logs = jvm.halfop.TableLogs(jsc.hadoopConfiguration())
 
     def version(self, path: str) -> int:
@@ -146,6 +146,16 @@ class DeltaLog:
         if "ADD" in kinds:
             self.was_read(path, upto)
         return Changes(**json.loads(self._logs.changes(path, after, upto, " ".join(kinds))))
+
+    def only_appends(self, path: str, after: int, upto: int) -> bool:
+        """Returns whether the commits after version `after`, up to `upto`, only added files, with a change feed.
+
+        Other commits replace files, as OPTIMIZE does, or switch the feed off and on.
+        """
+        if self.properties(path, upto).get("delta.enableChangeDataFeed") != "true":
+            return False
+        found = self.changes(path, after, upto, "REMOVE", "METADATA")
+        return not found.removed and not found.changed
 
     def takes_files_away(self, path: str, after: int, upto: int) -> bool:
         """Returns whether a commit after version `after`, up to `upto`, replaced or deleted files, or may have."""
@@ -217,15 +227,20 @@ class DeltaLog:
 
     def was_read(self, path: str, version: int | None) -> None:
         """Notes for the lineage that a table was read."""
-        self._touched.read[self._files.qualified(path)] = version
+        self._touched.read[self._uri(path)] = version
 
     def was_written(self, path: str, spec: TableSpec, files: Collection[DataFile] = ()) -> None:
         """Notes for the lineage that a table was written, by these files or by Spark."""
         columns = [Column(c.name, c.type, c.comment) for c in spec.columns]
-        written = self._touched.written.setdefault(self._files.qualified(path), Written(columns))
+        written = self._touched.written.setdefault(self._uri(path), Written(columns))
         written.rows += sum(json.loads(file.stats or "{}").get("numRecords", 0) for file in files)
         written.bytes += sum(file.size for file in files)
         written.files += len(files)
+
+    def _uri(self, path: str) -> str:
+        if path not in self._uris:
+            self._uris[path] = self._files.qualified(path)
+        return self._uris[path]
 
     def _begun(self, path: str, created: TableSpec | None, marker: tuple[str, int] | None) -> Any:
         """A commit from the table's newest version, or to a table that is created by it."""

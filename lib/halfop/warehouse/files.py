@@ -90,6 +90,13 @@ class Files:
             return []
         return [status.getPath().getName() for status in self._fs.listStatus(self._path(path)) if status.isDirectory()]
 
+    def last_change(self, folder: str) -> int:
+        """When a file in a folder, or below, was last written, in epoch milliseconds; 0 if there is none."""
+        newest, found = 0, self._fs.listFiles(self._path(folder), True)
+        while found.hasNext():
+            newest = max(newest, int(found.next().getModificationTime()))
+        return newest
+
     def remove(self, path: str) -> None:
         self._fs.delete(self._path(path), True)
 

@@ -12,6 +12,7 @@ from py4j.protocol import Py4JJavaError
 
 from halfop.warehouse.damage import Damage, DamagedTable, FilesOfTables, TableOnDisk
 from halfop.warehouse.disk import local_path
+from halfop.warehouse.schema import table_names
 
 _TOPICS = 200  # a cut harms what was written last, and some have thousands
 
@@ -100,7 +101,9 @@ def _logs(root: str, below: str) -> Iterator[tuple[str, int]]:
     """The names of the tables there, and when a file was last made in each one's log."""
     with suppress(FileNotFoundError, NotADirectoryError), os.scandir(f"{root}/{below}") as found:
         for entry in found:
-            with suppress(FileNotFoundError, NotADirectoryError):
+            # of a folder that is none of ours (lost+found) nobody needs to know
+            others = () if below or entry.name in table_names() else (PermissionError,)
+            with suppress(FileNotFoundError, NotADirectoryError, *others):
                 yield f"{below}{entry.name}", os.stat(f"{entry.path}/_delta_log").st_mtime_ns
 
 

@@ -109,11 +109,11 @@ class Warehouse:
     def _files(self, name: str) -> TableFiles:
         return TableFiles(self.log, self.path(name), spec_of(name), limits(self.files.local(self.root) is not None))
 
-    def _by_spark(self, name: str, version: int | None) -> DataFrame:
+    def _by_spark(self, name: str, version: int | None = None, **options: str) -> DataFrame:
         few_rows_settings(self.spark).leave()
         self.log.was_read(self.path(name), version)
-        reader = self.spark.read.format("delta")
-        rows = (reader if version is None else reader.option("versionAsOf", version)).load(self.path(name))
+        options |= {} if version is None else {"versionAsOf": str(version)}
+        rows = self.spark.read.format("delta").options(**options).load(self.path(name))
         later = {f.name: F.lit(None).cast(f.dataType) for f in spec_of(name).struct if f.name not in rows.columns}
         return rows.withColumns(later) if later else rows
 
@@ -162,6 +162,11 @@ class Warehouse:
         return self._landed_by_spark(name, before, upto)
 
     def _landed_by_spark(self, name: str, before: int, upto: int) -> DataFrame:
+        """What landed in a table that takes more than its files to read: by its change feed, if it still has that."""
+        with or_else(f"reading {name}", *SPARK_ERRORS):  # its log, or files, may be cleaned up
+            if self.log.only_appends(self.path(name), before, upto):
+                feed = {"readChangeFeed": "true", "startingVersion": str(before + 1), "endingVersion": str(upto)}
+                return self._by_spark(name, None, **feed).where("_change_type = 'insert'").select(*spec_of(name).names)
         versions = F.col("_metadata.row_commit_version") if table(name).landing else F.lit(upto)
         return self._by_spark(name, upto).where((versions > before) & (versions <= upto))
 

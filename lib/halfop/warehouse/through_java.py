@@ -26,6 +26,10 @@ _KINDS = {
 }
 
 
+class NotServed(OSError):
+    """A file could not be read or written now; nothing is known to be wrong with it, so a task may try again."""
+
+
 class ThroughJava:
     """A task's disk, in its JVM. It is connected with the first file; at its end, files half written are removed."""
 
@@ -100,7 +104,7 @@ class ThroughJava:
         while received < len(target):
             number = self._connected().recv_into(target[received:], 0, socket.MSG_WAITALL)
             if not number:
-                raise ConnectionError("the executor's JVM has ended the connection by which this task gets its files")
+                raise NotServed("the executor's JVM has ended the connection by which this task gets its files")
             received += number
 
     def __enter__(self) -> ThroughJava:
@@ -203,4 +207,4 @@ class _NewFile:
 
 def _error(text: str) -> OSError:
     kind = text.partition(":")[0].rpartition(".")[2]
-    return _KINDS.get(kind, OSError)(text)
+    return _KINDS.get(kind, NotServed)(text)

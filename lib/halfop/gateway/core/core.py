@@ -130,12 +130,15 @@ class Core:
         """Answers all that is durable, now that the log is to `end`; what is not taken waits for the next call."""
         return self.answers.flushed(end, now.steady)
 
-    def tick(self, now: Instant) -> Effects:
-        """Gives up answers that are late, and asks questions; called some ten times a second."""
-        late = self.answers.give_up(now.steady - self._flush_seconds)
+    def tick(self, now: Instant) -> Iterator[Effect]:
+        """Gives up answers that are late, and asks questions; called some ten times a second.
+
+        Each is decided when it is wanted, so that a client that takes no more gets no more, and a failure loses none.
+        """
+        yield from self.answers.give_up(now.steady - self._flush_seconds)
         seconds = 0.0 if self._ticked is None else min(now.steady - self._ticked, _LONGEST_PAUSE)
         self._ticked = now.steady
-        return [*late, *self.questions.ask(now.at, seconds)]
+        yield from self.questions.ask(now.at, seconds)
 
     def want(
         self, requests: Iterable[CheckRequest], sent_before: Mapping[tuple[str, int], datetime], now: Instant

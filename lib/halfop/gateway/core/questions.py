@@ -7,7 +7,7 @@ check_deliveries, by which the rules count.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import NamedTuple
@@ -93,9 +93,9 @@ class Questions:
             of_topic[request.physical_offset] = _Wanted(request, now)
         return noted
 
-    def ask(self, now: datetime, seconds: float) -> list[Effect]:
-        """Sends what can be sent; `seconds` have passed since the last call."""
-        effects, left = list[Effect](), Counter[Client]()
+    def ask(self, now: datetime, seconds: float) -> Iterator[Effect]:
+        """Sends what can be sent, each when it is wanted; `seconds` have passed since the last call."""
+        left = Counter[Client]()
         self._credit += self._manner.a_second * seconds
         most = int(self._credit)
         self._credit -= most
@@ -106,13 +106,12 @@ class Questions:
                 settled = self._settled(wanted, now, left, most)
                 if not settled:
                     break  # all others would wait for the same producers
-                effects += settled
                 del requests[wanted.request.physical_offset]
+                yield from settled
             if len(requests) < before:
                 del self._wanted[of]
             if requests:
                 self._wanted.setdefault(of, requests)  # after the others: they have had their share
-        return effects
 
     def answered(self, physical_offset: int, outcome: str, client: Client, remark: str, now: datetime) -> list[Effect]:
         """Notes a producer's answer to a question: ANSWERED or UNKNOWN."""
@@ -146,7 +145,7 @@ class Questions:
         client = next((each for each in may_see if left[each] < most), None)
         if client is None:
             return []
-        record = self._log.record(half.physical_offset)
+        record = self._record(half)
         if record is None:
             return [self._note(request, "FAILED", now, remark="the log cannot read the message")]
         self._opaque = self._opaque + 1 if self._opaque < 2**31 - 1 else _FIRST_OPAQUE
@@ -154,6 +153,12 @@ class Questions:
         self._sent[half.physical_offset] = _Sent(request, now)
         frame = question(half, record, self._manner.broker, self._opaque, client.form)
         return [Ask(client, half, frame), self._note(request, "SENT", now, client=client.name)]
+
+    def _record(self, half: Half) -> bytes | None:
+        try:
+            return self._log.record(half.physical_offset)
+        except OSError:  # one place of the disk: the other questions are asked
+            return None
 
     def _given_up(self, request: CheckRequest, now: datetime) -> Note:
         if request.group in self._producers:

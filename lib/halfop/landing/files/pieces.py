@@ -23,6 +23,7 @@ from halfop.landing.files.typed import Typed
 from halfop.landing.progress import OffsetSpan, Queue
 from halfop.warehouse.disk import Disk
 from halfop.warehouse.splits import ParquetPart, Split, schema_of
+from halfop.warehouse.through_java import NotServed
 
 EXAMPLES = 5
 _BLOCK = 8 << 20
@@ -98,6 +99,8 @@ def read(piece: Piece, disk: Disk, found: Found) -> Iterator[Typed]:
 def _parquet(piece: Piece, disk: Disk, found: Found) -> Iterator[Typed]:
     try:
         schema = schema_of(disk, piece.split.path)
+    except NotServed:
+        raise
     except (OSError, pa.ArrowException) as error:
         raise InputRefused(piece.shown, None, f"not a readable Parquet file: {error}") from error
     parquet_rows.check_schema(piece.kind, piece.shown, schema)
@@ -106,6 +109,8 @@ def _parquet(piece: Piece, disk: Disk, found: Found) -> Iterator[Typed]:
     try:
         for first, batch in part.numbered():
             yield parquet_rows.typed(piece.kind, batch, np.arange(first, first + len(batch)))
+    except NotServed:
+        raise
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(piece, error) from error
 
@@ -118,6 +123,8 @@ def _json(piece: Piece, disk: Disk, found: Found) -> Iterator[Typed]:
                 lines = split(block.removeprefix(codecs.BOM_UTF8) if first else block)
                 yield json_rows.typed(piece.kind, lines, found.lines)
                 found.lines += len(lines)
+    except NotServed:
+        raise
     except (OSError, EOFError, zlib.error, pa.ArrowException) as error:
         raise _unreadable(piece, error) from error
 
