@@ -1,4 +1,4 @@
-"""Words that several rooms show: commands and SQL to copy, and what a call has rejected.
+"""Words that several rooms show: commands and SQL to copy, what a call has rejected, an empty warehouse.
 
 In what is to be copied, any name stays one word of a shell, or one name of a statement.
 """
@@ -10,12 +10,14 @@ import shlex
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary, add_counts
 from halfop.frame.units import plural
 from halfop.rules.reasons import allowed, urgency, words
 from halfop.settings.home import launcher
 from halfop.settings.model import Settings
 from halfop.warehouse.schema import delta_table, literal
+from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 # ---- to copy ----
 
@@ -110,3 +112,15 @@ def _worded(each: Reject) -> str:
     to_do = f". {found}" if (found := allowed(each.reason)) else ""
     example = ": ".join(filter(None, (each.place, each.detail)))
     return f"{plural(each.rows, 'row')} as {each.name}{meaning}; one of them: {example}{to_do}. Table rejected has all"
+
+
+# ---- an empty warehouse ----
+
+_READ = ("half_messages", "op_messages", "landing_progress", "decisions", "runs", "rejected")
+
+
+def refuse_empty(warehouse: Warehouse) -> None:
+    """Raises InputRefused if the warehouse has none of the tables that a reader looks at."""
+    if all(warehouse.version(name) == NO_TABLE for name in _READ):
+        hint = f"name another with --warehouse, or land messages first ({launcher()} land --help)"
+        raise InputRefused(warehouse.root, None, "no table of halfop is there", hint)

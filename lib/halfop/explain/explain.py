@@ -19,7 +19,8 @@ from halfop.frame.summary import Summary
 from halfop.frame.units import duration, exact, moment, plural
 from halfop.rules import reasons as r
 from halfop.settings.model import Settings
-from halfop.warehouse.tables import Warehouse, refuse_empty
+from halfop.warehouse.tables import Warehouse
+from halfop.wording import refuse_empty
 
 _BROKER, _RUN, _HALFOP = "broker", "run", "halfop"
 _CLOCKS = (

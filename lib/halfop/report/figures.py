@@ -18,8 +18,9 @@ from halfop.planning.run import Run
 from halfop.report.queries import Queries, Rows, at
 from halfop.runs.record import last_run
 from halfop.warehouse.progress import progress_rows
-from halfop.warehouse.tables import NO_TABLE, Warehouse, refuse_empty
+from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import between
+from halfop.wording import refuse_empty
 
 MOST_COLUMNS = 100  # of a plot over runs; more runs share columns
 _COUNTED = ("half_messages", "op_messages")

@@ -15,9 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from halfop.frame.errors import InputRefused, LostRows
+from halfop.frame.errors import LostRows
 from halfop.frame.lineage import Touched
-from halfop.settings.home import launcher
 from halfop.warehouse.delta_log import AlreadyWrittenError, DeltaLog
 from halfop.warehouse.disk import DataFile, Listed
 from halfop.warehouse.files import Files, refuse_unsafe
@@ -290,13 +289,3 @@ class Warehouse:
 
 def spec_of(name: str) -> TableSpec:
     return table("real_topic" if name.startswith("topics/") else name)
-
-
-_READ = ("half_messages", "op_messages", "landing_progress", "decisions", "runs", "rejected")
-
-
-def refuse_empty(warehouse: Warehouse) -> None:
-    """Raises InputRefused if the warehouse has none of the tables that a reader looks at."""
-    if all(warehouse.version(name) == NO_TABLE for name in _READ):
-        hint = f"name another with --warehouse, or land messages first ({launcher()} land --help)"
-        raise InputRefused(warehouse.root, None, "no table of halfop is there", hint)
