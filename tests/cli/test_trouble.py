@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from halfop.frame import owner
-from halfop.frame.errors import failure_of
+from halfop.frame.failure import failure_of
 from halfop.frame.owner import user
 from halfop.frame.trouble import plainly
 from halfop.warehouse.spark_errors import first_line

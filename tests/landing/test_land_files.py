@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from chispa import assert_df_equality
-from halfop.frame.errors import InputRefused, failure_of
+from halfop.frame.errors import InputRefused
+from halfop.frame.failure import failure_of
 from halfop.frame.summary import Summary
 from halfop.landing.files import landed_files
 from halfop.landing.files.land import FilesRequest, land_files

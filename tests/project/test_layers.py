@@ -12,7 +12,7 @@ pytestmark = pytest.mark.long
 
 LIB = ROOT / "lib"
 BASE = (
-    "frame.durable frame.errors frame.lineage frame.log frame.nearest frame.owner frame.summary "
+    "frame.durable frame.errors frame.failure frame.lineage frame.log frame.nearest frame.owner frame.summary "
     "frame.output frame.trouble frame.units rules.reasons"
 )
 

@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 from halfop.follow.cycle import Cycle, SparkIsGone, Step, StepEnd, cycle
 from halfop.follow.loop import Measures, Stop, Turns, follow
-from halfop.frame.errors import HalfopError, InputRefused, UsageError, WarehouseBusy, failure_of
+from halfop.frame.errors import HalfopError, InputRefused, UsageError, WarehouseBusy
+from halfop.frame.failure import failure_of
 from halfop.frame.log import configure, logged_with
 from halfop.frame.summary import Summary
 from halfop.planning.digest import LATENCIES, Latency

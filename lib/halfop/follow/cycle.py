@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from halfop.frame.errors import Failure, HalfopError, TransientError, UsageError, WarehouseBusy, failure_of, is_mistake
+from halfop.frame.errors import HalfopError, TransientError, UsageError, WarehouseBusy, is_mistake
+from halfop.frame.failure import Failure, failure_of
 from halfop.frame.log import logged_apart, logged_with
 from halfop.frame.summary import Summary
 from halfop.warehouse.spark_errors import first_line, log_failure

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from halfop.frame import metrics
-from halfop.frame.errors import Failure, UsageError, failure_of
+from halfop.frame.errors import UsageError
+from halfop.frame.failure import Failure, failure_of
 from halfop.frame.lineage import Lineage
 from halfop.frame.log import configure, escaped, logged_with
 from halfop.frame.nearest import did_you_mean

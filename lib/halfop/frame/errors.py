@@ -1,20 +1,15 @@
 """The errors that end a job with a message instead of a traceback, each with its exit status.
 
 A message says what was wrong, where, what was expected and what to do. A class also says whether its error is
-transient: whether the same call may succeed later though nobody has changed anything. `Failure` is an error as a call
-of a job reports it.
+transient: whether the same call may succeed later though nobody has changed anything.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
-
-from halfop.frame.summary import Summary
-from halfop.frame.trouble import may_pass, plainly
 
 # Python's own classes for a mistake in the code: the same call fails again.
 _MISTAKES = (
@@ -118,39 +113,3 @@ def _every(kinds: Iterable[type[BaseException]]) -> Iterator[type[BaseException]
     for kind in kinds:
         yield kind
         yield from _every(kind.__subclasses__())
-
-
-@dataclass(frozen=True)
-class Failure:
-    status: int
-    message: str
-    transient: bool
-    known: Mapping[str, object] = field(default_factory=dict)
-
-    def fields(self) -> dict[str, object]:
-        """The fields of a summary's line, without the job's name: also what was known before it failed."""
-        return {**self.known, "error": self.message, "transient": self.transient, "status": self.status}
-
-
-def failure_of(error: BaseException, verbose: bool) -> Failure:
-    known = _known(error)
-    if isinstance(error, HalfopError):
-        return Failure(error.exit_status, str(error), error.transient, known)
-    if isinstance(error, KeyboardInterrupt):
-        return Failure(130, "interrupted", True, known)
-    if (trouble := plainly(error)) is not None and not is_mistake(error):
-        return Failure(1, trouble, may_pass(trouble), known)
-    hint = "" if verbose else "\nrun again with -v for the traceback"
-    return Failure(1, f"{type(error).__name__}: {_first_lines(str(error))}{hint}", is_transient(error), known)
-
-
-def _known(error: BaseException) -> dict[str, object]:
-    """The fields of the summary that `Summary.shown_in_failure` has left with the error."""
-    summary = getattr(error, "summary", None)
-    fields = summary.fields() if isinstance(summary, Summary) else {}
-    return {name: value for name, value in fields.items() if name != "job"}
-
-
-def _first_lines(message: str) -> str:
-    """A JVM's error carries its stack trace in its text: up to that."""
-    return re.split(r"\n\s*at |\n+JVM stacktrace:", message)[0].strip()
