@@ -186,7 +186,7 @@ setup() { # setup [dev|notebooks] [all]: what is missing; the archive alone is n
 # ---- running ----
 
 # What Java gets besides the user's own: the archive, TMPDIR, and its first compiler alone.
-java_options() { "$venv/bin/python" -I "$home/tools/java_options.py" "$state/classes" "$java" "$state/jars" "$(spark_home)"; }
+java_options() { "$venv/bin/python" -I "$home/tools/java_options.py" "$state/classes" "$java" "$state/jars" "$(spark_home)" "$@"; }
 
 spark_home() { if [ -n "${SPARK_HOME:-}" ]; then echo "$SPARK_HOME"; else echo "$venv"/lib/python*/site-packages/pyspark; fi; }
 
@@ -275,7 +275,7 @@ main() {
             export PYTHONPATH=$home/lib${PYTHONPATH:+:$PYTHONPATH}
             exec "$venv/bin/python" "$job" "$@" ;;
     esac
-    if [ "$mode" = client ]; then SPARK_SUBMIT_OPTS=$(java_options); export SPARK_SUBMIT_OPTS; fi
+    if [ "$mode" = client ]; then SPARK_SUBMIT_OPTS=$(java_options "$@"); export SPARK_SUBMIT_OPTS; fi
     shift
     zip=$("$venv/bin/python" -I "$home/tools/zip_lib.py" "$state/lib")
     # Of an option given twice the last counts: ours follow the user's and hold theirs.

@@ -1,4 +1,4 @@
-"""java_options.py FOLDER JAVA JARS SPARK: print what SPARK_SUBMIT_OPTS gets, if Java can start here."""
+"""java_options.py FOLDER JAVA JARS SPARK [JOB OPTIONS…]: print what SPARK_SUBMIT_OPTS gets, if Java can start here."""
 
 import os
 import sys
@@ -18,4 +18,4 @@ if __name__ == "__main__":
     except UsageError as error:
         sys.stderr.write(f"halfop: {error}\n")
         sys.exit(error.exit_status)
-    print(spark_submit_opts(Archive.at(*sys.argv[1:]), os.environ))
+    print(spark_submit_opts(Archive.at(*sys.argv[1:5]), os.environ, sys.argv[5:]))

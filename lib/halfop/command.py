@@ -56,7 +56,7 @@ def run(argv: Sequence[str] | None = None) -> NoReturn:
     spark, name, options = split(sys.argv[1:] if argv is None else argv)
     if name in job_names():
         job = job_of(name)
-        sys.exit(main(job, options, (lambda: prepare(spark)) if job.needs_spark else None))
+        sys.exit(main(job, options, (lambda: prepare(spark, [name, *options])) if job.needs_spark else None))
     if name == "setup" and options in ([], ["--no-cache"]):
         set_up(archived=not options)
         sys.exit(0)
@@ -91,13 +91,13 @@ def _about(name: str) -> str:
 # ---- what Spark needs ----
 
 
-def prepare(spark: Sequence[str]) -> None:
+def prepare(spark: Sequence[str], job: Sequence[str]) -> None:
     """Sets the environment by which PySpark starts its JVM."""
     refuse_too_little(os.environ)
     archive = set_up(archived=None)
     if _master(spark).startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Spark's web page follows it, as all else that listens
-    os.environ["SPARK_SUBMIT_OPTS"] = spark_submit_opts(archive, os.environ)
+    os.environ["SPARK_SUBMIT_OPTS"] = spark_submit_opts(archive, os.environ, job)
     os.environ["PYSPARK_SUBMIT_ARGS"] = _submit_args(archive.jars[0], spark)
 
 

@@ -158,6 +158,11 @@ def test_java_gets_one_compiler_and_the_users_options_come_last(checkout: Checko
     assert checkout.options("maintain", SPARK_SUBMIT_OPTS="-Xss4m") == f"{ALONE} -Xss4m"
 
 
+def test_a_follow_that_stays_gets_both_compilers(checkout: Checkout) -> None:
+    assert checkout.options("follow", "store", "--every", "5s") == ""
+    assert checkout.options("follow", "store", "--once") == ALONE
+
+
 def test_a_driver_in_the_cluster_is_not_this_java(checkout: Checkout) -> None:
     checkout.set_up()
     assert checkout.options("--deploy-mode", "cluster", "--master", "yarn", "explain", "b/0/1") == ""

@@ -126,6 +126,19 @@ def test_a_users_own_archive_stands_alone(archive: Archive, users: str) -> None:
     assert spark_submit_opts(archive, {"SPARK_SUBMIT_OPTS": users}) == " ".join([*FIRST_COMPILER, users])
 
 
+@pytest.mark.parametrize(
+    ("job", "alone"),
+    [
+        (["follow", "broker", "--every", "5s"], False),
+        (["follow", "store", "--once"], True),
+        (["reconcile", "--warehouse", "follow"], True),
+        ([], True),
+    ],
+)
+def test_a_job_that_stays_gets_both_compilers(archive: Archive, job: list[str], alone: bool) -> None:
+    assert ("TieredStopAtLevel" in spark_submit_opts(archive, {}, job)) == alone
+
+
 @pytest.mark.parametrize("option", ["-XX:A=b", "-XX:A=b c", '-XX:A="b c"', "-XX:A=b\\ c"])
 def test_sparks_launcher_reads_an_option_as_it_was(option: str) -> None:
     """It takes quotes and backslashes as a shell does."""

@@ -189,10 +189,12 @@ def test_the_first_call_fetches_the_jars_and_no_other(tmp_path: Path, tools: lis
 
 
 def test_the_first_call_archives_the_classes_too(tools: list[str]) -> None:
-    command.prepare([])
+    command.prepare([], ["run"])
     assert tools.pop() == "train"
     assert os.environ["SPARK_SUBMIT_OPTS"] == " ".join(FIRST_COMPILER)
-    command.prepare([])
+    del os.environ["SPARK_SUBMIT_OPTS"]
+    command.prepare([], ["follow", "store"])
+    assert os.environ["SPARK_SUBMIT_OPTS"] == "", "both compilers"
     assert tools == ["fetch_jars.py", "build_jar.py"]
 
 
@@ -213,7 +215,7 @@ def test_with_a_local_master_nothing_listens_beyond_this_machine(
 ) -> None:
     (tmp_path / "own.conf").write_text("spark.ui.enabled true\nspark.master = yarn\n")
     monkeypatch.chdir(tmp_path)
-    command.prepare(spark)
+    command.prepare(spark, [])
     assert os.environ.get("SPARK_LOCAL_IP") == address
 
 
@@ -221,12 +223,12 @@ def test_java_and_python_name_files_in_utf_8_whatever_the_caller_has(
     tools: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LC_ALL", "C")
-    command.prepare([])
+    command.prepare([], [])
     assert (os.environ["LC_ALL"], os.environ["PYTHONUTF8"]) == ("C.UTF-8", "1")
 
 
 def test_too_few_open_files_are_refused_before_java_meets_them() -> None:
-    code = "from halfop.command import prepare; prepare([])"
+    code = "from halfop.command import prepare; prepare([], [])"
     called = ["bash", "-c", 'ulimit -n 256; exec "$0" "$@"', sys.executable, "-c", code]
     environ = os.environ | {"PYTHONPATH": str(ROOT / "lib")}
     told = subprocess.run(called, env=environ, capture_output=True, text=True, check=False)

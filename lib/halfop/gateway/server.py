@@ -89,14 +89,14 @@ class Server:
     def _do(self, effects: Iterable[Effect], now: Instant) -> None:
         for effect in effects:
             match effect:
-                case Answer() | Ask():
-                    self._send(effect.client, effect.frame)
                 case AppendHalf():
                     half = self._gateway_log.append_half(effect.message)
                     self._do(self._core.half_stored(effect, half, now), now)
                 case AppendEnd():
                     ended = self._gateway_log.append_end(effect.half, effect.end)
                     self._do(self._core.end_stored(effect, ended, now), now)
+                case Answer() | Ask():
+                    self._send(effect.client, effect.frame)
                 case _:
                     self._do_seldom(effect)
 

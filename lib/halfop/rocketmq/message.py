@@ -44,6 +44,7 @@ _FIXED = {
 _HOSTS = {(8, 8): 0, (20, 8): BORN_HOST_V6, (8, 20): STORE_HOST_V6, (20, 20): _V6}
 FIXED = max(each.size for each in _FIXED.values())
 _SYS_FLAG, _SHORT = struct_of(Head, "sys_flag"), Struct(">h")
+_WIDTH = {MAGIC_V1: 1, MAGIC_V2: 2}  # of the topic's length
 _BLANK = struct_of(Head, "size", "magic")
 BLANK_SIZE = _BLANK.size
 
@@ -76,7 +77,7 @@ class Message(NamedTuple):
     def size(self, checked: bool = True, magic: int = MAGIC_V1) -> int:
         """Returns the number of bytes of its record."""
         fixed = _FIXED[_HOSTS[len(self.born_host), len(self.store_host)]].size
-        texts = len(self.body) + _width(magic) + len(self.topic) + _SHORT.size + len(self.properties)
+        texts = len(self.body) + _WIDTH[magic] + len(self.topic) + _SHORT.size + len(self.properties)
         return fixed + texts + (PROPERTY_CRC_TAIL if checked else 0)
 
     def packed(self, place: Place, checked: bool = True, magic: int = MAGIC_V1) -> bytes:
@@ -89,7 +90,7 @@ class Message(NamedTuple):
             *(store_host, *rest, len(body)),
         )
         length = len(properties) + (PROPERTY_CRC_TAIL if checked else 0)
-        topic_length = len(topic).to_bytes(_width(magic), "big")
+        topic_length = len(topic).to_bytes(_WIDTH[magic], "big")
         whole = b"".join((fixed, body, topic_length, topic, _SHORT.pack(length), properties))
         return whole + crc_property(whole) if checked else whole
 
@@ -100,7 +101,7 @@ class Message(NamedTuple):
         size, magic, body_crc, queue_id, flag, offset, at, sys_flag, born_ms, *more = fixed.unpack_from(record)
         born_host, store_ms, store_host, reconsumed, prepared, length = more
         body_end = fixed.size + length
-        topic_at = body_end + _width(magic)
+        topic_at = body_end + _WIDTH[magic]
         topic_end = topic_at + int.from_bytes(record[body_end:topic_at], "big")
         properties = record[topic_end + _SHORT.size : size - (PROPERTY_CRC_TAIL if checked else 0)]
         message = cls(
@@ -133,11 +134,6 @@ def blank(size: int) -> bytes:
 def _fixed(record: bytes) -> Struct:
     (sys_flag,) = _SYS_FLAG.unpack_from(record)
     return _FIXED[sys_flag & _V6]
-
-
-def _width(magic: int) -> int:
-    """Bytes of the topic's length."""
-    return 2 if magic == MAGIC_V2 else 1
 
 
 # ---- hosts and ids ----

@@ -26,9 +26,12 @@ class BadHeader(ValueError):
     """A field that is missing, or that is no number that fits, in the words of a broker."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Header:
-    """The fields of a request, or of an answer, which has no code of its own."""
+    """The fields of a request, or of an answer, which has no code of its own. Nobody changes them.
+
+    It is not frozen: a gateway makes several for each transaction, and each would take three times as long.
+    """
 
     code: ClassVar[RequestCode]
     letters: ClassVar[str] = ""  # names in a frame, if they are letters
@@ -42,13 +45,17 @@ class Header:
         """Returns the header that a frame's fields hold. Raises BadHeader."""
         header = object.__new__(cls)  # and its attributes, as __init__ makes them, in a third of the time
         values = header.__dict__
-        for attribute, name, parse, default in _schema(cls):
+        for attribute, name, digits, parse, default in _SCHEMAS.get(cls) or _schema(cls):
             text = given.get(name)
             if text is None:
                 if default is MISSING:
                     raise BadHeader(f"the custom field <{name}> is null")
                 values[attribute] = default
-            elif (found := parse(text) if parse else text) is None:
+            elif parse is None:
+                values[attribute] = text
+            elif len(text) <= digits and text.isdecimal() and text.isascii():  # as nearly all
+                values[attribute] = int(text)
+            elif (found := parse(text)) is None:
                 raise BadHeader(f"the custom field <{name}> is no number that fits")
             else:
                 values[attribute] = found
@@ -57,12 +64,15 @@ class Header:
     def fields(self) -> dict[str, str]:
         """Returns the fields as a frame has them."""
         given = zip(_schema(type(self)), self.__dict__.values(), strict=True)
-        return {each[1]: _WRITE.get(value.__class__, str)(value) for each, value in given if value is not None}
+        return {
+            each[1]: value if value.__class__ is str else _written(value) for each, value in given if value is not None
+        }
 
 
 class _Field(NamedTuple):
     attribute: str
     name: str
+    digits: int  # so many always fit
     parse: Callable[[str], Any] | None
     default: Any
 
@@ -75,7 +85,7 @@ def _schema(header: type[Header]) -> tuple[_Field, ...]:
         kinds, declared = get_type_hints(header, include_extras=True), fields(header)
         names = header.letters or [each.metadata.get("name") or _camel_case(each.name) for each in declared]
         _SCHEMAS[header] = tuple(
-            _Field(each.name, name, _PARSE.get(kinds[each.name]), each.default)
+            _Field(each.name, name, *_PARSE[kinds[each.name]], each.default)
             for each, name in zip(declared, names, strict=True)
         )
     return _SCHEMAS[header]
@@ -89,14 +99,23 @@ def _parse_flag(text: str) -> bool:
     return text.lower() == "true"
 
 
-_PARSE: Mapping[Any, Callable[[str], Any]] = {Int: parse_int, Long: parse_long, bool: _parse_flag}
-_WRITE: Mapping[type, Callable[[Any], str]] = {bool: lambda value: "true" if value else "false"}
+_PARSE: Mapping[Any, tuple[int, Callable[[str], Any] | None]] = {
+    str: (0, None),
+    str | None: (0, None),
+    Int: (9, parse_int),
+    Long: (18, parse_long),
+    bool: (0, _parse_flag),
+}
+
+
+def _written(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 # ---- messages and transactions ----
 
 
-@dataclass(frozen=True)
+@dataclass
 class SendMessage(Header, code=RequestCode.SEND_MESSAGE):
     producer_group: str
     topic: str
@@ -116,7 +135,7 @@ class SendMessageV2(SendMessage, code=RequestCode.SEND_MESSAGE_V2):
     letters = "abefghcdijkm"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Sent(Header):
     """The answer to SEND_MESSAGE."""
 
@@ -126,7 +145,7 @@ class Sent(Header):
     transaction_id: str = ""
 
 
-@dataclass(frozen=True)
+@dataclass
 class EndTransaction(Header, code=RequestCode.END_TRANSACTION):
     """`commit_or_rollback` is COMMIT_TYPE, ROLLBACK_TYPE, or NOT_TYPE, which is not answered."""
 
@@ -140,7 +159,7 @@ class EndTransaction(Header, code=RequestCode.END_TRANSACTION):
     topic: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass
 class CheckTransactionState(Header, code=RequestCode.CHECK_TRANSACTION_STATE):
     """A broker's request to a producer."""
 
@@ -153,13 +172,13 @@ class CheckTransactionState(Header, code=RequestCode.CHECK_TRANSACTION_STATE):
     bname: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class ResumeCheckHalfMessage(Header, code=RequestCode.RESUME_CHECK_HALF_MESSAGE):
     topic: str
     msg_id: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class UnregisterClient(Header, code=RequestCode.UNREGISTER_CLIENT):
     client_id: str | None = field(default=None, metadata={"name": "clientID"})
     producer_group: str | None = None
@@ -171,7 +190,7 @@ class HeartBeat(Header, code=RequestCode.HEART_BEAT): ...
 # ---- queues ----
 
 
-@dataclass(frozen=True)
+@dataclass
 class GetMaxOffset(Header, code=RequestCode.GET_MAX_OFFSET):
     topic: str
     queue_id: Int
@@ -180,24 +199,24 @@ class GetMaxOffset(Header, code=RequestCode.GET_MAX_OFFSET):
 class GetMinOffset(GetMaxOffset, code=RequestCode.GET_MIN_OFFSET): ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class SearchOffset(GetMaxOffset, code=RequestCode.SEARCH_OFFSET_BY_TIMESTAMP):
     timestamp: Long
 
 
-@dataclass(frozen=True)
+@dataclass
 class QueryConsumerOffset(GetMaxOffset, code=RequestCode.QUERY_CONSUMER_OFFSET):
     consumer_group: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class Offset(Header):
     """The answer to a question about an offset of a queue."""
 
     offset: Long
 
 
-@dataclass(frozen=True)
+@dataclass
 class PullMessage(GetMaxOffset, code=RequestCode.PULL_MESSAGE):
     queue_offset: Long
     max_msg_nums: Int
@@ -209,7 +228,7 @@ class PullMessage(GetMaxOffset, code=RequestCode.PULL_MESSAGE):
     suspend_timeout_millis: Long = 0
 
 
-@dataclass(frozen=True)
+@dataclass
 class Pulled(Header):
     """The answer to PULL_MESSAGE."""
 
@@ -219,18 +238,18 @@ class Pulled(Header):
     suggest_which_broker_id: Long = 0
 
 
-@dataclass(frozen=True)
+@dataclass
 class QueryConsumeQueue(GetMaxOffset, code=RequestCode.QUERY_CONSUME_QUEUE):
     index: Long
     count: Int
 
 
-@dataclass(frozen=True)
+@dataclass
 class ViewMessage(Header, code=RequestCode.VIEW_MESSAGE_BY_ID):
     offset: Long
 
 
-@dataclass(frozen=True)
+@dataclass
 class QueryMessage(Header, code=RequestCode.QUERY_MESSAGE):
     topic: str
     key: str
@@ -255,12 +274,12 @@ class GetBrokerRuntimeInfo(Header, code=RequestCode.GET_BROKER_RUNTIME_INFO): ..
 class GetBrokerClusterInfo(Header, code=RequestCode.GET_BROKER_CLUSTER_INFO): ...
 
 
-@dataclass(frozen=True)
+@dataclass
 class GetRouteinfo(Header, code=RequestCode.GET_ROUTEINFO_BY_TOPIC):
     topic: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class UnregisterBroker(Header, code=RequestCode.UNREGISTER_BROKER):
     broker_name: str
     broker_addr: str
@@ -268,7 +287,7 @@ class UnregisterBroker(Header, code=RequestCode.UNREGISTER_BROKER):
     broker_id: Long
 
 
-@dataclass(frozen=True)
+@dataclass
 class RegisterBroker(UnregisterBroker, code=RequestCode.REGISTER_BROKER):
     ha_server_addr: str
     compressed: bool

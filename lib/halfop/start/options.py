@@ -1,12 +1,13 @@
 """The options that a job's Java starts with: the class archive, and Java's first compiler alone.
 
-The second compiler makes quicker code, but the rows of large jobs are read by Python workers and not by Java.
+The second compiler makes quicker code, but the rows of large jobs are read by Python workers and not by Java. Only a
+job that stays runs the same code so often that it pays.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from halfop.start.archive import Archive
 from halfop.start.machine import temporary
@@ -17,13 +18,20 @@ FIRST_COMPILER = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
 _USERS_ARCHIVE = re.compile(r"-Xshare|-XX:.?(SharedArchiveFile|ArchiveClassesAtExit|AutoCreateSharedArchive|AOT)")
 
 
-def spark_submit_opts(archive: Archive, environ: Mapping[str, str]) -> str:
-    """Returns the value for SPARK_SUBMIT_OPTS. The user's own come last: the last of two that differ counts."""
+def spark_submit_opts(archive: Archive, environ: Mapping[str, str], job: Sequence[str] = ()) -> str:
+    """Returns the value for SPARK_SUBMIT_OPTS. The user's own come last: the last of two that differ counts.
+
+    `job` is the job's name and its options.
+    """
     users = environ.get("SPARK_SUBMIT_OPTS", "")
     options = [] if _USERS_ARCHIVE.search(users) else archive.options()
     if (folder := temporary(environ)) is not None:
         options = [*options, f"-Djava.io.tmpdir={folder}"]
-    return " ".join([*map(quoted, options), *FIRST_COMPILER, users]).strip()
+    return " ".join([*map(quoted, options), *(() if _stays(job) else FIRST_COMPILER), users]).strip()
+
+
+def _stays(job: Sequence[str]) -> bool:
+    return "follow" in job[:1] and "--once" not in job
 
 
 def quoted(option: str) -> str:

@@ -73,15 +73,13 @@ def op_message(half: Half, end: End, now_ms: int, store_host: bytes) -> Message:
 
 def final_message(half: Half, record: bytes, store_host: bytes) -> Message:
     """Returns the committed message in its real topic, made of the half message's record."""
-    prepared, _ = Message.read(record)
-    kept = [each for each in prepared.properties.split(_ENDS_VALUE) if not each.startswith(_LEFT_OUT)]
-    return prepared._replace(
-        topic=half.topic.encode(),
-        store_host=store_host,
-        queue_id=half.queue,
-        properties=_ENDS_VALUE.join(kept),
-        sys_flag=prepared.sys_flag & ~names.TRANSACTION_TYPE_MASK | names.TRANSACTION_COMMIT,
-        prepared_offset=half.physical_offset,
+    (_, body, properties, born_ms, born_host, _, crc, _, flag, sys_flag, reconsumed, _), _ = Message.read(record)
+    kept = [each for each in properties.split(_ENDS_VALUE) if not each.startswith(_LEFT_OUT)]
+    return Message(
+        *(half.topic.encode(), body, _ENDS_VALUE.join(kept), born_ms, born_host, store_host, crc, half.queue, flag),
+        sys_flag & ~names.TRANSACTION_TYPE_MASK | names.TRANSACTION_COMMIT,
+        reconsumed,
+        half.physical_offset,
     )
 
 
