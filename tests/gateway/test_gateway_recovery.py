@@ -218,6 +218,23 @@ def test_units_that_a_power_cut_left_out_of_order_are_written_again(crashed: Cra
     assert queue.read_bytes()[:80] == before[:80]
 
 
+@pytest.mark.parametrize("lost", ["its last bytes", "the whole file"])
+def test_a_queue_whose_file_a_power_cut_left_short_before_the_next_is_written_again(tmp_path: Path, lost: str) -> None:
+    gateway = Waiting(tmp_path / "store")
+    gateway.halves(range(105 if lost == "its last bytes" else 205))
+    files = sorted((tmp_path / "store/consumequeue" / HALF_TOPIC / "0").iterdir())
+    shutil.copytree(tmp_path / "store", tmp_path / "crashed")
+    gateway.close()
+    left = tmp_path / "crashed/consumequeue" / HALF_TOPIC / "0"
+    if lost == "its last bytes":
+        os.truncate(left / files[0].name, 1_600)
+    else:
+        (left / files[1].name).unlink()
+    again = Waiting(tmp_path / "crashed")
+    again.close()
+    assert [(left / file.name).read_bytes() for file in files] == [file.read_bytes() for file in files]
+
+
 def test_units_whose_sync_failed_are_never_taken_for_durable(
     crashed: Crashed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -88,6 +88,7 @@ class Queue:
 
     def recover(self, log_first: int, checked: int) -> None:
         """Reads the queue's offsets from its files, and cuts units of places from `checked` on."""
+        self._close_gaps()
         if not self.folder.is_dir() or not store_files(self.folder):
             return
         found = self._as_read()
@@ -107,6 +108,20 @@ class Queue:
 
     def _as_read(self) -> ConsumeQueue:
         return ConsumeQueue(str(self.folder), self.topic, self.number)
+
+    def _close_gaps(self) -> None:
+        """Makes short files whole, and removes those after a missing one: a power cut leaves both.
+
+        Units that are missing then are written again, or the start is refused.
+        """
+        following: int | None = None
+        for path in sorted(self.folder.glob("[0-9]" * 20)):
+            if following is not None and int(path.name) > following:
+                path.unlink()
+            else:
+                if path.stat().st_size < self._file_size:
+                    os.truncate(path, self._file_size)
+                following = int(path.name) + self._file_size
 
     def _cut(self, end: int) -> None:
         files = store_files(self.folder)
