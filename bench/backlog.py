@@ -47,8 +47,8 @@ def spent(work: Callable[[], object]) -> tuple[float, float]:
 
 def land(warehouse: Warehouse, stretch: Stretch) -> None:
     warehouse.make("half_messages", "op_messages")
-    warehouse.append("half_messages", half_messages(warehouse.spark, stretch))
-    warehouse.append("op_messages", op_messages(warehouse.spark, stretch))
+    warehouse.commit("half_messages", half_messages(warehouse.spark, stretch))
+    warehouse.commit("op_messages", op_messages(warehouse.spark, stretch))
 
 
 def run(warehouse: Warehouse, minutes: int = 0) -> Summary:

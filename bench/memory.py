@@ -30,8 +30,8 @@ def prepare(folder: str, rows: int, body: int) -> None:
     warehouse.make("half_messages", "op_messages")
     halves = half_messages(spark, stretch)
     long = F.encode(F.rpad(F.hex("body"), body, "x"), "UTF-8")
-    warehouse.append("half_messages", halves.withColumn("body", long))
-    warehouse.append("op_messages", op_messages(spark, stretch))
+    warehouse.commit("half_messages", halves.withColumn("body", long))
+    warehouse.commit("op_messages", op_messages(spark, stretch))
     spark.stop()
 
 

@@ -27,9 +27,9 @@ def land_spread(warehouse: Warehouse, rows: int) -> None:
     """Over an hour; an op comes up to two seconds after its half message."""
     spark, stretch = warehouse.spark, Stretch(0, rows)
     warehouse.make("half_messages", "op_messages")
-    warehouse.append("half_messages", half_messages(spark, stretch).withColumns(_at("queue_offset", rows, F.lit(0))))
+    warehouse.commit("half_messages", half_messages(spark, stretch).withColumns(_at("queue_offset", rows, F.lit(0))))
     late = F.pmod(F.xxhash64("half_offset"), F.lit(2_000))
-    warehouse.append("op_messages", op_messages(spark, stretch).withColumns(_at("half_offset", rows, late)))
+    warehouse.commit("op_messages", op_messages(spark, stretch).withColumns(_at("half_offset", rows, late)))
 
 
 def _at(offset: str, rows: int, late: Column) -> dict[str, Column]:

@@ -31,8 +31,8 @@ def main() -> None:
         halves = half_messages(warehouse.spark, stretch)
         topic = F.concat(F.lit("Topic"), F.pmod(F.xxhash64("uniq_key"), F.lit(args.topics)))
         warehouse.make("half_messages", "op_messages")
-        warehouse.append("half_messages", halves.withColumn("real_topic", topic))
-        warehouse.append("op_messages", op_messages(warehouse.spark, stretch))
+        warehouse.commit("half_messages", halves.withColumn("real_topic", topic))
+        warehouse.commit("op_messages", op_messages(warehouse.spark, stretch))
         seconds, cpu = spent(lambda warehouse=warehouse: run(warehouse))  # type: ignore[misc]
         files = len(list(Path(warehouse.root).glob("topics/*/*.parquet")))
         print(json.dumps({"topics": args.topics, "rows": rows, "seconds": seconds, "cpu_s": cpu, "files": files}))

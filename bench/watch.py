@@ -66,21 +66,21 @@ def copies(spark: SparkSession, number: int, nth: int) -> DataFrame:
 
 def land(warehouse: Warehouse, number: int) -> None:
     warehouse.make(*_TABLES)
-    warehouse.append("half_messages", half_messages(warehouse.spark, Stretch(0, number)))
+    warehouse.commit("half_messages", half_messages(warehouse.spark, Stretch(0, number)))
     for nth in (1, 2):
-        warehouse.append("half_messages", copies(warehouse.spark, number, nth))
+        warehouse.commit("half_messages", copies(warehouse.spark, number, nth))
 
 
 def land_more(warehouse: Warehouse, number: int) -> None:
     spark = warehouse.spark
-    warehouse.append("half_messages", copies(spark, number, 3).limit(_MORE))
+    warehouse.commit("half_messages", copies(spark, number, 3).limit(_MORE))
     columns = ["broker_name", "queue_id", "uniq_key", "producer_group", "born_timestamp"]
     gone = half_messages(spark, Stretch(0, number)).where(F.col("queue_offset") < _DISCARDED)
     stored = F.timestamp_millis(F.lit(BORN + 7_200_000)).alias("store_timestamp")
     own = [F.lit(15).alias("check_times"), F.lit(None).cast("bigint").alias("physical_offset")]
     own = [*own, F.current_timestamp().alias("landed_at")]
-    warehouse.append("broker_discards", gone.select("queue_offset", *columns, stored, *own))
-    warehouse.append("op_messages", op_messages(spark, Stretch(number - _ENDED, _ENDED, all_end=True)))
+    warehouse.commit("broker_discards", gone.select("queue_offset", *columns, stored, *own))
+    warehouse.commit("op_messages", op_messages(spark, Stretch(number - _ENDED, _ENDED, all_end=True)))
 
 
 def measure(warehouse: Warehouse, minutes: int) -> dict[str, object]:

@@ -23,6 +23,7 @@ from halfop.landing.files import landed_files
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.warehouse.progress import progress_rows
+from halfop.warehouse.rows import Rows
 from halfop.warehouse.schema import completed
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from pyspark.sql import DataFrame
@@ -403,9 +404,8 @@ def test_unknown_columns_are_a_warning(warehouse: Warehouse, tmp_path: Path) -> 
 def test_a_queue_of_a_rebuilt_broker_is_refused(warehouse: Warehouse, tmp_path: Path) -> None:
     warehouse.make("rejected")
     columns = "kind STRING, reason STRING, broker_name STRING, queue_id INT, queue_offset BIGINT, run_id BIGINT"
-    warehouse.append(
-        "rejected", completed("rejected", warehouse.frame([("HALF", "KEY_REUSED", "b", 0, 1, 1)], columns))
-    )
+    rows = warehouse.frame([("HALF", "KEY_REUSED", "b", 0, 1, 1)], columns)
+    warehouse.commit("rejected", completed("rejected", rows))
     refused = refusal(warehouse, [lines(tmp_path / "h.jsonl", half())])
     assert refused.path == "b/0"
     assert "--accept-rewind" in refused.hint
@@ -512,19 +512,19 @@ def test_queues_are_there_before_their_rows_and_known_after_them(
 ) -> None:
     """A landing that dies at any commit leaves a queue that knows of no op that is not there."""
     files = [lines(tmp_path / "h.jsonl", half())], [lines(tmp_path / "o.jsonl", op())]
-    append = Warehouse.append
+    commit = Warehouse.commit
     for table in ("half_messages", "op_messages"):
 
-        def dies(self: Warehouse, name: str, rows: DataFrame, last: str = table) -> None:
-            append(self, name, rows)
+        def dies(self: Warehouse, name: str, rows: Rows, last: str = table) -> None:
+            commit(self, name, rows)
             if name == last:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(Warehouse, "append", dies)
+        monkeypatch.setattr(Warehouse, "commit", dies)
         with pytest.raises(KeyboardInterrupt):
             land(warehouse, *files)
         assert known(warehouse) == {("b", HALF_TOPIC, 0): None, ("b", OP_TOPIC, 0): None}
         assert warehouse.version("landed_files") == NO_TABLE
-    monkeypatch.setattr(Warehouse, "append", append)
+    monkeypatch.setattr(Warehouse, "commit", commit)
     assert land(warehouse, *files).extra["files_landed"] == 2
     assert set(known(warehouse).values()) == {T0 + 5}

@@ -123,7 +123,7 @@ def test_what_an_earlier_version_has_landed_of_it_is_in_no_plan(warehouse: Wareh
     settings = Resolution.model_validate({"query": query})
     assert len(resolve(warehouse, Request({"g": settings}))[1].plan) == 1
     row = {"broker_name": key.broker_name, "topic": HALF, "queue_id": 0, "next_offset": 1}
-    warehouse.append_rows(PROGRESS, [row])
+    warehouse.commit(PROGRESS, [row])
     with pytest.raises(InputRefused, match="RocksDB alone"):
         plan(warehouse, Selection("COMMIT", [key]))
     with pytest.raises(InputRefused, match="RocksDB alone"):

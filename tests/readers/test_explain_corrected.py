@@ -42,7 +42,7 @@ def test_an_answer_that_resolve_gave_is_not_the_producer_s(warehouse: Warehouse)
     r.land(warehouse, [half(1)], op_rows(QUEUE, 2**62 + 1, "1", ["COMMIT"], NOW, from_check=True), NOW, KNOWN)
     r.run(warehouse, RULES, NOW)
     assert text_of(warehouse).count("the producer answered a check") == 1
-    warehouse.append_rows("op_messages", [op | {"source": "RESOLVE"} for op in warehouse.rows("op_messages")])
+    warehouse.commit("op_messages", [op | {"source": "RESOLVE"} for op in warehouse.rows("op_messages")])
     told = text_of(warehouse)
     assert "item 0: COMMIT, given by end or resolve, not by the producer" in told
     assert "outcome commit; given by end or resolve, not by the producer; by op message" in told
@@ -55,5 +55,5 @@ def test_an_outcome_that_end_sent_to_a_broker_may_be_its_own(warehouse: Warehous
     r.run(warehouse, RULES, NOW)
     warehouse.make("endings")
     about = {"broker_name": "b", "queue_id": 0, "queue_offset": 1, "at": r.instant(NOW)}
-    warehouse.append_rows("endings", [about | {"plan_id": "p", "kind": "COMMIT", "state": state}])
+    warehouse.commit("endings", [about | {"plan_id": "p", "kind": "COMMIT", "state": state}])
     assert ("given by end or resolve, or by the producer" in text_of(warehouse)) == credited

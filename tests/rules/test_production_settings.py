@@ -108,7 +108,7 @@ def _land(warehouse: Warehouse, halves: list[Half], ops: list[Op], copies: int) 
     for name, cells in rows.items():
         if cells:
             once = r.frame(warehouse, name, cells).drop("queue_id")
-            warehouse.append(name, once.crossJoin(F.broadcast(queues)).repartition(FILES))
+            warehouse.commit(name, once.crossJoin(F.broadcast(queues)).repartition(FILES))
 
 
 def _compiled(spark: SparkSession) -> int:

@@ -92,7 +92,7 @@ def test_a_digest_counts_the_run_s_rows(
     for _ in range(3):
         rows = [decided(chance) for _ in range(50)]
         every += [row for row in rows if row["run_id"] == RUN]
-        warehouse.append_rows("decisions", rows)
+        warehouse.commit("decisions", rows)
     if way != "here":
         monkeypatch.setattr(reading, "FEW", BY_SPARK)
     if way == "Spark":

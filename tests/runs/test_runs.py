@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from chispa import assert_df_equality
 from halfop.frame.cli import main
@@ -23,6 +24,7 @@ from halfop.warehouse import reading
 from halfop.warehouse import schema as topics
 from halfop.warehouse.delta_log import DeltaLog
 from halfop.warehouse.parquet import arrow_schema
+from halfop.warehouse.rows import Found
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import Where
@@ -286,13 +288,15 @@ def test_a_body_that_is_gone_fails_the_run(warehouse: Warehouse, monkeypatch: py
     one_of_each(warehouse)
     with dying(monkeypatch, write.Sinks, "write", False), pytest.raises(Killed):
         r.run(warehouse, RULES, NOW)
-    real = Warehouse.read
+    real = Warehouse.found
 
-    def without_one(self: Warehouse, name: str, version: int | None = None, where: Where | None = None) -> DataFrame:
-        rows = real(self, name, version, where)
-        return rows.where("queue_offset != 1") if name == "half_messages" else rows
+    def without_one(self: Warehouse, name: str, version: int | None = None, where: Where | None = None) -> Found:
+        found = real(self, name, version, where)
+        if name != "half_messages":
+            return found
+        return found._replace(rows=found.rows.filter(pc.not_equal(found.rows["queue_offset"], 1)))
 
-    monkeypatch.setattr(Warehouse, "read", without_one)
+    monkeypatch.setattr(Warehouse, "found", without_one)
     summary = reconcile(warehouse, Request(r.settings(RULES), r.instant(NOW)))
     assert summary.status == 1
     assert "must get 3 messages, but half_messages has 2" in summary.extra["failed_sinks"]["real_topics"]

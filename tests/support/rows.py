@@ -133,7 +133,8 @@ def resume_cells(key: m.Key, at: int) -> dict[str, Any]:
 
 def append(warehouse: Warehouse, name: str, rows: list[dict[str, Any]]) -> None:
     if rows:
-        warehouse.append(name, frame(warehouse, name, rows))
+        with warehouse.for_few_rows():
+            warehouse.commit(name, frame(warehouse, name, rows))
 
 
 def frame(warehouse: Warehouse, name: str, rows: list[dict[str, Any]]) -> DataFrame:

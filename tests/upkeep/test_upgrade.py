@@ -10,7 +10,7 @@ import pytest
 import yaml
 from halfop.runs.verify import verify
 from halfop.warehouse import schema
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import Marker, Warehouse
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType
 from support import rows as r
@@ -55,7 +55,7 @@ def grown() -> Iterator[None]:
 def written(warehouse: Warehouse) -> Warehouse:
     one_of_each(warehouse)
     warehouse.make(*GROWN)
-    warehouse.append_rows_once("topics_index", [ROW], "test", 1)
+    warehouse.commit("topics_index", [ROW], Marker("test", 1))
     return warehouse
 
 
@@ -66,5 +66,5 @@ def test_new_columns(written: Warehouse, grown: None) -> None:
     field = later.spark.read.format("delta").load(later.path("half_messages")).schema["came_later"]
     assert (field.dataType, field.metadata["comment"]) == (StringType(), NEW["comment"])
     assert {row["came_later"] for row in later.read("half_messages", 1).collect()} == {None}
-    later.append_rows_once("topics_index", [ROW | {"came_later": "now", "run_id": 2}], "test", 2)
+    later.commit("topics_index", [ROW | {"came_later": "now", "run_id": 2}], Marker("test", 2))
     assert {row["run_id"]: row["came_later"] for row in later.rows("topics_index")} == {1: None, 2: "now"}

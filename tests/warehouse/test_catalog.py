@@ -14,7 +14,7 @@ from halfop.frame.summary import Summary
 from halfop.settings import model as s
 from halfop.warehouse.catalog import Catalog, topic_names
 from halfop.warehouse.schema import comment, table
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import Marker, Warehouse
 from support import rows as r
 from support.crash import ended, job, script_of
 from support.messages import NOW
@@ -67,7 +67,7 @@ def commented(warehouse: Warehouse, name: str) -> dict[str, str]:
 def made(warehouse: Warehouse, run_id: int, **topics: str) -> None:
     """A run's first messages of these topics, as a catalog sees them."""
     rows = [{"topic": t, "directory": d, "run_id": run_id, "created_at": r.instant(NOW)} for d, t in topics.items()]
-    warehouse.append_rows_once("topics_index", rows, "tests", run_id)
+    warehouse.commit("topics_index", rows, Marker("tests", run_id))
     for directory, topic in topics.items():
         spec = replace(table("real_topic"), comment=comment(topic))
         warehouse.log.create(warehouse.path(f"topics/{directory}"), spec)

@@ -70,7 +70,7 @@ def of_three(new_warehouse: Callable[[str], Warehouse]) -> Warehouse:
     warehouse = new_warehouse("of_three")
     warehouse.make(TABLE)
     for offset in range(3):
-        warehouse.append_rows(TABLE, [{"broker_name": "b", NAME: offset}])
+        warehouse.commit(TABLE, [{"broker_name": "b", NAME: offset}])
     return warehouse
 
 
@@ -80,7 +80,7 @@ def of_many(new_warehouse: Callable[[str], Warehouse]) -> Warehouse:
     warehouse = new_warehouse("of_many")
     warehouse.make(TABLE)
     for offset in range(21):
-        warehouse.append_rows(TABLE, [{"broker_name": "b", NAME: offset}])
+        warehouse.commit(TABLE, [{"broker_name": "b", NAME: offset}])
     return warehouse
 
 
@@ -121,7 +121,7 @@ def test_a_damaged_commit_is_refused(copied: Warehouse, version: int, harm: Call
         copied.version(TABLE)
     assert refused.value.exit_status == 3
     with pytest.raises(DamagedTable):
-        copied.append_rows(TABLE, [{"broker_name": "b"}])
+        copied.commit(TABLE, [{"broker_name": "b"}])
     assert offsets(copied, 1) == [0], "a version before it is whole"
 
 
@@ -192,7 +192,7 @@ def test_a_folder_of_another_user_beside_the_tables_is_no_table(
 
 def test_a_commit_that_comes_damaged_into_a_process_that_stays_is_refused(copied: Warehouse) -> None:
     assert offsets(copied) == [0, 1, 2]
-    another_s(copied).append_rows(TABLE, [{"broker_name": "b", NAME: 3}])
+    another_s(copied).commit(TABLE, [{"broker_name": "b", NAME: 3}])
     path = newest(Path(copied.path(TABLE)))
     emptied(path)
     with pytest.raises(DamagedTable, match=f"{path} is empty"):

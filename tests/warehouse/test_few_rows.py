@@ -18,14 +18,14 @@ from halfop.landing.files import landed_files
 from halfop.landing.files.sources import InputFile
 from halfop.landing.progress import Queue
 from halfop.rocketmq.names import OP_TOPIC
-from halfop.warehouse import in_memory, parquet, reading, tables
-from halfop.warehouse.in_memory import frame_of
+from halfop.warehouse import parquet, reading, tables
 from halfop.warehouse.parquet import UnreadableFile, arrow_schema, searched, stats_of, write_files
 from halfop.warehouse.progress import TABLE, progress_rows
 from halfop.warehouse.reading import Limits
+from halfop.warehouse.rows import Stage, frame_of
 from halfop.warehouse.schema import table
 from halfop.warehouse.session import few_rows_settings, session_settings
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse
 from halfop.warehouse.where import Compared, Where, all_of, any_of, between, equal, is_null
 from model import fleet as f
 from model import reference as m
@@ -48,7 +48,9 @@ def test_files_without_a_matching_row_hide_no_others(spark: SparkSession, sizes:
     parts = [pa.table({"n": [number] * size}, schema=schema) for number, size in enumerate(sizes)]
     rows = pa.concat_tables(parts) if parts else schema.empty_table()
     assert frame_of(spark, rows).count() == sum(sizes)
-    assert in_memory.as_arrow(frame_of(spark, rows)) == rows.combine_chunks()
+    stage = Stage(spark)
+    with stage.begun():
+        assert stage.rows(stage.take(rows)) == rows.combine_chunks()
 
 
 # ---- a history, played both ways ----
@@ -168,9 +170,8 @@ def test_spark_reads_the_versions_of_rows_written_here(warehouse: Warehouse) -> 
     rows = warehouse.spark.read.format("delta").load(warehouse.path("half_messages"))
     found = {row[0]: row[1] for row in rows.select("queue_offset", "_metadata.row_commit_version").collect()}
     assert found == {0: first, 1: warehouse.version("half_messages")}
-    assert [row["queue_offset"] for row in warehouse._landed_by_spark("half_messages", first, first + 1).collect()] == [
-        1
-    ]
+    added = warehouse._added_by_connector("half_messages", first, first + 1)
+    assert [row["queue_offset"] for row in added.collect()] == [1]
 
 
 def test_paths_are_no_patterns(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,8 +258,8 @@ def test_a_file_is_written_once_and_for_its_partition(warehouse: Warehouse) -> N
         (False, 2),
         (True, 1),
     ]
-    warehouse.append_arrow_once("decisions", rows, "tests", 1)
-    warehouse.append_arrow_once("decisions", rows, "tests", 1)
+    warehouse.commit("decisions", rows, Marker("tests", 1))
+    warehouse.commit("decisions", rows, Marker("tests", 1))
     found = warehouse.spark.read.format("delta").load(warehouse.path("decisions"))
     assert {(row["open"], row["queue_offset"]) for row in found.collect()} == {(True, 0), (False, 1), (False, 2)}
     assert found.count() == 3
@@ -306,7 +307,7 @@ def test_marks_that_only_the_properties_have_count(warehouse: Warehouse) -> None
     cells = r.half_cells(marked, NOW) | {"properties": {"TRANSACTION_CHECK_TIMES": "2"}}
     with_tables(warehouse, *LANDED)
     instants = {name: r.instant(cells[name]) for name in ("born_timestamp", "store_timestamp", "landed_at")}
-    warehouse.append_rows("half_messages", [cells | instants])
+    warehouse.commit("half_messages", [cells | instants])
     r.run(warehouse, m.Settings(), NOW)
     (decided,) = r.decisions(warehouse, 1)
     assert (decided.decision, decided.check_times) == ("CHECK", 3)
@@ -358,7 +359,7 @@ def test_a_file_that_landed_is_found_among_many_with_paths_alike(warehouse: Ware
     warehouse.make(landed_files.TABLE)
     for each in files:
         row = {"path": each.uri, "size": each.size, "sha256": each.sha256, "kind": each.kind, "rows": 1}
-        warehouse.append_rows(landed_files.TABLE, [row | {"landed_at": r.instant(NOW)}])
+        warehouse.commit(landed_files.TABLE, [row | {"landed_at": r.instant(NOW)}])
     changed = replace(files[2], sha256="3" * 64)
     assert landed_files.already_landed(warehouse, [files[1], changed]) == {files[1]: NOW * 1_000}
     assert warehouse.select(landed_files.TABLE, where=landed_files._near([files[1], changed])).files == 1
@@ -448,5 +449,5 @@ def test_a_setting_stays_while_another_thread_holds_it(spark: SparkSession) -> N
 def test_rows_of_one_run_are_found_by_their_file(warehouse: Warehouse) -> None:
     warehouse.make("runs")
     for run_id in (1, 2, 3):
-        warehouse.append_rows_once("runs", [{"run_id": run_id, "event": "OPENED"}], "tests", run_id)
+        warehouse.commit("runs", [{"run_id": run_id, "event": "OPENED"}], Marker("tests", run_id))
     assert warehouse.select("runs", where=equal("run_id", 2)).files == 1

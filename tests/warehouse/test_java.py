@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -23,7 +23,7 @@ def test_what_another_commits_and_removes_is_seen(warehouse: Warehouse) -> None:
     other = Warehouse(warehouse.spark, warehouse.root)
     row = {"topic": "T", "directory": "T", "run_id": 1}
     for run_id in (1, 2):
-        other.append_rows_once("topics_index", [row | {"run_id": run_id}], "halfop.test", run_id)
+        other.commit("topics_index", [row | {"run_id": run_id}], Marker("halfop.test", run_id))
         assert (warehouse.version("topics_index"), warehouse.marker("topics_index", "halfop.test")) == (
             run_id - 1,
             run_id,
@@ -31,5 +31,5 @@ def test_what_another_commits_and_removes_is_seen(warehouse: Warehouse) -> None:
     assert [each["run_id"] for each in warehouse.rows("topics_index", 0)] == [1]
     shutil.rmtree(warehouse.path("topics_index"))
     assert warehouse.version("topics_index") == NO_TABLE
-    other.append_rows_once("topics_index", [row | {"run_id": 3}], "halfop.test", 3)
+    other.commit("topics_index", [row | {"run_id": 3}], Marker("halfop.test", 3))
     assert [each["run_id"] for each in warehouse.rows("topics_index", 0)] == [3]

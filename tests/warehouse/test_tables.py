@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from halfop.frame.errors import HalfopError
 from halfop.warehouse.delta_log import DeltaLog
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import Marker, Warehouse
 from support.rows import instant
 
 APP = "tests"
@@ -37,7 +37,7 @@ def test_rows_come_back_with_their_types(runs: Warehouse) -> None:
         seconds={"plan": 0.5},
         owed=owed,
     )
-    runs.append_rows_once("runs", [told], APP, 1)
+    runs.commit("runs", [told], Marker(APP, 1))
     (read,) = runs.rows("runs")
     assert {name: read[name] for name in told} == told
     assert read["settings"] is None, "a column that was not given"
@@ -46,8 +46,8 @@ def test_rows_come_back_with_their_types(runs: Warehouse) -> None:
 
 def test_a_runs_rows_are_appended_once(runs: Warehouse) -> None:
     for event in ("OPENED", "CLOSED"):
-        runs.append_rows_once("runs", [row(1, event=event)], APP, 1)
-    runs.append_rows_once("runs", [row(1, event="BY ANOTHER APP")], "other", 1)
+        runs.commit("runs", [row(1, event=event)], Marker(APP, 1))
+    runs.commit("runs", [row(1, event="BY ANOTHER APP")], Marker("other", 1))
     assert [each[1] for each in found(runs)] == ["BY ANOTHER APP", "OPENED"]
     assert runs.marker("runs", APP) == 1
 
@@ -61,17 +61,17 @@ def test_a_table_that_another_driver_makes_meanwhile(
     def late(log: DeltaLog, *given: Any) -> Any:
         monkeypatch.setattr(DeltaLog, "_begun", begun)
         commit = begun(log, *given)
-        warehouse.append_rows_once("runs", [row(1, event="RIVAL")], rival, 1)
+        warehouse.commit("runs", [row(1, event="RIVAL")], Marker(rival, 1))
         return commit
 
     monkeypatch.setattr(DeltaLog, "_begun", late)
-    warehouse.append_rows_once("runs", [row(1)], APP, 1)
+    warehouse.commit("runs", [row(1)], Marker(APP, 1))
     assert [each[1] for each in found(warehouse)] == events
 
 
 def test_rows_of_one_run_and_of_an_older_version(runs: Warehouse) -> None:
     for run_id in range(1, 26):  # beyond Delta's checkpoint interval
-        runs.append_rows_once("runs", [row(run_id)], APP, run_id)
+        runs.commit("runs", [row(run_id)], Marker(APP, run_id))
     assert list(Path(runs.path("runs"), "_delta_log").glob("*.checkpoint*.parquet"))
     assert found(runs, run_id=24) == [(24, "OPENED", instant(24))]
     assert [each[0] for each in found(runs, version=2)] == [1, 2]
@@ -84,7 +84,7 @@ def test_no_table_has_no_rows(warehouse: Warehouse) -> None:
 
 
 def test_a_table_of_a_newer_protocol_is_read_by_spark(runs: Warehouse) -> None:
-    runs.append_rows_once("runs", [row(1), row(1, event="CLOSED")], APP, 1)
+    runs.commit("runs", [row(1), row(1, event="CLOSED")], Marker(APP, 1))
     before = found(runs)
     change = "ALTER TABLE delta.`{}` SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
     runs.spark.sql(change.format(runs.path("runs")))

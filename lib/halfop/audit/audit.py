@@ -29,7 +29,7 @@ from halfop.rules.settings_columns import RuleColumns
 from halfop.settings.model import Settings
 from halfop.warehouse.lock import hold
 from halfop.warehouse.progress import progress_rows
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import Marker, Warehouse
 
 _OF_COPIES = ("discards", "copies", "bytes", "checks", "late_checks")
 _RULES_VERSION = 4  # part of an audit's id: other rules are another audit
@@ -198,7 +198,7 @@ def _write(audit: Audit, found: DataFrame, now: datetime, summary: Summary) -> N
         return
     inputs = F.create_map(*[F.lit(each) for pin in audit.pins.items() for each in pin]).cast("map<string,bigint>")
     rows = found.withColumns({"audit_id": F.lit(audit.audit_id), "audited_at": F.lit(now), "inputs": inputs})
-    audit.warehouse.append_once(TABLE, rows, app, 0)
+    audit.warehouse.commit(TABLE, rows, Marker(app, 0))
     summary.rows_written = {TABLE: number}
 
 

@@ -40,7 +40,7 @@ def land_answers(warehouse: Warehouse, rows: Sequence[Row], made: datetime, cler
         todo = [row for row in rows if row.key not in answered]
         endings.record([clerk.ending(row, "INTENDED", sent=row.places[-1]) for row in todo])
         at = next_instant(warehouse)
-        warehouse.append_rows(_OPS, [_op(row, made) | {"landed_at": instant(at)} for row in todo])
+        warehouse.commit(_OPS, [_op(row, made) | {"landed_at": instant(at)} for row in todo])
     sent = [clerk.ending(row, "SENT", "an op row has landed: a reconcile decides", sent=row.places[-1]) for row in todo]
     others = [row for row in rows if row.key in answered]
     endings.record(sent + [_before(clerk, row, answered[row.key]) for row in others])

@@ -84,7 +84,7 @@ TABLES = ("landing_progress", "resumes", "endings", "check_deliveries", "landed_
 def salvage(warehouse: Warehouse, name: str, folder: Path) -> int:
     """Adds the rows of whole files that no version names, unless the table has equal ones; returns their number."""
     rows = rows_without_commit(warehouse, name, folder)
-    warehouse.append_rows(name, rows)
+    warehouse.commit(name, rows)
     return len(rows)
 
 

@@ -16,9 +16,9 @@ from halfop.planning.plan import PLAN_APP
 from halfop.planning.run import Run
 from halfop.planning.stages import arrived, plan_of
 from halfop.runs.record import found_run
-from halfop.warehouse.in_memory import Kept
+from halfop.warehouse.rows import Kept
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, first_line, raise_mistake
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse
 from halfop.warehouse.upkeep import first_whole_run
 from halfop.warehouse.where import equal
 
@@ -78,7 +78,7 @@ def _restore(warehouse: Warehouse, run: Run, topics: Sequence[str]) -> int:
     there = warehouse.read("decisions", where=equal("run_id", run.run_id))
     early = F.when(F.col("decision") == "EARLY_OP", F.col("op_queue_offset")).alias("early")
     key = [*map(F.col, HALF_KEY), early]
-    with Kept() as kept:
+    with Kept(warehouse.stage) as kept:
         proven = kept.persisted(proven)
         rows = proven
         try:
@@ -97,9 +97,9 @@ def _restore(warehouse: Warehouse, run: Run, topics: Sequence[str]) -> int:
 def _append(warehouse: Warehouse, run: Run, rows: DataFrame) -> int:
     number = rows.count()
     if warehouse.marker("decisions", PLAN_APP) < run.run_id:
-        warehouse.append_once("decisions", rows, PLAN_APP, run.run_id)
+        warehouse.commit("decisions", rows, Marker(PLAN_APP, run.run_id))
     elif number:
-        warehouse.append("decisions", rows)
+        warehouse.commit("decisions", rows)
     return number
 
 
@@ -123,9 +123,9 @@ def land_forgotten(warehouse: Warehouse, last: Run, at: int) -> int:
     known = decided.where(~F.col("open") | (F.col("run_id") == last.run_id)).select(HALF_KEY)
     new = warehouse.landed_between(name, before, warehouse.version(name)).select(HALF_KEY)
     rows = warehouse.read(name).join(known.unionByName(new).distinct(), HALF_KEY, "left_anti")
-    with Kept() as kept:
+    with Kept(warehouse.stage) as kept:
         rows = kept.persisted(rows.withColumn("landed_at", F.lit(instant(at))))
         number = rows.count()
         if number:
-            warehouse.append(name, rows)
+            warehouse.commit(name, rows)
         return number

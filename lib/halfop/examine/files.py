@@ -85,4 +85,4 @@ def forget(warehouse: Warehouse, files: Sequence[LostFile], at: int) -> None:
     if files:
         asked = warehouse.frame([(file.path, file.kind) for file in files], "path STRING, kind STRING")
         known = warehouse.read(TABLE).join(asked, list(_FILE), "left_semi").select(*KEY).distinct().collect()
-        warehouse.append_rows(TABLE, [row.asDict() | {"landed_at": instant(at)} for row in known])
+        warehouse.commit(TABLE, [row.asDict() | {"landed_at": instant(at)} for row in known])

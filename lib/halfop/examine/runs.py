@@ -18,7 +18,7 @@ from halfop.runs.record import CLOSE_APP, OPEN_APP, wall_clock, write_opened
 from halfop.settings.model import Settings
 from halfop.sinks.targets import SINK_APP
 from halfop.warehouse.schema import table
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse
 
 Row = Mapping[str, Any]
 
@@ -75,9 +75,9 @@ def close_those_before_last(warehouse: Warehouse) -> list[int]:
 def _append(warehouse: Warehouse, row: Row, app: str) -> None:
     run_id = row["run_id"]
     if warehouse.marker("runs", app) < run_id:
-        warehouse.append_rows_once("runs", [row], app, run_id)
+        warehouse.commit("runs", [row], Marker(app, run_id))
     else:
-        warehouse.append_rows("runs", [row])
+        warehouse.commit("runs", [row])
 
 
 def _unknown_run(warehouse: Warehouse, run_id: int, settings: Settings) -> Run:

@@ -15,10 +15,10 @@ from halfop.planning.stages import arrived, plan_of
 from halfop.sinks.messages import in_tables_columns, messages
 from halfop.sinks.targets import Target, WholeMessages, targets
 from halfop.sinks.write import rejects
-from halfop.warehouse.in_memory import Kept
 from halfop.warehouse.lock import hold_rejected
+from halfop.warehouse.rows import Kept
 from halfop.warehouse.schema import REJECTED
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse
 from halfop.warehouse.where import equal
 
 _PLACES = {"COMMIT": ("half_queue_id", "half_queue_offset"), "DISCARD": ("queue_id", "queue_offset")}
@@ -62,7 +62,7 @@ def bring_back_index(warehouse: Warehouse, topics: Sequence[str]) -> int:
         about = {"directory": name.partition("/")[2]}
         made = {"topic": "topic", "run_id": "run_id", "created_at": "committed_at"}
         rows += [about | {column: r[of] for column, of in made.items()} for r in first]
-    warehouse.append_rows("topics_index", rows)
+    warehouse.commit("topics_index", rows)
     return len(rows)
 
 
@@ -93,7 +93,7 @@ def _append_missing(warehouse: Warehouse, run: Run, target: Target) -> int:
     queue, offset = _PLACES[target.decision]
     there = warehouse.read(target.path, where=equal("run_id", run.run_id))
     keys = there.select(F.col(offset).alias("queue_offset"), F.col(queue).alias("queue_id"), "broker_name")
-    with Kept() as kept:
+    with Kept(warehouse.stage) as kept:
         rows = messages(whole).join(keys, HALF_KEY, "left_anti").dropDuplicates(HALF_KEY)
         rows = kept.persisted(in_tables_columns(rows, whole))
         number = rows.count()
@@ -105,21 +105,22 @@ def _append_missing(warehouse: Warehouse, run: Run, target: Target) -> int:
 def _write(warehouse: Warehouse, target: Target, rows: DataFrame, run_id: int) -> None:
     """Under the run's marker if the table lacks it, too."""
     if warehouse.marker(target.path, target.app) < run_id:
-        warehouse.append_once(target.path, rows, target.app, run_id)
+        warehouse.commit(target.path, rows, Marker(target.app, run_id))
     else:
-        warehouse.append(target.path, rows)
+        warehouse.commit(target.path, rows)
 
 
 def bring_back_rejects(warehouse: Warehouse, run: Run) -> int:
     """Writes the rejects of a closed run that the table lacks; returns their number."""
     if warehouse.version(REJECTED) == NO_TABLE:
         return 0
-    with arrived(warehouse, run) as arrivals, rejects(warehouse, run, plan_of(arrivals)) as rows, Kept() as kept:
+    stage = warehouse.stage
+    with arrived(warehouse, run) as arrivals, rejects(warehouse, run, plan_of(arrivals)) as rows, Kept(stage) as kept:
         there = warehouse.read(REJECTED).where(F.col("run_id") == run.run_id)
         same = [rows[c].eqNullSafe(there[c]) for c in _OF_REJECT]
         lacking = kept.persisted(rows.join(there, same, "left_anti"))
         number = lacking.count()
         if number:
             with hold_rejected(warehouse):
-                warehouse.append(REJECTED, lacking)
+                warehouse.commit(REJECTED, lacking)
         return number

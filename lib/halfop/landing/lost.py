@@ -100,7 +100,7 @@ def record(warehouse: Warehouse, ranges: Ranges, landed_at: int, summary: Summar
     with hold_rejected(warehouse):
         warehouse.make(REJECTED)
         instants = {name: F.timestamp_micros(name) for name in ("range_until", "rejected_at")}
-        warehouse.append(REJECTED, completed(REJECTED, frame.withColumns(instants)))
+        warehouse.commit(REJECTED, completed(REJECTED, frame.withColumns(instants)))
     warn_of(log, "this landing", summary, _rejects(ranges))
     ranges.news.clear()
 

@@ -25,7 +25,7 @@ from halfop.landing.fields import items
 from halfop.rocketmq.batches import FINAL, HALF, HEADS, OP
 from halfop.rocketmq.buffers import Longs, Mask
 from halfop.rocketmq.store.stretch import Stretch, read
-from halfop.warehouse.in_memory import Kept, at_hand
+from halfop.warehouse.rows import Kept
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import Where, all_of, between, is_null, one_of
@@ -49,7 +49,7 @@ class Reach:
 
 def looked_up(warehouse: Warehouse, unsettled: DataFrame, reach: Reach) -> DataFrame:
     """Items without an outcome as rows of op_messages, without landed_at, with what has landed of the others."""
-    return _with_outcomes(warehouse, at_hand(unsettled.drop("outcome")), reach, bounded=True)
+    return _with_outcomes(warehouse, warehouse.stage.at_hand(unsettled.drop("outcome")), reach, bounded=True)
 
 
 def _columns() -> list[str]:
@@ -74,11 +74,11 @@ def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:
     unknown = unknown.withColumn("of_life", of_life).dropDuplicates(_KEY)
     waiting = unknown.join(settled, _KEY, "left_anti").drop("outcome", "of_life")
     known = _with_outcomes(warehouse, waiting, reach, bounded=True).where(F.col("outcome").isNotNull())
-    with Kept() as kept:
+    with Kept(warehouse.stage) as kept:
         known = kept.persisted(known)
         number = known.count()
         if number:
-            warehouse.append("op_messages", known.withColumn("landed_at", F.timestamp_micros(F.lit(landed_at))))
+            warehouse.commit("op_messages", known.withColumn("landed_at", F.timestamp_micros(F.lit(landed_at))))
         return number
 
 
@@ -102,7 +102,7 @@ def _near(warehouse: Warehouse, mine: Where, split: DataFrame) -> tuple[DataFram
     halves, few = warehouse.read("half_messages", where=all_of(mine, near)), named["rows"] <= _FEW
     if few:  # they may be far apart, with millions of others between
         keys = split.select(*QUEUE, F.col("half_offset").alias("queue_offset")).distinct()
-        halves = at_hand(halves.join(F.broadcast(keys), HALF_KEY, "left_semi"))
+        halves = warehouse.stage.at_hand(halves.join(F.broadcast(keys), HALF_KEY, "left_semi"))
     spots = halves.agg(F.min("commit_log_offset").alias("low"), F.max("commit_log_offset").alias("high")).collect()[0]
     if spots["low"] is None:
         return halves, warehouse.empty("final_messages")

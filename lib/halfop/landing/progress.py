@@ -173,7 +173,7 @@ def move(warehouse: Warehouse, rows: Iterable[ProgressRow], source: str) -> None
 
 
 def _append(warehouse: Warehouse, rows: Iterable[ProgressRow], source: str) -> None:
-    warehouse.append_rows(TABLE, [_as_row(row) | {"source": source} for row in rows])
+    warehouse.commit(TABLE, [_as_row(row) | {"source": source} for row in rows])
 
 
 def tidy(warehouse: Warehouse) -> None:

@@ -88,7 +88,7 @@ def begin(warehouse: Warehouse, before: Lives, cuts: Sequence[Cut], begun: Begun
     shared |= {"source": begun.source, "begun_at": at, "landed_at": at}
     rows = [*map(_row, cuts), *(_row_of_begin(*queue, offset) for queue, offset in begun.after.items())]
     warehouse.make(TABLE)
-    warehouse.append_rows(TABLE, [row | shared for row in rows])
+    warehouse.commit(TABLE, [row | shared for row in rows])
 
 
 def _row(cut: Cut) -> Cells:
@@ -118,7 +118,7 @@ def _record_lost(warehouse: Warehouse, before: Lives, cuts: Sequence[Cut], at: i
             warehouse.make(REJECTED)
             frame = warehouse.frame(rows, columns).withColumn("rejected_at", F.timestamp_micros("rejected_at"))
             listed = warehouse.read(REJECTED, where=equal("reason", LOST_BY_BROKER)).select(_RANGE)
-            warehouse.append(REJECTED, completed(REJECTED, frame.join(listed, _RANGE, "left_anti")))
+            warehouse.commit(REJECTED, completed(REJECTED, frame.join(listed, _RANGE, "left_anti")))
 
 
 def _lost_ranges(before: Lives, cut: Cut) -> Iterator[tuple[str, int, int]]:

@@ -16,10 +16,10 @@ from halfop.columns.lives import Lives
 from halfop.landing.table_rows import TABLES, Form, form_of
 from halfop.warehouse.disk import DataFile, Disk, LocalDisk
 from halfop.warehouse.files import WholeFiles
-from halfop.warehouse.local import STAGING, append_files_once, files_apart, frame_of_files
+from halfop.warehouse.local import STAGING, files_apart, frame_of_files
 from halfop.warehouse.parquet import searched
 from halfop.warehouse.schema import table
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import Marker, Warehouse
 
 _OURS = "landing-"
 _OLD = 24 * 3600  # seconds, which no landing takes between two files
@@ -39,12 +39,12 @@ class Staging:
         """
         warehouse = self.warehouse
         if not warehouse.takes_files(name):
-            warehouse.append_once(name, self._together(name, files, rows), app, mark)
+            warehouse.commit(name, self._together(name, files, rows), Marker(app, mark))
             return
         added = self._moved(name, files)
         if rows is not None:
             added += files_apart(warehouse, name, rows, f"{self.path}/apart-{uuid.uuid4().hex}")
-        append_files_once(warehouse, name, added, app, mark)
+        warehouse.commit_files(name, added, Marker(app, mark))
 
     def append(self, name: str, files: Sequence[DataFile]) -> None:
         """Makes the files part of a table; a second call appends them again."""
@@ -52,7 +52,7 @@ class Staging:
         if warehouse.takes_files(name):
             warehouse.log.append_files(warehouse.path(name), table(name), self._moved(name, files))
         else:
-            warehouse.append(name, self.frame(name, files))
+            warehouse.commit(name, self.frame(name, files))
 
     def _moved(self, name: str, files: Sequence[DataFile]) -> list[DataFile]:
         folder, move = self.warehouse.path(name), self.warehouse.files.move

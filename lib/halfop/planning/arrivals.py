@@ -19,8 +19,8 @@ from halfop.rules import questions
 from halfop.rules.limits import may_be_asked
 from halfop.rules.reasons import Reason
 from halfop.rules.settings_columns import RuleColumns
-from halfop.warehouse.in_memory import Kept, is_in_memory
 from halfop.warehouse.progress import progress_rows
+from halfop.warehouse.rows import Kept
 from halfop.warehouse.tables import NO_TABLE, Selected, Warehouse
 from halfop.warehouse.where import Compared, Where, all_of, equal
 
@@ -59,7 +59,7 @@ class Arrivals:
     clocks: list[Clock]
     counts: KeyCounts
     files: int  # of op_messages that an earlier run had read and this one has to look into again
-    few: bool  # all of it is in memory
+    here: bool  # all of it is
     taken: Taken | None  # what workers have decided, and is not in the frames here
 
     def closed_decisions(self, where: Where) -> Selected:
@@ -129,11 +129,8 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept, to_commit: bool) -> Arr
     taken = taken_by_workers(warehouse, run, kept) if to_commit else None
     halves, op_rows = _landed(warehouse, run, rules, taken)
     open_rows = _open_rows(warehouse, run, kept)
-    at_hand = [halves, op_rows] if open_rows is None else [halves, op_rows, open_rows.here]
-    few = all(map(is_in_memory, at_hand))
-    if few:
-        kept.enter_context(warehouse.for_few_rows())
-    elif not run.first:
+    here = warehouse.stage.is_here
+    if not here and not run.first:
         halves, op_rows = kept.persisted(halves), kept.persisted(op_rows)
     ops, rows, faulty, files = _each_once(warehouse, run, op_rows)
     named = _with_earlier(o.as_named(ops), None if open_rows is None else o.waiting(open_rows.here))
@@ -153,7 +150,7 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept, to_commit: bool) -> Arr
         clocks(progress),
         counted(_with_earlier(_keys(halves, rules), open_keys), named),
         files,
-        few,
+        here,
         taken,
     )
 

@@ -22,7 +22,6 @@ from halfop.planning.key_scan import HalvesSeen, OpsSeen, halves_seen, ops_seen,
 from halfop.planning.run import Run, Slice
 from halfop.rules import halves as h
 from halfop.warehouse.disk import DataFile, Listed
-from halfop.warehouse.in_memory import Kept
 from halfop.warehouse.local import (
     frame_of_files,
     listed_between,
@@ -30,6 +29,7 @@ from halfop.warehouse.local import (
 )
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.reading import are_few
+from halfop.warehouse.rows import Kept
 from halfop.warehouse.schema import table
 from halfop.warehouse.splits import ANYWHERE, Split
 from halfop.warehouse.tables import Warehouse

@@ -22,7 +22,7 @@ from halfop.rules import halves as h
 from halfop.rules import ops as o
 from halfop.rules import transactions as t
 from halfop.rules.transactions import KIN, kin
-from halfop.warehouse.in_memory import Kept
+from halfop.warehouse.rows import Kept
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import Where, all_of, any_of, equal, is_set
 

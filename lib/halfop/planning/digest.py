@@ -15,9 +15,9 @@ from pyspark.sql.types import StructType
 
 from halfop.planning.counts import OffsetRange
 from halfop.warehouse.disk import Disk
-from halfop.warehouse.in_memory import Kept
 from halfop.warehouse.local import files_or_few
 from halfop.warehouse.parquet import arrow_schema
+from halfop.warehouse.rows import Kept
 from halfop.warehouse.schema import table
 from halfop.warehouse.splits import ParquetPart, Split, repeating, splits_of
 from halfop.warehouse.tables import Warehouse
@@ -63,7 +63,7 @@ class Digest:
         """Reads a run's decisions; `at` is when its messages are committed, if that counts for their latency."""
         now = None if at is None else int(at.timestamp() * 1_000)
         struct = StructType([table("decisions").struct[name] for name in _READ])
-        with Kept() as kept:
+        with Kept(warehouse.stage) as kept:
             files, few = files_or_few(warehouse, "decisions", struct, run_id, kept)
             if few is not None:
                 return Digest(together(_by_group(batch, run_id, now) for batch in few.to_batches()).to_pylist())

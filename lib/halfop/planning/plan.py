@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from functools import reduce
@@ -21,9 +21,10 @@ from halfop.rules import ops as o
 from halfop.rules.limits import all_held_back, limited, over_limit
 from halfop.rules.questions import with_questions
 from halfop.warehouse.disk import DataFile
-from halfop.warehouse.in_memory import Kept
-from halfop.warehouse.local import append_files_once, files_by_spark, staging_folder
+from halfop.warehouse.local import files_by_spark, staging_folder
+from halfop.warehouse.rows import Kept
 from halfop.warehouse.schema import table
+from halfop.warehouse.tables import Marker
 
 PLAN_APP = "halfop.plan"
 
@@ -56,7 +57,7 @@ class Plan:
     def rejects(self) -> Iterator[DataFrame]:
         """Ops, halves and resumes that no decision shows."""
         rules, resumes = self.arrivals.rules, self.joined.transactions.resumes
-        with Kept() as kept:
+        with Kept(self.arrivals.warehouse.stage) as kept:
             rows = kept.persisted(c.may_have_rejects(_cases(self.joined), rules))
             found = [c.rejected_ops(rows, rules), c.faulty_ops(self.arrivals.ops), c.reused_keys(rows)]
             if resumes is not None:
@@ -74,22 +75,22 @@ class Plan:
     def _written(self) -> bool:
         """Returns whether one of the rows is a mark; true also if Spark wrote the rows, and nobody knows."""
         run, warehouse = self.arrivals.run, self.arrivals.warehouse
-        rows = warehouse.in_form("decisions", self.rows)
-        here = warehouse.few("decisions", rows)
+        rows = warehouse.rows_of("decisions", self.rows)
         # elsewhere than on a local disk, to move files may be to copy them
         is_local = warehouse.files.local(warehouse.root) is not None
-        if here is None and not self.joined.files and not (is_local and warehouse.takes_files("decisions")):
-            warehouse.append_once("decisions", self.decisions, PLAN_APP, run.run_id)
+        marker, there = Marker(PLAN_APP, run.run_id), isinstance(rows, DataFrame)
+        if there and not self.joined.files and not (is_local and warehouse.takes_files("decisions")):
+            warehouse.commit("decisions", self.decisions, marker)
             return True
-        with Kept() as kept:
-            if here is None:
+        with ExitStack() as staged:
+            if isinstance(rows, DataFrame):
                 folder = staging_folder(warehouse, run.run_id)
-                kept.callback(warehouse.files.remove, folder)
+                staged.callback(warehouse.files.remove, folder)
                 files, left = files_by_spark(warehouse, "decisions", rows, folder)
             else:
-                files = warehouse.files_of("decisions", here.filter(pc.is_valid(here["open"])))
-                left = here["open"].null_count > 0
-            append_files_once(warehouse, "decisions", [*self.joined.files, *files], PLAN_APP, run.run_id)
+                files = warehouse.files_of("decisions", rows.filter(pc.is_valid(rows["open"])))
+                left = rows["open"].null_count > 0
+            warehouse.commit_files("decisions", [*self.joined.files, *files], marker)
         return left
 
 
@@ -117,7 +118,7 @@ def _limited(joined: Joined) -> DataFrame:
         return all_held_back(rows, arrivals.rules)
     if not arrivals.may_exceed_a_limit:
         return rows
-    if arrivals.few:  # else Spark would decide each row twice: for its group, and for itself
+    if arrivals.here:  # else Spark would decide each row twice: for its group, and for itself
         rows = arrivals.kept.persisted(rows)
     return limited(rows, over_limit(rows, arrivals.rules))
 

@@ -11,7 +11,7 @@ from halfop.planning.history import history
 from halfop.planning.plan import Plan, joined, plan
 from halfop.planning.run import Run
 from halfop.planning.transactions import transactions
-from halfop.warehouse.in_memory import Kept
+from halfop.warehouse.rows import Kept
 from halfop.warehouse.spark_errors import READ_ERRORS, removed_file
 from halfop.warehouse.tables import Warehouse
 
@@ -22,7 +22,7 @@ def arrived(warehouse: Warehouse, run: Run, to_commit: bool = False) -> Iterator
 
     Of a plan that is to be committed, workers may write a large part.
     """
-    with naming_removed_files(run), Kept() as kept:
+    with naming_removed_files(run), Kept(warehouse.stage) as kept:
         yield arrivals(warehouse, run, kept, to_commit)
 
 

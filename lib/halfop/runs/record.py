@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from halfop.frame.errors import LostRows
 from halfop.planning.run import INPUTS, Debt, Run, Slice
 from halfop.settings.model import Settings
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse
 
 OPEN_APP = "halfop.runs.open"
 CLOSE_APP = "halfop.runs.close"
@@ -101,7 +101,7 @@ def _write(warehouse: Warehouse, run: Run, app: str, event: Mapping[str, object]
         "counts_delivered": run.delivered,
         **event,
     }
-    warehouse.append_rows_once("runs", [row], app, run.run_id)
+    warehouse.commit("runs", [row], Marker(app, run.run_id))
 
 
 TABLE = "resumes"

@@ -15,7 +15,8 @@ from halfop.planning.run import INPUTS
 from halfop.rules.questions import SENT, request_id
 from halfop.simulation.scratch import STEP, StagedHistory
 from halfop.warehouse.reading import parquet
-from halfop.warehouse.tables import NO_TABLE, Selected, Warehouse
+from halfop.warehouse.rows import Found, Rows
+from halfop.warehouse.tables import NO_TABLE, Warehouse, no_rows
 from halfop.warehouse.where import Where
 
 _DECISIONS = "decisions"
@@ -44,24 +45,23 @@ class Replay(Warehouse):
     def lands(self, step: int) -> bool:
         return self.landed.lands(step) or step in self._released
 
-    def _select(self, name: str, version: int | None, where: Where | None) -> Selected:
+    def found(self, name: str, version: int | None = None, where: Where | None = None) -> Found:
         """The table at a version. Earlier ops are never looked up: an op that lands twice comes with one step."""
         if name == _DECISIONS:
-            return super()._select(name, version, where)
+            return super().found(name, version, where)
         if name not in self.landed.frames or name == _OPS or version is None or version == NO_TABLE:
-            return Selected(self.empty(name), 0)
+            return Found(no_rows(name), 0)
         rows = self.landed.rows(name, 0, version)
-        found = rows if where is None else rows.where(where.column(self.schema(name)))
-        return Selected(found, len(found.inputFiles()))
+        return Found(rows if where is None else rows.where(where.column(self.schema(name))), None)
 
-    def landed_until(self, name: str, before: int, upto: int, where: Where) -> Selected:
-        return self.select(name, before, where)
+    def found_before(self, name: str, before: int, upto: int, where: Where) -> Found:
+        return self.found(name, before, where)
 
-    def landed_between(self, name: str, before: int, upto: int) -> DataFrame:
+    def added(self, name: str, before: int, upto: int) -> Rows:
         if name == _DELIVERIES:
             return self._deliveries(before, upto)
         if before == upto or name not in self.landed.frames:
-            return self.empty(name)
+            return no_rows(name)
         rows = self.landed.rows(name, before, upto)
         if name == _OPS and upto in self._released:
             rows = rows.unionByName(self._answers(upto))
@@ -89,9 +89,9 @@ class Replay(Warehouse):
         self._delivered.add(step + 1)
         return rows
 
-    def _deliveries(self, before: int, upto: int) -> DataFrame:
+    def _deliveries(self, before: int, upto: int) -> Rows:
         folders = [f"{self._delivered_by}/{STEP}={step}" for step in sorted(self._delivered) if before < step <= upto]
-        return parquet(self.spark, self.schema(_DELIVERIES), folders) if folders else self.empty(_DELIVERIES)
+        return parquet(self.spark, self.schema(_DELIVERIES), folders) if folders else no_rows(_DELIVERIES)
 
     @property
     def _delivered_by(self) -> str:

@@ -71,9 +71,9 @@ def with_bodies(whole: WholeMessages, once: bool) -> DataFrame:
     Without `once`, those alone that landed more than once, or that another copy stands for; there must be some.
     """
     digest, decisions, payload = whole.digest, whole.decisions, ["decision", *whole.payload]
-    mine = whole.warehouse.read("decisions", where=equal("run_id", whole.run.run_id))
+    mine = whole.read("decisions", None, equal("run_id", whole.run.run_id))
     decided = mine.where(F.col("decision").isin(decisions))
-    halves = _halves(whole.warehouse, whole.run, digest.ranges(decisions))
+    halves = _halves(whole, digest.ranges(decisions))
     other = F.col("copy_offset").isNotNull()
     found = []
     if once:
@@ -86,14 +86,14 @@ def with_bodies(whole: WholeMessages, once: bool) -> DataFrame:
     return reduce(DataFrame.unionByName, found)
 
 
-def _halves(warehouse: Warehouse, run: Run, ranges: Sequence[OffsetRange]) -> DataFrame:
+def _halves(whole: WholeMessages, ranges: Sequence[OffsetRange]) -> DataFrame:
     """The half messages of these ranges; of discarded ones that `maintain` has trimmed what was set aside."""
-    here = covers(ranges, "queue_offset")
-    halves = warehouse.read("half_messages", run.inputs["half_messages"], here)
-    floor = trimmed_before_those(warehouse, run, ranges)
+    run, near = whole.run, covers(ranges, "queue_offset")
+    halves = whole.read("half_messages", run.inputs["half_messages"], near)
+    floor = trimmed_before_those(whole.warehouse, run, ranges)
     if floor is None:
         return halves
-    aside = warehouse.read("trans_check_max_time", where=here).where(F.col("run_id") < run.run_id)
+    aside = whole.read("trans_check_max_time", None, near).where(F.col("run_id") < run.run_id)
     trimmed = aside.where(F.col("landed_at") < F.timestamp_micros(F.lit(floor))).dropDuplicates(HALF_KEY)
     trimmed = trimmed.join(halves.select(HALF_KEY), HALF_KEY, "left_anti")
     kept = [c for c in halves.columns if c in trimmed.columns]

@@ -27,7 +27,6 @@ from halfop.sinks.projections import projected
 from halfop.sinks.targets import Target, WholeMessages
 from halfop.warehouse.delta_log import AlreadyWrittenError
 from halfop.warehouse.disk import DataFile
-from halfop.warehouse.in_memory import as_arrow
 from halfop.warehouse.local import STAGING, staging_folder, write_apart
 from halfop.warehouse.parquet import write_files
 from halfop.warehouse.reading import FEW
@@ -44,8 +43,11 @@ def write_staged(whole: WholeMessages) -> dict[str, Exception]:
     """
     warehouse, run, targets = whole.warehouse, whole.run, whole.due
     _clear(warehouse, run.run_id)
-    if whole.rows <= FEW.rows and (few := as_arrow(messages(whole))) is not None:
-        return _write_few(whole, few)
+    if whole.rows <= FEW.rows:
+        with whole.stage.begun():
+            rows = whole.stage.rows(messages(whole))
+        if isinstance(rows, pa.Table):
+            return _write_few(whole, rows)
     folder = staging_folder(warehouse, run.run_id)
     try:
         staged = _staged(whole, folder)

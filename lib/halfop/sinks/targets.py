@@ -7,14 +7,19 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
+
+from pyspark.sql import DataFrame
 
 from halfop.planning.digest import Digest
 from halfop.planning.run import Run
 from halfop.sinks.projections import HALF, PAYLOAD, About
 from halfop.warehouse.lock import hold_rejected
+from halfop.warehouse.rows import Stage
 from halfop.warehouse.schema import REJECTED, TableSpec, comment, directories, table
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import Marker, Warehouse
+from halfop.warehouse.where import Where
 
 log = logging.getLogger("halfop.reconcile")
 
@@ -86,7 +91,7 @@ def _directories(warehouse: Warehouse, run: Run, digest: Digest) -> dict[str, st
     if new:
         about = {"run_id": run.run_id, "created_at": run.now}
         rows = [{"topic": topic, "directory": directory} | about for topic, directory in sorted(new.items())]
-        warehouse.append_rows_once("topics_index", rows, f"{SINK_APP}.topics_index", run.run_id)
+        warehouse.commit("topics_index", rows, Marker(f"{SINK_APP}.topics_index", run.run_id))
     return {topic: (known | new)[topic] for topic in digest.topics}
 
 
@@ -101,6 +106,14 @@ class WholeMessages:
     run: Run
     digest: Digest
     due: Mapping[int, Target]
+
+    @cached_property
+    def stage(self) -> Stage:
+        """The kind of the bodies: they may be few whatever the run has looked at."""
+        return Stage(self.warehouse.spark)
+
+    def read(self, name: str, version: int | None, where: Where | None) -> DataFrame:
+        return self.stage.take(self.warehouse.found(name, version, where).rows)
 
     @property
     def decisions(self) -> list[str]:

@@ -19,7 +19,7 @@ from halfop.sinks.targets import SINK_APP, WholeMessages, targets
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.schema import REJECTED, completed
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, raise_mistake
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import Marker, Warehouse
 from halfop.warehouse.where import equal
 
 _REJECTED_APP = f"{SINK_APP}.rejected"
@@ -74,7 +74,7 @@ class Sinks:
     def _write_rejects(self) -> None:
         plan = None if self._plan is None else self._plan()
         with rejects(self._warehouse, self._run, plan) as rows, hold_rejected(self._warehouse):
-            self._warehouse.append_once(REJECTED, rows, _REJECTED_APP, self._run.run_id)
+            self._warehouse.commit(REJECTED, rows, Marker(_REJECTED_APP, self._run.run_id))
 
     def _due(self, name: str, path: str, app: str, wanted: Callable[[str], bool], result: Applied) -> bool:
         """Returns whether to write it now; one that is not wanted is left out unless it has been written before."""

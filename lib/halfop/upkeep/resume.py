@@ -134,4 +134,4 @@ def _land(warehouse: Warehouse, keys: DataFrame) -> None:
     found = last_run(warehouse)  # its clock may have been ahead: a message's age counts from its resume
     at = max(wall_clock(), found[0].now) if found else wall_clock()
     by = f"{owner()}:{os.getpid()}"
-    warehouse.append(RESUMES, keys.withColumns({"resumed_at": F.lit(at), "owner": F.lit(by)}))
+    warehouse.commit(RESUMES, keys.withColumns({"resumed_at": F.lit(at), "owner": F.lit(by)}))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote
@@ -19,9 +18,9 @@ from pyspark.sql.types import StructType
 from halfop.warehouse.delta_log import AlreadyWrittenError
 from halfop.warehouse.disk import DataFile, Listed, written_locally
 from halfop.warehouse.files import Files
-from halfop.warehouse.in_memory import Kept, frame_of
 from halfop.warehouse.parquet import stats_of
 from halfop.warehouse.reading import ANY, FEW, TableFiles, are_few, parquet
+from halfop.warehouse.rows import Kept, frame_of
 from halfop.warehouse.schema import delta_table
 from halfop.warehouse.session import session_settings
 from halfop.warehouse.spark_errors import READ_ERRORS, SPARK_ERRORS, or_else, overtaken
@@ -49,12 +48,6 @@ def listed_between(warehouse: Warehouse, name: str, before: int, upto: int) -> l
         return _files(warehouse, name).added(before, upto)
 
 
-def append_files_once(warehouse: Warehouse, name: str, files: Sequence[DataFile], app: str, run_id: int) -> None:
-    """Makes files in the table's folder parts of it. A second time under the same app and run changes nothing."""
-    with suppress(AlreadyWrittenError):
-        warehouse.log.commit_files(warehouse.path(name), spec_of(name), app, run_id, files)
-
-
 def staging_folder(warehouse: Warehouse, run_id: int) -> str:
     """A folder for files of a run that do not belong to a table yet."""
     return warehouse.path(f"{STAGING}/run-{run_id}-{uuid.uuid4().hex}")
@@ -65,9 +58,9 @@ def frame_of_files(warehouse: Warehouse, struct: StructType, files: Sequence[Dat
     listed = [Listed(file.path, file.size, {}) for file in files]
     number = sum(json.loads(file.stats or "{}").get("numRecords", 0) for file in files)
     rows = warehouse.few_of_files(listed, struct) if number <= _IN_MEMORY else None
-    if rows is not None:
-        return frame_of(warehouse.spark, rows)
-    return parquet(warehouse.spark, struct, [file.path for file in files])
+    if rows is None:
+        rows = parquet(warehouse.spark, struct, [file.path for file in files])
+    return warehouse.stage.take(rows)
 
 
 def files_or_few(
@@ -92,9 +85,10 @@ def files_or_few(
 
 def files_apart(warehouse: Warehouse, name: str, rows: DataFrame, folder: str) -> list[DataFile]:
     """Writes rows of any number to files in the table's folder, by way of another folder."""
-    rows = warehouse.in_form(name, rows)
-    few = warehouse.few(name, rows)
-    return files_by_spark(warehouse, name, rows, folder)[0] if few is None else warehouse.files_of(name, few)
+    found = warehouse.rows_of(name, rows)
+    if isinstance(found, DataFrame):
+        return files_by_spark(warehouse, name, found, folder)[0]
+    return warehouse.files_of(name, found)
 
 
 def files_by_spark(warehouse: Warehouse, name: str, rows: DataFrame, folder: str) -> tuple[list[DataFile], bool]:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import groupby
-from typing import NamedTuple
 from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
@@ -20,8 +19,8 @@ from halfop.warehouse.delta_log import DeltaLog
 from halfop.warehouse.disk import Listed
 from halfop.warehouse.files import without_patterns
 from halfop.warehouse.parquet import ParquetReader, arrow_schema
+from halfop.warehouse.rows import Found
 from halfop.warehouse.schema import TableSpec
-from halfop.warehouse.session import few_rows_settings
 from halfop.warehouse.where import Where
 
 
@@ -97,13 +96,6 @@ def are_few(files: Sequence[Listed]) -> bool:
     return len(files) <= FEW.files and sum(file.size for file in files) <= FEW.bytes
 
 
-class Found(NamedTuple):
-    """Rows, and the number of files that may hold them."""
-
-    rows: pa.Table
-    files: int
-
-
 @dataclass(frozen=True)
 class FewRows:
     """Reads of one warehouse's tables; None if the rows are not few."""
@@ -165,5 +157,4 @@ def _of_partition(spark: SparkSession, struct: StructType, values: dict[str, str
 
 def parquet(spark: SparkSession, struct: StructType, paths: Sequence[str]) -> DataFrame:
     """The rows of Parquet files; columns that a file lacks are null."""
-    few_rows_settings(spark).leave()
     return spark.read.schema(struct).parquet(*map(without_patterns, paths))

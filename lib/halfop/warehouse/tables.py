@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple, cast
@@ -20,11 +20,10 @@ from halfop.frame.lineage import Touched
 from halfop.warehouse.delta_log import AlreadyWrittenError, DeltaLog
 from halfop.warehouse.disk import DataFile, Listed
 from halfop.warehouse.files import Files, refuse_unsafe
-from halfop.warehouse.in_memory import as_arrow, frame_of
 from halfop.warehouse.parquet import ParquetReader, UnreadableFile, arrow_schema, write_files
 from halfop.warehouse.reading import ANY, FewRows, TableFiles, limits, rows_of
+from halfop.warehouse.rows import Found, Rows, Stage, frame_of
 from halfop.warehouse.schema import TableSpec, table
-from halfop.warehouse.session import few_rows_settings
 from halfop.warehouse.spark_errors import READ_ERRORS, SPARK_ERRORS, or_else, overtaken
 from halfop.warehouse.where import Where, equal
 
@@ -34,10 +33,17 @@ _MOST_BYTES_A_TASK = 256 << 20
 
 
 class Selected(NamedTuple):
-    """Rows of a table, and the number of files that may hold them; None if nobody has counted them."""
+    """Rows of a table, and the number of files that may hold them."""
 
     rows: DataFrame
-    files: int | None
+    files: int
+
+
+class Marker(NamedTuple):
+    """Makes a commit happen once: a table has the greatest number of each app."""
+
+    app: str
+    number: int
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,11 @@ class Warehouse:
     root: str
     touched: Touched = field(default_factory=Touched, repr=False)
     _made: set[str] = field(default_factory=set, repr=False)
+
+    @cached_property
+    def stage(self) -> Stage:
+        """The kind of the work at hand."""
+        return Stage(self.spark)
 
     @cached_property
     def log(self) -> DeltaLog:
@@ -74,47 +85,96 @@ class Warehouse:
         """The table's properties as its schema declares them."""
         return spec_of(name).properties
 
-    def read(self, name: str, version: int | None = None, where: Where | None = None) -> DataFrame:
+    # ---- reads: rows of one of both kinds ----
+
+    def found(self, name: str, version: int | None = None, where: Where | None = None) -> Found:
         """The table's rows, at a version, that meet the condition; none if there is no table (NO_TABLE).
 
-        If the files that may hold them are few, the rows are read here and now, and are in memory; else Spark reads
-        them. Columns that the schema got later are null.
+        They are here if the files that may hold them are few. Columns that the schema got later are null.
         """
-        return self._select(name, version, where).rows
-
-    def select(self, name: str, version: int | None = None, where: Where | None = None) -> Selected:
-        """The rows as `read` gives them, with the number of files that may hold them."""
-        found = self._select(name, version, where)
-        return found if found.files is not None else found._replace(files=len(found.rows.inputFiles()))
-
-    def _select(self, name: str, version: int | None, where: Where | None) -> Selected:
         if version == NO_TABLE or (version is None and self.version(name) == NO_TABLE):
-            return Selected(self.empty(name), 0)
+            return Found(no_rows(name), 0)
         spec = spec_of(name)
         found = self._few_rows.of(self.path(name), spec, version, where)
         if found is not None:
-            return Selected(frame_of(self.spark, found.rows), found.files)
+            return found
         files = self._files(name).of(version, where)
-        rows = self._by_spark(name, version) if files is None else rows_of(self.spark, spec, files)
+        rows = self._by_connector(name, version) if files is None else rows_of(self.spark, spec, files)
         rows = rows if where is None else rows.where(where.column(spec.struct))
-        return Selected(rows, None if files is None else len(files))
+        return Found(rows, None if files is None else len(files))
 
-    @contextmanager
-    def for_few_rows(self) -> Iterator[None]:
-        """Spark's settings for rows in memory while the block runs, or until a read of it meets more."""
-        with few_rows_settings(self.spark).held():
-            yield
+    def added(self, name: str, before: int, upto: int) -> Rows:
+        """The rows that landed after version `before`, up to and with version `upto`.
 
-    def _files(self, name: str) -> TableFiles:
-        return TableFiles(self.log, self.path(name), spec_of(name), limits(self.files.local(self.root) is not None))
+        They are in the files that they landed in. If a VACUUM has removed those files after an OPTIMIZE wrote others,
+        the rows are found by the version that each row carries. No landing table: all its rows come.
+        """
+        if before == upto:
+            return no_rows(name)
+        if before == NO_TABLE:
+            return self.found(name, upto).rows
+        with or_else(f"reading {name}", *READ_ERRORS, UnreadableFile):  # its log, or files, may be cleaned up
+            found = self._few_rows.added(self.path(name), spec_of(name), before, upto)
+            if found is not None:
+                return found.rows
+            files = TableFiles(self.log, self.path(name), spec_of(name), ANY).added(before, upto)
+            if files is not None:
+                return rows_of(self.spark, spec_of(name), files)
+        return self._added_by_connector(name, before, upto)
 
-    def _by_spark(self, name: str, version: int | None = None, **options: str) -> DataFrame:
-        few_rows_settings(self.spark).leave()
+    def _added_by_connector(self, name: str, before: int, upto: int) -> DataFrame:
+        """What landed in a table that takes more than its files to read: by its change feed, if it still has that."""
+        with or_else(f"reading {name}", *SPARK_ERRORS):  # its log, or files, may be cleaned up
+            if self.log.only_appends(self.path(name), before, upto):
+                feed = {"readChangeFeed": "true", "startingVersion": str(before + 1), "endingVersion": str(upto)}
+                rows = self._by_connector(name, None, **feed).where("_change_type = 'insert'")
+                return rows.select(*spec_of(name).names)
+        versions = F.col("_metadata.row_commit_version") if table(name).landing else F.lit(upto)
+        return self._by_connector(name, upto).where((versions > before) & (versions <= upto))
+
+    def found_before(self, name: str, before: int, upto: int, where: Where) -> Found:
+        """The rows up to version `before` that meet the condition, as version `upto` has them."""
+        with or_else(f"reading {name}", *READ_ERRORS):  # its log, or files, may be cleaned up
+            if not self.log.takes_files_away(self.path(name), before, upto):
+                return self.found(name, before, where)
+        rows = self._by_connector(name, upto).where(where.column(spec_of(name).struct))
+        return Found(rows.where(F.col("_metadata.row_commit_version") <= before), None)
+
+    def _by_connector(self, name: str, version: int | None = None, **options: str) -> DataFrame:
         self.log.was_read(self.path(name), version)
         options |= {} if version is None else {"versionAsOf": str(version)}
         rows = self.spark.read.format("delta").options(**options).load(self.path(name))
         later = {f.name: F.lit(None).cast(f.dataType) for f in spec_of(name).struct if f.name not in rows.columns}
         return rows.withColumns(later) if later else rows
+
+    # ---- reads as frames of the stage ----
+
+    def for_few_rows(self) -> AbstractContextManager[None]:
+        """A stage of work that is here until it takes rows that are there."""
+        return self.stage.begun()
+
+    def read(self, name: str, version: int | None = None, where: Where | None = None) -> DataFrame:
+        """The rows that `found` returns."""
+        return self.stage.take(self.found(name, version, where).rows)
+
+    def select(self, name: str, version: int | None = None, where: Where | None = None) -> Selected:
+        """The same with the number of files that may hold the rows."""
+        return self._selected(self.found(name, version, where))
+
+    def landed_between(self, name: str, before: int, upto: int) -> DataFrame:
+        """The rows that `added` returns."""
+        return self.stage.take(self.added(name, before, upto))
+
+    def landed_until(self, name: str, before: int, upto: int, where: Where) -> Selected:
+        """The rows that `found_before` returns, and the number of files that may hold them."""
+        return self._selected(self.found_before(name, before, upto, where))
+
+    def _selected(self, found: Found) -> Selected:
+        rows = self.stage.take(found.rows)
+        return Selected(rows, len(rows.inputFiles()) if found.files is None else found.files)
+
+    def _files(self, name: str) -> TableFiles:
+        return TableFiles(self.log, self.path(name), spec_of(name), limits(self.files.local(self.root) is not None))
 
     def few_of_files(self, files: Sequence[Listed], struct: StructType) -> pa.Table | None:
         """The rows of Parquet files that are no table's; None if they are not few."""
@@ -122,7 +182,7 @@ class Warehouse:
 
     def empty(self, name: str) -> DataFrame:
         """No rows: Spark's optimizer drops all that joins with them."""
-        return frame_of(self.spark, arrow_schema(spec_of(name).struct).empty_table())
+        return frame_of(self.spark, no_rows(name))
 
     def frame(self, rows: Iterable[Sequence[object]], columns: str) -> DataFrame:
         """A small frame of given values (`columns` as DDL), made without a Python worker."""
@@ -141,43 +201,6 @@ class Warehouse:
         cores = int(self.spark.sparkContext.defaultParallelism)
         return max(1, math.ceil(sum(file.size for file in files) / _MOST_BYTES_A_TASK / cores)) * cores
 
-    def landed_between(self, name: str, before: int, upto: int) -> DataFrame:
-        """The rows that landed after version `before`, up to and with version `upto`.
-
-        They are in the files that they landed in. If a VACUUM has removed those files after an OPTIMIZE wrote others,
-        the rows are found by the version that each row carries. No landing table: all its rows come.
-        """
-        if before == upto:
-            return self.empty(name)
-        if before == NO_TABLE:
-            return self.read(name, upto)
-        with or_else(f"reading {name}", *READ_ERRORS, UnreadableFile):  # its log, or files, may be cleaned up
-            found = self._few_rows.added(self.path(name), spec_of(name), before, upto)
-            if found is not None:
-                return frame_of(self.spark, found.rows)
-            files = TableFiles(self.log, self.path(name), spec_of(name), ANY).added(before, upto)
-            if files is not None:
-                return rows_of(self.spark, spec_of(name), files)
-        return self._landed_by_spark(name, before, upto)
-
-    def _landed_by_spark(self, name: str, before: int, upto: int) -> DataFrame:
-        """What landed in a table that takes more than its files to read: by its change feed, if it still has that."""
-        with or_else(f"reading {name}", *SPARK_ERRORS):  # its log, or files, may be cleaned up
-            if self.log.only_appends(self.path(name), before, upto):
-                feed = {"readChangeFeed": "true", "startingVersion": str(before + 1), "endingVersion": str(upto)}
-                return self._by_spark(name, None, **feed).where("_change_type = 'insert'").select(*spec_of(name).names)
-        versions = F.col("_metadata.row_commit_version") if table(name).landing else F.lit(upto)
-        return self._by_spark(name, upto).where((versions > before) & (versions <= upto))
-
-    def landed_until(self, name: str, before: int, upto: int, where: Where) -> Selected:
-        """The rows up to version `before` that meet the condition, as version `upto` has them; and their files."""
-        with or_else(f"reading {name}", *READ_ERRORS):  # its log, or files, may be cleaned up
-            if not self.log.takes_files_away(self.path(name), before, upto):
-                return self.select(name, before, where)
-        rows = self._by_spark(name, upto).where(where.column(spec_of(name).struct))
-        rows = rows.where(F.col("_metadata.row_commit_version") <= before)
-        return Selected(rows, len(rows.inputFiles()))
-
     def make(self, *names: str) -> None:
         """Creates the tables that are missing, and adds columns that an older version of halfop did not know."""
         missing = [name for name in names if name not in self._made]
@@ -190,56 +213,59 @@ class Warehouse:
             refuse_unsafe(self.spark, self.files, self.root)
             self.log.create(self.path(name), table(name))
 
-    def append(self, name: str, rows: DataFrame | pa.Table) -> None:
-        """Appends rows plainly, for landing: a row that lands twice counts once by the rules, not by the write."""
+    # ---- writes ----
+
+    def commit(self, name: str, rows: Rows | Sequence[Mapping[str, object]], marker: Marker | None = None) -> None:
+        """Appends rows. With a marker once: a second commit with it, now or ever, changes nothing.
+
+        Columns that given mappings lack are null. This process writes rows that are here, Spark others.
+        """
+        if isinstance(rows, Sequence) and not rows and marker is None:
+            return
+        found = self._given(name, rows)
+        if isinstance(found, pa.Table) and self.takes_files(name):
+            if marker is None or self.marker(name, marker.app) < marker.number:
+                self.commit_files(name, self.files_of(name, found), marker)
+            return
+        self._commit_by_connector(name, found, marker)
+
+    def commit_files(self, name: str, files: Sequence[DataFile], marker: Marker | None = None) -> None:
+        """Makes files in the table's folder part of it. With a marker once, as by `commit`."""
+        if marker is None:
+            self.log.append_files(self.path(name), spec_of(name), files)
+            return
+        with suppress(AlreadyWrittenError):
+            self.log.commit_files(self.path(name), spec_of(name), marker.app, marker.number, files)
+
+    def _given(self, name: str, rows: Rows | Sequence[Mapping[str, object]]) -> Rows:
         if isinstance(rows, pa.Table):
-            if self.takes_files(name):
-                self._append_here(name, rows)
-                return
-            rows = frame_of(self.spark, rows)
-        rows = self.in_form(name, rows)
-        few = self.few(name, rows)
-        if few is None:
-            rows.write.format("delta").mode("append").save(self.path(name))
-            self.log.was_written(self.path(name), spec_of(name))
-        else:
-            self._append_here(name, few)
+            return rows
+        if isinstance(rows, DataFrame):
+            return self.rows_of(name, rows)
+        return pa.Table.from_pylist([dict(row) for row in rows], schema=arrow_schema(self.schema(name)))
 
-    def _append_here(self, name: str, rows: pa.Table) -> None:
-        self.log.append_files(self.path(name), spec_of(name), self.files_of(name, rows))
-
-    def append_once(self, name: str, rows: DataFrame, app: str, run_id: int) -> None:
-        """Appends a run's rows. A second write under the same app and run, now or ever, changes nothing."""
-        rows = self.in_form(name, rows)
-        few = self.few(name, rows)
-        if few is not None:
-            self.append_arrow_once(name, few, app, run_id)
-            return
+    def _commit_by_connector(self, name: str, rows: Rows, marker: Marker | None) -> None:
+        frame = self.in_form(name, frame_of(self.spark, rows)) if isinstance(rows, pa.Table) else rows
+        writer = frame.write.format("delta").mode("append")
+        if marker is not None:
+            writer = writer.options(txnAppId=marker.app, txnVersion=marker.number)
         try:
-            rows.write.format("delta").mode("append").options(txnAppId=app, txnVersion=run_id).save(self.path(name))
-            self.log.was_written(self.path(name), spec_of(name))
+            writer.save(self.path(name))
         except SPARK_ERRORS as error:
-            if not overtaken(error) or self.marker(name, app) < run_id:
+            if marker is None or not overtaken(error) or self.marker(name, marker.app) < marker.number:
                 raise
-
-    def append_rows(self, name: str, rows: Sequence[Mapping[str, object]]) -> None:
-        """Appends a few rows plainly; columns that are not given are null."""
-        if not rows:
-            return
-        self.append(name, pa.Table.from_pylist([dict(row) for row in rows], schema=arrow_schema(self.schema(name))))
+        else:
+            self.log.was_written(self.path(name), spec_of(name))
 
     def replace_rows(self, name: str, version: int, rows: Sequence[Mapping[str, object]]) -> bool:
         """Puts these rows in the place of all that a version has; returns whether no other commit came before."""
-        found = pa.Table.from_pylist([dict(row) for row in rows], schema=arrow_schema(self.schema(name)))
-        return self.log.replace_files(self.path(name), spec_of(name), version, self.files_of(name, found))
+        files = self.files_of(name, self._given(name, rows))
+        return self.log.replace_files(self.path(name), spec_of(name), version, files)
 
-    def append_arrow_once(self, name: str, rows: pa.Table, app: str, run_id: int) -> None:
-        """The same for rows that are here."""
-        if not self.log.takes_files(self.path(name), spec_of(name)):
-            self.append_once(name, frame_of(self.spark, rows), app, run_id)
-        elif self.marker(name, app) < run_id:
-            with suppress(AlreadyWrittenError):
-                self.log.commit_files(self.path(name), spec_of(name), app, run_id, self.files_of(name, rows))
+    def rows_of(self, name: str, frame: DataFrame) -> Rows:
+        """A frame's rows in the table's form, of the stage's kind; there if only Spark may write the table."""
+        frame = self.in_form(name, frame)
+        return self.stage.rows(frame, self.schema(name)) if self.takes_files(name) else frame
 
     def files_of(self, name: str, rows: pa.Table) -> list[DataFile]:
         """Writes the rows to files in the table's folder; a commit makes them part of it."""
@@ -250,10 +276,6 @@ class Warehouse:
         lacking = {c.name: c.made for c in spec_of(name).columns if c.made and c.name not in rows.columns}
         made = {name: F.try_element_at(of, F.lit(entry)) for name, (of, entry) in lacking.items()}
         return rows.withColumns(made).select(*spec_of(name).names)
-
-    def few(self, name: str, rows: DataFrame) -> pa.Table | None:
-        """The rows, computed now, if they are in memory and this process may write them."""
-        return as_arrow(rows, self.schema(name)) if self.takes_files(name) else None
 
     def takes_files(self, name: str) -> bool:
         """Returns whether this process may write the table's files."""
@@ -267,15 +289,9 @@ class Warehouse:
 
     def arrow(self, name: str, version: int | None = None, run_id: int | None = None) -> pa.Table:
         """The same as Arrow has them."""
-        spec, where = spec_of(name), None if run_id is None else equal("run_id", run_id)
-        if version == NO_TABLE or (version is None and self.version(name) == NO_TABLE):
-            return arrow_schema(spec.struct).empty_table()
-        found = self._few_rows.of(self.path(name), spec, version, where)
-        return self.read(name, version, where).toArrow() if found is None else found.rows
-
-    def append_rows_once(self, name: str, rows: Sequence[Mapping[str, object]], app: str, run_id: int) -> None:
-        """Appends a few rows of a table that has run_id, once as append_once does."""
-        self.append_arrow_once(name, pa.Table.from_pylist(rows, schema=arrow_schema(self.schema(name))), app, run_id)
+        where = None if run_id is None else equal("run_id", run_id)
+        found = self.found(name, version, where).rows
+        return found if isinstance(found, pa.Table) else self.stage.take(found).toArrow()
 
     def marker(self, name: str, app: str) -> int:
         """The last run that appended to the table under this app id; -1 if none did."""
@@ -289,3 +305,8 @@ class Warehouse:
 
 def spec_of(name: str) -> TableSpec:
     return table("real_topic" if name.startswith("topics/") else name)
+
+
+def no_rows(name: str) -> pa.Table:
+    """Returns no rows of a table, with its columns."""
+    return arrow_schema(spec_of(name).struct).empty_table()

@@ -232,7 +232,7 @@ class _Landing:
         """Rejects each row of a file once: a landing that was killed before it was recorded may have written them."""
         self._warehouse.make("rejected")
         written = self._warehouse.read("rejected", where=equal("kind", "INPUT")).select(_BAD_ROW)
-        self._warehouse.append("rejected", rows.join(written, _BAD_ROW, "left_anti"))
+        self._warehouse.commit("rejected", rows.join(written, _BAD_ROW, "left_anti"))
 
     # ---- the summary ----
 

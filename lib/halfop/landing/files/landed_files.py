@@ -60,4 +60,4 @@ def record(warehouse: Warehouse, files: Iterable[InputFile], checked: Iterable[C
         for f in files
     ]
     warehouse.make(TABLE)
-    warehouse.append_rows(TABLE, rows)
+    warehouse.commit(TABLE, rows)

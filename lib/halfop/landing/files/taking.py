@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 from halfop.landing.files.own_life import Stamp, in_own_life
 from halfop.landing.files.pieces import Found, Piece, read
@@ -24,7 +25,6 @@ from halfop.landing.staged import new_folder
 from halfop.landing.table_rows import TABLES
 from halfop.warehouse.disk import DataFile, Disk, Listed
 from halfop.warehouse.files import Files
-from halfop.warehouse.in_memory import frame_of
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.reading import parquet
 from halfop.warehouse.schema import table
@@ -117,14 +117,14 @@ class Here:
 
     def append(self, kind: str) -> None:
         name = TABLES[kind]
-        self._warehouse.append(name, self._gathered.table(kind, arrow_schema(table(name).struct)))
+        self._warehouse.commit(name, self._gathered.table(kind, arrow_schema(table(name).struct)))
 
     def rows(self, kind: str) -> DataFrame | None:
         rows = self._gathered.table(kind, arrow_schema(table(TABLES[kind]).struct))
-        return frame_of(self._warehouse.spark, rows) if len(rows) else None
+        return self._warehouse.stage.take(rows) if len(rows) else None
 
     def bad(self) -> DataFrame:
-        return frame_of(self._warehouse.spark, self._gathered.table(BAD, BAD_ROW))
+        return self._warehouse.stage.take(self._gathered.table(BAD, BAD_ROW))
 
     def close(self) -> None:
         self._gathered.rows.clear()
@@ -176,10 +176,13 @@ class ByWorkers:
 
     def rows(self, kind: str) -> DataFrame | None:
         paths = [file.path for file in self._files(kind)]
-        return parquet(self._warehouse.spark, table(TABLES[kind]).struct, paths) if paths else None
+        return self._frame(table(TABLES[kind]).struct, paths) if paths else None
 
     def bad(self) -> DataFrame:
-        return parquet(self._warehouse.spark, from_arrow_schema(BAD_ROW), [file.path for file in self._files(BAD)])
+        return self._frame(from_arrow_schema(BAD_ROW), [file.path for file in self._files(BAD)])
+
+    def _frame(self, struct: StructType, paths: Sequence[str]) -> DataFrame:
+        return self._warehouse.stage.take(parquet(self._warehouse.spark, struct, paths))
 
     def close(self) -> None:
         self._staging.remove()
