@@ -56,7 +56,7 @@ LAYERS = {
     # the broker's place for producers
     "gateway": "gateway.core gateway.log rocketmq rocketmq.wire settings warehouse",
     "gateway.log": "gateway.core rocketmq rocketmq.store",
-    "gateway.core": "rocketmq rocketmq.store rocketmq.wire settings",
+    "gateway.core": "rocketmq rocketmq.store settings",
     # what all of them stand on
     "frame.metrics": "settings",
     "warehouse": "settings",

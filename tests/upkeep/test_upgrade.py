@@ -10,7 +10,8 @@ import pytest
 import yaml
 from halfop.runs.verify import verify
 from halfop.warehouse import schema
-from halfop.warehouse.tables import Marker, Warehouse
+from halfop.warehouse.connector import Marker
+from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType
 from support import rows as r

@@ -13,8 +13,9 @@ from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
 from halfop.settings import model as s
 from halfop.warehouse.catalog import Catalog, topic_names
+from halfop.warehouse.connector import Marker
 from halfop.warehouse.schema import comment, table
-from halfop.warehouse.tables import Marker, Warehouse
+from halfop.warehouse.tables import Warehouse
 from support import rows as r
 from support.crash import ended, job, script_of
 from support.messages import NOW

@@ -19,13 +19,14 @@ from halfop.landing.files.sources import InputFile
 from halfop.landing.progress import Queue
 from halfop.rocketmq.names import OP_TOPIC
 from halfop.warehouse import parquet, reading, tables
+from halfop.warehouse.connector import Marker
 from halfop.warehouse.parquet import UnreadableFile, arrow_schema, searched, stats_of, write_files
 from halfop.warehouse.progress import TABLE, progress_rows
 from halfop.warehouse.reading import Limits
 from halfop.warehouse.rows import Stage, frame_of
 from halfop.warehouse.schema import table
 from halfop.warehouse.session import few_rows_settings, session_settings
-from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse
+from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import Compared, Where, all_of, any_of, between, equal, is_null
 from model import fleet as f
 from model import reference as m
@@ -170,7 +171,7 @@ def test_spark_reads_the_versions_of_rows_written_here(warehouse: Warehouse) -> 
     rows = warehouse.spark.read.format("delta").load(warehouse.path("half_messages"))
     found = {row[0]: row[1] for row in rows.select("queue_offset", "_metadata.row_commit_version").collect()}
     assert found == {0: first, 1: warehouse.version("half_messages")}
-    added = warehouse._added_by_connector("half_messages", first, first + 1)
+    added = warehouse.connector.added(warehouse.path("half_messages"), table("half_messages"), first, first + 1)
     assert [row["queue_offset"] for row in added.collect()] == [1]
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse
+from halfop.warehouse.connector import Marker
+from halfop.warehouse.tables import NO_TABLE, Warehouse
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 from halfop.frame.errors import HalfopError
+from halfop.warehouse.connector import Marker
 from halfop.warehouse.delta_log import DeltaLog
-from halfop.warehouse.tables import Marker, Warehouse
+from halfop.warehouse.tables import Warehouse
 from support.rows import instant
 
 APP = "tests"

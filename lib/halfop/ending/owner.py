@@ -10,7 +10,8 @@ from datetime import timedelta
 
 from halfop.frame.errors import InputRefused
 from halfop.landing.identity import refuse_rocksdb_broker
-from halfop.rocketmq.wire.client import GATEWAY_CONFIG, Broker, NameServers, is_rocksdb_alone
+from halfop.rocketmq.names import GATEWAY_CONFIG
+from halfop.rocketmq.wire.client import Broker, NameServers, is_rocksdb_alone
 from halfop.rocketmq.wire.remoting import Corrupt, Credentials, RemotingError, RemotingSettings, Tls
 from halfop.settings.model import Settings
 

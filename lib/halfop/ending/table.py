@@ -16,8 +16,8 @@ from halfop.frame.errors import WarehouseBusy
 from halfop.frame.owner import owner
 from halfop.landing.progress import micros
 from halfop.planning.counts import OffsetRange, covers
+from halfop.warehouse.connector import Marker
 from halfop.warehouse.delta_log import AlreadyWrittenError
-from halfop.warehouse.local import commit_next
 from halfop.warehouse.parquet import arrow_schema
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import Compared, Where, all_of, equal
@@ -44,7 +44,7 @@ class EndingsTable:
         self._number += 1
         found = pa.Table.from_pylist([_cells(row) for row in rows], schema=arrow_schema(self._warehouse.schema(TABLE)))
         try:
-            commit_next(self._warehouse, TABLE, found, _APP, self._number)
+            self._warehouse.commit_first(TABLE, found, Marker(_APP, self._number))
         except AlreadyWrittenError as error:
             text = "another process ends or resumes transactions of this warehouse: start again when it is done"
             raise WarehouseBusy(f"{self._warehouse.path(TABLE)}: {text}") from error

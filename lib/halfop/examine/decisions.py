@@ -16,9 +16,10 @@ from halfop.planning.plan import PLAN_APP
 from halfop.planning.run import Run
 from halfop.planning.stages import arrived, plan_of
 from halfop.runs.record import found_run
+from halfop.warehouse.connector import Marker
 from halfop.warehouse.rows import Kept
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, first_line, raise_mistake
-from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse
+from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.upkeep import first_whole_run
 from halfop.warehouse.where import equal
 

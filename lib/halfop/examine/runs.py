@@ -17,8 +17,9 @@ from halfop.planning.run import INPUTS, Run
 from halfop.runs.record import CLOSE_APP, OPEN_APP, wall_clock, write_opened
 from halfop.settings.model import Settings
 from halfop.sinks.targets import SINK_APP
+from halfop.warehouse.connector import Marker
 from halfop.warehouse.schema import table
-from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse
+from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 Row = Mapping[str, Any]
 

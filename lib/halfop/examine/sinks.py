@@ -15,10 +15,11 @@ from halfop.planning.stages import arrived, plan_of
 from halfop.sinks.messages import in_tables_columns, messages
 from halfop.sinks.targets import Target, WholeMessages, targets
 from halfop.sinks.write import rejects
+from halfop.warehouse.connector import Marker
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.rows import Kept
 from halfop.warehouse.schema import REJECTED
-from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse
+from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import equal
 
 _PLACES = {"COMMIT": ("half_queue_id", "half_queue_offset"), "DISCARD": ("queue_id", "queue_offset")}

@@ -14,12 +14,13 @@ from pyspark.sql import DataFrame
 
 from halfop.columns.lives import Lives
 from halfop.landing.table_rows import TABLES, Form, form_of
+from halfop.warehouse.connector import Marker
 from halfop.warehouse.disk import DataFile, Disk, LocalDisk
 from halfop.warehouse.files import WholeFiles
 from halfop.warehouse.local import STAGING, files_apart, frame_of_files
 from halfop.warehouse.parquet import searched
 from halfop.warehouse.schema import table
-from halfop.warehouse.tables import Marker, Warehouse
+from halfop.warehouse.tables import Warehouse
 
 _OURS = "landing-"
 _OLD = 24 * 3600  # seconds, which no landing takes between two files

@@ -20,11 +20,11 @@ from halfop.rules import halves as h
 from halfop.rules import ops as o
 from halfop.rules.limits import all_held_back, limited, over_limit
 from halfop.rules.questions import with_questions
+from halfop.warehouse.connector import Marker
 from halfop.warehouse.disk import DataFile
 from halfop.warehouse.local import files_by_spark, staging_folder
 from halfop.warehouse.rows import Kept
 from halfop.warehouse.schema import table
-from halfop.warehouse.tables import Marker
 
 PLAN_APP = "halfop.plan"
 

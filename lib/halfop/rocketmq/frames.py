@@ -16,8 +16,11 @@ ONE_WAY gets none.
 
 from __future__ import annotations
 
+import base64
+import hmac
 import json
 import re
+from collections.abc import Mapping
 from struct import Struct
 from struct import error as struct_error
 from typing import Any, NamedTuple
@@ -205,6 +208,15 @@ def _binary_header(frame: Frame) -> bytes:
 def _packed(text: str, width: Struct) -> bytes:
     content = text.encode()
     return width.pack(len(content)) + content
+
+
+_UNSIGNED = ("Signature", "_UNIQUE_KEY_QUERY")  # brokers leave it out, too
+
+
+def signature(secret: bytes, fields: Mapping[str, str], body: bytes) -> str:
+    """Returns the signature of a request: HMAC-SHA1 over the values, by name, and the body."""
+    content = "".join([fields[name] for name in sorted(fields) if name not in _UNSIGNED]).encode() + body
+    return base64.b64encode(hmac.digest(secret, content, "sha1")).decode()
 
 
 # ---- bodies ----

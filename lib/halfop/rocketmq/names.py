@@ -59,6 +59,8 @@ WAIT = "WAIT"
 
 END_TAG = "d"
 
+GATEWAY_CONFIG = "halfopGateway"  # in the configuration of halfop's gateway: the id of its store
+
 LEGAL_NAME = "[%|a-zA-Z0-9_-]+"  # of a topic, a group, a broker
 LEGAL_TOPIC = rf"\A{LEGAL_NAME}\z"  # as Java and Rust write it
 _LEGAL_NAME = re.compile(LEGAL_NAME)

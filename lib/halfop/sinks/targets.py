@@ -14,11 +14,12 @@ from pyspark.sql import DataFrame
 from halfop.planning.digest import Digest
 from halfop.planning.run import Run
 from halfop.sinks.projections import HALF, PAYLOAD, About
+from halfop.warehouse.connector import Marker
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.rows import Stage
 from halfop.warehouse.schema import REJECTED, TableSpec, comment, directories, table
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
-from halfop.warehouse.tables import Marker, Warehouse
+from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import Where
 
 log = logging.getLogger("halfop.reconcile")

@@ -16,10 +16,11 @@ from halfop.planning.run import Run
 from halfop.planning.stages import naming_removed_files
 from halfop.sinks.staging import write_staged
 from halfop.sinks.targets import SINK_APP, WholeMessages, targets
+from halfop.warehouse.connector import Marker
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.schema import REJECTED, completed
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, raise_mistake
-from halfop.warehouse.tables import Marker, Warehouse
+from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import equal
 
 _REJECTED_APP = f"{SINK_APP}.rejected"

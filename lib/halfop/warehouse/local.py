@@ -12,18 +12,15 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from halfop.warehouse.delta_log import AlreadyWrittenError
 from halfop.warehouse.disk import DataFile, Listed, written_locally
 from halfop.warehouse.files import Files
 from halfop.warehouse.parquet import stats_of
 from halfop.warehouse.reading import ANY, FEW, TableFiles, are_few, parquet
-from halfop.warehouse.rows import Kept, frame_of
-from halfop.warehouse.schema import delta_table
+from halfop.warehouse.rows import Kept
 from halfop.warehouse.session import session_settings
-from halfop.warehouse.spark_errors import READ_ERRORS, SPARK_ERRORS, or_else, overtaken
+from halfop.warehouse.spark_errors import READ_ERRORS, or_else
 from halfop.warehouse.tables import NO_TABLE, Warehouse, spec_of
 from halfop.warehouse.where import Where, equal
 
@@ -145,29 +142,3 @@ def _as_a_table(
     for add in (action["add"] for action in map(json.loads, commit.splitlines()) if "add" in action):
         path = f"{folder}/{unquote(add['path'])}"
         yield DataFile(path, add["size"], add["modificationTime"], add["stats"], add["partitionValues"])
-
-
-_LATELY = 100  # commits: as many may come between a commit and the look for it
-
-
-def commit_next(warehouse: Warehouse, name: str, rows: pa.Table, app: str, number: int) -> None:
-    """Appends rows as this app's commit of that number. Raises AlreadyWrittenError if another process made it."""
-    path = warehouse.path(name)
-    if warehouse.takes_files(name):
-        warehouse.log.commit_files(path, spec_of(name), app, number, warehouse.files_of(name, rows))
-    elif not _written_by_spark(warehouse.in_form(name, frame_of(warehouse.spark, rows)), path, app, number):
-        raise AlreadyWrittenError(path)
-
-
-def _written_by_spark(rows: DataFrame, path: str, app: str, number: int) -> bool:
-    """Returns whether this call has written the rows: Delta passes in silence over a number that the table has."""
-    mine = str(uuid.uuid4())
-    writer = rows.write.format("delta").mode("append").option("userMetadata", mine)
-    try:
-        writer.option("txnAppId", app).option("txnVersion", number).save(path)
-    except SPARK_ERRORS as error:
-        if not overtaken(error):
-            raise
-        return False
-    lately = rows.sparkSession.sql(f"DESCRIBE HISTORY {delta_table(path)} LIMIT {_LATELY}")
-    return not lately.where(F.col("userMetadata") == mine).isEmpty()

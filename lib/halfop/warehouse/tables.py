@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from halfop.frame.errors import LostRows
 from halfop.frame.lineage import Touched
+from halfop.warehouse.connector import Connector, Marker
 from halfop.warehouse.delta_log import AlreadyWrittenError, DeltaLog
 from halfop.warehouse.disk import DataFile, Listed
 from halfop.warehouse.files import Files, refuse_unsafe
@@ -24,7 +25,7 @@ from halfop.warehouse.parquet import ParquetReader, UnreadableFile, arrow_schema
 from halfop.warehouse.reading import ANY, FewRows, TableFiles, limits, rows_of
 from halfop.warehouse.rows import Found, Rows, Stage, frame_of
 from halfop.warehouse.schema import TableSpec, table
-from halfop.warehouse.spark_errors import READ_ERRORS, SPARK_ERRORS, or_else, overtaken
+from halfop.warehouse.spark_errors import READ_ERRORS, or_else
 from halfop.warehouse.where import Where, equal
 
 NO_TABLE = -1
@@ -37,13 +38,6 @@ class Selected(NamedTuple):
 
     rows: DataFrame
     files: int
-
-
-class Marker(NamedTuple):
-    """Makes a commit happen once: a table has the greatest number of each app."""
-
-    app: str
-    number: int
 
 
 @dataclass(frozen=True)
@@ -61,6 +55,10 @@ class Warehouse:
     @cached_property
     def log(self) -> DeltaLog:
         return DeltaLog(self.spark, self.files, self.touched)
+
+    @cached_property
+    def connector(self) -> Connector:
+        return Connector(self.spark, self.log)
 
     @cached_property
     def _few_rows(self) -> FewRows:
@@ -99,7 +97,10 @@ class Warehouse:
         if found is not None:
             return found
         files = self._files(name).of(version, where)
-        rows = self._by_connector(name, version) if files is None else rows_of(self.spark, spec, files)
+        if files is None:
+            rows = self.connector.read(self.path(name), spec, version)
+        else:
+            rows = rows_of(self.spark, spec, files)
         rows = rows if where is None else rows.where(where.column(spec.struct))
         return Found(rows, None if files is None else len(files))
 
@@ -120,32 +121,15 @@ class Warehouse:
             files = TableFiles(self.log, self.path(name), spec_of(name), ANY).added(before, upto)
             if files is not None:
                 return rows_of(self.spark, spec_of(name), files)
-        return self._added_by_connector(name, before, upto)
-
-    def _added_by_connector(self, name: str, before: int, upto: int) -> DataFrame:
-        """What landed in a table that takes more than its files to read: by its change feed, if it still has that."""
-        with or_else(f"reading {name}", *SPARK_ERRORS):  # its log, or files, may be cleaned up
-            if self.log.only_appends(self.path(name), before, upto):
-                feed = {"readChangeFeed": "true", "startingVersion": str(before + 1), "endingVersion": str(upto)}
-                rows = self._by_connector(name, None, **feed).where("_change_type = 'insert'")
-                return rows.select(*spec_of(name).names)
-        versions = F.col("_metadata.row_commit_version") if table(name).landing else F.lit(upto)
-        return self._by_connector(name, upto).where((versions > before) & (versions <= upto))
+        return self.connector.added(self.path(name), spec_of(name), before, upto)
 
     def found_before(self, name: str, before: int, upto: int, where: Where) -> Found:
         """The rows up to version `before` that meet the condition, as version `upto` has them."""
         with or_else(f"reading {name}", *READ_ERRORS):  # its log, or files, may be cleaned up
             if not self.log.takes_files_away(self.path(name), before, upto):
                 return self.found(name, before, where)
-        rows = self._by_connector(name, upto).where(where.column(spec_of(name).struct))
-        return Found(rows.where(F.col("_metadata.row_commit_version") <= before), None)
-
-    def _by_connector(self, name: str, version: int | None = None, **options: str) -> DataFrame:
-        self.log.was_read(self.path(name), version)
-        options |= {} if version is None else {"versionAsOf": str(version)}
-        rows = self.spark.read.format("delta").options(**options).load(self.path(name))
-        later = {f.name: F.lit(None).cast(f.dataType) for f in spec_of(name).struct if f.name not in rows.columns}
-        return rows.withColumns(later) if later else rows
+        spec = spec_of(name)
+        return Found(self.connector.before(self.path(name), spec, before, upto).where(where.column(spec.struct)), None)
 
     # ---- reads as frames of the stage ----
 
@@ -227,7 +211,8 @@ class Warehouse:
             if marker is None or self.marker(name, marker.app) < marker.number:
                 self.commit_files(name, self.files_of(name, found), marker)
             return
-        self._commit_by_connector(name, found, marker)
+        frame = self.in_form(name, frame_of(self.spark, found)) if isinstance(found, pa.Table) else found
+        self.connector.commit(self.path(name), spec_of(name), frame, marker)
 
     def commit_files(self, name: str, files: Sequence[DataFile], marker: Marker | None = None) -> None:
         """Makes files in the table's folder part of it. With a marker once, as by `commit`."""
@@ -237,25 +222,20 @@ class Warehouse:
         with suppress(AlreadyWrittenError):
             self.log.commit_files(self.path(name), spec_of(name), marker.app, marker.number, files)
 
+    def commit_first(self, name: str, rows: pa.Table, marker: Marker) -> None:
+        """Appends rows that are here. Raises AlreadyWrittenError if another call has made the marker's commit."""
+        path, spec = self.path(name), spec_of(name)
+        if self.takes_files(name):
+            self.log.commit_files(path, spec, marker.app, marker.number, self.files_of(name, rows))
+        elif not self.connector.is_first(path, self.in_form(name, frame_of(self.spark, rows)), marker):
+            raise AlreadyWrittenError(path)
+
     def _given(self, name: str, rows: Rows | Sequence[Mapping[str, object]]) -> Rows:
         if isinstance(rows, pa.Table):
             return rows
         if isinstance(rows, DataFrame):
             return self.rows_of(name, rows)
         return pa.Table.from_pylist([dict(row) for row in rows], schema=arrow_schema(self.schema(name)))
-
-    def _commit_by_connector(self, name: str, rows: Rows, marker: Marker | None) -> None:
-        frame = self.in_form(name, frame_of(self.spark, rows)) if isinstance(rows, pa.Table) else rows
-        writer = frame.write.format("delta").mode("append")
-        if marker is not None:
-            writer = writer.options(txnAppId=marker.app, txnVersion=marker.number)
-        try:
-            writer.save(self.path(name))
-        except SPARK_ERRORS as error:
-            if marker is None or not overtaken(error) or self.marker(name, marker.app) < marker.number:
-                raise
-        else:
-            self.log.was_written(self.path(name), spec_of(name))
 
     def replace_rows(self, name: str, version: int, rows: Sequence[Mapping[str, object]]) -> bool:
         """Puts these rows in the place of all that a version has; returns whether no other commit came before."""

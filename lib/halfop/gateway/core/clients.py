@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from halfop.rocketmq.codes import AnswerCode
-from halfop.rocketmq.frames import Frame
+from halfop.rocketmq.frames import Frame, signature
 from halfop.rocketmq.requests import BadHeader, H
-from halfop.rocketmq.wire.remoting import signature
 
 _SIGNATURE, _ACCESS_KEY = "Signature", "AccessKey"
 _MOST_GROUPS = 100  # of a client

@@ -14,7 +14,7 @@ from halfop.gateway.core.transactions import Terms, check_topic
 from halfop.rocketmq import requests as r
 from halfop.rocketmq.codes import AnswerCode, RequestCode
 from halfop.rocketmq.frames import Frame
-from halfop.rocketmq.wire.client import GATEWAY_CONFIG
+from halfop.rocketmq.names import GATEWAY_CONFIG
 
 DEFAULT_TOPIC = "TBW102"  # its route stands for topics that nobody has made yet
 _MASTER, _SLAVE = "0", "1"

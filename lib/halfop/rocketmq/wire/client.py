@@ -12,7 +12,7 @@ from halfop.frame.errors import UsageError
 from halfop.rocketmq import requests as r
 from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import Frame
-from halfop.rocketmq.names import CHECK_GROUP
+from halfop.rocketmq.names import CHECK_GROUP, GATEWAY_CONFIG
 from halfop.rocketmq.wire.remote import Patience, Remote, is_busy
 from halfop.rocketmq.wire.remoting import Corrupt, Lost, RemotingSettings
 
@@ -20,7 +20,6 @@ T = TypeVar("T")
 _MASTER, _SLAVE = 0, "SLAVE"
 _RUNTIME = re.compile(r"\[ ?(\D*\d.*) days, (\d+) hours, (\d+) minutes, (\d+) seconds ?\]")
 _SECOND = 1_000_000
-GATEWAY_CONFIG = "halfopGateway"  # in a gateway's configuration: the id of its store
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hmac
 import os
 import socket
 import ssl
@@ -13,11 +11,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from halfop.frame.errors import TransientError, UsageError
-from halfop.rocketmq.frames import ANSWER, BadFrame, Frame, Splitter
+from halfop.rocketmq.frames import ANSWER, BadFrame, Frame, Splitter, signature
 from halfop.rocketmq.requests import Header
 
 _ACCESS, _SECRET, _TOKEN = "ROCKETMQ_ACCESS_KEY", "ROCKETMQ_SECRET_KEY", "ROCKETMQ_SECURITY_TOKEN"
-_UNSIGNED = ("Signature", "_UNIQUE_KEY_QUERY")  # brokers leave it out, too
 _MAX_FRAME = 64 << 20  # brokers refuse messages of more than 4 MiB by default
 _VERSION = 392  # 4.9.7: from 4.9.4 on servers may write standard JSON; newer ones than it sign `_UNIQUE_KEY_QUERY`, too
 _AT_ONCE = 1 << 18  # bytes; a pull's answer has no more
@@ -62,12 +59,6 @@ class Refused(RemotingError):
         asked = ", ".join(f"{name} {fields[name]}" for name in ("topic", "queueId") if name in fields)
         what = f"{request.code.name}{f' ({asked})' if asked else ''}"
         super().__init__(f"{address} answered {what} with code {code}: {remark or 'no remark'}")
-
-
-def signature(secret: bytes, fields: Mapping[str, str], body: bytes) -> str:
-    """Returns the signature of a request: HMAC-SHA1 over the values, by name, and the body."""
-    content = "".join([fields[name] for name in sorted(fields) if name not in _UNSIGNED]).encode() + body
-    return base64.b64encode(hmac.digest(secret, content, "sha1")).decode()
 
 
 @dataclass(frozen=True)
