@@ -9,7 +9,6 @@ from halfop.warehouse.reading import Limits
 
 # no row is few
 BY_SPARK = Limits(files=-1, bytes=-1, rows=-1)
-READERS = ["files", "connector"]
 
 
 def read_by_spark(monkeypatch: pytest.MonkeyPatch, reader: str) -> None:

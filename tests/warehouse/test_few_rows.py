@@ -26,8 +26,8 @@ from halfop.warehouse.reading import Limits
 from halfop.warehouse.rows import Stage, frame_of
 from halfop.warehouse.schema import table
 from halfop.warehouse.session import few_rows_settings, session_settings
-from halfop.warehouse.tables import NO_TABLE, Warehouse
-from halfop.warehouse.where import Compared, Where, all_of, any_of, between, equal, is_null
+from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.where import between, equal, is_null
 from model import fleet as f
 from model import reference as m
 from model.strategies import START, Charter, Phase, copied_histories
@@ -35,7 +35,7 @@ from pyspark.sql import SparkSession
 from support import rows as r
 from support.rules.rule_words import NOW, commit, half
 from support.warehouses import LANDED, with_tables
-from support.ways import BY_SPARK, READERS, read_by_spark
+from support.ways import BY_SPARK, read_by_spark
 
 MINUTE = 60_000
 PHASES = [Phase(START + 7_000, (START + 2 * MINUTE,), (START + 2 * MINUTE,))]
@@ -105,32 +105,6 @@ def rows_of(warehouse: Warehouse) -> None:
     r.land(warehouse, halves, [commit(offset=3)], NOW)
 
 
-@pytest.mark.parametrize("reader", READERS)
-@pytest.mark.parametrize(
-    "where",
-    [
-        equal("broker_name", "b1"),
-        between("queue_offset", 3, 5),
-        all_of(equal("broker_name", "b0"), Compared("queue_offset", ">=", 4)),
-        any_of([equal("queue_offset", 1), equal("queue_offset", 8)]),
-        between("born_timestamp", 0, NOW * 1000),
-        Compared("landed_at", ">=", (NOW + 1) * 1000),
-        is_null("uniq_key"),
-        all_of(equal("broker_name", "b0"), is_null("uniq_key")),
-        any_of([equal("uniq_key", "k1"), is_null("uniq_key")]),
-    ],
-    ids=["equal", "between", "all", "any", "an instant", "from an instant", "null", "all null", "any null"],
-)
-def test_a_condition_means_the_same_in_every_reader(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, where: Where, reader: str
-) -> None:
-    rows_of(warehouse)
-    here = Counter(warehouse.read("half_messages", where=where).select("broker_name", "queue_offset").collect())
-    read_by_spark(monkeypatch, reader)
-    by_spark = warehouse.read("half_messages", where=where)
-    assert Counter(by_spark.select("broker_name", "queue_offset").collect()) == here
-
-
 def test_a_condition_leaves_out_files_that_cannot_hold_such_a_row(warehouse: Warehouse) -> None:
     for first in (0, 100, 200):
         halves = [half(offset=n) for n in range(first, first + 3)]
@@ -146,21 +120,6 @@ def test_more_rows_than_few_are_sparks(warehouse: Warehouse, monkeypatch: pytest
     monkeypatch.setattr(reading, "FEW", Limits(files=10, bytes=10**9, rows=9))
     assert warehouse.read("half_messages").count() == 10
     assert "LocalRelation" not in warehouse.read("half_messages")._jdf.queryExecution().optimizedPlan().toString()
-
-
-@pytest.mark.parametrize("reader", [None, *READERS])
-def test_what_landed_between_two_versions(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, reader: str | None
-) -> None:
-    versions = [NO_TABLE]
-    for first in (0, 100):
-        r.land(warehouse, [half(offset=first)], [], NOW + first)
-        versions.append(warehouse.version("half_messages"))
-    if reader:
-        read_by_spark(monkeypatch, reader)
-    for before, upto, wanted in [(0, 1, {0}), (1, 2, {100}), (0, 2, {0, 100}), (2, 2, set())]:
-        found = warehouse.landed_between("half_messages", versions[before], versions[upto]).collect()
-        assert {row["queue_offset"] for row in found} == wanted
 
 
 def test_spark_reads_the_versions_of_rows_written_here(warehouse: Warehouse) -> None:

@@ -45,14 +45,6 @@ def test_rows_come_back_with_their_types(runs: Warehouse) -> None:
     assert runs.read("runs").select("inputs", "now").collect()[0]["inputs"] == {"resumes": -1}, "as Spark reads it"
 
 
-def test_a_runs_rows_are_appended_once(runs: Warehouse) -> None:
-    for event in ("OPENED", "CLOSED"):
-        runs.commit("runs", [row(1, event=event)], Marker(APP, 1))
-    runs.commit("runs", [row(1, event="BY ANOTHER APP")], Marker("other", 1))
-    assert [each[1] for each in found(runs)] == ["BY ANOTHER APP", "OPENED"]
-    assert runs.marker("runs", APP) == 1
-
-
 @pytest.mark.parametrize(("rival", "events"), [(APP, ["RIVAL"]), ("other", ["OPENED", "RIVAL"])])
 def test_a_table_that_another_driver_makes_meanwhile(
     warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, rival: str, events: list[str]
@@ -77,11 +69,6 @@ def test_rows_of_one_run_and_of_an_older_version(runs: Warehouse) -> None:
     assert found(runs, run_id=24) == [(24, "OPENED", instant(24))]
     assert [each[0] for each in found(runs, version=2)] == [1, 2]
     assert len(found(runs)) == 25
-
-
-def test_no_table_has_no_rows(warehouse: Warehouse) -> None:
-    assert warehouse.rows("runs") == []
-    assert warehouse.marker("runs", APP) == -1
 
 
 def test_a_table_of_a_newer_protocol_is_read_by_spark(runs: Warehouse) -> None:

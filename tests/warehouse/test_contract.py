@@ -1,0 +1,34 @@
+"""The three ways to read and write a warehouse's tables keep one contract."""
+
+from __future__ import annotations
+
+import pytest
+from support.ways import read_by_spark
+
+from warehouse.contract import WarehouseContract
+
+
+class TestHere(WarehouseContract):
+    """Few rows: PyArrow reads and writes them in this process."""
+
+    is_here = True
+
+    @pytest.fixture
+    def way(self) -> None:
+        return None
+
+
+class TestThere(WarehouseContract):
+    """Spark reads the files that Delta's log lists."""
+
+    @pytest.fixture
+    def way(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        read_by_spark(monkeypatch, "files")
+
+
+class TestByConnector(WarehouseContract):
+    """Delta's connector reads and writes."""
+
+    @pytest.fixture
+    def way(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        read_by_spark(monkeypatch, "connector")
