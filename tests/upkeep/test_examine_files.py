@@ -6,18 +6,26 @@ import logging
 import shlex
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from halfop.examine.examine import examine
+from halfop.examine.landed import gaps
 from halfop.frame.cli import main
+from halfop.landing import progress
 from halfop.landing.files.land import FilesRequest, land_files
+from halfop.rocketmq.names import HALF_TOPIC
 from halfop.settings.model import Settings
+from halfop.warehouse.schema import delta_table
 from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.upkeep import TRIMMED_BEFORE
 from model import reference as m
 from support import rows as r
 from support.entry_points import job_of
 from support.json_lines import T0, half, lines, op
+from support.rules.rule_words import NOW
+from support.rules.rule_words import half as rule_half
 
 from upkeep.test_examine import emptied, file_missing
 
@@ -51,6 +59,18 @@ def land(warehouse: Warehouse, *halves: str, ops: tuple[str, ...] = ()) -> dict[
 
 def committed(warehouse: Warehouse) -> Counter[int]:
     return Counter(each.key[2] for each in r.delivered(warehouse).elements())
+
+
+@pytest.mark.parametrize("trimmed", [True, False])
+def test_a_queue_that_was_trimmed_whole_has_lost_nothing(warehouse: Warehouse, trimmed: bool) -> None:
+    r.land(warehouse, [replace(rule_half(offset=7), broker="b")], [], NOW)
+    rows = [progress.ProgressRow("b", HALF_TOPIC, queue, 8, None, NOW, 7) for queue in (0, 1)]
+    progress.move(warehouse, rows, "STORE")
+    if trimmed:
+        of_halves = delta_table(warehouse.path("half_messages"))
+        warehouse.spark.sql(f"ALTER TABLE {of_halves} SET TBLPROPERTIES ('{TRIMMED_BEFORE}' = '2026-01-01 00:00:00.0')")
+    lacking = [] if trimmed else [f"b/{HALF_TOPIC}/1/7-7"]
+    assert [str(gap.again) for gap in gaps(warehouse, ())] == lacking
 
 
 @pytest.mark.parametrize("harm", [file_missing, pytest.param(emptied, marks=pytest.mark.slow)])

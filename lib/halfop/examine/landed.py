@@ -66,10 +66,14 @@ def _of_queues(warehouse: Warehouse, kind: str, name: str, was_damaged: bool, un
         rows_there = rows_there.where("source IS DISTINCT FROM 'RESOLVE'")
     there = rows_there.select(_owner(rows_there).alias("broker_name"), "queue_id", "queue_offset").distinct()
     trimmed = version != NO_TABLE and trimmed_before(warehouse, version, name) is not None
+    may_be_empty = trimmed and not was_damaged
     holes = _holes(there)
     for row in rows:
         sure = row["source"] != FILES or kind == OP
-        for since, upto in _missing(row, holes.get((row["broker_name"], row["queue_id"])), trimmed):
+        queue = row["broker_name"], row["queue_id"]
+        if queue not in holes and may_be_empty:
+            continue
+        for since, upto in _missing(row, holes.get(queue), trimmed):
             if sure or (was_damaged and uncounted) or upto == row["next_offset"]:
                 again = Again(row["broker_name"], row["topic"], row["queue_id"], since, upto)
                 yield from _without_known(warehouse, again, row["source"] or FILES, sure)
