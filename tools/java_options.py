@@ -8,9 +8,7 @@ HOME = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(HOME / "lib"))
 
 from halfop.frame.errors import UsageError  # noqa: E402
-from halfop.start.archive import Archive  # noqa: E402
-from halfop.start.machine import refuse_too_little  # noqa: E402
-from halfop.start.options import spark_submit_opts  # noqa: E402
+from halfop.start.java import Archive, refuse_too_little, spark_submit_opts  # noqa: E402
 
 if __name__ == "__main__":
     try:

@@ -32,9 +32,7 @@ from halfop.frame.cli import Job, main
 from halfop.frame.errors import HalfopError, TransientError, UsageError
 from halfop.frame.nearest import did_you_mean
 from halfop.settings.home import JARS_LOCK, user_cache
-from halfop.start.archive import Archive
-from halfop.start.machine import refuse_too_little
-from halfop.start.options import spark_submit_opts
+from halfop.start.java import Archive, refuse_too_little, spark_submit_opts
 
 _PACKAGE = Path(__file__).parent
 _TOOLS, _CONF = _PACKAGE / "tools", _PACKAGE / "conf"

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from halfop.frame.errors import HalfopError
-from halfop.start.archive import Archive
-from halfop.start.options import FIRST_COMPILER, quoted, spark_submit_opts
+from halfop.start.java import FIRST_COMPILER, Archive, quoted, spark_submit_opts
 from support.places import ROOT
 
 pytestmark = pytest.mark.process

@@ -9,10 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from halfop.frame import owner
+from halfop.frame import trouble
 from halfop.frame.failure import failure_of
-from halfop.frame.owner import user
-from halfop.frame.trouble import plainly
+from halfop.frame.trouble import plainly, user
 from halfop.warehouse.spark_errors import first_line
 from pyspark.errors import PySparkException
 
@@ -74,8 +73,8 @@ def test_what_a_store_elsewhere_refuses_keeps_its_own_words(text: str) -> None:
 def test_a_user_without_a_name_is_called_by_its_number() -> None:
     """OpenShift starts containers so."""
     environ = {name: text for name, text in os.environ.items() if name not in ("LOGNAME", "USER", "LNAME", "USERNAME")}
-    code = "import os, pwd\nfrom halfop.frame.owner import owner\nos.setuid(1000660000)\nprint(owner())"
-    environ["PYTHONPATH"] = str(Path(owner.__file__).parents[2])
+    code = "import os, pwd\nfrom halfop.frame.trouble import owner\nos.setuid(1000660000)\nprint(owner())"
+    environ["PYTHONPATH"] = str(Path(trouble.__file__).parents[2])
     told = subprocess.run([sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=False)
     assert told.stdout.partition("@")[0] == "1000660000", told.stderr
 

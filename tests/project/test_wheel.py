@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from halfop import command
 from halfop.frame.errors import UsageError
-from halfop.start.archive import Archive
-from halfop.start.options import FIRST_COMPILER
+from halfop.start.java import FIRST_COMPILER, Archive
 from support.json_lines import half, lines, op
 from support.places import ROOT
 

@@ -10,7 +10,7 @@ from functools import partial
 import pyarrow as pa
 import pytest
 from halfop.rules import kins
-from halfop.rules.discarded import Candidate, given_up
+from halfop.rules.kins import Candidate, given_up
 from halfop.rules.resolve import Copy, Member, State, Transaction, resolve
 from model import lineage
 from model import reference as m

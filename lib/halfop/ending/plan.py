@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from halfop.columns.keys import Key
 from halfop.frame.errors import InputRefused, UsageError
-from halfop.frame.owner import owner
+from halfop.frame.trouble import owner
 
 Kind = Literal["COMMIT", "ROLLBACK", "RESUME"]
 COMMIT: Kind = "COMMIT"

@@ -13,7 +13,7 @@ import pyarrow as pa
 from halfop.columns.keys import Key
 from halfop.ending.plan import Place, Row
 from halfop.frame.errors import WarehouseBusy
-from halfop.frame.owner import owner
+from halfop.frame.trouble import owner
 from halfop.landing.progress import micros
 from halfop.planning.counts import OffsetRange, covers
 from halfop.warehouse.connector import Marker

@@ -9,9 +9,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from halfop.landing.files.landed_files import KEY, TABLE
-from halfop.landing.paths import shown_path
 from halfop.landing.progress import instant
 from halfop.landing.table_rows import TABLES
+from halfop.warehouse.files import shown_path
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.upkeep import trimmed_before
 

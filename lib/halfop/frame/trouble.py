@@ -7,15 +7,15 @@ which has been closed is there, so nobody calls this for them."""
 from __future__ import annotations
 
 import errno
+import getpass
 import os
 import re
 import resource
+import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-
-from halfop.frame.owner import user
 
 _AGAIN = "and start again, which is always safe"
 
@@ -136,3 +136,16 @@ def sync(path: str | Path) -> None:
             raise
     finally:
         os.close(handle)
+
+
+def user() -> str:
+    """Returns the user's name; the number of a user that has no name, as containers on OpenShift have."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # Python 3.13 raises the latter
+        return str(os.getuid())
+
+
+def owner() -> str:
+    """Returns the user and the machine."""
+    return f"{user()}@{socket.gethostname()}"

@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, Key
 from halfop.frame.errors import InputRefused, UsageError
-from halfop.frame.owner import owner
 from halfop.frame.summary import Summary
+from halfop.frame.trouble import owner
 from halfop.planning.counts import covers, ranges_of
 from halfop.runs.record import TABLE as RESUMES
 from halfop.runs.record import last_run, waiting, wall_clock

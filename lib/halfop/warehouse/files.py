@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from io import BytesIO
 from threading import Lock
 from typing import Any
+from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from halfop.frame.errors import UsageError
-from halfop.frame.trouble import named
+from halfop.frame.errors import InputRefused, UsageError
+from halfop.frame.trouble import missing_client, named
 from halfop.warehouse.disk import LocalDisk, Written, local_folder, local_path, written_locally
 from halfop.warehouse.java import Names
 
@@ -181,3 +185,28 @@ def _problem(spark: SparkSession, root: str) -> str | None:
     created = jvm.org.apache.spark.sql.delta.storage.LogStore.createLogStore
     found = jvm.halfop.CommitProbe.problem(root, [created(session) for _ in range(_WRITERS)], jsc.hadoopConfiguration())
     return None if found is None else str(found)
+
+
+def one_form(uri: str) -> str:
+    """The URI in Hadoop's own form: it writes a local file's with one slash or with three."""
+    return re.sub(r"\Afile:/+", "file:/", uri)
+
+
+def shown_path(uri: str) -> str:
+    """The path as a user would write it."""
+    parsed = urlparse(uri)
+    return unquote(parsed.path) if parsed.scheme == "file" else unquote(uri)
+
+
+@contextmanager
+def refusing(path: str) -> Iterator[None]:
+    """Turns an error of the file system into an InputRefused that names the path."""
+    try:
+        yield
+    except Py4JJavaError as error:
+        raise InputRefused(path, None, _cause(error)) from error
+
+
+def _cause(error: Py4JJavaError) -> str:
+    java = error.java_exception
+    return missing_client(error) or f"{java.getClass().getSimpleName()}: {java.getMessage()}"

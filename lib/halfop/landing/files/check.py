@@ -9,9 +9,9 @@ from itertools import islice
 
 from halfop.frame.errors import InputRefused
 from halfop.landing.files.pieces import EXAMPLES, Example, Found
-from halfop.landing.paths import shown_path
 from halfop.landing.progress import OffsetSpan, Queue
 from halfop.landing.table_rows import TABLES
+from halfop.warehouse.files import shown_path
 from halfop.wording import Reject
 
 Places = Mapping[tuple[str, int], int]

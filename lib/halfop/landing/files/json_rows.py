@@ -16,9 +16,21 @@ import pyarrow.compute as pc
 
 from halfop.frame.units import EPOCH
 from halfop.landing.fields import STRINGS, Field, fields, instants, known_names, numbers
-from halfop.landing.files import problems
-from halfop.landing.files.problems import Problem
-from halfop.landing.files.typed import Cells, Typed, batch_of, first_problems
+from halfop.landing.files.typed import (
+    BAD_BASE64,
+    BAD_TIME,
+    OUT_OF_RANGE,
+    WRONG_TYPE,
+    Cells,
+    Problem,
+    Typed,
+    batch_of,
+    first_problems,
+    missing,
+    null_value,
+    unfit,
+    unreadable,
+)
 from halfop.rocketmq.buffers import WHOLE_NUMBER, parse_long
 
 _ISO = re.compile(
@@ -165,18 +177,18 @@ def _maps(raw: list[Any]) -> pa.MapArray:
 
 def _problem(field: Field, row: Row, line: bytes) -> Problem:
     if row is _UNREADABLE:
-        return problems.unreadable(line)
+        return unreadable(line)
     if row.get(field.name) is None:
-        return problems.null_value(field) if field.name in row else problems.missing(field)
-    return problems.unfit(_reason(field, row[field.name]), field, row[field.name])
+        return null_value(field) if field.name in row else missing(field)
+    return unfit(_reason(field, row[field.name]), field, row[field.name])
 
 
 def _reason(field: Field, value: Any) -> str:
     text = _number_text(value)
     if field.type in ("INT", "BIGINT") and text is not None and _WHOLE.fullmatch(text):
-        return problems.OUT_OF_RANGE
+        return OUT_OF_RANGE
     if field.type == "TIMESTAMP" and text is not None:
-        return problems.BAD_TIME
+        return BAD_TIME
     if field.type == "BINARY" and type(value) is str:
-        return problems.BAD_BASE64
-    return problems.WRONG_TYPE
+        return BAD_BASE64
+    return WRONG_TYPE

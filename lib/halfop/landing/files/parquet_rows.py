@@ -13,9 +13,19 @@ from pyspark.sql.pandas.types import from_arrow_type
 from halfop.frame.errors import InputRefused
 from halfop.frame.nearest import nearest
 from halfop.landing.fields import NEAR, STRINGS, Field, fields, instants, known_names, numbers
-from halfop.landing.files import problems
-from halfop.landing.files.problems import Problem
-from halfop.landing.files.typed import Cells, Places, Typed, batch_of, first_problems
+from halfop.landing.files.typed import (
+    BAD_TIME,
+    OUT_OF_RANGE,
+    WRONG_TYPE,
+    Cells,
+    Places,
+    Problem,
+    Typed,
+    batch_of,
+    first_problems,
+    null_value,
+    unfit,
+)
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _FITTING = {
@@ -131,10 +141,10 @@ def _without_nulls(maps: pa.MapArray) -> pa.MapArray:
 
 def _problem(field: Field, cells: Cells, batch: pa.RecordBatch, row: int) -> Problem:
     if not cells.given[row]:
-        return problems.null_value(field)
-    reasons = {"TIMESTAMP": problems.BAD_TIME, STRINGS: problems.WRONG_TYPE}
-    reason = reasons.get(field.type, problems.OUT_OF_RANGE)
-    return problems.unfit(reason, field, {field.name: _plain(batch[field.name][row])})
+        return null_value(field)
+    reasons = {"TIMESTAMP": BAD_TIME, STRINGS: WRONG_TYPE}
+    reason = reasons.get(field.type, OUT_OF_RANGE)
+    return unfit(reason, field, {field.name: _plain(batch[field.name][row])})
 
 
 def _plain(cell: pa.Scalar) -> Any:

@@ -18,8 +18,7 @@ from halfop.frame.errors import InputRefused
 from halfop.landing.again import Again
 from halfop.landing.files import json_rows, parquet_rows
 from halfop.landing.files.own_life import found_ranges
-from halfop.landing.files.problems import Problem
-from halfop.landing.files.typed import Typed
+from halfop.landing.files.typed import Problem, Typed
 from halfop.landing.progress import OffsetSpan, Queue
 from halfop.warehouse.disk import Disk
 from halfop.warehouse.splits import ParquetPart, Split, schema_of

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 from pyspark.sql import SparkSession
 
 from halfop.frame.errors import InputRefused
-from halfop.landing.paths import one_form, refusing, shown_path
+from halfop.warehouse.files import one_form, refusing, shown_path
 
 _FORMATS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "parquet"}
 _EXPECTED = "expected a name that ends in .jsonl, .ndjson, .json (each also .gz) or .parquet"

@@ -20,11 +20,10 @@ from halfop.landing.files.own_life import Stamp, in_own_life
 from halfop.landing.files.pieces import Found, Piece, read
 from halfop.landing.files.rows import BAD, BAD_ROW, bad_rows, table_rows
 from halfop.landing.files.sources import InputFile, are_few, is_packed
-from halfop.landing.paths import refusing
 from halfop.landing.staged import new_folder
 from halfop.landing.table_rows import TABLES
 from halfop.warehouse.disk import DataFile, Disk, Listed
-from halfop.warehouse.files import Files
+from halfop.warehouse.files import Files, refusing
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.reading import parquet
 from halfop.warehouse.schema import table

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import re
+import unicodedata
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from halfop.landing.fields import Field, fields
-from halfop.landing.files.problems import Problem
 
 Places = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -77,3 +80,46 @@ def _bad(field: Field, cells: Cells) -> Mask:
         return np.zeros(len(cells.values), np.bool_)
     absent: Mask = pc.is_null(cells.values).to_numpy(zero_copy_only=False)
     return absent if field.required else absent & cells.given
+
+
+MISSING_COLUMN = "MISSING_COLUMN"
+NULL_VALUE = "NULL_VALUE"
+WRONG_TYPE = "WRONG_TYPE"
+OUT_OF_RANGE = "OUT_OF_RANGE"
+BAD_BASE64 = "BAD_BASE64"
+BAD_TIME = "BAD_TIME"
+UNREADABLE_LINE = "UNREADABLE_LINE"
+
+_SHOWN = 80
+_ESCAPED = re.compile(r"\\u[0-9a-f]{4}")
+
+
+class Problem(NamedTuple):
+    reason: str
+    detail: str
+
+
+def unreadable(line: bytes) -> Problem:
+    text = line.decode(errors="replace")
+    return Problem(UNREADABLE_LINE, f"found {_shown(text)}, expected one whole JSON object in UTF-8, each name once")
+
+
+def missing(field: Field) -> Problem:
+    return Problem(MISSING_COLUMN, f"{field.name} is missing, expected {field.expected}")
+
+
+def null_value(field: Field) -> Problem:
+    return Problem(NULL_VALUE, f"{field.name} is null, expected {field.expected}")
+
+
+def unfit(reason: str, field: Field, found: Any) -> Problem:
+    """A problem of a value that is not as it should be."""
+    text = json.dumps(found, ensure_ascii=False, separators=(",", ":"), default=str)
+    text = _ESCAPED.sub(lambda match: "\\u" + match[0][2:].upper(), text)
+    return Problem(reason, f"{field.name}: found {_shown(text)}, expected {field.expected}")
+
+
+def _shown(text: str) -> str:
+    """The text shortened, and without characters that could drive a terminal."""
+    whole = "".join("?" if unicodedata.category(c)[0] == "C" else c for c in text[: _SHOWN + 1])
+    return f"{whole[:_SHOWN]}..." if len(whole) > _SHOWN else whole

@@ -18,13 +18,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from halfop.frame.errors import InputRefused, UsageError
-from halfop.landing.paths import refusing
 from halfop.landing.progress import FILE
 from halfop.rocketmq.names import GATEWAY_FILE
 from halfop.rocketmq.store.commitlog import DLEDGER, QUIET, dledger_refusal
 from halfop.rocketmq.store.consumequeue import UNIT
 from halfop.rocketmq.store.layout import BACK
 from halfop.warehouse.disk import local_folder
+from halfop.warehouse.files import refusing
 from halfop.warehouse.tables import Warehouse
 
 LOG, QUEUES = "commitlog", "consumequeue"

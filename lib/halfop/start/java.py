@@ -1,22 +1,25 @@
-"""The class archive: the classes that jobs load, as Java has read and checked them, kept for later starts.
+"""What Java starts with for a job: an archive of classes, a machine that is large enough, its options.
 
-Java calls it AppCDS. An archive fits one Java, one class path of jars that nobody has touched since, and one form of
-references in the heap. Java goes on without an archive that does not fit.
+It gets its first compiler alone: the second makes quicker code, but the rows of large jobs are read by Python workers
+and not by Java. Only a job that stays runs the same code so often that it pays.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import pwd
 import re
+import resource
 import subprocess
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from halfop.frame.errors import HalfopError
+from halfop.frame.errors import HalfopError, UsageError
 
 _KEPT_UNUSED_SECONDS = 30 * 24 * 3600
 _NAMES_AOT = 24  # since this Java messages about archives have the tag `aot`, too; an older one does not start with it
@@ -101,3 +104,75 @@ class Archive:
 def _seen(jar: Path) -> str:
     found = jar.stat()
     return f"{jar} {found.st_size} {found.st_mtime_ns}"
+
+
+_FEWEST_FILES = 512  # Java opens each jar of Spark, some 330
+_LIBRARIES = 1 << 20  # bytes; what Spark's jars unpack there is of this size
+
+
+def refuse_too_little(environ: Mapping[str, str]) -> None:
+    """Raises UsageError if a process may open few files, the temporary folder takes none, or the user has no name."""
+    _refuse_few_files()
+    _refuse_full(temporary(environ) or "/tmp")  # noqa: S108 - Java's own, whatever Python finds
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError as error:
+        raise UsageError(
+            f"user {os.getuid()} has no name on this machine, and Hadoop needs one: add it to /etc/passwd, as "
+            "the entry point of Spark's container images does"
+        ) from error
+
+
+def _refuse_few_files() -> None:
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if resource.RLIM_INFINITY != most < _FEWEST_FILES:
+        raise UsageError(
+            f"a process may have {most} files open here, and Spark needs {_FEWEST_FILES} or more: allow more, as by "
+            "ulimit -n 4096"
+        )
+
+
+def _refuse_full(folder: str) -> None:
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            if file.write(bytes(_LIBRARIES)) < _LIBRARIES:
+                raise OSError("it is full")
+    except OSError as error:
+        raise UsageError(
+            f"{folder}: this temporary folder takes no files ({error.strerror or error}), and Java needs one: name "
+            "another by TMPDIR"
+        ) from error
+
+
+def temporary(environ: Mapping[str, str]) -> str | None:
+    """Returns the temporary folder that the user names; Java does not look there by itself."""
+    return environ.get("TMPDIR") or None
+
+
+# Alone it gets a fifth of the usual room for its code: full after some minutes, and Java interprets what is new.
+FIRST_COMPILER = ("-XX:TieredStopAtLevel=1", "-XX:ReservedCodeCacheSize=240m")
+# Java refuses some of these beside an archive of ours.
+_USERS_ARCHIVE = re.compile(r"-Xshare|-XX:.?(SharedArchiveFile|ArchiveClassesAtExit|AutoCreateSharedArchive|AOT)")
+
+
+def spark_submit_opts(archive: Archive, environ: Mapping[str, str], job: Sequence[str] = ()) -> str:
+    """Returns the value for SPARK_SUBMIT_OPTS. The user's own come last: the last of two that differ counts.
+
+    `job` is the job's name and its options.
+    """
+    users = environ.get("SPARK_SUBMIT_OPTS", "")
+    options = [] if _USERS_ARCHIVE.search(users) else archive.options()
+    if (folder := temporary(environ)) is not None:
+        options = [*options, f"-Djava.io.tmpdir={folder}"]
+    return " ".join([*map(quoted, options), *(() if _stays(job) else FIRST_COMPILER), users]).strip()
+
+
+def _stays(job: Sequence[str]) -> bool:
+    return "follow" in job[:1] and "--once" not in job
+
+
+def quoted(option: str) -> str:
+    """The option as Spark's launcher takes it apart, if it holds a space."""
+    if not re.search(r"[\s\"'\\]", option):
+        return option
+    return '"' + re.sub(r'(["\\])', r"\\\1", option) + '"'
