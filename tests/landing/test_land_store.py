@@ -110,8 +110,7 @@ class _Deaths:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int, after: bool) -> None:
         self._left, self._after = at, after
-        appends = ((Warehouse, "append_once"), (Staging, "append_once"))
-        for owner, name in (*appends, (progress, "move"), (progress, "add_missing")):
+        for owner, name in ((Staging, "append_once"), (progress, "move"), (progress, "add_missing")):
             self._wrap(monkeypatch, owner, name)
 
     def _wrap(self, monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> None:

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from threading import Thread
 from typing import Any
 
+from halfop.runs.reconcile import Request, preview
+from halfop.runs.verify import verify
 from halfop.warehouse.tables import Warehouse
 from model import reference as m
 from pyspark.sql import SparkSession
@@ -20,7 +22,10 @@ from support.spark_jobs import jobs
 
 
 def test_a_run_is_few_jobs(warehouse: Warehouse) -> None:
-    """Three runs: over what has landed, over nothing new, and over new messages of which not all may be asked about."""
+    """Three runs: over what has landed, over nothing new, and over new messages of which not all may be asked about.
+
+    Then a dry run, and one that is verified.
+    """
 
     def run(seconds: int, new: Sequence[int], **rules: Any) -> int:
         if new:
@@ -34,6 +39,9 @@ def test_a_run_is_few_jobs(warehouse: Warehouse) -> None:
         [*["CHECKED_RECENTLY"] * 4, "PRODUCER", *["TIMEOUT"] * 2, *["CHECK_LIMIT"] * 2],
     ]
     assert found == [4, 2, 5]
+    request = Request(r.settings(m.Settings()), r.instant(NOW + 3 * SECOND))
+    assert jobs(warehouse.spark, lambda: preview(warehouse, request)) == 4
+    assert jobs(warehouse.spark, lambda: verify(warehouse, 1)) == 8
 
 
 def test_no_task_waits_for_ever_to_run_nearer_to_its_data(spark: SparkSession) -> None:

@@ -88,7 +88,7 @@ def bring_back(warehouse: Warehouse, run: Run, written: Written) -> list[Missing
 def _append_missing(warehouse: Warehouse, run: Run, target: Target) -> int:
     """The bodies are those of the newest version: they may have landed again since the run."""
     now = replace(run, inputs=dict(run.inputs) | {"half_messages": warehouse.version("half_messages")})
-    whole = WholeMessages(warehouse, now, Digest.of(warehouse, run.run_id).of_any_landing, {0: target})
+    whole = WholeMessages(warehouse, now, Digest.of(warehouse, run.run_id).of_any_landing, {0: target}, warehouse.stage)
     if warehouse.version(target.path) == NO_TABLE:
         warehouse.log.create(warehouse.path(target.path), target.spec)
     queue, offset = _PLACES[target.decision]

@@ -11,9 +11,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.frame.summary import Summary
+from halfop.landing.progress import instant
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.progress import COMMIT_LOG
-from halfop.warehouse.schema import REJECTED, completed
+from halfop.warehouse.schema import REJECTED
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import all_of, equal
 from halfop.wording import Reject, warn_of
@@ -21,8 +22,6 @@ from halfop.wording import Reject, warn_of
 log = logging.getLogger("halfop.land")
 
 LOST, FOUND = "LOST_RANGE", "FOUND_RANGE"
-_ROW = """kind STRING, reason STRING, broker_name STRING, queue_id INT, range_from BIGINT, range_to BIGINT,
-    range_topic STRING, range_until BIGINT, detail STRING, rejected_at BIGINT"""
 
 
 class Range(NamedTuple):
@@ -92,15 +91,11 @@ def record(warehouse: Warehouse, ranges: Ranges, landed_at: int, summary: Summar
     """Writes the news of the ranges to `rejected`, and warns of them."""
     if not ranges.news:
         return
-    rows = [
-        ("RANGE", reason, ranges.broker_name, lost.queue, *lost[:3], lost.until, _detail(lost, code, text), landed_at)
-        for reason, lost, code, text in ranges.news
-    ]
-    frame = warehouse.frame(rows, _ROW)
+    about = {"kind": "RANGE", "broker_name": ranges.broker_name, "rejected_at": instant(landed_at)}
+    rows = [about | _row(lost, code, text) | {"reason": reason} for reason, lost, code, text in ranges.news]
     with hold_rejected(warehouse):
         warehouse.make(REJECTED)
-        instants = {name: F.timestamp_micros(name) for name in ("range_until", "rejected_at")}
-        warehouse.commit(REJECTED, completed(REJECTED, frame.withColumns(instants)))
+        warehouse.commit(REJECTED, rows)
     warn_of(log, "this landing", summary, _rejects(ranges))
     ranges.news.clear()
 
@@ -109,6 +104,11 @@ def _rejects(ranges: Ranges) -> list[Reject]:
     number = Counter(reason for reason, *_ in ranges.news)
     first = {reason: _detail(lost, code, text) for reason, lost, code, text in reversed(ranges.news)}
     return [Reject("RANGE", reason, n, ranges.broker_name, first[reason]) for reason, n in number.items()]
+
+
+def _row(lost: Range, code: str, text: str) -> dict[str, object]:
+    span = {"queue_id": lost.queue, "range_from": lost.since, "range_to": lost.upto, "range_topic": lost.topic}
+    return span | {"range_until": instant(lost.until), "detail": _detail(lost, code, text)}
 
 
 def _detail(lost: Range, code: str, text: str) -> str:

@@ -59,7 +59,7 @@ class Arrivals:
     clocks: list[Clock]
     counts: KeyCounts
     files: int  # of op_messages that an earlier run had read and this one has to look into again
-    here: bool  # all of it is
+    here: bool  # the stage was, after all of it was read
     taken: Taken | None  # what workers have decided, and is not in the frames here
 
     def closed_decisions(self, where: Where) -> Selected:

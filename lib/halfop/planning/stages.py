@@ -22,7 +22,7 @@ def arrived(warehouse: Warehouse, run: Run, to_commit: bool = False) -> Iterator
 
     Of a plan that is to be committed, workers may write a large part.
     """
-    with naming_removed_files(run), Kept(warehouse.stage) as kept:
+    with warehouse.for_few_rows(), naming_removed_files(run), Kept(warehouse.stage) as kept:
         yield arrivals(warehouse, run, kept, to_commit)
 
 

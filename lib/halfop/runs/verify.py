@@ -110,7 +110,7 @@ def _compared_messages(
     if not tables:
         return []
     found = _messages(warehouse, tables, run.run_id)
-    whole = WholeMessages(warehouse, run, digest, due)
+    whole = WholeMessages(warehouse, run, digest, due, warehouse.stage)
     expected = _as_then(in_tables_columns(messages(whole), whole), whole) if due else found.limit(0)
     return _compared(summary, {number: target.name for number, target in tables.items()}, expected, found)
 

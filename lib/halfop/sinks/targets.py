@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from pyspark.sql import DataFrame
 
@@ -107,11 +106,7 @@ class WholeMessages:
     run: Run
     digest: Digest
     due: Mapping[int, Target]
-
-    @cached_property
-    def stage(self) -> Stage:
-        """The kind of the bodies: they may be few whatever the run has looked at."""
-        return Stage(self.warehouse.spark)
+    stage: Stage  # of the bodies
 
     def read(self, name: str, version: int | None, where: Where | None) -> DataFrame:
         return self.stage.take(self.warehouse.found(name, version, where).rows)

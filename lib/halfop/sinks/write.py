@@ -18,6 +18,7 @@ from halfop.sinks.staging import write_staged
 from halfop.sinks.targets import SINK_APP, WholeMessages, targets
 from halfop.warehouse.connector import Marker
 from halfop.warehouse.lock import hold_rejected
+from halfop.warehouse.rows import Stage
 from halfop.warehouse.schema import REJECTED, completed
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, raise_mistake
 from halfop.warehouse.tables import Warehouse
@@ -58,7 +59,9 @@ class Sinks:
             due = dict(enumerate(t for t in every if self._due(t.name, t.path, t.app, wanted, result)))
             if due:
                 with naming_removed_files(self._run):
-                    result.failed.update(write_staged(WholeMessages(self._warehouse, self._run, self._digest, due)))
+                    stage = Stage(self._warehouse.spark)  # bodies may be few whatever the run has looked at
+                    whole = WholeMessages(self._warehouse, self._run, self._digest, due, stage)
+                    result.failed.update(write_staged(whole))
         except OPERATIONAL_ERRORS as error:
             raise_mistake(error)
             result.failed["messages"] = error

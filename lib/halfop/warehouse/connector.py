@@ -35,7 +35,7 @@ class Connector:
     log: DeltaLog
 
     def read(self, path: str, spec: TableSpec, version: int | None = None, **options: str) -> DataFrame:
-        """The table's rows; columns that it does not have yet are null."""
+        """Returns the table's rows; columns that it does not have yet are null."""
         self.log.was_read(path, version)
         options |= {} if version is None else {"versionAsOf": str(version)}
         rows = self.spark.read.format("delta").options(**options).load(path)
@@ -43,7 +43,7 @@ class Connector:
         return rows.withColumns(later) if later else rows
 
     def added(self, path: str, spec: TableSpec, before: int, upto: int) -> DataFrame:
-        """What landed between two versions: by the change feed, if the table still has that."""
+        """Returns the rows that landed between two versions: by the change feed, if the table still has that."""
         with or_else(f"reading {spec.name}", *SPARK_ERRORS):  # its log, or files, may be cleaned up
             if self.log.only_appends(path, before, upto):
                 feed = {"readChangeFeed": "true", "startingVersion": str(before + 1), "endingVersion": str(upto)}
@@ -52,7 +52,7 @@ class Connector:
         return self.read(path, spec, upto).where((versions > before) & (versions <= upto))
 
     def before(self, path: str, spec: TableSpec, before: int, upto: int) -> DataFrame:
-        """The rows up to version `before`, as version `upto` has them."""
+        """Returns the rows up to version `before`, as version `upto` has them."""
         return self.read(path, spec, upto).where(F.col(_VERSION) <= before)
 
     def commit(self, path: str, spec: TableSpec, rows: DataFrame, marker: Marker | None) -> None:
@@ -65,7 +65,7 @@ class Connector:
         else:
             self.log.was_written(path, spec)
 
-    def is_first(self, path: str, rows: DataFrame, marker: Marker) -> bool:
+    def commit_first(self, path: str, rows: DataFrame, marker: Marker) -> bool:
         """Appends rows; returns whether this call has: Delta passes in silence over a number that the table has."""
         mine = str(uuid.uuid4())
         try:

@@ -31,9 +31,9 @@ class Found(NamedTuple):
 
 
 class Stage:
-    """The kind of what one warehouse's work is on: nothing before it has begun, then here until rows there are taken.
+    """Says whether a step of work is here: from its beginning until it takes rows that are there.
 
-    Several threads, and blocks within blocks, may be at the same stage; it ends with the last.
+    Before it has begun it is there. Several threads, and blocks within blocks, may be at one stage; the last ends it.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -58,7 +58,8 @@ class Stage:
         """Returns rows as a frame. With rows there, the stage is there, with the session's own settings."""
         if isinstance(rows, pa.Table):
             return frame_of(self._spark, rows)
-        self.is_here = False
+        with self._lock:
+            self.is_here = False
         few_rows_settings(self._spark).leave()
         return rows
 

@@ -202,7 +202,8 @@ class Warehouse:
     def commit(self, name: str, rows: Rows | Sequence[Mapping[str, object]], marker: Marker | None = None) -> None:
         """Appends rows. With a marker once: a second commit with it, now or ever, changes nothing.
 
-        Columns that given mappings lack are null. This process writes rows that are here, Spark others.
+        Columns that given mappings lack are null. This process writes rows that are here, Spark others: a frame's rows
+        are here in a stage that is (`for_few_rows`).
         """
         if isinstance(rows, Sequence) and not rows and marker is None:
             return
@@ -227,7 +228,7 @@ class Warehouse:
         path, spec = self.path(name), spec_of(name)
         if self.takes_files(name):
             self.log.commit_files(path, spec, marker.app, marker.number, self.files_of(name, rows))
-        elif not self.connector.is_first(path, self.in_form(name, frame_of(self.spark, rows)), marker):
+        elif not self.connector.commit_first(path, self.in_form(name, frame_of(self.spark, rows)), marker):
             raise AlreadyWrittenError(path)
 
     def _given(self, name: str, rows: Rows | Sequence[Mapping[str, object]]) -> Rows:
