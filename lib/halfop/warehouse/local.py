@@ -25,8 +25,8 @@ from halfop.warehouse.tables import NO_TABLE, Warehouse, spec_of
 from halfop.warehouse.where import Where, equal
 
 STAGING = "_staging"
-# Settings of a large run, whose session is Spark's own: in memory the rules are interpreted, in one thread.
-_IN_MEMORY = 5_000
+# Settings of a large run, whose session is Spark's own: here the rules are interpreted, in one thread.
+_MOST_HERE = 5_000
 _NOWHERE = {None, "__HIVE_DEFAULT_PARTITION__"}
 
 
@@ -51,10 +51,10 @@ def staging_folder(warehouse: Warehouse, run_id: int) -> str:
 
 
 def frame_of_files(warehouse: Warehouse, struct: StructType, files: Sequence[DataFile]) -> DataFrame:
-    """The rows of Parquet files that are not part of a table; in memory if they are very few."""
+    """The rows of Parquet files that are not part of a table; here if they are very few."""
     listed = [Listed(file.path, file.size, {}) for file in files]
     number = sum(json.loads(file.stats or "{}").get("numRecords", 0) for file in files)
-    rows = warehouse.few_of_files(listed, struct) if number <= _IN_MEMORY else None
+    rows = warehouse.few_of_files(listed, struct) if number <= _MOST_HERE else None
     if rows is None:
         rows = parquet(warehouse.spark, struct, [file.path for file in files])
     return warehouse.stage.take(rows)
