@@ -24,7 +24,7 @@ from halfop.warehouse import reading
 from halfop.warehouse import schema as topics
 from halfop.warehouse.delta_log import DeltaLog
 from halfop.warehouse.parquet import arrow_schema
-from halfop.warehouse.rows import Found
+from halfop.warehouse.rows import FoundRows
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import Where
@@ -290,7 +290,7 @@ def test_a_body_that_is_gone_fails_the_run(warehouse: Warehouse, monkeypatch: py
         r.run(warehouse, RULES, NOW)
     real = Warehouse.found
 
-    def without_one(self: Warehouse, name: str, version: int | None = None, where: Where | None = None) -> Found:
+    def without_one(self: Warehouse, name: str, version: int | None = None, where: Where | None = None) -> FoundRows:
         found = real(self, name, version, where)
         if name != "half_messages":
             return found

@@ -15,7 +15,7 @@ from halfop.planning.run import INPUTS
 from halfop.rules.questions import SENT, request_id
 from halfop.simulation.scratch import STEP, StagedHistory
 from halfop.warehouse.reading import parquet
-from halfop.warehouse.rows import Found, Rows
+from halfop.warehouse.rows import FoundRows, Rows
 from halfop.warehouse.tables import NO_TABLE, Warehouse, no_rows
 from halfop.warehouse.where import Where
 
@@ -45,16 +45,16 @@ class Replay(Warehouse):
     def lands(self, step: int) -> bool:
         return self.landed.lands(step) or step in self._released
 
-    def found(self, name: str, version: int | None = None, where: Where | None = None) -> Found:
+    def found(self, name: str, version: int | None = None, where: Where | None = None) -> FoundRows:
         """The table at a version. Earlier ops are never looked up: an op that lands twice comes with one step."""
         if name == _DECISIONS:
             return super().found(name, version, where)
         if name not in self.landed.frames or name == _OPS or version is None or version == NO_TABLE:
-            return Found(no_rows(name), 0)
+            return FoundRows(no_rows(name), 0)
         rows = self.landed.rows(name, 0, version)
-        return Found(rows if where is None else rows.where(where.column(self.schema(name))), None)
+        return FoundRows(rows if where is None else rows.where(where.column(self.schema(name))), None)
 
-    def found_before(self, name: str, before: int, upto: int, where: Where) -> Found:
+    def found_before(self, name: str, before: int, upto: int, where: Where) -> FoundRows:
         return self.found(name, before, where)
 
     def added(self, name: str, before: int, upto: int) -> Rows:

@@ -19,7 +19,7 @@ from halfop.warehouse.delta_log import DeltaLog
 from halfop.warehouse.disk import Listed
 from halfop.warehouse.files import without_patterns
 from halfop.warehouse.parquet import ParquetReader, arrow_schema
-from halfop.warehouse.rows import Found
+from halfop.warehouse.rows import FoundRows
 from halfop.warehouse.schema import TableSpec
 from halfop.warehouse.where import Where
 
@@ -103,14 +103,14 @@ class FewRows:
     log: DeltaLog
     reader: ParquetReader
 
-    def of(self, path: str, spec: TableSpec, version: int | None, where: Where | None) -> Found | None:
+    def of(self, path: str, spec: TableSpec, version: int | None, where: Where | None) -> FoundRows | None:
         """The rows of a version that meet the condition."""
         found = self._read(spec, TableFiles(self.log, path, spec, FEW).of(version, where))
         if found is None or where is None:
             return found
         return found._replace(rows=found.rows.filter(where.expression(spec.struct)))
 
-    def added(self, path: str, spec: TableSpec, after: int, upto: int) -> Found | None:
+    def added(self, path: str, spec: TableSpec, after: int, upto: int) -> FoundRows | None:
         """The rows that the commits after version `after`, up to `upto`, appended."""
         return self._read(spec, TableFiles(self.log, path, spec, FEW).added(after, upto))
 
@@ -118,9 +118,9 @@ class FewRows:
         """The rows of these files."""
         return self.reader.table(files, arrow_schema(struct), FEW.rows)
 
-    def _read(self, spec: TableSpec, files: Sequence[Listed] | None) -> Found | None:
+    def _read(self, spec: TableSpec, files: Sequence[Listed] | None) -> FoundRows | None:
         rows = None if files is None else self.of_files(files, spec.struct)
-        return None if files is None or rows is None else Found(rows, len(files))
+        return None if files is None or rows is None else FoundRows(rows, len(files))
 
 
 # This process lists the files, and Spark looks at each before it plans, which is a request elsewhere than on a local

@@ -23,7 +23,7 @@ Rows: TypeAlias = "pa.Table | DataFrame"  # here | there
 _NESTED = (ArrayType, MapType, StructType)
 
 
-class Found(NamedTuple):
+class FoundRows(NamedTuple):
     """Rows of a table, and the number of files that may hold them; None if nobody has counted them."""
 
     rows: Rows

@@ -23,7 +23,7 @@ from halfop.warehouse.disk import DataFile, Listed
 from halfop.warehouse.files import Files, refuse_unsafe
 from halfop.warehouse.parquet import ParquetReader, UnreadableFile, arrow_schema, write_files
 from halfop.warehouse.reading import ANY, FewRows, TableFiles, limits, rows_of
-from halfop.warehouse.rows import Found, Rows, Stage, frame_of
+from halfop.warehouse.rows import FoundRows, Rows, Stage, frame_of
 from halfop.warehouse.schema import TableSpec, table
 from halfop.warehouse.spark_errors import READ_ERRORS, or_else
 from halfop.warehouse.where import Where, equal
@@ -85,13 +85,13 @@ class Warehouse:
 
     # ---- reads: rows of one of both kinds ----
 
-    def found(self, name: str, version: int | None = None, where: Where | None = None) -> Found:
+    def found(self, name: str, version: int | None = None, where: Where | None = None) -> FoundRows:
         """The table's rows, at a version, that meet the condition; none if there is no table (NO_TABLE).
 
         They are here if the files that may hold them are few. Columns that the schema got later are null.
         """
         if version == NO_TABLE or (version is None and self.version(name) == NO_TABLE):
-            return Found(no_rows(name), 0)
+            return FoundRows(no_rows(name), 0)
         spec = spec_of(name)
         found = self._few_rows.of(self.path(name), spec, version, where)
         if found is not None:
@@ -102,7 +102,7 @@ class Warehouse:
         else:
             rows = rows_of(self.spark, spec, files)
         rows = rows if where is None else rows.where(where.column(spec.struct))
-        return Found(rows, None if files is None else len(files))
+        return FoundRows(rows, None if files is None else len(files))
 
     def added(self, name: str, before: int, upto: int) -> Rows:
         """The rows that landed after version `before`, up to and with version `upto`.
@@ -123,13 +123,14 @@ class Warehouse:
                 return rows_of(self.spark, spec_of(name), files)
         return self.connector.added(self.path(name), spec_of(name), before, upto)
 
-    def found_before(self, name: str, before: int, upto: int, where: Where) -> Found:
+    def found_before(self, name: str, before: int, upto: int, where: Where) -> FoundRows:
         """The rows up to version `before` that meet the condition, as version `upto` has them."""
         with or_else(f"reading {name}", *READ_ERRORS):  # its log, or files, may be cleaned up
             if not self.log.takes_files_away(self.path(name), before, upto):
                 return self.found(name, before, where)
         spec = spec_of(name)
-        return Found(self.connector.before(self.path(name), spec, before, upto).where(where.column(spec.struct)), None)
+        rows = self.connector.before(self.path(name), spec, before, upto)
+        return FoundRows(rows.where(where.column(spec.struct)), None)
 
     # ---- reads as frames of the stage ----
 
@@ -153,7 +154,7 @@ class Warehouse:
         """The rows that `found_before` returns, and the number of files that may hold them."""
         return self._selected(self.found_before(name, before, upto, where))
 
-    def _selected(self, found: Found) -> Selected:
+    def _selected(self, found: FoundRows) -> Selected:
         rows = self.stage.take(found.rows)
         return Selected(rows, len(rows.inputFiles()) if found.files is None else found.files)
 
