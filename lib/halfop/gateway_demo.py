@@ -16,7 +16,7 @@ from pathlib import Path
 from halfop.frame.errors import HalfopError, TransientError
 from halfop.frame.output import Output
 from halfop.frame.summary import Summary
-from halfop.gateway.producer import Answer, Producer, Question, Sent
+from halfop.gateway.producer import Answer, Producer, Question, StoredHalf
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
 from halfop.rocketmq.wire.remoting import RemotingSettings
@@ -59,7 +59,7 @@ class _Shop:
         self.says(f"producer  was asked about {question.body.decode()}, and answers {said}")
         return said
 
-    def send(self, producer: Producer) -> list[Sent]:
+    def send(self, producer: Producer) -> list[StoredHalf]:
         sent = []
         for body, (said, _) in _ORDERS.items():
             sent.append(producer.transaction(_TOPIC, body, lambda _, said=said: said))  # type: ignore[misc]

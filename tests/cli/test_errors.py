@@ -20,7 +20,7 @@ from halfop.frame.errors import (
     is_transient,
 )
 from halfop.frame.trouble import plainly
-from halfop.rocketmq.wire.remoting import Lost, TlsFailed, Unreachable
+from halfop.rocketmq.wire.remoting import ConnectionLost, TlsFailed, Unreachable
 from halfop.runs.reconcile import Request, reconcile
 from halfop.sinks import staging
 from halfop.warehouse.delta_log import DeltaLog
@@ -55,7 +55,7 @@ Caused by: java.io.IOException: No space left on device"""
         (LostRows("t", 1), True, False),
         (UsageError("x"), True, False),
         (Unreachable("x"), True, True),
-        (Lost("x"), True, True),
+        (ConnectionLost("x"), True, True),
         (TlsFailed("x"), True, False),
         (AnalysisException("x"), True, True),
         (Py4JNetworkError("the JVM has died"), True, True),

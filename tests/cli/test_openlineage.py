@@ -13,7 +13,7 @@ import pytest
 from halfop.frame import openlineage
 from halfop.frame.cli import main
 from halfop.frame.errors import UsageError
-from halfop.frame.lineage import Call, Lineage, Parent, Touched
+from halfop.frame.lineage import EndedCall, Lineage, Parent, Touched
 from halfop.frame.openlineage import named
 from halfop.frame.summary import Summary
 from halfop.jobs.follow import JOB as FOLLOW
@@ -130,7 +130,7 @@ def test_nothing_is_told_unless_asked_for(
 
 
 def test_a_call_that_wrote_nothing_is_not_told() -> None:
-    calls: list[Call] = []
+    calls: list[EndedCall] = []
     run = "0190f5b5-6c5f-7cc4-9f3a-1f0b6c1d2e3f"
     mine = Lineage(calls.append, openlineage._parent({"OPENLINEAGE_PARENT_ID": f"airflow/dag.task/of/{run}\n"}))
     mine.touched.read["file:/w/runs"] = 3

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from halfop.columns.keys import Key
-from halfop.ending.plan import ROWS, Place, Plan, read, write
+from halfop.ending.plan import ROWS, EndingPlan, PlannedPlace, read, write
 from halfop.ending.table import TABLE, Ending, EndingsTable, known
 from halfop.explain.explain import timeline
 from halfop.explain.look_up import look_up
@@ -126,7 +126,7 @@ def test_what_has_changed_since_the_plan_is_not_ended(warehouse: Warehouse, call
         {**rows[2], "queue_offset": 77},
     ]
     earlier = tmp_path / "earlier.jsonl"
-    write(Plan(read(str(file)).head, pa.Table.from_pylist([*before, rows[2]], schema=ROWS)), str(earlier))
+    write(EndingPlan(read(str(file)).head, pa.Table.from_pylist([*before, rows[2]], schema=ROWS)), str(earlier))
     status, said = called("--apply", str(earlier), *ALLOWED)
     assert (status, said["endings"]) == (5, {"FAILED": 3, "SENT": 1})
     remarks = {row["queue_offset"]: row["remark"] for row in warehouse.read("endings").collect()}
@@ -223,14 +223,16 @@ def test_a_second_process_stops_the_first(warehouse: Warehouse, by_spark: bool) 
     assert warehouse.takes_files(TABLE) != by_spark
     first, second = EndingsTable(warehouse), EndingsTable(warehouse)
     at = datetime(2025, 1, 1, tzinfo=timezone.utc)
-    row = Ending("p", Key("b", 0, 1), "COMMIT", "KEY", None, "INTENDED", None, None, "me", at, "U", Place(1, 100))
+    row = Ending(
+        "p", Key("b", 0, 1), "COMMIT", "KEY", None, "INTENDED", None, None, "me", at, "U", PlannedPlace(1, 100)
+    )
     first.record([row])
     first.record([row._replace(state="SENT", at=at + timedelta(seconds=1))])
     with pytest.raises(WarehouseBusy, match="another process ends or resumes transactions"):
         second.record([row])
     found = known(warehouse, "p", [row.key])
     assert found.mine[row.key].state == "SENT"
-    assert found.mine[row.key].sent == Place(1, 100)
+    assert found.mine[row.key].sent == PlannedPlace(1, 100)
     assert (found.after, found.lately) == (at + timedelta(seconds=1), {}), "that was long ago"
 
 

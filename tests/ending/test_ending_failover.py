@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 from halfop.columns.keys import Key
-from halfop.ending.owner import Where
-from halfop.ending.plan import ROLLBACK, Place, Row
-from halfop.ending.sender import Broker, Sender
+from halfop.ending.owner import Masters
+from halfop.ending.plan import ROLLBACK, PlannedPlace, Row
+from halfop.ending.sender import BrokerPart, Sender
 from halfop.ending.table import Clerk, Ending, newest
-from halfop.ending.tails import Landed
+from halfop.ending.tails import LandedEnds
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.codes import RequestCode
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.requests import COMMIT_TYPE, ROLLBACK_TYPE
-from halfop.rocketmq.wire.remoting import Refused, RemotingSettings
+from halfop.rocketmq.wire.remoting import RefusedByBroker, RemotingSettings
 from support.brokers.owning_broker import APART, NAME, Owning, half, row
 from support.brokers.scripted import Peer, answering, frame, serving
 from support.ending_rows import Written
@@ -46,11 +46,11 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def ended(tmp_path: Path, slept: list[float]) -> Callable[..., Written]:
     """Another call of the same plan."""
 
-    def end(where: Where, *rows: Row, known: dict[Key, Ending] | None = None) -> Written:
+    def end(where: Masters, *rows: Row, known: dict[Key, Ending] | None = None) -> Written:
         written = Written(tmp_path / "endings")
         before = newest(written.rows) | (known or {})
         after = max((each.at for each in before.values()), default=None)
-        part = Broker(NAME, where, {0: Landed(half=8, op=0)})
+        part = BrokerPart(NAME, where, {0: LandedEnds(half=8, op=0)})
         Sender(part, Clerk("plan", after), written, before).end(rows)
         return written
 
@@ -82,7 +82,7 @@ def test_ends_and_verifies(ended: Any) -> None:
     """The played broker does as a real one."""
     there = Owning(8)
     with serving(answering(there.answer)) as address:
-        written = ended(Where(QUICK, broker=address), row(1), row(2, ROLLBACK))
+        written = ended(Masters(QUICK, broker=address), row(1), row(2, ROLLBACK))
     assert (written.states(), there.delivered) == ({"VERIFIED": 2}, ["K1"])
 
 
@@ -90,7 +90,7 @@ def test_what_was_met_is_seen_before_anything_is_sent_again(ended: Any) -> None:
     """The broker shows it late: its queues and its index are behind its log."""
     there = Owning(8)
     with dying(there, "K2", lambda: setattr(there, "behind", 4), met=True) as address:
-        written = ended(Where(QUICK, broker=address), row(1), row(2))
+        written = ended(Masters(QUICK, broker=address), row(1), row(2))
     assert there.delivered == ["K1", "K2"], "each once"
     assert written.states() == {"VERIFIED": 2}
 
@@ -104,10 +104,10 @@ def test_a_copy_of_a_commit_that_was_lost_is_not_rolled_back(ended: Any) -> None
         there.put(half(1, times=1))
 
     with dying(there, "K2", lost) as address:
-        written = ended(Where(QUICK, broker=address), row(1), row(2))
+        written = ended(Masters(QUICK, broker=address), row(1), row(2))
         assert states(written, 1) == ["INTENDED", "SENT"]
         assert (there.delivered, {kind for _, kind in there.asked_for}) == (["K2"], {COMMIT_TYPE})
-        written = ended(Where(QUICK, broker=address), row(1), row(2))
+        written = ended(Masters(QUICK, broker=address), row(1), row(2))
     assert written.states() == {"VERIFIED": 2}, "another call commits it again"
     assert sorted(there.delivered) == ["K1", "K2"]
 
@@ -116,9 +116,9 @@ def test_each_of_two_messages_under_one_key_has_its_own_copies(ended: Any) -> No
     """A producer's client wrote the message twice, and the broker's check has put back the second one alone."""
     there = Owning(8)
     twin, copy = there.put(half(1)), there.put(half(1, times=1))
-    second = row(1, ROLLBACK)._replace(key=Key(NAME, 0, twin), places=(Place(twin, twin * APART),))
+    second = row(1, ROLLBACK)._replace(key=Key(NAME, 0, twin), places=(PlannedPlace(twin, twin * APART),))
     with serving(answering(there.answer)) as address:
-        ended(Where(QUICK, broker=address), row(1, ROLLBACK), second)
+        ended(Masters(QUICK, broker=address), row(1, ROLLBACK), second)
     assert {int(offset) for offset in there.ended} == {1, copy}
 
 
@@ -132,7 +132,7 @@ def test_a_commit_that_has_expired_is_not_repeated(ended: Any) -> None:
         return {"code": 1, "remark": "can not find message by the offset"} if gone else there.answer(asked)
 
     with serving(answering(script)) as address:
-        written = ended(Where(QUICK, broker=address), row(1), known=known)
+        written = ended(Masters(QUICK, broker=address), row(1), known=known)
     assert (written.rows, there.asked_for) == ([], [])
 
 
@@ -146,7 +146,7 @@ def test_op_messages_that_were_lost(ended: Any) -> None:
         there.put(half(2, times=1))
 
     with dying(there, "K3", lost) as address:
-        written = ended(Where(QUICK, broker=address), row(1), row(2, ROLLBACK), row(4, ROLLBACK), row(3))
+        written = ended(Masters(QUICK, broker=address), row(1), row(2, ROLLBACK), row(4, ROLLBACK), row(3))
     assert sorted(there.delivered) == ["K1", "K3"]
     assert written.states() == {"VERIFIED": 4}
     assert there.ended.index("1") < there.ended.index("8"), (
@@ -163,7 +163,7 @@ def test_what_a_killed_call_committed_and_the_broker_forgot(ended: Any) -> None:
         known = newest([Clerk("plan", None).ending(row(1), "INTENDED")])
         there.answer(Frame(RequestCode.END_TRANSACTION, fields=ends(1)))
         there.loses_ops = False
-        assert ended(Where(QUICK, broker=address), row(1), known=known).states() == {"VERIFIED": 1}
+        assert ended(Masters(QUICK, broker=address), row(1), known=known).states() == {"VERIFIED": 1}
     assert (there.delivered, there.ended) == (["K1"], ["1"])
 
 
@@ -177,7 +177,7 @@ def test_what_another_master_showed_counts_no_more(ended: Any) -> None:
     there = Owning(8)
     there.put(half(1, times=1))
     with dying(there, "K1", lambda: there.lose(1)) as address:
-        written = ended(Where(QUICK, broker=address), row(1))
+        written = ended(Masters(QUICK, broker=address), row(1))
     assert (written.states(), there.delivered) == ({"VERIFIED": 1}, ["K1"])
     assert [each.sent.queue_offset for each in written.rows if each.sent] == [1, 8, 1, 1]
 
@@ -193,10 +193,10 @@ def test_a_broker_that_no_name_server_knows_for_a_while(ended: Any) -> None:
     with ExitStack() as kept:
         address = kept.enter_context(dying(there, "K1", lambda: None))
         namesrv = kept.enter_context(serving(answering(names)))
-        assert ended(Where(QUICK, namesrv=namesrv), row(1)).states() == {"VERIFIED": 1}
+        assert ended(Masters(QUICK, namesrv=namesrv), row(1)).states() == {"VERIFIED": 1}
         gone = iter([True])
         with pytest.raises(InputRefused, match="no broker b"):
-            ended(Where(QUICK, namesrv=namesrv), row(2))
+            ended(Masters(QUICK, namesrv=namesrv), row(2))
     assert there.delivered == ["K1"]
 
 
@@ -206,10 +206,10 @@ def test_a_doubt_is_cleared_before_another_look(ended: Any, slept: list[float]) 
     long_ago = Clerk("plan", None, clock=lambda: datetime.now(timezone.utc) - timedelta(hours=2))
     known = newest([long_ago.ending(row(1), "INTENDED")])
     with serving(answering(there.answer)) as address:
-        ended(Where(QUICK, broker=address), row(1), known=known)
+        ended(Masters(QUICK, broker=address), row(1), known=known)
         assert next(each for each in slept if each > 1) == 4, "a busy machine may connect again before, after a second"
         slept.clear()
-        ended(Where(QUICK, broker=address), row(2))
+        ended(Masters(QUICK, broker=address), row(2))
     assert 4 not in slept
 
 
@@ -224,7 +224,7 @@ def test_a_refusal_to_show_the_log_is_no_lost_message(ended: Any, tmp_path: Path
         refused = asked.code == RequestCode.VIEW_MESSAGE_BY_ID
         return {"code": code, "remark": remark} if refused else there.answer(asked)
 
-    with serving(answering(script)) as address, pytest.raises(Refused, match=remark):
-        ended(Where(QUICK, broker=address), row(1))
+    with serving(answering(script)) as address, pytest.raises(RefusedByBroker, match=remark):
+        ended(Masters(QUICK, broker=address), row(1))
     assert there.asked_for == []
     assert Written(tmp_path / "endings").states() == {"INTENDED": 1}

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from halfop.columns.keys import Key
-from halfop.ending.owner import Where
-from halfop.ending.plan import COMMIT, ROLLBACK, Kind, Place, Row
-from halfop.ending.sender import Broker, Sender
+from halfop.ending.owner import Masters
+from halfop.ending.plan import COMMIT, ROLLBACK, Kind, PlannedPlace, Row
+from halfop.ending.sender import BrokerPart, Sender
 from halfop.ending.table import Clerk, newest
-from halfop.ending.tails import Landed
-from halfop.gateway.producer import Producer, Sent
+from halfop.ending.tails import LandedEnds
+from halfop.gateway.producer import Producer, StoredHalf
 from halfop.rocketmq.wire.client import Broker as Asked
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from support.ending_rows import Written
@@ -30,7 +30,7 @@ def running(tmp_path: Path) -> Iterator[RunningGateway]:
 
 
 @pytest.fixture
-def sent(running: RunningGateway) -> list[Sent]:
+def sent(running: RunningGateway) -> list[StoredHalf]:
     """Five half messages of a producer that has disconnected; it has ended the last two."""
     with Producer(running.address, "group", nothing) as producer:
         found = [producer.send("orders", b"x") for _ in range(5)]
@@ -39,8 +39,8 @@ def sent(running: RunningGateway) -> list[Sent]:
     return found
 
 
-def row(sent: Sent, kind: Kind) -> Row:
-    place = Place(sent.queue_offset, sent.physical_offset)
+def row(sent: StoredHalf, kind: Kind) -> Row:
+    place = PlannedPlace(sent.queue_offset, sent.physical_offset)
     texts = (sent.transaction_id, "group", "orders", "WAIT", None)
     return Row(Key(NAME, 0, sent.queue_offset), kind, "KEY", None, *texts, (place,))
 
@@ -48,7 +48,7 @@ def row(sent: Sent, kind: Kind) -> Row:
 def end(running: RunningGateway, written: Written, rows: list[Row]) -> dict[int, str]:
     """The states of the rows by their offset, after another call that goes on from what is written."""
     known = newest(written.rows)
-    part = Broker(NAME, Where(QUICK, broker=running.address), {0: Landed()})
+    part = BrokerPart(NAME, Masters(QUICK, broker=running.address), {0: LandedEnds()})
     Sender(part, Clerk("plan", max((each.at for each in written.rows), default=None)), written, known).end(rows)
     return {key.queue_offset: each.state for key, each in newest(written.rows).items()}
 
@@ -61,7 +61,7 @@ def delivered(running: RunningGateway) -> int:
         asked.close()
 
 
-def test_open_ones_end_and_ended_ones_do_not(running: RunningGateway, sent: list[Sent], tmp_path: Path) -> None:
+def test_open_ones_end_and_ended_ones_do_not(running: RunningGateway, sent: list[StoredHalf], tmp_path: Path) -> None:
     kinds = [COMMIT, ROLLBACK, COMMIT, ROLLBACK, COMMIT]
     rows = [row(each, kind) for each, kind in zip(sent, kinds, strict=True)]
     written = Written(tmp_path / "endings")
@@ -75,7 +75,7 @@ def test_open_ones_end_and_ended_ones_do_not(running: RunningGateway, sent: list
 @pytest.mark.parametrize("met", [True, False])
 @pytest.mark.parametrize("kind", [COMMIT, ROLLBACK])
 def test_a_killed_call_goes_on(
-    running: RunningGateway, sent: list[Sent], tmp_path: Path, kind: Kind, met: bool
+    running: RunningGateway, sent: list[StoredHalf], tmp_path: Path, kind: Kind, met: bool
 ) -> None:
     if met:
         with Producer(running.address, "group", nothing) as other:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from halfop.columns.keys import Key
-from halfop.ending.apply import Request, apply
-from halfop.ending.owner import Where
-from halfop.ending.plan import Plan, Row, rows_of
+from halfop.ending.apply import ApplyRequest, apply
+from halfop.ending.owner import Masters
+from halfop.ending.plan import EndingPlan, Row, rows_of
 from halfop.ending.selection import Selection, plan
 from halfop.ending.sender import Sender
 from halfop.ending.standing import checked
@@ -23,18 +23,18 @@ from support import rows as r
 from support.messages import KNOWN, NOW, RULES, half, ops
 
 SOURCES = {"b": "BROKER"}
-WHERE = Where(RemotingSettings(), broker="127.0.0.1:1")
+WHERE = Masters(RemotingSettings(), broker="127.0.0.1:1")
 
 
 def copy(offset: int, times: int) -> Any:
     return half(offset, uniq_key="U", check_times=str(times), commit_log_offset=offset * 100)
 
 
-def planned(warehouse: Warehouse, *keys: Key) -> Plan:
+def planned(warehouse: Warehouse, *keys: Key) -> EndingPlan:
     return plan(warehouse, Selection("COMMIT", keys))[1]
 
 
-def ended_by(warehouse: Warehouse, made: Plan) -> list[str | None]:
+def ended_by(warehouse: Warehouse, made: EndingPlan) -> list[str | None]:
     return [each.ends_as for each in checked(warehouse, made).changed]
 
 
@@ -53,7 +53,7 @@ def test_an_end_is_found_under_a_copy_that_was_put_back_meanwhile(warehouse: War
     assert ended_by(warehouse, made) == ["COMMIT"]
 
 
-def sent(made: Plan) -> list[Row]:
+def sent(made: EndingPlan) -> list[Row]:
     return next(rows_of(made.rows, 10))
 
 
@@ -70,7 +70,7 @@ def test_what_a_killed_call_ended_is_swept_also_under_a_later_copy(
     r.run(warehouse, RULES, NOW + 1)
     swept: list[Row] = []
     monkeypatch.setattr(Sender, "end", lambda self, rows, ended=(): swept.extend(ended))
-    summary, _ = apply(warehouse, Request(made, ["b"], 10, WHERE))
+    summary, _ = apply(warehouse, ApplyRequest(made, ["b"], 10, WHERE))
     assert (summary.extra["endings"], summary.status) == ({"VERIFIED": 1}, 0)
     assert [each.key.queue_offset for each in swept] == [1]
 
@@ -85,7 +85,7 @@ def test_what_a_run_decides_meanwhile_is_read_from_the_broker_again(
     made = planned(warehouse, Key("b", 0, 0))
     starts: list[int | None] = []
 
-    def follow(warehouse: Warehouse, made: Plan) -> Any:
+    def follow(warehouse: Warehouse, made: EndingPlan) -> Any:
         found = checked(warehouse, made)
         r.land(warehouse, [], ops("ROLLBACK", 0), NOW + 1, KNOWN, sources=SOURCES)
         move(warehouse, [ProgressRow("b", OP_TOPIC, 0, 9, None, NOW + 1, 0)], "BROKER")
@@ -98,7 +98,7 @@ def test_what_a_run_decides_meanwhile_is_read_from_the_broker_again(
 
     monkeypatch.setattr("halfop.ending.apply.checked", follow)
     monkeypatch.setattr(Sender, "end", ends)
-    apply(warehouse, Request(made, ["b"], 10, WHERE))
+    apply(warehouse, ApplyRequest(made, ["b"], 10, WHERE))
     assert starts == [4], "not 9"
 
 

@@ -45,8 +45,8 @@ def cells(offset: int, kind: str = "COMMIT", **others: Any) -> dict[str, Any]:
 COPIES = [{"queue_offset": 1, "commit_log_offset": 100}]
 
 
-def plan(*rows: dict[str, Any]) -> p.Plan:
-    return p.Plan(p.new_head(3, "--where true"), pa.Table.from_pylist(list(rows), schema=p.ROWS))
+def plan(*rows: dict[str, Any]) -> p.EndingPlan:
+    return p.EndingPlan(p.new_head(3, "--where true"), pa.Table.from_pylist(list(rows), schema=p.ROWS))
 
 
 @pytest.mark.parametrize("name", ["plan.jsonl", "plan.parquet"])
@@ -58,8 +58,10 @@ def test_comes_back_as_it_was_written(tmp_path: Path, name: str) -> None:
     assert found.head == made.head
     first, second = next(p.rows_of(found.rows, 10))
     assert first.key == Key("b/ü", 0, 2)
-    assert (first.places, first.born_timestamp) == ((p.Place(1, 100), p.Place(2, 200)), BORN), "the live copy is last"
-    assert (second.kind, second.evidence, second.places) == ("ROLLBACK", "line\nbreak", (p.Place(3, 300),))
+    assert (first.places, first.born_timestamp) == ((p.PlannedPlace(1, 100), p.PlannedPlace(2, 200)), BORN), (
+        "the live copy is last"
+    )
+    assert (second.kind, second.evidence, second.places) == ("ROLLBACK", "line\nbreak", (p.PlannedPlace(3, 300),))
     with pytest.raises(UsageError, match="there is a file already"):
         p.write(made, str(tmp_path / name))
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 from halfop.columns.keys import Key
-from halfop.ending.owner import Where
-from halfop.ending.plan import COMMIT, ROLLBACK, Place, Row
-from halfop.ending.sender import Broker, Sender
+from halfop.ending.owner import Masters
+from halfop.ending.plan import COMMIT, ROLLBACK, PlannedPlace, Row
+from halfop.ending.sender import BrokerPart, Sender
 from halfop.ending.table import Clerk, Ending, newest
-from halfop.ending.tails import Landed, landed_of
+from halfop.ending.tails import LandedEnds, landed_of
 from halfop.rocketmq.codes import RequestCode
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
@@ -34,7 +34,7 @@ Ends = Callable[[Frame], dict[str, Any]]
 
 def row(offset: int, kind: Any = COMMIT) -> Row:
     born = datetime(2025, 1, 1, tzinfo=timezone.utc)
-    place = Place(offset, offset * APART)
+    place = PlannedPlace(offset, offset * APART)
     return Row(Key("b", 0, offset), kind, "KEY", None, f"K{offset}", "g", "T", "CHECK", born, (place,))
 
 
@@ -69,9 +69,9 @@ def ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Writ
     sleep = time.sleep
     monkeypatch.setattr("halfop.ending.sender.time.sleep", lambda seconds: sleep(min(seconds, 0.02)))
 
-    def end(where: Where, *rows: Row, known: dict[Key, Ending] | None = None) -> Written:
+    def end(where: Masters, *rows: Row, known: dict[Key, Ending] | None = None) -> Written:
         written = Written(tmp_path / "endings")
-        part = Broker("b", where, {0: Landed(half=0, op=0)})
+        part = BrokerPart("b", where, {0: LandedEnds(half=0, op=0)})
         Sender(part, Clerk("plan", None), written, known or {}).end(rows)
         return written
 
@@ -85,7 +85,7 @@ def history(written: Written, offset: int) -> list[tuple[str, int | None]]:
 def test_a_busy_broker_is_asked_again(ended: Any) -> None:
     codes = iter([2, 14, 215, 0, 0])
     with serving(a_broker(lambda asked: {"code": next(codes)})) as address:
-        written = ended(Where(QUICK, broker=address), row(1), row(2))
+        written = ended(Masters(QUICK, broker=address), row(1), row(2))
     assert history(written, 1) == [("INTENDED", None), ("SENT", 0)]
     assert history(written, 2) == [("INTENDED", None), ("SENT", 0)]
 
@@ -107,7 +107,7 @@ def test_a_lost_connection_is_unknown_until_the_broker_has_been_looked_at(ended:
             peer.send(frame(asked.opaque))
 
     with serving(script) as address:
-        written = ended(Where(QUICK, broker=address), *(row(n) for n in range(1, 9)))
+        written = ended(Masters(QUICK, broker=address), *(row(n) for n in range(1, 9)))
     assert history(written, 1) == [("INTENDED", None), ("SENT", 0)], "it had its answer"
     assert history(written, 2) == [("INTENDED", None), ("UNKNOWN", None), ("SENT", 0)]
     assert history(written, 8) == [("INTENDED", None), ("SENT", 0)], "it had not been sent"
@@ -117,7 +117,7 @@ def test_a_lost_connection_is_unknown_until_the_broker_has_been_looked_at(ended:
 def test_what_a_slow_disk_has_not_yet_is_unknown_until_the_broker_has_been_looked_at(ended: Any) -> None:
     codes = iter([10, 0])
     with serving(a_broker(lambda asked: {"code": next(codes)})) as address:
-        written = ended(Where(QUICK, broker=address), row(1))
+        written = ended(Masters(QUICK, broker=address), row(1))
     assert history(written, 1) == [("INTENDED", None), ("UNKNOWN", 10), ("SENT", 0)]
 
 
@@ -129,7 +129,7 @@ def test_a_broker_that_never_answers_leaves_it_unknown(ended: Any, tmp_path: Pat
                 peer.send(frame(asked.opaque, **shown(asked)))
 
     with serving(script) as address, pytest.raises(Unreachable, match="1 answers are left"):
-        ended(Where(QUICK, broker=address), row(1))
+        ended(Masters(QUICK, broker=address), row(1))
     assert Written(tmp_path / "endings").states() == {"UNKNOWN": 1}
 
 
@@ -156,14 +156,14 @@ def two(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
 def test_the_master_is_looked_up_again(ended: Any, two: tuple[str, str]) -> None:
     old, new = two
     with serving(named(("0", old), ("1", old), ("0", new))) as namesrv:
-        written = ended(Where(QUICK, namesrv=namesrv), row(1), row(2, ROLLBACK))
+        written = ended(Masters(QUICK, namesrv=namesrv), row(1), row(2, ROLLBACK))
     assert written.states() == {"SENT": 2}
 
 
 def test_a_slave_is_not_asked(ended: Any, tmp_path: Path) -> None:
     slave = a_broker(lambda asked: {"code": 0}, role="SLAVE")
     with serving(slave) as address, pytest.raises(Unreachable, match="is a slave of b: only a master"):
-        ended(Where(QUICK, broker=address), row(1))
+        ended(Masters(QUICK, broker=address), row(1))
     assert Written(tmp_path / "endings").rows == []
 
 
@@ -180,7 +180,7 @@ def test_the_sweep_waits_until_the_brokers_check_has_passed(ended: Any) -> None:
                 peer.send(frame(asked.opaque, **shown(asked)))
 
     with serving(script) as address:
-        assert ended(Where(QUICK, broker=address), row(7), row(3)).states() == {"SENT": 2}
+        assert ended(Masters(QUICK, broker=address), row(7), row(3)).states() == {"SENT": 2}
     assert next(passed) == 8, "asked until it was beyond the highest offset, and no more"
 
 
@@ -194,11 +194,11 @@ def test_what_was_unknown_without_an_index_is_not_committed_again(ended: Any, mo
         return {"code": 0}
 
     with serving(a_broker(ends)) as address:
-        written = ended(Where(QUICK, broker=address), row(2, ROLLBACK), known=known)
+        written = ended(Masters(QUICK, broker=address), row(2, ROLLBACK), known=known)
         assert written.states() == {"SENT": 1}
     monkeypatch.setattr(Sender, "_refuse_without_index", lambda self: None)
     with serving(a_broker(ends)) as address:
-        assert history(ended(Where(QUICK, broker=address), row(1), known=known), 1)[-1] == ("UNKNOWN", None)
+        assert history(ended(Masters(QUICK, broker=address), row(1), known=known), 1)[-1] == ("UNKNOWN", None)
     assert asked_for == ["K2", "K2"], "and once more, because its op message does not come"
 
 
@@ -227,7 +227,7 @@ def test_what_a_log_has_lost_is_not_ended(ended: Any, rebuilt: bool) -> None:
     """A broker compares group and offsets only: it would end the other messages."""
     there = Rewound(cut=3, rebuilt=rebuilt)
     with serving(answering(there.answer)) as address:
-        written = ended(Where(QUICK, broker=address), *(row(n) for n in (4, 1, 3, 2, 5)))
+        written = ended(Masters(QUICK, broker=address), *(row(n) for n in (4, 1, 3, 2, 5)))
     assert there.ended == ["K1", "K2"]
     assert written.states() == {"SENT": 2, "GONE": 3}
     remarks = {each.remark for each in written.rows if each.state == "GONE"}
@@ -238,7 +238,7 @@ def test_what_a_log_has_lost_is_not_ended(ended: Any, rebuilt: bool) -> None:
 def test_one_look_at_the_log_is_enough_for_a_batch_that_stands(ended: Any) -> None:
     there = Rewound(cut=99)
     with serving(answering(there.answer)) as address:
-        ended(Where(QUICK, broker=address), *(row(n) for n in range(1, 41)))
+        ended(Masters(QUICK, broker=address), *(row(n) for n in range(1, 41)))
     assert (len(there.ended), there.looked) == (40, [40])
 
 
@@ -254,16 +254,16 @@ def test_a_log_that_loses_its_end_while_the_connection_is_lost(ended: Any) -> No
             peer.send(frame(asked.opaque, **there.answer(asked)))
 
     with serving(script) as address:
-        written = ended(Where(QUICK, broker=address), *(row(n) for n in range(1, 9)))
+        written = ended(Masters(QUICK, broker=address), *(row(n) for n in range(1, 9)))
     assert there.ended == ["K1"]
     assert history(written, 2) == [("INTENDED", None), ("UNKNOWN", None), ("GONE", None)]
     assert history(written, 8) == [("INTENDED", None), ("GONE", None)]
 
 
 def test_the_topics_of_a_broker_with_rocksdb() -> None:
-    assert landed_of({}, 0) == Landed(HALF_TOPICS[0], None, OP_TOPICS[0], None)
+    assert landed_of({}, 0) == LandedEnds(HALF_TOPICS[0], None, OP_TOPICS[0], None)
     found = landed_of({(HALF_TOPICS[1], 0): 7, (OP_TOPICS[1], 0): 3, (HALF_TOPICS[0], 1): 9}, 0)
-    assert found == Landed(HALF_TOPICS[1], 7, OP_TOPICS[1], 3)
+    assert found == LandedEnds(HALF_TOPICS[1], 7, OP_TOPICS[1], 3)
 
 
 def test_rows_of_one_plan_are_in_order_though_the_clock_is_not() -> None:

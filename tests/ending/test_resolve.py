@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import yaml
-from halfop.ending.resolve import Request, Resolved, resolve
+from halfop.ending.resolve import Resolved, ResolveRequest, resolve
 from halfop.frame.cli import main
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
@@ -78,7 +78,7 @@ def orders(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
 def resolved(warehouse: Warehouse, how: dict[str, Any], **given: Any) -> tuple[Summary, Resolved]:
     settings = Resolution.model_validate({"query": ORDERS, **how})
-    return resolve(warehouse, Request({"g": settings}, **given))
+    return resolve(warehouse, ResolveRequest({"g": settings}, **given))
 
 
 def kinds(found: Resolved) -> dict[int, str]:
@@ -278,7 +278,7 @@ def test_groups_and_tables_that_are_not_there(hanging: Warehouse) -> None:
     with pytest.raises(UsageError, match=r"--group G: .*did you mean g"):
         resolved(hanging, {}, groups=["G"])
     with pytest.raises(UsageError, match="no producer group is configured"):
-        resolve(hanging, Request({}))
+        resolve(hanging, ResolveRequest({}))
 
 
 @pytest.mark.parametrize("form", ["delta", "parquet"])

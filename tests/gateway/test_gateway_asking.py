@@ -11,14 +11,14 @@ from halfop.gateway.core.clients import Account, Client, Producers
 from halfop.gateway.core.effects import Ask, CheckRequest, Effect, LogView, Note
 from halfop.gateway.core.messages import Half
 from halfop.gateway.core.questions import Manner, Questions
-from halfop.gateway.core.reads import Broker
+from halfop.gateway.core.reads import Description
 from halfop.gateway.log.records import half_message
 from halfop.rocketmq.message import Place
 from support.gateway.gateway_log import CLIENT, HOST, message, uniq
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 YOUNG = timedelta(seconds=60)
-BROKER = Broker("gw", "halfop", "10.0.0.2:10911", "id", False, HOST)
+BROKER = Description("gw", "halfop", "10.0.0.2:10911", "id", False, HOST)
 
 
 class Halves(dict[int, Half]):

@@ -19,7 +19,7 @@ from threading import Event, Thread
 from typing import Any
 
 import pytest
-from halfop.gateway.producer import Producer, Refusal, Sent
+from halfop.gateway.producer import Producer, Refusal, StoredHalf
 from halfop.rocketmq.codes import RequestCode
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
@@ -63,13 +63,13 @@ class Good:
     """A client's transactions on topic `good`: some that it has ended, and some that stay open."""
 
     producer: Producer
-    committed: list[Sent]
-    rolled_back: list[Sent]
-    open: list[Sent]
+    committed: list[StoredHalf]
+    rolled_back: list[StoredHalf]
+    open: list[StoredHalf]
 
     @classmethod
     def made(cls, producer: Producer) -> Good:
-        def sent(kind: str) -> list[Sent]:
+        def sent(kind: str) -> list[StoredHalf]:
             return [producer.send("good", f"{kind}{n}".encode()) for n in range(20)]
 
         made = cls(producer, sent("committed"), sent("rolled back"), sent("open"))

@@ -17,8 +17,8 @@ from halfop.frame.errors import InputRefused, WarehouseBusy
 from halfop.gateway.core.messages import QueueOffsets, Topic
 from halfop.gateway.log import log as log_module
 from halfop.gateway.log.files import Handles
-from halfop.gateway.log.log import Form, Log
-from halfop.gateway.log.queues import FILE_UNITS, Queue
+from halfop.gateway.log.log import Log, StoreForm
+from halfop.gateway.log.queues import FILE_UNITS, LogQueue
 from halfop.gateway.log.records import Recent, tags_code
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from support.brokers.store_reader import read_all
@@ -250,7 +250,7 @@ def test_other_sizes_of_files_are_refused(tmp_path: Path, size: int) -> None:
     gateway.close()
     before = {path: path.read_bytes() for path in (tmp_path / "store").glob("commitlog/*")}
     with pytest.raises(InputRefused, match=r"(?s)a file of 8192 bytes .* gateway\.file_size"):
-        Waiting(tmp_path / "store", form=Form(size, 100))
+        Waiting(tmp_path / "store", form=StoreForm(size, 100))
     assert {path: path.read_bytes() for path in before} == before
 
 
@@ -294,7 +294,7 @@ def test_who_adds_a_topic_does_not_wait_for_the_disk(tmp_path: Path, monkeypatch
 
 
 def test_a_checkpoint_ends_though_messages_come_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = Queue(tmp_path / "cq" / "t" / "0", "t", 0, FILE_UNITS, Handles(2))
+    queue = LogQueue(tmp_path / "cq" / "t" / "0", "t", 0, FILE_UNITS, Handles(2))
     queue.write(0, bytes(20))
     synced: list[int] = []
 
@@ -318,7 +318,7 @@ def test_a_lack_of_open_files_is_waited_for(tmp_path: Path, monkeypatch: pytest.
         return real(*args, **more)
 
     monkeypatch.setattr(os, "open", opened)
-    queue = Queue(tmp_path / "cq" / "t" / "0", "t", 0, FILE_UNITS, Handles(2))
+    queue = LogQueue(tmp_path / "cq" / "t" / "0", "t", 0, FILE_UNITS, Handles(2))
     queue.write(0, bytes(20))
     assert lacking == []
 

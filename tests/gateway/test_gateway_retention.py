@@ -19,7 +19,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from halfop.frame.errors import HalfopError
 from halfop.gateway.core.messages import OUTCOMES, Half, QueueOffsets
-from halfop.gateway.landed import Life, refuse_missing
+from halfop.gateway.landed import LogLife, refuse_missing
 from halfop.gateway.log.store import WHOLE_LOG
 from halfop.gateway.tables import Tables
 from halfop.gateway.upkeep import Deliveries, Upkeep
@@ -320,7 +320,7 @@ def test_what_was_trimmed_long_ago_explains_no_loss_of_later_messages(tmp_path: 
     table = DeltaTable(tmp_path / "half_messages")
     table.alter.set_table_properties({"halfop.trimmedBefore": "2026-01-01 00:00:00"}, raise_if_not_exists=False)
     table.delete("queue_offset < 3 OR queue_offset >= 50 AND queue_offset < 70")
-    lives = [Life("gw", 1, 0)]
+    lives = [LogLife("gw", 1, 0)]
     refuse_missing(table, lives, 0, (0, 50))
     with pytest.raises(HalfopError, match="20 messages"):
         refuse_missing(table, lives, 0, (50, 70))

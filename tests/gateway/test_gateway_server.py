@@ -21,7 +21,7 @@ from typing import cast
 import pytest
 from deltalake import DeltaTable
 from halfop.frame.cli import main
-from halfop.gateway.producer import Answer, Producer, Question, Refusal, Sent
+from halfop.gateway.producer import Answer, Producer, Question, Refusal, StoredHalf
 from halfop.jobs.gateway import JOB
 from halfop.rocketmq.batches import half_batch
 from halfop.rocketmq.codes import AnswerCode, RequestCode
@@ -30,7 +30,7 @@ from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.record import chain
 from halfop.rocketmq.requests import GetRouteinfo, Header, HeartBeat
 from halfop.rocketmq.wire.client import Broker, NameServers
-from halfop.rocketmq.wire.remoting import Credentials, Refused, RemotingSettings
+from halfop.rocketmq.wire.remoting import Credentials, RefusedByBroker, RemotingSettings
 from support.gateway.clients import SECONDS, Asked, asked, free, nothing, page, raw
 from support.gateway.gateways import NAME, RunningGateway, gateway, pulled
 from support.gateway.questions import ask_for, make_deliveries, outcomes
@@ -92,7 +92,7 @@ def test_a_repeat_writes_nothing_and_the_opposite_delivers_nothing(running: Runn
     ],
 )
 def test_an_end_that_names_no_half_message_is_refused(producer: Producer, wrong: dict[str, int], remark: str) -> None:
-    sent = Sent(**producer.send("t3", b"x")._asdict() | wrong)
+    sent = StoredHalf(**producer.send("t3", b"x")._asdict() | wrong)
     with pytest.raises(Refusal) as refused:
         producer.end_surely(sent, "COMMIT")
     assert (refused.value.code, refused.value.remark) == (AnswerCode.SYSTEM_ERROR, remark)
@@ -232,7 +232,7 @@ def test_a_client_is_known_by_its_send_and_asked_as_a_broker_asks(tmp_path: Path
         message_id = f"7F000001{number:08X}{0:016X}"
         said = {"msgId": message_id, "queueId": "2", "queueOffset": "0", "transactionId": "U1"}
         assert answer.fields == said
-        ask_for(warehouse, Sent("orders", "U1", 0, 0), "group", 1)
+        ask_for(warehouse, StoredHalf("orders", "U1", 0, 0), "group", 1)
         question = one_frame(client, splitter)
         assert (question.code, question.flag) == (RequestCode.CHECK_TRANSACTION_STATE, ONE_WAY)
         assert question.form == form
@@ -523,7 +523,7 @@ def test_accounts_may_do_what_they_may(tmp_path: Path) -> None:
             assert [each["body"] for each in pulled(broker, "orders")] == [b"x"]
         with (
             closing(Broker(running.address, RemotingSettings(credentials=keys["sender"]))) as broker,
-            pytest.raises(Refused, match="no SUB on topic"),
+            pytest.raises(RefusedByBroker, match="no SUB on topic"),
         ):
             pulled(broker, HALF_TOPIC)
 

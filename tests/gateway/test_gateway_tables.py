@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 from halfop.gateway.core.effects import Delivery
-from halfop.gateway.producer import Sent
+from halfop.gateway.producer import StoredHalf
 from halfop.gateway.tables import NOTHING_SENT, Landing, Tables
 from halfop.rocketmq.names import HALF_TOPIC
 from support.gateway.questions import append, ask_for, make_deliveries
@@ -25,7 +25,10 @@ def ago(seconds: float) -> datetime:
 
 def asked_for(warehouse: Path, run_id: int, at: datetime, name: str = NAME) -> str:
     """Asks about a message of a broker of that name, as a run does; returns the question's id."""
-    sent, mine = Sent("orders", "U", run_id, 100 * run_id), {"request_id": f"{name}-{run_id}", "broker_name": name}
+    sent, mine = (
+        StoredHalf("orders", "U", run_id, 100 * run_id),
+        {"request_id": f"{name}-{run_id}", "broker_name": name},
+    )
     return ask_for(warehouse, sent, "group", run_id, requested_at=at, **mine)
 
 

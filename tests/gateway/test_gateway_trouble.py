@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from halfop.frame.errors import TransientError
 from halfop.gateway.log.flusher import DISK_FAILED
-from halfop.gateway.producer import Producer, Refusal, Sent
+from halfop.gateway.producer import Producer, Refusal, StoredHalf
 from halfop.rocketmq.codes import AnswerCode, RequestCode
 from halfop.rocketmq.frames import Frame, Splitter
 from halfop.rocketmq.names import HALF_TOPIC, TRANSACTION_PREPARED
@@ -50,7 +50,7 @@ def test_a_slow_disk_is_answered_in_time_and_its_message_is_rolled_back(
         assert time.monotonic() - began < 1.5
         assert late.code == AnswerCode.FLUSH_DISK_TIMEOUT
         # a client rolls back what it names, without having done its local transaction
-        sent = Sent("orders", "L" * 32, int(late.fields["queueOffset"]), int(late.fields["msgId"][-16:], 16))
+        sent = StoredHalf("orders", "L" * 32, int(late.fields["queueOffset"]), int(late.fields["msgId"][-16:], 16))
         with pytest.raises(Refusal, match="Find prepared"):  # it is not durable yet: it will be asked about
             producer.end_surely(sent, "ROLLBACK")
         switch.unlink()
@@ -141,7 +141,7 @@ def test_ends_that_the_disk_has_not_take_only_so_much(tmp_path: Path, monkeypatc
     assert float(refused.split()[1]) >= len(sent) - 6, "twice 200,000 bytes, and what one append and one flush hold"
 
 
-def ended(producer: Producer, sent: Sent) -> bool:
+def ended(producer: Producer, sent: StoredHalf) -> bool:
     try:
         producer.end_surely(sent, "COMMIT")
     except Refusal as refused:

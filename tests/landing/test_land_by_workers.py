@@ -190,9 +190,9 @@ def test_workers_pull_what_spark_writes(
 
 
 def test_no_task_has_credentials(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tasks.Share] = []
+    seen: list[tasks.PullShare] = []
 
-    def in_workers(_: Warehouse, shares: list[tasks.Share], __: object) -> list[tasks.Pulled]:
+    def in_workers(_: Warehouse, shares: list[tasks.PullShare], __: object) -> list[tasks.PulledFiles]:
         seen.extend(shares)
         return []
 

@@ -30,7 +30,7 @@ from halfop.simulation.simulate import Period, simulate
 from halfop.upkeep.maintain import maintain
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.upkeep import Upkeep
+from halfop.warehouse.upkeep import TableUpkeep
 from model import reference as m
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -223,7 +223,7 @@ def test_a_cut_is_found_though_all_rows_were_trimmed(warehouse: Warehouse, tmp_p
     land(warehouse, first)
     r.run(warehouse, RULES, NOW)
     for name in ("half_messages", "op_messages"):
-        Upkeep(warehouse, name).delete(F.lit(True), {})
+        TableUpkeep(warehouse, name).delete(F.lit(True), {})
     land(warehouse, second_life(tmp_path / "second", first), accept=True)
     assert cuts(warehouse) == {HALF_TOPIC: 4, OP_TOPIC: 0}
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 from halfop.columns.keys import Key
-from halfop.ending.owner import Where
-from halfop.ending.resolve import Request, resolve
+from halfop.ending.owner import Masters
+from halfop.ending.resolve import ResolveRequest, resolve
 from halfop.ending.selection import Selection, plan
 from halfop.frame.errors import InputRefused
 from halfop.landing.broker.land import land_broker
@@ -108,7 +108,7 @@ def test_nobody_is_asked_to_end_anything_there(settings: str, topic: str | None)
     with (
         serving(answering(script)) as address,
         pytest.raises(InputRefused, match="b keeps its transactions in RocksDB alone"),
-        Where(QUICK, broker=address).owner(NAME),
+        Masters(QUICK, broker=address).owner(NAME),
     ):
         pass
 
@@ -121,10 +121,10 @@ def test_what_an_earlier_version_has_landed_of_it_is_in_no_plan(warehouse: Wareh
     assert len(plan(warehouse, Selection("COMMIT", [key]))[1]) == 1
     query = "SELECT uniq_key AS key, 'COMMIT' AS outcome FROM open_transactions"
     settings = Resolution.model_validate({"query": query})
-    assert len(resolve(warehouse, Request({"g": settings}))[1].plan) == 1
+    assert len(resolve(warehouse, ResolveRequest({"g": settings}))[1].plan) == 1
     row = {"broker_name": key.broker_name, "topic": HALF, "queue_id": 0, "next_offset": 1}
     warehouse.commit(PROGRESS, [row])
     with pytest.raises(InputRefused, match="RocksDB alone"):
         plan(warehouse, Selection("COMMIT", [key]))
     with pytest.raises(InputRefused, match="RocksDB alone"):
-        resolve(warehouse, Request({"g": settings}))
+        resolve(warehouse, ResolveRequest({"g": settings}))

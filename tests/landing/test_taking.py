@@ -16,7 +16,7 @@ import pytest
 from halfop.frame.errors import InputRefused
 from halfop.landing.files import pieces, sources
 from halfop.landing.files.land import FilesRequest, land_files
-from halfop.landing.files.pieces import Found, Piece, read
+from halfop.landing.files.pieces import Piece, PieceFound, read
 from halfop.warehouse.disk import Listed, LocalDisk
 from halfop.warehouse.maps import entries
 from halfop.warehouse.progress import progress_rows
@@ -105,7 +105,7 @@ def json_input(folder: Path, sound: bool) -> dict[str, list[str]]:
 def is_sound(kind: str, row: Any) -> bool:
     text = row if isinstance(row, str) else json.dumps(row)
     piece = Piece(kind, "json", "x", "x", Split("x", 0, 2**63 - 1), False)
-    return not any(typed.problems for typed in read(piece, InMemory(text.encode()), Found(kind, "json", "x")))
+    return not any(typed.problems for typed in read(piece, InMemory(text.encode()), PieceFound(kind, "json", "x")))
 
 
 class InMemory(LocalDisk):

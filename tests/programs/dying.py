@@ -19,7 +19,7 @@ from typing import Any
 from delta.tables import DeltaMergeBuilder, DeltaTableBuilder
 from halfop.warehouse import lock
 from halfop.warehouse.delta_log import DeltaLog
-from halfop.warehouse.upkeep import Upkeep
+from halfop.warehouse.upkeep import TableUpkeep
 from pyspark.sql import DataFrameWriter
 
 COMMITS = "commits of this job: "
@@ -31,10 +31,10 @@ _COMMITTING: list[tuple[type, str]] = [
     (DeltaLog, "create"),
     (DeltaLog, "commit_files"),
     (DeltaLog, "append_files"),
-    (Upkeep, "delete"),
-    (Upkeep, "compact"),
-    (Upkeep, "vacuum"),
-    (Upkeep, "set"),
+    (TableUpkeep, "delete"),
+    (TableUpkeep, "compact"),
+    (TableUpkeep, "vacuum"),
+    (TableUpkeep, "set"),
 ]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from halfop.columns.keys import Key
 from halfop.ending.guard import Guard, Verdict
-from halfop.ending.plan import Place, Row
+from halfop.ending.plan import PlannedPlace, Row
 from halfop.ending.sender import Sender
 from halfop.ending.table import Clerk, newest
 from halfop.rocketmq.codes import RequestCode
@@ -56,7 +56,7 @@ def rows_from(file: Path) -> list[Row]:
     found = []
     for line in file.read_text().splitlines():
         cells = json.loads(line)
-        places = tuple(Place(*each) for each in cells["places"])
+        places = tuple(PlannedPlace(*each) for each in cells["places"])
         born = datetime.fromisoformat(cells["born_timestamp"])
         found.append(Row(**cells | {"key": Key(*cells["key"]), "places": places, "born_timestamp": born}))
     return found

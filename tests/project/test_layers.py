@@ -137,6 +137,15 @@ def test_imports_go_down_only() -> None:
     assert wrong == set()
 
 
+def test_a_class_name_means_one_class() -> None:
+    found: dict[str, list[str]] = {}
+    for module, tree in modules().items():
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(module)
+    assert {name: named for name, named in found.items() if len(named) > 1} == {}
+
+
 def test_no_module_imports_itself_in_a_circle() -> None:
     assert circles() == []
 

@@ -16,7 +16,7 @@ from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.pull import Chunk, Hole, QueueEnded, QueueRange, pull
-from halfop.rocketmq.wire.remoting import Corrupt, Refused, RemotingSettings, Unreachable
+from halfop.rocketmq.wire.remoting import Corrupt, RefusedByBroker, RemotingSettings, Unreachable
 from hypothesis import given
 from hypothesis import strategies as st
 from support.brokers.played_broker import Queue
@@ -155,7 +155,7 @@ def test_a_refusal_ends(code: int) -> None:
     def answer(asked: Frame) -> Mapping[str, Any]:
         return {"code": code, "remark": "no"} if asked.code == 11 else {"offset": 9 if asked.code == 30 else 0}
 
-    with serving(answering(answer)) as address, pytest.raises(Refused, match=f"code {code}: no") as raised:
+    with serving(answering(answer)) as address, pytest.raises(RefusedByBroker, match=f"code {code}: no") as raised:
         pulled_from(address, QueueRange("t", 1, 0, 5))
     assert "PULL_MESSAGE (topic t, queueId 1)" in str(raised.value)
 

@@ -23,10 +23,10 @@ from halfop.rocketmq.wire import remote as remote_module
 from halfop.rocketmq.wire.client import Broker, BrokerAddress, NameServers
 from halfop.rocketmq.wire.remote import Remote
 from halfop.rocketmq.wire.remoting import (
+    ConnectionLost,
     Corrupt,
     Credentials,
-    Lost,
-    Refused,
+    RefusedByBroker,
     RemotingSettings,
     Tls,
     TlsFailed,
@@ -216,7 +216,7 @@ def test_a_broker_that_cannot_describe_itself_yet_is_asked_again() -> None:
 
 def test_a_refusal_tells_who_what_and_why() -> None:
     script = answering(lambda asked: {"code": 26, "remark": "no such group"})
-    with talking(script) as remote, pytest.raises(Refused) as raised:
+    with talking(script) as remote, pytest.raises(RefusedByBroker) as raised:
         remote.ask(asking(3))
     expected = f"{remote.address} answered GET_MAX_OFFSET (topic t, queueId 3) with code 26: no such group"
     assert (str(raised.value), raised.value.code) == (expected, 26)
@@ -299,8 +299,13 @@ def test_what_changes_something_is_sent_once() -> None:
             peer.send(frame(asked.opaque, 2))
 
     with talking(script, RemotingSettings(in_flight=2)) as remote:
-        told = [Lost if isinstance(answer, Lost) else answer.code for _, answer in remote.stream_once(asking_all(9))]
-        assert told == [2, 2, Lost, Lost], "busy is an answer, and two were under way; the others were not sent"
+        told = [
+            ConnectionLost if isinstance(answer, ConnectionLost) else answer.code
+            for _, answer in remote.stream_once(asking_all(9))
+        ]
+        assert told == [2, 2, ConnectionLost, ConnectionLost], (
+            "busy is an answer, and two were under way; the others were not sent"
+        )
         assert seen == ["0", "1", "2"]
 
 
@@ -434,7 +439,7 @@ def test_keys_and_certificates(secured: RealBroker) -> None:
     ],
 )
 def test_a_wrong_key_is_refused(secured: RealBroker, credentials: Credentials | None, why: str) -> None:
-    with pytest.raises(Refused, match=why):
+    with pytest.raises(RefusedByBroker, match=why):
         max_offset(secured.address, credentials, OURS)
 
 
@@ -462,7 +467,7 @@ def test_transactions_end_with_keys_and_certificates_alone(secured: RealBroker, 
     with connected(secured, ours) as there:
         one, two = originals(there, "ended")
         endings = Written(tmp_path / "endings")
-        with pytest.raises(Refused, match=r"(?i)check signature failed"):
+        with pytest.raises(RefusedByBroker, match=r"(?i)check signature failed"):
             end(secured, [row_of(one)], endings, settings=replace(ours, credentials=Credentials("halfop-key", "x")))
         with pytest.raises(TlsFailed):
             end(secured, [row_of(one)], endings, settings=replace(ours, tls=Tls()))

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from halfop.columns.keys import Key
-from halfop.ending.owner import Where
-from halfop.ending.plan import Kind, Place, Row
-from halfop.ending.sender import Broker as Part
+from halfop.ending.owner import Masters
+from halfop.ending.plan import Kind, PlannedPlace, Row
+from halfop.ending.sender import BrokerPart as Part
 from halfop.ending.sender import Sender
 from halfop.ending.table import Clerk, Ending, newest
-from halfop.ending.tails import Landed
+from halfop.ending.tails import LandedEnds
 from halfop.rocketmq.batches import DISCARD, FINAL, HALF, OP, final_batch, half_batch, op_batch
 from halfop.rocketmq.names import CHECK_TIMES, DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC, PREPARED_QUEUE_OFFSET
 from halfop.rocketmq.record import Records
@@ -70,7 +70,7 @@ def delivered(broker: Broker, topic: str) -> Counter[str]:
 
 def row_of(half: dict[str, Any], kind: Kind = "COMMIT", *copies: dict[str, Any]) -> Row:
     """The row of a plan for a half message, whose later copies are not known unless they are given."""
-    places = sorted(Place(each["queue_offset"], each["commit_log_offset"]) for each in (half, *copies))
+    places = sorted(PlannedPlace(each["queue_offset"], each["commit_log_offset"]) for each in (half, *copies))
     key = Key("broker-a", 0, places[-1].queue_offset)
     texts = (half["uniq_key"], half["producer_group"], half["real_topic"])
     return Row(key, kind, "KEY", None, *texts, "CHECK", half["born_timestamp"], tuple(places))
@@ -113,12 +113,12 @@ def _line(row: Ending) -> str:
 
 def _read(line: str) -> Ending:
     cells = json.loads(line)
-    sent = None if cells["sent"] is None else Place(*cells["sent"])
+    sent = None if cells["sent"] is None else PlannedPlace(*cells["sent"])
     return Ending(**cells | {"key": Key(*cells["key"]), "at": datetime.fromisoformat(cells["at"]), "sent": sent})
 
 
-def part_of(address: str, settings: RemotingSettings, landed: Landed | None = None, batch: int = 500) -> Part:
-    return Part("broker-a", Where(settings, broker=address), {0: landed or Landed()}, batch=batch)
+def part_of(address: str, settings: RemotingSettings, landed: LandedEnds | None = None, batch: int = 500) -> Part:
+    return Part("broker-a", Masters(settings, broker=address), {0: landed or LandedEnds()}, batch=batch)
 
 
 def end(
@@ -128,13 +128,13 @@ def end(
     *,
     settings: RemotingSettings = QUICK,
     namesrv: bool = False,
-    landed: Landed | None = None,
+    landed: LandedEnds | None = None,
     no_index: bool = False,
     batch: int = 500,
     ended: Sequence[Row] = (),
 ) -> dict[Key, Ending]:
     """One call of `end --apply` as far as it talks to the broker; returns what counts afterwards."""
-    where = Where(settings, running.namesrv if namesrv else None, None if namesrv else running.address)
+    where = Masters(settings, running.namesrv if namesrv else None, None if namesrv else running.address)
     part = part_of(running.address, settings, landed, batch)
     part.where, part.no_index = where, no_index
     known = newest(endings.rows)

@@ -22,7 +22,7 @@ from halfop.warehouse.lock import hold
 from halfop.warehouse.session import session_settings
 from halfop.warehouse.spark_errors import overtaken
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.upkeep import TRIMMED_BEFORE, UPKEEP, Size, Upkeep
+from halfop.warehouse.upkeep import TRIMMED_BEFORE, UPKEEP, Size, TableUpkeep
 from pyspark.sql import functions as F
 from support import rows as r
 from support.dying import Killed, dying
@@ -88,7 +88,7 @@ def test_what_has_ended_goes_and_what_is_open_stays(warehouse: Warehouse) -> Non
 def test_rows_that_are_still_there_though_trimming_was_said(warehouse: Warehouse) -> None:
     """A deletion that was killed, or rows that land with an old instant or none."""
     one_of_each(warehouse)
-    Upkeep(warehouse, "half_messages").set({TRIMMED_BEFORE: "2999-01-01 00:00:00"})
+    TableUpkeep(warehouse, "half_messages").set({TRIMMED_BEFORE: "2999-01-01 00:00:00"})
     summary = r.run(warehouse, RULES, NOW, layout="per_topic")
     assert (summary.status, summary.decisions["COMMIT"]) == (0, {"PRODUCER": 3})
 
@@ -99,7 +99,7 @@ def test_a_rebuilt_broker_is_known_though_its_half_messages_have_been_trimmed(wa
     r.run(warehouse, RULES, NOW)
     row = ProgressRow(QUEUE[0], HALF_TOPIC, QUEUE[1], 2, NOW, None, 0)
     before = newest_half(warehouse, row, 2**63 - 1)
-    Upkeep(warehouse, "half_messages").delete(F.lit(True), {})
+    TableUpkeep(warehouse, "half_messages").delete(F.lit(True), {})
     assert before is not None
     assert newest_half(warehouse, row, 2**63 - 1) == before
     assert [place[:2] for place in before[1]] == [(1, 100)]
@@ -119,7 +119,7 @@ def test_files_are_joined_up_to_the_pins_and_the_next_runs_find_everything(wareh
     assert len(files) == 2, "one of all that runs have read, and the new one as it landed"
     assert ("compact", "half_messages") not in maintained(warehouse), "it is done until the next run"
     with pytest.raises(Exception, match="oncurrent") as raised:
-        Upkeep(warehouse, "half_messages").compact(pinned)
+        TableUpkeep(warehouse, "half_messages").compact(pinned)
     assert overtaken(raised.value), "what nothing locks out may have come first"
     assert warehouse.read("half_messages", pinned).count() == 2, "the version that the last run has read is whole"
     r.run(warehouse, RULES, LATER, layout="per_topic")
@@ -156,7 +156,7 @@ def test_a_vacuum_keeps_what_it_is_told_to_whatever_the_table_says(warehouse: Wa
     """Delta 4.4 takes the table's own retention instead: it removed files that the last run's pins need."""
     for n in range(2):
         r.land(warehouse, [half(n)], [], NOW + n, KNOWN)
-    table, path = Upkeep(warehouse, "half_messages"), warehouse.path("half_messages")
+    table, path = TableUpkeep(warehouse, "half_messages"), warehouse.path("half_messages")
     table.set({"delta.deletedFileRetentionDuration": "interval 0 hours"})
     with session_settings(warehouse.spark, UPKEEP):
         table.compact(warehouse.version("half_messages"))
@@ -180,15 +180,15 @@ def test_a_landing_and_a_run_work_while_tables_are_looked_at(
         r.run(warehouse, RULES, NOW + n, layout="per_topic")
     free: dict[str, tuple[bool, ...]] = {}
 
-    def compact(table: Upkeep, version: int) -> None:
+    def compact(table: TableUpkeep, version: int) -> None:
         free[table.name] = tuple(is_free(warehouse, group) for group in ("landing", "run"))
 
-    def small(table: Upkeep, version: int) -> Size:
+    def small(table: TableUpkeep, version: int) -> Size:
         free["look"] = tuple(is_free(warehouse, group) for group in ("landing", "run"))
         return Size(2, 2)
 
-    monkeypatch.setattr(Upkeep, "compact", compact)
-    monkeypatch.setattr(Upkeep, "small", small)
+    monkeypatch.setattr(TableUpkeep, "compact", compact)
+    monkeypatch.setattr(TableUpkeep, "small", small)
     maintained(warehouse)
     assert free.pop("look") == (True, True)
     assert free["half_messages"] == (False, True)
@@ -221,7 +221,7 @@ def test_maintain_that_dies_is_made_up_for(
     for n in range(2):
         r.land(warehouse, [half(n), half(n + 100)], ops("COMMIT", n), NOW + n, KNOWN)
         r.run(warehouse, RULES, NOW + n)
-    with dying(monkeypatch, Upkeep, at, after), pytest.raises(Killed):
+    with dying(monkeypatch, TableUpkeep, at, after), pytest.raises(Killed):
         maintained(warehouse)
     r.land(warehouse, [half(50)], ops("COMMIT", 50, 100), LATER, {QUEUE: LATER})
     maintained(warehouse)
@@ -239,7 +239,7 @@ def test_a_deletion_that_dies_half_way_leaves_the_feed_off_and_no_row_out(
     """Rows that land while the change feed is off are found without it."""
     r.land(warehouse, [half(0)], ops("COMMIT", 0), NOW, KNOWN)
     r.run(warehouse, RULES, NOW)
-    with dying(monkeypatch, Upkeep, "set", after=True), pytest.raises(Killed):
+    with dying(monkeypatch, TableUpkeep, "set", after=True), pytest.raises(Killed):
         maintained(warehouse)
     r.run(warehouse, RULES, NOW + 5)
     r.land(warehouse, [half(1)], ops("COMMIT", 1), NOW + 10, KNOWN)

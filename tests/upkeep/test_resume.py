@@ -13,7 +13,7 @@ from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
 from halfop.runs.reconcile import Request as Run
 from halfop.runs.reconcile import reconcile
-from halfop.upkeep.resume import Selection, resume
+from halfop.upkeep.resume import ResumeSelection, resume
 from halfop.warehouse.tables import Warehouse
 from support import rows as r
 from support.entry_points import job_of
@@ -24,7 +24,7 @@ LATER = NOW + 100_000
 
 
 def resumed(warehouse: Warehouse, *keys: Key, **options: Any) -> Summary:
-    return resume(warehouse, Selection(keys, **options))[0]
+    return resume(warehouse, ResumeSelection(keys, **options))[0]
 
 
 def run(warehouse: Warehouse, now: int) -> Summary:
@@ -87,4 +87,4 @@ def test_by_a_condition_on_the_command_line(warehouse: Warehouse, capsys: pytest
     assert called("--key", f"b/0/{2**63 - 1}")[0] == 3, "legal, but not there"
     assert called("--key", "b/0/3", "--where", "true")[0] == 2
     with pytest.raises(UsageError):
-        resume(warehouse, Selection(where="("))
+        resume(warehouse, ResumeSelection(where="("))

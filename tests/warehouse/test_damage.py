@@ -16,7 +16,7 @@ from halfop.runs.reconcile import Request, reconcile
 from halfop.warehouse.damage import DamagedTable, TableOnDisk
 from halfop.warehouse.disk import LocalDisk
 from halfop.warehouse.tables import Warehouse
-from halfop.warehouse.upkeep import Upkeep
+from halfop.warehouse.upkeep import TableUpkeep
 from support import rows as r
 from support.json_lines import T0, half, lines, op
 from support.messages import RULES
@@ -147,7 +147,7 @@ def test_a_table_whose_first_commit_lacks_lines_is_refused(copied: Warehouse, le
 def test_a_compaction_that_has_lost_lines_is_refused(copied: Warehouse) -> None:
     """Its rows would be there twice if it removed fewer files than it replaces."""
     table = Path(copied.path(TABLE))
-    Upkeep(copied, TABLE).compact(3)
+    TableUpkeep(copied, TABLE).compact(3)
     path, whole = newest(table), newest(table).read_bytes()
     assert offsets(another_s(copied)) == [0, 1, 2]
     lines_ = whole.splitlines(keepends=True)

@@ -9,21 +9,21 @@ from typing import NamedTuple
 from halfop.columns.keys import Key
 from halfop.ending.guard import Guard, Verdict
 from halfop.ending.owner import Owner
-from halfop.ending.plan import COMMIT, RESUME, ROLLBACK, Place, Row
+from halfop.ending.plan import COMMIT, RESUME, ROLLBACK, PlannedPlace, Row
 from halfop.ending.table import State
 from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.requests import Header
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.ends import HalfPlace, end_transaction, resume_check
-from halfop.rocketmq.wire.remoting import Lost
+from halfop.rocketmq.wire.remoting import ConnectionLost
 
 _GONE = "find prepared transaction message failed"
 _MISMATCH = ("producer group wrong", "state table offset wrong", "commit log offset wrong")
 _BUSY = (AnswerCode.SYSTEM_BUSY, AnswerCode.SERVICE_NOT_AVAILABLE, AnswerCode.FLOW_CONTROL)
 
 
-class Sent(NamedTuple):
+class SentAnswer(NamedTuple):
     """A request's outcome. `again`: the row needs another look and perhaps another request, because the broker was
     busy (no state), or has perhaps not met or not stored this one (UNKNOWN); `elsewhere`: by a new connection, to the
     master then.
@@ -37,11 +37,11 @@ class Sent(NamedTuple):
     elsewhere: bool = False
 
 
-def send(broker: Broker, verdicts: Sequence[Verdict]) -> Iterator[Sent]:
+def send(broker: Broker, verdicts: Sequence[Verdict]) -> Iterator[SentAnswer]:
     """Sends each answer at most once. After a loss, those that were not sent are not among the outcomes."""
     outcomes = broker.remote.stream_once([_request(each) for each in verdicts])
     for verdict, (_, answer) in zip(verdicts, outcomes, strict=False):
-        yield _lost(verdict, answer) if isinstance(answer, Lost) else _answered(verdict, answer)
+        yield _lost(verdict, answer) if isinstance(answer, ConnectionLost) else _answered(verdict, answer)
 
 
 def _request(verdict: Verdict) -> Header:
@@ -52,19 +52,19 @@ def _request(verdict: Verdict) -> Header:
     return end_transaction(half, row.kind == COMMIT and not verdict.closes)
 
 
-def _lost(verdict: Verdict, error: Lost) -> Sent:
-    return Sent(verdict, "UNKNOWN", None, str(error), again=True, elsewhere=True)
+def _lost(verdict: Verdict, error: ConnectionLost) -> SentAnswer:
+    return SentAnswer(verdict, "UNKNOWN", None, str(error), again=True, elsewhere=True)
 
 
-def _answered(verdict: Verdict, answer: Frame) -> Sent:
+def _answered(verdict: Verdict, answer: Frame) -> SentAnswer:
     if answer.code in _BUSY:
-        return Sent(verdict, None, answer.code, answer.remark, again=True)
+        return SentAnswer(verdict, None, answer.code, answer.remark, again=True)
     if answer.code == AnswerCode.SLAVE_NOT_AVAILABLE:
-        return Sent(verdict, None, answer.code, answer.remark, again=True, elsewhere=True)
+        return SentAnswer(verdict, None, answer.code, answer.remark, again=True, elsewhere=True)
     if answer.code == AnswerCode.FLUSH_DISK_TIMEOUT:  # a gateway's slow disk may have it yet
-        return Sent(verdict, "UNKNOWN", answer.code, answer.remark, again=True)
+        return SentAnswer(verdict, "UNKNOWN", answer.code, answer.remark, again=True)
     state = "SENT" if verdict.closes else _state(answer)  # whatever it says: its final message is there
-    return Sent(verdict, state, answer.code, answer.remark or None)
+    return SentAnswer(verdict, state, answer.code, answer.remark or None)
 
 
 def _state(answer: Frame) -> State:
@@ -76,17 +76,17 @@ def _state(answer: Frame) -> State:
     return "MISMATCH" if any(text in remark for text in _MISMATCH) else "FAILED"
 
 
-class Taken(NamedTuple):
+class TakenRow(NamedTuple):
     """A row to whose answer the broker said yes, and the half message that it named."""
 
     row: Row
-    place: Place
+    place: PlannedPlace
 
 
 class Effect(NamedTuple):
     """What the broker shows of an answer."""
 
-    taken: Taken
+    taken: TakenRow
     state: State
     remark: str
 
@@ -99,7 +99,7 @@ class Effects:
     guard: Guard
 
     def going_on(
-        self, answers: Sequence[Taken], once: Collection[Key] = (), earlier: Collection[Key] = ()
+        self, answers: Sequence[TakenRow], once: Collection[Key] = (), earlier: Collection[Key] = ()
     ) -> list[Row]:
         """Returns rows that end what goes on: later copies of what was ended are rolled back.
 
@@ -128,12 +128,12 @@ class Effects:
                 found[swept.key] = swept
         return list(found.values())
 
-    def _committed(self, taken: Taken, finals: Sequence[int] | None) -> bool:
+    def _committed(self, taken: TakenRow, finals: Sequence[int] | None) -> bool:
         """Without an index, a broker's answer is all that shows it."""
         row, place = taken
         return finals is None or self._delivered(row, finals) > 0 or self._has_op(row, place)
 
-    def seen(self, answers: Sequence[Taken]) -> Iterator[Effect]:
+    def seen(self, answers: Sequence[TakenRow]) -> Iterator[Effect]:
         """Yields the effects that can be seen by now."""
         finals = self.guard.finals(self.owner, [each.row for each in answers])
         for n, each in enumerate(answers):
@@ -141,7 +141,7 @@ class Effects:
             if found := self._effect(each, delivered):
                 yield Effect(each, *found)
 
-    def _effect(self, taken: Taken, delivered: int | None) -> tuple[State, str] | None:
+    def _effect(self, taken: TakenRow, delivered: int | None) -> tuple[State, str] | None:
         row, place = taken
         outcome = self.guard.outcome_of(row, place)
         if outcome is not None and outcome != row.kind:
@@ -153,14 +153,14 @@ class Effects:
             return None
         return "VERIFIED", "its new copy is there" if row.kind == RESUME else "its op message is there"
 
-    def _shown(self, taken: Taken, counted: bool) -> bool:
+    def _shown(self, taken: TakenRow, counted: bool) -> bool:
         """The op message of the live copy counts, too, if deliveries were counted: the other one may have been lost."""
         row, place = taken
         if row.kind == RESUME:
             return len(self.guard.places(row)) > len(row.places)
         return self.guard.live_copy(row) is None and (counted or self._has_op(row, place))
 
-    def _has_op(self, row: Row, place: Place) -> bool:
+    def _has_op(self, row: Row, place: PlannedPlace) -> bool:
         return self.guard.op_at(row, place) is not None
 
     def _delivered(self, row: Row, finals: Sequence[int]) -> int:
@@ -168,6 +168,6 @@ class Effects:
         return sum(final in own for final in finals)
 
 
-def _rolled_back(row: Row, live: Place) -> Row:
+def _rolled_back(row: Row, live: PlannedPlace) -> Row:
     key = row.key._replace(queue_offset=live.queue_offset)
     return row._replace(key=key, kind=ROLLBACK, origin="SWEEP", places=(live,))

@@ -10,10 +10,10 @@ from datetime import timedelta
 
 from halfop.columns.keys import Key
 from halfop.ending.op_rows import land_answers
-from halfop.ending.owner import Where
-from halfop.ending.plan import Plan, Row
+from halfop.ending.owner import Masters
+from halfop.ending.plan import EndingPlan, Row
 from halfop.ending.selection import by_files, decided_until, landed, owners, refuse_forbidden, refuse_unreachable
-from halfop.ending.sender import Broker, Sender
+from halfop.ending.sender import BrokerPart, Sender
 from halfop.ending.standing import Changed, checked
 from halfop.ending.table import NOT_ENDED, TABLE, Clerk, Ending, EndingsTable, Known, State, known
 from halfop.frame.errors import HalfopError, UsageError, is_transient
@@ -28,18 +28,18 @@ _LOG = logging.getLogger("halfop.end")
 
 
 @dataclass(frozen=True)
-class Request:
+class ApplyRequest:
     """The options of `end --apply`: who may be asked, and where; None: only brokers that land by files."""
 
-    plan: Plan
+    plan: EndingPlan
     brokers: Sequence[str]
     limit: int
-    where: Where | None = None
+    where: Masters | None = None
     no_index: bool = False
     wait: timedelta = timedelta(0)
 
 
-def apply(warehouse: Warehouse, request: Request) -> tuple[Summary, list[Ending]]:
+def apply(warehouse: Warehouse, request: ApplyRequest) -> tuple[Summary, list[Ending]]:
     """Returns the summary, and the newest ending of each row. A broker that fails stops no other.
 
     Raises UsageError before anything is done if the plan names a broker that may not, or cannot, be asked.
@@ -61,7 +61,7 @@ def apply(warehouse: Warehouse, request: Request) -> tuple[Summary, list[Ending]
     return summary, list(found.values())
 
 
-def _refuse_many(request: Request) -> None:
+def _refuse_many(request: ApplyRequest) -> None:
     if len(request.plan) > request.limit:
         raise UsageError(f"the plan has {len(request.plan)} transactions, end.limit is {request.limit}: give --limit N")
 
@@ -69,7 +69,7 @@ def _refuse_many(request: Request) -> None:
 class _Application:
     """One call of `end --apply`."""
 
-    def __init__(self, warehouse: Warehouse, request: Request, summary: Summary) -> None:
+    def __init__(self, warehouse: Warehouse, request: ApplyRequest, summary: Summary) -> None:
         self._warehouse, self._request, self._summary = warehouse, request, summary
         cells = zip(*(request.plan.rows[name].to_pylist() for name in Key._fields), strict=True)
         self.keys = [Key(*each) for each in cells]
@@ -123,13 +123,15 @@ class _Application:
         todo = [row for row in rows if self._is_open(row, after="UNKNOWN")]
         land_answers(self._warehouse, todo, self._request.plan.head.instant, self._clerk, self._table)
 
-    def _send(self, where: Where, name: str, lives: Collection[str], rows: Sequence[Row], ended: Sequence[Row]) -> None:
+    def _send(
+        self, where: Masters, name: str, lives: Collection[str], rows: Sequence[Row], ended: Sequence[Row]
+    ) -> None:
         queues = {row.key.queue_id for row in (*rows, *ended)}
-        part = Broker(name, where, landed(self._warehouse, name, queues, self._landed_at), self._request.no_index)
+        part = BrokerPart(name, where, landed(self._warehouse, name, queues, self._landed_at), self._request.no_index)
         Sender(part, self._clerk, self._table, self._known.mine, self._known.sent_to(lives)).end(rows, ended)
 
 
-def _sum_up(summary: Summary, plan: Plan, found: Mapping[Key, Ending], failed: Mapping[str, HalfopError]) -> None:
+def _sum_up(summary: Summary, plan: EndingPlan, found: Mapping[Key, Ending], failed: Mapping[str, HalfopError]) -> None:
     states = Counter(row.state for row in found.values())
     left = len(plan) - sum(states.values())
     summary.extra |= {"plan_id": plan.head.plan_id, "endings": dict(states), "not_tried": left}

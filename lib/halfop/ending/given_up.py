@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, Key
-from halfop.ending.owner import Where
+from halfop.ending.owner import Masters
 from halfop.ending.plan import RESUME, Row, new_head, places_of
 from halfop.ending.selection import decided_until, landed, owners, refuse_forbidden, refuse_unreachable
-from halfop.ending.sender import Broker, Sender
+from halfop.ending.sender import BrokerPart, Sender
 from halfop.ending.standing import lacks, standing
 from halfop.ending.table import NOT_ENDED, TABLE, Clerk, Ending, EndingsTable, known, newest
 from halfop.frame.errors import InputRefused, UsageError
@@ -35,7 +35,7 @@ _SHOWN = 20
 class Resume:
     """Messages that brokers gave up: by their keys, or by a condition over trans_check_max_time."""
 
-    where_is: Where
+    where_is: Masters
     brokers: Sequence[str]
     keys: Collection[Key] = ()
     where: str | None = None
@@ -74,7 +74,7 @@ def _resumed(
     earlier = known(warehouse, head.plan_id, [row.key for row in rows])
     for name, lives in names.items():
         mine = [row for row in rows if row.key.broker_name in lives]
-        part = Broker(name, request.where_is, landed(warehouse, name, {row.key.queue_id for row in mine}, version))
+        part = BrokerPart(name, request.where_is, landed(warehouse, name, {row.key.queue_id for row in mine}, version))
         Sender(part, Clerk(head.plan_id, earlier.after), table, {}, earlier.sent_to(lives)).end(mine)
     yield from newest(table.kept).values()
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from halfop.columns.keys import Key
 from halfop.ending.owner import Owner
-from halfop.ending.plan import COMMIT, RESUME, ROLLBACK, Place, Row
+from halfop.ending.plan import COMMIT, RESUME, ROLLBACK, PlannedPlace, Row
 from halfop.ending.table import State
 from halfop.ending.tails import Tails
 from halfop.rocketmq.names import HALF_TOPICS
@@ -24,7 +24,7 @@ class Verdict(NamedTuple):
     """
 
     row: Row
-    place: Place
+    place: PlannedPlace
     state: State | None = None
     remark: str | None = None
     closes: bool = False
@@ -48,37 +48,37 @@ class Guard:
         found = [self._verdict(row, finals.get(n), row.key in in_doubt, lost.get(n)) for n, row in enumerate(rows)]
         return [self._resumed(owner, each, in_doubt) if each.row.kind == RESUME else each for each in found]
 
-    def places(self, row: Row) -> tuple[Place, ...]:
+    def places(self, row: Row) -> tuple[PlannedPlace, ...]:
         """Returns all half messages of a transaction that are known now, the live copy last."""
         return (*row.places, *self.tails[row.key.queue_id].copies(row))
 
-    def has_checked(self, owner: Owner, sent: Iterable[tuple[Row, Place]]) -> bool:
+    def has_checked(self, owner: Owner, sent: Iterable[tuple[Row, PlannedPlace]]) -> bool:
         """Returns whether the broker's check has passed all of these places."""
-        highest: dict[int, Place] = {}
+        highest: dict[int, PlannedPlace] = {}
         for row, place in sent:
             highest[row.key.queue_id] = max(place, highest.get(row.key.queue_id, place))
         return all(self.tails[queue].has_checked(owner.broker, place) for queue, place in highest.items())
 
-    def live_copy(self, row: Row) -> Place | None:
+    def live_copy(self, row: Row) -> PlannedPlace | None:
         """Returns the live copy of a transaction; None if an op message names it."""
         live = self.places(row)[-1]
         return live if self.op_at(row, live) is None else None
 
-    def op_at(self, row: Row, place: Place) -> int | None:
+    def op_at(self, row: Row, place: PlannedPlace) -> int | None:
         """Returns the op message that names a half message of a transaction; None if there is none."""
         return self.tails[row.key.queue_id].op_of(place)
 
-    def is_there(self, owner: Owner, row: Row, place: Place) -> bool:
+    def is_there(self, owner: Owner, row: Row, place: PlannedPlace) -> bool:
         """Returns whether the log has a half message of a transaction still, and so all that came after it."""
         stored = stored_at(owner.broker, place.commit_log_offset)
         return stored is not None and _is_of(stored, row)
 
-    def op_of(self, row: Row) -> tuple[int, Place] | None:
+    def op_of(self, row: Row) -> tuple[int, PlannedPlace] | None:
         """Returns the op message that ended a transaction, and the half message that it names; None if none did."""
         found = ((self.op_at(row, place), place) for place in self.places(row))
         return next(((op, place) for op, place in found if op is not None), None)
 
-    def outcome_of(self, row: Row, place: Place) -> str | None:
+    def outcome_of(self, row: Row, place: PlannedPlace) -> str | None:
         """Returns how a transaction ended that was ended at a place, if the broker shows that."""
         return self.tails[row.key.queue_id].outcome_of(place)
 
@@ -159,7 +159,7 @@ def _is_of(stored: Stored, row: Row) -> bool:
     return stored.topic in HALF_TOPICS and stored.uniq_key == row.uniq_key
 
 
-def _delivered(row: Row, place: Place, in_doubt: bool, has_op: bool) -> Verdict:
+def _delivered(row: Row, place: PlannedPlace, in_doubt: bool, has_op: bool) -> Verdict:
     if row.kind == COMMIT and in_doubt and not has_op:
         return Verdict(row, place, closes=True)
     if row.kind == COMMIT:
@@ -167,7 +167,7 @@ def _delivered(row: Row, place: Place, in_doubt: bool, has_op: bool) -> Verdict:
     return Verdict(row, place, "ENDED_MEANWHILE", "its final message is there: it was committed")
 
 
-def _ended(row: Row, op: tuple[int, Place], in_doubt: bool, asked: bool, outcome: str | None) -> Verdict:
+def _ended(row: Row, op: tuple[int, PlannedPlace], in_doubt: bool, asked: bool, outcome: str | None) -> Verdict:
     number, place = op
     text = f"op message {number} names half message {place.queue_offset}{f': {outcome}' if outcome else ''}"
     same = outcome == row.kind if outcome else asked and row.kind == ROLLBACK  # nothing was delivered

@@ -26,7 +26,7 @@ class NoMaster(RemotingError):
 
 
 @dataclass(frozen=True)
-class Where:
+class Masters:
     """The addresses of masters: those that name servers know, or the one given."""
 
     settings: RemotingSettings
@@ -132,8 +132,8 @@ def add_owner(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--broker", metavar="H:P", help="the master's address, if all transactions are one broker's")
 
 
-def owner_of(settings: Settings, args: argparse.Namespace) -> Where | None:
+def owner_of(settings: Settings, args: argparse.Namespace) -> Masters | None:
     """Returns the way to the masters; None if no option names one."""
     if args.namesrv is None and args.broker is None:
         return None
-    return Where(remoting(settings, settings.end.in_flight), args.namesrv, args.broker)
+    return Masters(remoting(settings, settings.end.in_flight), args.namesrv, args.broker)

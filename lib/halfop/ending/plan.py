@@ -61,7 +61,7 @@ _NO_CELLS = (pa.ArrowException, ValueError, TypeError, OverflowError)
 
 
 @dataclass(frozen=True)
-class Head:
+class PlanHead:
     """The origin of a plan; `decisions` is the version of that table from which its rows are."""
 
     plan_id: str
@@ -77,17 +77,17 @@ class Head:
 
 
 @dataclass(frozen=True)
-class Plan:
+class EndingPlan:
     """A head, and rows with the columns of `ROWS`, one a transaction, under the half key of its live copy."""
 
-    head: Head
+    head: PlanHead
     rows: pa.Table
 
     def __len__(self) -> int:
         return len(self.rows)
 
 
-class Place(NamedTuple):
+class PlannedPlace(NamedTuple):
     """The place of a half message, or of a copy, in its queue and in its broker's log; there -1 if it is not known."""
 
     queue_offset: int
@@ -106,13 +106,13 @@ class Row(NamedTuple):
     real_topic: str | None
     decision: str | None
     born_timestamp: datetime | None
-    places: tuple[Place, ...]
+    places: tuple[PlannedPlace, ...]
 
 
-def new_head(decisions: int, asked_for: str) -> Head:
+def new_head(decisions: int, asked_for: str) -> PlanHead:
     """Returns the head of a plan that is made now, by this user."""
     now = datetime.now(timezone.utc)
-    return Head(f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}", decisions, now.isoformat(), owner(), asked_for)
+    return PlanHead(f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}", decisions, now.isoformat(), owner(), asked_for)
 
 
 def rows_of(table: pa.Table, size: int) -> Iterator[list[Row]]:
@@ -127,17 +127,17 @@ def _row(cells: Mapping[str, Any]) -> Row:
     return Row(key=key, places=places_of(cells), **taken)
 
 
-def places_of(cells: Mapping[str, Any]) -> tuple[Place, ...]:
+def places_of(cells: Mapping[str, Any]) -> tuple[PlannedPlace, ...]:
     """Returns all half messages of the transaction that a row stands for, its own, the live copy, last."""
     own = place_of(cells)
     others = (place_of(each) for each in cells["copies"] or ())
     return (*sorted(each for each in others if each.queue_offset != own.queue_offset), own)
 
 
-def place_of(cells: Mapping[str, Any]) -> Place:
+def place_of(cells: Mapping[str, Any]) -> PlannedPlace:
     """Returns the place that a row, or a copy in it, shows."""
     log_offset = cells["commit_log_offset"]
-    return Place(cells["queue_offset"], -1 if log_offset is None else log_offset)
+    return PlannedPlace(cells["queue_offset"], -1 if log_offset is None else log_offset)
 
 
 # ---- the file ----
@@ -149,7 +149,7 @@ def refuse_existing(path: str) -> None:
         raise UsageError(f"--plan {path}: there is a file already; name a new one")
 
 
-def write(plan: Plan, path: str) -> None:
+def write(plan: EndingPlan, path: str) -> None:
     """Writes a plan to a new file."""
     refuse_existing(path)
     target = Path(path)
@@ -165,7 +165,7 @@ def write(plan: Plan, path: str) -> None:
         raise UsageError(f"--plan {path}: it cannot be written: {error}") from error
 
 
-def read(path: str) -> Plan:
+def read(path: str) -> EndingPlan:
     """Returns a plan as it was written, or with fewer rows; InputRefused if it is something else."""
     source = Path(path)
     try:
@@ -180,7 +180,7 @@ def read(path: str) -> Plan:
     return plan
 
 
-def _sealed(plan: Plan) -> Iterator[tuple[str, str]]:
+def _sealed(plan: EndingPlan) -> Iterator[tuple[str, str]]:
     """Each row as JSON without its nulls, and its seal: that is no secret, it only shows a change."""
     head = hashlib.sha256(json.dumps(asdict(plan.head), sort_keys=True).encode())
     for batch in plan.rows.to_batches(10_000):
@@ -195,7 +195,7 @@ def _is_parquet(path: Path) -> bool:
     return path.suffix == ".parquet"
 
 
-def _lines(plan: Plan) -> Iterator[str]:
+def _lines(plan: EndingPlan) -> Iterator[str]:
     yield json.dumps({"plan": asdict(plan.head)})
     for text, seal in _sealed(plan):
         yield f'{text[:-1]}, "{_SEAL}": "{seal}"}}'
@@ -205,7 +205,7 @@ def _plain(value: Any) -> Any:
     return value.isoformat() if isinstance(value, datetime) else value
 
 
-_Read = tuple[Plan, Iterable[Any], Iterable[int | None]]  # with the seal and the line of each row
+_Read = tuple[EndingPlan, Iterable[Any], Iterable[int | None]]  # with the seal and the line of each row
 
 
 def _from_parquet(source: Path) -> _Read:
@@ -216,7 +216,7 @@ def _from_parquet(source: Path) -> _Read:
     found = [table[f.name].cast(f.type) if f.name in table.column_names else _nulls(table, f) for f in ROWS]
     seals = table[_SEAL].to_pylist() if _SEAL in table.column_names else [None] * len(table)
     head = _head(source, _object(source, None, metadata[_METADATA].decode()))
-    return Plan(head, pa.Table.from_arrays(found, schema=ROWS)), seals, [None] * len(table)
+    return EndingPlan(head, pa.Table.from_arrays(found, schema=ROWS)), seals, [None] * len(table)
 
 
 def _nulls(table: pa.Table, field: pa.Field) -> pa.Array:
@@ -231,7 +231,7 @@ def _from_lines(source: Path) -> _Read:
     (_, first), *others = lines
     rows = pa.Table.from_arrays([_column(source, others, field) for field in ROWS], schema=ROWS)
     return (
-        Plan(_head(source, first.get("plan")), rows),
+        EndingPlan(_head(source, first.get("plan")), rows),
         [row.get(_SEAL) for _, row in others],
         [number for number, _ in others],
     )
@@ -268,9 +268,9 @@ def _object(source: Path, number: int | None, line: str) -> dict[str, Any]:
     return found
 
 
-def _head(source: Path, found: Any) -> Head:
+def _head(source: Path, found: Any) -> PlanHead:
     try:
-        head = Head(**found)
+        head = PlanHead(**found)
         sound = head.instant.tzinfo and all(
             isinstance(value, int if name in _HEAD_NUMBERS else str) for name, value in found.items()
         )

@@ -26,7 +26,7 @@ from halfop.ending.business import (
     with_join_keys,
 )
 from halfop.ending.op_rows import BOTH_OUTCOMES, COMMIT_EVIDENCE, KIND, ROLLBACK_EVIDENCE, with_outcomes
-from halfop.ending.plan import ROWS, Plan, new_head
+from halfop.ending.plan import ROWS, EndingPlan, new_head
 from halfop.ending.selection import left_out, split
 from halfop.ending.standing import COLUMNS, standing
 from halfop.frame.errors import UsageError
@@ -44,7 +44,7 @@ _VIEW = [*QUEUE, "queue_offset", "uniq_key", "producer_group", "real_topic", "de
 
 
 @dataclass(frozen=True)
-class Request:
+class ResolveRequest:
     """The groups to resolve (none: all that are configured), and which of their transactions get into a plan."""
 
     known: Mapping[str, Resolution]
@@ -62,7 +62,7 @@ class Request:
 class Resolved:
     """A plan, and the transactions that business data says both of: with the columns `REFUSED`."""
 
-    plan: Plan
+    plan: EndingPlan
     refused: pa.Table
 
 
@@ -76,7 +76,7 @@ class _Found:
     left_out: dict[str, int] = field(default_factory=dict)
 
 
-def resolve(warehouse: Warehouse, request: Request) -> tuple[Summary, Resolved]:
+def resolve(warehouse: Warehouse, request: ResolveRequest) -> tuple[Summary, Resolved]:
     """Returns a plan to end open transactions as business data says, and what it says both of. Nothing is written."""
     summary, found = Summary("resolve"), _Found()
     groups = _asked(request)
@@ -91,7 +91,7 @@ def resolve(warehouse: Warehouse, request: Request) -> tuple[Summary, Resolved]:
         summary.extra |= {"planned": len(ending), "left_out": found.left_out, "groups": found.groups}
         _refuse_many(len(ending), request.limit)
         refuse_landed(warehouse, set(ending["broker_name"].to_pylist()))
-    return summary, Resolved(Plan(new_head(open_ones.version, str(request)), ending), refused)
+    return summary, Resolved(EndingPlan(new_head(open_ones.version, str(request)), ending), refused)
 
 
 def _refuse_many(number: int, limit: int) -> None:
@@ -101,7 +101,7 @@ def _refuse_many(number: int, limit: int) -> None:
         )
 
 
-def _asked(request: Request) -> list[str]:
+def _asked(request: ResolveRequest) -> list[str]:
     if not request.known:
         raise UsageError("resolve.groups: no producer group is configured; docs/ending.md shows how")
     for name in request.groups:

@@ -14,10 +14,10 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, Key
 from halfop.columns.lives import lives_of
-from halfop.ending.owner import Where
-from halfop.ending.plan import ROWS, Kind, Origin, Plan, new_head
+from halfop.ending.owner import Masters
+from halfop.ending.plan import ROWS, EndingPlan, Kind, Origin, new_head
 from halfop.ending.standing import COLUMNS, Standing, lacks, standing
-from halfop.ending.tails import Landed, landed_of
+from halfop.ending.tails import LandedEnds, landed_of
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
 from halfop.landing.identity import refuse_landed
@@ -49,7 +49,7 @@ class Selection:
         return " ".join([*named[:_SHOWN], f"--{self.kind.lower()}"])
 
 
-def plan(warehouse: Warehouse, selection: Selection) -> tuple[Summary, Plan]:
+def plan(warehouse: Warehouse, selection: Selection) -> tuple[Summary, EndingPlan]:
     """Returns a plan to end the selected transactions, open ones and discarded ones.
 
     Raises InputRefused if a key names none, UsageError for a wrong condition or one that holds for too many.
@@ -64,7 +64,7 @@ def plan(warehouse: Warehouse, selection: Selection) -> tuple[Summary, Plan]:
         )
     refuse_landed(warehouse, set(rows["broker_name"].to_pylist()))
     summary.extra |= {"planned": len(rows), "left_out": left_out}
-    return summary, Plan(new_head(found.version, str(selection)), rows)
+    return summary, EndingPlan(new_head(found.version, str(selection)), rows)
 
 
 def _planned(warehouse: Warehouse, found: Standing, selection: Selection) -> Planned:
@@ -156,7 +156,7 @@ def refuse_forbidden(names: Sequence[str], allowed: Sequence[str]) -> None:
         )
 
 
-def refuse_unreachable(names: Sequence[str], where: Where | None) -> None:
+def refuse_unreachable(names: Sequence[str], where: Masters | None) -> None:
     """Raises UsageError if these brokers must be asked, and no option says where."""
     if names and where is None:
         raise UsageError(f"{', '.join(names)}: only the broker itself can end its messages: give --namesrv or --broker")
@@ -191,7 +191,7 @@ def decided_until(warehouse: Warehouse) -> int:
     return (run.inputs if decided else run.inputs_before)[PROGRESS]
 
 
-def landed(warehouse: Warehouse, name: str, queues: Collection[int], version: int) -> dict[int, Landed]:
+def landed(warehouse: Warehouse, name: str, queues: Collection[int], version: int) -> dict[int, LandedEnds]:
     """Returns how far a broker's queues had landed at a version of landing_progress, as `decided_until` gives it.
 
     What landed later, no run has seen, so it is read from the broker again.

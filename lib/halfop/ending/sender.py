@@ -17,16 +17,16 @@ from itertools import chain
 from typing import TypeVar
 
 from halfop.columns.keys import Key
-from halfop.ending.answers import Effects, Sent, Taken, send
+from halfop.ending.answers import Effects, SentAnswer, TakenRow, send
 from halfop.ending.guard import Guard
-from halfop.ending.owner import NoMaster, Owner, Where
+from halfop.ending.owner import Masters, NoMaster, Owner
 from halfop.ending.plan import COMMIT, Row
 from halfop.ending.table import IN_DOUBT, Clerk, Ending, Endings
-from halfop.ending.tails import Landed, Tails, since
+from halfop.ending.tails import LandedEnds, Tails, since
 from halfop.frame.errors import InputRefused
 from halfop.frame.units import EPOCH
 from halfop.rocketmq.wire.remote import Patience
-from halfop.rocketmq.wire.remoting import Lost, Unreachable
+from halfop.rocketmq.wire.remoting import ConnectionLost, Unreachable
 
 BATCH = 500
 _SWEEPS, _MOST_LOSSES = 20, 3
@@ -36,12 +36,12 @@ _LOG = logging.getLogger("halfop.ending")
 
 
 @dataclass
-class Broker:
+class BrokerPart:
     """One broker's part of a plan: how to reach it, and how far its queues have landed."""
 
     name: str
-    where: Where
-    landed: Mapping[int, Landed]
+    where: Masters
+    landed: Mapping[int, LandedEnds]
     no_index: bool = False
     batch: int = BATCH
 
@@ -53,7 +53,7 @@ class Sender:
     `known` is what earlier calls have recorded, by half key; `lately`: when any plan last sent this broker anything.
     """
 
-    broker: Broker
+    broker: BrokerPart
     clerk: Clerk
     endings: Endings
     known: Mapping[Key, Ending]
@@ -62,7 +62,7 @@ class Sender:
     _ended: Sequence[Row] = ()
     _reached: bool = False
     _results: list[Ending] = field(default_factory=list)
-    _sent: dict[Key, Taken] = field(default_factory=dict)
+    _sent: dict[Key, TakenRow] = field(default_factory=dict)
     _verified: set[Key] = field(default_factory=set)
     _repeated: set[Key] = field(default_factory=set)
     _last: datetime = EPOCH
@@ -118,7 +118,7 @@ class Sender:
     def _tails(self) -> dict[int, Tails]:
         found, rows = {}, (*self._rows, *self._ended)
         for queue in {row.key.queue_id for row in rows}:
-            landed = self.broker.landed.get(queue, Landed())
+            landed = self.broker.landed.get(queue, LandedEnds())
             swept = [self.known[row.key] for row in self._ended if row.key.queue_id == queue]
             start = since(landed, self._owner.broker, queue, swept) if swept else landed
             found[queue] = Tails(start, queue, [row for row in rows if row.key.queue_id == queue])
@@ -136,7 +136,7 @@ class Sender:
 
     def _remember(self, row: Row, verified: bool) -> None:
         known = self.known[row.key]
-        self._sent[row.key] = Taken(row, known.sent or row.places[-1])
+        self._sent[row.key] = TakenRow(row, known.sent or row.places[-1])
         self._verified |= {row.key} if verified else set()
         self._last = max(self._last, known.at)
 
@@ -176,23 +176,23 @@ class Sender:
                 doubts |= {each.verdict.row.key for each in outcomes if each.state == "UNKNOWN"}
                 self._before_another(todo, outcomes, patience, kept)
 
-    def _looked_and_sent(self, rows: Sequence[Row], doubts: set[Key]) -> list[Sent]:
+    def _looked_and_sent(self, rows: Sequence[Row], doubts: set[Key]) -> list[SentAnswer]:
         """Returns the outcomes of all rows but those that a loss has kept from being sent; all are noted."""
         verdicts = self._guard.look(self._owner, rows, doubts)
-        known = [Sent(each, each.state, None, each.remark) for each in verdicts if each.state is not None]
+        known = [SentAnswer(each, each.state, None, each.remark) for each in verdicts if each.state is not None]
         answers = send(self._owner.broker, [each for each in verdicts if each.state is None])
         return [self._noted(each) for each in chain(known, answers)]
 
-    def _noted(self, sent: Sent) -> Sent:
+    def _noted(self, sent: SentAnswer) -> SentAnswer:
         row, place = sent.verdict.row, sent.verdict.place
         if sent.state is not None:
             self._results.append(self.clerk.ending(row, sent.state, sent.remark, sent.code, place))
         if sent.state == "SENT":
-            self._sent[row.key], self._last = Taken(row, place), datetime.now(timezone.utc)
+            self._sent[row.key], self._last = TakenRow(row, place), datetime.now(timezone.utc)
         return sent
 
     def _before_another(
-        self, todo: Sequence[Row], outcomes: Sequence[Sent], patience: Patience, kept: ExitStack
+        self, todo: Sequence[Row], outcomes: Sequence[SentAnswer], patience: Patience, kept: ExitStack
     ) -> None:
         """Waits until the broker has room, or must show what it has met of the requests whose answers were lost."""
         again = [each for each in outcomes if each.again]
@@ -261,7 +261,7 @@ class Sender:
                 self._results.append(self.clerk.ending(row, state, remark, sent=place))
 
 
-_NO_ANSWER = (Lost, Unreachable)
+_NO_ANSWER = (ConnectionLost, Unreachable)
 T = TypeVar("T")
 
 

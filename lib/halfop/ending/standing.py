@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, QUEUE, Key
-from halfop.ending.plan import Plan, Row, places_of, rows_of
+from halfop.ending.plan import EndingPlan, Row, places_of, rows_of
 from halfop.ending.table import State
 from halfop.planning.counts import between_values, covers, ranges_of
 from halfop.planning.plan import PLAN_APP
@@ -141,14 +141,14 @@ class Changed(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckedPlan:
     """A plan's rows with the copies that are known now, and those that have changed."""
 
     rows: list[Row]
     changed: list[Changed]
 
 
-def checked(warehouse: Warehouse, plan: Plan) -> Checked:
+def checked(warehouse: Warehouse, plan: EndingPlan) -> CheckedPlan:
     """Returns what may be ended of a plan, as the last run that has decided leaves it."""
     now = standing(warehouse)
     given = warehouse.spark.createDataFrame(plan.rows.select(list(Key._fields)))
@@ -157,7 +157,7 @@ def checked(warehouse: Warehouse, plan: Plan) -> Checked:
     gone = [row for row in rows if row.key not in live]
     ends = _last(warehouse, now, gone) if gone else {}
     found = [_compared(row, live.get(row.key), ends.get(row.key)) for row in rows]
-    return Checked(
+    return CheckedPlan(
         rows=[each for each in found if isinstance(each, Row)],
         changed=[each for each in found if isinstance(each, Changed)],
     )

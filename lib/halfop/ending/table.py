@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import pyarrow as pa
 
 from halfop.columns.keys import Key
-from halfop.ending.plan import Place, Row
+from halfop.ending.plan import PlannedPlace, Row
 from halfop.frame.errors import WarehouseBusy
 from halfop.frame.trouble import owner
 from halfop.landing.progress import micros
@@ -104,7 +104,7 @@ def _cells(row: Ending) -> dict[str, object]:
 
 def _ending(cells: Mapping[str, Any]) -> Ending:
     sent = cells["sent_offset"]
-    place = None if sent is None else Place(sent, cells["sent_commit_log_offset"])
+    place = None if sent is None else PlannedPlace(sent, cells["sent_commit_log_offset"])
     key = Key(*(cells[name] for name in Key._fields))
     return Ending(cells["plan_id"], key, sent=place, **{name: cells[name] for name in _OWN})
 
@@ -134,7 +134,7 @@ class Ending(NamedTuple):
     by: str
     at: datetime
     uniq_key: str | None
-    sent: Place | None
+    sent: PlannedPlace | None
 
 
 class Endings(Protocol):
@@ -152,7 +152,12 @@ class Clerk:
         self._by = f"{owner()}:{os.getpid()}"
 
     def ending(
-        self, row: Row, state: State, remark: str | None = None, code: int | None = None, sent: Place | None = None
+        self,
+        row: Row,
+        state: State,
+        remark: str | None = None,
+        code: int | None = None,
+        sent: PlannedPlace | None = None,
     ) -> Ending:
         self._last = max(self._clock(), (self._last or datetime.min.replace(tzinfo=timezone.utc)) + _TICK)
         told = (state, code, remark, self._by, self._last, row.uniq_key, sent)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pyarrow.compute as pc
 
-from halfop.ending.plan import Place, Row
+from halfop.ending.plan import PlannedPlace, Row
 from halfop.ending.table import Ending
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.batches import HALF, OP, half_batch, op_batch
@@ -30,7 +30,7 @@ _NO_END = 2**63
 _CLOCKS_DIFFER = timedelta(minutes=1)  # this machine's and the broker's, at most
 
 
-class Landed(NamedTuple):
+class LandedEnds(NamedTuple):
     """The offsets up to which a broker's half and op queue have landed; None: nothing has."""
 
     half_topic: str = HALF_TOPIC
@@ -39,10 +39,10 @@ class Landed(NamedTuple):
     op: int | None = None
 
 
-class Copy(NamedTuple):
+class WrittenCopy(NamedTuple):
     """A half message that was written since the landing, `marked` if the broker's own check service has put it back."""
 
-    place: Place
+    place: PlannedPlace
     marked: bool
     producer_group: str | None
     born_timestamp: datetime | None
@@ -69,7 +69,7 @@ class _Tail:
 class Tails:
     """The half and op queue of one broker and queue id after what has landed, as far as some transactions need it."""
 
-    def __init__(self, landed: Landed, queue: int, rows: Collection[Row]) -> None:
+    def __init__(self, landed: LandedEnds, queue: int, rows: Collection[Row]) -> None:
         lowest = min((place.queue_offset for row in rows for place in row.places), default=0)
         self._halves = _Tail(landed.half_topic, queue, lowest if landed.half is None else landed.half, HALF)
         self._ops = _Tail(landed.op_topic, queue, landed.op or 0, OP)
@@ -77,7 +77,7 @@ class Tails:
         self._rows: dict[str, list[Row]] = defaultdict(list)
         for row in rows:
             self._rows[row.uniq_key].append(row)
-        self._copies: dict[str, list[Copy]] = defaultdict(list)
+        self._copies: dict[str, list[WrittenCopy]] = defaultdict(list)
         self._ended: dict[int, int] = {}
         self._outcomes: dict[int, str] = {}
 
@@ -88,7 +88,7 @@ class Tails:
         for records in self._ops.new(broker):
             self._add_ops(records)
 
-    def copies(self, row: Row) -> list[Place]:
+    def copies(self, row: Row) -> list[PlannedPlace]:
         """Returns the newer copies of a transaction, in the order of their offsets; a twin above it has its own."""
         known = [copy for copy in self._copies.get(row.uniq_key, ()) if _is_kin(row, copy)]
         twins = [twin.places[0].queue_offset for twin in self._rows[row.uniq_key] if _is_kin(row, twin)]
@@ -97,16 +97,16 @@ class Tails:
         mine = (copy.place for copy in known if copy.marked and copy.place.queue_offset < end)
         return [place for place in mine if place.queue_offset > row.places[-1].queue_offset]
 
-    def has_checked(self, broker: Broker, place: Place) -> bool:
+    def has_checked(self, broker: Broker, place: PlannedPlace) -> bool:
         """Returns whether the broker's check has passed a half message: a copy that it put back until then is there."""
         checked_until = broker.check_offset(self._halves.topic, self._halves.queue)
         return checked_until is not None and checked_until > place.queue_offset
 
-    def op_of(self, place: Place) -> int | None:
+    def op_of(self, place: PlannedPlace) -> int | None:
         """Returns the offset of the op message that names a half message; None if there is none."""
         return self._ended.get(place.queue_offset)
 
-    def outcome_of(self, place: Place) -> str | None:
+    def outcome_of(self, place: PlannedPlace) -> str | None:
         """Returns how a half message ended, COMMIT or ROLLBACK, if its op message shows that: a gateway's does."""
         return self._outcomes.get(place.queue_offset)
 
@@ -116,8 +116,8 @@ class Tails:
         rows = half_batch(records).select(_COPY_COLUMNS)
         for row, put_back in zip(rows.to_pylist(), marked.to_pylist(), strict=True):
             if row["uniq_key"] in self._rows:
-                place = Place(row["queue_offset"], row["commit_log_offset"])
-                found = Copy(place, put_back, row["producer_group"], row["born_timestamp"])
+                place = PlannedPlace(row["queue_offset"], row["commit_log_offset"])
+                found = WrittenCopy(place, put_back, row["producer_group"], row["born_timestamp"])
                 self._copies[row["uniq_key"]].append(found)
 
     def _add_ops(self, records: Records) -> None:
@@ -133,7 +133,7 @@ _OP_COLUMNS = ("queue_offset", "body", "outcome")
 _COPY_COLUMNS = ["queue_offset", "commit_log_offset", "uniq_key", "producer_group", "born_timestamp"]
 
 
-def _is_kin(row: Row, copy: Copy | Row) -> bool:
+def _is_kin(row: Row, copy: WrittenCopy | Row) -> bool:
     born = row.born_timestamp
     return copy.producer_group == row.producer_group and (born is None or copy.born_timestamp == born)
 
@@ -144,7 +144,7 @@ def _offsets(body: str) -> Iterator[int]:
             yield int(item)
 
 
-def since(landed: Landed, broker: Broker, queue: int, endings: Sequence[Ending]) -> Landed:
+def since(landed: LandedEnds, broker: Broker, queue: int, endings: Sequence[Ending]) -> LandedEnds:
     """Returns where to read from if these earlier answers, too, must be seen, with the copies that came after them."""
     first = min(each.at for each in endings) - _CLOCKS_DIFFER
     op = broker.offset_at(landed.op_topic, queue, int(first.timestamp() * 1000))
@@ -152,9 +152,9 @@ def since(landed: Landed, broker: Broker, queue: int, endings: Sequence[Ending])
     return landed._replace(half=min(halves, default=landed.half), op=min(op, landed.op or op))
 
 
-def landed_of(progress: Mapping[tuple[str, int], int | None], queue: int) -> Landed:
+def landed_of(progress: Mapping[tuple[str, int], int | None], queue: int) -> LandedEnds:
     """Returns how far a queue has landed, from the next offsets by topic and queue."""
     halves = {topic: progress[topic, queue] for topic in HALF_TOPICS if progress.get((topic, queue)) is not None}
     half_topic = max(halves, key=lambda topic: halves[topic] or 0, default=HALF_TOPIC)
     op_topic = dict(zip(HALF_TOPICS, OP_TOPICS, strict=True))[half_topic]
-    return Landed(half_topic, halves.get(half_topic), op_topic, progress.get((op_topic, queue)))
+    return LandedEnds(half_topic, halves.get(half_topic), op_topic, progress.get((op_topic, queue)))

@@ -17,7 +17,7 @@ from halfop.settings.model import Settings
 from halfop.wording import job_here, word
 
 
-class Call(NamedTuple):
+class RepairCall(NamedTuple):
     """A command that can be pasted, and what to put for a word of it that only the user knows."""
 
     command: str
@@ -27,9 +27,9 @@ class Call(NamedTuple):
         return f"to do next{self.unknown and f' ({self.unknown})'}: {self.command}"
 
 
-def repair_call(settings: Settings) -> Call:
+def repair_call(settings: Settings) -> RepairCall:
     """The call that repairs."""
-    return Call(f"{job_here('examine', settings)} --repair")
+    return RepairCall(f"{job_here('examine', settings)} --repair")
 
 
 class Left(NamedTuple):
@@ -46,7 +46,7 @@ class Left(NamedTuple):
         every = (self.unmarked, self.files, self.ranges, self.lacking)
         return list(dict.fromkeys(str(each) for part in every for each in part))
 
-    def calls(self, settings: Settings, after_repair: bool) -> list[Call]:
+    def calls(self, settings: Settings, after_repair: bool) -> list[RepairCall]:
         """The calls in their order; a repair that lacked bodies is called again when they have landed."""
         if self.unmarked:
             return [repair_call(settings)]
@@ -76,7 +76,7 @@ def _of_runs(work: Repair) -> Iterator[str]:
     topics = [name for name in tables_there(work.root) if name.startswith("topics/")]
     lacking = decisions.deficits(work.warehouse, topics)
     yield from map(str, lacking)
-    written, damaged = sinks.Written(work.warehouse), {each.run_id for each in lacking}
+    written, damaged = sinks.RowsWritten(work.warehouse), {each.run_id for each in lacking}
     for run_id in sorted(by_run(work.warehouse)):
         found = found_run(work.warehouse, run_id)
         if found is not None and found[1] and run_id not in damaged:
@@ -86,22 +86,22 @@ def _of_runs(work: Repair) -> Iterator[str]:
 # ---- calls ----
 
 
-def _of_files(lost: Sequence[LostFile], settings: Settings) -> Iterator[Call]:
+def _of_files(lost: Sequence[LostFile], settings: Settings) -> Iterator[RepairCall]:
     """One call for all files."""
     named = {kind: [word(each.shown) for each in lost if each.kind == kind] for kind in TABLES}
     options = [f"--{kind} {' '.join(paths)}" for kind, paths in named.items() if paths]
     if options:
-        yield Call(" ".join([job_here("land files", settings), *options]))
+        yield RepairCall(" ".join([job_here("land files", settings), *options]))
 
 
-def _of_ranges(ranges: Sequence[Gap], settings: Settings) -> Iterator[Call]:
+def _of_ranges(ranges: Sequence[Gap], settings: Settings) -> Iterator[RepairCall]:
     """One call a source, which lands its ranges again."""
     by_source: dict[tuple[str, str, str], list[str]] = {}
     for gap in ranges:
         by_source.setdefault(_source(gap), []).append(word(str(gap.again)))
     for (job, options, unknown), found in by_source.items():
         again = " ".join(dict.fromkeys(found))
-        yield Call(f"{job_here(job, settings)} {options} --again {again}", unknown)
+        yield RepairCall(f"{job_here(job, settings)} {options} --again {again}", unknown)
 
 
 def _source(gap: Gap) -> tuple[str, str, str]:

@@ -100,7 +100,7 @@ class Repair:
         return [each for each in found if each is not None]
 
     def _sinks(self, damaged: Collection[str]) -> Iterator[str]:
-        written, planned = sinks.Written(self.warehouse), self.warehouse.marker("decisions", PLAN_APP)
+        written, planned = sinks.RowsWritten(self.warehouse), self.warehouse.marker("decisions", PLAN_APP)
         for run, closed in self._all_runs():
             if closed or run.run_id <= planned:
                 for each in sinks.bring_back(self.warehouse, run, written):

@@ -40,7 +40,7 @@ class Missing:
         return f"{self.table} lacks {self.rows} messages of run {self.run_id}"
 
 
-class Written:
+class RowsWritten:
     """The number of rows of each run in each table, counted once."""
 
     def __init__(self, warehouse: Warehouse) -> None:
@@ -67,7 +67,7 @@ def bring_back_index(warehouse: Warehouse, topics: Sequence[str]) -> int:
     return len(rows)
 
 
-def missing(warehouse: Warehouse, run: Run, written: Written) -> list[tuple[Target, Missing]]:
+def missing(warehouse: Warehouse, run: Run, written: RowsWritten) -> list[tuple[Target, Missing]]:
     """The tables that have fewer messages of a closed run than it decided."""
     digest = Digest.of(warehouse, run.run_id)
     owed = {debt.sink for debt in run.owed if debt.run_id == run.run_id}
@@ -76,7 +76,7 @@ def missing(warehouse: Warehouse, run: Run, written: Written) -> list[tuple[Targ
     return [(target, Missing(target.path, run.run_id, few)) for target, few in counted if few > 0]
 
 
-def bring_back(warehouse: Warehouse, run: Run, written: Written) -> list[Missing]:
+def bring_back(warehouse: Warehouse, run: Run, written: RowsWritten) -> list[Missing]:
     """Writes the messages that tables lack, each once, as far as their bodies are there."""
     done = []
     for target, few in missing(warehouse, run, written):

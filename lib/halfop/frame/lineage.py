@@ -12,7 +12,7 @@ from halfop.frame.summary import Summary
 _DONE = (0, 5)
 
 
-class Column(NamedTuple):
+class TableColumn(NamedTuple):
     """A column of a table, as an event describes it."""
 
     name: str
@@ -21,10 +21,10 @@ class Column(NamedTuple):
 
 
 @dataclass
-class Written:
+class WrittenTable:
     """A table that a call has written, and how much; Spark's own writes are not counted."""
 
-    columns: Sequence[Column] = ()
+    columns: Sequence[TableColumn] = ()
     rows: int = 0
     bytes: int = 0
     files: int = 0
@@ -35,7 +35,7 @@ class Touched:
     """The tables and files that a process has read, each with the last version, and those that it has written."""
 
     read: dict[str, int | None] = field(default_factory=dict)
-    written: dict[str, Written] = field(default_factory=dict)
+    written: dict[str, WrittenTable] = field(default_factory=dict)
 
     def taken(self) -> Touched:
         """Returns all that was noted, and forgets it."""
@@ -52,7 +52,7 @@ class Parent(NamedTuple):
     run: str
 
 
-class Call(NamedTuple):
+class EndedCall(NamedTuple):
     """A call of a job that has ended; `failure` is None if all is done."""
 
     job: str
@@ -66,7 +66,7 @@ class Call(NamedTuple):
 class Lineage:
     """Tells of calls, if there is somebody to tell."""
 
-    def __init__(self, tell: Callable[[Call], None] | None = None, parent: Parent | None = None) -> None:
+    def __init__(self, tell: Callable[[EndedCall], None] | None = None, parent: Parent | None = None) -> None:
         self.touched = Touched()
         self._tell, self._parent = tell, parent
 
@@ -85,5 +85,5 @@ class Lineage:
         finally:
             touched = self.touched.taken()
             if touched.written or failure is not None:
-                self._tell(Call(job, self._parent, began, touched, run_id, failure))
+                self._tell(EndedCall(job, self._parent, began, touched, run_id, failure))
         return summary

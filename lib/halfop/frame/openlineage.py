@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import urlparse
 from uuid import UUID
 
-from halfop.frame.lineage import Call, Lineage, Parent, Written
+from halfop.frame.lineage import EndedCall, Lineage, Parent, WrittenTable
 
 log = logging.getLogger("halfop.lineage")
 
@@ -68,14 +68,14 @@ class OpenLineage:
             del os.environ[name]
         self._events, self._facets = event_v2, facet_v2
 
-    def tell(self, call: Call) -> None:
+    def tell(self, call: EndedCall) -> None:
         """Sends when the call began and how it ended. Any failure is a warning: no work is lost by it."""
         try:
             self._tell(call)
         except Exception as error:  # whatever the transport that the user has chosen raises
             log.warning("no lineage is told: %s", error)
 
-    def _tell(self, call: Call) -> None:
+    def _tell(self, call: EndedCall) -> None:
         e, touched = self._events, call.touched
         kind = self._facets.job_type_job.JobTypeJobFacet("BATCH", "HALFOP", "JOB")
         about: dict[str, Any] = {
@@ -90,7 +90,7 @@ class OpenLineage:
         self._client.emit(e.RunEvent(**about, eventTime=call.began.isoformat(), eventType=e.RunState.START))
         self._client.emit(e.RunEvent(**about, eventTime=now, eventType=state, inputs=inputs, outputs=outputs))
 
-    def _about(self, call: Call) -> dict[str, Any]:
+    def _about(self, call: EndedCall) -> dict[str, Any]:
         f, found = self._facets, dict[str, Any]()
         if call.parent is not None:
             run, job = f.parent_run.Run(call.parent.run), f.parent_run.Job(call.parent.namespace, call.parent.job)
@@ -106,7 +106,7 @@ class OpenLineage:
         made = self._facets.dataset_version_dataset.DatasetVersionDatasetFacet
         return {} if version is None else {"version": made(str(version))}
 
-    def _output(self, uri: str, written: Written) -> Any:
+    def _output(self, uri: str, written: WrittenTable) -> Any:
         f, counts = self._facets, (written.rows, written.bytes, written.files)
         fields = [f.schema_dataset.SchemaDatasetFacetFields(*column) for column in written.columns]
         statistics = f.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(*counts)

@@ -24,7 +24,7 @@ _TRIMMED = "halfop.trimmedBefore"  # a property that `maintain` sets
 _NO_END = 2**63 - 1
 
 
-class Life(NamedTuple):
+class LogLife(NamedTuple):
     """A life of the gateway's log: in one queue its messages are those from an offset on, up to a later life's."""
 
     name: str
@@ -32,7 +32,7 @@ class Life(NamedTuple):
     since: int
 
 
-def refuse_missing(table: DeltaTable, lives: Sequence[Life], queue: int, span: tuple[int, int]) -> None:
+def refuse_missing(table: DeltaTable, lives: Sequence[LogLife], queue: int, span: tuple[int, int]) -> None:
     """Raises HalfopError unless the table has a row for each offset of the queue: `span` is the first, and the end.
 
     `lives` are all, in their order: a store that was put back begins as an earlier life of it has landed.
@@ -55,13 +55,13 @@ def refuse_missing(table: DeltaTable, lives: Sequence[Life], queue: int, span: t
         )
 
 
-def _parts(lives: Sequence[Life]) -> list[tuple[Life, int, int]]:
+def _parts(lives: Sequence[LogLife]) -> list[tuple[LogLife, int, int]]:
     """The offsets of each life that are its own: the first, and the end."""
     ends = [min([_NO_END, *(later.since for later in lives[at + 1 :])]) for at in range(len(lives))]
     return [(life, life.since, end) for life, end in zip(lives, ends, strict=True) if life.since < end]
 
 
-def _own(rows: pa.Table, lives: Sequence[Life]) -> pa.Table:
+def _own(rows: pa.Table, lives: Sequence[LogLife]) -> pa.Table:
     """Rows of the lives that their offsets are of. An op that names an earlier life's message has that one's name."""
     numbers = rows["life"] if "life" in rows.column_names else pa.nulls(len(rows), pa.int32())
     mine = pa.nulls(len(rows), pa.bool_()).fill_null(False)
@@ -73,7 +73,7 @@ def _own(rows: pa.Table, lives: Sequence[Life]) -> pa.Table:
     return rows.filter(mine)
 
 
-def _offsets(table: DeltaTable, lives: Sequence[Life], rows: ds.Expression) -> pa.ChunkedArray:
+def _offsets(table: DeltaTable, lives: Sequence[LogLife], rows: ds.Expression) -> pa.ChunkedArray:
     known = {field.name for field in table.schema().fields}
     columns = [name for name in ("broker_name", "queue_offset", "life") if name in known]
     wanted = ds.field("broker_name").isin([life.name for life in lives]) & rows

@@ -12,7 +12,7 @@ import orjson
 
 from halfop.frame.errors import TransientError, UsageError
 from halfop.gateway.core.messages import Topic
-from halfop.gateway.core.reads import Broker, config_of
+from halfop.gateway.core.reads import Description, config_of
 from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import ANSWER, BadFrame, Frame, Splitter, read_json
 from halfop.rocketmq.message import body_crc
@@ -63,7 +63,7 @@ class NameServer:
         raise ConnectionError("closed the connection")
 
 
-class NameServers:
+class Upstream:
     """All name servers, in RocketMQ's form `host:port;host:port`."""
 
     def __init__(self, addresses: str, tls: ssl.SSLContext | None) -> None:
@@ -71,7 +71,7 @@ class NameServers:
         if not self._all:
             raise UsageError(f"no name server in {addresses!r}; expected host:port, or several with ; between")
 
-    async def refuse_served(self, topics: Iterable[str], broker: Broker) -> None:
+    async def refuse_served(self, topics: Iterable[str], broker: Description) -> None:
         """Raises UsageError for a topic that another broker serves for writing: producers would send to both.
 
         And for another broker of this one's name: each would take the other's place again and again. One name server
@@ -83,13 +83,13 @@ class NameServers:
         for error in lost:
             _log.warning("%s", error)
 
-    async def register(self, broker: Broker, topics: Mapping[str, Topic]) -> None:
+    async def register(self, broker: Description, topics: Mapping[str, Topic]) -> None:
         """Registers with each; one that cannot be reached is tried again by the next call."""
         body = _registration(topics)
         header = RegisterBroker(*_described(broker), broker.address, compressed=False, body_crc32=body_crc(body))
         await self._tell(header, body)
 
-    async def unregister(self, broker: Broker) -> None:
+    async def unregister(self, broker: Description) -> None:
         await self._tell(UnregisterBroker(*_described(broker)))
 
     async def route(self, topic: str) -> Frame:
@@ -116,7 +116,7 @@ class NameServers:
                 _log.warning("name server %s answered %s to %s: %s", server.address, code, header.code, answer.remark)
 
 
-async def _refuse_served_at(server: NameServer, topics: Iterable[str], broker: Broker) -> TransientError | None:
+async def _refuse_served_at(server: NameServer, topics: Iterable[str], broker: Description) -> TransientError | None:
     """Returns why the name server cannot say it."""
     try:
         known = _addresses(await server.ask(GetBrokerClusterInfo()), broker.name)
@@ -150,7 +150,7 @@ def _addresses(cluster: Frame, name: str) -> set[str]:
     return set()
 
 
-def _described(broker: Broker) -> tuple[str, str, str, int]:
+def _described(broker: Description) -> tuple[str, str, str, int]:
     return broker.name, broker.address, broker.cluster, 1 if broker.is_slave else 0
 
 

@@ -46,7 +46,7 @@ class Refusal(TransientError):
         super().__init__(f"answered with code {code}: {remark}")
 
 
-class Sent(NamedTuple):
+class StoredHalf(NamedTuple):
     """A half message as the server has stored it: what its end must name."""
 
     topic: str
@@ -58,7 +58,7 @@ class Sent(NamedTuple):
 class Question(NamedTuple):
     """The server's question about a half message, with the message."""
 
-    sent: Sent
+    sent: StoredHalf
     body: bytes
     properties: Mapping[str, str]
 
@@ -99,14 +99,14 @@ class Producer:
     # ---- what a producer does ----
 
     def transaction(
-        self, topic: str, body: bytes, local: Callable[[Sent], Answer], properties: Mapping[str, str] = _NOTHING
-    ) -> Sent:
+        self, topic: str, body: bytes, local: Callable[[StoredHalf], Answer], properties: Mapping[str, str] = _NOTHING
+    ) -> StoredHalf:
         """Sends a half message, does the local transaction, and ends the message as that says."""
         sent = self.send(topic, body, properties)
         self.end(sent, local(sent))
         return sent
 
-    def send(self, topic: str, body: bytes, properties: Mapping[str, str] = _NOTHING) -> Sent:
+    def send(self, topic: str, body: bytes, properties: Mapping[str, str] = _NOTHING) -> StoredHalf:
         """Sends a half message. Raises Refusal."""
         uniq = properties.get(names.UNIQ_KEY, secrets.token_hex(16).upper())
         own = {names.TRAN_MSG: "true", names.PRODUCER_GROUP: self._group, names.UNIQ_KEY: uniq}
@@ -114,13 +114,13 @@ class Producer:
         text = packed({**properties, **own})
         header = r.SendMessageV2(self._group, topic, 0, flag, now, 0, properties=text)
         found = r.Sent.read(self.ask(header, body).fields)
-        return Sent(topic, found.transaction_id, found.queue_offset, int(found.msg_id[-16:], 16))
+        return StoredHalf(topic, found.transaction_id, found.queue_offset, int(found.msg_id[-16:], 16))
 
-    def end(self, sent: Sent, answer: Answer, from_check: bool = False) -> None:
+    def end(self, sent: StoredHalf, answer: Answer, from_check: bool = False) -> None:
         """Ends the half message. As RocketMQ's clients do, it waits for no answer."""
         self._send(self._ending(sent, answer, from_check), ONE_WAY)
 
-    def end_surely(self, sent: Sent, answer: Answer, from_check: bool = False) -> None:
+    def end_surely(self, sent: StoredHalf, answer: Answer, from_check: bool = False) -> None:
         """Ends the half message, and waits until the server has it. Raises Refusal."""
         self.ask(self._ending(sent, answer, from_check))
 
@@ -155,7 +155,7 @@ class Producer:
             raise Refusal(found.code, found.remark)
         return found
 
-    def _ending(self, sent: Sent, answer: Answer, from_check: bool) -> r.EndTransaction:
+    def _ending(self, sent: StoredHalf, answer: Answer, from_check: bool) -> r.EndTransaction:
         place, key = (sent.queue_offset, sent.physical_offset), sent.transaction_id
         return r.EndTransaction(self._group, *place, _KINDS[answer], from_check, key, key, sent.topic)
 
@@ -217,5 +217,7 @@ def question_of(request: Frame) -> Question:
     """The question that a frame holds."""
     asked = r.CheckTransactionState.read(request.fields)
     message, _ = Message.read(request.body, checked=False)
-    sent = Sent(message.topic.decode(), asked.transaction_id, asked.tran_state_table_offset, asked.commit_log_offset)
+    sent = StoredHalf(
+        message.topic.decode(), asked.transaction_id, asked.tran_state_table_offset, asked.commit_log_offset
+    )
     return Question(sent, message.body, unpacked(message.properties.decode()))

@@ -17,7 +17,7 @@ import uvloop
 from halfop.frame.errors import HalfopError, UsageError
 from halfop.frame.summary import Summary
 from halfop.gateway.core.core import Core
-from halfop.gateway.core.reads import Broker
+from halfop.gateway.core.reads import Description
 from halfop.gateway.door import (
     GatewayRequest,
     bound,
@@ -28,8 +28,8 @@ from halfop.gateway.door import (
     shown,
     tls_context,
 )
-from halfop.gateway.log.log import Form, Log
-from halfop.gateway.namesrv import NameServers
+from halfop.gateway.log.log import Log, StoreForm
+from halfop.gateway.namesrv import Upstream
 from halfop.gateway.pages import Gauge, Metrics, serve_pages
 from halfop.gateway.server import Server, instant
 from halfop.gateway.tables import Tables
@@ -85,23 +85,23 @@ class _Gateway:
 
     # ---- its parts ----
 
-    def _upstream(self) -> NameServers | None:
+    def _upstream(self) -> Upstream | None:
         if not self._request.namesrv:
             return None
         tls = self._settings.tls
         context = Tls(**tls.model_dump(exclude={"enabled"})).context() if tls.enabled else None
-        return NameServers(self._request.namesrv, context)
+        return Upstream(self._request.namesrv, context)
 
-    def _opened(self, loop: asyncio.AbstractEventLoop, address: str) -> tuple[Broker, Log]:
+    def _opened(self, loop: asyncio.AbstractEventLoop, address: str) -> tuple[Description, Log]:
         host, number = endpoint(address)
         store_host, own = host_bytes(resolved(host), number), self._request
 
         def flushed(end: int) -> None:
             loop.call_soon_threadsafe(self._flushed, end)
 
-        log = Log(own.store, own.name, store_host, Form(self._own.file_size), flushed)
+        log = Log(own.store, own.name, store_host, StoreForm(self._own.file_size), flushed)
         gc.freeze()  # what recovery has made lives for ever
-        return Broker(own.name, self._own.cluster, address, log.identity.created, own.is_slave, store_host), log
+        return Description(own.name, self._own.cluster, address, log.identity.created, own.is_slave, store_host), log
 
     def _flushed(self, end: int) -> None:
         self._server.flushed(end)
@@ -112,7 +112,7 @@ class _Gateway:
         self._log.set_queues(topics, self._own.queues)
         return topics
 
-    def _make(self, broker: Broker, upstream: NameServers | None) -> None:
+    def _make(self, broker: Description, upstream: Upstream | None) -> None:
         self._core = Core(self._log, broker, self._settings, SystemRandom(), instant())
         self._core.accounts = self._accounts
         self._server = Server(self._core, self._log, upstream, self._own)
@@ -188,9 +188,9 @@ class _Gateway:
             self._core.disk_full = self._log.disk_used() * 100 > self._own.disk_percent
 
     def _registering(
-        self, loop: asyncio.AbstractEventLoop, upstream: NameServers | None, broker: Broker
+        self, loop: asyncio.AbstractEventLoop, upstream: Upstream | None, broker: Description
     ) -> list[asyncio.Task[None]]:
-        async def register(servers: NameServers) -> None:
+        async def register(servers: Upstream) -> None:
             while True:
                 await servers.register(broker, self._log.topics)
                 await asyncio.sleep(self._own.register_every.total_seconds())
@@ -219,8 +219,8 @@ class _Gateway:
         self,
         listening: socket.socket,
         pages: asyncio.Server | None,
-        upstream: NameServers | None,
-        broker: Broker,
+        upstream: Upstream | None,
+        broker: Description,
         tasks: list[asyncio.Task[None]],
     ) -> None:
         """Stops accepting, answers what is durable, unregisters, and closes all connections."""

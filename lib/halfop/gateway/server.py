@@ -31,7 +31,7 @@ from halfop.gateway.core.effects import (
 )
 from halfop.gateway.core.reads import no_route
 from halfop.gateway.log.log import Log
-from halfop.gateway.namesrv import NameServers
+from halfop.gateway.namesrv import Upstream
 from halfop.gateway.upkeep import Deliveries
 from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import Frame
@@ -47,7 +47,7 @@ _log = logging.getLogger("halfop.gateway")
 class Server:
     """Does what the core says, for the connections that it has; `deliveries` has the rows that the core notes."""
 
-    def __init__(self, core: Core, log: Log, upstream: NameServers | None, own: GatewaySettings) -> None:
+    def __init__(self, core: Core, log: Log, upstream: Upstream | None, own: GatewaySettings) -> None:
         self._core, self._gateway_log, self._upstream = core, log, upstream
         self.deliveries = Deliveries()
         calls = Calls(self._handle, self._writable, core.left)
@@ -158,7 +158,7 @@ class Server:
             self._routes.add(task)
             task.add_done_callback(self._routes.discard)
 
-    async def _found_route(self, upstream: NameServers, effect: FindRoute) -> None:
+    async def _found_route(self, upstream: Upstream, effect: FindRoute) -> None:
         client, request, topic = effect
         try:
             found = await upstream.route(topic)

@@ -19,7 +19,7 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, wr
 
 from halfop.frame.errors import HalfopError
 from halfop.gateway.core.effects import CheckRequest, Delivery
-from halfop.gateway.landed import Durable, Life, make_commits_durable, refuse_missing
+from halfop.gateway.landed import Durable, LogLife, make_commits_durable, refuse_missing
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.warehouse.disk import local_folder
 
@@ -177,10 +177,10 @@ class Tables:
             for each in (*_TABLES_OF.values(), PROGRESS):
                 self._durable.make(f"{self._root}/{each}")
 
-    def _lives(self, landed: Landing, queue: tuple[str, int]) -> list[Life]:
+    def _lives(self, landed: Landing, queue: tuple[str, int]) -> list[LogLife]:
         """All lives, with their cuts in a queue; without a cut all of it is the life's own."""
         cuts, numbers = landed.cuts.get(queue, {}), range(1, landed.life + 1)
-        return [Life(self._later + str(n) if n > 1 else self._later[:-1], n, cuts.get(n, 0)) for n in numbers]
+        return [LogLife(self._later + str(n) if n > 1 else self._later[:-1], n, cuts.get(n, 0)) for n in numbers]
 
     def _newest(self, name: str) -> ds.Dataset | None:
         table = self._table(name)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from halfop.ending import plan as plans
-from halfop.ending.apply import Request, apply
+from halfop.ending.apply import ApplyRequest, apply
 from halfop.ending.owner import add_owner, owner_of
 from halfop.ending.selection import Selection, plan
 from halfop.ending.table import Ending
@@ -78,7 +78,7 @@ def _why_not(left_out: Mapping[str, int] | None) -> str:
     return f". Left out: {', '.join(f'{n} {reason}' for reason, n in left_out.items())}{hint}"
 
 
-def _shown(made: plans.Plan) -> list[dict[str, object]]:
+def _shown(made: plans.EndingPlan) -> list[dict[str, object]]:
     return list(made.rows.select(_PLANNED).slice(0, _SHOWN).to_pylist())
 
 
@@ -88,7 +88,7 @@ def _apply(context: Context, args: argparse.Namespace) -> Summary:
     settings, made = context.settings, plans.read(args.apply)
     where = owner_of(settings, args)
     warehouse = opened("end", context)
-    request = Request(made, settings.end.brokers, settings.end.limit, where, args.no_index, settings.lock.wait)
+    request = ApplyRequest(made, settings.end.brokers, settings.end.limit, where, args.no_index, settings.lock.wait)
     with warehouse.for_few_rows():
         summary, endings = apply(warehouse, request)
     context.output.tables(ended_table(endings))

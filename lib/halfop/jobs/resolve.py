@@ -6,11 +6,11 @@ import argparse
 from pathlib import Path
 
 from halfop.ending import plan as plans
-from halfop.ending.apply import Request as Application
+from halfop.ending.apply import ApplyRequest as Application
 from halfop.ending.apply import apply
 from halfop.ending.owner import add_owner, owner_of
 from halfop.ending.refused import refused_beside, write_refused
-from halfop.ending.resolve import Request, Resolved, resolve
+from halfop.ending.resolve import Resolved, ResolveRequest, resolve
 from halfop.frame.cli import Context, Job, setting_option
 from halfop.frame.errors import UsageError
 from halfop.frame.output import Table
@@ -55,7 +55,9 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     if not args.apply and (owner is not None or args.no_index):
         raise UsageError("--namesrv, --broker and --no-index belong to --apply")
     warehouse = opened("resolve", context)
-    request = Request(settings.resolve.groups, args.group, settings.end.min_age, settings.end.limit, args.discarded)
+    request = ResolveRequest(
+        settings.resolve.groups, args.group, settings.end.min_age, settings.end.limit, args.discarded
+    )
     summary, found = resolve(warehouse, request)
     path = _written(found, args.plan, summary)
     context.output.tables(_groups(summary))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import argparse
 
 from halfop.ending.given_up import Resume, resume_at_brokers
-from halfop.ending.owner import Where, add_owner, owner_of
+from halfop.ending.owner import Masters, add_owner, owner_of
 from halfop.frame.arguments import add_selection
 from halfop.frame.cli import Context, Job
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
 from halfop.opened import opened
-from halfop.upkeep.resume import Selection, resume
+from halfop.upkeep.resume import ResumeSelection, resume
 from halfop.warehouse.tables import Warehouse
 
 
@@ -32,12 +32,12 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     if where is not None:
         return _at_brokers(context, args, warehouse, where)
     with warehouse.for_few_rows():
-        summary, rows = resume(warehouse, Selection(args.key, args.where, settings.lock.wait, args.dry_run))
+        summary, rows = resume(warehouse, ResumeSelection(args.key, args.where, settings.lock.wait, args.dry_run))
     context.output.tables(Table(["broker_name", "queue_id", "queue_offset", "was"], rows))
     return summary
 
 
-def _at_brokers(context: Context, args: argparse.Namespace, warehouse: Warehouse, where: Where) -> Summary:
+def _at_brokers(context: Context, args: argparse.Namespace, warehouse: Warehouse, where: Masters) -> Summary:
     end, wait = context.settings.end, context.settings.lock.wait
     with warehouse.for_few_rows():
         request = Resume(where, end.brokers, args.key, args.where, end.limit, wait, args.dry_run)

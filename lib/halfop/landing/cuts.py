@@ -17,7 +17,7 @@ from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import all_of, at_least, equal, one_of
 
 
-class Place(NamedTuple):
+class MessagePlace(NamedTuple):
     """A message of a queue and what distinguishes it; `end` is one after its record in the log, if known."""
 
     offset: int
@@ -26,20 +26,20 @@ class Place(NamedTuple):
     uniq_key: str | None
     end: int = 0
 
-    def agrees(self, other: Place) -> bool:
+    def agrees(self, other: MessagePlace) -> bool:
         """Returns whether both are one message, as far as each is known."""
         both = zip(self[1:4], other[1:4], strict=True)
         return all(mine == theirs for mine, theirs in both if mine is not None and theirs is not None)
 
 
-def place_of(records: Records, kind: str) -> Place | None:
+def place_of(records: Records, kind: str) -> MessagePlace | None:
     """The place of the first of these records, half messages or ops; None if there is none."""
     if not len(records):
         return None
     row = BATCH[kind](records.select(slice(0, 1))).to_pylist()[0]
     log, size = int(records.longs("physical_offset")[0]), int(records.sizes[0])
     stored = int(records.store_ms[0])
-    return Place(row["queue_offset"], log, stored, row["uniq_key"] if kind == HALF else None, log + size)
+    return MessagePlace(row["queue_offset"], log, stored, row["uniq_key"] if kind == HALF else None, log + size)
 
 
 class There(Protocol):
@@ -48,7 +48,7 @@ class There(Protocol):
     def span(self, topic: str, queue_id: int) -> tuple[int, int]:
         """The first offset of a queue and the one after its last."""
 
-    def place(self, kind: str, topic: str, queue_id: int, offset: int) -> Place | None:
+    def place(self, kind: str, topic: str, queue_id: int, offset: int) -> MessagePlace | None:
         """The message at an offset; None if it cannot be read."""
 
     def begins(self, log_offset: int, store_ms: int) -> Mapping[tuple[str, int], int]:
@@ -62,7 +62,7 @@ class Cut(NamedTuple):
     queue_id: int
     offset: int
     landed: int
-    agreed: Place | None
+    agreed: MessagePlace | None
 
     @property
     def is_below(self) -> bool:
@@ -74,7 +74,7 @@ class Cut(NamedTuple):
         return self.landed > 0 and self.agreed is None and not self.is_below
 
 
-def cut_of(landed: Landed, there: There, topic: str, end: int) -> Cut:
+def cut_of(landed: LandedQueue, there: There, topic: str, end: int) -> Cut:
     """Finds the cut by binary search: all messages below it agree, none above it does."""
     first, last = there.span(topic, landed.queue_id)
     low, high, agreed, differs = 0, end, None, False
@@ -107,7 +107,7 @@ def cut_by_log(cut: Cut, there: There, log_offset: int) -> Cut:
 
 
 @dataclass(frozen=True)
-class Landed:
+class LandedQueue:
     """The landed rows of a queue that still stand, life by life. Decisions show half messages that were trimmed."""
 
     warehouse: Warehouse
@@ -122,20 +122,20 @@ class Landed:
         last = self._first(self._sources(next_offset), F.desc("queue_offset"))
         return next_offset if last is None else max(next_offset, last.offset + 1)
 
-    def at_or_after(self, offset: int) -> Place | None:
+    def at_or_after(self, offset: int) -> MessagePlace | None:
         """The first landed message from an offset on."""
         return self._first(self._sources(offset), F.asc("queue_offset"))
 
-    def last_below(self, offset: int) -> Place | None:
+    def last_below(self, offset: int) -> MessagePlace | None:
         """The last landed message before an offset."""
         below = (rows.where(F.col("queue_offset") < offset) for rows in self._sources(0))
         return self._first(below, F.desc("queue_offset"))
 
-    def _first(self, sources: Iterable[DataFrame], order: Column) -> Place | None:
+    def _first(self, sources: Iterable[DataFrame], order: Column) -> MessagePlace | None:
         for rows in sources:
             found = rows.orderBy(order, "landed").limit(1).collect()
             if found:
-                return Place(*found[0][:4])
+                return MessagePlace(*found[0][:4])
         return None
 
     def _sources(self, offset: int) -> Iterator[DataFrame]:

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.frame.errors import InputRefused
-from halfop.landing.cuts import Place
+from halfop.landing.cuts import MessagePlace
 from halfop.landing.progress import ProgressRow, Queue
 from halfop.rocketmq.names import ROCKSDB_TOPICS
 from halfop.rocketmq.wire.client import Broker
@@ -18,7 +18,7 @@ from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import Compared, all_of, equal
 
 
-def newest_half(warehouse: Warehouse, row: ProgressRow, end: int) -> tuple[int, list[Place]] | None:
+def newest_half(warehouse: Warehouse, row: ProgressRow, end: int) -> tuple[int, list[MessagePlace]] | None:
     """Returns the offset of a queue's newest half message that has landed before `end`, and what distinguishes it.
 
     There are two places if two messages have landed under one queue offset. A killed landing has not moved progress,
@@ -35,11 +35,11 @@ def newest_half(warehouse: Warehouse, row: ProgressRow, end: int) -> tuple[int, 
     return (found[0].offset, found) if found else None
 
 
-def _places(rows: DataFrame) -> list[Place]:
+def _places(rows: DataFrame) -> list[MessagePlace]:
     """The places of the messages under the last offset of these rows."""
     place = F.struct("queue_offset", "commit_log_offset", F.unix_millis("store_timestamp").alias("stored"), "uniq_key")
     last = rows.groupBy("queue_offset").agg(F.collect_set(place).alias("places")).orderBy(F.desc("queue_offset"))
-    return [Place(*each) for row in last.limit(1).collect() for each in row["places"]]
+    return [MessagePlace(*each) for row in last.limit(1).collect() for each in row["places"]]
 
 
 def _decided(warehouse: Warehouse, row: ProgressRow, offset: int) -> DataFrame:

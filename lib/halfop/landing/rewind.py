@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from halfop.columns.lives import Lives, lives_of, name_of
 from halfop.landing import progress
-from halfop.landing.cuts import Cut, Landed, Place, There, cut_by_log, cut_of
+from halfop.landing.cuts import Cut, LandedQueue, MessagePlace, There, cut_by_log, cut_of
 from halfop.rocketmq.batches import HALF, OP
 from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
 from halfop.warehouse.lock import hold_rejected
@@ -53,7 +53,7 @@ class Rewind:
             for (topic, queue_id), row in progress.of_broker(self.warehouse, self.lives.current).items()
             for kind, topics in TOPICS.items()
             if topic in topics
-            for landed in [Landed(self.warehouse, self.lives, kind, queue_id)]
+            for landed in [LandedQueue(self.warehouse, self.lives, kind, queue_id)]
             if (end := landed.end(row.next_offset)) is not None
         ]
         if not any(cut.is_below for cut in cuts) and not reused:
@@ -63,7 +63,7 @@ class Rewind:
 
     def _begin(self, cuts: Sequence[Cut]) -> None:
         agreed = [cut.agreed for cut in cuts if cut.agreed is not None]
-        newest = max(agreed, key=lambda place: place.end, default=Place(-1, None, 0, None))
+        newest = max(agreed, key=lambda place: place.end, default=MessagePlace(-1, None, 0, None))
         cuts = [cut_by_log(cut, self.there, newest.end) if cut.is_unknown else cut for cut in cuts]
         after = self.there.begins(newest.end, newest.store_ms or 0)
         begin(self.warehouse, self.lives, cuts, Begun(self.at, self.source, after))

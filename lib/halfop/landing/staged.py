@@ -13,7 +13,7 @@ from functools import cached_property
 from pyspark.sql import DataFrame
 
 from halfop.columns.lives import Lives
-from halfop.landing.table_rows import TABLES, Form, form_of
+from halfop.landing.table_rows import TABLES, RowForm, form_of
 from halfop.warehouse.connector import Marker
 from halfop.warehouse.disk import DataFile, Disk, LocalDisk
 from halfop.warehouse.files import WholeFiles
@@ -103,7 +103,7 @@ def remove_left(warehouse: Warehouse) -> None:
             files.remove(f"{top}/{left}")
 
 
-def forms(lives: Lives, source: str, landed_at: int) -> dict[str, Form]:
+def forms(lives: Lives, source: str, landed_at: int) -> dict[str, RowForm]:
     """The forms of rows by their kind."""
     return {kind: form_of(name, lives, source, landed_at) for kind, name in TABLES.items()}
 

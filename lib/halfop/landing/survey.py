@@ -17,7 +17,7 @@ from halfop.landing.progress import OffsetSpan, Queue
 from halfop.rocketmq.batches import HEADS, KINDS
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.store.commitlog import Fault
-from halfop.rocketmq.store.stretch import Piece, Stretch, read
+from halfop.rocketmq.store.stretch import LogPiece, Stretch, read
 
 _MOST_FAULTS = 10_000
 _MOST_REACHING_BACK, _MOST_REACHING_BACK_OF_ONE = 500_000, 20_000
@@ -61,7 +61,7 @@ class StretchSurvey:
         self._faults, self._queues, self._rocksdb = list[Fault](), dict[tuple[str, int], QueueRows](), False
         self.outcomes = StretchOutcomes(stretch.start, np.zeros(0, np.int64))
 
-    def pieces(self, skip_corrupt: bool) -> Iterator[Piece]:
+    def pieces(self, skip_corrupt: bool) -> Iterator[LogPiece]:
         """The stretch's pieces; the survey is whole when all have been taken."""
         self.outcomes.look_back(self._stretch)
         for piece in read(self._stretch, HEADS, skip_corrupt):
@@ -70,7 +70,7 @@ class StretchSurvey:
             if len(self._faults) > _MOST_FAULTS:
                 break
 
-    def _note(self, piece: Piece) -> None:
+    def _note(self, piece: LogPiece) -> None:
         self.outcomes.see(piece.batches, bool(piece.faults))
         self._records, self._end = self._records + piece.records, piece.end
         self._newest += [] if piece.newest_store_ms is None else [piece.newest_store_ms]

@@ -31,7 +31,7 @@ def cuts_by(lives: Lives, named_by: str) -> list[Cuts]:
     return lives.half_cuts if named_by == "half_offset" else lives.log_cuts
 
 
-class Form(NamedTuple):
+class RowForm(NamedTuple):
     """A table's columns, those that are made of properties, and the values that all rows of a landing share.
 
     `lives` are the broker's: rows that name half messages of an earlier life get its name.
@@ -44,7 +44,7 @@ class Form(NamedTuple):
     named_by: str | None
 
 
-def form_of(name: str, lives: Lives, source: str, landed_at: int) -> Form:
+def form_of(name: str, lives: Lives, source: str, landed_at: int) -> RowForm:
     """`landed_at` is in epoch microseconds."""
     spec = table(name)
     schema = arrow_schema(spec.struct)
@@ -52,10 +52,10 @@ def form_of(name: str, lives: Lives, source: str, landed_at: int) -> Form:
     given = {"broker_name": lives.current, "source": source, "landed_at": landed_at}
     shared = {f.name: pa.scalar(given[f.name]).cast(f.type) for f in schema if f.name in given}
     made = {c.name: c.made.entry for c in spec.columns if c.made}
-    return Form(pa.schema(fields), made, shared, lives, NAMED_BY.get(name) if lives.later else None)
+    return RowForm(pa.schema(fields), made, shared, lives, NAMED_BY.get(name) if lives.later else None)
 
 
-def in_form(rows: pa.RecordBatch, form: Form) -> pa.RecordBatch:
+def in_form(rows: pa.RecordBatch, form: RowForm) -> pa.RecordBatch:
     """The rows with the table's columns; texts that repeat are dictionaries."""
     made = entries(rows["properties"], list(form.made.values())) if form.made else {}
     owned = {} if form.named_by is None else _of_owners(rows, form.lives, form.named_by)
@@ -76,7 +76,7 @@ def _of_owners(rows: pa.RecordBatch, lives: Lives, named_by: str) -> dict[str, p
     return {"broker_name": names, "life": number}
 
 
-def _column(rows: pa.RecordBatch, made: Mapping[str, pa.Array], field: pa.Field, form: Form) -> pa.Array:
+def _column(rows: pa.RecordBatch, made: Mapping[str, pa.Array], field: pa.Field, form: RowForm) -> pa.Array:
     repeats = pa.types.is_dictionary(field.type)
     if field.name in form.shared and field.name not in rows.schema.names:
         value = form.shared[field.name]
@@ -90,7 +90,7 @@ def _column(rows: pa.RecordBatch, made: Mapping[str, pa.Array], field: pa.Field,
     return rows[field.name].dictionary_encode() if repeats else cast_to(rows[field.name], field.type)
 
 
-def write_items(out: PartWriter, items: pa.RecordBatch, form: Form) -> None:
+def write_items(out: PartWriter, items: pa.RecordBatch, form: RowForm) -> None:
     """Writes op items; those without an outcome go to files of their own. A gateway's show it by END_TRANSACTION."""
     by_gateway = pc.is_valid(items["producer_group"])
     items = items.append_column("source", pc.if_else(by_gateway, GATEWAY, form.shared["source"].as_py()))

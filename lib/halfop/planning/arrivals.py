@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY
 from halfop.columns.lives import all_lost
-from halfop.planning.by_workers import Taken, taken_by_workers
+from halfop.planning.by_workers import TakenMessages, taken_by_workers
 from halfop.planning.clocks import Clock, clocks
 from halfop.planning.counts import KeyCount, KeyCounts, count_keys, counted, covers, in_slice
 from halfop.planning.run import Run
@@ -60,7 +60,7 @@ class Arrivals:
     counts: KeyCounts
     files: int  # of op_messages that an earlier run had read and this one has to look into again
     here: bool  # the stage was, after all of it was read
-    taken: Taken | None  # what workers have decided, and is not in the frames here
+    taken: TakenMessages | None  # what workers have decided, and is not in the frames here
 
     def closed_decisions(self, where: Where) -> Selected:
         """The decisions of earlier runs that ended messages and meet the condition."""
@@ -155,12 +155,14 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept, to_commit: bool) -> Arr
     )
 
 
-def _messages(taken: Taken | None) -> int:
+def _messages(taken: TakenMessages | None) -> int:
     """The number of half messages that workers have taken, each with its op."""
     return 0 if taken is None else taken.messages
 
 
-def _landed(warehouse: Warehouse, run: Run, rules: RuleColumns, taken: Taken | None) -> tuple[DataFrame, DataFrame]:
+def _landed(
+    warehouse: Warehouse, run: Run, rules: RuleColumns, taken: TakenMessages | None
+) -> tuple[DataFrame, DataFrame]:
     """The half messages and op rows of the run's slice that workers have left."""
     halves = _arrived(warehouse, run, "half_messages") if taken is None else taken.halves
     op_rows = arrived_ops(warehouse, run) if taken is None else o.landed(taken.ops)

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from halfop.columns.key_sets import OffsetSet, all_of, combined, number
-from halfop.planning.decide_plain import ENDED, HALF, HALVES_LEFT, OPS_LEFT, About, Halves, Keys, Ops, decide, leave
+from halfop.planning.decide_plain import ENDED, HALF, HALVES_LEFT, OPS_LEFT, Halves, Keys, Ops, RunFacts, decide, leave
 from halfop.planning.earlier import Earlier
 from halfop.planning.key_scan import HalvesSeen, OpsSeen, halves_seen, ops_seen, topics
 from halfop.planning.run import Run, Slice
@@ -42,7 +42,7 @@ _MOST_READ = 4
 
 
 @dataclass(frozen=True)
-class Taken:
+class TakenMessages:
     """The part of a run that workers have taken: files of decisions, not part of the table yet; and the rows left."""
 
     files: Sequence[DataFile]
@@ -58,7 +58,7 @@ class _LeftError(Exception):
     """All of a run is left to the rules' Columns, for this reason."""
 
 
-def taken_by_workers(warehouse: Warehouse, run: Run, kept: Kept) -> Taken | None:
+def taken_by_workers(warehouse: Warehouse, run: Run, kept: Kept) -> TakenMessages | None:
     """Decides the plain half messages of a run; None if it is small, or if workers can decide nothing."""
     halves = _arrived(warehouse, run, "half_messages")
     if not halves or are_few(halves):
@@ -77,7 +77,9 @@ def _arrived(warehouse: Warehouse, run: Run, name: str) -> list[Listed] | None:
     return listed_between(warehouse, name, run.inputs_before[name], run.inputs[name])
 
 
-def _taken(warehouse: Warehouse, run: Run, kept: Kept, halves: Sequence[Listed], ops: Sequence[Listed]) -> Taken:
+def _taken(
+    warehouse: Warehouse, run: Run, kept: Kept, halves: Sequence[Listed], ops: Sequence[Listed]
+) -> TakenMessages:
     _refuse_what_bears_on_all(warehouse, run)
     parts, op_parts = (
         ordered_parts(warehouse, files, warehouse.tasks_for(files), "broker_name", offset)
@@ -100,7 +102,7 @@ def _taken(warehouse: Warehouse, run: Run, kept: Kept, halves: Sequence[Listed],
     left = [Ops(about, *each) for each in _pairs(op_parts, map(_named, of_parts), plain)]
     left = [share for share, each in zip(left, of_parts, strict=True) if _leaves(each, plain)]
     decided, others = in_workers(warehouse, shares, decide), in_workers(warehouse, left, leave)
-    return Taken(
+    return TakenMessages(
         [replace(file, partition={"open": False}) for each in decided for file in each.get(ENDED, ())],
         number(plain),
         frame_of_files(warehouse, left_columns, [file for each in decided for file in each.get(HALVES_LEFT, ())]),
@@ -127,7 +129,7 @@ def _with_ops(share: Halves, named: Sequence[tuple[Split, OpsSeen]]) -> Halves:
     return replace(share, ops=[split for split, seen in named if combined(share.plain, seen.named, OffsetSet.both)])
 
 
-def _plain(earlier: Earlier, about: About, halves: Sequence[HalvesSeen], ops: Sequence[OpsSeen]) -> Keys:
+def _plain(earlier: Earlier, about: RunFacts, halves: Sequence[HalvesSeen], ops: Sequence[OpsSeen]) -> Keys:
     """The half messages that workers may decide."""
     if any(seen.copies for seen in halves) or earlier.copies_are_open():
         raise _LeftError("copies count")
@@ -159,11 +161,11 @@ def _refuse_what_bears_on_all(warehouse: Warehouse, run: Run) -> None:
             raise _LeftError(f"{name} arrived")
 
 
-def _about(warehouse: Warehouse, run: Run, folder: str) -> About:
+def _about(warehouse: Warehouse, run: Run, folder: str) -> RunFacts:
     schemas = {name: arrow_schema(table(name).struct) for name in ("op_messages", "decisions")}
     ended, left = (warehouse.files.qualified(path) for path in (f"{warehouse.path('decisions')}/open=false", folder))
     low, high = _offsets(run.slice)
-    return About(
+    return RunFacts(
         run_id=run.run_id,
         now=run.now_micros,
         low=low,

@@ -33,7 +33,7 @@ Mask = npt.NDArray[np.bool_]
 Keys = Mapping[Queue, OffsetSet]
 
 
-class About(NamedTuple):
+class RunFacts(NamedTuple):
     """The facts about a run that its tasks need. A slice takes half offsets from `low` to `high`, both included."""
 
     run_id: int
@@ -52,7 +52,7 @@ class About(NamedTuple):
 class Halves:
     """Files of half messages that one task reads; `plain` are those that it decides, `ops` the files that name them."""
 
-    about: About
+    about: RunFacts
     splits: Sequence[Split]
     plain: Keys = field(default_factory=dict)
     ops: Sequence[Split] = ()
@@ -62,7 +62,7 @@ class Halves:
 class Ops:
     """Files of ops that one task reads; it leaves those that do not end a half message of `plain`."""
 
-    about: About
+    about: RunFacts
     splits: Sequence[Split]
     plain: Keys = field(default_factory=dict)
 
@@ -82,7 +82,7 @@ def without_header(ops: pa.RecordBatch) -> Mask:
     return bare
 
 
-def in_slice(batch: pa.RecordBatch, about: About, offset: str = "queue_offset") -> pa.RecordBatch:
+def in_slice(batch: pa.RecordBatch, about: RunFacts, offset: str = "queue_offset") -> pa.RecordBatch:
     """Rows without an offset belong to the first slice."""
     if (about.low, about.high) == ANYWHERE:
         return batch
@@ -191,7 +191,7 @@ def _in_keys(rows: pa.RecordBatch, offset: str, keys: Keys) -> Mask:
     return found
 
 
-def _decisions(halves: pa.RecordBatch, ops: pa.RecordBatch, about: About) -> pa.RecordBatch:
+def _decisions(halves: pa.RecordBatch, ops: pa.RecordBatch, about: RunFacts) -> pa.RecordBatch:
     """Rows of `decisions`: COMMIT or ROLLBACK, never asked, nothing else known."""
     size = len(halves)
     copied = ("queue_id", "queue_offset", "commit_log_offset", "real_queue_id", "born_timestamp", "store_timestamp")

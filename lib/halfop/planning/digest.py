@@ -68,7 +68,7 @@ class Digest:
             if few is not None:
                 return Digest(together(_by_group(batch, run_id, now) for batch in few.to_batches()).to_pylist())
             parts = splits_of(files, warehouse.tasks_for(files))
-            shares = [Part(run_id, now, arrow_schema(struct), splits) for splits in parts]
+            shares = [DigestTask(run_id, now, arrow_schema(struct), splits) for splits in parts]
             return Digest(together(in_workers(warehouse, shares, digested)).to_pylist())
 
     @property
@@ -138,7 +138,7 @@ def by_reason(rows: Iterable[tuple[str, str | None, int]]) -> Counts:
 # ---- by tasks ----
 
 
-class Part(NamedTuple):
+class DigestTask(NamedTuple):
     """Files of decisions that one task reads, and what it looks for in them; `now` in epoch milliseconds."""
 
     run_id: int
@@ -147,7 +147,7 @@ class Part(NamedTuple):
     splits: Sequence[Split]
 
 
-def digested(share: Part, disk: Disk) -> pa.Table:
+def digested(share: DigestTask, disk: Disk) -> pa.Table:
     """The files' rows of the run, in groups."""
     schema = repeating(share.schema, *_TEXTS)
     parts = (ParquetPart(disk, split, schema).between("run_id", share.run_id, share.run_id) for split in share.splits)

@@ -12,7 +12,7 @@ from halfop.columns.key_sets import NOWHERE, OffsetSet, all_of, combined
 from halfop.columns.keys import Queue, in_micros
 from halfop.planning.clocks import clocks, known_before
 from halfop.planning.counts import OffsetRange, covers
-from halfop.planning.decide_plain import About, Keys, Ops
+from halfop.planning.decide_plain import Keys, Ops, RunFacts
 from halfop.planning.key_scan import Decided, Decisions, OpPlace, decided_keys, op_offsets, ops_seen
 from halfop.planning.run import Run
 from halfop.warehouse.local import listed_files
@@ -75,7 +75,7 @@ class Earlier:
         files = listed_files(self.warehouse, "decisions", self.run.inputs["decisions"], equal("broker_name", broker))
         return files is None or bool(files)
 
-    def op_rows_landed(self, places: Mapping[OpPlace, OffsetSet], about: About) -> bool:
+    def op_rows_landed(self, places: Mapping[OpPlace, OffsetSet], about: RunFacts) -> bool:
         """Returns whether one of the op rows had landed before; true also if nobody can know."""
         name, before, upto = "op_messages", self.run.inputs_before["op_messages"], self.run.inputs["op_messages"]
         near = covers([OffsetRange(*queue, *span) for queue, span in op_offsets(places)], "queue_offset")

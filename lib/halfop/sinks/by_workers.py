@@ -39,7 +39,7 @@ def written_by_workers(whole: WholeMessages) -> dict[int, list[DataFile]] | None
     return found
 
 
-def _shares(whole: WholeMessages) -> list[Share] | None:
+def _shares(whole: WholeMessages) -> list[BodyShare] | None:
     run, near = whole.run, covers(whole.digest.ranges(whole.decisions), "queue_offset")
     halves = listed_files(whole.warehouse, "half_messages", run.inputs["half_messages"], near)
     decided = listed_files(whole.warehouse, "decisions", None, equal("run_id", run.run_id))
@@ -50,17 +50,17 @@ def _shares(whole: WholeMessages) -> list[Share] | None:
     return [_share(whole, part, decisions) for part in parts]
 
 
-def _share(whole: WholeMessages, halves: Sequence[Split], decisions: Sequence[Split]) -> Share:
+def _share(whole: WholeMessages, halves: Sequence[Split], decisions: Sequence[Split]) -> BodyShare:
     landed, decided = (arrow_schema(table(name).struct) for name in ("half_messages", "decisions"))
     payload = [decided.field(name) for name in whole.payload]
     places = {n: _place(whole, target) for n, target in whole.due.items()}
-    return Share(halves, decisions, pa.schema([landed.field(name) for name in HALF]), payload, places, whole.about)
+    return BodyShare(halves, decisions, pa.schema([landed.field(name) for name in HALF]), payload, places, whole.about)
 
 
-def _place(whole: WholeMessages, target: Target) -> Place:
+def _place(whole: WholeMessages, target: Target) -> TablePlace:
     topic = target.topic if target.decision == "COMMIT" and whole.a_table_a_topic else None
     folder = whole.warehouse.files.qualified(whole.warehouse.path(target.path))
-    return Place(target.decision, topic, folder, target.spec.names, searched(target.spec))
+    return TablePlace(target.decision, topic, folder, target.spec.names, searched(target.spec))
 
 
 _REPEATING = ["broker_name", "producer_group", "real_topic", "born_host", "store_host"]
@@ -75,7 +75,7 @@ _DECIDED = [
 ]
 
 
-class Place(NamedTuple):
+class TablePlace(NamedTuple):
     """A table that rows go to: its folder, its columns, and those whose bounds are kept."""
 
     decision: str
@@ -85,18 +85,18 @@ class Place(NamedTuple):
     searched: Sequence[str]
 
 
-class Share(NamedTuple):
+class BodyShare(NamedTuple):
     """The work of one task."""
 
     halves: Sequence[Split]
     decisions: Sequence[Split]
     half_schema: pa.Schema
     payload: Sequence[pa.Field]
-    places: Mapping[int, Place]
+    places: Mapping[int, TablePlace]
     about: About
 
 
-def write_share(share: Share, disk: Disk) -> dict[int, list[DataFile]]:
+def write_share(share: BodyShare, disk: Disk) -> dict[int, list[DataFile]]:
     """Writes the messages of these files that the run decided so, each table's to files of their own."""
     pa.set_cpu_count(1)
     places = share.places
@@ -113,7 +113,7 @@ def write_share(share: Share, disk: Disk) -> dict[int, list[DataFile]]:
 # ---- the run's decisions ----
 
 
-def _decided(share: Share, disk: Disk, low: int, high: int) -> ByKey:
+def _decided(share: BodyShare, disk: Disk, low: int, high: int) -> ByKey:
     schema = pa.schema([*_DECIDED, *share.payload])
     found = [
         batch.filter(_mine(batch, share, low, high))
@@ -123,7 +123,7 @@ def _decided(share: Share, disk: Disk, low: int, high: int) -> ByKey:
     return ByKey(pa.Table.from_batches(found, schema))
 
 
-def _mine(batch: pa.RecordBatch, share: Share, low: int, high: int) -> pa.Array:
+def _mine(batch: pa.RecordBatch, share: BodyShare, low: int, high: int) -> pa.Array:
     """The decisions of this run, for one of these tables, about messages that landed once."""
     wanted = pa.array(sorted({place.decision for place in share.places.values()}))
     offsets = batch["queue_offset"]
@@ -136,7 +136,9 @@ def _mine(batch: pa.RecordBatch, share: Share, low: int, high: int) -> pa.Array:
 # ---- half messages ----
 
 
-def _chosen(batch: pa.RecordBatch, decided: ByKey, places: Mapping[int, Place]) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _chosen(
+    batch: pa.RecordBatch, decided: ByKey, places: Mapping[int, TablePlace]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
     """The half messages of each place, with what was decided about them."""
     hit, found = decided.find(batch)
     goes_to = _places(decided.rows["decision"].take(pa.array(found)), batch["real_topic"].take(pa.array(hit)), places)
@@ -154,7 +156,7 @@ def _with_decisions(rows: pa.RecordBatch, decisions: pa.RecordBatch) -> pa.Recor
     return pa.RecordBatch.from_arrays(columns, names=[*rows.schema.names, *given])
 
 
-def _places(decisions: pa.Array, topics: pa.DictionaryArray, places: Mapping[int, Place]) -> npt.NDArray[np.int64]:
+def _places(decisions: pa.Array, topics: pa.DictionaryArray, places: Mapping[int, TablePlace]) -> npt.NDArray[np.int64]:
     """The number of the place that each row goes to; -1 if its table has it already."""
     found = np.full(len(decisions), -1)
     for decision in {place.decision for place in places.values()}:
@@ -168,7 +170,7 @@ def _places(decisions: pa.Array, topics: pa.DictionaryArray, places: Mapping[int
     return found
 
 
-def _as_table(rows: pa.RecordBatch, place: Place, about: About) -> pa.RecordBatch:
+def _as_table(rows: pa.RecordBatch, place: TablePlace, about: About) -> pa.RecordBatch:
     """The table's columns; texts that repeat stay dictionaries."""
     columns = projected(rows, place.decision, about)
     return pa.RecordBatch.from_arrays([columns[name] for name in place.columns], names=list(place.columns))

@@ -28,7 +28,7 @@ from halfop.warehouse.schema import table_names
 from halfop.warehouse.session import session_settings
 from halfop.warehouse.spark_errors import SPARK_ERRORS, overtaken
 from halfop.warehouse.tables import NO_TABLE, Warehouse
-from halfop.warehouse.upkeep import TRIMMED_BEFORE, TRIMMED_RUNS, UPKEEP, Upkeep
+from halfop.warehouse.upkeep import TRIMMED_BEFORE, TRIMMED_RUNS, UPKEEP, TableUpkeep
 from halfop.warehouse.where import Where, at_most
 
 # Rows that land, and that end; resumes are few.
@@ -111,20 +111,20 @@ class Maintenance:
 
     # ---- which tables, up to which version ----
 
-    def _tables(self) -> Iterator[tuple[Upkeep, int]]:
+    def _tables(self) -> Iterator[tuple[TableUpkeep, int]]:
         """Every table there is, with the version up to which it may be rewritten: of inputs the last run's pin."""
         topics = [f"topics/{row['directory']}" for row in self._warehouse.rows("topics_index")]
         for name in (*(each for each in table_names() if each != "real_topic"), *sorted(topics)):
             version = self._run.inputs[name] if name in INPUTS else self._warehouse.version(name)
             if version != NO_TABLE:
-                yield Upkeep(self._warehouse, name), version
+                yield TableUpkeep(self._warehouse, name), version
 
     # ---- compaction ----
 
     def compact(self) -> list[Step]:
         return self._each(self._compaction)
 
-    def _compaction(self, table: Upkeep, version: int) -> Due | None:
+    def _compaction(self, table: TableUpkeep, version: int) -> Due | None:
         """Compacts a table, but not again before the next run: files of the version that it pinned were removed."""
         path = self._warehouse.path(table.name)
         if self._warehouse.log.takes_files_away(path, version, self._warehouse.version(table.name)):
@@ -207,7 +207,7 @@ class Maintenance:
         if not rows:
             return []
         step = Step(name, TRIM, rows=rows)
-        return self._done([Due(step, partial(Upkeep(self._warehouse, name).delete, old, said))])
+        return self._done([Due(step, partial(TableUpkeep(self._warehouse, name).delete, old, said))])
 
     # ---- vacuum ----
 
@@ -216,7 +216,7 @@ class Maintenance:
         self._set({table: table.lacking_retention(self._retention.verify) for table in inputs})
         return self._each(self._vacuum)
 
-    def _vacuum(self, table: Upkeep, version: int) -> Due | None:
+    def _vacuum(self, table: TableUpkeep, version: int) -> Due | None:
         keep = max(self._retention.verify, self._retention.files, self._since_pins_changed(table.name, version))
         files = table.removable(keep)
         return Due(Step(table.name, VACUUM, files=files), partial(table.vacuum, keep)) if files else None
@@ -230,13 +230,13 @@ class Maintenance:
 
     # ---- what is due is done, a few tables at a time ----
 
-    def _each(self, look: Callable[[Upkeep, int], Due | None]) -> list[Step]:
+    def _each(self, look: Callable[[TableUpkeep, int], Due | None]) -> list[Step]:
         """Looks at all tables, side by side, and does what is due."""
         with ThreadPoolExecutor(self._settings.topics.threads) as pool:
             found = list(pool.map(lambda each: look(*each), list(self._tables())))
         return self._done([each for each in found if each])
 
-    def _set(self, lacking: dict[Upkeep, dict[str, str]]) -> None:
+    def _set(self, lacking: dict[TableUpkeep, dict[str, str]]) -> None:
         """Sets properties that tables lack; where they lack none, nothing is done."""
         self._done(
             [Due(Step(table.name, TRIM), partial(table.set, props)) for table, props in lacking.items() if props]

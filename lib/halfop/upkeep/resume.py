@@ -27,7 +27,7 @@ _SHOWN = 20
 
 
 @dataclass(frozen=True)
-class Selection:
+class ResumeSelection:
     """Discarded messages: some by their keys, or all that a condition over trans_check_max_time holds for."""
 
     keys: Collection[Key] = ()
@@ -36,7 +36,7 @@ class Selection:
     dry_run: bool = False
 
 
-def resume(warehouse: Warehouse, selection: Selection) -> tuple[Summary, list[list[object]]]:
+def resume(warehouse: Warehouse, selection: ResumeSelection) -> tuple[Summary, list[list[object]]]:
     """Returns the summary, and some of the messages with the state of each before.
 
     Messages that are open again, or have ended since, are counted and left alone. A message that ends before the next
@@ -66,7 +66,7 @@ def resume(warehouse: Warehouse, selection: Selection) -> tuple[Summary, list[li
     return summary, [[row[c] for c in ("broker_name", "queue_id", "queue_offset", "now")] for row in shown]
 
 
-def _found(warehouse: Warehouse, selection: Selection) -> DataFrame:
+def _found(warehouse: Warehouse, selection: ResumeSelection) -> DataFrame:
     """The selected messages with their states; UsageError if the condition is wrong, or fails on a row."""
     if warehouse.version(DISCARDS) == NO_TABLE:
         raise InputRefused(warehouse.path(DISCARDS), None, "no run has discarded anything yet")
@@ -78,7 +78,7 @@ def _found(warehouse: Warehouse, selection: Selection) -> DataFrame:
         raise UsageError(f"--where {selection.where}: {str(error).strip().splitlines()[0]}") from error
 
 
-def _asked_for(warehouse: Warehouse, selection: Selection) -> DataFrame:
+def _asked_for(warehouse: Warehouse, selection: ResumeSelection) -> DataFrame:
     """The half keys among the discards, each once."""
     rows = warehouse.read(DISCARDS)
     asked = (
@@ -89,7 +89,7 @@ def _asked_for(warehouse: Warehouse, selection: Selection) -> DataFrame:
     return asked.select(HALF_KEY).distinct()
 
 
-def _frame(warehouse: Warehouse, selection: Selection) -> DataFrame:
+def _frame(warehouse: Warehouse, selection: ResumeSelection) -> DataFrame:
     return F.broadcast(warehouse.frame(sorted(set(selection.keys)), KEY_COLUMNS))
 
 
@@ -114,7 +114,7 @@ def _nobody_to_ask(number: int) -> list[str]:
     return [f"{what}: {then}"] if number else []
 
 
-def _refuse_unknown(warehouse: Warehouse, selection: Selection, found: DataFrame) -> None:
+def _refuse_unknown(warehouse: Warehouse, selection: ResumeSelection, found: DataFrame) -> None:
     """Raises InputRefused if a key names no discarded message: then nothing is resumed."""
     if not selection.keys:
         return

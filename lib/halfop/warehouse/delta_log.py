@@ -16,7 +16,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from halfop.frame.errors import HalfopError
-from halfop.frame.lineage import Column, Touched, Written
+from halfop.frame.lineage import TableColumn, Touched, WrittenTable
 from halfop.frame.trouble import plainly
 from halfop.warehouse.disk import DataFile
 from halfop.warehouse.files import Files
@@ -231,8 +231,8 @@ class DeltaLog:
 
     def was_written(self, path: str, spec: TableSpec, files: Collection[DataFile] = ()) -> None:
         """Notes for the lineage that a table was written, by these files or by Spark."""
-        columns = [Column(c.name, c.type, c.comment) for c in spec.columns]
-        written = self._touched.written.setdefault(self._uri(path), Written(columns))
+        columns = [TableColumn(c.name, c.type, c.comment) for c in spec.columns]
+        written = self._touched.written.setdefault(self._uri(path), WrittenTable(columns))
         written.rows += sum(json.loads(file.stats or "{}").get("numRecords", 0) for file in files)
         written.bytes += sum(file.size for file in files)
         written.files += len(files)

@@ -14,7 +14,7 @@ import pyarrow as pa
 from halfop.frame.trouble import named
 
 
-class Written(NamedTuple):
+class WrittenFile(NamedTuple):
     """A file as its file system knows it."""
 
     path: str
@@ -22,7 +22,7 @@ class Written(NamedTuple):
     modified: int
 
 
-class Output(Protocol):
+class NewFile(Protocol):
     """A new file that is being written."""
 
     @property
@@ -32,7 +32,7 @@ class Output(Protocol):
     def begin_to_close(self) -> None:
         """All is written. Ending a file may take long, so others are begun before the first is waited for."""
 
-    def close(self) -> Written:
+    def close(self) -> WrittenFile:
         """Ends the file, and waits until it has ended."""
 
 
@@ -42,7 +42,7 @@ class Disk(Protocol):
     def open(self, path: str) -> pa.NativeFile:
         """A file to read, at any place of it."""
 
-    def create(self, path: str) -> Output:
+    def create(self, path: str) -> NewFile:
         """A new file, in a folder that is made if missing; a file of that name is an error."""
 
 
@@ -52,7 +52,7 @@ class LocalDisk:
     def open(self, path: str) -> pa.NativeFile:
         return pa.memory_map(local_path(path))
 
-    def create(self, path: str) -> Output:
+    def create(self, path: str) -> NewFile:
         return _LocalOutput.at(local_path(path))
 
     def read(self, path: str) -> bytes:
@@ -94,7 +94,7 @@ class _LocalOutput:
     def begin_to_close(self) -> None:
         """This takes no time."""
 
-    def close(self) -> Written:
+    def close(self) -> WrittenFile:
         self.stream.close()
         return written_locally(self.path)
 
@@ -112,9 +112,9 @@ def local_folder(root: str) -> str | None:
     return local_path(root) if scheme is None or scheme["name"] == "file" else None
 
 
-def written_locally(path: str) -> Written:
+def written_locally(path: str) -> WrittenFile:
     status = os.stat(path)
-    return Written(f"file:{path}", status.st_size, status.st_mtime_ns // 1_000_000)
+    return WrittenFile(f"file:{path}", status.st_size, status.st_mtime_ns // 1_000_000)
 
 
 @dataclass(frozen=True)

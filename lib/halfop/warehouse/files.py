@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.trouble import missing_client, named
-from halfop.warehouse.disk import LocalDisk, Written, local_folder, local_path, written_locally
+from halfop.warehouse.disk import LocalDisk, WrittenFile, local_folder, local_path, written_locally
 from halfop.warehouse.java import Names
 
 
@@ -63,7 +63,7 @@ class Files:
         found = self._fs.listStatus(self._path(folder))
         return {each.getPath().getName(): int(each.getLen()) for each in found if each.isFile()}
 
-    def write(self, path: str, content: bytes) -> Written:
+    def write(self, path: str, content: bytes) -> WrittenFile:
         """Writes a new file; a file of that name is an error."""
         if self.is_local:
             return _write_local(local_path(path), content)
@@ -73,7 +73,7 @@ class Files:
         finally:
             stream.close()
         status = self._fs.getFileStatus(self._path(path))
-        return Written(status.getPath().toString(), status.getLen(), status.getModificationTime())
+        return WrittenFile(status.getPath().toString(), status.getLen(), status.getModificationTime())
 
     def move(self, source: str, folder: str) -> str:
         """Moves a file into a folder, made if missing, under the same name; returns its new path."""
@@ -121,7 +121,7 @@ def _refuse_unnameable(root: str, encoding: str) -> None:
         ) from error
 
 
-def _write_local(path: str, content: bytes) -> Written:
+def _write_local(path: str, content: bytes) -> WrittenFile:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     with named(path), open(path, "xb") as local:
         local.write(content)
@@ -152,7 +152,7 @@ class WholeFile:
     def begin_to_close(self) -> None:
         """There is nothing to begin: ``close`` writes the bytes at once."""
 
-    def close(self) -> Written:
+    def close(self) -> WrittenFile:
         return self.files.write(self.path, self.stream.getvalue())
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from halfop.warehouse.disk import DataFile, Disk, Listed, Output
+from halfop.warehouse.disk import DataFile, Disk, Listed, NewFile
 from halfop.warehouse.parquet import cast_to, stats_of
 
 ANYWHERE = (-(2**63), 2**63 - 1)
@@ -161,7 +161,7 @@ def _repeating_columns(schema: pa.Schema) -> list[str]:
 class _Open:
     """A file, and the rows of its next row group: readers like few large ones."""
 
-    output: Output
+    output: NewFile
     writer: pq.ParquetWriter
     about: list[pq.FileMetaData]
     waiting: list[pa.RecordBatch] = field(default_factory=list)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from halfop.warehouse.disk import Output, Written
+from halfop.warehouse.disk import NewFile, WrittenFile
 
 _REQUEST, _ANSWER = struct.Struct(">ciqi"), struct.Struct(">?i")
 _SECRET = 32
@@ -47,7 +47,7 @@ class ThroughJava:
         (size,) = struct.unpack(">q", self.ask(b"o", number, path.encode()))
         return pa.PythonFile(_ReadFile(self, number, size), "r")
 
-    def create(self, path: str) -> Output:
+    def create(self, path: str) -> NewFile:
         """A file whose name is like no other's."""
         return _NewFile(self, next(self._numbers), path)
 
@@ -188,10 +188,10 @@ class _NewFile:
         self._send_held()
         self._java.ask(b"f", self._number)
 
-    def close(self) -> Written:
+    def close(self) -> WrittenFile:
         self._send_held()
         size, modified = struct.unpack(">qq", self._java.ask(b"e", self._number))
-        return Written(self._path, size, modified)
+        return WrittenFile(self._path, size, modified)
 
     def _send_held(self) -> None:
         self._append(memoryview(self._held))

@@ -40,7 +40,7 @@ class Size:
     bytes: int
 
 
-class Upkeep:
+class TableUpkeep:
     """Upkeep of one table. Every step is one commit, and only `delete` changes what a reader sees."""
 
     def __init__(self, warehouse: Warehouse, name: str) -> None:

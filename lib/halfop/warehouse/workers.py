@@ -11,7 +11,7 @@ from pyspark import RDD
 from pyspark.serializers import NoOpSerializer
 
 from halfop.frame.errors import HalfopError
-from halfop.warehouse.disk import Disk, Listed, LocalDisk, Output
+from halfop.warehouse.disk import Disk, Listed, LocalDisk, NewFile
 from halfop.warehouse.splits import ParquetPart, Split, parts_of, splits_of
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.through_java import ThroughJava
@@ -67,7 +67,7 @@ class _AnyDisk:
     def open(self, path: str) -> Any:
         return self._of(path).open(path)
 
-    def create(self, path: str) -> Output:
+    def create(self, path: str) -> NewFile:
         return self._of(path).create(path)
 
     def _of(self, path: str) -> Disk:

@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from halfop.columns.keys import Key
-from halfop.ending.plan import COMMIT, Kind, Place, Row
+from halfop.ending.plan import COMMIT, Kind, PlannedPlace, Row
 from halfop.rocketmq.codes import RequestCode
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import CHECK_TIMES
@@ -39,7 +39,7 @@ def half(offset: int, times: int | None = None) -> w.Record:
 def row(offset: int, kind: Kind = COMMIT) -> Row:
     """The row of a plan for transaction `offset`, of which the original alone has landed."""
     born = datetime.fromtimestamp(w.BORN_MS / 1000, timezone.utc)
-    place = Place(offset, offset * APART)
+    place = PlannedPlace(offset, offset * APART)
     return Row(Key(NAME, 0, offset), kind, "KEY", None, f"K{offset}", "g", "T", "CHECK", born, (place,))
 
 

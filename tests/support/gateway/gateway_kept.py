@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from halfop.gateway.log.log import Form
+from halfop.gateway.log.log import StoreForm
 from halfop.rocketmq.store.layout import STRETCH
 
 from support.brokers.store_reader import read_all
@@ -17,7 +17,7 @@ def acknowledged(output: bytes) -> list[list[str]]:
     return [line.split() for line in output.decode().split("\n")[:-1]]
 
 
-def check(folder: Path, told: list[list[str]], form: Form = MIDDLE) -> None:
+def check(folder: Path, told: list[list[str]], form: StoreForm = MIDDLE) -> None:
     """All that was acknowledged is there, once; no transaction has two final messages, and none has the wrong end."""
     gateway = Waiting(folder, form=form)
     gateway.close()

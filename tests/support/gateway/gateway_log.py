@@ -9,13 +9,13 @@ from threading import Event
 from typing import Any, Literal
 
 from halfop.gateway.core.messages import End, Ended, Half, HalfMessage
-from halfop.gateway.log.log import Form, Log
+from halfop.gateway.log.log import Log, StoreForm
 
 HOST = socket.inet_aton("10.0.0.2") + (10911).to_bytes(4, "big")
 CLIENT = socket.inet_aton("10.0.0.1") + (40000).to_bytes(4, "big")
 BORN_MS = 1_750_000_000_000
-SMALL = Form(8192, 100)
-MIDDLE = Form(1 << 20, 1000)
+SMALL = StoreForm(8192, 100)
+MIDDLE = StoreForm(1 << 20, 1000)
 TOPIC, QUEUES = "orders", 4
 
 
@@ -50,7 +50,7 @@ def end_of(outcome: Literal["COMMIT", "ROLLBACK"], n: int = 0, from_check: bool 
 class Waiting:
     """A log whose appends return when they are durable."""
 
-    def __init__(self, folder: Path, name: str = "gw", form: Form = SMALL) -> None:
+    def __init__(self, folder: Path, name: str = "gw", form: StoreForm = SMALL) -> None:
         self._moved = Event()
         self.log = Log(folder, name, HOST, form, self._flushed)
 

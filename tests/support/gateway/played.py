@@ -22,8 +22,18 @@ from halfop.gateway.core.effects import (
     Instant,
     Note,
 )
-from halfop.gateway.core.messages import End, Ended, Half, HalfMessage, Outcome, Pulled, QueueOffsets, State, Topic
-from halfop.gateway.core.reads import Broker
+from halfop.gateway.core.messages import (
+    End,
+    Ended,
+    Half,
+    HalfMessage,
+    Outcome,
+    PulledRecords,
+    QueueOffsets,
+    State,
+    Topic,
+)
+from halfop.gateway.core.reads import Description
 from halfop.gateway.log.records import half_message
 from halfop.rocketmq.frames import ONE_WAY, Frame, Splitter
 from halfop.rocketmq.message import Place
@@ -37,7 +47,7 @@ from halfop.settings.model import Settings
 from support.gateway.gateway_log import BORN_MS, CLIENT, HOST
 
 GROUP, TOPIC = "pg", "orders"
-BROKER = Broker("gw", "halfop", "10.0.0.2:10911", "id", False, HOST)
+BROKER = Description("gw", "halfop", "10.0.0.2:10911", "id", False, HOST)
 _OP_BYTES = 200
 _KINDS = {"COMMIT": COMMIT_TYPE, "ROLLBACK": ROLLBACK_TYPE, None: NOT_TYPE}
 
@@ -78,8 +88,8 @@ class MemoryLog:
     def offset_at(self, topic: str, queue: int, millis: int) -> int:
         return 0
 
-    def pull(self, topic: str, queue: int, offset: int, count: int) -> Pulled:
-        return Pulled([], offset)
+    def pull(self, topic: str, queue: int, offset: int, count: int) -> PulledRecords:
+        return PulledRecords([], offset)
 
     def units(self, topic: str, queue: int, offset: int, count: int) -> list[Unit]:
         return []
@@ -120,7 +130,7 @@ class Answered(NamedTuple):
 class Game:
     """A core with its log, its clock, and the table of deliveries; what it sends is kept."""
 
-    def __init__(self, settings: Settings | None = None, broker: Broker = BROKER) -> None:
+    def __init__(self, settings: Settings | None = None, broker: Description = BROKER) -> None:
         self.log, self.table, self.requests = MemoryLog(), list[Delivery](), list[CheckRequest]()
         self.now = Instant(BORN_MS / 1000, 0.0)
         self.credentials: Credentials | None = None  # by which requests are signed

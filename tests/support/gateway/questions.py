@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from halfop.gateway.producer import Sent
+from halfop.gateway.producer import StoredHalf
 from halfop.landing.fields import Field
 from halfop.warehouse.schema import table
 
@@ -33,7 +33,7 @@ def make_deliveries(root: Path | str) -> None:
     append(root, "check_deliveries")
 
 
-def ask_for(root: Path | str, sent: Sent, group: str, run_id: int, **other: Any) -> str:
+def ask_for(root: Path | str, sent: StoredHalf, group: str, run_id: int, **other: Any) -> str:
     """Asks about a half message, as a run does; returns the question's id."""
     row = {
         "request_id": f"{run_id}-{sent.queue_offset}-{sent.physical_offset}",

@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 from halfop.ending.guard import Guard, Verdict
-from halfop.ending.owner import Where
+from halfop.ending.owner import Masters
 from halfop.ending.plan import COMMIT, ROLLBACK, Row
 from halfop.ending.table import Clerk
-from halfop.ending.tails import Landed
+from halfop.ending.tails import LandedEnds
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import OP_TOPIC
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.ends import HalfPlace, end_transaction, query_finals, resume_check, stored_at
-from halfop.rocketmq.wire.remoting import Lost
+from halfop.rocketmq.wire.remoting import ConnectionLost
 from support.ending_rows import (
     QUICK,
     Written,
@@ -71,7 +71,7 @@ def produced(running: RealBroker, topic: str, number: int, **plan: Any) -> list[
 def asked(there: Broker, half: Mapping[str, Any], commit: bool = True, **changes: Any) -> Frame:
     place = HalfPlace(**{name: half[name] for name in HalfPlace._fields})
     ((_, answer),) = there.remote.stream_once([replace(end_transaction(place, commit), **changes)])
-    if isinstance(answer, Lost):
+    if isinstance(answer, ConnectionLost):
         raise answer
     return answer
 
@@ -102,7 +102,7 @@ def test_what_a_broker_answers(quiet: RealBroker) -> None:
         assert [asked(there, one).code for _ in range(2)] == [0, 0]
         assert [asked(there, two, commit).code for commit in (False, True)] == [0, 0]
         eventually(lambda: delivered(there, "answers"), {one["uniq_key"]: 2, two["uniq_key"]: 1})
-        with pytest.raises(Lost, match="timed out"):
+        with pytest.raises(ConnectionLost, match="timed out"):
             asked(there, three, commit_or_rollback=0)
 
 
@@ -221,7 +221,7 @@ def test_ended_meanwhile(quiet: RealBroker, endings: Written) -> None:
     with connected(quiet) as there:
         assert [asked(there, one, commit=False).code, asked(there, two).code] == [0, 0]
         eventually(lambda: len({one["queue_offset"], two["queue_offset"]} - set(ended_offsets(there))), 0)
-        landed = Landed(half=one["queue_offset"], op=0)
+        landed = LandedEnds(half=one["queue_offset"], op=0)
         rows = [row_of(one), row_of(two, ROLLBACK), row_of(three)]
         found = end(quiet, rows, endings, landed=landed)
         assert [found[row.key].state for row in rows] == ["ENDED_MEANWHILE", "ENDED_MEANWHILE", "VERIFIED"]
@@ -248,12 +248,12 @@ def test_another_broker_and_another_log(quiet: RealBroker, endings: Written) -> 
     (one,) = produced(quiet, "another", 1)
     row = row_of(one)
     with pytest.raises(InputRefused, match="is it the broker that has landed"):
-        end(quiet, [row], endings, landed=Landed(half=10**6))
-    where = Where(QUICK, broker=quiet.address)
+        end(quiet, [row], endings, landed=LandedEnds(half=10**6))
+    where = Masters(QUICK, broker=quiet.address)
     with pytest.raises(InputRefused, match="it is broker broker-a"), where.owner("broker-b"):
         pass
     with pytest.raises(InputRefused, match="the name servers know broker-a"):
-        Where(QUICK, namesrv=quiet.namesrv).master("broker-b")
+        Masters(QUICK, namesrv=quiet.namesrv).master("broker-b")
     assert endings.states() in ({"INTENDED": 1}, {}), "nothing was sent"
     with connected(quiet) as there:
         assert not delivered(there, "another")
@@ -313,7 +313,7 @@ def test_the_sweep_after_a_kill_and_a_landing(version: int, tmp_path: Path, endi
         endings.record([clerk.ending(row, "INTENDED", sent=row.places[-1]) for row in rows])
         assert [asked(there, half).code for half in originals(there, "unswept")] == [0, 0, 0]
         eventually(lambda: len({row.key.queue_offset for row in rows} - set(ended_offsets(there))), 0)
-        landed = Landed(half=len(halves(there)), op=there.max_offset(OP_TOPIC, 0))
+        landed = LandedEnds(half=len(halves(there)), op=there.max_offset(OP_TOPIC, 0))
         end(running, [], endings, landed=landed, ended=rows)
         assert {row.kind for row in endings.rows if row.origin == "SWEEP"} == {"ROLLBACK"}
         assert delivered(there, "unswept") == {row.uniq_key: 1 for row in rows}

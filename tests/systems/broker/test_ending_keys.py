@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from halfop.ending.plan import ROLLBACK
 from halfop.rocketmq.wire.ends import query_finals
-from halfop.rocketmq.wire.remoting import Credentials, Refused
+from halfop.rocketmq.wire.remoting import Credentials, RefusedByBroker
 from support.ending_rows import QUICK, Written, connected, delivered, end, open_still, originals, row_of
 
 from systems.broker.real_broker import Plan, RealBroker, broker
@@ -45,7 +45,7 @@ def test_transactions_end_with_the_right_key_alone(asking: RealBroker, tmp_path:
             ("nobody", "halfop-secret", "No acl config for nobody"),
             ("stranger-key", "stranger-secret", r"(?i)no permission|no default permission"),
         ):
-            with pytest.raises(Refused, match=why):
+            with pytest.raises(RefusedByBroker, match=why):
                 end(asking, rows, written, settings=replace(QUICK, credentials=Credentials(access, secret)))
         assert not delivered(there, "keys"), "nothing was sent"
         end(asking, rows, written, settings=OURS)

@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from halfop.ending.owner import NoMaster, Where
+from halfop.ending.owner import Masters, NoMaster
 from halfop.ending.plan import COMMIT, ROLLBACK, Row
 from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import Frame
@@ -99,7 +99,7 @@ def test_without_a_look_messages_are_delivered_twice(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_slave_ends_nothing(version: int, tmp_path: Path) -> None:
     with broker(version, tmp_path / "broker", {"brokerRole": "SLAVE", "brokerId": 1}) as running:
-        where = Where(RemotingSettings(give_up_after=1), broker=running.address)
+        where = Masters(RemotingSettings(give_up_after=1), broker=running.address)
         with pytest.raises(NoMaster, match="is a slave of broker-a"), where.owner("broker-a"):
             pass
         request = end_transaction(HalfPlace("g", "K", "T", 0, 0), commit=True)
@@ -109,4 +109,4 @@ def test_a_slave_ends_nothing(version: int, tmp_path: Path) -> None:
             assert answer.code == AnswerCode.SLAVE_NOT_AVAILABLE
         if version == 4:  # a slave of 5.x without a master does not register
             with pytest.raises(NoMaster, match="broker-a has no master now"):
-                Where(RemotingSettings(give_up_after=1), namesrv=running.namesrv).master("broker-a")
+                Masters(RemotingSettings(give_up_after=1), namesrv=running.namesrv).master("broker-a")

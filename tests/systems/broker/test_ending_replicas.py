@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from halfop.ending import plan as plans
-from halfop.ending.answers import Sent
+from halfop.ending.answers import SentAnswer
 from halfop.ending.plan import COMMIT, ROLLBACK
 from halfop.ending.sender import Sender
 from halfop.frame.cli import main
@@ -50,7 +50,7 @@ def at_answer(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], No
     """Does something when the broker has answered so many times."""
     noted, number, todo = Sender._noted, [0], dict[int, Callable[[], None]]()
 
-    def count(self: Sender, sent: Sent) -> Sent:
+    def count(self: Sender, sent: SentAnswer) -> SentAnswer:
         number[0] += 1
         if number[0] in todo:
             todo.pop(number[0])()
@@ -84,7 +84,7 @@ def planned(running: RealBroker, warehouse: Warehouse, called: Any, folder: Path
     made = plans.read(str(folder / "commits.jsonl"))
     kinds = [ROLLBACK if n % 3 == 0 else COMMIT for n in range(NUMBER)]
     rows = made.rows.set_column(0, "kind", pa.array(kinds, pa.string()))
-    plans.write(plans.Plan(made.head, rows), str(folder / "plan.jsonl"))
+    plans.write(plans.EndingPlan(made.head, rows), str(folder / "plan.jsonl"))
     return str(folder / "plan.jsonl"), dict(zip(rows["uniq_key"].to_pylist(), kinds, strict=True))
 
 

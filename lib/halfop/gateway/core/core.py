@@ -32,7 +32,7 @@ from halfop.gateway.core.effects import (
 )
 from halfop.gateway.core.messages import Ended, Half, Topic
 from halfop.gateway.core.questions import Manner, Questions
-from halfop.gateway.core.reads import Broker, Reads, cluster_info, route_of
+from halfop.gateway.core.reads import Description, Reads, cluster_info, route_of
 from halfop.gateway.core.transactions import (
     Answers,
     Terms,
@@ -61,7 +61,7 @@ class Core:
     It only reads `log`. The server sets `disk_full`, `stopping` and `accounts`.
     """
 
-    def __init__(self, log: LogView, broker: Broker, settings: Settings, random: Random, started: Instant) -> None:
+    def __init__(self, log: LogView, broker: Description, settings: Settings, random: Random, started: Instant) -> None:
         own, self._rules = settings.gateway, settings.rules
         self._log, self._broker, self._random, self._limits = log, broker, random, own
         topics = frozenset(own.topics.split(",")) if own.topics else None

@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 from typing import NamedTuple, Protocol
 
 from halfop.gateway.core.clients import Client
-from halfop.gateway.core.messages import End, Half, HalfMessage, Pulled, QueueOffsets, Topic
+from halfop.gateway.core.messages import End, Half, HalfMessage, PulledRecords, QueueOffsets, Topic
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.store.consumequeue import Unit
 
@@ -59,7 +59,7 @@ class LogView(Protocol):
 
     def offset_at(self, topic: str, queue: int, millis: int) -> int: ...
 
-    def pull(self, topic: str, queue: int, offset: int, count: int) -> Pulled: ...
+    def pull(self, topic: str, queue: int, offset: int, count: int) -> PulledRecords: ...
 
     def units(self, topic: str, queue: int, offset: int, count: int) -> list[Unit]: ...
 

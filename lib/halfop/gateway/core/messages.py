@@ -90,7 +90,7 @@ class QueueOffsets(NamedTuple):
     next: int
 
 
-class Pulled(NamedTuple):
+class PulledRecords(NamedTuple):
     """Records of a queue back to back, as a pull's answer has them, and the offset after the last of them."""
 
     records: list[bytes]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from halfop.gateway.core.clients import Client, Producers
 from halfop.gateway.core.effects import Ask, CheckRequest, Delivery, Effect, LogView, Note
 from halfop.gateway.core.messages import Half
-from halfop.gateway.core.reads import Broker
+from halfop.gateway.core.reads import Description
 from halfop.rocketmq.frames import ONE_WAY, Frame
 from halfop.rocketmq.message import Message, message_id
 from halfop.rocketmq.requests import CheckTransactionState
@@ -28,7 +28,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 class Manner(NamedTuple):
     """How questions are asked. `young`: a request waits so long for a producer; `a_second`: the most a client gets."""
 
-    broker: Broker
+    broker: Description
     young: timedelta
     a_second: int
 
@@ -184,7 +184,7 @@ class Questions:
 # ---- CHECK_TRANSACTION_STATE, as a broker sends it ----
 
 
-def question(half: Half, record: bytes, broker: Broker, opaque: int, form: int) -> bytes:
+def question(half: Half, record: bytes, broker: Description, opaque: int, form: int) -> bytes:
     """The frame of the question: one-way, with the half message under its real topic as its body."""
     uniq = half.uniq_key or ""
     message = message_id(broker.store_host, half.physical_offset)

@@ -24,7 +24,7 @@ _SUBSCRIPTION = 4  # of a pull's sysFlag: the request brings its subscription
 
 
 @dataclass(frozen=True)
-class Broker:
+class Description:
     """A broker's description of itself."""
 
     name: str
@@ -50,7 +50,7 @@ class Broker:
 class Reads:
     """Answers to reads of the log. The slow ones read records from the disk, and may be called in any thread."""
 
-    def __init__(self, log: LogView, broker: Broker, booted_ms: int) -> None:
+    def __init__(self, log: LogView, broker: Description, booted_ms: int) -> None:
         self._log, self._broker, self._booted_ms = log, broker, booted_ms
         self.quick: Mapping[int, Callable[[Frame, Account | None], bytes]] = {
             RequestCode.GET_ALL_TOPIC_CONFIG: self._topics,
@@ -174,7 +174,7 @@ def config_of(name: str, topic: Topic) -> dict[str, object]:
     }
 
 
-def route_of(topic: str, broker: Broker, terms: Terms) -> bytes | None:
+def route_of(topic: str, broker: Description, terms: Terms) -> bytes | None:
     """The body of the answer to GET_ROUTEINFO_BY_TOPIC; None if the topic is not served here."""
     if not _is_served(topic, terms):
         return None
@@ -201,13 +201,13 @@ def _is_served(topic: str, terms: Terms) -> bool:
     return True
 
 
-def cluster_info(broker: Broker) -> bytes:
+def cluster_info(broker: Description) -> bytes:
     """The body of the answer to GET_BROKER_CLUSTER_INFO."""
     table = {"brokerAddrTable": {broker.name: _data(broker)}, "clusterAddrTable": {broker.cluster: [broker.name]}}
     return orjson.dumps(table)
 
 
-def _data(broker: Broker) -> dict[str, object]:
+def _data(broker: Description) -> dict[str, object]:
     number = _SLAVE if broker.is_slave else _MASTER
     return {"brokerAddrs": {number: broker.address}, "brokerName": broker.name, "cluster": broker.cluster}
 

@@ -21,7 +21,7 @@ _PAUSE = 0.05  # seconds
 # ---- the commit log's ----
 
 
-class Run(NamedTuple):
+class LogRun(NamedTuple):
     """Bytes that follow each other in one file, from a physical offset on."""
 
     physical_offset: int
@@ -56,7 +56,7 @@ class LogFiles:
         """The first offset of the file that has or would have this one."""
         return physical_offset - physical_offset % self.size
 
-    def write(self, runs: Iterable[Run]) -> None:
+    def write(self, runs: Iterable[LogRun]) -> None:
         """Writes the runs and makes them durable; files that do not exist yet are made."""
         for run in runs:
             begin = self.begin_of(run.physical_offset)

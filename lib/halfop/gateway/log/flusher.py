@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
 
-from halfop.gateway.log.files import LogFiles, Run
-from halfop.gateway.log.queues import Queue
+from halfop.gateway.log.files import LogFiles, LogRun
+from halfop.gateway.log.queues import LogQueue
 from halfop.gateway.log.records import tags_code_of
 from halfop.rocketmq.message import BLANK_SIZE, Message, Place, blank
 from halfop.rocketmq.store.consumequeue import PACKED
@@ -31,8 +31,8 @@ _log = logging.getLogger(__name__)
 class Batch:
     """Records that become durable together: their bytes, and their units by queue."""
 
-    runs: list[Run]
-    units: dict[Queue, list[bytes]] = field(default_factory=dict)
+    runs: list[LogRun]
+    units: dict[LogQueue, list[bytes]] = field(default_factory=dict)
     size: int = 0
     end: int = 0
     oldest_ms: int | None = None  # the first one's store time
@@ -53,7 +53,7 @@ class Buffer:
         self._file_size = file_size
         self._batch = self._new_batch()
 
-    def put(self, queue: Queue, message: Message, now_ms: int) -> tuple[Place, bytes]:
+    def put(self, queue: LogQueue, message: Message, now_ms: int) -> tuple[Place, bytes]:
         """Appends a message, and returns the place that it got, and its record."""
         size = message.size()
         at = self._room(size)
@@ -94,7 +94,7 @@ class Buffer:
 
     def _new_batch(self) -> Batch:
         self._chunks: list[bytes] = []
-        return Batch([Run(self.end, self._chunks)])
+        return Batch([LogRun(self.end, self._chunks)])
 
     def _room(self, size: int) -> int:
         """The place of a record of that size: the end, or the next file if this one has no room for it."""
@@ -105,7 +105,7 @@ class Buffer:
             self._chunks.append(blank(left))
             self.end += left
             self._chunks = []
-            self._batch.runs.append(Run(self.end, self._chunks))
+            self._batch.runs.append(LogRun(self.end, self._chunks))
         return self.end
 
 
@@ -152,7 +152,7 @@ class Flusher:
                 time.sleep(_REST_SECONDS)
 
 
-def write_units(units: Mapping[Queue, list[bytes]]) -> None:
+def write_units(units: Mapping[LogQueue, list[bytes]]) -> None:
     """Writes the units of durable records, after which their queues can be read to there."""
     for queue, packed in units.items():
         queue.write(queue.flushed, b"".join(packed))

@@ -41,7 +41,7 @@ Refusing = Callable[[Mapping[tuple[str, int], tuple[int, int]]], None]
 
 
 @dataclass(frozen=True)
-class Form:
+class StoreForm:
     """The sizes of a store's files. A broker refuses a store whose sizes are not the ones that it is set to."""
 
     file_size: int = FILE_SIZE
@@ -61,7 +61,7 @@ class Log(Readable):
         folder: str | Path,
         name: str,
         store_host: bytes,
-        form: Form = Form(),
+        form: StoreForm = StoreForm(),
         on_flush: Callable[[int], None] = lambda flushed_to: None,
     ) -> None:
         """Opens the store, or makes it; recovers what a crash left. Raises WarehouseBusy or InputRefused."""
@@ -74,7 +74,7 @@ class Log(Readable):
             self._owner.release()
             raise
 
-    def _open(self, name: str, store_host: bytes, form: Form, on_flush: Callable[[int], None]) -> None:
+    def _open(self, name: str, store_host: bytes, form: StoreForm, on_flush: Callable[[int], None]) -> None:
         self.identity: Identity = identity(self.folder, name)
         self._store_host, self._on_flush = store_host, on_flush
         self._topics = TopicTable(self.folder)

@@ -18,7 +18,7 @@ FILE_UNITS = 300_000  # a broker's default
 _MOST_OPEN = 256
 
 
-class Queue:
+class LogQueue:
     """One queue of a topic, and its files.
 
     `next` is the offset that the next message gets; messages from `first` to `flushed` - 1 can be read.
@@ -156,24 +156,24 @@ class Queues:
     def __init__(self, folder: Path, file_units: int = FILE_UNITS) -> None:
         self._folder, self._file_units, self._handles = folder, file_units, Handles(_MOST_OPEN)
         folder.mkdir(exist_ok=True)
-        self._all: dict[tuple[str, int], Queue] = {}
+        self._all: dict[tuple[str, int], LogQueue] = {}
         for topic in sorted(folder.iterdir()):
             for number in topic.iterdir():
                 self.get(topic.name, int(number.name))
 
-    def __iter__(self) -> Iterator[Queue]:
+    def __iter__(self) -> Iterator[LogQueue]:
         return iter(list(self._all.values()))
 
-    def get(self, topic: str, number: int) -> Queue:
+    def get(self, topic: str, number: int) -> LogQueue:
         """The queue, which need not have a message yet."""
         key = (topic, number)
         found = self._all.get(key)
         if found is None:
             folder = self._folder / topic / str(number)
-            found = self._all[key] = Queue(folder, topic, number, self._file_units, self._handles)
+            found = self._all[key] = LogQueue(folder, topic, number, self._file_units, self._handles)
         return found
 
-    def known(self, topic: str, number: int) -> Queue | None:
+    def known(self, topic: str, number: int) -> LogQueue | None:
         """The queue if it has had a message."""
         return self._all.get((topic, number))
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from halfop.gateway.core.messages import OUTCOMES, End, Half, HalfMessage, Pulled, QueueOffsets
+from halfop.gateway.core.messages import OUTCOMES, End, Half, HalfMessage, PulledRecords, QueueOffsets
 from halfop.gateway.log.files import LogFiles
 from halfop.gateway.log.queues import Queues
 from halfop.rocketmq import names
@@ -180,7 +180,7 @@ class Readable:
             return None
         return halves_of(records)[0]
 
-    def pull(self, topic: str, queue: int, offset: int, count: int, most_bytes: int = 256 << 10) -> Pulled:
+    def pull(self, topic: str, queue: int, offset: int, count: int, most_bytes: int = 256 << 10) -> PulledRecords:
         """Records of a queue from an offset on: at most `count`, and no more bytes unless the first one has more.
 
         There are none if the queue does not have the offset.
@@ -195,7 +195,7 @@ class Readable:
             if len(record) < unit.size:  # removed meanwhile
                 break
             found.append(record)
-        return Pulled(found, offset + len(found))
+        return PulledRecords(found, offset + len(found))
 
     def offset_at(self, topic: str, queue: int, millis: int) -> int:
         """The first offset whose message was stored at that instant or later; the next one if none was."""

@@ -16,7 +16,7 @@ import numpy as np
 from halfop.frame.errors import InputRefused
 from halfop.gateway.core.messages import OPPOSED, Half, State
 from halfop.gateway.log.files import LogFiles
-from halfop.gateway.log.queues import Queue, Queues
+from halfop.gateway.log.queues import LogQueue, Queues
 from halfop.gateway.log.records import Codes, ends_of, halves_of, tags_code
 from halfop.gateway.log.store import Checkpoint
 from halfop.rocketmq import names
@@ -90,7 +90,7 @@ def _refuse_short(folder: Path, ends: Mapping[tuple[str, int], int], queues: Que
             raise InputRefused(folder, None, problem, _hint(queue))
 
 
-def _hint(queue: Queue) -> str:
+def _hint(queue: LogQueue) -> str:
     return f"the queue's files end at {queue.next}: remove the folder consumequeue, it is written again"
 
 
@@ -124,7 +124,7 @@ def _dispatch(fresh: Records, queues: Queues) -> None:
         _write(queues.get(topic, number), int(fresh.longs("queue_offset")[rows[0]]), units[rows].tobytes())
 
 
-def _write(queue: Queue, offset: int, units: bytes) -> None:
+def _write(queue: LogQueue, offset: int, units: bytes) -> None:
     if not queue.next:
         queue.begin(offset)
     queue.write(offset, units)
@@ -156,7 +156,7 @@ class _Found:
         self._finals.append(finals.longs("prepared_offset"))
         self._newest_ms = max(self._newest_ms, int(records.store_ms.max(initial=0)))
 
-    def recovered(self, files: LogFiles, end: int, half_queue: Queue, newest_ms: int) -> Recovered:
+    def recovered(self, files: LogFiles, end: int, half_queue: LogQueue, newest_ms: int) -> Recovered:
         offsets, places, sizes = (
             (np.concatenate([_NONE, *parts]) for parts in zip(*self._halves, strict=True))
             if self._halves

@@ -18,7 +18,7 @@ from halfop.frame.errors import InputRefused, WarehouseBusy
 from halfop.gateway.core.messages import Topic
 from halfop.gateway.core.reads import config_of
 from halfop.gateway.log.files import LogFiles, replace_file
-from halfop.gateway.log.queues import Queue, Queues
+from halfop.gateway.log.queues import LogQueue, Queues
 from halfop.gateway.log.records import store_ms_at
 from halfop.rocketmq.names import GATEWAY_FILE, HALF_TOPIC, OP_TOPIC
 
@@ -193,5 +193,5 @@ def _may_go(files: LogFiles, queues: Queues, end: int, landed: Landed, reserve: 
     return end <= reserve.first_open or (following is not None and following < reserve.since_ms)
 
 
-def _has_landed(queue: Queue, end: int, landed: Landed) -> bool:
+def _has_landed(queue: LogQueue, end: int, landed: Landed) -> bool:
     return queue.first_from(end) <= max(landed.get((queue.topic, queue.number), 0), queue.first)

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.lives import Lives
-from halfop.landing.broker.tasks import HEADS_OF, Ends, Pulled, RealQueue, Share, pull_share
+from halfop.landing.broker.tasks import HEADS_OF, Ends, PulledFiles, PullShare, RealQueue, pull_share
 from halfop.landing.lost import Range
 from halfop.landing.op_outcomes import Reach, looked_up
 from halfop.landing.staged import Staging, searched_columns
@@ -60,7 +60,7 @@ class Pulls:
         source, folder, bounds = self.source, self.staging.path, searched_columns()[kind]
         form = form_of(TABLES[kind], source.lives, SOURCE, source.at)
         settings = replace(source.settings, credentials=None)
-        whole = Share(kind, source.address, (), settings, form, folder, bounds, self._ends(kind))
+        whole = PullShare(kind, source.address, (), settings, form, folder, bounds, self._ends(kind))
         offsets = sum(asked.end - asked.start for asked in queues)
         shares = [whole._replace(queues=part) for part in _parts(queues, self._enough(offsets))]
         if offsets <= _FEW:
@@ -90,7 +90,7 @@ class Messages:
     staging: Staging
     source: Source
     kind: str
-    parts: Sequence[Pulled]
+    parts: Sequence[PulledFiles]
 
     def number(self) -> int:
         """Returns how many there are."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from halfop.frame.errors import InputRefused
 from halfop.landing.broker.messages import SOURCE
 from halfop.landing.broker.sampling import MARGIN, OWN, Progress
-from halfop.landing.cuts import Place, place_of
+from halfop.landing.cuts import MessagePlace, place_of
 from halfop.landing.identity import newest_half, reused_queues
 from halfop.landing.progress import ProgressRow, Queue
 from halfop.landing.rewind import HINT
@@ -63,7 +63,7 @@ class BrokerThere:
     def span(self, topic: str, queue_id: int) -> tuple[int, int]:
         return self._broker.min_offset(topic, queue_id), self._broker.max_offset(topic, queue_id)
 
-    def place(self, kind: str, topic: str, queue_id: int, offset: int) -> Place | None:
+    def place(self, kind: str, topic: str, queue_id: int, offset: int) -> MessagePlace | None:
         asked = QueueRange(topic, queue_id, offset, offset + 1)
         pulled = [each for each in pull(self._broker, asked) if isinstance(each, Chunk)]
         return place_of(chain(pulled[0].data).records, kind) if pulled else None

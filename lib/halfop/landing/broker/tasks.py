@@ -13,7 +13,7 @@ import pyarrow as pa
 from halfop.columns.keys import in_one
 from halfop.landing.fields import items
 from halfop.landing.op_outcomes import StretchOutcomes
-from halfop.landing.table_rows import UNSETTLED, Form, in_form, write_items
+from halfop.landing.table_rows import UNSETTLED, RowForm, in_form, write_items
 from halfop.rocketmq.batches import BATCH, FINAL, HALF, HEADS, OP
 from halfop.rocketmq.buffers import Longs
 from halfop.rocketmq.record import Records, chain
@@ -38,21 +38,21 @@ class Ends(NamedTuple):
     all_seen: bool
 
 
-class Share(NamedTuple):
+class PullShare(NamedTuple):
     """The ranges that one task pulls. Credentials are never in it: each worker takes them from its environment."""
 
     kind: str
     address: str
     queues: Sequence[QueueRange]
     settings: RemotingSettings
-    form: Form
+    form: RowForm
     folder: str
     searched: Sequence[str]
     ends: Ends | None
 
 
 @dataclass
-class Pulled:
+class PulledFiles:
     """The result of a task: files by kind, the number of messages, holes, and what real queues half messages name."""
 
     files: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Pulled:
     real_queues: dict[RealQueue, int] = field(default_factory=dict)
 
 
-def pull_share(share: Share, disk: Disk) -> Pulled:
+def pull_share(share: PullShare, disk: Disk) -> PulledFiles:
     settings = replace(share.settings, credentials=Credentials.from_environment())
     pulling = _Pulling(share, disk)
     with closing(Broker(share.address, settings)) as broker:
@@ -72,8 +72,8 @@ def pull_share(share: Share, disk: Disk) -> Pulled:
 
 
 class _Pulling:
-    def __init__(self, share: Share, disk: Disk) -> None:
-        self._share, self._disk, self._pulled = share, disk, Pulled()
+    def __init__(self, share: PullShare, disk: Disk) -> None:
+        self._share, self._disk, self._pulled = share, disk, PulledFiles()
         kinds = {share.kind: share.searched, HEADS_OF.get(share.kind, UNSETTLED): ()}
         self._out = PartWriter(disk, {kind: f"{share.folder}/{kind}" for kind in kinds}, kinds)
 
@@ -121,7 +121,7 @@ class _Pulling:
         found = [_among(batch, column, wanted) for part in near for batch in part.batches()]
         return in_one(pa.Table.from_batches(found, _HEAD))
 
-    def done(self) -> Pulled:
+    def done(self) -> PulledFiles:
         self._pulled.files = self._out.close()
         return self._pulled
 

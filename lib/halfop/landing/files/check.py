@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from halfop.frame.errors import InputRefused
-from halfop.landing.files.pieces import EXAMPLES, Example, Found
+from halfop.landing.files.pieces import EXAMPLES, Example, PieceFound
 from halfop.landing.progress import OffsetSpan, Queue
 from halfop.landing.table_rows import TABLES
 from halfop.warehouse.files import shown_path
@@ -29,7 +29,7 @@ class Checked:
     unknown: set[str] = field(default_factory=set)
 
 
-def checked(found: Iterable[Found]) -> list[Checked]:
+def checked(found: Iterable[PieceFound]) -> list[Checked]:
     """The pieces of each kind together."""
     by_kind: dict[str, Checked] = {}
     for piece in sorted(found, key=lambda each: list(TABLES).index(each.kind)):
@@ -37,7 +37,7 @@ def checked(found: Iterable[Found]) -> list[Checked]:
     return list(by_kind.values())
 
 
-def _add(all_of_kind: Checked, piece: Found) -> None:
+def _add(all_of_kind: Checked, piece: PieceFound) -> None:
     all_of_kind.read += piece.read
     all_of_kind.good[piece.uri] += piece.good
     all_of_kind.bad[piece.uri] += piece.bad.total()
@@ -46,7 +46,7 @@ def _add(all_of_kind: Checked, piece: Found) -> None:
         all_of_kind.spans[queue] = span.joined(all_of_kind.spans.get(queue, span))
 
 
-def first_lines(found: Iterable[Found]) -> Places:
+def first_lines(found: Iterable[PieceFound]) -> Places:
     """The number to add to a place in a piece to show it: JSON lines count from 1 on, rows of Parquet from 0 on."""
     places: dict[tuple[str, int], int] = {}
     lines: Counter[str] = Counter()
@@ -56,7 +56,7 @@ def first_lines(found: Iterable[Found]) -> Places:
     return places
 
 
-def refuse_bad(kind: str, found: Sequence[Found]) -> None:
+def refuse_bad(kind: str, found: Sequence[PieceFound]) -> None:
     """Raises InputRefused, naming the first bad rows, if there are any of this kind."""
     mine = [piece for piece in found if piece.kind == kind]
     total = sum(piece.bad.total() for piece in mine)
@@ -68,7 +68,7 @@ def refuse_bad(kind: str, found: Sequence[Found]) -> None:
         raise InputRefused(path, line, text, _rest(texts[1:], total, sum(piece.read for piece in mine)))
 
 
-def rejects(found: Sequence[Found]) -> list[Reject]:
+def rejects(found: Sequence[PieceFound]) -> list[Reject]:
     """The bad rows of all kinds by reason, each with its first one."""
     number: Counter[str] = sum((piece.bad for piece in found), Counter())
     lines, formats = first_lines(found), {piece.uri: piece.format for piece in found}

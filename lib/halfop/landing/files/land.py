@@ -24,7 +24,7 @@ from halfop.landing.files.gaps import complete, known_by_ops
 from halfop.landing.files.own_life import Stamp
 from halfop.landing.files.rows import SOURCE
 from halfop.landing.files.sources import InputFile, InputFiles, are_few
-from halfop.landing.files.taking import Way, take
+from halfop.landing.files.taking import Taking, take
 from halfop.landing.identity import reused_queues
 from halfop.landing.progress import Queue, next_instant
 from halfop.landing.rewind import HINT
@@ -134,7 +134,7 @@ class _Landing:
 
     # ---- what is there ----
 
-    def _refuse(self, kinds: Sequence[Checked], taken: Way) -> None:
+    def _refuse(self, kinds: Sequence[Checked], taken: Taking) -> None:
         for each in kinds:
             self._warn_of_unknown(each)
         for each in () if self._request.skip_bad else kinds:
@@ -147,7 +147,7 @@ class _Landing:
             problem = "KEY_REUSED: the broker was rebuilt under its old name"
             raise InputRefused(named, None, problem, f"{HINT}; nothing has landed")
 
-    def _refuse_absent(self, taken: Way) -> None:
+    def _refuse_absent(self, taken: Taking) -> None:
         """Raises InputRefused for a range of --again that the files do not have."""
         there = {each for found in taken.found for each in found.ranges}
         for each in self._request.again:
@@ -200,7 +200,7 @@ class _Landing:
     # ---- the commits, in their order ----
 
     def _write(
-        self, kinds: Sequence[Checked], taken: Way, made: progress.QueueProgress, landed_at: int
+        self, kinds: Sequence[Checked], taken: Taking, made: progress.QueueProgress, landed_at: int
     ) -> progress.QueueProgress:
         warehouse, summary = self._warehouse, self._summary
         with summary.phase("progress"):
@@ -217,7 +217,7 @@ class _Landing:
                 progress.move(warehouse, progress.rows_after(made, landed_at), SOURCE)
         return made
 
-    def _record(self, new: Sequence[InputFile], kinds: Sequence[Checked], taken: Way, landed_at: int) -> None:
+    def _record(self, new: Sequence[InputFile], kinds: Sequence[Checked], taken: Taking, landed_at: int) -> None:
         if bad := sum(each.bad.total() for each in kinds):
             with hold_rejected(self._warehouse):
                 self._reject(_rejected(self._warehouse, new, taken, landed_at))
@@ -261,7 +261,7 @@ def _begun(life: Life) -> int:
     return progress.micros(life.begun_at) if life.begun_at else 0
 
 
-def _rejected(warehouse: Warehouse, files: Iterable[InputFile], taken: Way, landed_at: int) -> DataFrame:
+def _rejected(warehouse: Warehouse, files: Iterable[InputFile], taken: Taking, landed_at: int) -> DataFrame:
     """The bad rows as rows of `rejected`."""
     of = {file.uri: file for file in files}
     places = [(of[uri], at, line) for (uri, at), line in first_lines(taken.found).items() if uri in of]

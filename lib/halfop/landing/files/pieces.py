@@ -49,7 +49,7 @@ class Example(NamedTuple):
 
 
 @dataclass
-class Found:
+class PieceFound:
     """Rows of one piece, counted: good rows (of ops: items), bad ones by reason, and good offsets' spans by queue."""
 
     kind: str
@@ -90,12 +90,12 @@ def spans(rows: pa.RecordBatch) -> Iterator[tuple[Queue, OffsetSpan]]:
         yield Queue(row["broker_name"], row["queue_id"]), OffsetSpan(lowest, highest, row["store_timestamp_max"], whole)
 
 
-def read(piece: Piece, disk: Disk, found: Found) -> Iterator[Typed]:
+def read(piece: Piece, disk: Disk, found: PieceFound) -> Iterator[Typed]:
     """The rows of a piece, in batches. Raises InputRefused if it cannot be read."""
     return (_json if piece.format == "json" else _parquet)(piece, disk, found)
 
 
-def _parquet(piece: Piece, disk: Disk, found: Found) -> Iterator[Typed]:
+def _parquet(piece: Piece, disk: Disk, found: PieceFound) -> Iterator[Typed]:
     try:
         schema = schema_of(disk, piece.split.path)
     except NotServed:
@@ -114,7 +114,7 @@ def _parquet(piece: Piece, disk: Disk, found: Found) -> Iterator[Typed]:
         raise _unreadable(piece, error) from error
 
 
-def _json(piece: Piece, disk: Disk, found: Found) -> Iterator[Typed]:
+def _json(piece: Piece, disk: Disk, found: PieceFound) -> Iterator[Typed]:
     try:
         with closing(disk.open(piece.split.path)) as file:
             for block in _blocks(gzip.GzipFile(fileobj=file) if piece.packed else file, *piece.split[1:]):

@@ -13,9 +13,9 @@ from halfop.columns.keys import present
 from halfop.columns.lives import Lives, all_lives, lives_of
 from halfop.frame.errors import InputRefused
 from halfop.landing import progress
-from halfop.landing.cuts import Cut, Landed
+from halfop.landing.cuts import Cut, LandedQueue
 from halfop.landing.files.rows import SOURCE
-from halfop.landing.files.taking import Way
+from halfop.landing.files.taking import Taking
 from halfop.landing.rewind import KEY_REUSED, TOPICS, Begun, begin
 from halfop.landing.table_rows import TABLES
 from halfop.warehouse.progress import progress_rows
@@ -27,7 +27,7 @@ _PLACE = {"half": ["queue_id", "queue_offset"], "op": ["queue_id", "queue_offset
 Firsts = Mapping[tuple[str, int, str], int]  # the first offset that differs, by broker, queue and kind
 
 
-def accept(warehouse: Warehouse, new: Way, old: Way, at: int) -> dict[str, bool]:
+def accept(warehouse: Warehouse, new: Taking, old: Taking, at: int) -> dict[str, bool]:
     """Begins a new life of each broker whose rows differ, or of which a run has found a reused key.
 
     All rows of `new` files count; of `old` ones, which have landed, only those that had reused keys.
@@ -56,7 +56,7 @@ def _brokers(names: Iterable[str], known: Sequence[Lives]) -> list[Lives]:
     return sorted({each.broker_name: each for each in found}.values(), key=lambda each: each.broker_name)
 
 
-def _first_that_differ(warehouse: Warehouse, new: Way, old: Way, kind: str, known: Sequence[Lives]) -> Firsts:
+def _first_that_differ(warehouse: Warehouse, new: Taking, old: Taking, kind: str, known: Sequence[Lives]) -> Firsts:
     """By the name of the life that wrote a row."""
     rows = [each for each in (_rows(new, kind, known), _reused(warehouse, old, kind, known)) if each is not None]
     if not rows:
@@ -86,7 +86,7 @@ def _refuse_bad_rows(found: Sequence[Row], kind: str) -> None:
             raise InputRefused(f"{broker}/{queue}", None, problem, hint)
 
 
-def _refuse_lost_rows(warehouse: Warehouse, new: Way, kind: str, known: Sequence[Lives]) -> None:
+def _refuse_lost_rows(warehouse: Warehouse, new: Taking, kind: str, known: Sequence[Lives]) -> None:
     """Raises InputRefused if a new file has a message that stood in an earlier life, and is lost by now."""
     given = _rows(new, kind, known) if known else None
     if given is None:
@@ -107,7 +107,7 @@ def _is_whole(identity: Column, kind: str) -> Column:
     return reduce(and_, [identity[c].isNotNull() for c in _IDENTITY[kind]])
 
 
-def _reused(warehouse: Warehouse, taken: Way, kind: str, known: Sequence[Lives]) -> DataFrame | None:
+def _reused(warehouse: Warehouse, taken: Taking, kind: str, known: Sequence[Lives]) -> DataFrame | None:
     """Rows that had reused keys in the last life in which they landed, without the one that they are of now.
 
     All others have stood in an earlier life: the broker lost them.
@@ -128,7 +128,7 @@ def _reused(warehouse: Warehouse, taken: Way, kind: str, known: Sequence[Lives])
 # ---- rows, and what has landed ----
 
 
-def _rows(taken: Way, kind: str, known: Sequence[Lives]) -> DataFrame | None:
+def _rows(taken: Taking, kind: str, known: Sequence[Lives]) -> DataFrame | None:
     rows = taken.rows(kind)
     return None if rows is None else _identified(rows, kind, known)
 
@@ -165,7 +165,7 @@ def _cuts(warehouse: Warehouse, before: Lives, differing: Firsts) -> list[Cut]:
                 end = max(row.next_offset or 0, row.highest_offset or 0)
                 firsts = [differing[key] for name in before.names if (key := (name, queue_id, kind)) in differing]
                 cut = min([*firsts, end])
-                agreed = Landed(warehouse, before, kind, queue_id).last_below(cut)
+                agreed = LandedQueue(warehouse, before, kind, queue_id).last_below(cut)
                 cuts.append(Cut(topic, queue_id, cut, end, agreed))
     return cuts
 
@@ -173,7 +173,7 @@ def _cuts(warehouse: Warehouse, before: Lives, differing: Firsts) -> list[Cut]:
 # ---- files that have landed before ----
 
 
-def lands_again(warehouse: Warehouse, taken: Way, lives: Sequence[str]) -> bool:
+def lands_again(warehouse: Warehouse, taken: Taking, lives: Sequence[str]) -> bool:
     """Returns whether a file holds rows of one of these lives that landed with reused keys in an earlier one."""
     known = all_lives(progress_rows(warehouse))
     found = (_reused(warehouse, taken, kind, known) for kind in TOPICS)

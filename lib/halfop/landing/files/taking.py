@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from halfop.landing.files.own_life import Stamp, in_own_life
-from halfop.landing.files.pieces import Found, Piece, read
+from halfop.landing.files.pieces import Piece, PieceFound, read
 from halfop.landing.files.rows import BAD, BAD_ROW, bad_rows, table_rows
 from halfop.landing.files.sources import InputFile, are_few, is_packed
 from halfop.landing.staged import new_folder
@@ -35,11 +35,11 @@ _WHOLE = 2**63 - 1
 _BYTES_A_ROW = 256  # about
 
 
-class Way(Protocol):
+class Taking(Protocol):
     """Files of a landing, read; nothing is part of a table yet."""
 
     @property
-    def found(self) -> Sequence[Found]:
+    def found(self) -> Sequence[PieceFound]:
         """The findings in each piece of them."""
 
     def append(self, kind: str) -> None:
@@ -55,16 +55,16 @@ class Way(Protocol):
         """Removes what has not become part of a table."""
 
 
-class Output(Protocol):
+class RowOutput(Protocol):
     """Where rows go to: a table's by its kind, bad ones by BAD."""
 
     def write(self, place: Any, batch: pa.RecordBatch) -> None:
         """Adds rows."""
 
 
-def take_piece(piece: Piece, disk: Disk, stamp: Stamp, out: Output) -> Found:
+def take_piece(piece: Piece, disk: Disk, stamp: Stamp, out: RowOutput) -> PieceFound:
     """Reads a piece to its end."""
-    found = Found(piece.kind, piece.format, piece.uri, piece.split.start)
+    found = PieceFound(piece.kind, piece.format, piece.uri, piece.split.start)
     for given in read(piece, disk, found):
         typed = in_own_life(given, stamp)
         found.see(typed, stamp.again)
@@ -132,7 +132,7 @@ class Here:
 # ---- in workers ----
 
 
-class Share(NamedTuple):
+class FileShare(NamedTuple):
     """The work of one task."""
 
     pieces: Sequence[Piece]
@@ -140,19 +140,19 @@ class Share(NamedTuple):
     folders: Mapping[str, str]
 
 
-class Taken(NamedTuple):
+class TakenFiles(NamedTuple):
     """The result of a task: what it found, and the files that it has written."""
 
-    found: Sequence[Found]
+    found: Sequence[PieceFound]
     files: Mapping[str, Sequence[DataFile]]
 
 
-def take_share(share: Share, disk: Disk) -> Taken:
+def take_share(share: FileShare, disk: Disk) -> TakenFiles:
     pa.set_cpu_count(1)
     bounded = {kind: searched(table(name)) for kind, name in TABLES.items()}
     out = PartWriter(disk, share.folders, bounded | {BAD: ()})
     found = [take_piece(piece, disk, share.stamp, out) for piece in share.pieces]
-    return Taken(found, out.close())
+    return TakenFiles(found, out.close())
 
 
 class ByWorkers:
@@ -162,7 +162,7 @@ class ByWorkers:
         self._warehouse = warehouse
         self._staging = new_folder(warehouse)
         folders = {place: f"{self._staging.path}/{place}" for place in (*TABLES, BAD)}
-        shares = [Share(pieces, stamp, folders) for pieces in _parts(warehouse, files)]
+        shares = [FileShare(pieces, stamp, folders) for pieces in _parts(warehouse, files)]
         try:
             self._taken = in_workers(warehouse, shares, take_share)
         except BaseException:
@@ -209,7 +209,7 @@ def _pieces(file: InputFile, split: Split) -> Iterator[Piece]:
         yield piece
 
 
-def take(warehouse: Warehouse, files: Sequence[InputFile], stamp: Stamp) -> Way:
+def take(warehouse: Warehouse, files: Sequence[InputFile], stamp: Stamp) -> Taking:
     """Reads and checks all files; nothing is part of a table yet."""
     warehouse.touched.read.update(dict.fromkeys((file.uri for file in files), None))
     return (Here if are_few(files) else ByWorkers)(warehouse, files, stamp)

@@ -32,7 +32,7 @@ _HEAD = 4096  # a file that begins with zeros is one that is not in use yet
 _SOME_UNITS = 3276 * UNIT.itemsize
 
 
-class Landed(NamedTuple):
+class LandedLog(NamedTuple):
     """The landed part: the end in the log, and the last unit of each half queue, by topic and queue."""
 
     offset: int
@@ -71,7 +71,7 @@ class LocalStore:
 
 
 @contextmanager
-def local_store(warehouse: Warehouse, path: str, landed: Landed | None) -> Iterator[LocalStore]:
+def local_store(warehouse: Warehouse, path: str, landed: LandedLog | None) -> Iterator[LocalStore]:
     """The local folder of a store. A remote store is copied while the block runs; if some has landed, what is new."""
     folder = local_folder(path)
     if folder is not None:
@@ -179,7 +179,7 @@ def _copy_check_offsets(remote: _Remote, target: str) -> int:
     return copied
 
 
-def _copy_new(remote: _Remote, target: str, landed: Landed) -> int:
+def _copy_new(remote: _Remote, target: str, landed: LandedLog) -> int:
     since = max(landed.offset - BACK, 0)
     copied = _copy_check_offsets(remote, target)
     for folder, files in groupby(remote.files(QUEUES), key=lambda file: file.folder):

@@ -14,7 +14,7 @@ from halfop.landing.progress import Queue, next_instant
 from halfop.landing.staged import staging
 from halfop.landing.store.again import parts_again
 from halfop.landing.store.commits import commit, commit_again, commit_messages, queues
-from halfop.landing.store.fetch import Landed, LocalStore, local_store
+from halfop.landing.store.fetch import LandedLog, LocalStore, local_store
 from halfop.landing.store.new_part import NewPart, new_part, parts_found_again
 from halfop.landing.store.same_store import StoreThere
 from halfop.landing.store.state import SOURCE, StoreLanding, StoreRequest
@@ -56,12 +56,12 @@ def land_store(warehouse: Warehouse, request: StoreRequest, log: logging.Logger)
     return summary
 
 
-def _landed(warehouse: Warehouse, broker: str) -> Landed | None:
+def _landed(warehouse: Warehouse, broker: str) -> LandedLog | None:
     """The landed part of the store; None if nothing has landed."""
     offset = progress.log_offset(warehouse, broker)
     rows = progress.of_broker(warehouse, broker).items()
     units = {queue: row.next_offset - 1 for queue, row in rows if queue[0] in HALF_TOPICS and row.next_offset}
-    return None if offset is None else Landed(offset, units)
+    return None if offset is None else LandedLog(offset, units)
 
 
 def _accept(landing: StoreLanding, summary: Summary, log: logging.Logger) -> None:

@@ -19,7 +19,7 @@ from halfop.landing.staged import forms, searched_columns
 from halfop.landing.store.same_store import another_store, is_same_store, lacks_landed, next_offsets, refuse_gap
 from halfop.landing.store.state import SOURCE, StoreLanding
 from halfop.landing.survey import StretchSurvey, Survey, Surveyed, refuse_too_many, whole_survey
-from halfop.landing.table_rows import UNSETTLED, Form, in_form, write_items
+from halfop.landing.table_rows import UNSETTLED, RowForm, in_form, write_items
 from halfop.rocketmq.batches import BATCH, OP
 from halfop.rocketmq.store.commitlog import log_files
 from halfop.rocketmq.store.consumequeue import ConsumeQueues
@@ -134,12 +134,12 @@ def _back(stretch: Stretch, at: int, lost: Sequence[tuple[int, int]]) -> Stretch
 class Rows(NamedTuple):
     """The rows that a task writes, below a folder: kinds in the forms of their tables, with the bounds they keep."""
 
-    forms: Mapping[str, Form]
+    forms: Mapping[str, RowForm]
     folder: str
     searched: Mapping[str, Sequence[str]]
 
 
-class Share(NamedTuple):
+class LogShare(NamedTuple):
     """The work of one task."""
 
     stretches: Sequence[Stretch]
@@ -147,7 +147,7 @@ class Share(NamedTuple):
     rows: Rows
 
 
-class Landed(NamedTuple):
+class TaskFiles(NamedTuple):
     """The result of a task: the files that it has written, by kind.
 
     `rolled_back` are the paths of files, one a stretch, with the half messages that its ops name as rolled back:
@@ -159,7 +159,7 @@ class Landed(NamedTuple):
     rolled_back: Sequence[str]
 
 
-def land_share(share: Share, disk: Disk) -> Landed:
+def land_share(share: LogShare, disk: Disk) -> TaskFiles:
     rows = share.rows
     out = PartWriter(disk, {kind: f"{rows.folder}/{kind}" for kind in rows.searched}, rows.searched)
     surveyed, rolled_back = [], []
@@ -167,10 +167,10 @@ def land_share(share: Share, disk: Disk) -> Landed:
         survey = _written(stretch, share.skip_corrupt, rows.forms, out)
         surveyed.append(survey.result())
         rolled_back.append(_write_rolled_back(disk, rows.folder, survey))
-    return Landed(surveyed, out.close(), rolled_back)
+    return TaskFiles(surveyed, out.close(), rolled_back)
 
 
-def _written(stretch: Stretch, skip_corrupt: bool, forms: Mapping[str, Form], out: PartWriter) -> StretchSurvey:
+def _written(stretch: Stretch, skip_corrupt: bool, forms: Mapping[str, RowForm], out: PartWriter) -> StretchSurvey:
     survey = StretchSurvey(stretch)
     for piece in survey.pieces(skip_corrupt):
         for kind, records in piece.kept.items():
@@ -193,7 +193,7 @@ _TASKS_A_CORE = 4  # of a smaller one: so that all cores end at about the same t
 Files = Mapping[str, Sequence[DataFile]]
 
 
-class Found(NamedTuple):
+class StretchesFound(NamedTuple):
     """The contents of stretches, and files of their rows by kind. `rolled_back`: as a task names them."""
 
     surveyed: Sequence[Surveyed]
@@ -201,19 +201,19 @@ class Found(NamedTuple):
     rolled_back: Sequence[str]
 
 
-def look_into(landing: StoreLanding, stretches: Sequence[Stretch], skip_corrupt: bool) -> Found:
+def look_into(landing: StoreLanding, stretches: Sequence[Stretch], skip_corrupt: bool) -> StretchesFound:
     """Surveys the stretches, and writes their rows to files.
 
     Raises InputRefused for a broker that keeps its transactions in RocksDB alone.
     """
     rows = _rows(landing)
-    done = _done(landing, [Share(part, skip_corrupt, rows) for part in _parts(landing, stretches)])
+    done = _done(landing, [LogShare(part, skip_corrupt, rows) for part in _parts(landing, stretches)])
     files = {kind: [file for each in done for file in each.files.get(kind, ())] for kind in rows.searched}
     rolled_back = [path for each in done for path in each.rolled_back]
     surveyed = [surveyed for each in done for surveyed in each.surveyed]
     if any(each.rocksdb for each in surveyed):
         identity.refuse_rocksdb(landing.request.path, landing.broker)
-    return Found(surveyed, files, rolled_back)
+    return StretchesFound(surveyed, files, rolled_back)
 
 
 def _rows(landing: StoreLanding) -> Rows:
@@ -221,7 +221,7 @@ def _rows(landing: StoreLanding) -> Rows:
     return Rows(forms(landing.lives, SOURCE, landing.landed_at), folder, bounds)
 
 
-def _done(landing: StoreLanding, shares: Sequence[Share]) -> list[Landed]:
+def _done(landing: StoreLanding, shares: Sequence[LogShare]) -> list[TaskFiles]:
     if sum(_size(share.stretches) for share in shares) <= _LITTLE:
         return [land_share(share, landing.staging.disk) for share in shares]
     return in_workers(landing.warehouse, shares, land_share)
@@ -245,7 +245,7 @@ def _size(stretches: Iterable[Stretch]) -> int:
     return sum(stretch.end - stretch.start for stretch in stretches)
 
 
-def rollbacks_are_sure(landing: StoreLanding, found: Found, survey: Survey) -> bool:
+def rollbacks_are_sure(landing: StoreLanding, found: StretchesFound, survey: Survey) -> bool:
     """Returns whether no half message that an op names as rolled back was committed in a later stretch."""
     later = survey.committed_later
     if survey.faults or later is None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from halfop.frame.errors import InputRefused
 from halfop.landing import progress
-from halfop.landing.cuts import Place, place_of
+from halfop.landing.cuts import MessagePlace, place_of
 from halfop.landing.identity import newest_half, reused_queues
 from halfop.landing.progress import ProgressRow, Queue
 from halfop.landing.rewind import HINT
@@ -57,7 +57,7 @@ def is_same_store(landing: StoreLanding) -> bool:
     )
 
 
-def _agrees(there: StoreThere, row: ProgressRow, queue_offset: int, places: Collection[Place]) -> bool:
+def _agrees(there: StoreThere, row: ProgressRow, queue_offset: int, places: Collection[MessagePlace]) -> bool:
     """Returns whether one of the places is there, or nothing: an old copy lacks it, an aged one lost it."""
     first, end = there.span(row.topic, row.queue_id)
     found = there.place(HALF, row.topic, row.queue_id, queue_offset) if first <= queue_offset < end else None
@@ -101,7 +101,7 @@ class StoreThere:
         queue = self._queue(topic, queue_id)
         return (queue.first_from(self._first), queue.last.offset + 1) if queue else (0, 0)
 
-    def place(self, kind: str, topic: str, queue_id: int, offset: int) -> Place | None:
+    def place(self, kind: str, topic: str, queue_id: int, offset: int) -> MessagePlace | None:
         queue = self._queue(topic, queue_id)
         unit = queue.at(np.array([offset], np.int64)) if queue else None
         if unit is None or not present(unit)[0]:

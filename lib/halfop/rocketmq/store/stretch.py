@@ -37,7 +37,7 @@ class Stretch:
 
 
 @dataclass(frozen=True)
-class Piece:
+class LogPiece:
     """A few MiB of the log. The newest store time is that of all records, not only of those in batches.
 
     `kept` are the records of the batches. `rocksdb`: there are messages of a broker with transactions in RocksDB alone.
@@ -53,7 +53,7 @@ class Piece:
     rocksdb: bool = False
 
 
-def read(stretch: Stretch, build: Mapping[str, Build] = BATCH, skip_corrupt: bool = False) -> Iterator[Piece]:
+def read(stretch: Stretch, build: Mapping[str, Build] = BATCH, skip_corrupt: bool = False) -> Iterator[LogPiece]:
     """The stretch's pieces in order, with batches of the kinds that are to be built, none of them empty.
 
     The first fault ends the reading, after the good rows before it; with `skip_corrupt` reading goes on after the bytes
@@ -68,7 +68,7 @@ def read(stretch: Stretch, build: Mapping[str, Build] = BATCH, skip_corrupt: boo
                 return
             at = piece.end
     if stretch.fault:
-        yield Piece(stretch.end, stretch.fault.lost_until, faults=(stretch.fault,))
+        yield LogPiece(stretch.end, stretch.fault.lost_until, faults=(stretch.fault,))
 
 
 class _Reader:
@@ -76,7 +76,7 @@ class _Reader:
         self._stretch, self._build, self._skip = stretch, build, skip_corrupt
         self._queues = ConsumeQueues(stretch.root)
 
-    def pieces(self, start: int) -> Iterator[Piece]:
+    def pieces(self, start: int) -> Iterator[LogPiece]:
         """The pieces from a record's beginning to the stretch's end, or to the first thing that is no record."""
         check = CrossCheck(self._queues, start, self._stretch.dispatched)
         for at, found in windows(self._stretch.file, start, self._stretch.end):
@@ -86,7 +86,7 @@ class _Reader:
                 piece = replace(piece, end=stop.lost_until, faults=(*piece.faults, stop))
             yield replace(piece, end=self._stretch.end) if found.stop and not stop else piece
 
-    def _piece(self, at: int, found: Chain, check: CrossCheck) -> Piece:
+    def _piece(self, at: int, found: Chain, check: CrossCheck) -> LogPiece:
         records, topics = found.records, found.records.topics()
         rows = {kind: np.flatnonzero(mask) for kind, mask in kinds_of(records, topics).items()}
         wanted = {kind: records.select(rows[kind]) for kind in self._build if len(rows[kind])}
@@ -104,7 +104,7 @@ class _Reader:
         kept = {kind: some for kind, some in good.items() if len(some)}
         batches = {kind: self._build[kind](some) for kind, some in kept.items()}
         of_rocksdb = has_rocksdb_alone(topics, kept.get(OP))
-        return Piece(at, end, len(before), _newest(before.store_ms), batches, tuple(shown), kept, of_rocksdb)
+        return LogPiece(at, end, len(before), _newest(before.store_ms), batches, tuple(shown), kept, of_rocksdb)
 
     def _by_content(self, wanted: Mapping[str, Records]) -> Iterator[Fault]:
         for records in wanted.values():

@@ -14,7 +14,7 @@ from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import CHECK_GROUP, GATEWAY_CONFIG
 from halfop.rocketmq.wire.remote import Patience, Remote, is_busy
-from halfop.rocketmq.wire.remoting import Corrupt, Lost, RemotingSettings
+from halfop.rocketmq.wire.remoting import ConnectionLost, Corrupt, RemotingSettings
 
 T = TypeVar("T")
 _MASTER, _SLAVE = 0, "SLAVE"
@@ -90,7 +90,7 @@ class NameServers:
             for remote in self._remotes:
                 try:
                     answer = remote.try_once(request)
-                except Lost as error:
+                except ConnectionLost as error:
                     why = str(error)
                     continue
                 return remote, remote.checked(request, answer)

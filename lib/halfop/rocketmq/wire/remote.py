@@ -15,9 +15,9 @@ from halfop.rocketmq.frames import MALFORMED, Frame, read_json
 from halfop.rocketmq.requests import BadHeader, H, Header
 from halfop.rocketmq.wire.remoting import (
     Connection,
+    ConnectionLost,
     Corrupt,
-    Lost,
-    Refused,
+    RefusedByBroker,
     RemotingError,
     RemotingSettings,
     Unreachable,
@@ -93,8 +93,8 @@ class Remote:
             raise self.refusal(request, answer)
         return answer
 
-    def refusal(self, request: Header, answer: Frame) -> Refused:
-        return Refused(self.address, request, answer.code, answer.remark)
+    def refusal(self, request: Header, answer: Frame) -> RefusedByBroker:
+        return RefusedByBroker(self.address, request, answer.code, answer.remark)
 
     def header(self, kind: type[H], answer: Frame) -> H:
         """Returns an answer's header. Raises Corrupt."""
@@ -124,7 +124,7 @@ class Remote:
             if window:  # nobody will take their answers
                 self.close()
 
-    def stream_once(self, requests: Iterable[R]) -> Iterator[tuple[R, Frame | Lost]]:
+    def stream_once(self, requests: Iterable[R]) -> Iterator[tuple[R, Frame | ConnectionLost]]:
         """Each request with its answer, in order, `in_flight` of them under way; none is sent a second time.
 
         After a loss those under way come with it, and the others are not sent: whether the server has met the former
@@ -133,7 +133,7 @@ class Remote:
         unsent, window = iter(requests), deque[_Pending[R]]()
         try:
             connection = self._connected()
-        except Lost:
+        except ConnectionLost:
             self.close()
             return
         try:
@@ -145,7 +145,7 @@ class Remote:
                     return
                 answer = connection.answer(window[0].opaque, self._settings.answer_timeout)
                 yield window.popleft().request, answer
-        except Lost as error:
+        except ConnectionLost as error:
             for pending in window:
                 yield pending.request, error
         finally:
@@ -166,7 +166,7 @@ class Remote:
         while True:
             try:
                 answer = self._attempt(window)
-            except Lost as error:
+            except ConnectionLost as error:
                 patience.pause(f"{error} ({window[0].request.code.name})")
                 continue
             if not busy(window[0].request, answer):

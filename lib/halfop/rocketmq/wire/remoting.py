@@ -24,7 +24,7 @@ class RemotingError(TransientError):
     """Talking to a name server or broker failed."""
 
 
-class Lost(RemotingError):
+class ConnectionLost(RemotingError):
     """No connection, a connection that ended, or no answer in time: another connection may do."""
 
 
@@ -48,7 +48,7 @@ class Corrupt(RemotingError):
         super().__init__(f"{address}: {problem}; is it a RocketMQ name server or broker?")
 
 
-class Refused(RemotingError):
+class RefusedByBroker(RemotingError):
     """The server answered, with an error that another try does not change."""
 
     transient = False
@@ -175,13 +175,13 @@ class Connection:
             self.close()
             if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
                 raise TlsFailed(f"{self._address}: no TLS connection: {error}") from error
-            raise Lost(f"{self._address}: {str(error) or type(error).__name__}") from error
+            raise ConnectionLost(f"{self._address}: {str(error) or type(error).__name__}") from error
 
     def _receive(self, deadline: float) -> None:
         self._socket.settimeout(max(deadline - time.monotonic(), 0.001))
         data = self._socket.recv(_AT_ONCE)
         if not data:
-            raise Lost(f"{self._address} closed the connection{self._hint}")
+            raise ConnectionLost(f"{self._address} closed the connection{self._hint}")
         try:
             frames = self._splitter.feed(data)
         except BadFrame as error:
