@@ -99,6 +99,14 @@ def test_every_figure_of_a_small_history_is_known(landed: Warehouse) -> None:
     assert not list(Path(landed.root).glob(f"{FOLDER}*")), "nothing is left of it"
 
 
+def test_half_messages_that_landed_later_are_played_too(warehouse: Warehouse) -> None:
+    """Then a run asks how far each queue had landed before, which a replay knows of its own."""
+    r.land(warehouse, [half(0, 1)], op(0, 2), at(20), {QUEUE: at(20)})
+    r.land(warehouse, [half(1, 41)], op(1, 42), at(80), {QUEUE: at(80)})
+    (now,) = simulate(warehouse, {"now": rules()}, Period(every=timedelta(seconds=20)))
+    assert figures(now) == (0, 0, 0, 0, 2, 0, 0)
+
+
 def test_a_warehouse_that_may_only_be_read_is_left_alone(
     landed: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,6 @@ def known_before(warehouse: Warehouse, run: Run) -> list[dict[str, Any]] | None:
     None if that was so long ago that log clean-up has removed the version: then anything may have landed before.
     """
     version = run.inputs_before[TABLE]
-    if version != NO_TABLE and not warehouse.log.keeps(warehouse.path(TABLE), version):
+    if version != NO_TABLE and not warehouse.keeps(TABLE, version):
         return None
     return progress_rows(warehouse, version)

@@ -67,6 +67,9 @@ class Replay(Warehouse):
             rows = rows.unionByName(self._answers(upto))
         return rows
 
+    def keeps(self, name: str, version: int) -> bool:
+        return name != _DECISIONS or super().keeps(name, version)
+
     def rows(self, name: str, version: int | None = None, run_id: int | None = None) -> list[dict[str, Any]]:
         if name == _PROGRESS and version is not None:
             return self.landed.clocks(version)

@@ -76,6 +76,10 @@ class Warehouse:
             self.files.size(f"{self.path(name)}/_delta_log")  # raises if Hadoop, which may not look there, saw nothing
         return found
 
+    def keeps(self, name: str, version: int) -> bool:
+        """Returns whether a version can still be read: log clean-up removes versions of long ago."""
+        return self.log.keeps(self.path(name), version)
+
     def schema(self, name: str) -> StructType:
         return spec_of(name).struct
 
