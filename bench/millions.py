@@ -57,7 +57,7 @@ def land(warehouse: Warehouse, stretch: Stretch) -> None:
         warehouse.make(name)
         files = _made(warehouse, name, warehouse.path(name), stretch)
         if files:
-            warehouse.log.append_files(warehouse.path(name), table(name), files)
+            warehouse.commit_files(name, files)
 
 
 def write_inputs(warehouse: Warehouse, stretch: Stretch, half: str, op: str) -> None:

@@ -84,11 +84,11 @@ def test_another_app_and_plain_appends_do_not_refuse_it(made: Warehouse) -> None
 
 def test_a_marker_that_is_there_refuses_the_same_number_and_lower_ones(made: Warehouse) -> None:
     path, spec = made.path(TABLE), table(TABLE)
-    made.log.commit_files(path, spec, APP, 2, made.files_of(TABLE, rows(1)))
+    made.log.commit_files(path, spec, made.files_of(TABLE, rows(1)), (APP, 2))
     for number in (1, 2):
         with pytest.raises(AlreadyWrittenError):
-            made.log.commit_files(path, spec, APP, number, made.files_of(TABLE, rows(2)))
-    made.log.commit_files(path, spec, APP, 3, made.files_of(TABLE, rows(3)))
+            made.log.commit_files(path, spec, made.files_of(TABLE, rows(2)), (APP, number))
+    made.log.commit_files(path, spec, made.files_of(TABLE, rows(3)), (APP, 3))
     assert offsets(made) == [1, 3]
 
 

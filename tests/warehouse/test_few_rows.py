@@ -54,6 +54,24 @@ def test_files_without_a_matching_row_hide_no_others(spark: SparkSession, sizes:
         assert stage.rows(stage.take(rows)) == rows.combine_chunks()
 
 
+def test_a_stage_is_here_until_it_takes_rows_that_are_there(spark: SparkSession) -> None:
+    stage, here, there = Stage(spark), pa.table({"n": [1]}), spark.range(3)
+    name = "spark.sql.optimizer.disableHints"
+    own = spark.conf.get(name, None)
+    assert stage.rows(there) is there, "before it has begun"
+    with stage.begun():
+        taken = stage.take(here)
+        assert (stage.is_here, stage.rows(taken), spark.conf.get(name)) == (True, here, "true")
+        with stage.begun():
+            assert stage.take(there) is there
+        assert (stage.is_here, spark.conf.get(name, None)) == (False, own), "to the end of the outer block"
+        with stage.begun():
+            assert stage.rows(taken) is taken
+    with pytest.raises(ZeroDivisionError), stage.begun():
+        _ = 1 // (not stage.is_here)
+    assert (stage.is_here, spark.conf.get(name, None)) == (False, own)
+
+
 # ---- a history, played both ways ----
 
 

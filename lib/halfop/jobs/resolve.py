@@ -6,8 +6,7 @@ import argparse
 from pathlib import Path
 
 from halfop.ending import plan as plans
-from halfop.ending.apply import ApplyRequest as Application
-from halfop.ending.apply import apply
+from halfop.ending.apply import ApplyRequest, apply
 from halfop.ending.owner import add_owner, owner_of
 from halfop.ending.refused import refused_beside, write_refused
 from halfop.ending.resolve import Resolved, ResolveRequest, resolve
@@ -64,7 +63,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     if path is None:
         summary.notes.append("no outcome was found: there is no plan")
     elif args.apply:
-        wanted = Application(
+        wanted = ApplyRequest(
             found.plan, settings.end.brokers, settings.end.limit, owner, args.no_index, settings.lock.wait
         )
         _apply(context, warehouse, wanted, summary)
@@ -94,7 +93,7 @@ def _groups(summary: Summary) -> Table:
     return Table(["group", *names], rows)
 
 
-def _apply(context: Context, warehouse: Warehouse, wanted: Application, summary: Summary) -> None:
+def _apply(context: Context, warehouse: Warehouse, wanted: ApplyRequest, summary: Summary) -> None:
     """Carries the plan out, and adds what came of it to the summary."""
     with warehouse.for_few_rows():
         applied, endings = apply(warehouse, wanted)

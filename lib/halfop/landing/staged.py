@@ -51,7 +51,7 @@ class Staging:
         """Makes the files part of a table; a second call appends them again."""
         warehouse = self.warehouse
         if warehouse.takes_files(name):
-            warehouse.log.append_files(warehouse.path(name), table(name), self._moved(name, files))
+            warehouse.commit_files(name, self._moved(name, files))
         else:
             warehouse.commit(name, self.frame(name, files))
 

@@ -85,6 +85,8 @@ def parse_long(text: str | None) -> int | None:
 
 
 def _parsed(text: str | None, bits: int) -> int | None:
+    if text and len(text) <= bits * 3 // 10 and text.isascii() and text.isdecimal():  # as nearly all
+        return int(text)
     match = _SIGN_AND_DIGITS.fullmatch(text or "")
     if match is None:
         return None

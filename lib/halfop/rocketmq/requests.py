@@ -45,17 +45,13 @@ class Header:
         """Returns the header that a frame's fields hold. Raises BadHeader."""
         header = object.__new__(cls)  # and its attributes, as __init__ makes them, in a third of the time
         values = header.__dict__
-        for attribute, name, digits, parse, default in _SCHEMAS.get(cls) or _schema(cls):
+        for attribute, name, parse, default in _schema(cls):
             text = given.get(name)
             if text is None:
                 if default is MISSING:
                     raise BadHeader(f"the custom field <{name}> is null")
                 values[attribute] = default
-            elif parse is None:
-                values[attribute] = text
-            elif len(text) <= digits and text.isdecimal() and text.isascii():  # as nearly all
-                values[attribute] = int(text)
-            elif (found := parse(text)) is None:
+            elif (found := parse(text) if parse else text) is None:
                 raise BadHeader(f"the custom field <{name}> is no number that fits")
             else:
                 values[attribute] = found
@@ -72,7 +68,6 @@ class Header:
 class _Field(NamedTuple):
     attribute: str
     name: str
-    digits: int  # so many always fit
     parse: Callable[[str], Any] | None
     default: Any
 
@@ -85,7 +80,7 @@ def _schema(header: type[Header]) -> tuple[_Field, ...]:
         kinds, declared = get_type_hints(header, include_extras=True), fields(header)
         names = header.letters or [each.metadata.get("name") or _camel_case(each.name) for each in declared]
         _SCHEMAS[header] = tuple(
-            _Field(each.name, name, *_PARSE[kinds[each.name]], each.default)
+            _Field(each.name, name, _PARSE.get(kinds[each.name]), each.default)
             for each, name in zip(declared, names, strict=True)
         )
     return _SCHEMAS[header]
@@ -99,13 +94,7 @@ def _parse_flag(text: str) -> bool:
     return text.lower() == "true"
 
 
-_PARSE: Mapping[Any, tuple[int, Callable[[str], Any] | None]] = {
-    str: (0, None),
-    str | None: (0, None),
-    Int: (9, parse_int),
-    Long: (18, parse_long),
-    bool: (0, _parse_flag),
-}
+_PARSE: Mapping[Any, Callable[[str], Any]] = {Int: parse_int, Long: parse_long, bool: _parse_flag}
 
 
 def _written(value: object) -> str:

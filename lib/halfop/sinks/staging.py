@@ -155,7 +155,7 @@ def _committing(
         if marker >= run_id:
             return
         with suppress(AlreadyWrittenError):  # another driver finished this run; VACUUM removes our files
-            warehouse.log.commit_files(path, target.spec, target.app, run_id, files(target))
+            warehouse.log.commit_files(path, target.spec, files(target), (target.app, run_id))
 
     return commit
 

@@ -182,21 +182,19 @@ class DeltaLog:
 
     # ---- commits ----
 
-    def commit_files(self, path: str, spec: TableSpec, app: str, run_id: int, files: Collection[DataFile]) -> None:
-        """Appends files to a table, made if missing, in one commit that happens at most once for a run.
+    def commit_files(
+        self, path: str, spec: TableSpec, files: Collection[DataFile], marker: tuple[str, int] | None
+    ) -> None:
+        """Appends files to a table, made if missing, in one commit; a second call appends them again.
 
-        Raises AlreadyWrittenError if the table has this run's marker.
+        With a marker, an app and its number, the commit happens once: AlreadyWrittenError if the table has the marker.
         """
         try:
-            self._commit(path, spec, files, (app, run_id))
+            self._commit(path, spec, files, marker)
         except Py4JJavaError as error:
             if is_java(error, "ConcurrentTransactionException"):
                 raise AlreadyWrittenError(path) from None
             raise
-
-    def append_files(self, path: str, spec: TableSpec, files: Collection[DataFile]) -> None:
-        """Appends files to a table, made if missing, in one commit; a second call appends them again."""
-        self._commit(path, spec, files, None)
 
     def replace_files(self, path: str, spec: TableSpec, version: int, files: Collection[DataFile]) -> bool:
         """Replaces all files of a version in one commit; returns whether no other commit came before."""

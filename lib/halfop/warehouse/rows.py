@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from threading import Lock
 from typing import NamedTuple, TypeAlias, cast
 
 import pyarrow as pa
@@ -33,33 +32,31 @@ class FoundRows(NamedTuple):
 class Stage:
     """Says whether a step of work is here: from its beginning until it takes rows that are there.
 
-    Before it has begun it is there. Several threads, and blocks within blocks, may be at one stage; the last ends it.
+    Before and after that it is there. A block within a block, or in a thread of it, belongs to the outer block.
     """
 
     def __init__(self, spark: SparkSession) -> None:
-        self._spark, self._lock, self._holders = spark, Lock(), 0
+        self._spark, self._begun = spark, False
         self.is_here = False
 
     @contextmanager
     def begun(self) -> Iterator[None]:
         """Begins a stage: it is here, with Spark's settings for rows in memory."""
-        with few_rows_settings(self._spark).held():
-            with self._lock:
-                self.is_here = self.is_here or self._holders == 0
-                self._holders += 1
-            try:
+        if self._begun:
+            yield
+            return
+        self._begun = self.is_here = True
+        try:
+            with few_rows_settings(self._spark).held():
                 yield
-            finally:
-                with self._lock:
-                    self._holders -= 1
-                    self.is_here = self.is_here and self._holders > 0
+        finally:
+            self._begun = self.is_here = False
 
     def take(self, rows: Rows) -> DataFrame:
         """Returns rows as a frame. With rows there, the stage is there, with the session's own settings."""
         if isinstance(rows, pa.Table):
             return frame_of(self._spark, rows)
-        with self._lock:
-            self.is_here = False
+        self.is_here = False
         few_rows_settings(self._spark).leave()
         return rows
 

@@ -222,17 +222,14 @@ class Warehouse:
 
     def commit_files(self, name: str, files: Sequence[DataFile], marker: Marker | None = None) -> None:
         """Makes files in the table's folder part of it. With a marker once, as by `commit`."""
-        if marker is None:
-            self.log.append_files(self.path(name), spec_of(name), files)
-            return
         with suppress(AlreadyWrittenError):
-            self.log.commit_files(self.path(name), spec_of(name), marker.app, marker.number, files)
+            self.log.commit_files(self.path(name), spec_of(name), files, marker)
 
     def commit_first(self, name: str, rows: pa.Table, marker: Marker) -> None:
         """Appends rows that are here. Raises AlreadyWrittenError if another call has made the marker's commit."""
         path, spec = self.path(name), spec_of(name)
         if self.takes_files(name):
-            self.log.commit_files(path, spec, marker.app, marker.number, self.files_of(name, rows))
+            self.log.commit_files(path, spec, self.files_of(name, rows), marker)
         elif not self.connector.commit_first(path, self.in_form(name, frame_of(self.spark, rows)), marker):
             raise AlreadyWrittenError(path)
 

@@ -82,6 +82,8 @@ def _bad(field: Field, cells: Cells) -> Mask:
     return absent if field.required else absent & cells.given
 
 
+# ---- problems of a row: a short code, and a text for people ----
+
 MISSING_COLUMN = "MISSING_COLUMN"
 NULL_VALUE = "NULL_VALUE"
 WRONG_TYPE = "WRONG_TYPE"
