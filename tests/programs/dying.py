@@ -30,7 +30,6 @@ _COMMITTING: list[tuple[type, str]] = [
     (DeltaTableBuilder, "execute"),
     (DeltaLog, "create"),
     (DeltaLog, "commit_files"),
-    (DeltaLog, "append_files"),
     (TableUpkeep, "delete"),
     (TableUpkeep, "compact"),
     (TableUpkeep, "vacuum"),
