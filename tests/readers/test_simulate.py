@@ -100,11 +100,11 @@ def test_every_figure_of_a_small_history_is_known(landed: Warehouse) -> None:
 
 
 def test_half_messages_that_landed_later_are_played_too(warehouse: Warehouse) -> None:
-    """Then a run asks how far each queue had landed before, which a replay knows of its own."""
-    r.land(warehouse, [half(0, 1)], op(0, 2), at(20), {QUEUE: at(20)})
-    r.land(warehouse, [half(1, 41)], op(1, 42), at(80), {QUEUE: at(80)})
+    """Then a run asks how far each queue had landed before, and for ops that it rejected, as of 0."""
+    r.land(warehouse, [half(1, 1)], [*op(1, 2), *op(0, 3)], at(20), {QUEUE: at(20)})
+    r.land(warehouse, [half(0, 41), half(2, 41)], op(2, 42), at(80), {QUEUE: at(80)})
     (now,) = simulate(warehouse, {"now": rules()}, Period(every=timedelta(seconds=20)))
-    assert figures(now) == (0, 0, 0, 0, 2, 0, 0)
+    assert figures(now) == (0, 0, 0, 0, 3, 0, 0)
 
 
 def test_a_warehouse_that_may_only_be_read_is_left_alone(
@@ -226,7 +226,7 @@ def test_the_very_settings_and_instants_decide_what_the_runs_decided(warehouse: 
     settings = r.settings(PROPERTY).rules
     schedule = Schedule([r.instant(now) for now in INSTANTS])
     history = UnaskedHistory(warehouse, RuleColumns(settings, schedule.instants[-1]))
-    assert history.answers.count() > 10
+    assert not history.answers.isEmpty()
     landed = stage(history, schedule, f"{tmp_path}/landed")
     replay = Replay(warehouse.spark, f"{tmp_path}/played", landed=landed)
     Play("now", settings, replay).play()

@@ -46,10 +46,12 @@ class Replay(Warehouse):
         return self.landed.lands(step) or step in self._released
 
     def found(self, name: str, version: int | None = None, where: Where | None = None) -> FoundRows:
-        """The table at a version. Earlier ops are never looked up: an op that lands twice comes with one step."""
+        """The table at a version. Ops are without answers: the half message of one came before it."""
         if name == _DECISIONS:
             return super().found(name, version, where)
-        if name not in self.landed.frames or name == _OPS or version is None or version == NO_TABLE:
+        if name not in self.landed.frames or version is None or version == NO_TABLE:
+            return FoundRows(no_rows(name), 0)
+        if name == _OPS and where and not self.landed.may_hold_ops(version, where.predicate(self.schema(name))):
             return FoundRows(no_rows(name), 0)
         rows = self.landed.rows(name, 0, version)
         return FoundRows(rows if where is None else rows.where(where.column(self.schema(name))), None)
