@@ -19,10 +19,15 @@ from halfop.frame.summary import Summary
 from halfop.jobs.follow import JOB as FOLLOW
 from halfop.jobs.land import JOB as LAND
 from halfop.jobs.reconcile import JOB as RECONCILE
-from support.places import DATA
+from support.json_lines import half, lines, op
 
-_DATA = DATA / "oracle" / "10000-5-24"
-_FILES = ["--half", str(_DATA / "half.jsonl"), "--op", str(_DATA / "op.jsonl")]
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """One message that was committed, and one to ask about, with their op."""
+    folder = tmp_path_factory.mktemp("files")
+    halves, ops = lines(folder / "half.jsonl", half(1), half(2)), lines(folder / "op.jsonl", op(1, "1"))
+    return ["--half", halves, "--op", ops]
 
 
 @pytest.fixture
@@ -44,9 +49,9 @@ def names(datasets: list[dict[str, Any]], below: Path) -> set[str]:
     return {str(Path(each["name"]).relative_to(below)) for each in datasets}
 
 
-def test_landings_and_runs(spark: object, events: Path, tmp_path: Path) -> None:
+def test_landings_and_runs(spark: object, files: list[str], events: Path, tmp_path: Path) -> None:
     warehouse = ["--warehouse", str(tmp_path / "w")]
-    assert main(LAND, ["files", *_FILES, *warehouse]) == 0
+    assert main(LAND, ["files", *files, *warehouse]) == 0
     begun, landed = told(events)
     assert (begun["eventType"], landed["eventType"]) == ("START", "COMPLETE")
     assert begun["run"]["runId"] == landed["run"]["runId"]
@@ -54,8 +59,8 @@ def test_landings_and_runs(spark: object, events: Path, tmp_path: Path) -> None:
     assert landed["job"]["namespace"] == "orders"
     assert landed["job"]["name"] == "land_files"
     assert {each["namespace"] for each in landed["inputs"] + landed["outputs"]} == {"file"}
-    files = {each["name"] for each in landed["inputs"] if not each["name"].startswith(str(tmp_path))}
-    assert files == {str(_DATA / "half.jsonl"), str(_DATA / "op.jsonl")}
+    read = {each["name"] for each in landed["inputs"] if not each["name"].startswith(str(tmp_path))}
+    assert read == set(files[1::2])
     written = {"half_messages", "op_messages", "landing_progress", "landed_files"}
     assert names(landed["outputs"], tmp_path / "w") == written
 
@@ -74,8 +79,8 @@ def test_landings_and_runs(spark: object, events: Path, tmp_path: Path) -> None:
     assert decisions["outputFacets"]["outputStatistics"]["rowCount"] > 0
 
 
-def test_steps_of_follow_are_told_apart(spark: object, events: Path, tmp_path: Path) -> None:
-    assert main(FOLLOW, ["files", *_FILES, "--once", "--warehouse", str(tmp_path / "w")]) == 0
+def test_steps_of_follow_are_told_apart(spark: object, files: list[str], events: Path, tmp_path: Path) -> None:
+    assert main(FOLLOW, ["files", *files, "--once", "--warehouse", str(tmp_path / "w")]) == 0
     ended = [each for each in told(events) if each["eventType"] == "COMPLETE"]
     assert [each["job"]["name"] for each in ended] == ["land_files", "reconcile"]
     assert "decisions" not in names(ended[0]["outputs"], tmp_path / "w")
@@ -89,12 +94,16 @@ def test_a_call_that_fails_says_why(spark: object, events: Path, tmp_path: Path)
 
 
 def test_who_cannot_be_told_costs_no_work(
-    spark: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    spark: object,
+    files: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setenv("OPENLINEAGE_URL", "http://127.0.0.1:1")
     monkeypatch.setenv("OPENLINEAGE__TRANSPORT__RETRY", '{"total": 0}')
     with caplog.at_level(logging.WARNING):
-        assert main(LAND, ["files", *_FILES, "--warehouse", str(tmp_path / "w")]) == 0
+        assert main(LAND, ["files", *files, "--warehouse", str(tmp_path / "w")]) == 0
     assert "no lineage is told" in caplog.text
     assert not [name for name in os.environ if name.startswith("OPENLINEAGE__TRANSPORT__TRANSPORTS")], "left there"
 

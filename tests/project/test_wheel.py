@@ -90,10 +90,9 @@ def test_it_lands_and_reconciles(installed: Path) -> None:
     halves, ops = lines(installed / "h.jsonl", half(1), half(2)), lines(installed / "o.jsonl", op(1, "1"))
     at = ("--warehouse", str(installed / "warehouse"))
     spark = ("--conf", "spark.sql.shuffle.partitions=1", "--master=local[1]")
-    landed = summary(called(installed, *spark, "land", "files", "--half", halves, "--op", ops, *at))
-    assert landed["rows_written"] == {"half_messages": 2, "op_messages": 1}
-    run = summary(called(installed, *spark, "reconcile", "--now", "2025-06-15T15:10:00Z", *at))
-    assert (run["status"], run["decisions"]["COMMIT"]) == (0, {"PRODUCER": 1})
+    did = summary(called(installed, *spark, "follow", "files", "--half", halves, "--op", ops, "--once", *at))
+    assert did["landing"]["rows_written"] == {"half_messages": 2, "op_messages": 1}
+    assert (did["status"], did["run"]["decisions"]["COMMIT"]) == (0, {"PRODUCER": 1})
     assert list((installed / "warehouse/topics").iterdir())
 
 

@@ -30,7 +30,7 @@ CONF = ROOT / "conf" / "spark-defaults.conf"
 FOLDER = max(folders(), key=lambda folder: len(expected(folder)))
 # What a session cannot change, and what the suite has otherwise: how many cores, and how much memory.
 OF_THE_MACHINE = {"spark.master", "spark.driver.memory", "spark.driver.extraJavaOptions"}
-EACH = 4  # of the cases, each fourth
+EACH = 16  # of the cases, each sixteenth
 COPIES = 3  # of each of them, in a queue of its own
 FILES = 4  # of each landed table, at each landing
 Row = tuple[Any, ...]

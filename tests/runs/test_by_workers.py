@@ -75,7 +75,7 @@ def landings() -> list[tuple[list[m.Half], list[m.Op]]]:
     chance, unanswered = random.Random(SEED), list[m.Half]()
     found = []
     for first in (0, FAR):
-        halves = [drawn_half(chance, queue, offset) for queue in QUEUES for offset in range(first, first + 60)]
+        halves = [drawn_half(chance, queue, offset) for queue in QUEUES for offset in range(first, first + 30)]
         asked = [each for each in [*unanswered, *halves] if chance.random() < 0.7]
         ops = [op for place, each in enumerate(asked, first) for op in answer(chance, each, place)]
         unanswered = [each for each in halves if each not in asked and stays_open(each)]
@@ -114,8 +114,8 @@ def test_they_decide_and_write_what_the_columns_do(
     assert found == here
     assert any("CHECK_LIMIT" in row for row in found["decisions"]), "questions go to the same messages both ways"
     committed = found["topics/T1"].total() + found["topics/T2"].total()
-    assert committed > 50
-    assert found["rejected"].total() > 10
+    assert committed > 20
+    assert found["rejected"].total() > 5
 
 
 @pytest.mark.slow
