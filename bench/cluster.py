@@ -23,7 +23,7 @@ from pathlib import Path
 from backlog import NOW
 from command import Called, call, copy_of
 from grow import built
-from halfop.start.java import FIRST_COMPILER
+from halfop.start import FIRST_COMPILER
 from systems.cluster.clusters import Cluster
 
 _BOUND = 1.7

@@ -21,7 +21,7 @@ from typing import Any
 
 from cycle import halves, ops
 from generate import BORN
-from halfop.start.java import Archive
+from halfop.start import Archive
 
 _HOME = Path(__file__).resolve().parents[1]
 _OPEN, _ROWS = 1_200, 1_000

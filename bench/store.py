@@ -18,7 +18,7 @@ from pathlib import Path
 
 from decode import half
 from halfop.landing.store.land import land_store
-from halfop.landing.store.state import StoreRequest
+from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.message import BLANK_SIZE, Message, Place, blank, body_crc
 from halfop.rocketmq.store.consumequeue import PACKED
 from halfop.warehouse.session import spark_session

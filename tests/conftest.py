@@ -15,7 +15,7 @@ pytest.register_assert_rewrite("support", "model")  # a failing assertion there 
 from halfop import opened
 from halfop.frame import log
 from halfop.planning import counts
-from halfop.start.java import FIRST_COMPILER
+from halfop.start import FIRST_COMPILER
 from halfop.warehouse.session import set_sync, spark_session
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession

@@ -21,7 +21,7 @@ from halfop.frame.output import Output, Table
 from halfop.frame.summary import Summary
 from halfop.frame.units import instant
 from halfop.landing.store.land import land_store
-from halfop.landing.store.state import StoreRequest
+from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.store.consumequeue import UNIT
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import Settings

@@ -19,7 +19,7 @@ from halfop.frame.errors import HalfopError
 from halfop.jobs import explain, land, reconcile, report
 from halfop.settings.home import checkout
 from halfop.settings.keys import RESERVED_VARIABLES
-from halfop.start.java import FIRST_COMPILER, Archive, quoted
+from halfop.start import FIRST_COMPILER, Archive, quoted
 
 _LONGER_CLASS_PATH = ("SPARK_CONF_DIR", "HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_DIST_CLASSPATH")
 _BORN = 1_750_000_000_000

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 import pytest
-from halfop.frame.fail_on import fail_on, failing_on
+from halfop.frame.arguments import fail_on, failing_on
 from halfop.frame.summary import Summary
 
 READ = {"half_messages": 5_000, "op_messages": 4_000, "open": 1_000}

@@ -11,7 +11,7 @@ from pathlib import Path
 from shutil import copy, copytree, ignore_patterns, which
 
 import pytest
-from halfop.start.java import FIRST_COMPILER, Archive
+from halfop.start import FIRST_COMPILER, Archive
 from support.another_user import POWERLESS, give_to_another, needs_another_user
 from support.places import ROOT
 
@@ -24,7 +24,7 @@ _PYTHON = """#!/bin/sh
 if [ "$2" = halfop.training ]; then
     echo trained >>"$HALFOP_HOME/trained"
     exec {python} -I -c 'import sys; sys.path.insert(0, sys.argv.pop(1))
-from pathlib import Path; from halfop.start.java import Archive
+from pathlib import Path; from halfop.start import Archive
 archive, part = Archive.at(*sys.argv[1:]), Path(sys.argv[1], "part")
 if archive.java.with_name("fails").exists(): sys.exit("no archive today")
 part.parent.mkdir(exist_ok=True); part.touch(); archive.keep(part, "")' "$HALFOP_HOME/lib" "$3" "$4" "$5" "$6"

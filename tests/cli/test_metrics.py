@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import yaml
-from halfop.follow.loop import own
+from halfop.follow import own
 from halfop.frame.cli import Context, Job, main
 from halfop.frame.errors import HalfopError
 from halfop.frame.metrics import Call, Family, Histogram, Sample, exposed, families, report

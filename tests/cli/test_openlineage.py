@@ -13,8 +13,7 @@ import pytest
 from halfop.frame import openlineage
 from halfop.frame.cli import main
 from halfop.frame.errors import UsageError
-from halfop.frame.lineage import EndedCall, Lineage, Parent, Touched
-from halfop.frame.openlineage import named
+from halfop.frame.openlineage import EndedCall, Lineage, Parent, Touched, named
 from halfop.frame.summary import Summary
 from halfop.jobs.follow import JOB as FOLLOW
 from halfop.jobs.land import JOB as LAND

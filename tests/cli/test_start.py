@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from halfop.frame.errors import HalfopError
-from halfop.start.java import FIRST_COMPILER, Archive, quoted, spark_submit_opts
+from halfop.start import FIRST_COMPILER, Archive, quoted, spark_submit_opts
 from support.places import ROOT
 
 pytestmark = pytest.mark.process

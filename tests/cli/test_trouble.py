@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from halfop.frame import trouble
-from halfop.frame.failure import failure_of
-from halfop.frame.trouble import plainly, user
+from halfop.frame.trouble import failure_of, plainly, user
 from halfop.warehouse.spark_errors import first_line
 from pyspark.errors import PySparkException
 

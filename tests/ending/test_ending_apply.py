@@ -16,7 +16,7 @@ from halfop.explain.explain import timeline
 from halfop.explain.look_up import look_up
 from halfop.frame.cli import main
 from halfop.frame.errors import WarehouseBusy
-from halfop.landing.files.gaps import complete
+from halfop.landing.files.sources import complete
 from halfop.landing.progress import OffsetSpan, ProgressRow, Queue, move
 from halfop.rocketmq.names import OP_TOPIC
 from halfop.warehouse.tables import Warehouse

@@ -18,8 +18,8 @@ from halfop.ending.sender import BrokerPart, Sender
 from halfop.ending.table import Clerk, Ending, newest
 from halfop.ending.tails import LandedEnds
 from halfop.frame.errors import InputRefused
-from halfop.rocketmq.codes import RequestCode
 from halfop.rocketmq.frames import Frame
+from halfop.rocketmq.names import RequestCode
 from halfop.rocketmq.requests import COMMIT_TYPE, ROLLBACK_TYPE
 from halfop.rocketmq.wire.remoting import RefusedByBroker, RemotingSettings
 from support.brokers.owning_broker import APART, NAME, Owning, half, row

@@ -18,9 +18,8 @@ from halfop.ending.plan import COMMIT, ROLLBACK, PlannedPlace, Row
 from halfop.ending.sender import BrokerPart, Sender
 from halfop.ending.table import Clerk, Ending, newest
 from halfop.ending.tails import LandedEnds, landed_of
-from halfop.rocketmq.codes import RequestCode
 from halfop.rocketmq.frames import Frame
-from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
+from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS, RequestCode
 from halfop.rocketmq.wire.remoting import RemotingSettings, Unreachable
 from support.brokers import store_writer as w
 from support.brokers.scripted import Peer, answering, frame, serving

@@ -10,9 +10,8 @@ import pytest
 from halfop.gateway.core.clients import Account, Accounts, Client
 from halfop.gateway.core.effects import CheckRequest, FindRoute, Read
 from halfop.gateway.core.messages import Half, Outcome, Topic
-from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import Splitter
-from halfop.rocketmq.names import HALF_TOPIC
+from halfop.rocketmq.names import HALF_TOPIC, AnswerCode
 from halfop.rocketmq.requests import GetMaxOffset, GetRouteinfo, HeartBeat, UnregisterClient, ViewMessage
 from halfop.rocketmq.wire.remoting import Credentials
 from halfop.settings.gateway import GatewaySettings

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from halfop.gateway.pages import MOST_CONNECTIONS
-from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import Frame, Splitter
+from halfop.rocketmq.names import AnswerCode
 from support.gateway.clients import free, page, raw
 from support.gateway.gateways import RunningGateway, gateway
 

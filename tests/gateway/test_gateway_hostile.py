@@ -20,9 +20,8 @@ from typing import Any
 
 import pytest
 from halfop.gateway.producer import Producer, Refusal, StoredHalf
-from halfop.rocketmq.codes import RequestCode
 from halfop.rocketmq.frames import Frame
-from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC, RequestCode
 from halfop.rocketmq.requests import COMMIT_TYPE, EndTransaction
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.remoting import RemotingSettings

@@ -16,8 +16,8 @@ import pytest
 from halfop.frame.cli import main
 from halfop.gateway.producer import Producer, Refusal
 from halfop.jobs.gateway import JOB
-from halfop.rocketmq.codes import AnswerCode, RequestCode
 from halfop.rocketmq.frames import Frame
+from halfop.rocketmq.names import AnswerCode, RequestCode
 from halfop.rocketmq.requests import GetRouteinfo
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.remoting import RemotingSettings, Tls

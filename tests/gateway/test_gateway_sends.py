@@ -13,8 +13,8 @@ from halfop.gateway.core.clients import Refused
 from halfop.gateway.core.messages import Half, HalfMessage, Topic
 from halfop.gateway.core.transactions import Terms, check_end, end_of, end_request
 from halfop.gateway.core.transactions import half_message as half_message_of
-from halfop.rocketmq.codes import AnswerCode, RequestCode
 from halfop.rocketmq.frames import Frame
+from halfop.rocketmq.names import AnswerCode, RequestCode
 from halfop.rocketmq.properties import packed, unpacked
 from halfop.rocketmq.requests import NOT_TYPE
 from halfop.settings.model import RuleOverride, RuleSettings

@@ -24,9 +24,8 @@ from halfop.frame.cli import main
 from halfop.gateway.producer import Answer, Producer, Question, Refusal, StoredHalf
 from halfop.jobs.gateway import JOB
 from halfop.rocketmq.batches import half_batch
-from halfop.rocketmq.codes import AnswerCode, RequestCode
 from halfop.rocketmq.frames import ANSWER, BINARY, JSON, ONE_WAY, Frame, Splitter
-from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC, AnswerCode, RequestCode
 from halfop.rocketmq.record import chain
 from halfop.rocketmq.requests import GetRouteinfo, Header, HeartBeat
 from halfop.rocketmq.wire.client import Broker, NameServers

@@ -15,9 +15,8 @@ import pytest
 from halfop.frame.errors import TransientError
 from halfop.gateway.log.flusher import DISK_FAILED
 from halfop.gateway.producer import Producer, Refusal, StoredHalf
-from halfop.rocketmq.codes import AnswerCode, RequestCode
 from halfop.rocketmq.frames import Frame, Splitter
-from halfop.rocketmq.names import HALF_TOPIC, TRANSACTION_PREPARED
+from halfop.rocketmq.names import HALF_TOPIC, TRANSACTION_PREPARED, AnswerCode, RequestCode
 from halfop.rocketmq.properties import packed
 from halfop.rocketmq.requests import SendMessageV2
 from support.gateway.clients import asked, free, nothing, page

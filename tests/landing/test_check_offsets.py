@@ -13,7 +13,7 @@ from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.progress import FILE, check_offsets
 from halfop.landing.store import fetch
 from halfop.landing.store.land import land_store
-from halfop.landing.store.state import StoreRequest
+from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.names import HALF_TOPIC
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.warehouse.tables import Warehouse

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from halfop.landing.store.land import land_store
-from halfop.landing.store.state import StoreRequest
+from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq import message
 from halfop.rocketmq.message import decompressed
 from halfop.runs.reconcile import Request, reconcile

@@ -13,7 +13,7 @@ from halfop.frame.errors import InputRefused
 from halfop.landing.store import fetch
 from halfop.landing.store import land as land_module
 from halfop.landing.store.land import land_store
-from halfop.landing.store.state import StoreRequest
+from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.store import layout
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession

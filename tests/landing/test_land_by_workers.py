@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from halfop.columns.lives import Lives
 from halfop.landing.broker import land as broker
-from halfop.landing.broker import messages, tasks
+from halfop.landing.broker import messages
 from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.staged import Staging
 from halfop.landing.store import land, new_part
-from halfop.landing.store.state import StoreRequest
+from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.batches import HALF
 from halfop.rocketmq.names import HALF_TOPIC
 from halfop.rocketmq.store import layout as layout_module
@@ -190,9 +190,9 @@ def test_workers_pull_what_spark_writes(
 
 
 def test_no_task_has_credentials(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tasks.PullShare] = []
+    seen: list[messages.PullShare] = []
 
-    def in_workers(_: Warehouse, shares: list[tasks.PullShare], __: object) -> list[tasks.PulledFiles]:
+    def in_workers(_: Warehouse, shares: list[messages.PullShare], __: object) -> list[messages.PulledFiles]:
         seen.extend(shares)
         return []
 

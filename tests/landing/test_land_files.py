@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 from chispa import assert_df_equality
 from halfop.frame.errors import InputRefused
-from halfop.frame.failure import failure_of
 from halfop.frame.summary import Summary
+from halfop.frame.trouble import failure_of
 from halfop.landing.files import landed_files
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC

@@ -17,7 +17,7 @@ from halfop.frame.summary import Summary
 from halfop.landing import progress
 from halfop.landing.staged import Staging
 from halfop.landing.store.land import land_store
-from halfop.landing.store.state import StoreRequest
+from halfop.landing.store.same_store import StoreRequest
 from halfop.warehouse.progress import COMMIT_LOG
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import DataFrame

@@ -20,7 +20,7 @@ from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.store.land import land_store
-from halfop.landing.store.state import StoreRequest
+from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.tables import Warehouse

@@ -16,9 +16,8 @@ from halfop.frame.errors import InputRefused
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.store.land import land_store
-from halfop.landing.store.state import StoreRequest
-from halfop.rocketmq.codes import RequestCode
-from halfop.rocketmq.names import ROCKSDB_TOPICS
+from halfop.landing.store.same_store import StoreRequest
+from halfop.rocketmq.names import ROCKSDB_TOPICS, RequestCode
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.settings.business import Resolution
 from halfop.warehouse.progress import TABLE as PROGRESS

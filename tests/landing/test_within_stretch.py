@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from halfop.landing.fields import items
-from halfop.landing.op_outcomes import NEEDED, StretchOutcomes
+from halfop.landing.op_outcomes import StretchOutcomes
+from halfop.rocketmq.batches import FINAL, HALF, HEADS, OP
 from halfop.rocketmq.store import commitlog
 from halfop.rocketmq.store import layout as store_module
 from halfop.rocketmq.store.layout import layout
@@ -85,7 +86,7 @@ def written(store: Store, steps: list[tuple[str, int]]) -> tuple[dict[tuple[int,
 def ended(stretch: Stretch, far: set[int], gap: bool = False) -> tuple[set[int], list[dict[str, object]]]:
     found = StretchOutcomes(stretch.start, np.array(sorted(far), np.int64))
     found.look_back(stretch)
-    for piece in read(stretch, NEEDED):
+    for piece in read(stretch, {kind: HEADS[kind] for kind in (HALF, FINAL, OP)}):
         found.see(piece.batches, gap)
     return set(found.reaching_back.tolist()), [row for items in found.items() for row in items.to_pylist()]
 
@@ -207,7 +208,7 @@ def test_too_many_far_ones_leave_rollbacks_open(tmp_path: Path) -> None:
     store.append(op("0,"))
     (stretch,) = layout(store.root).stretches
     found = StretchOutcomes(stretch.start, None)
-    for piece in read(stretch, NEEDED):
+    for piece in read(stretch, {kind: HEADS[kind] for kind in (HALF, FINAL, OP)}):
         found.see(piece.batches, False)
     assert [items["outcome"].to_pylist() for items in found.items()] == [[None]]
 

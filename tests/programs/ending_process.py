@@ -21,7 +21,7 @@ from halfop.ending.guard import Guard, Verdict
 from halfop.ending.plan import PlannedPlace, Row
 from halfop.ending.sender import Sender
 from halfop.ending.table import Clerk, newest
-from halfop.rocketmq.codes import RequestCode
+from halfop.rocketmq.names import RequestCode
 from halfop.rocketmq.wire.remoting import Connection
 from support.ending_rows import GO_ON, QUICK, Written, part_of
 

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from halfop.rocketmq.codes import AnswerCode, RequestCode
 from halfop.rocketmq.frames import JSON, ONE_WAY, Frame, Splitter
+from halfop.rocketmq.names import AnswerCode, RequestCode
 from halfop.rocketmq.requests import ROLLBACK_TYPE
 from support.gateway.hostile_frames import READS, Draft, Frames, as_json, end_fields, framed, read, send_fields
 

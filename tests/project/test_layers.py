@@ -12,8 +12,8 @@ pytestmark = pytest.mark.long
 
 LIB = ROOT / "lib"
 BASE = (
-    "frame.durable frame.errors frame.failure frame.lineage frame.log frame.nearest frame.owner frame.summary "
-    "frame.output frame.trouble frame.units rules.reasons"
+    "frame.errors frame.log frame.nearest frame.openlineage frame.output frame.summary frame.trouble frame.units "
+    "rules.reasons"
 )
 
 # From top to bottom: the rooms that each room may import, besides itself and BASE. A room's name is the longest that
@@ -27,10 +27,9 @@ LAYERS = {
     "notebook": "settings warehouse",
     "training": "start jobs demo frame.cli settings",
     "start": "",
-    "frame.openlineage": "",
-    "frame.cli": "frame.metrics frame.openlineage frame.arguments settings",
+    "submit": "",
+    "frame.cli": "frame.metrics frame.arguments settings",
     "follow": "frame.metrics planning settings warehouse",
-    "frame.fail_on": "",
     "frame.arguments": "columns settings",
     # readers
     "simulation": "html wording runs planning rules columns rocketmq settings warehouse",
@@ -75,7 +74,9 @@ FOREIGN = {
     "columns": "delta py4j os pathlib time random",
     "rules": "delta py4j os pathlib time random",
     "html": "pyspark delta py4j",
-    "start": "pyspark delta py4j pydantic yaml numpy",  # it runs before each job, and so takes milliseconds
+    **dict.fromkeys(
+        ("start", "submit"), "pyspark delta py4j pydantic yaml numpy"
+    ),  # they run before each job, and so take milliseconds
 }
 # The codec and the gateway's core do no I/O: whoever has a connection, a file or a clock feeds them.
 SANS_IO = "socket ssl select selectors asyncio threading concurrent time os pathlib secrets"

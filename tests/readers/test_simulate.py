@@ -19,8 +19,7 @@ from halfop.frame.errors import UsageError
 from halfop.rules.settings_columns import RuleColumns
 from halfop.settings.model import RuleSettings
 from halfop.simulation.history import UnaskedHistory
-from halfop.simulation.outcome import Outcome
-from halfop.simulation.play import Play
+from halfop.simulation.play import Outcome, Play
 from halfop.simulation.replay import Replay
 from halfop.simulation.scratch import Schedule, stage
 from halfop.simulation.simulate import FOLDER, Period, scheduled, simulate

@@ -10,9 +10,9 @@ from halfop.frame.cli import main
 from halfop.frame.errors import UsageError
 from halfop.frame.output import TextOutput
 from halfop.settings.model import RuleSettings, Settings
-from halfop.simulation.comparison import compared, html
-from halfop.simulation.outcome import Outcome
+from halfop.simulation.play import Outcome
 from halfop.simulation.scratch import regular, variants, widened
+from halfop.simulation.simulate import compared, html
 from support.entry_points import job_of
 
 EVERY = timedelta(seconds=60)

@@ -6,8 +6,8 @@ import struct
 from contextlib import suppress
 
 import pytest
-from halfop.rocketmq.codes import RequestCode
 from halfop.rocketmq.frames import ANSWER, BINARY, JSON, MAX_HEADER, BadFrame, Frame, Splitter
+from halfop.rocketmq.names import RequestCode
 from hypothesis import given
 from hypothesis import strategies as st
 

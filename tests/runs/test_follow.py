@@ -13,12 +13,11 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from halfop.follow.cycle import Cycle, SparkIsGone, Step, StepEnd, cycle
-from halfop.follow.loop import Measures, Stop, Turns, follow
+from halfop.follow import Cycle, Measures, SparkIsGone, Step, StepEnd, Stop, Turns, cycle, follow
 from halfop.frame.errors import HalfopError, InputRefused, UsageError, WarehouseBusy
-from halfop.frame.failure import failure_of
 from halfop.frame.log import configure, logged_with
 from halfop.frame.summary import Summary
+from halfop.frame.trouble import failure_of
 from halfop.planning.digest import LATENCIES, Latency
 from halfop.settings.model import MetricsSettings
 from prometheus_client.parser import text_string_to_metric_families

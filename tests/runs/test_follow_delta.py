@@ -248,7 +248,7 @@ def content(warehouse: Warehouse) -> dict[str, Counter[str]]:
 SPARK_GOES = """
 import sys
 from pathlib import Path
-from halfop.follow.loop import Measures
+from halfop.follow import Measures
 from halfop.frame.cli import main
 from halfop.jobs.follow import JOB
 from halfop.warehouse.session import spark_session

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from halfop.planning.arrivals import Arrivals
 from halfop.planning.counts import KeyCount, KeyCounts, OffsetRange, counted
-from halfop.planning.stages import arrived, plan_of
+from halfop.planning.plan import arrived, plan_of
 from halfop.runs import finish
 from halfop.runs.reconcile import Request, _open, reconcile
 from halfop.runs.verify import verify

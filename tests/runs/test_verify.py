@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from halfop.frame.cli import main
 from halfop.frame.errors import UsageError
-from halfop.frame.failure import failure_of
+from halfop.frame.trouble import failure_of
 from halfop.runs.verify import MISSING, UNEXPECTED, UNLIKE, Difference, verify
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession

@@ -21,7 +21,7 @@ from halfop.frame.errors import InputRefused, WarehouseBusy
 from halfop.frame.summary import Summary
 from halfop.landing.again import again
 from halfop.landing.store.land import land_store
-from halfop.landing.store.state import StoreRequest
+from halfop.landing.store.same_store import StoreRequest
 from halfop.warehouse.tables import Warehouse
 from model import reference as m
 from pyspark.sql import SparkSession

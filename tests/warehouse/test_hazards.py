@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 from halfop.frame.errors import LostRows
-from halfop.planning.plan import Plan
-from halfop.planning.stages import InputRemoved
+from halfop.planning.plan import InputRemoved, Plan
 from halfop.runs.reconcile import Request, reconcile
 from halfop.runs.verify import verify
 from halfop.settings.model import Settings

@@ -11,8 +11,8 @@ from halfop.ending.guard import Guard, Verdict
 from halfop.ending.owner import Owner
 from halfop.ending.plan import COMMIT, RESUME, ROLLBACK, PlannedPlace, Row
 from halfop.ending.table import State
-from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import Frame
+from halfop.rocketmq.names import AnswerCode
 from halfop.rocketmq.requests import Header
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.ends import HalfPlace, end_transaction, resume_check

@@ -12,9 +12,8 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import HALF_KEY
 from halfop.examine.runs import Row, by_run, lacking
 from halfop.landing.progress import instant
-from halfop.planning.plan import PLAN_APP
+from halfop.planning.plan import PLAN_APP, arrived, plan_of
 from halfop.planning.run import Run
-from halfop.planning.stages import arrived, plan_of
 from halfop.runs.record import found_run
 from halfop.warehouse.connector import Marker
 from halfop.warehouse.rows import Kept

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY
 from halfop.planning.digest import Digest
+from halfop.planning.plan import arrived, plan_of
 from halfop.planning.run import Run
-from halfop.planning.stages import arrived, plan_of
 from halfop.sinks.messages import in_tables_columns, messages
 from halfop.sinks.targets import Target, WholeMessages, targets
 from halfop.sinks.write import rejects

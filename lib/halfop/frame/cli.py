@@ -17,13 +17,12 @@ from typing import Any, NoReturn
 
 from halfop.frame import metrics
 from halfop.frame.errors import UsageError
-from halfop.frame.failure import Failure, failure_of
-from halfop.frame.lineage import Lineage
 from halfop.frame.log import configure, escaped, logged_with
 from halfop.frame.nearest import did_you_mean
-from halfop.frame.openlineage import lineage
+from halfop.frame.openlineage import Lineage, lineage
 from halfop.frame.output import JsonOutput, Output, TextOutput
 from halfop.frame.summary import Summary, json_line
+from halfop.frame.trouble import Failure, failure_of
 from halfop.settings.home import launcher
 from halfop.settings.keys import KEYS, default_text
 from halfop.settings.load import check_override, load_settings

@@ -1,4 +1,4 @@
-"""What a machine refuses, as a plain sentence: a full disk, one that can only be read; and files made durable.
+"""What a machine refuses, as a plain sentence: a full disk, one that can only be read; a failure in a job's last line.
 
 An error may come from Python, from Java or from a worker of Spark's. The system's own words are in each. A file is
 durable when its bytes are, and when its folder's entry of it is. Other file systems promise of their own that a file
@@ -12,10 +12,14 @@ import os
 import re
 import resource
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+
+from halfop.frame.errors import HalfopError, is_mistake, is_transient
+from halfop.frame.summary import Summary
 
 _AGAIN = "and start again, which is always safe"
 
@@ -149,3 +153,39 @@ def user() -> str:
 def owner() -> str:
     """Returns the user and the machine."""
     return f"{user()}@{socket.gethostname()}"
+
+
+@dataclass(frozen=True)
+class Failure:
+    status: int
+    message: str
+    transient: bool
+    known: Mapping[str, object] = field(default_factory=dict)
+
+    def fields(self) -> dict[str, object]:
+        """The fields of a summary's line, without the job's name: also what was known before it failed."""
+        return {**self.known, "error": self.message, "transient": self.transient, "status": self.status}
+
+
+def failure_of(error: BaseException, verbose: bool) -> Failure:
+    known = _known(error)
+    if isinstance(error, HalfopError):
+        return Failure(error.exit_status, str(error), error.transient, known)
+    if isinstance(error, KeyboardInterrupt):
+        return Failure(130, "interrupted", True, known)
+    if (trouble := plainly(error)) is not None and not is_mistake(error):
+        return Failure(1, trouble, may_pass(trouble), known)
+    hint = "" if verbose else "\nrun again with -v for the traceback"
+    return Failure(1, f"{type(error).__name__}: {_first_lines(str(error))}{hint}", is_transient(error), known)
+
+
+def _known(error: BaseException) -> dict[str, object]:
+    """The fields of the summary that `Summary.shown_in_failure` has left with the error."""
+    summary = getattr(error, "summary", None)
+    fields = summary.fields() if isinstance(summary, Summary) else {}
+    return {name: value for name, value in fields.items() if name != "job"}
+
+
+def _first_lines(message: str) -> str:
+    """A JVM's error carries its stack trace in its text: up to that."""
+    return re.split(r"\n\s*at |\n+JVM stacktrace:", message)[0].strip()

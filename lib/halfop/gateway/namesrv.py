@@ -13,9 +13,9 @@ import orjson
 from halfop.frame.errors import TransientError, UsageError
 from halfop.gateway.core.messages import Topic
 from halfop.gateway.core.reads import Description, config_of
-from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import ANSWER, BadFrame, Frame, Splitter, read_json
 from halfop.rocketmq.message import body_crc
+from halfop.rocketmq.names import AnswerCode
 from halfop.rocketmq.requests import GetBrokerClusterInfo, GetRouteinfo, Header, RegisterBroker, UnregisterBroker
 from halfop.rocketmq.wire.remoting import endpoint
 

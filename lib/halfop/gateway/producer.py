@@ -21,9 +21,9 @@ import orjson
 from halfop.frame.errors import TransientError
 from halfop.rocketmq import names
 from halfop.rocketmq import requests as r
-from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import ANSWER, ONE_WAY, BadFrame, Frame, Splitter
 from halfop.rocketmq.message import Message
+from halfop.rocketmq.names import AnswerCode
 from halfop.rocketmq.properties import packed, unpacked
 from halfop.rocketmq.wire.remoting import Credentials, endpoint
 

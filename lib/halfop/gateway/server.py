@@ -33,8 +33,8 @@ from halfop.gateway.core.reads import no_route
 from halfop.gateway.log.log import Log
 from halfop.gateway.namesrv import Upstream
 from halfop.gateway.upkeep import Deliveries
-from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import Frame
+from halfop.rocketmq.names import AnswerCode
 from halfop.settings.gateway import GatewaySettings
 
 _MOST_READS = 64  # of a connection, that wait

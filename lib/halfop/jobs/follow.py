@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 
-from halfop.follow.cycle import Cycle, cycle
-from halfop.follow.loop import Measures, Stop, follow
-from halfop.frame.arguments import duration
+from halfop.follow import Cycle, Measures, Stop, cycle, follow
+from halfop.frame.arguments import FailOn, duration, failing_on
 from halfop.frame.cli import Context, Job
 from halfop.frame.errors import UsageError
-from halfop.frame.fail_on import FailOn, failing_on
 from halfop.frame.summary import Summary
 from halfop.jobs.land import Landing, add_sources, command, keep_tidy, landed
 from halfop.jobs.reconcile import add_run_options, request_of

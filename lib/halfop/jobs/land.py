@@ -7,10 +7,9 @@ import logging
 from collections.abc import Callable, Sequence
 
 from halfop.ending.owner import remoting
-from halfop.frame.arguments import instant, offset
+from halfop.frame.arguments import add_fail_on, failing_on, instant, offset
 from halfop.frame.cli import Context, Job
 from halfop.frame.errors import UsageError, WarehouseBusy
-from halfop.frame.fail_on import add_fail_on, failing_on
 from halfop.frame.summary import Summary
 from halfop.frame.units import instant as instant_text
 from halfop.frame.units import plural
@@ -20,7 +19,7 @@ from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.progress import tidy
 from halfop.landing.store.land import land_store
-from halfop.landing.store.state import StoreRequest
+from halfop.landing.store.same_store import StoreRequest
 from halfop.opened import opened
 from halfop.rocketmq.names import is_real_topic
 from halfop.warehouse.catalog import Catalog

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 from dataclasses import astuple, fields
 
-from halfop.frame.arguments import instant, positive_int
+from halfop.frame.arguments import add_fail_on, failing_on, instant, positive_int
 from halfop.frame.cli import Context, Job, setting_option
-from halfop.frame.fail_on import add_fail_on, failing_on
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
 from halfop.opened import opened
-from halfop.runs.owed import known_form
+from halfop.runs.finish import known_form
 from halfop.runs.reconcile import Request, preview, reconcile
 from halfop.runs.verify import Difference, verify
 from halfop.sinks.targets import SINK_NAMES

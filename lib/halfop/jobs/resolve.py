@@ -6,9 +6,8 @@ import argparse
 from pathlib import Path
 
 from halfop.ending import plan as plans
-from halfop.ending.apply import ApplyRequest, apply
+from halfop.ending.apply import ApplyRequest, apply, refused_beside, write_refused
 from halfop.ending.owner import add_owner, owner_of
-from halfop.ending.refused import refused_beside, write_refused
 from halfop.ending.resolve import Resolved, ResolveRequest, resolve
 from halfop.frame.cli import Context, Job, setting_option
 from halfop.frame.errors import UsageError

@@ -14,9 +14,8 @@ from halfop.html import page
 from halfop.planning.run import asks
 from halfop.settings.model import RuleSettings
 from halfop.settings.values import duration_text
-from halfop.simulation.comparison import compared, html, in_summary
 from halfop.simulation.scratch import Schedule, variants
-from halfop.simulation.simulate import MOST_STEPS, Period, scheduled, simulate
+from halfop.simulation.simulate import MOST_STEPS, Period, compared, html, in_summary, scheduled, simulate
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.signals import interrupted_once

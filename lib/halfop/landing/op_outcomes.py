@@ -49,7 +49,7 @@ class Reach:
 
 def looked_up(warehouse: Warehouse, unsettled: DataFrame, reach: Reach) -> DataFrame:
     """Items without an outcome as rows of op_messages, without landed_at, with what has landed of the others."""
-    return _with_outcomes(warehouse, warehouse.stage.at_hand(unsettled.drop("outcome")), reach, bounded=True)
+    return _with_outcomes(warehouse, warehouse.stage.at_hand(unsettled.drop("outcome")), reach)
 
 
 def _columns() -> list[str]:
@@ -73,7 +73,7 @@ def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:
     settled = settled.withColumn("of_life", of_life).select(_KEY)
     unknown = unknown.withColumn("of_life", of_life).dropDuplicates(_KEY)
     waiting = unknown.join(settled, _KEY, "left_anti").drop("outcome", "of_life")
-    known = _with_outcomes(warehouse, waiting, reach, bounded=True).where(F.col("outcome").isNotNull())
+    known = _with_outcomes(warehouse, waiting, reach).where(F.col("outcome").isNotNull())
     with Kept(warehouse.stage) as kept:
         known = kept.persisted(known)
         number = known.count()
@@ -82,13 +82,9 @@ def land_again(warehouse: Warehouse, reach: Reach, landed_at: int) -> int:
         return number
 
 
-def _with_outcomes(warehouse: Warehouse, split: DataFrame, reach: Reach, bounded: bool) -> DataFrame:
-    """The items with outcomes; `bounded`: earlier rows are read only as far as the items reach."""
-    mine = one_of("broker_name", reach.lives.names)
-    if bounded:
-        halves, finals = _near(warehouse, mine, split)
-    else:
-        halves, finals = (warehouse.read(name, where=mine) for name in ("half_messages", "final_messages"))
+def _with_outcomes(warehouse: Warehouse, split: DataFrame, reach: Reach) -> DataFrame:
+    """The items with outcomes; earlier rows are read only as far as the items reach."""
+    halves, finals = _near(warehouse, one_of("broker_name", reach.lives.names), split)
     return with_outcomes(split, reach.seen(halves), finals, reach.known, halves.count()).select(_columns())
 
 
@@ -163,7 +159,6 @@ def read_between(first: int, lost: Sequence[tuple[int, int]]) -> Column:
 
 
 _ENDABLE = (HALF, FINAL)
-NEEDED = {kind: HEADS[kind] for kind in (HALF, FINAL, OP)}
 # A final message has the body and the born time of its half message.
 _SAME_AS_HALF = ("body_crc", "born_timestamp")
 

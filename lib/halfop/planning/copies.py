@@ -14,8 +14,8 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, QUEUE, present
 from halfop.planning.arrivals import Arrivals, arrived_ops
+from halfop.planning.by_workers import escapes_ended
 from halfop.planning.counts import between_values, covers, ranges_of
-from halfop.planning.earlier import escapes_ended
 from halfop.planning.out_of_order import LookedBack, older
 from halfop.planning.run import Run
 from halfop.rules import halves as h

@@ -1,4 +1,4 @@
-"""The last stage of a run: the plan, which is all that the run decides, in one atomic commit to `decisions`."""
+"""The stages of a run, and the last of them: the plan, all that the run decides, in one commit to `decisions`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY
-from halfop.planning.arrivals import Arrivals
-from halfop.planning.transactions import Transactions
+from halfop.frame.errors import HalfopError
+from halfop.planning.arrivals import Arrivals, arrivals
+from halfop.planning.history import Transactions, history, transactions
+from halfop.planning.run import Run
 from halfop.rules import cases as c
 from halfop.rules import halves as h
 from halfop.rules import ops as o
@@ -25,6 +27,8 @@ from halfop.warehouse.disk import DataFile
 from halfop.warehouse.local import files_by_spark, staging_folder
 from halfop.warehouse.rows import Kept
 from halfop.warehouse.schema import table
+from halfop.warehouse.spark_errors import READ_ERRORS, removed_file
+from halfop.warehouse.tables import Warehouse
 
 PLAN_APP = "halfop.plan"
 
@@ -172,3 +176,40 @@ def joined(transactions: Transactions) -> Joined:
     if transactions.plain and counts.all_met and counts.ops.rows <= _MOST_SENT:
         return Joined(transactions, transactions.halves.join(F.broadcast(ops), HALF_KEY, "left"))
     return Joined(transactions, transactions.halves.join(ops, HALF_KEY, "full"))
+
+
+@contextmanager
+def arrived(warehouse: Warehouse, run: Run, to_commit: bool = False) -> Iterator[Arrivals]:
+    """The first stage of a run; what it and later stages keep at hand is released when the block ends.
+
+    Of a plan that is to be committed, workers may write a large part.
+    """
+    with warehouse.for_few_rows(), naming_removed_files(run), Kept(warehouse.stage) as kept:
+        yield arrivals(warehouse, run, kept, to_commit)
+
+
+def plan_of(arrivals: Arrivals) -> Plan:
+    """All further stages, up to the plan."""
+    return plan(joined(transactions(history(arrivals))))
+
+
+class InputRemoved(HalfopError):
+    """Files of a pinned version have been removed."""
+
+
+@contextmanager
+def naming_removed_files(run: Run) -> Iterator[None]:
+    """Makes the error of a removed file say what to do; nothing wrong is written, because the job fails."""
+    try:
+        yield
+    except READ_ERRORS as error:
+        file = removed_file(error)
+        if file is None:
+            raise
+        pins = ", ".join(f"{name} {version}" for name, version in sorted(run.inputs.items()) if version >= 0)
+        raise InputRemoved(
+            f"VACUUM or log clean-up removed a file that run {run.run_id} reads: keep versions as long as a run may "
+            "be open or is to be verified, by delta.deletedFileRetentionDuration and delta.logRetentionDuration\n"
+            f"it reads tables as they were when it opened ({pins}): {file}\n"
+            "if you can bring the file back (from a backup or a bucket's versions), the next start finishes the run"
+        ) from error

@@ -9,7 +9,8 @@ from typing import Any
 
 from halfop.frame.units import EPOCH
 from halfop.rules import VERSION
-from halfop.settings.model import Ask, Count, Settings
+from halfop.settings.model import Count, Settings
+from halfop.settings.values import Ask
 from halfop.warehouse.progress import GATEWAY, counting
 from halfop.warehouse.tables import NO_TABLE
 

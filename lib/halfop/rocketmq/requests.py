@@ -13,7 +13,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar, get_type_hints
 
 from halfop.rocketmq.buffers import parse_int, parse_long
-from halfop.rocketmq.codes import RequestCode
+from halfop.rocketmq.names import RequestCode
 
 NOT_TYPE, COMMIT_TYPE, ROLLBACK_TYPE = 0, 8, 12  # commitOrRollback of END_TRANSACTION
 

@@ -6,14 +6,15 @@ Decisions and reasons are those of `reasons.LINES`, in the same order.
 from __future__ import annotations
 
 from functools import reduce
+from operator import or_
 from typing import NamedTuple
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import micros
-from halfop.rules.halves import NEW
-from halfop.rules.lost import lost_by_broker
+from halfop.columns.lives import Lost
+from halfop.rules.halves import NEW, own_copies
 from halfop.rules.ops import is_final
 from halfop.rules.reasons import Reason
 from halfop.rules.settings_columns import RuleColumns
@@ -89,3 +90,16 @@ def _unless(watched: Branch | None, branch: Branch) -> Branch:
 
 def _result(branch: Branch) -> tuple[Column, Column]:
     return branch.holds, F.struct(branch.decision.alias("decision"), branch.reason.alias("reason"))
+
+
+def lost_by_broker(rules: RuleColumns) -> Column | None:
+    """Returns whether a broker lost all copies of a message, after its last resume; None if no broker lost any."""
+    if not rules.lost:
+        return None
+    return F.forall(own_copies(), lambda copy: reduce(or_, [_is_lost(copy, each) for each in rules.lost]))
+
+
+def _is_lost(copy: Column, lost: Lost) -> Column:
+    there = (copy["broker_name"] == lost.broker_name) & (copy["queue_id"] == lost.queue_id)
+    resumed_since = F.coalesce(F.col("resumed_at") >= F.lit(lost.at), F.lit(False))
+    return there & (copy["queue_offset"] >= lost.from_offset) & ~resumed_since

@@ -19,12 +19,10 @@ from halfop.frame.summary import Summary
 from halfop.planning.arrivals import ops_repeat
 from halfop.planning.copies import copies_arrived
 from halfop.planning.digest import by_reason
-from halfop.planning.plan import PLAN_APP
+from halfop.planning.plan import PLAN_APP, arrived
 from halfop.planning.run import INPUTS, Run, Slice, asks, counts_delivered
-from halfop.planning.stages import arrived
 from halfop.rules import VERSION
-from halfop.runs.finish import counts_of_rejects, finish, planned
-from halfop.runs.owed import pay, refuse_unknown_topics
+from halfop.runs.finish import counts_of_rejects, finish, pay, planned, refuse_unknown_topics
 from halfop.runs.record import last_run, wall_clock, write_opened
 from halfop.settings.model import RuleSettings, Settings
 from halfop.sinks.targets import make_sinks

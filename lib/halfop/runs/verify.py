@@ -15,8 +15,8 @@ from halfop.frame.errors import UsageError
 from halfop.frame.log import logged_with
 from halfop.frame.summary import Summary
 from halfop.planning.digest import Digest
+from halfop.planning.plan import arrived
 from halfop.planning.run import Run
-from halfop.planning.stages import arrived
 from halfop.rules import VERSION
 from halfop.runs.finish import planned
 from halfop.runs.record import found_run, last_run

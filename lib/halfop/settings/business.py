@@ -9,8 +9,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from halfop.settings.section import Names, RocketName, Section, like
-from halfop.settings.values import Duration, holds_secret, names_secret
+from halfop.settings.values import Duration, Names, RocketName, Section, holds_secret, like, names_secret
 
 OPEN_TRANSACTIONS = "open_transactions"
 RECORDED = "recorded"  # the context of settings of an earlier run, which a version may have let pass

@@ -7,8 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from halfop.rocketmq.names import LEGAL_NAME
-from halfop.settings.section import Section, duration, like
-from halfop.settings.values import Duration
+from halfop.settings.values import Duration, Section, duration, like
 
 _TOPICS = like(f"{LEGAL_NAME}(,{LEGAL_NAME})*", "names of topics with commas between")
 _ADDRESS = like(r"[^\s:]+:[0-9]{1,5}|\[[0-9a-fA-F:]+\]:[0-9]{1,5}", "host:port")

@@ -7,25 +7,26 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
-from pydantic_core import PydanticCustomError
+from pydantic import AfterValidator, Field, StringConstraints
 
 from halfop.frame.errors import HalfopError, UsageError
 from halfop.settings.business import RECORDED, ResolveSettings
 from halfop.settings.gateway import GatewaySettings
 from halfop.settings.home import checkout
 from halfop.settings.recorded import as_line, of_line
-from halfop.settings.section import Names, RocketName, Section, duration, like
-from halfop.settings.values import Duration, holds_secret, parse_duration, redacted
+from halfop.settings.values import (
+    Ask,
+    Duration,
+    Names,
+    RocketName,
+    Section,
+    duration,
+    holds_secret,
+    like,
+    parse_duration,
+    redacted,
+)
 
-
-def _read_ask(value: object) -> object:
-    if value == "auto" or isinstance(value, bool):
-        return value
-    raise PydanticCustomError("ask", "expected auto, true or false")
-
-
-Ask = Annotated[Literal["auto", True, False], BeforeValidator(_read_ask)]
 Count = Literal["auto", "written", "delivered"]
 
 # ---- the model ----

@@ -1,13 +1,16 @@
-"""Kinds of values that settings have: durations as people write them, and texts that must hold no secret."""
+"""Kinds of values that settings have: durations as people write them, names, texts without a secret; and a section."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, StringConstraints
 from pydantic_core import PydanticCustomError
+
+from halfop.rocketmq.names import LEGAL_NAME, is_legal
 
 UNITS = {
     "d": timedelta(days=1),
@@ -68,3 +71,45 @@ def holds_secret(text: str) -> bool:
 def redacted(text: str) -> str:
     """Returns a text to show, with *** in place of what is secret."""
     return _SECRET.sub(r"\g<before>***", text)
+
+
+RocketName = Annotated[str, StringConstraints(pattern=f"^{LEGAL_NAME}$")]
+
+
+def _read_names(value: object) -> object:
+    names = [each.strip() for each in value.split(",") if each.strip()] if isinstance(value, str) else value
+    if isinstance(names, list) and all(isinstance(each, str) and is_legal(each) for each in names):
+        return names
+    raise PydanticCustomError("names", "expected names with , between: letters, digits, %, |, _ and -")
+
+
+Names = Annotated[list[str], BeforeValidator(_read_names)]
+
+
+def _read_ask(value: object) -> object:
+    if value == "auto" or isinstance(value, bool):
+        return value
+    raise PydanticCustomError("ask", "expected auto, true or false")
+
+
+Ask = Annotated[Literal["auto", True, False], BeforeValidator(_read_ask)]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+def duration(default: str, doc: str) -> Any:
+    """Returns a field for a duration."""
+    return Field(default=parse_duration(default), description=doc, examples=[default])
+
+
+def like(pattern: str, expected: str) -> Callable[[str], str]:
+    """Returns a validator of texts that fit the pattern as a whole."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise PydanticCustomError("text", "expected {expected}", {"expected": expected})
+        return text
+
+    return check

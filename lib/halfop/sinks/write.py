@@ -11,9 +11,8 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY
 from halfop.planning.digest import Digest
-from halfop.planning.plan import Plan
+from halfop.planning.plan import Plan, naming_removed_files
 from halfop.planning.run import Run
-from halfop.planning.stages import naming_removed_files
 from halfop.sinks.staging import write_staged
 from halfop.sinks.targets import SINK_APP, WholeMessages, targets
 from halfop.warehouse.connector import Marker

@@ -24,7 +24,6 @@ _LOG = "_delta_log"
 _COMMIT = re.compile(r"\A(\d{20})\.json\Z")
 _CHECKPOINT = re.compile(r"\A(\d{20})\.checkpoint(?:\.(\d{10})\.(\d{10})|\.[0-9a-f-]+)?\.parquet\Z")
 _CHECKSUM = re.compile(r"\A(\d{20})\.crc\Z")  # of a version; written after its commit
-_MAGIC = b"PAR1"
 _NONE = -1
 
 

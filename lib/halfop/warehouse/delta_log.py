@@ -16,7 +16,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from halfop.frame.errors import HalfopError
-from halfop.frame.lineage import TableColumn, Touched, WrittenTable
+from halfop.frame.openlineage import TableColumn, Touched, WrittenTable
 from halfop.frame.trouble import plainly
 from halfop.warehouse.disk import DataFile
 from halfop.warehouse.files import Files

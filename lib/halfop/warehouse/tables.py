@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from halfop.frame.errors import LostRows
-from halfop.frame.lineage import Touched
+from halfop.frame.openlineage import Touched
 from halfop.warehouse.connector import Connector, Marker
 from halfop.warehouse.delta_log import AlreadyWrittenError, DeltaLog
 from halfop.warehouse.disk import DataFile, Listed

@@ -10,9 +10,8 @@ from typing import Any
 
 from halfop.columns.keys import Key
 from halfop.ending.plan import COMMIT, Kind, PlannedPlace, Row
-from halfop.rocketmq.codes import RequestCode
 from halfop.rocketmq.frames import Frame
-from halfop.rocketmq.names import CHECK_TIMES
+from halfop.rocketmq.names import CHECK_TIMES, RequestCode
 from halfop.rocketmq.requests import COMMIT_TYPE
 
 from support.brokers import store_writer as w

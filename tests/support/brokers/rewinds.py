@@ -13,7 +13,7 @@ from halfop.frame.summary import Summary
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.store.land import land_store
-from halfop.landing.store.state import StoreRequest
+from halfop.landing.store.same_store import StoreRequest
 from halfop.warehouse.tables import Warehouse
 
 from support.brokers import store_writer as w

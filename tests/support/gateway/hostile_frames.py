@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from halfop.rocketmq.codes import RequestCode
 from halfop.rocketmq.frames import BINARY, FRAME_ROOM, JSON, MAX_HEADER, BadFrame, Frame, Splitter
+from halfop.rocketmq.names import RequestCode
 from halfop.rocketmq.requests import COMMIT_TYPE, NOT_TYPE, ROLLBACK_TYPE
 
 _MAX_FRAME = (4 << 20) + FRAME_ROOM  # of a gateway with its default settings

@@ -6,9 +6,8 @@ import socket
 import time
 from itertools import count
 
-from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import Frame, Splitter
-from halfop.rocketmq.names import TRANSACTION_PREPARED
+from halfop.rocketmq.names import TRANSACTION_PREPARED, AnswerCode
 from halfop.rocketmq.properties import packed
 from halfop.rocketmq.requests import SendMessageV2
 

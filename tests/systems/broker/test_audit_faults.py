@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from halfop.audit.audit import audit
 from halfop.landing.store.land import land_store
-from halfop.landing.store.state import StoreRequest
+from halfop.landing.store.same_store import StoreRequest
 from halfop.settings.model import RuleSettings, Settings
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from halfop.ending.owner import Masters, NoMaster
 from halfop.ending.plan import COMMIT, ROLLBACK, Row
-from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import Frame
+from halfop.rocketmq.names import AnswerCode
 from halfop.rocketmq.wire.ends import HalfPlace, end_transaction
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from programs.ending_process import rows_to

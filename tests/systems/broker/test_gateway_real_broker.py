@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from halfop.gateway.core.messages import End, Half, HalfMessage, Outcome, Topic
 from halfop.landing.store.land import land_store
-from halfop.landing.store.state import StoreRequest
+from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.batches import half_batch
 from halfop.rocketmq.names import HALF_TOPIC
 from halfop.rocketmq.record import chain

@@ -13,7 +13,7 @@ import pytest
 from halfop.frame.errors import InputRefused
 from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.store.land import land_store
-from halfop.landing.store.state import StoreRequest
+from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import RuleSettings, Settings, TopicSettings

@@ -18,7 +18,7 @@ from halfop.landing.files import sources
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.store import new_part
 from halfop.landing.store.land import land_store
-from halfop.landing.store.state import StoreRequest
+from halfop.landing.store.same_store import StoreRequest
 from halfop.warehouse.disk import Disk
 from halfop.warehouse.spark_errors import SPARK_ERRORS
 from halfop.warehouse.tables import Warehouse

@@ -6,8 +6,8 @@ import hmac
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import Frame, signature
+from halfop.rocketmq.names import AnswerCode
 from halfop.rocketmq.requests import BadHeader, H
 
 _SIGNATURE, _ACCESS_KEY = "Signature", "AccessKey"

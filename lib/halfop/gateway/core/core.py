@@ -44,9 +44,9 @@ from halfop.gateway.core.transactions import (
     is_group,
     not_found,
 )
-from halfop.rocketmq.codes import AnswerCode, RequestCode
 from halfop.rocketmq.frames import ANSWER, Frame
 from halfop.rocketmq.message import message_id
+from halfop.rocketmq.names import AnswerCode, RequestCode
 from halfop.rocketmq.requests import NOT_TYPE, EndTransaction, GetRouteinfo, Sent, UnregisterClient
 from halfop.settings.model import Settings
 

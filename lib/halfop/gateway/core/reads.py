@@ -12,9 +12,8 @@ from halfop.gateway.core.effects import LogView
 from halfop.gateway.core.messages import QueueOffsets, Topic
 from halfop.gateway.core.transactions import Terms, check_topic
 from halfop.rocketmq import requests as r
-from halfop.rocketmq.codes import AnswerCode, RequestCode
 from halfop.rocketmq.frames import Frame
-from halfop.rocketmq.names import GATEWAY_CONFIG
+from halfop.rocketmq.names import GATEWAY_CONFIG, AnswerCode, RequestCode
 
 DEFAULT_TOPIC = "TBW102"  # its route stands for topics that nobody has made yet
 _MASTER, _SLAVE = "0", "1"

@@ -17,10 +17,9 @@ from halfop.gateway.core.effects import Answer, Counts, Effects
 from halfop.gateway.core.messages import End, Half, HalfMessage, Outcome, Topic
 from halfop.rocketmq import names
 from halfop.rocketmq.buffers import parse_long
-from halfop.rocketmq.codes import AnswerCode, RequestCode
 from halfop.rocketmq.frames import ANSWER, ONE_WAY, Frame
 from halfop.rocketmq.message import LONGEST_PROPERTIES
-from halfop.rocketmq.names import is_legal
+from halfop.rocketmq.names import AnswerCode, RequestCode, is_legal
 from halfop.rocketmq.properties import packed, unpacked
 from halfop.rocketmq.requests import COMMIT_TYPE, NOT_TYPE, ROLLBACK_TYPE, EndTransaction, SendMessage, SendMessageV2
 from halfop.settings.model import RuleSettings

@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from halfop.columns.keys import in_one
 from halfop.columns.lives import Lives
-from halfop.landing.broker.tasks import HEADS_OF, Ends, PulledFiles, PullShare, RealQueue, pull_share
+from halfop.landing.fields import items
 from halfop.landing.lost import Range
-from halfop.landing.op_outcomes import Reach, looked_up
+from halfop.landing.op_outcomes import Reach, StretchOutcomes, looked_up
 from halfop.landing.staged import Staging, searched_columns
-from halfop.landing.table_rows import TABLES, UNSETTLED, form_of
-from halfop.rocketmq.batches import HALF, OP
-from halfop.rocketmq.wire.pull import QueueRange
-from halfop.rocketmq.wire.remoting import RemotingSettings
-from halfop.warehouse.disk import DataFile
+from halfop.landing.table_rows import TABLES, UNSETTLED, RowForm, form_of, in_form, write_items
+from halfop.rocketmq.batches import BATCH, FINAL, HALF, HEADS, OP
+from halfop.rocketmq.buffers import Longs
+from halfop.rocketmq.record import Records, chain
+from halfop.rocketmq.wire.client import Broker
+from halfop.rocketmq.wire.pull import Chunk, Hole, QueueRange, checked, pull
+from halfop.rocketmq.wire.remoting import Credentials, RemotingSettings
+from halfop.warehouse.disk import DataFile, Disk
+from halfop.warehouse.splits import ParquetPart, PartWriter, Split
 from halfop.warehouse.workers import in_workers
 
 SOURCE = "BROKER"
@@ -141,3 +150,121 @@ def _parts(queues: Sequence[QueueRange], enough: int) -> Iterator[list[QueueRang
 
 def _stamped(rows: DataFrame, at: int) -> DataFrame:
     return rows.withColumn("landed_at", F.timestamp_micros(F.lit(at)))
+
+
+HEADS_OF = {HALF: "half-heads", FINAL: "final-heads"}  # what ops are compared with
+_HEAD = HEADS[HALF](chain(b"").records).schema
+RealQueue = tuple[str | None, int | None]
+
+
+class Ends(NamedTuple):
+    """The evidence for the outcomes of ops: heads of this landing's half and final messages.
+
+    `all_seen`: no final message of theirs can be missing.
+    """
+
+    heads: Mapping[str, Sequence[DataFile]]
+    all_seen: bool
+
+
+class PullShare(NamedTuple):
+    """The ranges that one task pulls. Credentials are never in it: each worker takes them from its environment."""
+
+    kind: str
+    address: str
+    queues: Sequence[QueueRange]
+    settings: RemotingSettings
+    form: RowForm
+    folder: str
+    searched: Sequence[str]
+    ends: Ends | None
+
+
+@dataclass
+class PulledFiles:
+    """The result of a task: files by kind, the number of messages, holes, and what real queues half messages name."""
+
+    files: Mapping[str, Sequence[DataFile]] = field(default_factory=dict)
+    messages: int = 0
+    holes: list[tuple[QueueRange, Hole]] = field(default_factory=list)
+    real_queues: dict[RealQueue, int] = field(default_factory=dict)
+
+
+def pull_share(share: PullShare, disk: Disk) -> PulledFiles:
+    settings = replace(share.settings, credentials=Credentials.from_environment())
+    pulling = _Pulling(share, disk)
+    with closing(Broker(share.address, settings)) as broker:
+        for asked in share.queues:
+            for found in pull(broker, asked):
+                pulling.take(asked, found)
+    return pulling.done()
+
+
+class _Pulling:
+    def __init__(self, share: PullShare, disk: Disk) -> None:
+        self._share, self._disk, self._pulled = share, disk, PulledFiles()
+        kinds = {share.kind: share.searched, HEADS_OF.get(share.kind, UNSETTLED): ()}
+        self._out = PartWriter(disk, {kind: f"{share.folder}/{kind}" for kind in kinds}, kinds)
+
+    def take(self, asked: QueueRange, found: Chunk | Hole) -> None:
+        if isinstance(found, Hole):
+            self._pulled.holes.append((asked, found))
+            return
+        records = checked(self._share.address, asked, found, self._share.kind)
+        self._pulled.messages += len(records)
+        if len(records):
+            self._write(records)
+
+    def _write(self, records: Records) -> None:
+        kind, form = self._share.kind, self._share.form
+        batch = BATCH[kind](records)
+        if kind == OP:
+            self._write_items(batch)
+            return
+        self._out.write(kind, in_form(batch, form))
+        if kind in HEADS_OF:
+            self._out.write(HEADS_OF[kind], HEADS[kind](records))
+        if kind == HALF:
+            for queue, at in _real_queues(batch):
+                self._pulled.real_queues[queue] = min(at, self._pulled.real_queues.get(queue, at))
+
+    def _write_items(self, ops: pa.RecordBatch) -> None:
+        for rows in self._with_outcomes(ops):
+            write_items(self._out, rows, self._share.form)
+
+    def _with_outcomes(self, ops: pa.RecordBatch) -> list[pa.RecordBatch]:
+        ends = self._share.ends or Ends({}, False)
+        named = items(ops)["half_offset"].drop_null().unique().to_numpy()
+        halves = self._heads(ends, HALF, "queue_offset", np.sort(named))
+        places = np.unique(halves["physical_offset"].to_numpy())
+        finals = self._heads(ends, FINAL, "prepared_transaction_offset", places)
+        found = StretchOutcomes(0, np.zeros(0, np.int64))
+        found.see({HALF: halves.sort_by("physical_offset"), FINAL: finals, OP: ops}, gap=not ends.all_seen)
+        return list(found.items())
+
+    def _heads(self, ends: Ends, kind: str, column: str, wanted: Longs) -> pa.RecordBatch:
+        """The heads of a kind that have one of these numbers, which ascend."""
+        files = ends.heads.get(HEADS_OF[kind], ()) if len(wanted) else ()
+        parts = [ParquetPart(self._disk, Split(file.path, 0, file.size), _HEAD) for file in files]
+        near = (part.between(column, int(wanted[0]), int(wanted[-1])) for part in parts)
+        found = [_among(batch, column, wanted) for part in near for batch in part.batches()]
+        return in_one(pa.Table.from_batches(found, _HEAD))
+
+    def done(self) -> PulledFiles:
+        self._pulled.files = self._out.close()
+        return self._pulled
+
+
+def _among(rows: pa.RecordBatch, column: str, wanted: Longs) -> pa.RecordBatch:
+    numbers = rows[column].to_numpy()
+    at = np.minimum(np.searchsorted(wanted, numbers), len(wanted) - 1)
+    return rows.filter(pa.array(wanted[at] == numbers))
+
+
+def _real_queues(halves: pa.RecordBatch) -> Iterator[tuple[RealQueue, int]]:
+    """The queues that these half messages' final messages may be in, each with the first one's store time in ms."""
+    rows = pa.Table.from_batches([halves.select(["real_topic", "real_queue_id", "store_timestamp"])])
+    rows = rows.set_column(2, "store_timestamp", rows["store_timestamp"].cast(pa.int64()))
+    grouped = rows.group_by(["real_topic", "real_queue_id"], use_threads=False)
+    for row in grouped.aggregate([("store_timestamp", "min")]).to_pylist():
+        yield (row["real_topic"], row["real_queue_id"]), row["store_timestamp_min"] // 1000

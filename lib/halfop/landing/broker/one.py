@@ -16,12 +16,17 @@ from halfop.frame.errors import HalfopError, InputRefused
 from halfop.frame.summary import Summary, add_counts
 from halfop.landing import identity, lost, progress, rewind
 from halfop.landing.again import by_life
-from halfop.landing.broker.again import check_rows, ranges_again, record_holes
-from halfop.landing.broker.messages import SOURCE, Messages, Pulls, Source
+from halfop.landing.broker.messages import SOURCE, Messages, Pulls, RealQueue, Source
 from halfop.landing.broker.request import BrokerRequest, begin_of
-from halfop.landing.broker.same_broker import BrokerThere, refuse_rebuilt, refuse_renamed
+from halfop.landing.broker.same_broker import (
+    BrokerThere,
+    check_rows,
+    ranges_again,
+    record_holes,
+    refuse_rebuilt,
+    refuse_renamed,
+)
 from halfop.landing.broker.sampling import OWN, Progress, Sampling, Wanted, real_queues, unfinished, with_seen
-from halfop.landing.broker.tasks import RealQueue
 from halfop.landing.identity import reused_queues
 from halfop.landing.op_outcomes import Reach, land_again
 from halfop.landing.progress import ProgressRow, Queue

@@ -20,11 +20,9 @@ from halfop.landing.again import Again
 from halfop.landing.fields import NEAR, known_names
 from halfop.landing.files import landed_files, rewound
 from halfop.landing.files.check import Checked, checked, first_lines, refuse_bad, rejects
-from halfop.landing.files.gaps import complete, known_by_ops
 from halfop.landing.files.own_life import Stamp
-from halfop.landing.files.rows import SOURCE
-from halfop.landing.files.sources import InputFile, InputFiles, are_few
-from halfop.landing.files.taking import Taking, take
+from halfop.landing.files.sources import InputFile, InputFiles, are_few, complete, known_by_ops
+from halfop.landing.files.taking import SOURCE, Taking, take
 from halfop.landing.identity import reused_queues
 from halfop.landing.progress import Queue, next_instant
 from halfop.landing.rewind import HINT

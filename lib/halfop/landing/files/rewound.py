@@ -14,8 +14,7 @@ from halfop.columns.lives import Lives, all_lives, lives_of
 from halfop.frame.errors import InputRefused
 from halfop.landing import progress
 from halfop.landing.cuts import Cut, LandedQueue
-from halfop.landing.files.rows import SOURCE
-from halfop.landing.files.taking import Taking
+from halfop.landing.files.taking import SOURCE, Taking
 from halfop.landing.rewind import KEY_REUSED, TOPICS, Begun, begin
 from halfop.landing.table_rows import TABLES
 from halfop.warehouse.progress import progress_rows

@@ -11,8 +11,7 @@ from halfop.frame.errors import InputRefused
 from halfop.landing import lost
 from halfop.landing.again import Again, by_life, refuse_unknown
 from halfop.landing.store.new_part import NewPart, look_into, rollbacks_are_sure
-from halfop.landing.store.same_store import another_store, is_same_store
-from halfop.landing.store.state import StoreLanding
+from halfop.landing.store.same_store import StoreLanding, another_store, is_same_store
 from halfop.landing.survey import refuse_too_many, whole_survey
 from halfop.rocketmq.store.commitlog import log_files
 from halfop.rocketmq.store.consumequeue import ConsumeQueue, ConsumeQueues, present

@@ -13,7 +13,7 @@ from halfop.landing import lost, progress
 from halfop.landing.op_outcomes import Reach, land_again, looked_up, read_between
 from halfop.landing.progress import Queue, check_offsets
 from halfop.landing.store.new_part import NewPart
-from halfop.landing.store.state import SOURCE, StoreLanding
+from halfop.landing.store.same_store import SOURCE, StoreLanding
 from halfop.landing.survey import Survey
 from halfop.landing.table_rows import TABLES, UNSETTLED
 from halfop.rocketmq.batches import HALF, OP

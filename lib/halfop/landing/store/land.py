@@ -16,8 +16,7 @@ from halfop.landing.store.again import parts_again
 from halfop.landing.store.commits import commit, commit_again, commit_messages, queues
 from halfop.landing.store.fetch import LandedLog, LocalStore, local_store
 from halfop.landing.store.new_part import NewPart, new_part, parts_found_again
-from halfop.landing.store.same_store import StoreThere
-from halfop.landing.store.state import SOURCE, StoreLanding, StoreRequest
+from halfop.landing.store.same_store import SOURCE, StoreLanding, StoreRequest, StoreThere
 from halfop.landing.survey import Survey
 from halfop.rocketmq.names import HALF_TOPICS
 from halfop.rocketmq.store.layout import StoreLayout

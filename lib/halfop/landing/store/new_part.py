@@ -16,8 +16,15 @@ import numpy as np
 from halfop.landing import identity, lost, progress
 from halfop.landing.lost import Ranges
 from halfop.landing.staged import forms, searched_columns
-from halfop.landing.store.same_store import another_store, is_same_store, lacks_landed, next_offsets, refuse_gap
-from halfop.landing.store.state import SOURCE, StoreLanding
+from halfop.landing.store.same_store import (
+    SOURCE,
+    StoreLanding,
+    another_store,
+    is_same_store,
+    lacks_landed,
+    next_offsets,
+    refuse_gap,
+)
 from halfop.landing.survey import StretchSurvey, Survey, Surveyed, refuse_too_many, whole_survey
 from halfop.landing.table_rows import UNSETTLED, RowForm, in_form, write_items
 from halfop.rocketmq.batches import BATCH, OP

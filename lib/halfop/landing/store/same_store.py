@@ -6,23 +6,29 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 
+from halfop.columns.lives import Lives
 from halfop.frame.errors import InputRefused
-from halfop.landing import progress
+from halfop.landing import lost, progress
+from halfop.landing.again import Again
 from halfop.landing.cuts import MessagePlace, place_of
 from halfop.landing.identity import newest_half, reused_queues
 from halfop.landing.progress import ProgressRow, Queue
 from halfop.landing.rewind import HINT
-from halfop.landing.store.state import StoreLanding
+from halfop.landing.staged import Staging
 from halfop.landing.survey import Survey
 from halfop.rocketmq.batches import HALF, OP
-from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
+from halfop.rocketmq.names import GATEWAY_FILE, HALF_TOPICS, OP_TOPICS
 from halfop.rocketmq.record import chain
 from halfop.rocketmq.store.commitlog import log_files
 from halfop.rocketmq.store.consumequeue import ConsumeQueue, ConsumeQueues, present
-from halfop.warehouse.progress import COMMIT_LOG
+from halfop.warehouse.progress import COMMIT_LOG, GATEWAY
+from halfop.warehouse.tables import Warehouse
 
 # The offset after the last one that has landed, by topic and queue id.
 NextOffsets = Mapping[tuple[str, int], int]
@@ -118,3 +124,44 @@ class StoreThere:
         names = HALF_TOPICS if topic in HALF_TOPICS else OP_TOPICS
         found = [queue for name in names if (queue := self._queues.get(name, queue_id)) and queue.last.offset >= 0]
         return found[0] if found else None
+
+
+SOURCE = "STORE"
+
+
+@dataclass(frozen=True)
+class StoreRequest:
+    """The options of `land store`; `op_lag` is the setting."""
+
+    path: str
+    broker_name: str
+    op_lag: timedelta
+    known_until: datetime | None = None
+    skip_corrupt: bool = False
+    wait: timedelta = timedelta(0)
+    accept_rewind: bool = False
+    again: tuple[Again, ...] = ()
+
+
+@dataclass
+class StoreLanding:
+    """One landing; `root` is the store's folder on a local disk, `landed_at` its instant in epoch microseconds."""
+
+    warehouse: Warehouse
+    request: StoreRequest
+    root: str
+    landed_at: int
+    lost: lost.Ranges
+    staging: Staging
+    lives: Lives
+    written: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def broker(self) -> str:
+        """The name of the broker's current life."""
+        return self.lives.current
+
+    @property
+    def source(self) -> str:
+        """The store's source in landing_progress: producers of a gateway's are asked by our own runs."""
+        return GATEWAY if (Path(self.root) / GATEWAY_FILE).exists() else SOURCE

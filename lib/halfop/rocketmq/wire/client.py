@@ -10,9 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from halfop.frame.errors import UsageError
 from halfop.rocketmq import requests as r
-from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import Frame
-from halfop.rocketmq.names import CHECK_GROUP, GATEWAY_CONFIG
+from halfop.rocketmq.names import CHECK_GROUP, GATEWAY_CONFIG, AnswerCode
 from halfop.rocketmq.wire.remote import Patience, Remote, is_busy
 from halfop.rocketmq.wire.remoting import ConnectionLost, Corrupt, RemotingSettings
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from halfop.rocketmq import names
 from halfop.rocketmq.batches import half_batch
-from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.message import message_id
+from halfop.rocketmq.names import AnswerCode
 from halfop.rocketmq.properties import Properties, decoded
 from halfop.rocketmq.record import Records, chain
 from halfop.rocketmq.requests import (

@@ -11,9 +11,8 @@ import numpy as np
 
 from halfop.rocketmq.batches import kinds_of
 from halfop.rocketmq.buffers import struct_of
-from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import Frame
-from halfop.rocketmq.names import OP_TOPIC
+from halfop.rocketmq.names import OP_TOPIC, AnswerCode
 from halfop.rocketmq.record import Head, Records, chain
 from halfop.rocketmq.requests import Header, Pulled, PullMessage, QueryConsumeQueue, ViewMessage
 from halfop.rocketmq.wire.client import Broker

@@ -10,8 +10,8 @@ from itertools import islice
 from random import SystemRandom
 from typing import Any, Generic, TypeVar
 
-from halfop.rocketmq.codes import AnswerCode
 from halfop.rocketmq.frames import MALFORMED, Frame, read_json
+from halfop.rocketmq.names import AnswerCode
 from halfop.rocketmq.requests import BadHeader, H, Header
 from halfop.rocketmq.wire.remoting import (
     Connection,

@@ -1,4 +1,4 @@
-"""Prints docs/settings.md, and with `yaml` conf/halfop.yaml: python -m halfop.settings.reference [yaml]."""
+"""Prints docs/settings.md, and with `yaml` conf/halfop.yaml: python tools/settings_reference.py [yaml]."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
 from annotated_types import Ge
-from pydantic import BaseModel
-from pydantic.fields import FieldInfo
-
 from halfop.settings.keys import KEYS, RESERVED_VARIABLES, default_text, is_by_name, type_of
 from halfop.settings.model import Settings
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 _INTRO = """\
 # Settings
 
-Generated from `lib/halfop/settings/model.py` by `python -m halfop.settings.reference`.
+Generated from `lib/halfop/settings/model.py` by `python tools/settings_reference.py`.
 
 A setting comes from one of these places. A later place wins, key by key:
 
@@ -37,7 +36,7 @@ These are no settings: RESERVED, and variables that Kubernetes makes for service
 
 _CONFIG_INTRO = """\
 # halfop's settings with their defaults. The environment, as HALFOP_RULES__TRANSACTION_TIMEOUT=6s, and --set win over
-# this file: docs/settings.md. Generated from lib/halfop/settings/model.py: python -m halfop.settings.reference yaml.
+# this file: docs/settings.md. Generated from lib/halfop/settings/model.py: python tools/settings_reference.py yaml.
 """
 
 _TYPES = {
