@@ -27,14 +27,6 @@ jobs() {
     done
 }
 
-did_you_mean() { # no hint where there is no Python yet
-    local python known
-    python=$(find_python 2>/dev/null) || return 0
-    known=$(jobs | awk '{ print $1 }')
-    # shellcheck disable=SC2086 # names, each a word
-    "$python" -I "$home/lib/halfop/frame/nearest.py" "$1" $known lab setup exec pack || true
-}
-
 usage() {
     cat <<'TEXT'
 usage: ./spark-submit.sh [spark-submit options] JOB [job options]   run a job; JOB --help lists its options
@@ -185,8 +177,9 @@ setup() { # setup [dev|notebooks] [all]: what is missing; the archive alone is n
 
 # ---- running ----
 
-# What Java gets besides the user's own: the archive, TMPDIR, and its first compiler alone.
-java_options() { "$venv/bin/python" -I "$home/tools/java_options.py" "$state/classes" "$java" "$state/jars" "$(spark_home)" "$@"; }
+java_options() {
+    HALFOP_JAVA=$java HALFOP_JARS=$state/jars SPARK_HOME=$(spark_home) "$venv/bin/python" -I "$home/tools/launch.py" options
+}
 
 spark_home() { if [ -n "${SPARK_HOME:-}" ]; then echo "$SPARK_HOME"; else echo "$venv"/lib/python*/site-packages/pyspark; fi; }
 
@@ -217,86 +210,19 @@ environment() {
     fi
 }
 
-property() { sed -n "s/^[[:space:]]*${1/./\\.}[[:space:]]*[[:space:]=:][[:space:]]*\([^[:space:]]*\).*/\1/p" "$2" 2>/dev/null | tail -n 1 || true; }
-
-append='import fcntl, os; fcntl.fcntl(2, fcntl.F_SETFL, fcntl.fcntl(2, fcntl.F_GETFL) | os.O_APPEND)'
-main() {
-    local opts=() jars='' py_files='' class_path='' option value job zip delta
-    local master='' mode=client archives='' own_properties='' driver_python=''
-    while [ $# -gt 0 ]; do
-        case $1 in
-            -h | --help) usage; exit 0 ;;
-            --kill | --status | --version | --kill=* | --status=*) # about Spark itself, no job
-                setup; environment; exec "$SPARK_HOME/bin/spark-submit" ${opts[@]+"${opts[@]}"} "$@" ;;
-            --verbose | -v | --supervise | --load-spark-defaults) opts+=("$1"); shift; continue ;;
-            --*=*) set -- "${1%%=*}" "${1#*=}" "${@:2}" ;;
-        esac
-        case $1 in
-            --conf | -c | --properties-file | --master | --deploy-mode | --remote | --name | --class | --proxy-user | \
-                --jars | --py-files | --files | --archives | --packages | --exclude-packages | --repositories | \
-                --driver-memory | --driver-cores | --driver-java-options | --driver-library-path | --driver-class-path | \
-                --executor-memory | --executor-cores | --total-executor-cores | --num-executors | --queue | \
-                --principal | --keytab)
-                [ $# -ge 2 ] || refuse "$1 needs a value" ;;
-            -*) refuse "spark-submit has no option $1; a job's own options follow the job's name" ;;
-            *) break ;;
-        esac
-        opts+=("$1" "$2")
-        case $1:${2%%=*} in # what must be known here, or is set here too and so joined
-            --conf:spark.* | -c:spark.*) option=${2%%=*} value=${2#*=} ;;
-            *) option=$1 value=$2 ;;
-        esac
-        case $option in
-            --jars | spark.jars) jars=,$value ;;
-            --py-files | spark.submit.pyFiles) py_files=,$value ;;
-            --driver-class-path | spark.driver.extraClassPath) class_path=:$value ;;
-            --master | --remote | spark.master) master=$value ;;
-            --deploy-mode | spark.submit.deployMode) mode=$value ;;
-            --archives | spark.archives | spark.yarn.dist.archives) archives=yes ;;
-            --properties-file) own_properties=$value ;;
-            spark.pyspark.driver.python) driver_python=yes ;;
-        esac
-        shift 2
-    done
-    [ $# -gt 0 ] || { say "which job?"; jobs >&2; exit 2; }
-    job=$home/jobs/$1.py
-    case $1 in */* | _*) job= ;; esac
-    [ -f "$job" ] || { say "no job '$1'$(did_you_mean "$1")"; echo "jobs:" >&2; jobs >&2; exit 2; }
+main() { # Python reads the words; before the first set-up any that the machine has does
+    local python=$venv/bin/python call
+    [ -x "$python" ] || python=$(find_python) || exit 1
+    call=$("$python" -I "$home/tools/launch.py" check "$@") || exit 2
+    case $call in
+        help) usage; exit 0 ;;
+        jobs) { echo "jobs:"; jobs; } >&2; exit 2 ;;
+    esac
     check_spark_home
     setup
     environment
-    [ -n "$master" ] || [ -z "$own_properties" ] || master=$(property spark.master "$own_properties")
-    # The web page of a Spark in this process follows it, as all else that listens.
-    case ${master:=local[*]} in local | local\[*) export SPARK_LOCAL_IP=${SPARK_LOCAL_IP:-127.0.0.1} ;; esac
-    case $1 in
-        gateway) # has no Spark in it
-            [ ${#opts[@]} -eq 0 ] || refuse "$1 needs no Spark, so it takes no options of spark-submit"
-            shift
-            export PYTHONPATH=$home/lib${PYTHONPATH:+:$PYTHONPATH}
-            exec "$venv/bin/python" "$job" "$@" ;;
-    esac
-    if [ "$mode" = client ]; then SPARK_SUBMIT_OPTS=$(java_options "$@"); export SPARK_SUBMIT_OPTS; fi
-    shift
-    zip=$("$venv/bin/python" -I "$home/tools/zip_lib.py" "$state/lib")
-    # Of an option given twice the last counts: ours follow the user's and hold theirs.
-    opts+=(--py-files "$zip$py_files")
-    if [ -z "$own_properties" ]; then
-        opts+=(--properties-file "$home/conf/spark-defaults.conf")
-        [ -z "$site" ] || opts+=(--load-spark-defaults) # the site's own count where ours say nothing
-    fi
-    # In local mode Delta is on the class path alone, which starts quickest; executors elsewhere must get it too.
-    delta=$(printf ',%s' "$state"/jars/*.jar)
-    case $master in local | local\[*) ;; *) opts+=(--jars "${delta#,}$jars") ;; esac
-    if [ "$mode" = client ]; then
-        opts+=(--driver-class-path "$state/jars/*$class_path")
-        # The driver runs here, in this environment. The executors' Python is the user's word where they bring their own.
-        [ -n "$driver_python" ] || opts+=(--conf "spark.pyspark.driver.python=$home/tools/python")
-        [ -n "$archives" ] || unset PYSPARK_PYTHON
-        export PYSPARK_PYTHON=${PYSPARK_PYTHON:-$venv/bin/python} PYSPARK_DRIVER_PYTHON=$home/tools/python
-        # Two write to stderr then, Spark and the job: where it is a file, neither may overwrite the other.
-        [ ! -f /dev/stderr ] || "$venv/bin/python" -I -c "$append"
-    fi
-    exec "$SPARK_HOME/bin/spark-submit" "${opts[@]}" "$job" "$@"
+    [ "$call" != spark ] || exec "$SPARK_HOME/bin/spark-submit" "$@"
+    HALFOP_SITE=$site exec "$venv/bin/python" -I "$home/tools/launch.py" run "$@"
 }
 
 run_in_environment() {

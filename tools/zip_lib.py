@@ -1,6 +1,4 @@
-"""zip_lib.py DIR: make the zip of lib/halfop that goes to driver and executors, and print its path.
-
-If another user owns the checkout, and DIR lacks it, it lies in the user's own cache.
+"""The zip of lib/halfop that goes to driver and executors.
 
 Its name holds a hash of its content: a changed source makes a new file, and a job that runs goes on reading the one it
 started with.
@@ -29,7 +27,10 @@ def sources() -> dict[str, Path]:
     return {name: path for name, path in sorted(found.items()) if path.is_file() and "__pycache__" not in path.parts}
 
 
-def main(folder: Path) -> None:
+def made(folder: Path) -> Path:
+    """Returns the zip in the folder, or in the user's own cache if that lacks it and another user owns the checkout."""
+    if not os.access(folder.parent, os.W_OK):
+        folder = user_cache(os.environ) / folder.name
     contents = {name: path.read_bytes() for name, path in sources().items()}
     digest = hashlib.sha256()
     for name, content in contents.items():
@@ -48,9 +49,4 @@ def main(folder: Path) -> None:
         for old in folder.iterdir():
             if old.stat().st_mtime < time.time() - KEEP_SECONDS:
                 old.unlink(missing_ok=True)
-    print(target)
-
-
-if __name__ == "__main__":
-    folder = Path(sys.argv[1])
-    main(folder if os.access(folder.parent, os.W_OK) else user_cache(os.environ) / folder.name)
+    return target

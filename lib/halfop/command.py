@@ -11,7 +11,6 @@ import hashlib
 import importlib
 import os
 import pkgutil
-import re
 import shlex
 import shutil
 import socket
@@ -21,7 +20,6 @@ import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
-from itertools import pairwise
 from pathlib import Path
 from typing import NoReturn
 
@@ -32,11 +30,11 @@ from halfop.frame.cli import Job, main
 from halfop.frame.errors import HalfopError, TransientError, UsageError
 from halfop.frame.nearest import did_you_mean
 from halfop.settings.home import JARS_LOCK, user_cache
-from halfop.start.java import Archive, refuse_too_little, spark_submit_opts
+from halfop.start import Archive, refuse_too_little, spark_submit_opts
+from halfop.submit import CommandLine, command_line
 
 _PACKAGE = Path(__file__).parent
 _TOOLS, _CONF = _PACKAGE / "tools", _PACKAGE / "conf"
-_FLAGS = ("--verbose", "-v", "--supervise", "--load-spark-defaults")
 _USAGE = """\
 usage: halfop [spark-submit options] JOB [job options]    run a job; JOB --help shows its options
        halfop setup [--no-cache]                          fetch and archive what jobs start with; --no-cache: without
@@ -51,26 +49,21 @@ jobs:
 
 def run(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs a job and ends the process with its exit status; the console script."""
-    spark, name, options = split(sys.argv[1:] if argv is None else argv)
-    if name in job_names():
-        job = job_of(name)
-        sys.exit(main(job, options, (lambda: prepare(spark, [name, *options])) if job.needs_spark else None))
-    if name == "setup" and options in ([], ["--no-cache"]):
-        set_up(archived=not options)
+    try:
+        call = command_line(sys.argv[1:] if argv is None else argv)
+    except UsageError as error:
+        sys.stderr.write(f"halfop: {error}\n")
+        sys.exit(error.exit_status)
+    if call.job in job_names():
+        job = job_of(call.job)
+        sys.exit(main(job, list(call.options), (lambda: prepare(call)) if job.needs_spark else None))
+    if call.job == "setup" and list(call.options) in ([], ["--no-cache"]):
+        set_up(archived=not call.options)
         sys.exit(0)
-    if name:
-        sys.stderr.write(f"halfop: no job {name!r}{did_you_mean(name, job_names())}\n")
+    if call.job:
+        sys.stderr.write(f"halfop: no job {call.job!r}{did_you_mean(call.job, job_names())}\n")
     sys.stderr.write(_USAGE + "".join(f"  {each:10} {_about(each)}\n" for each in job_names()))
-    sys.exit(0 if spark in (["--help"], ["-h"]) else UsageError.exit_status)
-
-
-def split(argv: Sequence[str]) -> tuple[list[str], str, list[str]]:
-    """Returns Spark's options, the job's name (empty: none) and the job's options."""
-    at = 0
-    while at < len(argv) and argv[at].startswith("-"):
-        alone = "=" in argv[at] or argv[at] in (*_FLAGS, "--help", "-h")
-        at += 1 if alone else 2
-    return list(argv[:at]), (argv[at] if at < len(argv) else ""), list(argv[at + 1 :])
+    sys.exit(0 if call.asks_for_help else UsageError.exit_status)
 
 
 def job_names() -> list[str]:
@@ -89,14 +82,14 @@ def _about(name: str) -> str:
 # ---- what Spark needs ----
 
 
-def prepare(spark: Sequence[str], job: Sequence[str]) -> None:
+def prepare(call: CommandLine) -> None:
     """Sets the environment by which PySpark starts its JVM."""
     refuse_too_little(os.environ)
     archive = set_up(archived=None)
-    if _master(spark).startswith("local"):
+    if call.is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Spark's web page follows it, as all else that listens
-    os.environ["SPARK_SUBMIT_OPTS"] = spark_submit_opts(archive, os.environ, job)
-    os.environ["PYSPARK_SUBMIT_ARGS"] = _submit_args(archive.jars[0], spark)
+    os.environ["SPARK_SUBMIT_OPTS"] = spark_submit_opts(archive, os.environ, [call.job, *call.options])
+    os.environ["PYSPARK_SUBMIT_ARGS"] = _submit_args(archive.jars[0], call)
 
 
 def set_up(archived: bool | None) -> Archive:
@@ -117,7 +110,7 @@ def _train(archive: Archive) -> None:
     sys.stderr.write("halfop: archiving the classes that jobs load, for quick starts (a minute or two)…\n")
     folders = (archive.folder, archive.java, archive.jars[0], _spark_home())
     command = [sys.executable, "-m", "halfop.training", *map(str, folders)]
-    environ = os.environ | {"PYSPARK_SUBMIT_ARGS": _submit_args(archive.jars[0], [])}
+    environ = os.environ | {"PYSPARK_SUBMIT_ARGS": _submit_args(archive.jars[0], CommandLine([], []))}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.stderr.write(f"halfop: that failed, so jobs start slower: {done.stderr.strip()[-500:]}\n")
@@ -127,8 +120,8 @@ def _spark_home() -> str:
     return os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
 
 
-def _submit_args(jars: Path, spark: Sequence[str]) -> str:
-    return shlex.join([*submit_arguments(jars, spark), "pyspark-shell"])
+def _submit_args(jars: Path, call: CommandLine) -> str:
+    return shlex.join([*call.submitted(jars, _CONF / "spark-defaults.conf"), "pyspark-shell"])
 
 
 def _environment() -> None:
@@ -140,33 +133,6 @@ def _environment() -> None:
         socket.gethostbyname(socket.gethostname())
         return
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # Java would not start without an address for its own name
-
-
-def submit_arguments(jars: Path, spark: Sequence[str]) -> list[str]:
-    """Returns what spark-submit gets: the user's options win over conf/, and executors elsewhere get the jars too."""
-    given = _values(spark)
-    own = [] if "--properties-file" in given else ["--properties-file", str(_CONF / "spark-defaults.conf")]
-    if not _master(spark).startswith("local"):
-        own += ["--jars", ",".join(map(str, sorted(jars.glob("*.jar"))))]
-    return [*own, "--driver-class-path", f"{jars}/*", *spark]
-
-
-def _master(spark: Sequence[str]) -> str:
-    """Spark's master, as spark-submit finds it among its options."""
-    given, lines = _values(spark), ""
-    with suppress(OSError):  # Spark says so
-        lines = Path(given.get("--properties-file", os.devnull)).read_text()
-    named = re.findall(r"^\s*spark\.master\s*[\s=:]\s*(\S+)", lines, re.MULTILINE)
-    confs = [value for name, value in pairwise(spark) if name in ("--conf", "-c")]
-    confs += [each.removeprefix("--conf=") for each in spark if each.startswith("--conf=")]
-    named += [value for name, _, value in (each.partition("=") for each in confs) if name == "spark.master"]
-    return given.get("--master") or ["local[*]", *named][-1]
-
-
-def _values(spark: Sequence[str]) -> dict[str, str]:
-    """The options that have a value, given as one word or as two."""
-    joined = {name: value for name, equals, value in (each.partition("=") for each in spark) if equals}
-    return dict(pairwise(spark)) | joined
 
 
 def _java() -> str:

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from halfop import command
 from halfop.frame.errors import UsageError
-from halfop.start.java import FIRST_COMPILER, Archive
+from halfop.start import FIRST_COMPILER, Archive
+from halfop.submit import command_line
 from support.json_lines import half, lines, op
 from support.places import ROOT
 
@@ -133,27 +134,50 @@ def test_usage(installed: Path, arguments: tuple[str, ...], status: int, said: s
 
 
 @pytest.mark.parametrize(
-    ("argv", "expected"),
+    ("words", "spark", "job", "options"),
     [
-        (["land", "files", "--half", "h"], ([], "land", ["files", "--half", "h"])),
-        (["--master", "m", "--conf=a=b", "-v", "land"], (["--master", "m", "--conf=a=b", "-v"], "land", [])),
-        (["--master", "land"], (["--master", "land"], "", [])),
-        ([], ([], "", [])),
+        (["land", "files", "--half", "h"], [], "land", ["files", "--half", "h"]),
+        (["--master", "m", "--conf=a=b", "-v", "land"], ["--master", "m", "--conf", "a=b", "-v"], "land", []),
+        (["--master", "land"], ["--master", "land"], "", []),
+        ([], [], "", []),
     ],
 )
-def test_options_of_spark_stand_before_the_job(argv: list[str], expected: tuple[list[str], str, list[str]]) -> None:
-    assert command.split(argv) == expected
+def test_options_of_spark_stand_before_the_job(
+    words: list[str], spark: list[str], job: str, options: list[str]
+) -> None:
+    call = command_line(words)
+    assert (call.spark, call.job, list(call.options)) == (spark, job, options)
 
 
-def test_executors_elsewhere_get_the_jars(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("words", "master"),
+    [
+        ([], "local[*]"),
+        (["--master", "yarn", "--conf", "spark.master=local"], "yarn"),
+        (["--conf=spark.master=local[2]", "-c", "spark.master=local[3]"], "local[3]"),
+        (["--remote=sc://h"], "sc://h"),
+        (["--properties-file", "no file"], "local[*]"),
+    ],
+)
+def test_spark_s_master_is_found_as_spark_submit_does(words: list[str], master: str) -> None:
+    assert command_line(words).master == master
+
+
+def test_executors_elsewhere_get_the_jars_besides_the_user_s_own(tmp_path: Path) -> None:
     (tmp_path / "a.jar").touch()
-    jars = ["--jars", str(tmp_path / "a.jar")]
-    assert "--jars" not in command.submit_arguments(tmp_path, ["--master", "local[4]"])
-    assert command.submit_arguments(tmp_path, ["--master", "yarn"])[2:4] == jars
-    assert command.submit_arguments(tmp_path, ["--master=spark://h:7077"])[2:4] == jars
-    assert "--properties-file" in command.submit_arguments(tmp_path, [])
-    mine = command.submit_arguments(tmp_path, ["--properties-file", "mine"])
-    assert mine.count("--properties-file") == 1
+
+    def submitted(*words: str) -> list[str]:
+        return command_line(words).submitted(tmp_path, tmp_path / "conf")
+
+    own, ours = ["--properties-file", f"{tmp_path}/conf"], ["--driver-class-path", f"{tmp_path}/*"]
+    assert submitted() == [*own, *ours]
+    assert submitted("--master", "local[4]") == ["--master", "local[4]", *own, *ours]
+    assert submitted("--master=spark://h:7077")[2:] == [*own, "--jars", f"{tmp_path}/a.jar", *ours]
+    users = submitted(
+        "--master", "yarn", "--jars", "b.jar", "--driver-class-path", "c.jar", "--properties-file", "mine"
+    )
+    assert users[-4:] == ["--jars", f"{tmp_path}/a.jar,b.jar", "--driver-class-path", f"{tmp_path}/*:c.jar"]
+    assert submitted("--master", "yarn", "--deploy-mode", "cluster")[-2:] == ["--jars", f"{tmp_path}/a.jar"]
 
 
 @pytest.fixture
@@ -187,11 +211,11 @@ def test_the_first_call_fetches_the_jars_and_no_other(tmp_path: Path, tools: lis
 
 
 def test_the_first_call_archives_the_classes_too(tools: list[str]) -> None:
-    command.prepare([], ["run"])
+    command.prepare(command_line(["run"]))
     assert tools.pop() == "train"
     assert os.environ["SPARK_SUBMIT_OPTS"] == " ".join(FIRST_COMPILER)
     del os.environ["SPARK_SUBMIT_OPTS"]
-    command.prepare([], ["follow", "store"])
+    command.prepare(command_line(["follow", "store"]))
     assert os.environ["SPARK_SUBMIT_OPTS"] == "", "both compilers"
     assert tools == ["fetch_jars.py", "build_jar.py"]
 
@@ -213,7 +237,7 @@ def test_with_a_local_master_nothing_listens_beyond_this_machine(
 ) -> None:
     (tmp_path / "own.conf").write_text("spark.ui.enabled true\nspark.master = yarn\n")
     monkeypatch.chdir(tmp_path)
-    command.prepare(spark, [])
+    command.prepare(command_line([*spark, "run"]))
     assert os.environ.get("SPARK_LOCAL_IP") == address
 
 
@@ -221,12 +245,12 @@ def test_java_and_python_name_files_in_utf_8_whatever_the_caller_has(
     tools: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LC_ALL", "C")
-    command.prepare([], [])
+    command.prepare(command_line([]))
     assert (os.environ["LC_ALL"], os.environ["PYTHONUTF8"]) == ("C.UTF-8", "1")
 
 
 def test_too_few_open_files_are_refused_before_java_meets_them() -> None:
-    code = "from halfop.command import prepare; prepare([], [])"
+    code = "from halfop.command import prepare; from halfop.submit import command_line; prepare(command_line([]))"
     called = ["bash", "-c", 'ulimit -n 256; exec "$0" "$@"', sys.executable, "-c", code]
     environ = os.environ | {"PYTHONPATH": str(ROOT / "lib")}
     told = subprocess.run(called, env=environ, capture_output=True, text=True, check=False)

@@ -1,12 +1,8 @@
-"""Finds the known name that a mistyped one is most like.
-
-./spark-submit.sh runs this file by itself, with WRONG KNOWN… as arguments.
-"""
+"""Finds the known name that a mistyped one is most like."""
 
 from __future__ import annotations
 
 import difflib
-import sys
 from collections.abc import Iterable
 
 
@@ -22,7 +18,3 @@ def did_you_mean(wrong: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """Returns `; did you mean …?` to end a message with; nothing if no known name is near."""
     close = nearest(wrong, known, cutoff)
     return "" if close is None else f"; did you mean {close}?"
-
-
-if __name__ == "__main__":
-    sys.stdout.write(did_you_mean(sys.argv[1], sys.argv[2:]))
