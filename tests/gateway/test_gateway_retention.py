@@ -195,6 +195,9 @@ def test_what_landed_of_another_log_removes_nothing_until_a_new_life_has_landed(
         looked = len(turns)
         wait_until(lambda: len(turns) > looked + 3)
         assert log_files(gateway)[: len(before)] == before
+        refused = [each.levelname for each in caplog.records if "--accept-rewind" in each.getMessage()]
+        assert refused.count("WARNING") == 1, "other turns are counted alone"
+        assert len(refused) > 3
         landed_as(tmp_path, "gw~2", all_landed(gateway))
         wait_until(lambda: "half_messages is not there" in caplog.text)
         assert log_files(gateway)[: len(before)] == before
