@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import yaml
@@ -24,7 +24,7 @@ from halfop.follow import own
 from halfop.frame.cli import Context, Job, main
 from halfop.frame.errors import HalfopError
 from halfop.frame.metrics import Call, Family, Histogram, Sample, exposed, families, report
-from halfop.frame.summary import Summary
+from halfop.frame.summary import JobFields, Summary
 from halfop.planning.digest import Latency
 from halfop.settings.model import MetricsSettings
 from prometheus_client import generate_latest
@@ -118,10 +118,10 @@ def test_what_counts_as_success(status: int, end: str) -> None:
     assert told.keys() == {(f"halfop_{name}", ()) for name in names}
 
 
-@pytest.mark.parametrize(("failed", "end"), [({}, "success"), ({"failed_sinks": {"topics/T": "full"}}, "failure")])
-def test_a_catalog_that_fails_leaves_the_run_done(failed: dict[str, Any], end: str) -> None:
+@pytest.mark.parametrize(("failed", "end"), [({}, "success"), ({"topics/T": "full"}, "failure")])
+def test_a_catalog_that_fails_leaves_the_run_done(failed: dict[str, str], end: str) -> None:
     summary = a_run()
-    summary.extra |= {"failed_catalog": {"halfop": "gone"}} | failed
+    summary.extra |= {"failed_catalog": {"halfop": "gone"}, "failed_sinks": failed}
     told = told_by(Call("reconcile", 1, 1, summary))
     assert (f"halfop_last_{end}_timestamp_seconds", ()) in told
 
@@ -136,7 +136,7 @@ def test_a_catalog_that_fails_leaves_the_run_done(failed: dict[str, Any], end: s
         ("land_files", {"bad_rows": 2}, "bad_rows", 2),
     ],
 )
-def test_landings(command: str, extra: dict[str, Any], metric: str, expected: int) -> None:
+def test_landings(command: str, extra: JobFields, metric: str, expected: int) -> None:
     assert value(told_by(Call(command, 1, 0, Summary("land", extra=extra))), metric) == expected
 
 

@@ -98,7 +98,7 @@ def settled(decisions: list[m.Decision]) -> Counter[m.Decision]:
 @pytest.mark.slow
 @pytest.mark.parametrize("max_rows", [5, 12])
 def test_slices_ask_as_one_run_does(warehouse: Warehouse, max_rows: int) -> None:
-    """Before the backlog a run has left messages open, and asked about some. Who has no limit is asked in each slice."""
+    """Before the backlog a run has left messages open, and asked about some. Each slice asks who has no limit."""
     model = m.Model(RULES)
     places = [(queue, offset) for queue in QUEUES for offset in (90, 91)]
     old = [half_at(*place, NOW - 2 * MINUTE, uniq_key=f"o{n}") for n, place in enumerate(places)]

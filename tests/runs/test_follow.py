@@ -16,21 +16,22 @@ import pytest
 from halfop.follow import Cycle, Measures, SparkIsGone, Step, StepEnd, Stop, Turns, cycle, follow
 from halfop.frame.errors import HalfopError, InputRefused, UsageError, WarehouseBusy
 from halfop.frame.log import configure, logged_with
-from halfop.frame.summary import Summary
+from halfop.frame.summary import JobFields, Summary
 from halfop.frame.trouble import failure_of
 from halfop.planning.digest import LATENCIES, Latency
 from halfop.settings.model import MetricsSettings
 from prometheus_client.parser import text_string_to_metric_families
+from typing_extensions import Unpack
 
 pytestmark = pytest.mark.usefixtures("logging_as_before")
 SECOND = timedelta(seconds=1)
 
 
-def landing(status: int = 0, **extra: Any) -> Summary:
+def landing(status: int = 0, **extra: Unpack[JobFields]) -> Summary:
     return Summary("land", status=status, rows_written={"half_messages": 3}, notes=["landed"], extra=extra)
 
 
-def run(status: int = 0, **extra: Any) -> Summary:
+def run(status: int = 0, **extra: Unpack[JobFields]) -> Summary:
     return Summary("reconcile", run_id=7, status=status, decisions={"COMMIT": {"PRODUCER": 3}}, extra=extra)
 
 

@@ -137,7 +137,7 @@ class _Application:
 
 
 def _sum_up(summary: Summary, plan: EndingPlan, found: Mapping[Key, Ending], failed: Mapping[str, HalfopError]) -> None:
-    states = Counter(row.state for row in found.values())
+    states: Counter[str] = Counter(row.state for row in found.values())
     left = len(plan) - sum(states.values())
     summary.extra |= {"plan_id": plan.head.plan_id, "endings": dict(states), "not_tried": left}
     if states["SENT"]:

@@ -61,7 +61,7 @@ def resume_at_brokers(warehouse: Warehouse, request: Resume) -> tuple[Summary, l
     with hold(warehouse, "ending", request.wait):
         warehouse.make(TABLE)
         found = list(_resumed(warehouse, request, rows, names, version))
-    states = Counter(each.state for each in found)
+    states: Counter[str] = Counter(each.state for each in found)
     summary.extra |= {"endings": dict(states), "resumed": states["SENT"] + states["VERIFIED"]}
     summary.status = 5 if any(states[state] for state in NOT_ENDED) else 0
     return summary, found

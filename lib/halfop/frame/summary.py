@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 
 def _plain(value: Any) -> Any:
@@ -46,6 +46,83 @@ def add_counts(known: dict[str, int], more: Mapping[str, int]) -> None:
         known[name] = known.get(name, 0) + n
 
 
+Counts = dict[str, int]
+FailedPart = Literal["failed_sinks", "failed_brokers", "failed_catalog"]
+
+
+class JobFields(TypedDict, total=False):
+    """The fields that only some jobs have; what each means is in docs/jobs.md."""
+
+    transient: bool
+    failed_sinks: dict[str, str]
+    failed_brokers: dict[str, str]
+    failed_catalog: dict[str, str]
+    named_tables: list[str]
+    path: str
+    # land
+    broker_name: str
+    log_from: int
+    log_to: int
+    known_until: dict[str, Any]
+    lost_ranges: int
+    files_landed: int
+    files_skipped: int
+    bad_rows: int
+    # reconcile and its readers
+    runs: Any  # a list of ids; a page and a simulation count them
+    now: datetime
+    ways: dict[str, str]
+    files_looked_back_into: Counts
+    open_messages: int
+    oldest_open_seconds: float | None
+    queues_behind: Mapping[str, str]
+    rejected: Counts
+    owed: list[str]
+    commit_latency: dict[str, Any]
+    differs: Counts
+    differences: int
+    every: timedelta | None
+    outcomes: list[Mapping[str, object]]
+    messages: dict[str, str]
+    # follow and gateway
+    cycle: int
+    cycles: int
+    landing: dict[str, object]
+    run: dict[str, object] | None
+    sent: int
+    ended: Counts
+    questions: Counts
+    refused: Counts | str  # resolve names a file
+    open: int
+    # end, resolve, resume
+    plan: str
+    plan_id: str
+    planned: int
+    left_out: Counts
+    groups: dict[str, dict[str, Any]]
+    endings: Counts
+    not_tried: int
+    resumed: int
+    would_resume: int
+    left_alone: Counts
+    # maintain, examine, audit
+    rows_trimmed: dict[str, int | None]
+    files_joined: dict[str, int | None]
+    files_removed: dict[str, int | None]
+    damaged: list[str]
+    damaged_tables: Collection[str]
+    repaired: list[str]
+    remains: list[str]
+    commands: list[str]
+    audit_id: str
+    inputs: Counts
+    lost_by_broker: Counts
+    findings: Counts
+    transactions: Counts
+    put_back: Counts
+    brokers: dict[str, dict[str, Counts]]
+
+
 @dataclass
 class Summary:
     """A job's result; `status` is what it exits with, `extra` holds fields that only this job has."""
@@ -58,7 +135,7 @@ class Summary:
     rows_written: dict[str, int] = field(default_factory=dict)
     seconds: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    extra: dict[str, Any] = field(default_factory=dict)
+    extra: JobFields = field(default_factory=JobFields)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -85,7 +162,7 @@ class Summary:
         add_counts(self.rows_read, other.rows_read)
         add_counts(self.rows_written, other.rows_written)
 
-    def add_failed(self, what: str, parts: Mapping[str, str], transient: bool, status: int = 1) -> None:
+    def add_failed(self, what: FailedPart, parts: Mapping[str, str], transient: bool, status: int = 1) -> None:
         """Records parts of the work that failed while the others were done; the highest status counts.
 
         `transient`: all of them may succeed later though nobody has changed anything.
@@ -97,8 +174,6 @@ class Summary:
     def fields(self) -> dict[str, Any]:
         """The fields in their order, counts by name, phases as they came, then the extra fields by name."""
         own = {name: value for name, value in vars(self).items() if name != "extra"}
-        if clash := own.keys() & self.extra.keys():
-            raise ValueError(f"extra fields would hide the summary's own: {', '.join(sorted(clash))}")
         counts = {name: _sorted(own[name]) for name in ("decisions", "rows_read", "rows_written")}
         return own | counts | _sorted(self.extra)
 

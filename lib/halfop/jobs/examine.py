@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Literal
 
 from halfop.examine.examine import examine
 from halfop.frame.cli import Context, Job
@@ -20,11 +21,14 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+_SHOWN: tuple[Literal["damaged", "repaired", "remains"], ...] = ("damaged", "repaired", "remains")
+
+
 def _run(context: Context, args: argparse.Namespace) -> Summary:
     warehouse = opened_as_it_is("examine", context)
     summary = examine(warehouse, context.settings, args.deep, args.repair)
-    shown = [(what, line) for what in ("damaged", "repaired", "remains") for line in summary.extra.get(what, ())]
-    context.output.tables(Table(["what", "where"], [list(row) for row in shown]))
+    found = {what: summary.extra.get(what, []) for what in _SHOWN}
+    context.output.tables(Table(["what", "where"], [[what, line] for what, lines in found.items() for line in lines]))
     return summary
 
 
