@@ -1,8 +1,8 @@
-"""Lets one call for a disk fail, in a process that stands before it: faults.py FOLDER NAME EVERY [CALL …]
+"""Lets one call for a disk fail, in a process that stands before it: faults.py FOLDER NAME OF_EACH SEED [CALL …]
 
-For each step of a history the calls that it makes are counted. Then the step is played again and again, each time over
-a copy of what was there before, and another call fails once, with EIO and with ENOSPC: of each kind every EVERYth, from
-a random one on. Prints a JSON line a trial.
+For each step of a history the calls that it makes are listed. Then the step is played again and again, each time over
+a copy of what was there before, and another call fails once, with EIO or with ENOSPC (choice.py). Prints a JSON line a
+trial.
 """
 
 from __future__ import annotations
@@ -15,16 +15,15 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from random import Random
 
 from conftest import TINY
 from halfop.warehouse.session import spark_session
 from pyspark.sql import SparkSession
-from support.seeds import SEED
 
 from systems.lying_disk.checks import refusal
+from systems.lying_disk.choice import chosen
 from systems.lying_disk.histories import KEPT, SMALL, WORKERS, History, Place, Step
-from systems.lying_disk.shim import ERRORS, Shim
+from systems.lying_disk.shim import Fault, Shim
 
 FAILED = ("open", "read", "write", "sync", "rename", "link")
 PLAYED = {each.name: each for each in (SMALL, WORKERS, KEPT)}
@@ -32,10 +31,14 @@ PLAYED = {each.name: each for each in (SMALL, WORKERS, KEPT)}
 
 @dataclass(frozen=True)
 class Trial:
-    """What came of one call that failed. `kind`: passed (nobody needed it), said, raw, or wrong at the next start."""
+    """What came of one call that failed.
+
+    `kind`: passed (nobody needed it), said, raw, or wrong at the next start; missed: it never came.
+    """
 
     step: int
     call: str
+    files: str
     number: int
     error: str
     kind: str
@@ -50,40 +53,37 @@ class Trials:
         self._given = folder / "given"
         self._given.mkdir(parents=True)
 
-    def play(self, every: int, calls: Sequence[str]) -> Iterator[Trial]:
+    def play(self, of_each: int, seed: int, calls: Sequence[str]) -> Iterator[Trial]:
         history, place = self._history, Place(self._spark, self._folder / "first", self._given)
         place.top.mkdir()
         history.prepare(place)
         before = [self._copy(place.top, "before 0")]
-        counts = []
+        listed = []
         for number, step in enumerate(history.steps, 1):
             self._shim.watch(place.top)
-            with self._shim.failing() as counted:
+            with self._shim.failing() as first:
                 assert refusal(place, [step]) is None
-            counts.append(counted.counts)
+            listed.append(first.calls)
             before.append(self._copy(place.top, f"before {number}"))
-        wanted, chance = history.fates(place), Random(SEED)
-        for number, counted_calls in enumerate(counts):
-            for call in calls:
-                for n in range(chance.randint(1, every), counted_calls[call] + 1, every):
-                    for error in ERRORS:
-                        yield self._trial(number, before[number], (call, n, error), wanted)
+        wanted = history.fates(place)
+        for trial, (number, fault) in enumerate(chosen(listed, of_each, seed, calls)):
+            place = Place(self._spark, self._copy(before[number], f"trial {trial}"), self._given)
+            yield self._trial(place, number, fault, wanted)
 
     def _copy(self, top: Path, name: str) -> Path:
         shutil.copytree(top, self._folder / name)
         return self._folder / name
 
-    def _trial(self, number: int, before: Path, fault: tuple[str, int, str], wanted: Counter[str]) -> Trial:
-        place = Place(self._spark, self._copy(before, f"{number}-{'-'.join(map(str, fault))}"), self._given)
+    def _trial(self, place: Place, number: int, fault: Fault, wanted: Counter[str]) -> Trial:
         left: Sequence[Step] = self._history.steps[number:]
         self._shim.watch(place.top)
-        with self._shim.failing(*fault):
+        with self._shim.failing(fault) as failing:
             found = refusal(place, left[:1])
         self._shim.watch(self._folder / "nothing")
         again = refusal(place, left if found else left[1:])
         right = again is None and self._history.fates(place) == wanted
         shutil.rmtree(place.top)
-        kind, detail = "passed", ""
+        kind, detail = ("passed" if failing.fired else "missed"), ""
         if found is not None:
             kind, detail = ("raw" if found.kind == "broken" else "said"), found.detail
         if not right:
@@ -92,10 +92,10 @@ class Trials:
 
 
 def main() -> None:
-    folder, name, every, *calls = sys.argv[1:]
+    folder, name, of_each, seed, *calls = sys.argv[1:]
     shim, spark = Shim(), spark_session("faults", **TINY)
     said = os.fdopen(os.dup(1), "w", buffering=1)
-    for trial in Trials(shim, spark, PLAYED[name], Path(folder) / name).play(int(every), calls or FAILED):
+    for trial in Trials(shim, spark, PLAYED[name], Path(folder) / name).play(int(of_each), int(seed), calls or FAILED):
         print(json.dumps(asdict(trial)), file=said)
     spark.stop()
 

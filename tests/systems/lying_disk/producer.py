@@ -1,12 +1,10 @@
-"""Appends transactions to a gateway's log while one call fails: producer.py FOLDER CALL NUMBER ERROR
+"""Appends transactions to a gateway's log while one call fails: producer.py FOLDER CALL FILES NUMBER ERROR
 
-Writes a line for each transaction that is durable, as gateway_appender.py does, and then how many calls there were.
-Without an error (`none`) the calls are only counted.
+Writes a line for each transaction that is durable, as gateway_appender.py does. The status is MISSED if no call failed.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import sys
 from pathlib import Path
@@ -14,16 +12,16 @@ from pathlib import Path
 from programs.gateway_appender import tell
 from support.gateway.gateway_log import SMALL, Waiting
 
-from systems.lying_disk.shim import Shim
+from systems.lying_disk.shim import Fault, Shim
 
-_NONE = "none"
+MISSED = 3
 
 
-def main(folder: Path, call: str, number: int, error: str) -> None:
+def main(folder: Path, fault: Fault) -> int:
     logging.basicConfig(level=logging.CRITICAL)
     shim = Shim()
     shim.watch(folder)
-    with shim.failing(call, number, None if error == _NONE else error) as found:
+    with shim.failing(fault) as found:
         gateway = Waiting(folder, form=SMALL)
         for n in range(0, 30, 3):
             halves = gateway.halves(range(n, n + 3))
@@ -33,9 +31,9 @@ def main(folder: Path, call: str, number: int, error: str) -> None:
                 tell([f"end {half.uniq_key} {outcome}"])
         gateway.log.checkpoint()
         gateway.close()
-    if error == _NONE:
-        tell([f"counts {json.dumps(found.counts, separators=(',', ':'))}"])
+    return 0 if found.fired else MISSED
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4])
+    _, top, name, of_files, nth, failure = sys.argv
+    sys.exit(main(Path(top), Fault(name, of_files, int(nth), failure)))

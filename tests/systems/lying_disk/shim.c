@@ -1,5 +1,5 @@
 /* Stands between a process and its disk: records each change below a folder, in order over all processes and threads,
- * and lets one call fail. Python, Java, Arrow and Rust all call libc, so LD_PRELOAD reaches every one of them.
+ * and lists calls, or lets one fail. Python, Java, Arrow and Rust all call libc, so LD_PRELOAD reaches every one of them.
  *
  * The control block is a file that all processes map, named by LYING_DISK; `lying_disk_*` below set it. A record is
  * struct head, then a path, a second path and the bytes that were written. recording.py reads them. */
@@ -31,10 +31,10 @@ struct head {
 
 static struct control {
     pthread_mutex_t mutex;
-    int ready, counting, error; /* error: what the call with number `number` of kind `call` fails with; 0: none */
+    int ready, error; /* error: what the `number`th call `call` for files `files` fails with; 0: none */
     int call, fired;
-    int64_t number, counts[CALLS];
-    char folder[PATH_MAX], log[PATH_MAX];
+    int64_t number, seen;
+    char folder[PATH_MAX], log[PATH_MAX], files[PATH_MAX], list[PATH_MAX]; /* list: of calls; without it, none fails */
 } *control;
 
 #define REAL(type, name, ...)                                   \
@@ -79,18 +79,18 @@ int lying_disk_begin(const char *folder, const char *log) {
     return 0;
 }
 
-void lying_disk_fail(int call, int64_t number, int error) {
+void lying_disk_fail(const char *list, int call, const char *files, int64_t number, int error) {
     lock();
-    memset(control->counts, 0, sizeof control->counts);
+    snprintf(control->files, PATH_MAX, "%s", files);
     control->call = call, control->number = number, control->error = error;
-    control->fired = 0, control->counting = 1;
+    control->seen = 0, control->fired = 0;
+    snprintf(control->list, PATH_MAX, "%s", list);
     unlock();
 }
 
-int lying_disk_end(int64_t *counts) {
+int lying_disk_end(void) {
     lock();
-    control->counting = 0, control->error = 0;
-    memcpy(counts, control->counts, sizeof control->counts);
+    control->list[0] = 0;
     unlock();
     return control->fired;
 }
@@ -145,10 +145,35 @@ static int ours(int fd, struct stat *about, char *path) {
 
 /* ---- what is done with them ---- */
 
-static int fails(enum call call) {
-    if (!control->counting) return 0;
-    int64_t number = __sync_add_and_fetch(&control->counts[call], 1);
-    if (!control->error || control->call != (int)call || control->number != number) return 0;
+/* The path below the folder; hexadecimal digits and dashes in a row become one sign if a number is among them. */
+static void files_of(const char *path, char *files) {
+    path += strlen(control->folder);
+    while (*path) {
+        size_t length = strspn(path, "-0123456789abcdef");
+        int differs = strcspn(path, "0123456789") < length;
+        if (!length) length = 1;
+        files = mempcpy(files, differs ? "#" : path, differs ? 1 : length);
+        path += length;
+    }
+    *files = 0;
+}
+
+static void list(enum call call, const char *files) {
+    char line[PATH_MAX + 16];
+    int kept = errno, size = snprintf(line, sizeof line, "%d %s\n", call, files);
+    int fd = syscall(SYS_openat, AT_FDCWD, control->list, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+    syscall(SYS_write, fd, line, size);
+    syscall(SYS_close, fd);
+    errno = kept;
+}
+
+static int fails(enum call call, const char *path) {
+    if (!control->list[0]) return 0;
+    char files[PATH_MAX];
+    files_of(path, files);
+    list(call, files);
+    if (!control->error || control->call != (int)call || strcmp(control->files, files)) return 0;
+    if (__sync_add_and_fetch(&control->seen, 1) != control->number) return 0;
     control->fired = 1;
     errno = control->error;
     return 1;
@@ -181,7 +206,7 @@ static int opened(int folder, const char *name, int flags, mode_t mode) {
     REAL(int, "openat", int, const char *, int, ...);
     char path[PATH_MAX];
     if (!ours_at(folder, name, path)) return real(folder, name, flags, mode);
-    if (fails(OPEN)) return -1;
+    if (fails(OPEN, path)) return -1;
     if (!(flags & (O_CREAT | O_TRUNC))) return real(folder, name, flags, mode);
     lock();
     int was_there = inode_of(path) >= 0;
@@ -212,7 +237,7 @@ static ssize_t written(int fd, const struct iovec *parts, int count, off_t at, s
     struct stat about;
     char path[PATH_MAX];
     if (!ours(fd, &about, path)) return real(fd, parts, count, at);
-    if (fails(WRITE)) return -1;
+    if (fails(WRITE, path)) return -1;
     lock();
     int flags = fcntl(fd, F_GETFL);
     off_t begin = at >= 0 ? at : (flags & O_APPEND) ? about.st_size : lseek(fd, 0, SEEK_CUR);
@@ -280,7 +305,7 @@ void *mmap(void *address, size_t size, int protection, int flags, int fd, off_t 
 static int read_fails(int fd) {
     struct stat about;
     char path[PATH_MAX];
-    return control && control->counting && ours(fd, &about, path) && fails(READ);
+    return control && control->list[0] && ours(fd, &about, path) && fails(READ, path);
 }
 
 ssize_t read(int fd, void *data, size_t size) { return read_fails(fd) ? -1 : syscall(SYS_read, fd, data, size); }
@@ -297,7 +322,7 @@ static int synced(int fd, long number) {
     struct stat about;
     char path[PATH_MAX];
     if (!ours(fd, &about, path)) return syscall(number, fd);
-    if (fails(SYNC)) return -1;
+    if (fails(SYNC, path)) return -1;
     lock();
     int status = syscall(number, fd);
     int kind = number == SYS_syncfs ? ALL_SYNCED : S_ISDIR(about.st_mode) ? FOLDER_SYNCED : SYNCED;
@@ -315,7 +340,7 @@ static int resized(int fd, off_t size, int grows) {
     struct stat about;
     char path[PATH_MAX];
     int is_ours = ours(fd, &about, path);
-    if (is_ours && fails(TRUNCATE)) return -1;
+    if (is_ours && fails(TRUNCATE, path)) return -1;
     if (is_ours) lock();
     int status = grows ? syscall(SYS_fallocate, fd, 0, 0, size) : syscall(SYS_ftruncate, fd, size);
     if (is_ours && status == 0 && !(grows && about.st_size >= size)) put(RESIZED, about.st_ino, size, path, NULL, NULL, 0);
@@ -343,7 +368,7 @@ int renameat2(int from_folder, const char *from, int to_folder, const char *to, 
     char path[PATH_MAX], path2[PATH_MAX];
     int first = ours_at(from_folder, from, path), second = ours_at(to_folder, to, path2);
     if (!first && !second) return syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
-    if (fails(RENAME)) return -1;
+    if (fails(RENAME, second ? path2 : path)) return -1;
     lock();
     int64_t inode = inode_of(path);
     int status = syscall(SYS_renameat2, from_folder, from, to_folder, to, flags);
@@ -358,7 +383,7 @@ int linkat(int from_folder, const char *from, int to_folder, const char *to, int
     char path[PATH_MAX], path2[PATH_MAX];
     ours_at(from_folder, from, path);
     if (!ours_at(to_folder, to, path2)) return syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
-    if (fails(LINK)) return -1;
+    if (fails(LINK, path2)) return -1;
     lock();
     int status = syscall(SYS_linkat, from_folder, from, to_folder, to, flags);
     if (status == 0) put(LINKED, inode_of(path2), 0, path, path2, NULL, 0);
@@ -370,7 +395,7 @@ int link(const char *from, const char *to) { return linkat(AT_FDCWD, from, AT_FD
 int unlinkat(int folder, const char *name, int flags) {
     char path[PATH_MAX];
     if (!ours_at(folder, name, path)) return syscall(SYS_unlinkat, folder, name, flags);
-    if (fails(UNLINK)) return -1;
+    if (fails(UNLINK, path)) return -1;
     lock();
     int64_t inode = inode_of(path);
     int status = syscall(SYS_unlinkat, folder, name, flags);
@@ -388,7 +413,7 @@ int remove(const char *path) {
 int mkdirat(int folder, const char *name, mode_t mode) {
     char path[PATH_MAX];
     if (!ours_at(folder, name, path)) return syscall(SYS_mkdirat, folder, name, mode);
-    if (fails(MKDIR)) return -1;
+    if (fails(MKDIR, path)) return -1;
     lock();
     int status = syscall(SYS_mkdirat, folder, name, mode);
     if (status == 0) put(MADE, inode_of(path), 0, path, NULL, NULL, 0);

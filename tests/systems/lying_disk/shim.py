@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 CALLS = ("open", "read", "write", "sync", "rename", "link", "mkdir", "unlink", "truncate")
 ERRORS = {"EIO": errno.EIO, "ENOSPC": errno.ENOSPC}
 _SOURCE = Path(__file__).with_name("shim.c")
-_ROOM = 16_384  # of the control block
+_ROOM = 32_768  # of the control block
 _VARIABLE = "LYING_DISK"
 
 
@@ -44,14 +45,43 @@ def _library() -> Path:
     return made
 
 
+class Call(NamedTuple):
+    """A call. `files`: a path below the folder, in which shim.c has made equal what differs from file to file."""
+
+    name: str
+    files: str
+
+
+class Fault(NamedTuple):
+    """A call that fails: the `number`th one of that name for such files."""
+
+    call: str
+    files: str
+    number: int
+    error: str
+
+
+NO_FAULT = Fault(CALLS[0], "", 0, "none")
+
+
+def listed(control: Path) -> list[Call]:
+    """Returns the calls while a fault was awaited, in their order."""
+    parts = [line.partition(" ") for line in _list_of(control).read_text().splitlines()]
+    return [Call(CALLS[int(number)], files) for number, _, files in parts]
+
+
+def _list_of(control: Path) -> Path:
+    return control.with_suffix(".calls")
+
+
 # ---- in a process that stands before it ----
 
 
 @dataclass
 class Failing:
-    """One call that is to fail. When the block has ended: how many calls of each kind there were, and if it failed."""
+    """When the block has ended: its calls, and if the one failed that was to."""
 
-    counts: dict[str, int] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
     fired: bool = False
 
 
@@ -71,13 +101,15 @@ class Shim:
         self._library.lying_disk_mark(text.encode())
 
     @contextmanager
-    def failing(self, call: str = CALLS[0], number: int = 0, error: str | None = None) -> Iterator[Failing]:
-        """Lets the call with that number of its kind fail once; without an error, calls are only counted."""
-        found, counts = Failing(), (ctypes.c_int64 * len(CALLS))()
-        code = ERRORS[error] if error else 0
-        self._library.lying_disk_fail(CALLS.index(call), ctypes.c_int64(number), code)
+    def failing(self, fault: Fault = NO_FAULT) -> Iterator[Failing]:
+        """Lets a call fail once, and lists all calls."""
+        found, control = Failing(), Path(os.environ[_VARIABLE])
+        _list_of(control).write_bytes(b"")
+        name, files, number, error = fault
+        to, code = os.fsencode(_list_of(control)), ERRORS.get(error, 0)
+        self._library.lying_disk_fail(to, CALLS.index(name), os.fsencode(files), ctypes.c_int64(number), code)
         try:
             yield found
         finally:
-            found.fired = bool(self._library.lying_disk_end(counts))
-            found.counts = dict(zip(CALLS, counts, strict=True))
+            found.fired = bool(self._library.lying_disk_end())
+            found.calls = listed(control)

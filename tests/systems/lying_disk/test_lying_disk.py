@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from itertools import islice
 from pathlib import Path
 from random import Random
 
@@ -44,15 +46,15 @@ def test_a_cut_loses_nothing_that_was_promised(
     assert not wrong
 
 
-# Every so manieth call: some twenty of each.
-_EVERY = {"gateway": 30, "small": 60, "workers": 200, "maintain": 200}
+_TRIALS = 20  # of each
 
 
 @pytest.mark.parametrize("name", ["gateway", *PLAYED])
 def test_a_call_that_fails_once_is_said_and_harms_nothing(tmp_path: Path, name: str) -> None:
     try:
-        found = list(trials(tmp_path / name, name, _EVERY[name], FAILED))
+        with closing(trials(tmp_path / name, name, 1, SEED, FAILED)) as all_of_them:
+            found = list(islice(all_of_them, _TRIALS))
     except NoCompiler as error:
         pytest.skip(str(error))
-    assert found
+    assert any(trial["kind"] == "said" for trial in found)
     assert [trial for trial in found if trial["kind"] not in NOT_BAD] == []
