@@ -14,7 +14,7 @@ from support.seeds import SEED, the_same_again
 
 def drawn(**variables: str) -> int:
     """The seed of another process."""
-    known = {name: value for name, value in os.environ.items() if name not in ("CI", "HALFOP_TEST_SEED")}
+    known = {name: value for name, value in os.environ.items() if name not in ("CI", "TEST_SEED")}
     command = [sys.executable, "-c", "from support.seeds import SEED; print(SEED)"]
     said = subprocess.run(command, cwd=TESTS, env=known | variables, capture_output=True, text=True, check=True)
     return int(said.stdout)
@@ -24,7 +24,7 @@ def drawn(**variables: str) -> int:
 def test_seeds() -> None:
     assert drawn() != drawn()
     assert drawn(CI="true") == drawn(CI="true")
-    assert drawn(CI="true", HALFOP_TEST_SEED="7") == drawn(HALFOP_TEST_SEED="7") == 7
+    assert drawn(CI="true", TEST_SEED="7") == drawn(TEST_SEED="7") == 7
 
 
 def test_a_failed_test_says_how_to_draw_the_same_again(request: pytest.FixtureRequest) -> None:
@@ -33,7 +33,7 @@ def test_a_failed_test_says_how_to_draw_the_same_again(request: pytest.FixtureRe
         call = pytest.CallInfo.from_call(partial(_end, wrong), "call", reraise=None)
         report = hook(item=request.node, call=call)
         assert [each for each in report.sections if each[0] == "the same again"] == shown
-    assert f"HALFOP_TEST_SEED={SEED} tests/run" in the_same_again("x")
+    assert f"TEST_SEED={SEED} tests/run" in the_same_again("x")
 
 
 def _end(wrong: type[Exception] | None) -> None:

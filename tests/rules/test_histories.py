@@ -1,6 +1,6 @@
 """Generated histories played through the model and through runs: they agree, run by run and in all that is written.
 
-HALFOP_TEST_SHIPS sets how many histories play side by side, HALFOP_TEST_SEED which ones: without it, others each time.
+TEST_SHIPS sets how many histories play side by side, TEST_SEED which ones: without it, others each time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 from support import rows as r
 from support.seeds import SEED
 
-SHIPS = int(os.environ.get("HALFOP_TEST_SHIPS", "60"))
+SHIPS = int(os.environ.get("TEST_SHIPS", "60"))
 
 # A quarter of an hour on two busy cores: tests/run -m slow
 pytestmark = pytest.mark.slow
@@ -104,8 +104,8 @@ def test_runs_without_repeats_take_the_short_way_to_the_same_end(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("HALFOP_TEST_FLEETS" not in os.environ, reason="HALFOP_TEST_FLEETS says how many more fleets sail")
-@pytest.mark.parametrize("number", range(int(os.environ.get("HALFOP_TEST_FLEETS", "0"))))
+@pytest.mark.skipif("TEST_FLEETS" not in os.environ, reason="TEST_FLEETS says how many more fleets sail")
+@pytest.mark.parametrize("number", range(int(os.environ.get("TEST_FLEETS", "0"))))
 def test_more_fleets(warehouse: Warehouse, number: int) -> None:
     drawn = f.generated(charters(most_phases=3, most_runs=2), 20, SEED + number)
     charter = max(drawn, key=lambda drawn: sum(len(phase.runs) for phase in drawn.phases))
