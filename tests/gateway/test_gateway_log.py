@@ -243,6 +243,23 @@ def test_another_name_is_refused(tmp_path: Path) -> None:
     again.close()
 
 
+@pytest.mark.parametrize("name", ["gateway.json", "checkpoint", "topics.json"])
+def test_a_small_file_that_the_disk_does_not_give_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    Waiting(tmp_path).close()
+    read_bytes = Path.read_bytes
+
+    def read(path: Path) -> bytes:
+        if path.name == name:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))  # as a read of an open file fails
+        return read_bytes(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read)
+    with pytest.raises(OSError, match=rf"Input/output error: '{tmp_path}/.*{name}'"):
+        Waiting(tmp_path)
+
+
 @pytest.mark.parametrize("size", [4096, 65_536])
 def test_other_sizes_of_files_are_refused(tmp_path: Path, size: int) -> None:
     gateway = Waiting(tmp_path / "store")

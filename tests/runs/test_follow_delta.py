@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 from halfop.frame.cli import main
-from halfop.jobs.land import keep_tidy
 from halfop.landing import progress
+from halfop.landing.progress import keep_tidy
 from halfop.runs.idle import idle
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings

@@ -132,8 +132,8 @@ def add_owner(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--broker", metavar="H:P", help="the master's address, if all transactions are one broker's")
 
 
-def owner_of(settings: Settings, args: argparse.Namespace) -> Masters | None:
+def owner_of(settings: Settings, namesrv: str | None, broker: str | None) -> Masters | None:
     """Returns the way to the masters; None if no option names one."""
-    if args.namesrv is None and args.broker is None:
+    if namesrv is None and broker is None:
         return None
-    return Masters(remoting(settings, settings.end.in_flight), args.namesrv, args.broker)
+    return Masters(remoting(settings, settings.end.in_flight), namesrv, broker)

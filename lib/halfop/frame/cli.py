@@ -40,11 +40,19 @@ class Context:
     lineage: Lineage = field(default_factory=Lineage)
 
 
+class Options(argparse.Namespace):
+    """The options of a command line. A job's own are the fields of its class; a subcommand sets some of them."""
+
+    config: Path | None = None
+    verbose: bool = False
+    log: str = "text"
+
+
 def _no_arguments(parser: argparse.ArgumentParser) -> None:
     pass
 
 
-def _not_measured(args: argparse.Namespace) -> str | None:
+def _not_measured(args: Options) -> str | None:
     return None
 
 
@@ -53,17 +61,19 @@ class Job:
     """A command: `run` does the work, `add_arguments` names options and subcommands, `examples` are argument lines.
 
     `pages` of docs/ have more. `measured` is the name that a call's metrics go by; None: it has none.
+    `run` and `measured` get the `options`.
     A job that needs no Spark is a plain Python process.
     """
 
     name: str
     description: str
-    run: Callable[[Context, argparse.Namespace], Summary]
+    run: Callable[[Context, Any], Summary]
     add_arguments: Callable[[argparse.ArgumentParser], None] = _no_arguments
     examples: Sequence[str] = ()
     pages: Sequence[str] = ()
-    measured: Callable[[argparse.Namespace], str | None] = _not_measured
+    measured: Callable[[Any], str | None] = _not_measured
     needs_spark: bool = True
+    options: type[Options] = Options
 
 
 # ---- options ----
@@ -165,8 +175,8 @@ def _epilog(job: Job, prog: str) -> str:
     return "\n".join([*(["examples:", *shown, ""] if shown else []), _STATUSES, *pages])
 
 
-def _parse(parser: _Parser, argv: Sequence[str] | None) -> argparse.Namespace:
-    args, unknown = parser.parse_known_args(argv, argparse.Namespace(config=None, verbose=False, log="text"))
+def _parse(parser: _Parser, argv: Sequence[str] | None, options: type[Options]) -> Options:
+    args, unknown = parser.parse_known_args(argv, options())
     if unknown:
         name = unknown[0].partition("=")[0]
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{did_you_mean(name, parser.options())}")
@@ -179,7 +189,7 @@ def _log_asked(argv: Sequence[str] | None) -> str:
     return "json" if "--log=json" in words or ("--log", "json") in pairwise(words) else "text"
 
 
-def _overrides(args: argparse.Namespace) -> list[str]:
+def _overrides(args: Options) -> list[str]:
     """All --set in their order by depth of command, then the options that stand for a setting."""
     named = {dest.removeprefix("set "): value for dest, value in vars(args).items() if dest.startswith("set ")}
     listed = [each for depth in sorted(filter(str.isdigit, named), key=int) for each in named[depth]]
@@ -189,7 +199,7 @@ def _overrides(args: argparse.Namespace) -> list[str]:
 # ---- the frame ----
 
 
-def _report(job: Job, failure: Failure, args: argparse.Namespace) -> None:
+def _report(job: Job, failure: Failure, args: Options) -> None:
     if args.log == "json":
         logging.getLogger(f"halfop.{job.name}").error(failure.message, exc_info=args.verbose)
         return
@@ -213,12 +223,12 @@ def main(job: Job, argv: Sequence[str] | None = None, prepare: Callable[[], None
 
     `prepare` makes Spark ready, once the command line is known to be right.
     """
-    args, settings, began = argparse.Namespace(verbose=False, log=_log_asked(argv)), None, time.perf_counter()
+    args, settings, began = Options(log=_log_asked(argv)), None, time.perf_counter()
     later: list[Callable[[], None]] = []
     with logged_with(job=job.name):
         try:
             configure(args.verbose, args.log == "json")
-            args = _parse(_parser(job), argv)
+            args = _parse(_parser(job), argv, job.options)
             configure(args.verbose, args.log == "json")
             settings = load_settings(args.config, _overrides(args))
             if prepare is not None:
@@ -238,11 +248,11 @@ def main(job: Job, argv: Sequence[str] | None = None, prepare: Callable[[], None
     return ended.status
 
 
-def _output(args: argparse.Namespace) -> Output:
+def _output(args: Options) -> Output:
     return JsonOutput() if args.log == "json" else TextOutput()
 
 
-def _run(job: Job, settings: Settings, args: argparse.Namespace, later: list[Callable[[], None]]) -> _Ended:
+def _run(job: Job, settings: Settings, args: Options, later: list[Callable[[], None]]) -> _Ended:
     told = lineage(os.environ) if job.needs_spark else Lineage()
     context = Context(settings, logging.getLogger(f"halfop.{job.name}"), _output(args), later, told)
     name = job.measured(args)

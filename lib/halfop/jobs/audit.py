@@ -6,12 +6,16 @@ import argparse
 
 from halfop.audit.audit import audit, tables
 from halfop.audit.findings import NAMES
-from halfop.frame.cli import Context, Job
+from halfop.frame.cli import Context, Job, Options
 from halfop.frame.summary import Summary
 from halfop.opened import opened
 from halfop.warehouse.catalog import Catalog
 
 _ALL = "findings"
+
+
+class AuditOptions(Options):
+    fail_on: list[str]
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +29,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _run(context: Context, args: argparse.Namespace) -> Summary:
+def _run(context: Context, args: AuditOptions) -> Summary:
     settings = context.settings
     warehouse = opened("audit", context)
     catalog = Catalog.of(warehouse, settings)
@@ -48,4 +52,5 @@ JOB = Job(
     examples=("", "--fail-on findings", "--fail-on DELIVERED_TWICE --fail-on DELIVERED_AND_DISCARDED"),
     pages=("audit.md",),
     measured=lambda args: "audit",
+    options=AuditOptions,
 )

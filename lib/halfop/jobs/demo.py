@@ -8,7 +8,7 @@ from pathlib import Path
 
 from halfop import gateway_demo
 from halfop.demo import OVERRIDES, fates, fresh_folder, next_commands, places, play, refused
-from halfop.frame.cli import Context, Job
+from halfop.frame.cli import Context, Job, Options
 from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
 from halfop.report.report import report
@@ -20,6 +20,10 @@ from halfop.warehouse.signals import interrupted_once
 from halfop.warehouse.tables import Warehouse
 
 
+class DemoOptions(Options):
+    gateway: bool
+
+
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gateway",
@@ -28,7 +32,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _run(context: Context, args: argparse.Namespace) -> Summary:
+def _run(context: Context, args: DemoOptions) -> Summary:
     home = checkout(os.environ)
     if home is None:
         raise UsageError("the demo needs a checkout of halfop, which has its sample: call ./spark-submit.sh demo there")
@@ -84,4 +88,5 @@ JOB = Job(
     _arguments,
     examples=("", "--warehouse my-warehouse", "--gateway"),
     pages=("rules.md", "report.md", "gateway.md"),
+    options=DemoOptions,
 )

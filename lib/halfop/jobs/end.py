@@ -6,13 +6,14 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from halfop.columns.keys import Key
 from halfop.ending import plan as plans
 from halfop.ending.apply import ApplyRequest, apply
 from halfop.ending.owner import add_owner, owner_of
 from halfop.ending.selection import Selection, plan
 from halfop.ending.table import Ending
 from halfop.frame.arguments import add_selection
-from halfop.frame.cli import Context, Job, setting_option
+from halfop.frame.cli import Context, Job, Options, setting_option
 from halfop.frame.errors import UsageError
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
@@ -22,6 +23,17 @@ from halfop.wording import plan_to_review
 _SHOWN = 20
 _PLANNED = ["kind", "broker_name", "queue_id", "queue_offset", "producer_group", "real_topic", "decision", "reason"]
 _ENDED = ["broker_name", "queue_id", "queue_offset", "kind", "state", "code", "remark"]
+
+
+class EndOptions(Options):
+    namesrv: str | None
+    broker: str | None
+    key: list[Key]
+    where: str | None
+    apply: str | None
+    kind: plans.Kind | None
+    plan: str | None
+    no_index: bool
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,11 +57,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _run(context: Context, args: argparse.Namespace) -> Summary:
-    return _apply(context, args) if args.apply is not None else _plan(context, args)
+def _run(context: Context, args: EndOptions) -> Summary:
+    return _apply(context, args, args.apply) if args.apply is not None else _plan(context, args)
 
 
-def _plan(context: Context, args: argparse.Namespace) -> Summary:
+def _plan(context: Context, args: EndOptions) -> Summary:
     if args.kind is None:
         raise UsageError("which outcome? Give --commit or --rollback")
     settings = context.settings
@@ -82,11 +94,11 @@ def _shown(made: plans.EndingPlan) -> list[dict[str, object]]:
     return list(made.rows.select(_PLANNED).slice(0, _SHOWN).to_pylist())
 
 
-def _apply(context: Context, args: argparse.Namespace) -> Summary:
+def _apply(context: Context, args: EndOptions, planned: str) -> Summary:
     if args.kind is not None or args.plan is not None:
         raise UsageError("--apply FILE ends what the plan says: --commit, --rollback and --plan belong to planning")
-    settings, made = context.settings, plans.read(args.apply)
-    where = owner_of(settings, args)
+    settings, made = context.settings, plans.read(planned)
+    where = owner_of(settings, args.namesrv, args.broker)
     warehouse = opened("end", context)
     request = ApplyRequest(made, settings.end.brokers, settings.end.limit, where, args.no_index, settings.lock.wait)
     with warehouse.for_few_rows():
@@ -114,4 +126,5 @@ JOB = Job(
     ),
     pages=("ending.md", "settings.md"),
     measured=lambda args: "end" if args.apply is not None else None,
+    options=EndOptions,
 )

@@ -6,10 +6,15 @@ import argparse
 from typing import Literal
 
 from halfop.examine.examine import examine
-from halfop.frame.cli import Context, Job
+from halfop.frame.cli import Context, Job, Options
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
 from halfop.opened import opened_as_it_is
+
+
+class ExamineOptions(Options):
+    deep: bool
+    repair: bool
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +29,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 _SHOWN: tuple[Literal["damaged", "repaired", "remains"], ...] = ("damaged", "repaired", "remains")
 
 
-def _run(context: Context, args: argparse.Namespace) -> Summary:
+def _run(context: Context, args: ExamineOptions) -> Summary:
     warehouse = opened_as_it_is("examine", context)
     summary = examine(warehouse, context.settings, args.deep, args.repair)
     found = {what: summary.extra.get(what, []) for what in _SHOWN}
@@ -41,4 +46,5 @@ JOB = Job(
     examples=("", "--deep", "--repair"),
     pages=("repair.md",),
     measured=lambda args: "examine",
+    options=ExamineOptions,
 )

@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 
 from halfop.explain.explain import explain
-from halfop.frame.cli import Context, Job
+from halfop.frame.cli import Context, Job, Options
 from halfop.frame.summary import Summary
 from halfop.warehouse.session import FOR_FEW_ROWS, spark_session
 from halfop.warehouse.tables import Warehouse
+
+
+class ExplainOptions(Options):
+    key: str
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,7 +25,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _run(context: Context, args: argparse.Namespace) -> Summary:
+def _run(context: Context, args: ExplainOptions) -> Summary:
     settings = context.settings
     warehouse = Warehouse(spark_session("explain", **FOR_FEW_ROWS), settings.warehouse_root)
     with warehouse.for_few_rows():
@@ -39,4 +43,5 @@ JOB = Job(
     _arguments,
     examples=("broker-a/0/17", "7F0000010001251A69D78B2E4C5D0000", "-- -broker/0/3"),
     pages=("report.md", "rules.md"),
+    options=ExplainOptions,
 )

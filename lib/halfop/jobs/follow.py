@@ -13,8 +13,9 @@ from halfop.frame.arguments import FailOn, duration, failing_on
 from halfop.frame.cli import Context, Job
 from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
-from halfop.jobs.land import Landing, add_sources, command, keep_tidy, landed
-from halfop.jobs.reconcile import add_run_options, request_of
+from halfop.jobs.land import Landing, SourceOptions, add_sources, command, landed
+from halfop.jobs.reconcile import RunOptions, add_run_options, request_of
+from halfop.landing.progress import keep_tidy
 from halfop.opened import opened
 from halfop.runs.idle import idle
 from halfop.runs.reconcile import Request, reconcile
@@ -29,6 +30,11 @@ Land what is new from files, a broker's store or running brokers, then reconcile
 which lets the step at work finish (status 0). A landing or a run that fails is tried again; --once does one cycle,
 for a schedule. Each cycle prints one JSON object."""
 _EVERY = timedelta(seconds=10)
+
+
+class FollowOptions(SourceOptions, RunOptions):
+    every: timedelta
+    once: bool
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +80,7 @@ class _Work:
             return False
 
 
-def _run(context: Context, args: argparse.Namespace) -> Summary:
+def _run(context: Context, args: FollowOptions) -> Summary:
     if not args.once and (args.now or args.fail_on):
         raise UsageError("--now and --fail-on need --once: they are about one run, and its exit status")
     if not args.once:  # a turn waits for others at least as long as turns are apart
@@ -130,4 +136,5 @@ JOB = Job(
         "files --half 'in/half-*.jsonl' --op 'in/op-*.jsonl' --every 1m",
     ),
     pages=("operate.md", "landing.md", "settings.md"),
+    options=FollowOptions,
 )

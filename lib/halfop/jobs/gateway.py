@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from halfop.frame.cli import Context, Job, setting_option
+from halfop.frame.cli import Context, Job, Options, setting_option
 from halfop.frame.summary import Summary
 from halfop.gateway.door import GatewayRequest
 from halfop.gateway.serve import serve
@@ -13,6 +13,15 @@ _DESCRIPTION = """\
 Take a broker's place for producers of transactional messages: unmodified clients send half messages, end them, and are
 asked about those that hang. Everything is in the gateway's own store, which `follow broker` lands and reconciles like
 a broker's. It is a plain Python process without Spark, and serves until SIGTERM or SIGINT (status 0)."""
+
+
+class GatewayOptions(Options):
+    listen: str
+    store: str
+    name: str
+    namesrv: str | None
+    role: str
+    insecure: bool
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +47,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _run(context: Context, args: argparse.Namespace) -> Summary:
+def _run(context: Context, args: GatewayOptions) -> Summary:
     is_slave = args.role == "slave"
     request = GatewayRequest(args.listen, args.store, args.name, args.namesrv, is_slave, args.insecure)
     return serve(context.settings, request)
@@ -55,4 +64,5 @@ JOB = Job(
     ),
     pages=("gateway.md", "settings.md"),
     needs_spark=False,
+    options=GatewayOptions,
 )

@@ -5,26 +5,26 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
 
 from halfop.ending.owner import remoting
-from halfop.frame.arguments import add_fail_on, failing_on, instant, offset
-from halfop.frame.cli import Context, Job
-from halfop.frame.errors import UsageError, WarehouseBusy
+from halfop.frame.arguments import FailOn, add_fail_on, failing_on, instant, offset
+from halfop.frame.cli import Context, Job, Options
+from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
 from halfop.frame.units import instant as instant_text
 from halfop.frame.units import plural
-from halfop.landing.again import again
+from halfop.landing.again import Again, again
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.files.land import FilesRequest, land_files
-from halfop.landing.progress import tidy
+from halfop.landing.progress import keep_tidy
 from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
 from halfop.opened import opened
 from halfop.rocketmq.names import is_real_topic
 from halfop.warehouse.catalog import Catalog
-from halfop.warehouse.lock import hold
-from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, first_line, raise_mistake
 from halfop.warehouse.tables import Warehouse
 
 _STORE = """\
@@ -39,6 +39,43 @@ Each file lands once; nothing is written before all files are checked."""
 
 
 Landing = Callable[[Warehouse], Summary]
+
+
+class SourceOptions(Options):
+    """Options of a source."""
+
+    source: str
+    landing: Callable[[Context, Any], Landing]
+    accept_rewind: bool
+    again: list[Again]
+
+
+class StoreOptions(SourceOptions):
+    path: str
+    broker_name: str
+    known_until: datetime | None
+    skip_corrupt: bool
+
+
+class BrokerOptions(SourceOptions):
+    namesrv: str | None
+    broker: str | None
+    broker_name: str | None
+    cluster: str | None
+    topics: list[str] | None
+    since: datetime | None
+    from_offset: int | None
+
+
+class FilesOptions(SourceOptions):
+    half: list[str]
+    op: list[str]
+    known_until: datetime | None
+    skip_bad: bool
+
+
+class LandOptions(SourceOptions):
+    fail_on: list[FailOn]
 
 
 def add_sources(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
@@ -60,8 +97,22 @@ def add_sources(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     for source in add_sources(parser):  # a user accepts a new life, or repairs a table, once: `follow` never does
         once = source.add_mutually_exclusive_group()
-        _add_accept(once)
-        _add_again(once)
+        once.add_argument(
+            "--accept-rewind",
+            action="store_true",
+            help="land on if the broker lost the end of its log, or was rebuilt: from the first offset that differs as "
+            "a new life, under a name of its own (broker-a~2); what it lost is given up",
+        )
+        once.add_argument(
+            "--again",
+            action="extend",
+            nargs="+",
+            type=again,
+            metavar="BROKER/QUEUE/FROM-TO",
+            help="land only these half and op offsets, although they have landed, because a table has lost them "
+            "(`examine` prints the ranges); BROKER/TOPIC/QUEUE/FROM-TO for another topic's, or for one topic's alone; "
+            "repeatable",
+        )
         add_fail_on(source, "the landing")
 
 
@@ -105,28 +156,7 @@ def _add_store(store: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_again(parser: argparse._MutuallyExclusiveGroup) -> None:
-    parser.add_argument(
-        "--again",
-        action="extend",
-        nargs="+",
-        type=again,
-        metavar="BROKER/QUEUE/FROM-TO",
-        help="land only these half and op offsets, although they have landed, because a table has lost them (`examine` "
-        "prints the ranges); BROKER/TOPIC/QUEUE/FROM-TO for another topic's, or for one topic's alone; repeatable",
-    )
-
-
-def _add_accept(parser: argparse._MutuallyExclusiveGroup) -> None:
-    parser.add_argument(
-        "--accept-rewind",
-        action="store_true",
-        help="land on if the broker lost the end of its log, or was rebuilt: from the first offset that differs as a "
-        "new life, under a name of its own (broker-a~2); what it lost is given up",
-    )
-
-
-def _store_landing(context: Context, args: argparse.Namespace) -> Landing:
+def _store_landing(context: Context, args: StoreOptions) -> Landing:
     settings = context.settings
     request = StoreRequest(
         path=args.path,
@@ -172,7 +202,7 @@ def _add_broker(broker: argparse.ArgumentParser) -> None:
     )
 
 
-def _broker_landing(context: Context, args: argparse.Namespace) -> Landing:
+def _broker_landing(context: Context, args: BrokerOptions) -> Landing:
     settings = context.settings
     if args.cluster and not args.namesrv:
         raise UsageError("--cluster names a cluster of --namesrv; --broker is one broker")
@@ -203,7 +233,7 @@ def _topics(given: Sequence[str] | None) -> frozenset[str] | None:
     return None if given is None else frozenset(given)
 
 
-def _files_landing(context: Context, args: argparse.Namespace) -> Landing:
+def _files_landing(context: Context, args: FilesOptions) -> Landing:
     if not args.half and not args.op:
         raise UsageError("give at least one --half PATH or --op PATH")
     request = FilesRequest(
@@ -218,8 +248,8 @@ def _files_landing(context: Context, args: argparse.Namespace) -> Landing:
     return lambda warehouse: land_files(warehouse, request, context.log)
 
 
-def _run(context: Context, args: argparse.Namespace) -> Summary:
-    landing: Landing = args.landing(context, args)
+def _run(context: Context, args: LandOptions) -> Summary:
+    landing = args.landing(context, args)
     warehouse = opened(f"land {args.source}", context)
     catalog = Catalog.of(warehouse, context.settings)
     summary = landed(landing, warehouse, context.log)
@@ -249,18 +279,6 @@ def command(source: str) -> str:
     return f"land_{source}"
 
 
-def keep_tidy(warehouse: Warehouse, log: logging.Logger) -> None:
-    """Does the upkeep that landings make due, unless another process works there now; a later call does it then."""
-    try:
-        with hold(warehouse, "landing"):
-            tidy(warehouse)
-    except WarehouseBusy:
-        log.debug("another process lands: upkeep of landing_progress is left to a later call")
-    except OPERATIONAL_ERRORS as error:
-        raise_mistake(error)
-        log.warning("upkeep of landing_progress failed: %s", first_line(error))
-
-
 JOB = Job(
     name="land",
     description="Land half messages and op messages, and how far their queues are known, from one of three sources.",
@@ -274,4 +292,5 @@ JOB = Job(
     ),
     pages=("landing.md", "settings.md"),
     measured=lambda args: command(args.source),
+    options=LandOptions,
 )

@@ -5,18 +5,22 @@ from __future__ import annotations
 import argparse
 from dataclasses import fields
 
-from halfop.frame.cli import Context, Job
+from halfop.frame.cli import Context, Job, Options
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
 from halfop.opened import opened
 from halfop.upkeep.maintain import Step, maintain
 
 
+class MaintainOptions(Options):
+    dry_run: bool
+
+
 def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="show what would be removed, and change nothing")
 
 
-def _run(context: Context, args: argparse.Namespace) -> Summary:
+def _run(context: Context, args: MaintainOptions) -> Summary:
     settings = context.settings
     # VACUUM lists folders with so many tasks; its 10,000 are for stores far larger than a table of ours
     few_tasks = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "16"}
@@ -35,4 +39,5 @@ JOB = Job(
     examples=("--dry-run", "--wait 10m", "--set retention.verify=7d --set retention.landed=30d"),
     pages=("operate.md", "settings.md"),
     measured=lambda args: None if args.dry_run else "maintain",
+    options=MaintainOptions,
 )

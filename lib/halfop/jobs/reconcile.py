@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import astuple, fields
+from datetime import datetime
 
-from halfop.frame.arguments import add_fail_on, failing_on, instant, positive_int
-from halfop.frame.cli import Context, Job, setting_option
+from halfop.frame.arguments import FailOn, add_fail_on, failing_on, instant, positive_int
+from halfop.frame.cli import Context, Job, Options, setting_option
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
 from halfop.opened import opened
@@ -22,6 +23,20 @@ Decide what becomes of every open half message that has landed. Write committed 
 producers to check_requests, discarded messages to trans_check_max_time, and rows that no rule can use to rejected.
 Start it again and again, for example every minute; an interrupted run is finished first.
 Brokers that land store or land broker landed ask by themselves, so they are only watched (rules.ask)."""
+
+
+class RunOptions(Options):
+    """Options of a run."""
+
+    now: datetime | None
+    allow_future: bool
+    park_sink: list[str]
+    fail_on: list[FailOn]
+
+
+class ReconcileOptions(RunOptions):
+    dry_run: bool
+    verify: int | None
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,12 +71,12 @@ def add_run_options(parser: argparse.ArgumentParser, call: str = "the run") -> N
     add_fail_on(parser, call)
 
 
-def request_of(context: Context, args: argparse.Namespace) -> Request:
+def request_of(context: Context, args: RunOptions) -> Request:
     settings = context.settings
     return Request(settings, args.now, settings.run.max_rows, args.allow_future, frozenset(args.park_sink))
 
 
-def _run(context: Context, args: argparse.Namespace) -> Summary:
+def _run(context: Context, args: ReconcileOptions) -> Summary:
     settings = context.settings
     warehouse = opened("reconcile", context)
     catalog = Catalog.of(warehouse, settings)
@@ -87,7 +102,7 @@ def _sink(name: str) -> str:
         raise argparse.ArgumentTypeError(str(error)) from error
 
 
-def _measured(args: argparse.Namespace) -> str | None:
+def _measured(args: ReconcileOptions) -> str | None:
     """Returns the name of a call's metrics; a preview or a comparison is no run, and has none."""
     return None if args.dry_run or args.verify is not None else "reconcile"
 
@@ -100,4 +115,5 @@ JOB = Job(
     examples=("", "--now 2025-06-15T15:06:40Z", "--dry-run", "--verify 7", "--set rules.ask=true --fail-on conflicts"),
     pages=("rules.md", "operate.md", "settings.md"),
     measured=_measured,
+    options=ReconcileOptions,
 )

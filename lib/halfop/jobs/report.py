@@ -6,11 +6,16 @@ import argparse
 from pathlib import Path
 
 from halfop.frame.arguments import positive_int
-from halfop.frame.cli import Context, Job
+from halfop.frame.cli import Context, Job, Options
 from halfop.frame.summary import Summary
 from halfop.report.report import report
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
+
+
+class ReportOptions(Options):
+    out: Path
+    runs: int
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +35,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _run(context: Context, args: argparse.Namespace) -> Summary:
+def _run(context: Context, args: ReportOptions) -> Summary:
     settings = context.settings
     warehouse = Warehouse(spark_session("report"), settings.warehouse_root)
     return report(warehouse, settings, args.out, args.runs)
@@ -45,4 +50,5 @@ JOB = Job(
     _arguments,
     examples=("", "--out /srv/www/halfop.html --runs 1000", "--warehouse s3a://bucket/warehouse --out today.html"),
     pages=("report.md",),
+    options=ReportOptions,
 )

@@ -9,7 +9,7 @@ from halfop.ending import plan as plans
 from halfop.ending.apply import ApplyRequest, apply, refused_beside, write_refused
 from halfop.ending.owner import add_owner, owner_of
 from halfop.ending.resolve import Resolved, ResolveRequest, resolve
-from halfop.frame.cli import Context, Job, setting_option
+from halfop.frame.cli import Context, Job, Options, setting_option
 from halfop.frame.errors import UsageError
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary, add_counts
@@ -19,6 +19,16 @@ from halfop.warehouse.tables import Warehouse
 from halfop.wording import plan_to_review
 
 _READABLE = 10_000  # rows; a larger plan is read by programs
+
+
+class ResolveOptions(Options):
+    namesrv: str | None
+    broker: str | None
+    group: list[str]
+    discarded: bool
+    plan: str | None
+    apply: bool
+    no_index: bool
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -45,11 +55,11 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-index", action="store_true", help="with --apply: as end --apply takes it")
 
 
-def _run(context: Context, args: argparse.Namespace) -> Summary:
+def _run(context: Context, args: ResolveOptions) -> Summary:
     settings = context.settings
-    for path in () if args.plan is None else (args.plan, refused_beside(args.plan)):
-        plans.refuse_existing(path)
-    owner = owner_of(settings, args)
+    for new in () if args.plan is None else (args.plan, refused_beside(args.plan)):
+        plans.refuse_existing(new)
+    owner = owner_of(settings, args.namesrv, args.broker)
     if not args.apply and (owner is not None or args.no_index):
         raise UsageError("--namesrv, --broker and --no-index belong to --apply")
     warehouse = opened("resolve", context)
@@ -117,4 +127,5 @@ JOB = Job(
     ),
     pages=("ending.md", "settings.md"),
     measured=lambda args: "resolve",
+    options=ResolveOptions,
 )

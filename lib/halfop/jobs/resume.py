@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import argparse
 
+from halfop.columns.keys import Key
 from halfop.ending.given_up import Resume, resume_at_brokers
 from halfop.ending.owner import Masters, add_owner, owner_of
 from halfop.frame.arguments import add_selection
-from halfop.frame.cli import Context, Job
+from halfop.frame.cli import Context, Job, Options
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
 from halfop.opened import opened
 from halfop.upkeep.resume import ResumeSelection, resume
 from halfop.warehouse.tables import Warehouse
+
+
+class ResumeOptions(Options):
+    namesrv: str | None
+    broker: str | None
+    key: list[Key]
+    where: str | None
+    dry_run: bool
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,9 +34,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add_owner(parser)
 
 
-def _run(context: Context, args: argparse.Namespace) -> Summary:
+def _run(context: Context, args: ResumeOptions) -> Summary:
     settings = context.settings
-    where = owner_of(settings, args)
+    where = owner_of(settings, args.namesrv, args.broker)
     warehouse = opened("resume", context)
     if where is not None:
         return _at_brokers(context, args, warehouse, where)
@@ -37,7 +46,7 @@ def _run(context: Context, args: argparse.Namespace) -> Summary:
     return summary
 
 
-def _at_brokers(context: Context, args: argparse.Namespace, warehouse: Warehouse, where: Masters) -> Summary:
+def _at_brokers(context: Context, args: ResumeOptions, warehouse: Warehouse, where: Masters) -> Summary:
     end, wait = context.settings.end, context.settings.lock.wait
     with warehouse.for_few_rows():
         request = Resume(where, end.brokers, args.key, args.where, end.limit, wait, args.dry_run)
@@ -59,4 +68,5 @@ JOB = Job(
     ),
     pages=("operate.md", "ending.md", "rules.md"),
     measured=lambda args: None if args.dry_run else "resume",
+    options=ResumeOptions,
 )

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Collection, Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from halfop.frame.arguments import duration, instant, positive_int
-from halfop.frame.cli import Context, Job
+from halfop.frame.cli import Context, Job, Options
 from halfop.frame.summary import Summary
 from halfop.frame.units import instant as instant_text
 from halfop.html import page
@@ -20,6 +21,15 @@ from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.signals import interrupted_once
 from halfop.warehouse.tables import Warehouse
+
+
+class SimulateOptions(Options):
+    what_if: list[str]
+    every: timedelta | None
+    since: datetime | None
+    until: datetime | None
+    out: Path | None
+    max_steps: int
 
 
 def _arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,7 +62,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
     add("--max-steps", type=positive_int, default=MOST_STEPS, metavar="N", help=most)
 
 
-def _run(context: Context, args: argparse.Namespace) -> Summary:
+def _run(context: Context, args: SimulateOptions) -> Summary:
     settings, summary = context.settings, Summary("simulate")
     if args.out:
         page.refuse_no_folder(args.out)
@@ -102,4 +112,5 @@ JOB = Job(
         "--set topics.TopicPayment.transaction_timeout=1m --every 30s --from 2025-06-15 --to 2025-06-16",
     ),
     pages=("simulate.md", "settings.md"),
+    options=SimulateOptions,
 )

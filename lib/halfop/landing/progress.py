@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,11 +12,14 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import functions as F
 
+from halfop.frame.errors import WarehouseBusy
 from halfop.frame.units import EPOCH
 from halfop.landing.fields import LONG_MAX
 from halfop.rocketmq.frames import read_json
 from halfop.rocketmq.names import CHECK_GROUP, HALF_TOPIC, HALF_TOPICS, OP_TOPIC
+from halfop.warehouse.lock import hold
 from halfop.warehouse.progress import COMMIT_LOG, TABLE, counting, progress_rows
+from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, first_line, raise_mistake
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import Compared
 
@@ -267,3 +271,15 @@ def check_offsets(root: str) -> dict[int, int]:
         return {int(queue): int(offset) for queues in found for queue, offset in queues.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
+
+
+def keep_tidy(warehouse: Warehouse, log: logging.Logger) -> None:
+    """Does the upkeep that landings make due, unless another process works there now; a later call does it then."""
+    try:
+        with hold(warehouse, "landing"):
+            tidy(warehouse)
+    except WarehouseBusy:
+        log.debug("another process lands: upkeep of landing_progress is left to a later call")
+    except OPERATIONAL_ERRORS as error:
+        raise_mistake(error)
+        log.warning("upkeep of landing_progress failed: %s", first_line(error))

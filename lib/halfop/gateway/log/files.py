@@ -126,6 +126,12 @@ class LogFiles:
 # ---- any file ----
 
 
+def whole_file(path: Path) -> bytes:
+    """Returns a small file's bytes. Raises OSError that names it."""
+    with named(path):
+        return path.read_bytes()
+
+
 def replace_file(path: Path, content: bytes) -> None:
     """Writes a file so that a crash leaves the old one or the new one."""
     draft = path.with_name(path.name + ".tmp")

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from halfop.frame.errors import InputRefused, WarehouseBusy
 from halfop.gateway.core.messages import Topic
 from halfop.gateway.core.reads import config_of
-from halfop.gateway.log.files import LogFiles, replace_file
+from halfop.gateway.log.files import LogFiles, replace_file, whole_file
 from halfop.gateway.log.queues import LogQueue, Queues
 from halfop.gateway.log.records import store_ms_at
 from halfop.rocketmq.names import GATEWAY_FILE, HALF_TOPIC, OP_TOPIC
@@ -61,7 +61,7 @@ def identity(folder: Path, name: str) -> Identity:
             raise InputRefused(folder, None, "a store that no gateway has made", "give --store an empty folder")
         replace_file(path, json.dumps({"name": name, "created": uuid.uuid4().hex}).encode())
     try:
-        read = json.loads(path.read_bytes())
+        read = json.loads(whole_file(path))
         found = Identity(str(read["name"]), str(read["created"]))
     except (ValueError, LookupError, TypeError) as error:
         raise InputRefused(path, None, "no gateway's identity can be read from it", "restore the file") from error
@@ -91,7 +91,7 @@ class Checkpoint(NamedTuple):
 def read_checkpoint(folder: Path) -> Checkpoint:
     """The last checkpoint; zeros if there is none."""
     path = folder / _FILE
-    content = path.read_bytes() if path.exists() else b""
+    content = whole_file(path) if path.exists() else b""
     if len(content) < _FIELDS.size:
         return Checkpoint()
     newest_ms, _, _, _, checked = _FIELDS.unpack_from(content)
@@ -142,7 +142,7 @@ class TopicTable:
 
     def _read(self) -> tuple[dict[str, Topic], int]:
         try:
-            read = json.loads(self._path.read_bytes())
+            read = json.loads(whole_file(self._path))
             table = read["topicConfigTable"]
             topics = {name: Topic(t["readQueueNums"], t["writeQueueNums"], t["perm"]) for name, t in table.items()}
             return topics, int(read["dataVersion"]["counter"])
