@@ -93,9 +93,9 @@ def _cycle(warehouse: Warehouse, settings: Settings, address: str, shop: _Shop, 
         raise HalfopError(f"a cycle failed: {landed.to_json()} {run.to_json()}")
     total.run_id = run.run_id
     total.add(run)
-    told = {name: sum(reasons.values()) for name, reasons in run.decisions.items() if name != "WAIT"}
-    if told:
-        shop.says(f"run {run.run_id:<5} " + ", ".join(f"{n} {name}" for name, n in sorted(told.items())))
+    decided = {name: sum(reasons.values()) for name, reasons in run.decisions.items() if name != "WAIT"}
+    if decided:
+        shop.says(f"run {run.run_id:<5} " + ", ".join(f"{n} {name}" for name, n in sorted(decided.items())))
 
 
 def _ended(total: Summary) -> int:

@@ -39,6 +39,6 @@ def _warn_of_listener(spark: SparkSession) -> None:
     """Says that OpenLineage's listener sees but a part: little of what halfop writes has a plan of Spark's."""
     if "openlineage" in (spark.conf.get("spark.extraListeners", "") or "").lower():
         log.warning(
-            "OpenLineage's Spark listener sees only a part of what this job reads and writes. halfop tells all of it "
+            "OpenLineage's Spark listener sees only a part of what this job reads and writes. halfop sends all of it "
             "itself: drop the listener, and configure OpenLineage's Python client (docs/observability.md)"
         )

@@ -1,4 +1,4 @@
-"""What Java starts with for a job: an archive of classes, a machine that is large enough, its options.
+"""The start of a job's Java: an archive of classes, a machine that is large enough, its options.
 
 It gets its first compiler alone: the second makes quicker code, but the rows of large jobs are read by Python workers
 and not by Java. Only a job that stays runs the same code so often that it pays.

@@ -134,7 +134,7 @@ def _taken(blocks: Offsets, bits: Bits) -> OffsetSet:
 
 
 def all_of(parts: Iterable[Mapping[Group, OffsetSet]]) -> tuple[dict[Group, OffsetSet], dict[Group, OffsetSet]]:
-    """The same as `together`, group by group."""
+    """Joins the sets of each group as `together` does."""
     by_group: dict[Group, list[OffsetSet]] = {}
     for part in parts:
         for group, offsets in part.items():

@@ -137,7 +137,7 @@ def _life(number: int, rows: Sequence[Mapping[str, Any]]) -> Life:
 
 
 def owners(cuts: Sequence[Cuts], queues: npt.NDArray[Any], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """The place of the life that each offset belongs to; 0 is the first one."""
+    """Returns the number of the life that each offset belongs to; 0 is the first one."""
     found = np.zeros(len(offsets), np.int32)
     for number, of in enumerate(cuts, 1):
         found[offsets >= np.array([of.get(int(q), 0) for q in np.unique(queues)], np.int64)[_codes(queues)]] = number
@@ -149,7 +149,7 @@ def _codes(queues: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def owner(cuts: Sequence[Cuts], queue: Column, offset: Column) -> Column:
-    """The same as a Column."""
+    """Returns the number of the life that each offset belongs to, as a Column."""
 
     def later(found: Column, life: tuple[int, Cuts]) -> Column:
         number, of = life

@@ -84,7 +84,7 @@ class TakenRow(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """What the broker shows of an answer."""
+    """The broker's view of an answer."""
 
     taken: TakenRow
     state: State

@@ -18,7 +18,7 @@ from halfop.rocketmq.wire.remote import Patience
 
 
 class Verdict(NamedTuple):
-    """What the look has found: `state` is None if an answer may be sent, which names the half message at `place`.
+    """The result of a look: `state` is None if an answer may be sent, which names the half message at `place`.
 
     `closes`: it was delivered, and its op message was lost; a rollback makes another one, and delivers nothing.
     """

@@ -118,9 +118,9 @@ def _resolve(warehouse: Warehouse, name: str, how: Resolution, mine: DataFrame, 
         with business(warehouse.spark, name, how, view) as data:
             watermark = _usable(name, data.watermark())  # first: what the query reads is then at least as fresh
             absence, since = Absence(how.absent_after, watermark), data.complete_since()
-            told = with_outcomes(rows, data.outcomes(), absence)
+            found_rows = with_outcomes(rows, data.outcomes(), absence)
             with data.named():
-                table = _worked_out(told)
+                table = _worked_out(found_rows)
             since = _later(since, data.complete_since())
     table = absence.covered(table, since)
     planned = split(table.drop_columns([COMMIT_EVIDENCE, ROLLBACK_EVIDENCE, ABSENT]), "RESOLVE")
@@ -175,9 +175,9 @@ def _kept(rows: DataFrame, costly: bool) -> Iterator[DataFrame]:
             kept.unpersist()
 
 
-def _worked_out(told: DataFrame) -> pa.Table:
+def _worked_out(found: DataFrame) -> pa.Table:
     columns = [*COLUMNS, KIND, EVIDENCE, COMMIT_EVIDENCE, ROLLBACK_EVIDENCE, ABSENT]
-    rows = told.select(*columns, F.coalesce("left_out", WHY_NOT).alias(WHY_NOT))
+    rows = found.select(*columns, F.coalesce("left_out", WHY_NOT).alias(WHY_NOT))
     return rows.toArrow().sort_by([(name, "ascending") for name in (*QUEUE, "queue_offset")])
 
 

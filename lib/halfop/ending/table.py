@@ -160,8 +160,8 @@ class Clerk:
         sent: PlannedPlace | None = None,
     ) -> Ending:
         self._last = max(self._clock(), (self._last or datetime.min.replace(tzinfo=timezone.utc)) + _TICK)
-        told = (state, code, remark, self._by, self._last, row.uniq_key, sent)
-        return Ending(self._plan_id, row.key, row.kind, row.origin, row.evidence, *told)
+        outcome = (state, code, remark, self._by, self._last, row.uniq_key, sent)
+        return Ending(self._plan_id, row.key, row.kind, row.origin, row.evidence, *outcome)
 
 
 _TICK = timedelta(microseconds=1)

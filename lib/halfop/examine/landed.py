@@ -1,4 +1,4 @@
-"""What landing tables lack of what has landed: ranges to land again, and rows of landing_progress."""
+"""Finds what landing tables have lost: ranges to land again, and rows of landing_progress."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What has been lost is brought back: each step needs the one before, and a second time changes nothing."""
+"""Brings back what has been lost: each step needs the one before, and a second time changes nothing."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class Repair:
 
 
 def _before(run: Run) -> Run:
-    """What had been decided before a run that has not decided yet."""
+    """Returns the run before one that has not decided yet."""
     return replace(run, run_id=run.run_id - 1, inputs=run.inputs_before)
 
 

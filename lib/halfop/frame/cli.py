@@ -253,10 +253,10 @@ def _output(args: Options) -> Output:
 
 
 def _run(job: Job, settings: Settings, args: Options, later: list[Callable[[], None]]) -> _Ended:
-    told = lineage(os.environ) if job.needs_spark else Lineage()
-    context = Context(settings, logging.getLogger(f"halfop.{job.name}"), _output(args), later, told)
+    sent = lineage(os.environ) if job.needs_spark else Lineage()
+    context = Context(settings, logging.getLogger(f"halfop.{job.name}"), _output(args), later, sent)
     name = job.measured(args)
-    summary = job.run(context, args) if name is None else told.told(name, lambda: job.run(context, args))
+    summary = job.run(context, args) if name is None else sent.of_call(name, lambda: job.run(context, args))
     return _Ended(summary.status, summary.to_json(), summary)
 
 

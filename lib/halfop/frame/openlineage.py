@@ -1,4 +1,4 @@
-"""Lineage told as events of OpenLineage, by its own Python client, if the user has configured and installed that.
+"""Sends lineage as events of OpenLineage, by its own Python client, if the user has configured and installed that.
 
 It is configured as for any other program: by its environment variables (OPENLINEAGE_URL, OPENLINEAGE__TRANSPORT__…) or
 by an openlineage.yml.
@@ -25,15 +25,15 @@ _NAMES = ("OPENLINEAGE_URL", "OPENLINEAGE_CONFIG")
 
 
 def lineage(environ: Mapping[str, str]) -> Lineage:
-    """Returns the lineage of this process's calls, which is told if the user has said to whom."""
+    """Returns the lineage of this process's calls, which is sent if the user has said to whom."""
     if not _wanted(environ):
         return Lineage()
     try:
-        return Lineage(OpenLineage(environ.get("OPENLINEAGE_NAMESPACE", "halfop")).tell, _parent(environ))
+        return Lineage(OpenLineage(environ.get("OPENLINEAGE_NAMESPACE", "halfop")).send, _parent(environ))
     except ImportError:
-        log.warning("no lineage is told: OpenLineage is configured, but not installed: pip install openlineage-python")
+        log.warning("no lineage is sent: OpenLineage is configured, but not installed: pip install openlineage-python")
     except Exception as error:  # whatever the client makes of a wrong configuration
-        log.warning("no lineage is told: %s", error)
+        log.warning("no lineage is sent: %s", error)
     return Lineage()
 
 
@@ -51,7 +51,7 @@ def _parent(environ: Mapping[str, str]) -> Parent | None:
     try:
         return Parent(parts[0], "/".join(parts[1:-1]), str(UUID(parts[-1]))) if given else None
     except ValueError:
-        log.warning("OPENLINEAGE_PARENT_ID is %r, and not NAMESPACE/JOB/UUID: the call is told without a parent", given)
+        log.warning("OPENLINEAGE_PARENT_ID is %r, and not NAMESPACE/JOB/UUID: the call is sent without a parent", given)
         return None
 
 
@@ -69,14 +69,14 @@ class OpenLineage:
             del os.environ[name]
         self._events, self._facets = event_v2, facet_v2
 
-    def tell(self, call: EndedCall) -> None:
+    def send(self, call: EndedCall) -> None:
         """Sends when the call began and how it ended. Any failure is a warning: no work is lost by it."""
         try:
-            self._tell(call)
+            self._send(call)
         except Exception as error:  # whatever the transport that the user has chosen raises
-            log.warning("no lineage is told: %s", error)
+            log.warning("no lineage is sent: %s", error)
 
-    def _tell(self, call: EndedCall) -> None:
+    def _send(self, call: EndedCall) -> None:
         e, touched = self._events, call.touched
         kind = self._facets.job_type_job.JobTypeJobFacet("BATCH", "HALFOP", "JOB")
         about: dict[str, Any] = {
@@ -183,15 +183,15 @@ class EndedCall(NamedTuple):
 
 
 class Lineage:
-    """Tells of calls, if there is somebody to tell."""
+    """Sends calls, if there is somebody to send them to."""
 
-    def __init__(self, tell: Callable[[EndedCall], None] | None = None, parent: Parent | None = None) -> None:
+    def __init__(self, send: Callable[[EndedCall], None] | None = None, parent: Parent | None = None) -> None:
         self.touched = Touched()
-        self._tell, self._parent = tell, parent
+        self._send, self._parent = send, parent
 
-    def told(self, job: str, work: Callable[[], Summary]) -> Summary:
-        """Returns the result of work. It is told as a call of that job, if it has written a table or failed."""
-        if self._tell is None:
+    def of_call(self, job: str, work: Callable[[], Summary]) -> Summary:
+        """Returns the result of work. It is sent as a call of that job, if it has written a table or failed."""
+        if self._send is None:
             self.touched.taken()
             return work()
         began, run_id, failure = datetime.now(timezone.utc), None, None
@@ -204,5 +204,5 @@ class Lineage:
         finally:
             touched = self.touched.taken()
             if touched.written or failure is not None:
-                self._tell(EndedCall(job, self._parent, began, touched, run_id, failure))
+                self._send(EndedCall(job, self._parent, began, touched, run_id, failure))
         return summary

@@ -1,4 +1,4 @@
-"""What a machine refuses, as a plain sentence: a full disk, one that can only be read; a failure in a job's last line.
+"""Trouble of a machine as a plain sentence: a full disk, one that can only be read; a failure in a job's last line.
 
 An error may come from Python, from Java or from a worker of Spark's. The system's own words are in each. A file is
 durable when its bytes are, and when its folder's entry of it is. Other file systems promise of their own that a file

@@ -23,7 +23,7 @@ _log = logging.getLogger("halfop.gateway")
 
 
 class Calls(NamedTuple):
-    """What connections call: for each request, when a client takes answers again, and when one is lost."""
+    """The calls that connections make: for each request, when a client takes answers again, when one is lost."""
 
     handle: Callable[[Channel, Frame], None]
     writable: Callable[[Channel], None]

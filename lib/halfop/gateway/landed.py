@@ -1,4 +1,4 @@
-"""What the warehouse surely has of the log: every message of it, in files that a power cut leaves as they are.
+"""Finds the part of the log that the warehouse surely has: every message, in files that a power cut leaves as they are.
 
 A gateway removes a file of its log only then: what it has acknowledged would be nowhere otherwise. `landing_progress`
 alone shows no more than that a landing was there: a disk without sync can lose what it wrote before.

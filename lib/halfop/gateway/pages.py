@@ -59,7 +59,7 @@ Gauge = tuple[str, str, Callable[[], float]]
 
 
 class Metrics(Collector):
-    """What a gateway counts and measures, as Prometheus reads it; a gauge has a name, a help, and what gives it."""
+    """A gateway's counts and measures, as Prometheus reads them; a gauge has a name, a help, and a function."""
 
     def __init__(self, counts: Counts, gauges: Sequence[Gauge]) -> None:
         self._counts, self._gauges = counts, gauges

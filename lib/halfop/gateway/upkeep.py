@@ -121,7 +121,7 @@ class Upkeep:
             self._failing.add(what)
 
     async def _away(self, work: Callable[[], T]) -> T:
-        """What the work returns, which is done in the thread."""
+        """Returns the result of work that is done in the thread."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def _take_requests(self) -> None:
@@ -132,7 +132,7 @@ class Upkeep:
             self._new = []
 
     def _sent_before(self, requests: Iterable[CheckRequest]) -> SentBefore:
-        """What a process before this one has sent that the runs of these requests may not have seen."""
+        """Returns questions that a process before this one sent, which the runs of these requests may not know."""
         old = [each.requested_at for each in requests if each.requested_at <= self._started]
         return self._tables.sent_since(min(old) - self._young) if old else NOTHING_SENT
 

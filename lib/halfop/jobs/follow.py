@@ -95,8 +95,9 @@ def _run(context: Context, args: FollowOptions) -> Summary:
     context.later.append(lambda: keep_tidy(warehouse, context.log))
 
     def turn(number: int) -> Cycle:
-        told = context.lineage.told
-        land, run = partial(told, command(args.source), work.land), partial(told, "reconcile", work.run)
+        of_call = context.lineage.of_call
+        land = partial(of_call, command(args.source), work.land)
+        run = partial(of_call, "reconcile", work.run)
         return cycle(number, land, run, lambda: stop.asked, work.alive)
 
     def done(ended: Cycle) -> Summary:

@@ -266,7 +266,7 @@ def landed(landing: Landing, warehouse: Warehouse, log: logging.Logger) -> Summa
 
 
 def _no_rows(summary: Summary) -> str:
-    """What a landing without rows has done all the same: files may be empty, and --known-until lets time pass."""
+    """Returns what a landing without rows has done: files may be empty, and --known-until lets time pass."""
     files, known = summary.extra.get("files_landed", 0), summary.extra.get("known_until", {})
     done = [f"no row in {plural(files, 'new file')}"] if files else []
     if "files_landed" in summary.extra and known.get("queues"):

@@ -1,4 +1,4 @@
-"""`--again`: ranges of a broker's queues that land once more, because the tables have lost what had landed of them.
+"""`--again`: ranges of a broker's queues that land again, because the tables have lost what had landed of them.
 
 Rows that are still there land a second time, and count once. How far the queues have landed stays as it is.
 """

@@ -89,7 +89,7 @@ class Digest:
 
     @property
     def of_any_landing(self) -> Digest:
-        """The same of half messages that may have landed again since the run."""
+        """Returns the digest for half messages that may have landed again since the run."""
         return Digest([row | {"landing": None} for row in self.rows])
 
     def ranges(self, decisions: Collection[str]) -> list[OffsetRange]:

@@ -158,7 +158,7 @@ def _is_here(copy: Column) -> Column:
 
 
 def read_copies() -> Column:
-    """The same from columns of decisions."""
+    """Returns a row's copies from columns of decisions."""
     place = [F.col(c).alias(c) for c in ("broker_name", "queue_id")]
     here = F.transform("copies", lambda copy: F.struct(*place, *[copy[c].alias(c) for c in _COPY])).cast(COPIES)
     return F.coalesce(F.concat("copies_elsewhere", here), here)

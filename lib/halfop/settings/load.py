@@ -138,8 +138,8 @@ class _Layers:
         given = self.nearest(path)
         expected = re.sub(r"^(Input should be (a valid )?|String should )", "expected ", error["msg"])
         expected = _EXPECTED.get(error["type"], expected)
-        told = given is self.values.get(path) and not names_secret(path[-1])
-        shown = f", given {given.shown or 'nothing'}" if told else ""
+        is_shown = given is self.values.get(path) and not names_secret(path[-1])
+        shown = f", given {given.shown or 'nothing'}" if is_shown else ""
         return f"{'.'.join(path)} ({given.source}): {expected}{shown}"
 
     def nearest(self, path: Key) -> _Given:

@@ -11,7 +11,7 @@ _NO_LIMIT = "no limit"
 
 
 def as_line(settings: dict[str, Any], unlimited: Collection[str]) -> str:
-    """Returns one stable line, in which the groups that are asked without a limit are told from the others."""
+    """Returns one stable line, in which groups that are asked without a limit differ from the others."""
     for group in unlimited:
         settings["rules"]["groups"][group]["checks_a_run"] = _NO_LIMIT
     return json.dumps(settings, sort_keys=True, separators=(",", ":"))

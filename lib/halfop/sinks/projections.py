@@ -129,7 +129,7 @@ def _by_run(number: int, about: About, at: str) -> dict[str, pa.Array]:
 
 
 def _request_ids(rows: Columns, run_id: int) -> pa.Array:
-    """The same however often the run is replayed."""
+    """Returns the requests' ids, which are equal however often the run is replayed."""
     keys = zip(*(rows[c].to_pylist() for c in ("broker_name", "queue_id", "queue_offset")), strict=True)
     texts = ("/".join(map(str, (run_id, *key))) for key in keys)
     return pa.array([hashlib.sha256(text.encode()).hexdigest() for text in texts], pa.string())

@@ -19,7 +19,7 @@ _ONCE = ("WRITE", "CREATE TABLE", "OPTIMIZE", "DELETE", "UPDATE", "MERGE", "TRUN
 
 
 class Bad(Exception):
-    """What is wrong with a file."""
+    """A fault of a file."""
 
 
 class Total(NamedTuple):
@@ -43,7 +43,7 @@ class Commit:
 
     @property
     def more(self) -> Total:
-        """What it adds, less what it removes; not every writer says how large a removed file is."""
+        """Returns the bytes that it adds, less removed ones; not every writer records a removed file's size."""
         known = [size for size in self.removed.values() if size is not None]
         size = sum(self.added.values()) - sum(known) if len(known) == len(self.removed) else None
         return Total(len(self.added) - len(self.removed), size)

@@ -1,4 +1,4 @@
-"""What a table's files lack of what its log says: a disk that lost writes, or a hand, leaves such a table.
+"""Finds files that a table's log names and that are missing, cut or of another size, as a disk that lost writes leaves.
 
 Only files are looked at, with no help of Spark or Delta: on a damaged table these may fail, or believe what is left.
 """

@@ -31,12 +31,12 @@ _NOWHERE = {None, "__HIVE_DEFAULT_PARTITION__"}
 
 
 def listed_files(warehouse: Warehouse, name: str, version: int | None, where: Where | None) -> list[Listed] | None:
-    """The files that may hold such rows, however many; None if Spark alone can read them."""
+    """Returns the files that may hold such rows, however many; None if Spark alone can read them."""
     return _files(warehouse, name).of(version, where)
 
 
 def listed_between(warehouse: Warehouse, name: str, before: int, upto: int) -> list[Listed] | None:
-    """The same of the files that landed after version `before`; None also if commits did more than append."""
+    """Returns the files that landed after version `before`; None also if commits did more than append."""
     if before == upto:
         return []
     if before == NO_TABLE:
@@ -89,7 +89,7 @@ def files_apart(warehouse: Warehouse, name: str, rows: DataFrame, folder: str) -
 
 
 def files_by_spark(warehouse: Warehouse, name: str, rows: DataFrame, folder: str) -> tuple[list[DataFile], bool]:
-    """The same for rows in the table's form that are not here; those of no partition stay in the other folder.
+    """Writes rows that are there, in the table's form; files of no partition stay in the other folder.
 
     Also returns whether there are any of these.
     """

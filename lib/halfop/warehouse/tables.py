@@ -147,7 +147,7 @@ class Warehouse:
         return self.stage.take(self.found(name, version, where).rows)
 
     def select(self, name: str, version: int | None = None, where: Where | None = None) -> Selected:
-        """The same with the number of files that may hold the rows."""
+        """Returns these rows with the number of files that may hold them."""
         return self._selected(self.found(name, version, where))
 
     def landed_between(self, name: str, before: int, upto: int) -> DataFrame:
@@ -271,7 +271,7 @@ class Warehouse:
         return list(self.arrow(name, version, run_id).to_pylist(maps_as_pydicts="strict"))
 
     def arrow(self, name: str, version: int | None = None, run_id: int | None = None) -> pa.Table:
-        """The same as Arrow has them."""
+        """Returns these rows as an Arrow table."""
         where = None if run_id is None else equal("run_id", run_id)
         found = self.found(name, version, where).rows
         return found if isinstance(found, pa.Table) else self.stage.take(found).toArrow()

@@ -241,8 +241,8 @@ class Core:
         for group in filter(is_group, groups):
             self.producers.add(group, client)
         # V2 leaves out what has not changed, which this gateway would have to remember
-        told = {"IS_SUPPORT_HEART_BEAT_V2": "false", "IS_SUB_CHANGE": "true"}
-        return answer(client, request, request.answer(AnswerCode.SUCCESS, told))
+        about = {"IS_SUPPORT_HEART_BEAT_V2": "false", "IS_SUB_CHANGE": "true"}
+        return answer(client, request, request.answer(AnswerCode.SUCCESS, about))
 
     def _unregister(self, client: Client, request: Frame, now: Instant) -> Effects:
         group = header_of(UnregisterClient, request).producer_group

@@ -1,4 +1,4 @@
-"""What goes into the gateway's core, and what comes out of it: instants, the log and rows in, effects out.
+"""Input and output of the gateway's core: instants, the log and rows go in, effects come out.
 
 An effect is something that the server is to do, in the order in which the core returns them. The core itself does
 nothing: it has no clock, thread, socket, file or lock.
@@ -69,7 +69,7 @@ BOUNDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 3.0, 10.0)
 
 
 class Counts:
-    """What has happened since the start: counts that only rise, and how long answers have waited for the disk."""
+    """Counts since the start, which only rise, and how long answers have waited for the disk."""
 
     def __init__(self) -> None:
         self.sent = self.given_up = self.connections_refused = self.bad_frames = 0

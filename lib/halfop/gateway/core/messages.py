@@ -126,7 +126,7 @@ class State:
         self._outcomes.append(0)
 
     def fate(self, half: Half, outcome: Outcome) -> Fate:
-        """What becomes of an end with that outcome, if it comes now: of a half message there are two at the most."""
+        """Returns the fate of an end with that outcome, if it comes now; a half message has at most two of them."""
         at = half.queue_offset - self._first
         if at < 0:
             return "GONE"

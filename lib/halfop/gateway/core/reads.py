@@ -1,4 +1,4 @@
-"""What a gateway tells of itself and its log: as a broker tells `land broker`, and as a name server tells clients."""
+"""Answers to readers: about the log as a broker answers `land broker`, about routes as a name server answers."""
 
 from __future__ import annotations
 

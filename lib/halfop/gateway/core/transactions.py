@@ -37,7 +37,7 @@ _NOT_A_CLIENTS = ("POP_CK", names.DELAY, names.CHECK_TIMES, names.PREPARED_QUEUE
 
 
 class Terms(NamedTuple):
-    """What a send must keep to. `topics` None: every legal one. `known` may have had more queues than `queues`."""
+    """Limits of a send. `topics` None: every legal one. `known` may have had more queues than `queues`."""
 
     topics: frozenset[str] | None
     queues: int

@@ -1,4 +1,4 @@
-"""What a store has beside its log: its owner, checkpoint and topic table, and a rule of how long its files are kept."""
+"""A store beside its log: its owner, checkpoint and topic table, and the rule for how long its files are kept."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ def ranges_again(broker: Broker, wanted: Iterable[Again], known: lost.Ranges, at
 
 
 def _there(broker: Broker, wanted: Again, topic: str, known: lost.Ranges, at: int) -> QueueRange | None:
-    """What the broker has of a range; None if its queue never had such offsets."""
+    """Returns the part of a range that the broker has; None if its queue never had such offsets."""
     first, end = broker.min_offset(topic, wanted.queue_id), broker.max_offset(topic, wanted.queue_id)
     if end <= wanted.since:
         return None

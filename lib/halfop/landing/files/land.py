@@ -159,7 +159,7 @@ class _Landing:
             self._warn(f"column {name} of {checked.kind} rows is unknown and not landed{meant}")
 
     def _progress(self, kinds: Sequence[Checked], old: Sequence[InputFile]) -> progress.QueueProgress:
-        """The progress before anything is written; without --known-until, no time passes yet."""
+        """Returns the progress before anything is written; without --known-until, no time passes yet."""
         spans = {each.kind: each.spans for each in kinds}
         halves, ops, known = spans.get("half", {}), spans.get("op", {}), self._request.known_until
         if known is None:
@@ -168,7 +168,7 @@ class _Landing:
         return progress.QueueProgress(halves, ops, dict.fromkeys(queues or self._all_queues(), progress.micros(known)))
 
     def _known(self, made: progress.QueueProgress) -> progress.QueueProgress:
-        """The same when all has been written."""
+        """Returns the progress when all has been written."""
         found = complete(self._warehouse, made.queues, made.ops, self._stamp.lives)
         made = replace(made, complete=found)
         if self._request.known_until is not None:

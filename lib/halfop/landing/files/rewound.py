@@ -133,7 +133,7 @@ def _rows(taken: Taking, kind: str, known: Sequence[Lives]) -> DataFrame | None:
 
 
 def _landed(warehouse: Warehouse, given: DataFrame, kind: str, known: Sequence[Lives]) -> DataFrame:
-    """What has landed at the places of these rows, with the identity that stands there: that which landed first."""
+    """Rows that have landed at the places of these, with the identity that landed there first."""
     landed = _identified(warehouse.read(TABLES[kind]), kind, known)
     landed = landed.join(given.select(_PLACE[kind]).distinct(), _PLACE[kind], "left_semi")
     of_key = Window.partitionBy("writer", *_PLACE[kind])
@@ -141,7 +141,7 @@ def _landed(warehouse: Warehouse, given: DataFrame, kind: str, known: Sequence[L
 
 
 def _identified(rows: DataFrame, kind: str, known: Sequence[Lives]) -> DataFrame:
-    """What is compared of rows, with the broker and the life that wrote them: ops have those of their half message."""
+    """The columns of rows that are compared, with broker and life: ops have those of their half message."""
     writer, broker, life = F.col("broker_name"), F.col("broker_name"), F.lit(1)
     for each in known:
         names, mine = F.array(*map(F.lit, each.names)), F.col("broker_name").isin(each.names)

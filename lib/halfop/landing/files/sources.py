@@ -191,7 +191,7 @@ def _joined(landed: _Ops, known: Complete, span: OffsetSpan) -> Complete:
 
 
 def _beyond(ops: DataFrame, start: int) -> Complete:
-    """The same of all ops at or above the first offset that was missing."""
+    """Returns the same of all ops, from the first offset on that was missing."""
     offsets = ops.select("queue_offset").distinct()
     bounds = offsets.agg(F.min("queue_offset").alias("low"), F.max("queue_offset").alias("high")).collect()[0]
     if bounds["low"] is None:

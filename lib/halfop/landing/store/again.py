@@ -1,4 +1,4 @@
-"""`land store --again`: ranges of queues as parts of the log, which land once more with all that stands between."""
+"""`land store --again`: ranges of queues as parts of the log, which land again with all that stands between."""
 
 from __future__ import annotations
 
