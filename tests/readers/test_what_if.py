@@ -9,9 +9,10 @@ import pytest
 from halfop.frame.cli import main
 from halfop.frame.errors import UsageError
 from halfop.frame.output import TextOutput
+from halfop.jobs.simulate import variants
 from halfop.settings.model import RuleSettings, Settings
 from halfop.simulation.play import Outcome
-from halfop.simulation.scratch import regular, variants, widened
+from halfop.simulation.scratch import regular, widened
 from halfop.simulation.simulate import compared, html
 from support.entry_points import job_of
 

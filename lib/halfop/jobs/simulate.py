@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
+from itertools import product
 from pathlib import Path
 
 from halfop.frame.arguments import duration, instant, positive_int
 from halfop.frame.cli import Context, Job, Options
+from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
 from halfop.frame.units import instant as instant_text
 from halfop.html import page
 from halfop.planning.run import asks
-from halfop.settings.model import RuleSettings
+from halfop.settings.load import load_settings
+from halfop.settings.model import RuleSettings, Settings
 from halfop.settings.values import duration_text
-from halfop.simulation.scratch import Schedule, variants
+from halfop.simulation.scratch import Schedule
 from halfop.simulation.simulate import MOST_STEPS, Period, compared, html, in_summary, scheduled, simulate
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.session import spark_session
@@ -99,6 +102,45 @@ def _about(root: str, schedule: Schedule) -> list[tuple[str, str]]:
     first, last = instant_text(schedule.instants[0]), instant_text(schedule.instants[-1])
     every = duration_text(schedule.every) if schedule.every else ""
     return [("warehouse", root), ("first run", first), ("last run", last), ("every", every)]
+
+
+# ---- --set ----
+
+NOW = "now"
+MOST = 12
+_ALWAYS = "rules.ask"
+
+
+def variants(settings: Settings, config: Path | None, given: Sequence[str]) -> dict[str, RuleSettings]:
+    """The configured rules, then each combination of the values given as RULE=VALUE[,VALUE…], by name."""
+    keys = [each.partition("=")[0].strip() for each in given]
+    if twice := {key for key in keys if keys.count(key) > 1}:
+        raise UsageError(f"--set {min(twice)} is given twice; several values of one setting: KEY=VALUE,VALUE")
+    each_with_values = [_values(each) for each in given]
+    tried = [list(chosen) for chosen in product(*each_with_values)] if given else []
+    if len(tried) > MOST:
+        raise UsageError(f"these are {len(tried)} variants; at most {MOST} are played")
+    found = {NOW: settings.rules}
+    for chosen in tried:
+        found[", ".join(chosen)] = load_settings(config, [_override(each) for each in chosen]).rules
+    return found
+
+
+def _values(given: str) -> list[str]:
+    key, equals, text = given.partition("=")
+    return [f"{key.strip()}{equals}{value.strip()}" for value in text.split(",")]
+
+
+def _override(given: str) -> str:
+    """RULE=VALUE as any job's --set takes it: names of rules may go without the prefix."""
+    key = given.partition("=")[0]
+    first = key.partition(".")[0]
+    if first in Settings.model_fields and first != "rules" and first not in RuleSettings.model_fields:
+        raise UsageError(f"--set {key}: a simulation plays other settings of the rules, as transaction_timeout=30s")
+    override = given if first == "rules" else f"rules.{given}"
+    if override.startswith(f"{_ALWAYS}="):
+        raise UsageError(f"--set {key}: in a simulation halfop always asks")
+    return override
 
 
 JOB = Job(
