@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -25,6 +24,7 @@ from halfop.ending.table import NOT_ENDED, TABLE, Clerk, Ending, EndingsTable, k
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
 from halfop.warehouse.lock import hold
+from halfop.warehouse.spark_errors import by_condition
 from halfop.warehouse.tables import Warehouse
 
 _DISCARDS = "trans_check_max_time"
@@ -101,12 +101,8 @@ def _rows(warehouse: Warehouse, request: Resume) -> tuple[list[Row], dict[str, i
     """
     rows = standing(warehouse).rows.withColumn("lacks", lacks())
     given_up = rows.where("decision = 'DISCARD' AND reason = 'BROKER_DISCARDED'")
-    try:
+    with by_condition(request.where):
         found = given_up.join(_asked(warehouse, request), HALF_KEY, "left_semi").toArrow().to_pylist()
-    except PySparkException as error:
-        if request.where is None:
-            raise
-        raise UsageError(f"--where {request.where}: {str(error).splitlines()[0]}") from error
     if unknown := sorted(set(request.keys) - {_key(cells) for cells in found}):
         problem = f"no message that its broker gave up: {', '.join(map(str, unknown[:_SHOWN]))}"
         hint = "nothing was resumed; `resume` without --broker opens again what a run of halfop discarded"

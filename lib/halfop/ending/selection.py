@@ -8,7 +8,6 @@ from datetime import datetime, timedelta, timezone
 from typing import NamedTuple
 
 import pyarrow as pa
-from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -25,6 +24,7 @@ from halfop.planning.run import sources
 from halfop.runs.record import last_run
 from halfop.warehouse.progress import GATEWAY, progress_rows
 from halfop.warehouse.progress import TABLE as PROGRESS
+from halfop.warehouse.spark_errors import by_condition
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 _SHOWN = 20
@@ -69,13 +69,8 @@ def plan(warehouse: Warehouse, selection: Selection) -> tuple[Summary, EndingPla
 
 def _planned(warehouse: Warehouse, found: Standing, selection: Selection) -> Planned:
     until = datetime.now(timezone.utc) - selection.min_age
-    try:
-        wanted = _wanted(warehouse, found, selection)
-        return planned(found, wanted, selection.origin, until)
-    except PySparkException as error:
-        if selection.where is None:
-            raise
-        raise UsageError(f"--where {selection.where}: {str(error).splitlines()[0]}") from error
+    with by_condition(selection.where):
+        return planned(found, _wanted(warehouse, found, selection), selection.origin, until)
 
 
 def _wanted(warehouse: Warehouse, found: Standing, selection: Selection) -> DataFrame:

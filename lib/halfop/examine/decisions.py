@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY
-from halfop.examine.runs import Row, by_run, lacking
+from halfop.examine.runs import Row, append_lost, by_run, lacking
 from halfop.landing.progress import instant
 from halfop.planning.plan import PLAN_APP, arrived, plan_of
 from halfop.planning.run import Run
@@ -96,10 +96,8 @@ def _restore(warehouse: Warehouse, run: Run, topics: Sequence[str]) -> int:
 
 def _append(warehouse: Warehouse, run: Run, rows: DataFrame) -> int:
     number = rows.count()
-    if warehouse.marker("decisions", PLAN_APP) < run.run_id:
-        warehouse.commit("decisions", rows, Marker(PLAN_APP, run.run_id))
-    elif number:
-        warehouse.commit("decisions", rows)
+    if number or warehouse.marker("decisions", PLAN_APP) < run.run_id:
+        append_lost(warehouse, "decisions", rows, Marker(PLAN_APP, run.run_id))
     return number
 
 

@@ -74,11 +74,13 @@ def close_those_before_last(warehouse: Warehouse) -> list[int]:
 
 
 def _append(warehouse: Warehouse, row: Row, app: str) -> None:
-    run_id = row["run_id"]
-    if warehouse.marker("runs", app) < run_id:
-        warehouse.commit("runs", [row], Marker(app, run_id))
-    else:
-        warehouse.commit("runs", [row])
+    append_lost(warehouse, "runs", [row], Marker(app, row["run_id"]))
+
+
+def append_lost(warehouse: Warehouse, name: str, rows: DataFrame | Sequence[Row], marker: Marker) -> None:
+    """Appends rows of a run: under its marker if the table lacks that, too."""
+    lacks = warehouse.marker(name, marker.app) < marker.number
+    warehouse.commit(name, rows, marker if lacks else None)
 
 
 def _unknown_run(warehouse: Warehouse, run_id: int, settings: Settings) -> Run:

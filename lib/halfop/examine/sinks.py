@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY
+from halfop.examine.runs import append_lost
 from halfop.planning.digest import Digest
 from halfop.planning.plan import arrived, plan_of
 from halfop.planning.run import Run
@@ -99,16 +99,8 @@ def _append_missing(warehouse: Warehouse, run: Run, target: Target) -> int:
         rows = kept.persisted(in_tables_columns(rows, whole))
         number = rows.count()
         if number:
-            _write(warehouse, target, rows, run.run_id)
+            append_lost(warehouse, target.path, rows, Marker(target.app, run.run_id))
         return number
-
-
-def _write(warehouse: Warehouse, target: Target, rows: DataFrame, run_id: int) -> None:
-    """Under the run's marker if the table lacks it, too."""
-    if warehouse.marker(target.path, target.app) < run_id:
-        warehouse.commit(target.path, rows, Marker(target.app, run_id))
-    else:
-        warehouse.commit(target.path, rows)
 
 
 def bring_back_rejects(warehouse: Warehouse, run: Run) -> int:

@@ -8,18 +8,18 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, Key
-from halfop.frame.errors import InputRefused, UsageError
+from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
 from halfop.frame.trouble import owner
 from halfop.planning.counts import covers, ranges_of
 from halfop.runs.record import TABLE as RESUMES
 from halfop.runs.record import last_run, waiting, wall_clock
 from halfop.warehouse.lock import hold
+from halfop.warehouse.spark_errors import by_condition
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 DISCARDS = "trans_check_max_time"
@@ -70,12 +70,8 @@ def _found(warehouse: Warehouse, selection: ResumeSelection) -> DataFrame:
     """The selected messages with their states; UsageError if the condition is wrong, or fails on a row."""
     if warehouse.version(DISCARDS) == NO_TABLE:
         raise InputRefused(warehouse.path(DISCARDS), None, "no run has discarded anything yet")
-    try:
+    with by_condition(selection.where):
         return _with_state(warehouse, _asked_for(warehouse, selection))
-    except PySparkException as error:
-        if selection.where is None:
-            raise
-        raise UsageError(f"--where {selection.where}: {str(error).strip().splitlines()[0]}") from error
 
 
 def _asked_for(warehouse: Warehouse, selection: ResumeSelection) -> DataFrame:

@@ -15,7 +15,7 @@ import pyarrow as pa
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 
-from halfop.frame.errors import HalfopError, TransientError, is_mistake
+from halfop.frame.errors import HalfopError, TransientError, UsageError, is_mistake
 from halfop.frame.trouble import plainly
 
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
@@ -105,6 +105,17 @@ def or_else(what: str, *errors: type[Exception]) -> Iterator[None]:
     except errors as error:
         _LOG.info("%s takes longer: %s", what, first_line(error))
         _LOG.debug("%s: the traceback", what, exc_info=error)
+
+
+@contextmanager
+def by_condition(where: str | None) -> Iterator[None]:
+    """Raises UsageError with Spark's first words if a block fails whose rows the user has chosen by --where."""
+    try:
+        yield
+    except PySparkException as error:
+        if where is None:
+            raise
+        raise UsageError(f"--where {where}: {str(error).strip().splitlines()[0]}") from error
 
 
 def log_failure(log: logging.Logger, what: str, error: Exception, line: str | None = None) -> str:
