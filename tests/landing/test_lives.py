@@ -144,7 +144,7 @@ def test_a_replay_knows_a_loss_only_when_it_was_accepted() -> None:
     row |= {"cut_log_offset": 9, "begun_at": r.instant(NOW), "known_until": None}
     schedule = Schedule([r.instant(NOW - 1), r.instant(NOW)])
     none: Any = None
-    staged = StagedHistory({}, {}, {}, [], [row], schedule, none, False, none)
+    staged = StagedHistory({}, {}, {}, [row], schedule, none, False, none)
     assert [len(all_lost(staged.clocks(step))) for step in schedule.steps] == [0, 1]
 
 

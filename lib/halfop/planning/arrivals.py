@@ -249,7 +249,7 @@ def _count_ops(ops: DataFrame) -> tuple[KeyCount, bool]:
 def _landed_before(warehouse: Warehouse, run: Run, arrived: DataFrame, count: KeyCount) -> tuple[DataFrame | None, int]:
     """Op rows of earlier landings under keys of arrived ones, None if there are none; and the files to look into."""
     name, before = "op_messages", run.inputs_before["op_messages"]
-    if run.first or before == NO_TABLE or not count.rows:
+    if run.first or before == NO_TABLE or not count.rows or not warehouse.lands_again:
         return None, 0
     near = covers(count.ranges, "queue_offset")
     older = None if near is None else warehouse.landed_until(name, before, run.inputs[name], near)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -31,6 +31,7 @@ _OF_ANSWER = {"queue_offset": "half_offset", "op_queue_offset": "queue_offset"}
 class Replay(Warehouse):
     """One variant's tables: version N of a landing table has the rows that come by step N; `decisions` are its own."""
 
+    lands_again: ClassVar[bool] = False  # what landed twice comes with one step
     landed: StagedHistory = field(kw_only=True)
     _released: set[int] = field(default_factory=set, repr=False)
     _delivered: set[int] = field(default_factory=set, repr=False)
@@ -50,8 +51,6 @@ class Replay(Warehouse):
         if name == _DECISIONS:
             return super().found(name, version, where)
         if name not in self.landed.frames or version is None or version == NO_TABLE:
-            return FoundRows(no_rows(name), 0)
-        if name == _OPS and where and not self.landed.may_hold_ops(version, where.predicate(self.schema(name))):
             return FoundRows(no_rows(name), 0)
         rows = self.landed.rows(name, 0, version)
         return FoundRows(rows if where is None else rows.where(where.column(self.schema(name))), None)

@@ -17,7 +17,6 @@ from halfop.frame.units import EPOCH
 from halfop.rocketmq.names import HALF_TOPIC
 from halfop.simulation.history import UnaskedHistory
 from halfop.warehouse.tables import NO_TABLE
-from halfop.warehouse.where import Predicate, Spans, may_hold
 
 STEP = "step"
 # By table: the rows of a history that it gets, and the instant by which they come.
@@ -34,13 +33,11 @@ class StagedHistory:
     """A history's rows by the step that they come with, in a scratch folder that all variants share.
 
     `counts`: the number of rows of each step. `answers` have no step: it depends on when the replay asks.
-    `op_spans`: the lows and highs of ops, by step and queue.
     """
 
     frames: Mapping[str, DataFrame]
     counts: Mapping[str, Mapping[int, int]]
     spans: Mapping[tuple[str, int], Sequence[tuple[int, int, int]]]
-    op_spans: Sequence[tuple[int, Spans]]
     progress: Sequence[Mapping[str, Any]]
     schedule: Schedule
     answers: DataFrame
@@ -63,10 +60,6 @@ class StagedHistory:
     def rows(self, name: str, before: int, upto: int) -> DataFrame:
         step: Column = F.col(STEP)
         return self.frames[name].where((step > before) & (step <= upto)).drop(STEP)
-
-    def may_hold_ops(self, upto: int, predicate: Predicate) -> bool:
-        """Returns whether ops that come by the step may meet the condition."""
-        return any(step <= upto and may_hold(predicate, spans) for step, spans in self.op_spans)
 
     def clocks(self, step: int) -> list[dict[str, Any]]:
         """`landing_progress` as of a step: known until the step's instant, but never further than in the history."""
@@ -92,15 +85,14 @@ def stage(history: UnaskedHistory, schedule: Schedule, root: str) -> StagedHisto
         for name, (rows, comes_at) in _TABLES.items()
     }
     answers = _kept(history.answers, f"{root}/answers")
+    offsets = frames["half_messages"].groupBy(*QUEUE, STEP)
     spans: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)
-    for step, of_queue in _spans(frames["half_messages"], "queue_offset"):
-        queue = of_queue["broker_name"][0], of_queue["queue_id"][0]
-        spans[queue].append((step, *of_queue["queue_offset"]))
-    op_spans = _spans(frames["op_messages"], "queue_offset", "half_offset")
+    for row in offsets.agg(F.min("queue_offset").alias("low"), F.max("queue_offset").alias("high")).collect():
+        spans[row["broker_name"], row["queue_id"]].append((row[STEP], row["low"], row["high"]))
     counts = {name: _counts(rows) for name, rows in frames.items()}
     deliveries = _kept(history.deliveries, f"{root}/deliveries")
     any_answers = not answers.isEmpty()
-    return StagedHistory(frames, counts, spans, op_spans, history.progress, schedule, answers, any_answers, deliveries)
+    return StagedHistory(frames, counts, spans, history.progress, schedule, answers, any_answers, deliveries)
 
 
 def _staged(rows: DataFrame, schedule: Schedule, comes_at: str, path: str) -> DataFrame:
@@ -112,15 +104,6 @@ def _staged(rows: DataFrame, schedule: Schedule, comes_at: str, path: str) -> Da
 
 def _counts(rows: DataFrame) -> dict[int, int]:
     return {row[STEP]: row["rows"] for row in rows.groupBy(STEP).agg(F.count("*").alias("rows")).collect()}
-
-
-def _spans(rows: DataFrame, *columns: str) -> list[tuple[int, Spans]]:
-    """The step, and the low and high of each column, of each step's rows of a queue."""
-    lows = [pair for name in columns for pair in (F.min(name).alias(f"{name} low"), F.max(name).alias(f"{name} high"))]
-    found = rows.groupBy(*QUEUE, STEP).agg(*lows).collect()
-    of_queue = [{name: (row[name], row[name]) for name in QUEUE} for row in found]
-    of_columns = [{name: (row[f"{name} low"], row[f"{name} high"]) for name in columns} for row in found]
-    return [(row[STEP], queue | own) for row, queue, own in zip(found, of_queue, of_columns, strict=True)]
 
 
 def _kept(rows: DataFrame, path: str) -> DataFrame:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -42,6 +42,9 @@ class Selected(NamedTuple):
 
 @dataclass(frozen=True)
 class Warehouse:
+    """`lands_again`: whether a row may be in more than one landing."""
+
+    lands_again: ClassVar[bool] = True
     spark: SparkSession
     root: str
     touched: Touched = field(default_factory=Touched, repr=False)

@@ -160,21 +160,6 @@ def any_of(parts: Sequence[Where]) -> Where:
     return parts[0] if len(parts) == 1 else Combined("OR", tuple(parts))
 
 
-Spans = Mapping[str, tuple[Any, Any]]
-
-
-def may_hold(predicate: Predicate, spans: Spans) -> bool:
-    """Returns whether rows with values between these lows and highs may meet the condition; None: all are null."""
-    sign, *rest = predicate
-    if sign in ("AND", "OR"):
-        return (all if sign == "AND" else any)(may_hold(part, spans) for part in rest)
-    low, high = spans[rest[0]]
-    if sign in ("IS_NULL", "IS_NOT_NULL"):
-        return True
-    value = rest[2]
-    return low is not None and (sign == ">=" or low <= value) and (sign == "<=" or value <= high)
-
-
 _SIGNS: Mapping[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
     ">=": operator.ge,
