@@ -138,7 +138,7 @@ def test_workers_land_what_spark_writes_and_joins_settle(
     monkeypatch.setattr(new_part, "_LITTLE", 0)
     monkeypatch.setattr(land, "next_instant", lambda _: AT)
     if rows_for_spark:
-        monkeypatch.setattr(local, "_IN_MEMORY", -1)
+        monkeypatch.setattr(local, "_MOST_HERE", -1)
     store, chance = w.Store(tmp_path / "store", file_size=1 << 13), random.Random(SEED)
     here, there = Warehouse(spark, str(tmp_path / "workers")), Warehouse(spark, str(tmp_path / "spark"))
     for landing in range(2):

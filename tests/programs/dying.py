@@ -25,15 +25,15 @@ from pyspark.sql import DataFrameWriter
 COMMITS = "commits of this job: "
 DEATH = "killed "
 _COMMITTING: list[tuple[type, str]] = [
-    (DataFrameWriter, "save"),
-    (DeltaMergeBuilder, "execute"),
-    (DeltaTableBuilder, "execute"),
-    (DeltaLog, "create"),
-    (DeltaLog, "commit_files"),
-    (TableUpkeep, "delete"),
-    (TableUpkeep, "compact"),
-    (TableUpkeep, "vacuum"),
-    (TableUpkeep, "set"),
+    (DataFrameWriter, DataFrameWriter.save.__name__),
+    (DeltaMergeBuilder, DeltaMergeBuilder.execute.__name__),
+    (DeltaTableBuilder, DeltaTableBuilder.execute.__name__),
+    (DeltaLog, DeltaLog.create.__name__),
+    (DeltaLog, DeltaLog.commit_files.__name__),
+    (TableUpkeep, TableUpkeep.delete.__name__),
+    (TableUpkeep, TableUpkeep.compact.__name__),
+    (TableUpkeep, TableUpkeep.vacuum.__name__),
+    (TableUpkeep, TableUpkeep.set.__name__),
 ]
 
 
