@@ -1,8 +1,9 @@
-"""Names that tests patch by a text exist: nothing else notices a renamed one until a slow test runs."""
+"""Names that tests patch by a text, and that notebooks import, exist: else only a marked suite meets a renamed one."""
 
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -45,3 +46,12 @@ def test_they_are_there() -> None:
     named = [(file, owner, name) for file in FILES for owner, name in patched(ast.parse(file.read_text("utf-8")))]
     assert len(named) > 100
     assert [(str(file), owner, name) for file, owner, name in named if not hasattr(owner, name)] == []
+
+
+@pytest.mark.long
+def test_what_notebooks_import_is_there() -> None:
+    named = []
+    for file in sorted((ROOT / "notebooks").glob("*.ipynb")):
+        cells = [cell for cell in json.loads(file.read_text("utf-8"))["cells"] if cell["cell_type"] == "code"]
+        named += [name for cell in cells for name, _ in _imports(ast.parse("".join(cell["source"])))]
+    assert len(named) > 5
