@@ -1,7 +1,7 @@
 """The start of a job's Java: an archive of classes, a machine that is large enough, its options.
 
 It gets its first compiler alone: the second makes quicker code, but the rows of large jobs are read by Python workers
-and not by Java. Only a job that stays runs the same code so often that it pays.
+and not by Java. It pays only in a job that plays many runs: a `follow` that stays, and `simulate`.
 """
 
 from __future__ import annotations
@@ -164,11 +164,11 @@ def spark_submit_opts(archive: Archive, environ: Mapping[str, str], job: Sequenc
     options = [] if _USERS_ARCHIVE.search(users) else archive.options()
     if (folder := temporary(environ)) is not None:
         options = [*options, f"-Djava.io.tmpdir={folder}"]
-    return " ".join([*map(quoted, options), *(() if _stays(job) else FIRST_COMPILER), users]).strip()
+    return " ".join([*map(quoted, options), *(() if _plays_many_runs(job) else FIRST_COMPILER), users]).strip()
 
 
-def _stays(job: Sequence[str]) -> bool:
-    return "follow" in job[:1] and "--once" not in job
+def _plays_many_runs(job: Sequence[str]) -> bool:
+    return "simulate" in job[:1] or ("follow" in job[:1] and "--once" not in job)
 
 
 def quoted(option: str) -> str:

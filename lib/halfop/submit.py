@@ -1,6 +1,6 @@
 """A call of spark-submit: its options, then a job and the job's options; and what halfop adds for Spark to start.
 
-It runs before each job, so it needs the standard library alone.
+It runs before each job, so it uses the standard library alone.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class CommandLine:
     def _of_file(self, key: str) -> str:
         text = ""
         with suppress(OSError):  # Spark says so
-            text = Path(self.value("--properties-file") or os.devnull).read_text(encoding="utf-8")
+            text = Path(self.value("--properties-file") or os.devnull).read_text(encoding="utf-8", errors="replace")
         found: list[str] = re.findall(rf"^\s*{re.escape(key)}\s*[\s=:]\s*(\S+)", text, re.MULTILINE)
         return found[-1] if found else ""
 

@@ -130,11 +130,13 @@ def test_a_users_own_archive_stands_alone(archive: Archive, users: str) -> None:
     [
         (["follow", "broker", "--every", "5s"], False),
         (["follow", "store", "--once"], True),
+        (["simulate", "--every", "1m"], False),
+        (["reconcile", "--warehouse", "simulate"], True),
         (["reconcile", "--warehouse", "follow"], True),
         ([], True),
     ],
 )
-def test_a_job_that_stays_gets_both_compilers(archive: Archive, job: list[str], alone: bool) -> None:
+def test_a_job_of_many_runs_gets_both_compilers(archive: Archive, job: list[str], alone: bool) -> None:
     assert ("TieredStopAtLevel" in spark_submit_opts(archive, {}, job)) == alone
 
 

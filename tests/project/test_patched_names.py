@@ -37,7 +37,7 @@ def _imports(tree: ast.Module) -> Iterator[tuple[str, object]]:
 def _named(path: str) -> Any:
     """The module, or what has that name in one."""
     owner, _, name = path.rpartition(".")
-    found = import_module(owner) if "." in owner or owner == "halfop" else None
+    found = import_module(owner) if owner else None
     return getattr(found, name) if hasattr(found, name) else import_module(path)
 
 

@@ -163,6 +163,11 @@ def test_spark_s_master_is_found_as_spark_submit_does(words: list[str], master: 
     assert command_line(words).master == master
 
 
+def test_a_properties_file_may_have_any_bytes(tmp_path: Path) -> None:
+    (tmp_path / "own.conf").write_bytes("spark.app.name für\nspark.master yarn\n".encode("latin-1"))
+    assert command_line(["--properties-file", str(tmp_path / "own.conf")]).master == "yarn"
+
+
 def test_executors_elsewhere_get_the_jars_besides_the_user_s_own(tmp_path: Path) -> None:
     (tmp_path / "a.jar").touch()
 

@@ -10,7 +10,6 @@ from halfop.rules import cases as c
 from halfop.rules import halves as h
 from halfop.rules import ops as o
 from halfop.rules.settings_columns import RuleColumns
-from halfop.warehouse.session import session_settings
 from halfop.warehouse.tables import Warehouse
 from model.oracle import NOW, expected, folders, halves, ops, settings, wrong
 from model.reference import Decision, Half, Key, Op, Settings
@@ -18,7 +17,6 @@ from model.strategies import op_columns
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from support import rows as r
-from support.rules.in_memory import ONE_TASK
 
 CASES = 3_779
 each_folder = pytest.mark.parametrize("folder", folders(), ids=lambda folder: folder.name)
@@ -50,8 +48,7 @@ def by_the_rules(spark: SparkSession, halves: list[Half], ops: list[Op], given: 
     rows = h.nothing_else(h.landed(half_rows, rules)).join(named, HALF_KEY, "full")
     decided = c.decisions(c.cases(rows, None, _queues(spark), rules), rules)
     columns = ["broker_name", "queue_id", "queue_offset", "decision", "reason", "check_times"]
-    with session_settings(spark, ONE_TASK):
-        found = decided.where(F.col("decision") != "EARLY_OP").select(columns).collect()
+    found = decided.where(F.col("decision") != "EARLY_OP").select(columns).collect()
     decisions = [Decision(1, (row[0], row[1], row[2]), row[3], row[4], row[5], None) for row in found]
     return {decision.key: decision for decision in decisions}
 

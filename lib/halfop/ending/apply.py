@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from halfop.columns.keys import Key
 from halfop.ending.op_rows import land_answers
 from halfop.ending.owner import Masters
-from halfop.ending.plan import EndingPlan, Row, refuse_existing
+from halfop.ending.plan import EndingPlan, Row
 from halfop.ending.selection import by_files, decided_until, landed, owners, refuse_forbidden, refuse_unreachable
 from halfop.ending.sender import BrokerPart, Sender
 from halfop.ending.standing import Changed, checked
@@ -148,21 +143,3 @@ def _sum_up(summary: Summary, plan: EndingPlan, found: Mapping[Key, Ending], fai
         status = max(error.exit_status for error in failed.values())
         summary.status = 0
         summary.add_failed("failed_brokers", lines, all(map(is_transient, failed.values())), status)
-
-
-def refused_beside(plan: str) -> str:
-    """Returns the name of the file for what a plan refuses: `orders.refused.jsonl` for `orders.jsonl`."""
-    path = Path(plan)
-    return str(path.with_name(f"{path.stem}.refused{path.suffix}"))
-
-
-def write_refused(rows: pa.Table, path: str) -> None:
-    """Writes the rows to a new file, in the form of the plan."""
-    refuse_existing(path)
-    try:
-        if path.endswith(".parquet"):
-            pq.write_table(rows, path)
-        else:
-            Path(path).write_text("".join(f"{json.dumps(row)}\n" for row in rows.to_pylist()), encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"--plan: {path} cannot be written: {error}") from error

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
@@ -26,7 +29,7 @@ from halfop.ending.business import (
     with_join_keys,
 )
 from halfop.ending.op_rows import BOTH_OUTCOMES, COMMIT_EVIDENCE, KIND, ROLLBACK_EVIDENCE, with_outcomes
-from halfop.ending.plan import ROWS, EndingPlan, new_head
+from halfop.ending.plan import ROWS, EndingPlan, new_head, refuse_existing
 from halfop.ending.selection import left_out, split
 from halfop.ending.standing import COLUMNS, standing
 from halfop.frame.errors import UsageError
@@ -199,3 +202,24 @@ def _refused(parts: list[pa.Table]) -> pa.Table:
         key = "/".join(str(row[name]) for name in (*QUEUE, "queue_offset"))
         _LOG.warning("%s of %s: business data says both, COMMIT and ROLLBACK", key, row["producer_group"])
     return refused
+
+
+# ---- the file beside the plan, for people ----
+
+
+def refused_beside(plan: str) -> str:
+    """Returns the name of the file for what a plan refuses: `orders.refused.jsonl` for `orders.jsonl`."""
+    path = Path(plan)
+    return str(path.with_name(f"{path.stem}.refused{path.suffix}"))
+
+
+def write_refused(rows: pa.Table, path: str) -> None:
+    """Writes the rows to a new file, in the form of the plan."""
+    refuse_existing(path)
+    try:
+        if path.endswith(".parquet"):
+            pq.write_table(rows, path)
+        else:
+            Path(path).write_text("".join(f"{json.dumps(row)}\n" for row in rows.to_pylist()), encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"--plan: {path} cannot be written: {error}") from error

@@ -96,8 +96,7 @@ def _restore(warehouse: Warehouse, run: Run, topics: Sequence[str]) -> int:
 
 def _append(warehouse: Warehouse, run: Run, rows: DataFrame) -> int:
     number = rows.count()
-    if number or warehouse.marker("decisions", PLAN_APP) < run.run_id:
-        append_lost(warehouse, "decisions", rows, Marker(PLAN_APP, run.run_id))
+    append_lost(warehouse, "decisions", rows, Marker(PLAN_APP, run.run_id), number)
     return number
 
 

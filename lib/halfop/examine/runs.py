@@ -77,10 +77,13 @@ def _append(warehouse: Warehouse, row: Row, app: str) -> None:
     append_lost(warehouse, "runs", [row], Marker(app, row["run_id"]))
 
 
-def append_lost(warehouse: Warehouse, name: str, rows: DataFrame | Sequence[Row], marker: Marker) -> None:
-    """Appends rows of a run: under its marker if the table lacks that, too."""
+def append_lost(
+    warehouse: Warehouse, name: str, rows: DataFrame | Sequence[Row], marker: Marker, number: int = 1
+) -> None:
+    """Appends so many rows of a run: under its marker if the table lacks that, too, and then also none."""
     lacks = warehouse.marker(name, marker.app) < marker.number
-    warehouse.commit(name, rows, marker if lacks else None)
+    if lacks or number:
+        warehouse.commit(name, rows, marker if lacks else None)
 
 
 def _unknown_run(warehouse: Warehouse, run_id: int, settings: Settings) -> Run:

@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 
 from halfop.ending import plan as plans
-from halfop.ending.apply import ApplyRequest, apply, refused_beside, write_refused
+from halfop.ending.apply import ApplyRequest, apply
 from halfop.ending.owner import add_owner, owner_of
-from halfop.ending.resolve import Resolved, ResolveRequest, resolve
+from halfop.ending.resolve import Resolved, ResolveRequest, refused_beside, resolve, write_refused
 from halfop.frame.cli import Context, Job, Options, setting_option
 from halfop.frame.errors import UsageError
 from halfop.frame.output import Table

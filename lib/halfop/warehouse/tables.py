@@ -42,7 +42,7 @@ class Selected(NamedTuple):
 
 @dataclass(frozen=True)
 class Warehouse:
-    """`lands_again`: whether a row may be in more than one landing."""
+    """All tables below a root. `lands_again`: whether a row may be in more than one landing."""
 
     lands_again: ClassVar[bool] = True
     spark: SparkSession

@@ -20,7 +20,6 @@ from halfop.rules import halves as h
 from halfop.rules import ops as o
 from halfop.rules.settings_columns import RuleColumns
 from halfop.warehouse.schema import table
-from halfop.warehouse.session import FOR_FEW_ROWS, FOR_ROWS_IN_MEMORY, session_settings
 from model import reference as m
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
@@ -31,9 +30,6 @@ from support.rules.copies import Copies
 
 Rows = list[dict[str, Any]]
 _QUEUES = "broker_name STRING, queue_id INT, known_until TIMESTAMP, next_offset BIGINT, first_offset BIGINT"
-
-# As a run has them for rows that are here; whether expressions are compiled is the caller's.
-ONE_TASK = {key: value for key, value in FOR_ROWS_IN_MEMORY.items() if key not in FOR_FEW_ROWS}
 
 
 class InMemory:
@@ -88,10 +84,6 @@ class InMemory:
 
     def run(self, now: int) -> list[m.Decision]:
         """Decides all that is open, and returns the run's decisions as the model words them."""
-        with session_settings(self._spark, ONE_TASK):
-            return self._run(now)
-
-    def _run(self, now: int) -> list[m.Decision]:
         rules = RuleColumns(self._settings, r.instant(now), frozenset(self._watched), lost=self._lost)
         ops = self._ops()
         rows = self._halves(rules)
@@ -113,8 +105,7 @@ class InMemory:
     def carried_over(self, now: int) -> Rows:
         """What a run makes of all that is open, if none of it is in the run's slice."""
         rules = RuleColumns(self._settings, r.instant(now), frozenset(self._watched), lost=self._lost)
-        with session_settings(self._spark, ONE_TASK):
-            return _in_millis(c.carried_over(self._open(), rules).toArrow())
+        return _in_millis(c.carried_over(self._open(), rules).toArrow())
 
     def _halves(self, rules: RuleColumns) -> DataFrame:
         """All half messages, one row a key: what arrived, what is open, what has ended."""
