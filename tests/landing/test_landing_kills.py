@@ -25,7 +25,7 @@ from pyspark.sql import SparkSession
 from support.brokers import store_writer as w
 from support.brokers.rewinds import kept, land
 from support.brokers.stores import transactions
-from support.crash import KILLED, commits, dying, ended, killed_after, stopped, woken
+from support.crash import KILLED, commits, dying, ended, killed_after, seconds_of, stopped, woken
 from support.json_lines import half, lines, op
 from support.seeds import SEED
 from systems.broker.real_broker import Plan, broker
@@ -190,9 +190,10 @@ def test_a_store_s_landing_killed_at_any_moment(spark: SparkSession, tmp_path: P
     """One warehouse, killed again and again while the log grows."""
     chance = random.Random(SEED)
     warehouse, undisturbed = tmp_path / "killed", tmp_path / "undisturbed"
+    seconds = seconds_of(landing(store, tmp_path / "timed"))
     killed = 0
     for n in range(AT_RANDOM):
-        killed += killed_after(chance.uniform(4, 25), landing(store, warehouse))
+        killed += killed_after(chance.uniform(0.2, 1) * seconds, landing(store, warehouse))
         written(store, range(60 + n * 10, 70 + n * 10))
     assert killed > 0
     assert content(landed(spark, store, warehouse)) == content(landed(spark, store, undisturbed))

@@ -14,7 +14,7 @@ from halfop.runs.reconcile import Request, reconcile
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from support import rows as r
-from support.crash import KILLED, commits, dying, ended, job, killed_after
+from support.crash import KILLED, commits, dying, ended, job, killed_after, seconds_of
 from support.kills import LATER, MAINTAIN, RESUME, SETTINGS, UNLIKE_EACH_TIME, command, content, finished
 from support.messages import QUEUE, half, ops
 from support.seeds import SEED
@@ -52,11 +52,13 @@ def test_killed_at_every_commit(spark: SparkSession, before: Path, undisturbed: 
 @pytest.mark.slow
 def test_killed_at_any_moment(spark: SparkSession, before: Path, undisturbed: dict[str, Counter[str]]) -> None:
     chance, killed = random.Random(SEED), 0
+    shutil.copytree(before, before.with_name("timed"))
+    seconds = seconds_of(command(before.with_name("timed")))
     for number in range(AT_RANDOM):
         folder = before.with_name(f"random-{number}")
         shutil.copytree(before, folder)
         for _ in range(3):
-            killed += killed_after(chance.uniform(4, 20), command(folder))
+            killed += killed_after(chance.uniform(0.2, 1) * seconds, command(folder))
         assert ended(job(*command(folder)))[0] == 0
         assert content(finished(spark, folder)) == undisturbed
     assert killed >= AT_RANDOM

@@ -13,15 +13,17 @@ import pyarrow.compute as pc
 import pytest
 from chispa import assert_df_equality
 from halfop.frame.cli import main
-from halfop.frame.errors import UsageError
+from halfop.frame.errors import LostRows, UsageError
 from halfop.planning.plan import Plan
+from halfop.planning.run import Run
 from halfop.runs import finish
 from halfop.runs.reconcile import Request, preview, reconcile
-from halfop.runs.record import last_run
+from halfop.runs.record import CLOSE_APP, last_run
 from halfop.sinks import staging, write
 from halfop.sinks.projections import HALF, PAYLOAD, About, projected
 from halfop.warehouse import reading
 from halfop.warehouse import schema as topics
+from halfop.warehouse.connector import Marker
 from halfop.warehouse.delta_log import DeltaLog
 from halfop.warehouse.parquet import arrow_schema
 from halfop.warehouse.rows import FoundRows
@@ -304,6 +306,19 @@ def test_a_body_that_is_gone_fails_the_run(warehouse: Warehouse, monkeypatch: py
     found = last_run(warehouse)
     assert found is not None
     assert not found[1], "still open"
+
+
+def test_a_run_whose_end_is_lost_is_refused(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be finished again and again: its marker says that the row of its end has been written."""
+
+    def marker_alone(warehouse: Warehouse, run: Run, *_: object) -> None:
+        warehouse.commit_files("runs", [], Marker(CLOSE_APP, run.run_id))
+
+    r.land(warehouse, [half(0)], [], NOW, KNOWN)
+    monkeypatch.setattr(finish, "write_closed", marker_alone)
+    for now in (NOW, NOW + 1):
+        with pytest.raises(LostRows, match="runs has lost what run 1 wrote"):
+            r.run(warehouse, RULES, now)
 
 
 # ---- dry run, exit status ----

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -86,6 +87,14 @@ def said_until(process: subprocess.Popen[str], pattern: str) -> str:
         if re.search(pattern, line):
             return "".join(said)
     raise AssertionError("".join(said))
+
+
+def seconds_of(command: Sequence[str]) -> float:
+    """The time that a job takes which nobody kills; it is done then."""
+    begun = time.monotonic()
+    status, said = ended(job(*command))
+    assert status == 0, said
+    return time.monotonic() - begun
 
 
 def killed_after(seconds: float, command: Sequence[str]) -> bool:

@@ -59,13 +59,14 @@ def bring_back(warehouse: Warehouse, settings: Settings, tables: list[str], left
     for run_id in range(max(known, default=0) + 1, newest_seen(warehouse, tables) + 1):
         write_opened(warehouse, _unknown_run(warehouse, run_id, settings))
         done.append(run_id)
-    return sorted({*done, *close_those_before_last(warehouse)})
+    return sorted({*done, *close_those_that_had(warehouse)})
 
 
-def close_those_before_last(warehouse: Warehouse) -> list[int]:
-    """Closes runs that others have followed, so that they had closed; returns them."""
-    known = by_run(warehouse)
-    lacking = [run_id for run_id in sorted(known)[:-1] if "CLOSED" not in known[run_id]]
+def close_those_that_had(warehouse: Warehouse) -> list[int]:
+    """Closes runs that had closed, as a marker shows or a run that followed; returns them."""
+    known, marked = by_run(warehouse), warehouse.marker("runs", CLOSE_APP)
+    until = max(marked, max(known, default=0) - 1)
+    lacking = [run_id for run_id in sorted(known) if run_id <= until and "CLOSED" not in known[run_id]]
     for run_id in lacking:
         totals = Digest.of(warehouse, run_id).counts
         counts = {f"{decision}.{reason}": n for decision, of in totals.items() for reason, n in of.items()}

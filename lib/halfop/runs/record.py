@@ -30,8 +30,11 @@ def last_run(warehouse: Warehouse) -> tuple[Run, bool] | None:
     run_id = warehouse.marker("runs", OPEN_APP)
     if run_id < 0:
         return None
+    has_closed = warehouse.marker("runs", CLOSE_APP) >= run_id
     events = _events(warehouse, run_id)
     closed = events.get("CLOSED")
+    if has_closed and closed is None:  # to finish it again would write no row: its marker is there
+        raise LostRows(warehouse.path("runs"), run_id)
     return closed or events["OPENED"], closed is not None
 
 
