@@ -21,6 +21,7 @@ from halfop.runs.reconcile import Request, preview, reconcile
 from halfop.runs.record import CLOSE_APP, last_run
 from halfop.sinks import staging, write
 from halfop.sinks.projections import HALF, PAYLOAD, About, projected
+from halfop.sinks.targets import SINK_APP
 from halfop.warehouse import reading
 from halfop.warehouse import schema as topics
 from halfop.warehouse.connector import Marker
@@ -319,6 +320,17 @@ def test_a_run_whose_end_is_lost_is_refused(warehouse: Warehouse, monkeypatch: p
     for now in (NOW, NOW + 1):
         with pytest.raises(LostRows, match="runs has lost what run 1 wrote"):
             r.run(warehouse, RULES, now)
+
+
+def test_a_marker_of_a_run_that_decided_nothing_for_a_table(warehouse: Warehouse) -> None:
+    """So `examine --repair` leaves one if `decisions` has lost what the table has: the message is decided again."""
+    r.land(warehouse, [half(0)], [], NOW, KNOWN)
+    r.run(warehouse, RULES, NOW)
+    warehouse.make("real_topics")
+    warehouse.commit_files("real_topics", [], Marker(f"{SINK_APP}.real_topics", 1))
+    r.land(warehouse, [], ops("COMMIT", 0), NOW + 1, {QUEUE: NOW + 1})
+    r.run(warehouse, RULES, NOW + 1)
+    assert warehouse.read("real_topics").count() == 1
 
 
 # ---- dry run, exit status ----

@@ -79,6 +79,10 @@ class Digest:
     def totals(self) -> dict[str, int]:
         return {decision: sum(reasons.values()) for decision, reasons in self.counts.items()}
 
+    def rows_for(self, decision: str, topic: str) -> int:
+        """Returns the number of messages decided so, of one topic if it is named."""
+        return self.topics.get(topic, 0) if topic else self.totals.get(decision, 0)
+
     def repeated(self, decisions: Collection[str]) -> bool:
         """Returns whether one of the messages landed more than once."""
         return any(row["repeated"] for row in self.rows if row["decision"] in decisions)

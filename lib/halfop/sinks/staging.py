@@ -24,7 +24,7 @@ from halfop.frame.errors import HalfopError
 from halfop.sinks.by_workers import written_by_workers
 from halfop.sinks.messages import TARGET, in_tables_columns, messages
 from halfop.sinks.projections import projected
-from halfop.sinks.targets import Target, WholeMessages
+from halfop.sinks.targets import Target, WholeMessages, refuse_lost
 from halfop.warehouse.delta_log import AlreadyWrittenError
 from halfop.warehouse.disk import DataFile
 from halfop.warehouse.local import STAGING, staging_folder, write_apart
@@ -151,7 +151,7 @@ def _committing(
     def commit() -> None:
         path, marker = warehouse.path(target.path), warehouse.marker(target.path, target.app)
         if marker >= 0:
-            warehouse.refuse_lost(target.path, marker)
+            refuse_lost(warehouse, target, marker)
         if marker >= run_id:
             return
         with suppress(AlreadyWrittenError):  # another driver finished this run; VACUUM removes our files

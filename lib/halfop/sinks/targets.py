@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql import DataFrame
 
+from halfop.frame.errors import LostRows
 from halfop.planning.digest import Digest
 from halfop.planning.run import Run
 from halfop.sinks.projections import HALF, PAYLOAD, About
@@ -19,6 +20,7 @@ from halfop.warehouse.rows import Stage
 from halfop.warehouse.schema import REJECTED, TableSpec, comment, directories, table
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
 from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.upkeep import first_whole_run
 from halfop.warehouse.where import Where
 
 log = logging.getLogger("halfop.reconcile")
@@ -93,6 +95,18 @@ def _directories(warehouse: Warehouse, run: Run, digest: Digest) -> dict[str, st
         rows = [{"topic": topic, "directory": directory} | about for topic, directory in sorted(new.items())]
         warehouse.commit("topics_index", rows, Marker(f"{SINK_APP}.topics_index", run.run_id))
     return {topic: (known | new)[topic] for topic in digest.topics}
+
+
+def refuse_lost(warehouse: Warehouse, target: Target, run_id: int) -> None:
+    """Raises LostRows if the table has lost a run's rows that the run, by its decisions, wrote there.
+
+    What `decisions` has lost, too, `examine` lets a later run decide again: then the run's marker is all that is left.
+    """
+    try:
+        warehouse.refuse_lost(target.path, run_id)
+    except LostRows:
+        if run_id < first_whole_run(warehouse) or Digest.of(warehouse, run_id).rows_for(target.decision, target.topic):
+            raise
 
 
 _MOST_FILES = 4_000

@@ -14,16 +14,17 @@ from halfop.planning.digest import Digest
 from halfop.planning.plan import Plan, naming_removed_files
 from halfop.planning.run import Run
 from halfop.sinks.staging import write_staged
-from halfop.sinks.targets import SINK_APP, WholeMessages, targets
+from halfop.sinks.targets import SINK_APP, Target, WholeMessages, refuse_lost, targets
 from halfop.warehouse.connector import Marker
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.rows import Stage
-from halfop.warehouse.schema import REJECTED, completed
+from halfop.warehouse.schema import REJECTED, completed, table
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, raise_mistake
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import equal
 
 _REJECTED_APP = f"{SINK_APP}.rejected"
+_REJECTS = Target("REJECT", REJECTED, table(REJECTED), _REJECTED_APP, rows=0)
 
 
 @dataclass
@@ -55,7 +56,7 @@ class Sinks:
         """One pass over the bodies serves every table that gets whole messages."""
         try:
             every = targets(self._warehouse, self._run, self._digest)
-            due = dict(enumerate(t for t in every if self._due(t.name, t.path, t.app, wanted, result)))
+            due = dict(enumerate(t for t in every if self._due(t, wanted, result)))
             if due:
                 with naming_removed_files(self._run):
                     stage = Stage(self._warehouse.spark)  # bodies may be few whatever the run has looked at
@@ -66,7 +67,7 @@ class Sinks:
             result.failed["messages"] = error
 
     def _rejected(self, wanted: Callable[[str], bool], result: Applied) -> None:
-        if not self._due(REJECTED, REJECTED, _REJECTED_APP, wanted, result):
+        if not self._due(_REJECTS, wanted, result):
             return
         try:
             self._write_rejects()
@@ -79,12 +80,13 @@ class Sinks:
         with rejects(self._warehouse, self._run, plan) as rows, hold_rejected(self._warehouse):
             self._warehouse.commit(REJECTED, rows, Marker(_REJECTED_APP, self._run.run_id))
 
-    def _due(self, name: str, path: str, app: str, wanted: Callable[[str], bool], result: Applied) -> bool:
+    def _due(self, target: Target, wanted: Callable[[str], bool], result: Applied) -> bool:
         """Returns whether to write it now; one that is not wanted is left out unless it has been written before."""
+        name = target.name
         try:
-            due = (marker := self._warehouse.marker(path, app)) < self._run.run_id
-            if not due and path != REJECTED:  # its rejects may have been none
-                self._warehouse.refuse_lost(path, marker)
+            due = (marker := self._warehouse.marker(target.path, target.app)) < self._run.run_id
+            if not due and target is not _REJECTS:  # they may have been none
+                refuse_lost(self._warehouse, target, marker)
         except OPERATIONAL_ERRORS as error:
             due = not wanted(name)
             if wanted(name):
