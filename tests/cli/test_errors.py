@@ -90,7 +90,8 @@ def test_a_commit_that_came_second(text: str, lost: bool) -> None:
 def test_the_line_that_names_a_removed_file() -> None:
     text = "failed\n  [FAILED_READ_FILE.FILE_NOT_EXIST] part-0.parquet does not exist\nmore"
     assert removed_file(PySparkException(text)) == "[FAILED_READ_FILE.FILE_NOT_EXIST] part-0.parquet does not exist"
-    assert removed_file(PySparkException("No space left on device")) is None
+    full = "java.io.FileNotFoundException: /w/_staging/part-0 (No space left on device)"
+    assert removed_file(PySparkException(full)) is None, "Java's word for a file that it could not make"
     assert removed_file(KeyError("FileNotFoundException")) is None, "a mistake of ours"
 
 

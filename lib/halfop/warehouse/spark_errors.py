@@ -58,6 +58,8 @@ def removed_file(error: Exception) -> str | None:
     """Returns the line that names the file of a table, or of its log, that is not there; None for any other error."""
     if isinstance(error, FileNotFoundError):
         return str(error)[:_LONGEST]
+    if plainly(error) is not None:  # Java says "FileNotFoundException" also of a file that a full disk refuses to make
+        return None
     lines = (line.strip() for line in str(error).splitlines() if _REMOVED_FILE.search(line))
     return next((line[:_LONGEST] for line in lines), None) if isinstance(error, SPARK_ERRORS) else None
 

@@ -5,6 +5,7 @@ import io.delta.kernel.exceptions.TableNotFoundException;
 import io.delta.kernel.internal.SnapshotImpl;
 import io.delta.kernel.internal.TableImpl;
 import io.delta.kernel.internal.util.FileNames;
+import io.delta.kernel.internal.util.Utils;
 import java.io.FileNotFoundException;
 import java.io.IOException;
 import java.util.LinkedHashMap;
@@ -48,6 +49,11 @@ class Snapshots {
             }
             throw error;
         }
+    }
+
+    /** Closes what Kernel has read; if a read has failed its close fails, too, and would hide why. */
+    static void close(AutoCloseable read) {
+        Utils.closeCloseablesSilently(new AutoCloseable[] {read});
     }
 
     private synchronized Kept known(String key) {

@@ -88,7 +88,7 @@ public class TableCommit {
                 rows.close();
             }
         } finally {
-            batches.close();
+            Snapshots.close(batches);
         }
         actions.addAll(appended(files, schema));
         return commit(actions);

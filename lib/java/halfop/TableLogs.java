@@ -120,11 +120,11 @@ public class TableLogs {
                         found.add(Arrays.asList(new Object[] {file.getPath(), Long.valueOf(file.getSize()), partition}));
                     }
                 } finally {
-                    rows.close();
+                    Snapshots.close(rows);
                 }
             }
         } finally {
-            batches.close();
+            Snapshots.close(batches);
         }
         return JSON.writeValueAsString(found);
     }
@@ -203,7 +203,7 @@ public class TableLogs {
                 }
             }
         } finally {
-            batches.close();
+            Snapshots.close(batches);
         }
         Map<String, Object> found = new LinkedHashMap<String, Object>();
         found.put("added", added);

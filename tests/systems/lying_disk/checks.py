@@ -149,5 +149,9 @@ def _land_again(place: Place, words: Sequence[str]) -> None:
     called(place, "land", *(word for some in put for word in some))
 
 
+# Of Python, of Java, of an error that nobody has put into words.
+_RAW = ("Traceback (most recent call last)", "\tat ", "run again with -v")
+
+
 def _is_raw(done: Done) -> bool:
-    return "Traceback (most recent call last)" in done.said or "\tat " in done.said
+    return any(each in done.said for each in _RAW)
