@@ -32,6 +32,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Set;
 import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSError;
 
 /**
  * Logs of Delta tables, read and written by Delta Kernel in few calls, whose arguments and results are plain values or JSON:
@@ -264,6 +265,8 @@ public class TableLogs {
             Object[] hook = (Object[]) each;
             try {
                 ((PostCommitHook) hook[1]).threadSafeInvoke(engine);
+            } catch (FSError error) { // Hadoop's word for a disk that fails, which is no exception
+                failed.add(Arrays.asList(new Object[] {hook[0], error.toString()}));
             } catch (Exception error) {
                 failed.add(Arrays.asList(new Object[] {hook[0], error.toString()}));
             }
