@@ -190,18 +190,18 @@ def test_disorder_ends_the_same(
 
 @pytest.mark.slow
 def test_slices_by_workers(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    halves, ops = landings()[0]
+    (halves, ops), (later_halves, later_ops) = landings()
     ends = []
     for name, max_rows in [("whole", None), ("sliced", 100)]:
         warehouse = Warehouse(spark, str(tmp_path / name))
-        r.land(warehouse, halves, ops, NOW, dict.fromkeys(QUEUES, NOW))
+        r.land(warehouse, [*halves, *later_halves], [*ops, *later_ops], NOW, dict.fromkeys(QUEUES, NOW))
         monkeypatch.setattr(reading, "FEW", BY_SPARK)
         summary = reconcile(warehouse, Request(r.settings(RULES), r.instant(NOW), max_rows=max_rows))
         assert all(each.startswith("by workers: ") for each in summary.extra["ways"].values())
         ends.append(Counter((d.key, d.body) for d in r.delivered(warehouse).elements()))
         monkeypatch.undo()
     assert ends[0] == ends[1]
-    assert ends[0].total() > 10
+    assert ends[0].total() > 20
 
 
 def test_marks_that_only_properties_carry(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

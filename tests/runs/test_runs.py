@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from chispa import assert_df_equality
+from halfop.examine.examine import examine
 from halfop.frame.cli import main
 from halfop.frame.errors import LostRows, UsageError
 from halfop.planning.plan import Plan
@@ -318,8 +319,13 @@ def test_a_run_whose_end_is_lost_is_refused(warehouse: Warehouse, monkeypatch: p
     r.land(warehouse, [half(0)], [], NOW, KNOWN)
     monkeypatch.setattr(finish, "write_closed", marker_alone)
     for now in (NOW, NOW + 1):
-        with pytest.raises(LostRows, match="runs has lost what run 1 wrote"):
+        with pytest.raises(LostRows, match=r"runs has lost what run 1 wrote.*`examine --repair`"):
             r.run(warehouse, RULES, now)
+    monkeypatch.undo()
+    looked = examine(warehouse, r.settings(RULES), deep=False, repair=False)
+    assert (looked.status, looked.extra["remains"]) == (3, ["runs lacks how run 1 ended"])
+    assert examine(warehouse, r.settings(RULES), deep=False, repair=True).status == 0
+    assert r.run(warehouse, RULES, NOW + 1).status == 0
 
 
 def test_a_marker_of_a_run_that_decided_nothing_for_a_table(warehouse: Warehouse) -> None:

@@ -15,7 +15,7 @@ from halfop.examine.aside import Aside
 from halfop.examine.files import LostFile
 from halfop.examine.landed import FILES, Gap
 from halfop.examine.repair import Repair, pinned, tables_there
-from halfop.examine.runs import by_run
+from halfop.examine.runs import by_run, lost_ends
 from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
 from halfop.landing.table_rows import TABLES
@@ -140,7 +140,8 @@ def left(work: Repair, damaged: Collection[str], deep: bool) -> Left:
     ranges = landed.gaps(work.warehouse, damaged)
     if unmarked or marked:  # whose rows the ranges of files are
         ranges = [each for each in ranges if each.source != FILES]
-    return Left(unmarked, marked, ranges, [*_of_pins(work), *(_of_runs(work) if deep else ())])
+    ends = [f"runs lacks how run {run_id} ended" for run_id in lost_ends(work.warehouse)]
+    return Left(unmarked, marked, ranges, [*ends, *_of_pins(work), *(_of_runs(work) if deep else ())])
 
 
 def _of_pins(work: Repair) -> Iterator[str]:

@@ -59,14 +59,19 @@ def bring_back(warehouse: Warehouse, settings: Settings, tables: list[str], left
     for run_id in range(max(known, default=0) + 1, newest_seen(warehouse, tables) + 1):
         write_opened(warehouse, _unknown_run(warehouse, run_id, settings))
         done.append(run_id)
-    return sorted({*done, *close_those_that_had(warehouse)})
+    return sorted({*done, *bring_back_ends(warehouse)})
 
 
-def close_those_that_had(warehouse: Warehouse) -> list[int]:
-    """Closes runs that had closed, as a marker shows or a run that followed; returns them."""
+def lost_ends(warehouse: Warehouse) -> list[int]:
+    """The runs whose closing row is lost: a marker, or a later run, shows that they had closed."""
     known, marked = by_run(warehouse), warehouse.marker("runs", CLOSE_APP)
     until = max(marked, max(known, default=0) - 1)
-    lacking = [run_id for run_id in sorted(known) if run_id <= until and "CLOSED" not in known[run_id]]
+    return [run_id for run_id in sorted(known) if run_id <= until and "CLOSED" not in known[run_id]]
+
+
+def bring_back_ends(warehouse: Warehouse) -> list[int]:
+    """Writes the closing rows that are lost; returns their runs."""
+    known, lacking = by_run(warehouse), lost_ends(warehouse)
     for run_id in lacking:
         totals = Digest.of(warehouse, run_id).counts
         counts = {f"{decision}.{reason}": n for decision, of in totals.items() for reason, n in of.items()}

@@ -71,7 +71,8 @@ class LostRows(HalfopError):
         self.path, self.run_id = path, run_id
         super().__init__(
             f"{path} has lost what run {run_id} wrote: it was restored, cloned or removed. Restore it to the version "
-            "before that (DESCRIBE HISTORY shows it), or every table of the warehouse to one point in time"
+            "before that (DESCRIBE HISTORY shows it), or every table of the warehouse to one point in time; "
+            "on a local disk, `examine --repair` writes what other tables show"
         )
 
 
