@@ -19,7 +19,7 @@ from pathlib import Path
 from backlog import NOW, land, plain_copy, quiet_session
 from command import HOME, Called, Spent, call, copy_of, watch
 from generate import Stretch
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 
 _BOUND, _BOUND_FROM = 0.8, 3_000_000
 
@@ -48,14 +48,14 @@ def main() -> None:
     parser.add_argument("--copy", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.copy:
-        plain_copy(Warehouse(quiet_session(), args.copy[0]), args.copy[1])
+        plain_copy(KernelWarehouse(quiet_session(), args.copy[0]), args.copy[1])
         print("copied")
         return
     ratios = []
     with tempfile.TemporaryDirectory(prefix="halfop-apart-") as name:
         folder = Path(name)
         spark = quiet_session()
-        land(Warehouse(spark, str(folder / "warehouse")), Stretch(0, args.rows))
+        land(KernelWarehouse(spark, str(folder / "warehouse")), Stretch(0, args.rows))
         spark.stop()
         for number in range(args.rounds):
             copy = copied(folder / "warehouse", folder / "copy")

@@ -27,6 +27,7 @@ from generate import BORN, Stretch, half_messages, is_committed, op_messages
 from halfop.frame.summary import Summary
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
@@ -105,7 +106,7 @@ def disk(hdfs: bool) -> Iterator[str]:
 def measure(spark: SparkSession, rows: int, folder: str, rounds: int) -> float:
     """Prints each round; returns the median of what a run takes, in times of a copy."""
     stretch = Stretch(0, rows)
-    landed = Warehouse(spark, f"{folder}/landed")
+    landed = KernelWarehouse(spark, f"{folder}/landed")
     land(landed, stretch)
     ratios = []
     for n in range(rounds):
@@ -118,7 +119,7 @@ def measure(spark: SparkSession, rows: int, folder: str, rounds: int) -> float:
 
         def reconciled(root: str = f"{work}/warehouse") -> None:
             nonlocal summary
-            summary = run(Warehouse(spark, root))
+            summary = run(KernelWarehouse(spark, root))
 
         whole, cpu = spent(reconciled)
         Folder(spark, work).remove()

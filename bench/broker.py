@@ -18,6 +18,7 @@ from pathlib import Path
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
 from halfop.rocketmq.wire.remoting import RemotingSettings
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
 from systems.broker.real_broker import Plan, RealBroker, broker
@@ -53,8 +54,10 @@ def main() -> None:
             plans = [Plan(f"topic-{n % 4}", "CCR"[n % 3], body=200) for n in range(options.messages)]
             running.produce(plans, threads=32)
             time.sleep(5)
-            landed(Warehouse(spark, str(work / "warm")), running)
-            found = [landed(Warehouse(spark, str(work / str(number))), running) for number in range(options.rounds)]
+            landed(KernelWarehouse(spark, str(work / "warm")), running)
+            found = [
+                landed(KernelWarehouse(spark, str(work / str(number))), running) for number in range(options.rounds)
+            ]
     finally:
         shutil.rmtree(work)
     a_second = statistics.median(found)

@@ -24,8 +24,8 @@ from generate import BORN
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.session import spark_session
-from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 
 TOPICS = 5
@@ -123,7 +123,7 @@ def main() -> None:
     spark = spark_session("bench")
     spark.sparkContext.setLogLevel("ERROR")
     folder = Path(tempfile.mkdtemp(prefix="halfop-cycle-"))
-    warehouse = Warehouse(spark, str(folder / "warehouse"))
+    warehouse = KernelWarehouse(spark, str(folder / "warehouse"))
     request, log = Request(load_settings(None, (), {})), logging.getLogger("bench")
     wall, most = [], 0
     for cycle in range(args.cycles):

@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 from backlog import quiet_session
 from halfop.planning import counts
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from model import fleet as f
 from model import small_histories as s
 from pyspark.sql import SparkSession
@@ -60,7 +60,7 @@ def play(spark: SparkSession, batch: Batch, how: str, seeded: int) -> int:
         model.assert_agrees(spark, model.played_ships(s.SETTINGS, ships))
         return len(ships)
     folder = Path(tempfile.mkdtemp(prefix="halfop-exhaustive-"))
-    f.assert_agrees(Warehouse(spark, str(folder)), s.ASKING if how == "stores" else s.CHARTER, ships)
+    f.assert_agrees(KernelWarehouse(spark, str(folder)), s.ASKING if how == "stores" else s.CHARTER, ships)
     shutil.rmtree(folder)
     return len(ships)
 

@@ -25,9 +25,9 @@ from halfop.landing.files.land import land_files
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings
 from halfop.warehouse import reading
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.reading import Limits
 from halfop.warehouse.session import spark_session
-from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 
 _BY_SPARK = Limits(files=-1, bytes=-1, rows=-1)
@@ -48,7 +48,7 @@ def forced(way: str) -> Iterator[None]:
 def seconds(spark: SparkSession, way: str, rows: int, cycles: int) -> tuple[float, float]:
     """Medians of a landing and a run, without the first cycle."""
     folder = Path(tempfile.mkdtemp(prefix="halfop-few-"))
-    warehouse, request = Warehouse(spark, str(folder / "warehouse")), Request(load_settings(None, (), {}))
+    warehouse, request = KernelWarehouse(spark, str(folder / "warehouse")), Request(load_settings(None, (), {}))
     spent = []
     with forced(way):
         for cycle in range(cycles + 1):

@@ -26,7 +26,7 @@ from typing import Any
 
 from backlog import NOW, quiet_session
 from command import HOME, Spent, call, copy_of, watch
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from millions import Stretch, land, write_inputs
 
 _TIMES, _MEMORY, _MEMORY_FROM = 1.1, 1.25, 10_000_000
@@ -35,7 +35,7 @@ _OPEN_OF, _PER_OP = 50, 500  # every so many messages is open; so many offsets a
 
 
 def build(folder: Path, rows: int, inputs: bool) -> None:
-    warehouse = Warehouse(quiet_session(), str(folder / "warehouse"))
+    warehouse = KernelWarehouse(quiet_session(), str(folder / "warehouse"))
     if inputs:
         write_inputs(warehouse, Stretch(0, rows), str(folder / "half"), str(folder / "op"))
     else:

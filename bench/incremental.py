@@ -16,6 +16,7 @@ from pathlib import Path
 
 from backlog import land, quiet_session, run
 from generate import Stretch
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 
@@ -35,7 +36,7 @@ def files(warehouse: Warehouse) -> int:
 
 def measure(spark: SparkSession, history: int, folder: Path, rounds: int) -> float:
     """The median seconds of an incremental run after so much history."""
-    warehouse = Warehouse(spark, str(folder / str(history)))
+    warehouse = KernelWarehouse(spark, str(folder / str(history)))
     shutil.rmtree(warehouse.root, ignore_errors=True)
     land(warehouse, Stretch(0, history, all_end=True))
     run(warehouse)

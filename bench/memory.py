@@ -16,8 +16,8 @@ from pathlib import Path
 
 from backlog import NOW
 from generate import Stretch, half_messages, op_messages
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.session import spark_session
-from halfop.warehouse.tables import Warehouse
 from pyspark.sql import functions as F
 
 _ROOT = Path(__file__).parents[1]
@@ -26,7 +26,7 @@ _ROOT = Path(__file__).parents[1]
 def prepare(folder: str, rows: int, body: int) -> None:
     """Bodies that compress well on disk, and are as large as they are in memory."""
     spark = spark_session("memory")
-    warehouse, stretch = Warehouse(spark, folder), Stretch(0, rows)
+    warehouse, stretch = KernelWarehouse(spark, folder), Stretch(0, rows)
     warehouse.make("half_messages", "op_messages")
     halves = half_messages(spark, stretch)
     long = F.encode(F.rpad(F.hex("body"), body, "x"), "UTF-8")

@@ -22,7 +22,7 @@ from backlog import NOW, quiet_session
 from command import Called, call, copy_of
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from millions import Stretch, land
 
 _BOUND, _BOUND_FROM = 60.0, 10_000_000
@@ -30,7 +30,7 @@ _BOUND, _BOUND_FROM = 60.0, 10_000_000
 
 def build(folder: str, number: int) -> None:
     """Lands the messages, and asks about all of them."""
-    warehouse = Warehouse(quiet_session(), folder)
+    warehouse = KernelWarehouse(quiet_session(), folder)
     land(warehouse, Stretch(0, number, open=100))
     summary = reconcile(warehouse, Request(load_settings(None, ("rules.checks_a_run=null",), {}), NOW))
     if summary.status or list(summary.decisions) != ["CHECK"]:

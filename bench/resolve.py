@@ -23,7 +23,7 @@ from backlog import NOW, quiet_session
 from command import Called, call
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from millions import Stretch, land
 from pyspark.sql import functions as F
 
@@ -47,7 +47,7 @@ resolve:
 
 def build(folder: Path, number: int) -> None:
     """Lands the messages, asks about all of them, and writes the orders."""
-    warehouse = Warehouse(quiet_session(), str(folder / "warehouse"))
+    warehouse = KernelWarehouse(quiet_session(), str(folder / "warehouse"))
     land(warehouse, Stretch(0, number, open=100, groups=1))
     summary = reconcile(warehouse, Request(load_settings(None, ("rules.checks_a_run=null",), {}), NOW))
     if summary.status or list(summary.decisions) != ["CHECK"]:

@@ -16,6 +16,7 @@ from backlog import quiet_session
 from generate import BORN, Stretch, half_messages, op_messages
 from halfop.settings.model import RuleSettings
 from halfop.simulation.simulate import Period, simulate
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import Column
 from pyspark.sql import functions as F
@@ -43,7 +44,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=100)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="halfop-bench-") as folder:
-        warehouse = Warehouse(quiet_session(), str(Path(folder) / "warehouse"))
+        warehouse = KernelWarehouse(quiet_session(), str(Path(folder) / "warehouse"))
         land_spread(warehouse, args.rows)
         for variants in (["6s"], ["6s", "12s"]):
             start = time.perf_counter()

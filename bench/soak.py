@@ -18,8 +18,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.session import spark_session
-from halfop.warehouse.tables import Warehouse
 from programs.dying import DEATH
 from pyspark.sql import SparkSession
 from runs import test_kills as k
@@ -47,9 +47,9 @@ class Soak:
     def __init__(self, spark: SparkSession, work: Path, chance: random.Random) -> None:
         self._spark, self._work, self._chance = spark, work, chance
         self._before = work / "before"
-        k.prepare(Warehouse(spark, str(self._before)))
+        k.prepare(KernelWarehouse(spark, str(self._before)))
         commits_archived(work / "classes.jsa", *k.command(self._copy("undisturbed")))
-        self._wanted = k.content(Warehouse(spark, str(work / "undisturbed")))
+        self._wanted = k.content(KernelWarehouse(spark, str(work / "undisturbed")))
         self.at: Counter[str] = Counter()
         self.kills = self.races = self.lost = self.twice = self.other = 0
 
@@ -64,7 +64,7 @@ class Soak:
         while len(told) < kills and told[-1:] != [_DONE]:
             told.append(self._killed(folder))
         told.append(self._raced(folder, drivers))
-        return ", ".join([*told, self._judged(k.content(Warehouse(self._spark, str(folder))))])
+        return ", ".join([*told, self._judged(k.content(KernelWarehouse(self._spark, str(folder))))])
 
     def _killed(self, folder: Path) -> str:
         """Where it died, unless it was done before."""

@@ -21,8 +21,8 @@ from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.message import BLANK_SIZE, Message, Place, blank, body_crc
 from halfop.rocketmq.store.consumequeue import PACKED
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.session import spark_session
-from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 
 _BOUND = 1.0
@@ -104,7 +104,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def landed(spark: SparkSession, store: Path, folder: str) -> tuple[float, dict[str, float]]:
-    warehouse = Warehouse(spark, folder)
+    warehouse = KernelWarehouse(spark, folder)
     request = StoreRequest(str(store), "broker-a", timedelta(seconds=5))
     seconds: dict[str, float] = {}
     took = timed(lambda: seconds.update(land_store(warehouse, request, logging.getLogger("bench")).seconds))

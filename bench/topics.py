@@ -13,7 +13,7 @@ from pathlib import Path
 
 from backlog import quiet_session, run, spent
 from generate import Stretch, half_messages, op_messages
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from pyspark.sql import functions as F
 
 _BOUND, _TOPICS = 60, 500  # seconds
@@ -27,7 +27,7 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="halfop-bench-"))
     missed = False
     for number, rows in enumerate((20_000, args.rows)):  # the first warms the compiler up
-        warehouse, stretch = Warehouse(quiet_session(), str(folder / str(number))), Stretch(0, rows)
+        warehouse, stretch = KernelWarehouse(quiet_session(), str(folder / str(number))), Stretch(0, rows)
         halves = half_messages(warehouse.spark, stretch)
         topic = F.concat(F.lit("Topic"), F.pmod(F.xxhash64("uniq_key"), F.lit(args.topics)))
         warehouse.make("half_messages", "op_messages")

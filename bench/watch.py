@@ -22,6 +22,7 @@ from generate import BORN, Stretch, half_messages, op_messages
 from halfop.rocketmq.names import CHECK_TIMES
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -101,7 +102,7 @@ def main() -> None:
     spark = quiet_session()
     for n, number in enumerate([20_000] + [args.open] * args.rounds):  # the first warms the compiler up
         folder = Path(tempfile.mkdtemp(prefix="halfop-watch-"))
-        warehouse = Warehouse(spark, str(folder / "warehouse"))
+        warehouse = KernelWarehouse(spark, str(folder / "warehouse"))
         land(warehouse, number)
         print(json.dumps({"open": number, "round": n, "run": 1} | measure(warehouse, 0)), flush=True)
         land_more(warehouse, number)

@@ -16,6 +16,7 @@ from halfop import opened
 from halfop.frame import log
 from halfop.planning import counts
 from halfop.start import FIRST_COMPILER
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.session import set_sync, spark_session
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
@@ -116,13 +117,13 @@ def _few_ranges() -> Iterator[None]:
 
 @pytest.fixture
 def warehouse(spark: SparkSession, tmp_path: Path) -> Warehouse:
-    return Warehouse(spark, str(tmp_path / "warehouse"))
+    return KernelWarehouse(spark, str(tmp_path / "warehouse"))
 
 
 @pytest.fixture(scope="session")
 def new_warehouse(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> NewWarehouse:
     """Makes warehouses that a module's tests share."""
-    return lambda name: Warehouse(spark, str(tmp_path_factory.mktemp(name) / "warehouse"))
+    return lambda name: KernelWarehouse(spark, str(tmp_path_factory.mktemp(name) / "warehouse"))
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.store.consumequeue import UNIT
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import Settings
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
-from halfop.warehouse.tables import Warehouse
 from halfop.wording import on_message, word
 
 log = logging.getLogger("halfop.demo")
@@ -95,7 +95,7 @@ def fresh_folder(folder: Path) -> None:
     (folder / _MARK).touch()
 
 
-def play(warehouse: Warehouse, settings: Settings, sample: Path, output: Output) -> Summary:
+def play(warehouse: KernelWarehouse, settings: Settings, sample: Path, output: Output) -> Summary:
     """Lands and reconciles every pass; the log says what it is at, and each pass shows a line with what it did."""
     total, all_passes = Summary("demo"), passes(sample)
     for number, each in enumerate(all_passes, 1):
@@ -134,7 +134,7 @@ def _why(reason: str) -> str:
     return "" if reason == "NONE" else f"({reason})"
 
 
-def fates(warehouse: Warehouse) -> Table:
+def fates(warehouse: KernelWarehouse) -> Table:
     """A row for each way through the runs: how many messages went it, and one of them."""
     step = F.concat_ws(" ", "decision", "reason")
     rows = warehouse.read("decisions").where(F.col("decision") != "EARLY_OP")
@@ -161,14 +161,14 @@ def _short(steps: Iterator[str]) -> list[str]:
     return [step if n == 1 else f"{step} x{n}" for step, n in ways]
 
 
-def refused(warehouse: Warehouse) -> Table:
+def refused(warehouse: KernelWarehouse) -> Table:
     """The rows that no rule could use, counted."""
     rows = warehouse.read("rejected").orderBy("rejected_at", "kind", "queue_offset", "reason").collect()
     found = [[r["kind"], r["queue_offset"], r["reason"], r["detail"]] for r in rows]
     return Table(["kind", "offset", "why", "detail"], found, "What was refused")
 
 
-def places(warehouse: Warehouse) -> Table:
+def places(warehouse: KernelWarehouse) -> Table:
     """The tables that hold the result, with their rows."""
     index = warehouse.read("topics_index").orderBy("topic").collect()
     names = [f"topics/{row['directory']}" for row in index]

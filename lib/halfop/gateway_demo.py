@@ -22,8 +22,8 @@ from halfop.landing.broker.request import BrokerRequest
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import Settings
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
-from halfop.warehouse.tables import Warehouse
 
 log = logging.getLogger("halfop.demo")
 
@@ -67,7 +67,7 @@ class _Shop:
         return sent
 
 
-def play(warehouse: Warehouse, settings: Settings, folder: Path, output: Output) -> Summary:
+def play(warehouse: KernelWarehouse, settings: Settings, folder: Path, output: Output) -> Summary:
     """Runs gateway and producer, and lands and reconciles until every transaction has ended or was given up."""
     total, shop = Summary("demo"), _Shop(output)
     with running_gateway(folder, warehouse.root) as address:
@@ -83,7 +83,7 @@ def play(warehouse: Warehouse, settings: Settings, folder: Path, output: Output)
     return total
 
 
-def _cycle(warehouse: Warehouse, settings: Settings, address: str, shop: _Shop, total: Summary) -> None:
+def _cycle(warehouse: KernelWarehouse, settings: Settings, address: str, shop: _Shop, total: Summary) -> None:
     request = BrokerRequest(RemotingSettings(), timedelta(0), namesrv=address)
     with total.phase("land"):
         landed = land_broker(warehouse, request, log)

@@ -7,6 +7,7 @@ import os
 from halfop.frame.errors import HalfopError
 from halfop.settings.home import checkout, launcher
 from halfop.settings.load import load_settings
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.schema import OF_A_TOPIC, table_names
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import NO_TABLE, Warehouse
@@ -20,7 +21,7 @@ def open_warehouse(root: str | None = None) -> Warehouse:
     settings = load_settings(None, [] if root is None else [f"warehouse={root}"])
     spark = spark_session("notebook", **_SHOWN)
     places = [settings.warehouse_root] + ([f"{settings.warehouse_root}/demo"] if root is None else [])
-    for warehouse in (Warehouse(spark, place) for place in places):
+    for warehouse in (KernelWarehouse(spark, place) for place in places):
         if warehouse.version("decisions") != NO_TABLE:
             _make_views(warehouse)
             return warehouse

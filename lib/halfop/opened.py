@@ -7,13 +7,13 @@ import logging
 from pyspark.sql import SparkSession
 
 from halfop.frame.cli import Context
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.session import set_sync, spark_session
-from halfop.warehouse.tables import Warehouse
 
 log = logging.getLogger("halfop.warehouse")
 
 
-def opened(app: str, context: Context, **conf: str) -> Warehouse:
+def opened(app: str, context: Context, **conf: str) -> KernelWarehouse:
     """Returns the warehouse that the settings name, refused if it is damaged.
 
     The upkeep of its logs comes after the job's result.
@@ -23,13 +23,13 @@ def opened(app: str, context: Context, **conf: str) -> Warehouse:
     return warehouse
 
 
-def opened_as_it_is(app: str, context: Context, **conf: str) -> Warehouse:
+def opened_as_it_is(app: str, context: Context, **conf: str) -> KernelWarehouse:
     """Returns the warehouse, though it may be damaged."""
     settings = context.settings
     spark = spark_session(app, **conf)
     set_sync(spark, settings.disk.sync)
     _warn_of_listener(spark)
-    warehouse = Warehouse(spark, settings.warehouse_root, context.lineage.touched)
+    warehouse = KernelWarehouse(spark, settings.warehouse_root, context.lineage.touched)
     warehouse.log.defer_upkeep()
     context.later.append(warehouse.log.upkeep)
     return warehouse

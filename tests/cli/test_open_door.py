@@ -68,11 +68,10 @@ _IN_ASCII = """
 import sys
 from halfop.frame.errors import UsageError
 from halfop.warehouse.session import spark_session
-from halfop.warehouse.tables import Warehouse
 spark = spark_session("test", **{"spark.master": "local[1]", "spark.log.level": "ERROR", "spark.sql.extensions": ""})
 for root in sys.argv[1:]:
     try:
-        Warehouse(spark, root).files
+        KernelWarehouse(spark, root).files
     except UsageError as error:
         print(error)
 """
@@ -95,7 +94,7 @@ import sys
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.tables import Warehouse
 spark = spark_session("test", **{"spark.master": "local[1]", "spark.log.level": "ERROR"})
-warehouse = Warehouse(spark, sys.argv[1])
+warehouse = KernelWarehouse(spark, sys.argv[1])
 warehouse.make("runs")
 warehouse.files.write(warehouse.path("python/file"), b"x")
 spark.range(3).write.parquet(warehouse.path("spark"))

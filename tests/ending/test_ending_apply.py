@@ -19,7 +19,7 @@ from halfop.frame.errors import WarehouseBusy
 from halfop.landing.files.sources import complete
 from halfop.landing.progress import OffsetSpan, ProgressRow, Queue, move
 from halfop.rocketmq.names import OP_TOPIC
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from pyspark.sql import functions as F
 from support import rows as r
 from support.crash import KILLED, dying, ended
@@ -31,7 +31,7 @@ ALLOWED = ("--set", "end.brokers=b,c")
 
 
 @pytest.fixture
-def called(warehouse: Warehouse, capsys: pytest.CaptureFixture[str]) -> Any:
+def called(warehouse: KernelWarehouse, capsys: pytest.CaptureFixture[str]) -> Any:
     def call(*options: str) -> tuple[int, dict[str, Any]]:
         status = main(job_of("end"), ["--warehouse", warehouse.root, *options])
         return status, json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -39,17 +39,17 @@ def called(warehouse: Warehouse, capsys: pytest.CaptureFixture[str]) -> Any:
     return call
 
 
-def states(warehouse: Warehouse) -> list[tuple[int, str]]:
+def states(warehouse: KernelWarehouse) -> list[tuple[int, str]]:
     rows = warehouse.read("endings").orderBy("at").collect()
     return [(row["queue_offset"], row["state"]) for row in rows]
 
 
-def decided(warehouse: Warehouse) -> set[tuple[int, str, str]]:
+def decided(warehouse: KernelWarehouse) -> set[tuple[int, str, str]]:
     last = warehouse.read("decisions").groupBy("queue_offset").agg(F.max_by(F.struct("*"), "run_id").alias("d"))
     return {(row["queue_offset"], row["decision"], row["reason"]) for row in last.select("d.*").collect()}
 
 
-def test_from_a_plan_to_op_rows_to_decisions(warehouse: Warehouse, called: Any, tmp_path: Path) -> None:
+def test_from_a_plan_to_op_rows_to_decisions(warehouse: KernelWarehouse, called: Any, tmp_path: Path) -> None:
     checked = half(3, check_times="1", store=NOW - 3_600_000)
     r.land(warehouse, [half(0), half(1), half(2), checked, half(4), half(5)], [], NOW, KNOWN)
     r.run(warehouse, RULES, NOW)
@@ -97,7 +97,7 @@ def test_from_a_plan_to_op_rows_to_decisions(warehouse: Warehouse, called: Any, 
 
 
 def test_a_second_plan_says_the_opposite_before_a_run_has_seen_the_first(
-    warehouse: Warehouse, called: Any, tmp_path: Path
+    warehouse: KernelWarehouse, called: Any, tmp_path: Path
 ) -> None:
     r.land(warehouse, [half(n) for n in range(3)], [], NOW, KNOWN)
     r.run(warehouse, RULES, NOW)
@@ -114,7 +114,7 @@ def test_a_second_plan_says_the_opposite_before_a_run_has_seen_the_first(
     assert (status, said["endings"], said["not_tried"]) == (0, {"SENT": 2}, 0), "a copy that was swept is no row of it"
 
 
-def test_what_has_changed_since_the_plan_is_not_ended(warehouse: Warehouse, called: Any, tmp_path: Path) -> None:
+def test_what_has_changed_since_the_plan_is_not_ended(warehouse: KernelWarehouse, called: Any, tmp_path: Path) -> None:
     r.land(warehouse, [half(0), half(1), half(2)], [], NOW, KNOWN)
     r.run(warehouse, RULES, NOW)
     file = tmp_path / "plan.jsonl"
@@ -137,7 +137,7 @@ def test_what_has_changed_since_the_plan_is_not_ended(warehouse: Warehouse, call
 
 @pytest.mark.slow
 def test_a_resume_since_the_plan_that_no_run_has_seen_stops_the_row(
-    warehouse: Warehouse, called: Any, tmp_path: Path
+    warehouse: KernelWarehouse, called: Any, tmp_path: Path
 ) -> None:
     r.land(warehouse, [half(n, check_times="1", store=NOW - 3_600_000) for n in (0, 1)], [], NOW, KNOWN)
     r.run(warehouse, RULES, NOW)
@@ -157,7 +157,7 @@ def test_a_resume_since_the_plan_that_no_run_has_seen_stops_the_row(
 
 @pytest.mark.slow
 def test_tables_may_be_kept_small_between_the_plan_and_its_call(
-    warehouse: Warehouse, called: Any, tmp_path: Path
+    warehouse: KernelWarehouse, called: Any, tmp_path: Path
 ) -> None:
     """With nothing kept, twice, and runs in between: open and discarded ones end as planned."""
     at_once = [f"retention.{name}=0s" for name in ("verify", "files", "waits", "landed")]
@@ -180,7 +180,7 @@ def test_tables_may_be_kept_small_between_the_plan_and_its_call(
     assert called("--apply", file, *ALLOWED)[1]["endings"] == {"VERIFIED": 4}
 
 
-def test_what_is_refused_before_anything_is_done(warehouse: Warehouse, called: Any, tmp_path: Path) -> None:
+def test_what_is_refused_before_anything_is_done(warehouse: KernelWarehouse, called: Any, tmp_path: Path) -> None:
     sources = {"b": "BROKER"}
     r.land(warehouse, [half(0), half(1)], [], NOW, KNOWN, sources=sources)
     r.run(warehouse, RULES, NOW)
@@ -202,7 +202,7 @@ def test_what_is_refused_before_anything_is_done(warehouse: Warehouse, called: A
     assert (status, said["left_out"], none.exists()) == (0, {"TOO_YOUNG": 2}, False), "an empty plan is none"
 
 
-def test_an_answer_of_ours_is_no_op_of_the_brokers_queue(warehouse: Warehouse) -> None:
+def test_an_answer_of_ours_is_no_op_of_the_brokers_queue(warehouse: KernelWarehouse) -> None:
     """A gap in the op queue is closed by the broker's ops alone."""
     ours = r.op_cells(ops("COMMIT", 1)[0], NOW) | {"queue_offset": 2**62, "source": "RESOLVE"}
     r.land(warehouse, [], [*ops("COMMIT", 5), *ops("COMMIT", 6)], NOW, {})
@@ -215,7 +215,7 @@ def test_an_answer_of_ours_is_no_op_of_the_brokers_queue(warehouse: Warehouse) -
 
 
 @pytest.mark.parametrize("by_spark", [False, True], ids=["by Kernel", "by Spark"])
-def test_a_second_process_stops_the_first(warehouse: Warehouse, by_spark: bool) -> None:
+def test_a_second_process_stops_the_first(warehouse: KernelWarehouse, by_spark: bool) -> None:
     """Also if a user's constraint leaves the table to Spark's writer."""
     warehouse.make(TABLE)
     if by_spark:
@@ -238,7 +238,7 @@ def test_a_second_process_stops_the_first(warehouse: Warehouse, by_spark: bool) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [2, 3, 4])
-def test_killed_before_a_commit(warehouse: Warehouse, called: Any, tmp_path: Path, number: int) -> None:
+def test_killed_before_a_commit(warehouse: KernelWarehouse, called: Any, tmp_path: Path, number: int) -> None:
     """The table endings is made, INTENDED, the op rows, SENT: whatever comes first, each op row lands once."""
     r.land(warehouse, [half(0), half(1)], [], NOW, KNOWN)
     r.run(warehouse, RULES, NOW)
@@ -254,5 +254,5 @@ def test_killed_before_a_commit(warehouse: Warehouse, called: Any, tmp_path: Pat
     assert warehouse.read("op_messages").count() == 2
 
 
-def ops_of_ours(warehouse: Warehouse) -> set[int]:
+def ops_of_ours(warehouse: KernelWarehouse) -> set[int]:
     return {row["half_offset"] for row in warehouse.read("op_messages").where("source = 'RESOLVE'").collect()}

@@ -10,13 +10,13 @@ import pytest
 from halfop.frame.output import TextOutput
 from halfop.gateway_demo import OVERRIDES, play
 from halfop.settings.load import load_settings
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 
 pytestmark = pytest.mark.slow
 
 
 def test_its_transactions_end_as_it_says(
-    warehouse: Warehouse, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    warehouse: KernelWarehouse, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     play(warehouse, load_settings(None, OVERRIDES, {}), tmp_path, TextOutput())
     said = capsys.readouterr().out

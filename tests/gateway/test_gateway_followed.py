@@ -21,7 +21,7 @@ from halfop.landing.broker.request import BrokerRequest
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from support.crash import ended, job
 from support.gateway.clients import free, page
 from support.gateway.gateways import RunningGateway, start
@@ -70,7 +70,7 @@ def killed_again_and_again(running: RunningGateway, folder: Path, options: list[
     return running
 
 
-def test_ten_kills_while_follow_lands_and_decides(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_ten_kills_while_follow_lands_and_decides(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     pages = f"127.0.0.1:{free()}"
     options = [*OPTIONS, "--metrics", pages, "--set", "gateway.questions_a_second=10000", "--warehouse", warehouse.root]
     running, stop = start(tmp_path / "gateway", *options), Event()
@@ -113,7 +113,7 @@ def until_nothing_is_open(pages: str) -> None:
         time.sleep(0.5)
 
 
-def decided(warehouse: Warehouse, address: str) -> None:
+def decided(warehouse: KernelWarehouse, address: str) -> None:
     """Lands what is left, and decides until nothing is open."""
     for _ in range(5):
         request = BrokerRequest(RemotingSettings(), timedelta(0), namesrv=address)

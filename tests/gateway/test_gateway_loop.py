@@ -19,7 +19,7 @@ from halfop.landing.broker.request import BrokerRequest
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from support.entry_points import job_of
 from support.gateway.clients import nothing
 from support.gateway.gateways import NAME, RunningGateway, gateway
@@ -33,7 +33,7 @@ OPTIONS = [part for rule in (*RULES, "gateway.look_every=100ms") for part in ("-
 class Loop:
     """A gateway's landing and runs, one cycle after the other."""
 
-    def __init__(self, warehouse: Warehouse, running: RunningGateway) -> None:
+    def __init__(self, warehouse: KernelWarehouse, running: RunningGateway) -> None:
         self.warehouse, self.running = warehouse, running
         self.decided = Counter[str]()
 
@@ -65,7 +65,7 @@ class Loop:
 
 
 def test_a_silent_transaction_is_asked_about_as_often_as_allowed_then_discarded(
-    warehouse: Warehouse, tmp_path: Path
+    warehouse: KernelWarehouse, tmp_path: Path
 ) -> None:
     with gateway(tmp_path, *OPTIONS, warehouse=warehouse.root) as running:
         loop = Loop(warehouse, running)
@@ -80,7 +80,7 @@ def test_a_silent_transaction_is_asked_about_as_often_as_allowed_then_discarded(
             assert (given_up["check_times"], given_up["body"]) == (3, b"silent")
 
 
-def test_it_lands_under_its_own_name_and_under_no_other(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_it_lands_under_its_own_name_and_under_no_other(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     log = logging.getLogger("tests")
     with gateway(tmp_path, *OPTIONS, warehouse=warehouse.root) as running:
         loop, request = (
@@ -98,7 +98,7 @@ def test_it_lands_under_its_own_name_and_under_no_other(warehouse: Warehouse, tm
     assert {row["broker_name"] for row in warehouse.read("check_requests").collect()} == {NAME}
 
 
-def test_an_end_and_its_opposite(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_an_end_and_its_opposite(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     with gateway(tmp_path, *OPTIONS, warehouse=warehouse.root) as running:
         loop = Loop(warehouse, running)
         with Producer(running.address, "group", nothing) as producer:
@@ -113,7 +113,7 @@ def test_an_end_and_its_opposite(warehouse: Warehouse, tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("logging_as_before")
-def test_its_messages_are_ended_in_the_gateway(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_its_messages_are_ended_in_the_gateway(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     with gateway(tmp_path, *OPTIONS, warehouse=warehouse.root) as running:
         loop = Loop(warehouse, running)
         with Producer(running.address, "group", nothing) as producer:
@@ -134,7 +134,7 @@ def test_its_messages_are_ended_in_the_gateway(warehouse: Warehouse, tmp_path: P
     assert [row["body"] for row in warehouse.read("topics/orders").collect()] == [b"yes"]
 
 
-def test_while_no_producer_is_there_nothing_is_given_up(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_while_no_producer_is_there_nothing_is_given_up(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     with gateway(tmp_path, *OPTIONS, warehouse=warehouse.root) as running:
         loop = Loop(warehouse, running)
         with Producer(running.address, "group", nothing) as producer:
@@ -146,7 +146,7 @@ def test_while_no_producer_is_there_nothing_is_given_up(warehouse: Warehouse, tm
     assert [row["body"] for row in warehouse.read("topics/orders").collect()] == [b"patient"]
 
 
-def test_while_the_gateway_is_down_nothing_is_given_up(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_while_the_gateway_is_down_nothing_is_given_up(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     with gateway(tmp_path, *OPTIONS, warehouse=warehouse.root) as running:
         loop = Loop(warehouse, running)
         with Producer(running.address, "group", nothing) as producer:
@@ -165,7 +165,7 @@ def test_while_the_gateway_is_down_nothing_is_given_up(warehouse: Warehouse, tmp
     assert [row["body"] for row in warehouse.read("topics/orders").collect()] == [b"patient"]
 
 
-def test_after_its_store_was_put_back_its_new_life_is_asked_about(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_after_its_store_was_put_back_its_new_life_is_asked_about(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     answers: dict[bytes, Answer] = {b"kept": "COMMIT", b"new": "COMMIT"}
 
     def answer(question: Question) -> Answer:

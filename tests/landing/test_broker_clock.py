@@ -16,7 +16,7 @@ from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs import reconcile as job
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import Settings
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from support import rows as r
 from support.brokers import store_writer as w
 from support.brokers.played_broker import About, played
@@ -33,7 +33,7 @@ def request(address: str) -> BrokerRequest:
 
 @pytest.mark.parametrize("minutes", [-10, 0, 10])
 def test_a_host_whose_clock_is_wrong_decides_the_same(
-    warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minutes: int
+    warehouse: KernelWarehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minutes: int
 ) -> None:
     """A half message of 4 seconds has no op yet: whatever time the host has, nobody is asked."""
     store, here = w.Store(tmp_path / "store"), THERE + minutes * 60_000
@@ -52,7 +52,7 @@ def test_a_host_whose_clock_is_wrong_decides_the_same(
 
 @pytest.mark.parametrize("minutes", [-60, 60])
 def test_a_host_an_hour_off_decides_nothing_wrongly_and_nothing_for_ever(
-    warehouse: Warehouse,
+    warehouse: KernelWarehouse,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
@@ -79,7 +79,7 @@ def test_a_host_an_hour_off_decides_nothing_wrongly_and_nothing_for_ever(
     assert all("ops are known until 2025-" in text for text in said)
 
 
-def test_a_slave_is_refused(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_a_slave_is_refused(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     store = w.Store(tmp_path / "store")
     transactions(store, range(2))
     with played(store, about=About(role="SLAVE")) as address:

@@ -16,7 +16,7 @@ from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.names import HALF_TOPIC
 from halfop.rocketmq.wire.remoting import RemotingSettings
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from support.brokers import store_writer as w
 from support.brokers.played_broker import About, played
 from systems.broker.real_broker import Plan, RealBroker
@@ -50,7 +50,7 @@ def test_a_store_s_file(tmp_path: Path, text: str | None, found: dict[int, int])
     assert check_offsets(str(tmp_path)) == found
 
 
-def check(warehouse: Warehouse, broker: str = "broker-a") -> tuple[int | None, int | None]:
+def check(warehouse: KernelWarehouse, broker: str = "broker-a") -> tuple[int | None, int | None]:
     """The offset, and since when in seconds after the first record."""
     row = progress.of_broker(warehouse, broker)[HALF_TOPIC, 0]
     return row.check_offset, None if row.check_since is None else row.check_since // 1_000_000 - w.BORN_MS // 1000
@@ -58,7 +58,7 @@ def check(warehouse: Warehouse, broker: str = "broker-a") -> tuple[int | None, i
 
 @pytest.mark.parametrize("remote", [False, True], ids=["local", "copied"])
 def test_a_store_lands_with_it(
-    warehouse: Warehouse, tmp_path: Path, remote: bool, monkeypatch: pytest.MonkeyPatch
+    warehouse: KernelWarehouse, tmp_path: Path, remote: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if remote:
         monkeypatch.setattr(fetch, "local_folder", lambda _: None)
@@ -80,7 +80,7 @@ def test_a_store_lands_with_it(
     assert check(warehouse) == (0, 50)
 
 
-def test_a_running_broker_is_asked(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_a_running_broker_is_asked(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     store = w.Store(tmp_path / "store")
     store.append(w.half(0))
     for second, offset, expected in ((10, None, (None, None)), (20, 0, (0, 20)), (30, 0, (0, 20)), (40, 1, (1, 40))):
@@ -91,7 +91,7 @@ def test_a_running_broker_is_asked(warehouse: Warehouse, tmp_path: Path) -> None
 
 @pytest.mark.broker
 @pytest.mark.parametrize("name", ["broker4", "broker5"])
-def test_a_real_broker_says_it(warehouse: Warehouse, request: pytest.FixtureRequest, name: str) -> None:
+def test_a_real_broker_says_it(warehouse: KernelWarehouse, request: pytest.FixtureRequest, name: str) -> None:
     running: RealBroker = request.getfixturevalue(name)
     running.produce([Plan("orders", "C", None)] * 5, linger=5)
     request_ = BrokerRequest(RemotingSettings(), NONE, namesrv=running.namesrv)

@@ -15,7 +15,7 @@ from halfop.rocketmq import message
 from halfop.rocketmq.message import decompressed
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import Settings, TopicSettings
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from pyspark.sql import SparkSession
 from support.brokers import store_writer as w
 
@@ -58,7 +58,7 @@ def test_a_body_that_swells_beyond_measure_stays(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("plain", [True, False])
 def test_they_are_delivered_plain_only_where_the_user_wants_it(
-    spark: SparkSession, warehouse: Warehouse, tmp_path: Path, plain: bool
+    spark: SparkSession, warehouse: KernelWarehouse, tmp_path: Path, plain: bool
 ) -> None:
     store = w.Store(tmp_path / "store")
     bodies = [*BODIES, (0, b"as it is"), (COMPRESSED | LZ4, b"not what its flag says")]

@@ -15,7 +15,7 @@ from halfop.landing.store import land as land_module
 from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.store import layout
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from pyspark.sql import SparkSession
 from support.brokers import store_writer as w
 from support.brokers.stores import transactions
@@ -42,11 +42,11 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[fetch.LocalStore]:
     return found
 
 
-def land(warehouse: Warehouse, store: w.Store) -> dict[str, int]:
+def land(warehouse: KernelWarehouse, store: w.Store) -> dict[str, int]:
     return land_store(warehouse, StoreRequest(str(store.root), "broker-a", timedelta(0)), LOG).rows_written
 
 
-def content(warehouse: Warehouse) -> dict[str, Counter[str]]:
+def content(warehouse: KernelWarehouse) -> dict[str, Counter[str]]:
     rows = {name: warehouse.read(name).drop("landed_at").collect() for name in TABLES}
     return {name: Counter(str(row) for row in found) for name, found in rows.items()}
 
@@ -59,7 +59,7 @@ def test_of_a_store_that_has_landed_only_what_is_new_is_copied(
     spark: SparkSession, tmp_path: Path, fetched: list[fetch.LocalStore]
 ) -> None:
     store = w.Store(tmp_path / "store", file_size=1 << 14)
-    here, there = Warehouse(spark, str(tmp_path / "here")), Warehouse(spark, str(tmp_path / "there"))
+    here, there = KernelWarehouse(spark, str(tmp_path / "here")), KernelWarehouse(spark, str(tmp_path / "there"))
     for begin, end in ((0, 400), (400, 410), (410, 410), (410, 420)):
         if end > begin:
             transactions(store, range(begin, end))
@@ -76,13 +76,13 @@ def test_of_a_store_that_has_landed_only_what_is_new_is_copied(
         assert each.copied < size(store) / 5
 
 
-def local(_: Warehouse, path: str, __: object) -> AbstractContextManager[fetch.LocalStore]:
+def local(_: KernelWarehouse, path: str, __: object) -> AbstractContextManager[fetch.LocalStore]:
     """Lands a copied store as one of this machine."""
     return nullcontext(fetch.LocalStore(path))
 
 
 def test_another_store_is_refused_and_named_by_its_own_path(
-    warehouse: Warehouse, tmp_path: Path, fetched: list[fetch.LocalStore]
+    warehouse: KernelWarehouse, tmp_path: Path, fetched: list[fetch.LocalStore]
 ) -> None:
     """After all of it was copied."""
     first, other = w.Store(tmp_path / "first", file_size=1 << 14), w.Store(tmp_path / "other", file_size=1 << 14)
@@ -97,7 +97,7 @@ def test_another_store_is_refused_and_named_by_its_own_path(
 
 
 def test_a_fault_in_the_new_part_is_found(
-    warehouse: Warehouse, tmp_path: Path, fetched: list[fetch.LocalStore]
+    warehouse: KernelWarehouse, tmp_path: Path, fetched: list[fetch.LocalStore]
 ) -> None:
     store = w.Store(tmp_path / "store", file_size=1 << 14)
     transactions(store, range(100))

@@ -21,7 +21,7 @@ from halfop.rocketmq.wire.client import BrokerAddress
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import Settings
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from support import rows as r
 from support.brokers import store_writer as w
 from support.brokers.played_broker import About, played
@@ -59,7 +59,7 @@ def store(tmp_path: Path) -> w.Store:
     return store
 
 
-def landed(warehouse: Warehouse, store: w.Store, **options: Any) -> dict[int, str]:
+def landed(warehouse: KernelWarehouse, store: w.Store, **options: Any) -> dict[int, str]:
     """The last decisions of runs about the half messages that have landed."""
     with played(store, about=THERE) as address:
         summary = land_broker(warehouse, BrokerRequest(SETTINGS, timedelta(0), broker=address, **options), LOG)
@@ -68,7 +68,7 @@ def landed(warehouse: Warehouse, store: w.Store, **options: Any) -> dict[int, st
     return {row["queue_offset"]: row["decision"] for row in warehouse.read("decisions").orderBy("run_id").collect()}
 
 
-def first_offsets(warehouse: Warehouse, of: str = "orders") -> set[int | None]:
+def first_offsets(warehouse: KernelWarehouse, of: str = "orders") -> set[int | None]:
     rows = progress.of_broker(warehouse, "broker-a")
     return {row.first_offset for (topic, _), row in rows.items() if topic == of}
 
@@ -79,7 +79,7 @@ def fates(*numbers: int) -> dict[int, str]:
 
 @pytest.mark.parametrize(("given", "name"), [(None, "broker-b"), ("other", "other")])
 def test_one_broker_lands_under_its_own_name_or_the_given_one(
-    warehouse: Warehouse, store: w.Store, given: str | None, name: str
+    warehouse: KernelWarehouse, store: w.Store, given: str | None, name: str
 ) -> None:
     with played(store, about=THERE._replace(name="broker-b")) as address:
         request = BrokerRequest(SETTINGS, timedelta(0), broker=address, broker_name=given)
@@ -87,7 +87,9 @@ def test_one_broker_lands_under_its_own_name_or_the_given_one(
     assert {row["broker_name"] for row in warehouse.read("landing_progress").collect()} == {name}
 
 
-def test_a_broker_that_may_have_landed_under_the_name_of_earlier_versions(warehouse: Warehouse, store: w.Store) -> None:
+def test_a_broker_that_may_have_landed_under_the_name_of_earlier_versions(
+    warehouse: KernelWarehouse, store: w.Store
+) -> None:
     assert landed(warehouse, store) == fates(*range(20))
     with played(store, about=THERE._replace(name="broker-b")) as address:
         request = BrokerRequest(SETTINGS, timedelta(0), broker=address)
@@ -100,13 +102,13 @@ def test_a_broker_that_may_have_landed_under_the_name_of_earlier_versions(wareho
         assert land_broker(warehouse, request, LOG).status == 0, "it has landed under its own name"
 
 
-def test_all_of_a_broker(warehouse: Warehouse, store: w.Store) -> None:
+def test_all_of_a_broker(warehouse: KernelWarehouse, store: w.Store) -> None:
     assert landed(warehouse, store) == fates(*range(20))
     assert first_offsets(warehouse) == {0}
 
 
 @pytest.mark.parametrize("option", [{"since": r.instant(w.BORN_MS)}, {"from_offset": 10}])
-def test_what_a_broker_has_stored_since(warehouse: Warehouse, store: w.Store, option: dict[str, Any]) -> None:
+def test_what_a_broker_has_stored_since(warehouse: KernelWarehouse, store: w.Store, option: dict[str, Any]) -> None:
     """None of the real topic's messages between is pulled."""
     assert landed(warehouse, store, **option) == fates(*range(10, 20))
     assert min(first for first in first_offsets(warehouse) if first is not None) >= 250
@@ -127,7 +129,9 @@ def two_topics(tmp_path: Path) -> w.Store:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("few", [pytest.param(20_000, id="here"), pytest.param(0, id="in workers")])
-def test_only_some_real_topics(warehouse: Warehouse, tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_some_real_topics(
+    warehouse: KernelWarehouse, tmp_path: Path, few: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Outcomes of a topic stay unknown as long as it is left out: a commit is no rollback."""
     monkeypatch.setattr(messages, "_FEW", few)
     store, some = two_topics(tmp_path), {"topics": frozenset({"orders"})}
@@ -154,7 +158,7 @@ def test_topics_that_are_no_real_topics() -> None:
             _topics(["orders", name])
 
 
-def test_a_first_half_message_that_is_not_there_is_refused(warehouse: Warehouse, store: w.Store) -> None:
+def test_a_first_half_message_that_is_not_there_is_refused(warehouse: KernelWarehouse, store: w.Store) -> None:
     with played(store, about=THERE) as address:
         summary = land_broker(warehouse, BrokerRequest(SETTINGS, timedelta(0), broker=address, from_offset=20), LOG)
     assert summary.status == 3

@@ -27,7 +27,7 @@ from halfop.rocketmq.store import layout as layout_module
 from halfop.rocketmq.wire.pull import QueueRange
 from halfop.rocketmq.wire.remoting import Credentials, RemotingSettings
 from halfop.warehouse import local
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from pyspark.sql import SparkSession
 from support.brokers import store_writer as w
 from support.brokers.played_broker import About, played
@@ -93,12 +93,12 @@ def write_gateways_ops(store: w.Store, ended: list[tuple[int, int, tuple[int, in
         store.append(replace(w.gateway_op(offset, "COMMIT" if n % 3 else "ROLLBACK"), queue_id=queue_id))
 
 
-def land_store(warehouse: Warehouse, store: w.Store) -> dict[str, int]:
+def land_store(warehouse: KernelWarehouse, store: w.Store) -> dict[str, int]:
     request = StoreRequest(str(store.root), "broker-a", timedelta(0))
     return land.land_store(warehouse, request, LOG).rows_written
 
 
-def content(spark: SparkSession, warehouse: Warehouse) -> dict[str, Counter[str]]:
+def content(spark: SparkSession, warehouse: KernelWarehouse) -> dict[str, Counter[str]]:
     """All rows as Delta's own connector reads them."""
     found: dict[str, Counter[str]] = {}
     for name in TABLES:
@@ -107,7 +107,7 @@ def content(spark: SparkSession, warehouse: Warehouse) -> dict[str, Counter[str]
     return found
 
 
-def kept_bounds(warehouse: Warehouse) -> dict[str, tuple[int, set[str], Counter[str]]]:
+def kept_bounds(warehouse: KernelWarehouse) -> dict[str, tuple[int, set[str], Counter[str]]]:
     """The rows of each table, its columns with bounds, and the columns' nulls, as its log has them."""
     found = {}
     for name in TABLES[:-1]:
@@ -140,7 +140,7 @@ def test_workers_land_what_spark_writes_and_joins_settle(
     if rows_for_spark:
         monkeypatch.setattr(local, "_MOST_HERE", -1)
     store, chance = w.Store(tmp_path / "store", file_size=1 << 13), random.Random(SEED)
-    here, there = Warehouse(spark, str(tmp_path / "workers")), Warehouse(spark, str(tmp_path / "spark"))
+    here, there = KernelWarehouse(spark, str(tmp_path / "workers")), KernelWarehouse(spark, str(tmp_path / "spark"))
     for landing in range(2):
         written(chance, store, landing * 60, 60)
         counted = land_store(here, store)
@@ -154,10 +154,10 @@ def test_workers_land_what_spark_writes_and_joins_settle(
 
 
 def written_by_spark(patched: pytest.MonkeyPatch) -> None:
-    patched.setattr(Warehouse, "takes_files", lambda *_: False)
+    patched.setattr(KernelWarehouse, "takes_files", lambda *_: False)
 
 
-def land_broker(warehouse: Warehouse, address: str) -> dict[str, int]:
+def land_broker(warehouse: KernelWarehouse, address: str) -> dict[str, int]:
     request = BrokerRequest(RemotingSettings(give_up_after=5), timedelta(0), broker=address)
     summary = broker.land_broker(warehouse, request, LOG)
     assert summary.status == 0, summary
@@ -175,7 +175,7 @@ def test_workers_pull_what_spark_writes(
     monkeypatch.setattr(messages, "_FEW", 0)
     monkeypatch.setattr(messages, "_OF_A_TASK", 25)
     store, chance = w.Store(tmp_path / "store"), random.Random(SEED)
-    here, there = Warehouse(spark, str(tmp_path / "workers")), Warehouse(spark, str(tmp_path / "spark"))
+    here, there = KernelWarehouse(spark, str(tmp_path / "workers")), KernelWarehouse(spark, str(tmp_path / "spark"))
     for landing in range(landings):
         monkeypatch.setattr(broker, "next_instant", lambda _, at=AT + landing: at)
         written(chance, store, landing * 60, 60)
@@ -189,10 +189,10 @@ def test_workers_pull_what_spark_writes(
     assert kept_bounds(here) == kept_bounds(there)
 
 
-def test_no_task_has_credentials(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_task_has_credentials(warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[messages.PullShare] = []
 
-    def in_workers(_: Warehouse, shares: list[messages.PullShare], __: object) -> list[messages.PulledFiles]:
+    def in_workers(_: KernelWarehouse, shares: list[messages.PullShare], __: object) -> list[messages.PulledFiles]:
         seen.extend(shares)
         return []
 

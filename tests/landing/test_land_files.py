@@ -22,10 +22,11 @@ from halfop.frame.trouble import failure_of
 from halfop.landing.files import landed_files
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.rows import Rows
 from halfop.warehouse.schema import completed
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.tables import NO_TABLE
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from support import rows as r
@@ -36,11 +37,13 @@ LONG_MAX = 2**63 - 1
 TABLES = ("half_messages", "op_messages", "landing_progress", "rejected", "landed_files")
 
 
-def land(warehouse: Warehouse, halves: Sequence[str] = (), ops: Sequence[str] = (), **more: Any) -> Summary:
+def land(warehouse: KernelWarehouse, halves: Sequence[str] = (), ops: Sequence[str] = (), **more: Any) -> Summary:
     return land_files(warehouse, FilesRequest(halves, ops, **more), LOG)
 
 
-def refusal(warehouse: Warehouse, halves: Sequence[str] = (), ops: Sequence[str] = (), **more: Any) -> InputRefused:
+def refusal(
+    warehouse: KernelWarehouse, halves: Sequence[str] = (), ops: Sequence[str] = (), **more: Any
+) -> InputRefused:
     """The refusal of a landing, which has written nothing."""
     before = [warehouse.version(name) for name in TABLES]
     with pytest.raises(InputRefused) as refused:
@@ -50,11 +53,11 @@ def refusal(warehouse: Warehouse, halves: Sequence[str] = (), ops: Sequence[str]
     return refused.value
 
 
-def known(warehouse: Warehouse) -> dict[tuple[str, str, int], int | None]:
+def known(warehouse: KernelWarehouse) -> dict[tuple[str, str, int], int | None]:
     return {(row["broker_name"], row["topic"], row["queue_id"]): row["known"] for row in progress(warehouse).collect()}
 
 
-def progress(warehouse: Warehouse) -> DataFrame:
+def progress(warehouse: KernelWarehouse) -> DataFrame:
     """One row a queue of landing_progress, as readers take it."""
     struct = warehouse.schema("landing_progress")
     ordered = [[row[name] for name in struct.names] for row in progress_rows(warehouse)]
@@ -64,7 +67,9 @@ def progress(warehouse: Warehouse) -> DataFrame:
 # what lands
 
 
-def test_a_half_row_lands_as_given_and_completed_from_its_properties(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_a_half_row_lands_as_given_and_completed_from_its_properties(
+    warehouse: KernelWarehouse, tmp_path: Path
+) -> None:
     file = lines(
         tmp_path / "h.jsonl",
         half(
@@ -96,7 +101,7 @@ def test_a_half_row_lands_as_given_and_completed_from_its_properties(warehouse: 
     assert_df_equality(found, wanted, ignore_row_order=True)
 
 
-def test_offsets_are_exact_and_times_have_many_forms(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_offsets_are_exact_and_times_have_many_forms(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     forms = {
         T0: T0,
         str(T0 + 1): T0 + 1,
@@ -117,7 +122,7 @@ def test_offsets_are_exact_and_times_have_many_forms(warehouse: Warehouse, tmp_p
     assert (row["first_offset"], row["next_offset"]) == (LONG_MAX - len(forms) + 1, LONG_MAX)
 
 
-def test_ops_land_as_items_with_their_header(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_ops_land_as_items_with_their_header(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     header = {"from_check": True, "producer_group": "g", "tran_state_table_offset": 1, "commit_log_offset": 512}
     file = lines(
         tmp_path / "o.jsonl", op(1, "1,2,", outcomes={"2": "ROLLBACK"}), op(2, "7", item=3, uniq_key="k", **header)
@@ -134,7 +139,7 @@ def test_ops_land_as_items_with_their_header(warehouse: Warehouse, tmp_path: Pat
     assert_df_equality(found, warehouse.spark.createDataFrame(expected, found.schema), ignore_row_order=True)
 
 
-def test_directories_globs_gzip_and_odd_names(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_directories_globs_gzip_and_odd_names(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     lines(tmp_path / "in" / "day 1" / "a[1]%20.jsonl", half(1), "", "  ")
     lines(tmp_path / "in" / "_SUCCESS")
     lines(tmp_path / "in" / ".hidden.jsonl", "no JSON")
@@ -168,7 +173,7 @@ def half_columns(**changed: Any) -> dict[str, pa.Array]:
     return {name: value for name, value in (columns | changed).items() if value is not None}
 
 
-def test_parquet_lands_like_json(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_parquet_lands_like_json(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     first = parquet(tmp_path / "1.parquet", half_columns())
     zoned = pa.array([T0, T0], pa.timestamp("ms", "UTC"))
     second = parquet(tmp_path / "2.parquet", half_columns(store_timestamp=zoned, queue_id=pa.array([4, 4], pa.int16())))
@@ -232,7 +237,7 @@ BAD_HALVES: list[tuple[Mapping[str, Any] | str, str, str]] = [
 
 
 def test_skip_bad_rejects_each_bad_line_and_lands_the_rest(
-    warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    warehouse: KernelWarehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = lines(tmp_path / "h.jsonl", "", half(100), *(line for line, _, _ in BAD_HALVES), half(101))
     with monkeypatch.context() as dying:
@@ -255,7 +260,7 @@ def test_skip_bad_rejects_each_bad_line_and_lands_the_rest(
 
 
 def test_an_export_that_is_overwritten_daily_with_a_fault_on_one_line_loses_no_day(
-    warehouse: Warehouse, tmp_path: Path
+    warehouse: KernelWarehouse, tmp_path: Path
 ) -> None:
     """The fault's text is the same on both days; the very same file again adds nothing, also after a kill."""
     for day in (1, 2):
@@ -270,7 +275,7 @@ def test_an_export_that_is_overwritten_daily_with_a_fault_on_one_line_loses_no_d
 
 
 def test_bad_rows_are_told_by_reason_with_an_example(
-    warehouse: Warehouse, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    warehouse: KernelWarehouse, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = lines(tmp_path / "h.jsonl", half(1), *["no JSON"] * 7, half(body="?"), half(body="!"))
     with caplog.at_level(logging.WARNING):
@@ -282,7 +287,7 @@ def test_bad_rows_are_told_by_reason_with_an_example(
     assert f"2 rows as INPUT.BAD_BASE64; one of them: {file}:9: BAD_BASE64: body: found" in base64
 
 
-def test_bad_rows_refuse_the_whole_landing(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_bad_rows_refuse_the_whole_landing(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     bad = lines(tmp_path / "h.jsonl", half(1), "", half(body="?"), *[half(queue_offset=-n) for n in range(1, 9)])
     refused = refusal(warehouse, [bad], [lines(tmp_path / "o.jsonl", op())])
     assert (refused.path, refused.line) == (bad, 3)
@@ -295,7 +300,7 @@ def test_bad_rows_refuse_the_whole_landing(warehouse: Warehouse, tmp_path: Path)
 
 
 def test_a_bad_line_far_into_a_file_of_several_blocks_is_named_by_its_number(
-    warehouse: Warehouse, tmp_path: Path
+    warehouse: KernelWarehouse, tmp_path: Path
 ) -> None:
     rows = [half(n) for n in range(2000)]
     rows[1776]["queue_id"] = "x"
@@ -307,7 +312,7 @@ def test_a_bad_line_far_into_a_file_of_several_blocks_is_named_by_its_number(
         warehouse.spark.conf.unset("spark.sql.files.maxPartitionBytes")
 
 
-def test_bad_op_rows_are_refused(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_bad_op_rows_are_refused(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     bad = [op(outcomes={"1": 2}), op(item=-1), op(from_check="yes"), op(flag=7) | {"body": 7}]
     refused = refusal(warehouse, ops=[lines(tmp_path / "o.jsonl", *bad)])
     text = f"{refused}"
@@ -327,7 +332,7 @@ BAD_SCHEMAS: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("changed", "says"), BAD_SCHEMAS)
 def test_a_parquet_file_of_wrong_columns_is_refused_even_with_skip_bad(
-    warehouse: Warehouse, tmp_path: Path, changed: dict[str, Any], says: str
+    warehouse: KernelWarehouse, tmp_path: Path, changed: dict[str, Any], says: str
 ) -> None:
     file = parquet(tmp_path / "h.parquet", half_columns(**changed))
     refused = refusal(warehouse, [file], skip_bad=True)
@@ -348,7 +353,9 @@ BAD_PARQUET: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changed", "says"), BAD_PARQUET)
-def test_bad_parquet_rows_are_refused(warehouse: Warehouse, tmp_path: Path, changed: dict[str, Any], says: str) -> None:
+def test_bad_parquet_rows_are_refused(
+    warehouse: KernelWarehouse, tmp_path: Path, changed: dict[str, Any], says: str
+) -> None:
     file = parquet(tmp_path / "h.parquet", half_columns(**changed))
     refused = refusal(warehouse, [file])
     assert (refused.path, refused.line) == (file, None)
@@ -365,13 +372,15 @@ def test_bad_parquet_rows_are_refused(warehouse: Warehouse, tmp_path: Path, chan
         ("h.csv", b"a,b"),
     ],
 )
-def test_unreadable_files_are_refused_by_name(warehouse: Warehouse, tmp_path: Path, name: str, content: bytes) -> None:
+def test_unreadable_files_are_refused_by_name(
+    warehouse: KernelWarehouse, tmp_path: Path, name: str, content: bytes
+) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     assert refusal(warehouse, [str(path)], skip_bad=True).path == str(path)
 
 
-def test_damage_inside_a_parquet_file_is_refused_by_name(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_damage_inside_a_parquet_file_is_refused_by_name(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     path = Path(parquet(tmp_path / "h.parquet", half_columns()))
     damaged = bytearray(path.read_bytes())
     damaged[4:400] = b"\xff" * 396
@@ -379,21 +388,21 @@ def test_damage_inside_a_parquet_file_is_refused_by_name(warehouse: Warehouse, t
     assert refusal(warehouse, [str(path)], skip_bad=True).path == str(path)
 
 
-def test_paths_that_match_nothing_are_refused(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_paths_that_match_nothing_are_refused(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for path in ("none.jsonl", "none*.jsonl", "empty"):
         assert refusal(warehouse, [str(tmp_path / path)]).path == str(tmp_path / path)
     assert refusal(warehouse, ["nosuch://host/x.jsonl"]).path == "nosuch://host/x.jsonl"
 
 
-def test_a_delta_table_and_a_file_of_two_kinds_are_refused(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_a_delta_table_and_a_file_of_two_kinds_are_refused(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     file = lines(tmp_path / "h.jsonl", half())
     land(warehouse, [file])
     assert "Delta table" in refusal(warehouse, [warehouse.path("half_messages")]).problem
     assert "by --half and by --op" in refusal(warehouse, [file], [file]).problem
 
 
-def test_unknown_columns_are_a_warning(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_unknown_columns_are_a_warning(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     summary = land(warehouse, ops=[lines(tmp_path / "o.jsonl", op(tags="d", landed_at=1, colour=2))])
     assert summary.notes == [
         "column colour of op rows is unknown and not landed",
@@ -401,7 +410,7 @@ def test_unknown_columns_are_a_warning(warehouse: Warehouse, tmp_path: Path) -> 
     ]
 
 
-def test_a_queue_of_a_rebuilt_broker_is_refused(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_a_queue_of_a_rebuilt_broker_is_refused(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     warehouse.make("rejected")
     columns = "kind STRING, reason STRING, broker_name STRING, queue_id INT, queue_offset BIGINT, run_id BIGINT"
     rows = warehouse.frame([("HALF", "KEY_REUSED", "b", 0, 1, 1)], columns)
@@ -415,7 +424,7 @@ def test_a_queue_of_a_rebuilt_broker_is_refused(warehouse: Warehouse, tmp_path: 
 # once, and what is known afterwards
 
 
-def test_a_file_lands_once_and_again_when_it_has_changed(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_a_file_lands_once_and_again_when_it_has_changed(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     file = lines(tmp_path / "h.jsonl", half(1))
     land(warehouse, [file])
     before = {name: warehouse.version(name) for name in TABLES}
@@ -427,7 +436,7 @@ def test_a_file_lands_once_and_again_when_it_has_changed(warehouse: Warehouse, t
     assert warehouse.read("half_messages").count() == 2
 
 
-def test_known_until_is_the_newest_op_broker_by_broker(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_known_until_is_the_newest_op_broker_by_broker(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     halves = lines(tmp_path / "h.jsonl", half(7), half(3), half(queue_id=1), half(broker_name="c"))
     ops = lines(tmp_path / "o.jsonl", op(5, store_timestamp=T0 + 9), op(4), op(broker_name="b", queue_id=2))
     land(warehouse, [halves], [ops])
@@ -448,7 +457,7 @@ QUEUES = (
 )
 
 
-def queues(warehouse: Warehouse) -> DataFrame:
+def queues(warehouse: KernelWarehouse) -> DataFrame:
     """One row a queue, from its rows of both topics, which know the same."""
     rows = progress(warehouse)
     half_row, op_row = F.col("topic") == HALF_TOPIC, F.col("topic") == OP_TOPIC
@@ -466,7 +475,7 @@ def queues(warehouse: Warehouse) -> DataFrame:
     return made
 
 
-def test_progress_never_goes_back(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_progress_never_goes_back(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     land(warehouse, [lines(tmp_path / "h1.jsonl", half(5))], [lines(tmp_path / "o1.jsonl", op(5))])
     land(warehouse, [lines(tmp_path / "h2.jsonl", half(2))], [lines(tmp_path / "o2.jsonl", op(2, store_timestamp=T0))])
     land(warehouse, [lines(tmp_path / "h3.jsonl", half(3))])
@@ -477,7 +486,7 @@ def test_progress_never_goes_back(warehouse: Warehouse, tmp_path: Path) -> None:
     )
 
 
-def test_known_until_given_holds_for_this_landings_queues(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_known_until_given_holds_for_this_landings_queues(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     first = lines(tmp_path / "h1.jsonl", half(broker_name="a"))
     land(warehouse, [first])
     land(warehouse, [lines(tmp_path / "h2.jsonl", half(broker_name="b"))], known_until=r.instant(T0))
@@ -490,7 +499,7 @@ def test_known_until_given_holds_for_this_landings_queues(warehouse: Warehouse, 
     assert set(known(warehouse).values()) == {T0 + 2}
 
 
-def test_known_until_in_the_future_is_a_warning(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_known_until_in_the_future_is_a_warning(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     tomorrow = datetime.now(timezone.utc) + timedelta(days=1)
     summary = land(warehouse, [lines(tmp_path / "h.jsonl", half())], known_until=tomorrow)
     assert summary.notes == [f"known until {tomorrow.isoformat()}: that lies in the future"]
@@ -498,7 +507,7 @@ def test_known_until_in_the_future_is_a_warning(warehouse: Warehouse, tmp_path: 
 
 
 def test_each_landing_has_an_instant_of_its_own_above_all_before(
-    warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    warehouse: KernelWarehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: T0 * 1_000_000)
     for n in range(3):
@@ -508,23 +517,23 @@ def test_each_landing_has_an_instant_of_its_own_above_all_before(
 
 
 def test_queues_are_there_before_their_rows_and_known_after_them(
-    warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    warehouse: KernelWarehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A landing that dies at any commit leaves a queue that knows of no op that is not there."""
     files = [lines(tmp_path / "h.jsonl", half())], [lines(tmp_path / "o.jsonl", op())]
-    commit = Warehouse.commit
+    commit = KernelWarehouse.commit
     for table in ("half_messages", "op_messages"):
 
-        def dies(self: Warehouse, name: str, rows: Rows, last: str = table) -> None:
+        def dies(self: KernelWarehouse, name: str, rows: Rows, last: str = table) -> None:
             commit(self, name, rows)
             if name == last:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(Warehouse, "commit", dies)
+        monkeypatch.setattr(KernelWarehouse, "commit", dies)
         with pytest.raises(KeyboardInterrupt):
             land(warehouse, *files)
         assert known(warehouse) == {("b", HALF_TOPIC, 0): None, ("b", OP_TOPIC, 0): None}
         assert warehouse.version("landed_files") == NO_TABLE
-    monkeypatch.setattr(Warehouse, "commit", commit)
+    monkeypatch.setattr(KernelWarehouse, "commit", commit)
     assert land(warehouse, *files).extra["files_landed"] == 2
     assert set(known(warehouse).values()) == {T0 + 5}

@@ -18,8 +18,8 @@ from halfop.landing import progress
 from halfop.landing.staged import Staging
 from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import COMMIT_LOG
-from halfop.warehouse.tables import Warehouse
 from pyspark.sql import DataFrame
 from support.brokers import store_writer as w
 from support.brokers.stores import transactions
@@ -38,15 +38,15 @@ def store(tmp_path: Path) -> w.Store:
     return w.Store(tmp_path / "store", file_size=1 << 13)
 
 
-def land(warehouse: Warehouse, store: w.Store, skip_corrupt: bool = False, name: str = BROKER) -> Summary:
+def land(warehouse: KernelWarehouse, store: w.Store, skip_corrupt: bool = False, name: str = BROKER) -> Summary:
     return land_store(warehouse, StoreRequest(str(store.root), name, timedelta(0), None, skip_corrupt), LOG)
 
 
-def rows(warehouse: Warehouse, name: str) -> DataFrame:
+def rows(warehouse: KernelWarehouse, name: str) -> DataFrame:
     return warehouse.read(name)
 
 
-def outcomes(warehouse: Warehouse) -> dict[int, list[str | None]]:
+def outcomes(warehouse: KernelWarehouse) -> dict[int, list[str | None]]:
     """The outcomes by half offset, in the order in which they landed."""
     found: dict[int, list[str | None]] = {}
     for row in rows(warehouse, "op_messages").orderBy("landed_at").collect():
@@ -54,11 +54,11 @@ def outcomes(warehouse: Warehouse) -> dict[int, list[str | None]]:
     return found
 
 
-def counts(warehouse: Warehouse) -> dict[str, int]:
+def counts(warehouse: KernelWarehouse) -> dict[str, int]:
     return {name: rows(warehouse, name).count() for name in TABLES}
 
 
-def test_a_store_lands_and_then_what_is_new(warehouse: Warehouse, store: w.Store) -> None:
+def test_a_store_lands_and_then_what_is_new(warehouse: KernelWarehouse, store: w.Store) -> None:
     transactions(store, range(100))
     store.append(w.discard(7))
     summary = land(warehouse, store)
@@ -84,7 +84,7 @@ def test_a_store_lands_and_then_what_is_new(warehouse: Warehouse, store: w.Store
 
 
 @pytest.mark.slow
-def test_a_half_message_lands_as_it_is(warehouse: Warehouse, store: w.Store) -> None:
+def test_a_half_message_lands_as_it_is(warehouse: KernelWarehouse, store: w.Store) -> None:
     place = store.append(w.half(3, sys_flag=0x201, body=b"(\xb5/\xfd", flag=7, reconsume_times=2))
     land(warehouse, store)
     row = rows(warehouse, "half_messages").collect()[0].asDict()
@@ -130,7 +130,7 @@ class _Deaths:
 
 @pytest.mark.parametrize("at", [4, *(pytest.param(at, marks=pytest.mark.slow) for at in (1, 2, 3, 5, 6))])
 def test_a_killed_landing_is_made_up_for(
-    warehouse: Warehouse, store: w.Store, monkeypatch: pytest.MonkeyPatch, at: int
+    warehouse: KernelWarehouse, store: w.Store, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     """A landing that is killed after its nth commit, with the log grown before the next one."""
     transactions(store, range(30))
@@ -145,7 +145,7 @@ def test_a_killed_landing_is_made_up_for(
     assert all(len(landed) == 1 for landed in outcomes(warehouse).values())
 
 
-def test_a_corrupt_place_is_refused_and_what_came_before_stays(warehouse: Warehouse, store: w.Store) -> None:
+def test_a_corrupt_place_is_refused_and_what_came_before_stays(warehouse: KernelWarehouse, store: w.Store) -> None:
     transactions(store, range(20))
     good = store.end
     transactions(store, range(20, 40))
@@ -165,7 +165,7 @@ def test_a_corrupt_place_is_refused_and_what_came_before_stays(warehouse: Wareho
     assert counts(warehouse) == dict(zip(TABLES, (40, 20, 0, 40), strict=True))
 
 
-def test_skipping_loses_a_range_and_repair_finds_it(warehouse: Warehouse, store: w.Store) -> None:
+def test_skipping_loses_a_range_and_repair_finds_it(warehouse: KernelWarehouse, store: w.Store) -> None:
     transactions(store, range(20))
     transactions(store, range(20, 40))
     bad = next(place for place in store.places("final") if place > store.places("half")[-1])
@@ -195,7 +195,7 @@ def test_skipping_loses_a_range_and_repair_finds_it(warehouse: Warehouse, store:
 @pytest.mark.slow
 @pytest.mark.parametrize("at", [2, 3])
 def test_what_a_killed_landing_skipped_and_is_repaired_by_then_lands_once(
-    warehouse: Warehouse, store: w.Store, monkeypatch: pytest.MonkeyPatch, at: int
+    warehouse: KernelWarehouse, store: w.Store, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     transactions(store, range(40))
     bad = store.places("half")[7]
@@ -216,7 +216,9 @@ def test_what_a_killed_landing_skipped_and_is_repaired_by_then_lands_once(
 
 
 @pytest.mark.slow
-def test_another_store_under_a_known_name_is_refused(warehouse: Warehouse, store: w.Store, tmp_path: Path) -> None:
+def test_another_store_under_a_known_name_is_refused(
+    warehouse: KernelWarehouse, store: w.Store, tmp_path: Path
+) -> None:
     transactions(store, range(10))
     land(warehouse, store)
     other = w.Store(tmp_path / "other", file_size=1 << 13)
@@ -228,7 +230,9 @@ def test_another_store_under_a_known_name_is_refused(warehouse: Warehouse, store
     assert counts(warehouse)["half_messages"] == 40
 
 
-def test_a_store_that_lacks_what_has_landed_is_refused(warehouse: Warehouse, store: w.Store, tmp_path: Path) -> None:
+def test_a_store_that_lacks_what_has_landed_is_refused(
+    warehouse: KernelWarehouse, store: w.Store, tmp_path: Path
+) -> None:
     """A rebuilt one whose log is longer for other messages, one that lost half messages and wrote on. A time to come
     is no time to count with."""
     tomorrow = time.time_ns() // 1_000_000 + 86_400_000
@@ -255,13 +259,15 @@ def refused(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     yield tmp_path / "empty", "commitlog"
 
 
-def test_what_is_no_store_is_refused(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_what_is_no_store_is_refused(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     for path, named in refused(tmp_path):
         with pytest.raises(InputRefused, match=named):
             land_store(warehouse, StoreRequest(str(path), BROKER, timedelta(0)), LOG)
 
 
-def test_a_store_on_another_file_system_is_copied_first(warehouse: Warehouse, store: w.Store, tmp_path: Path) -> None:
+def test_a_store_on_another_file_system_is_copied_first(
+    warehouse: KernelWarehouse, store: w.Store, tmp_path: Path
+) -> None:
     """Hadoop's view of a mount: as remote as a file system on this machine can be."""
     mounted = "fs.viewfs.mounttable.brokers.link./store"
     hadoop: Any = warehouse.spark._jsc.hadoopConfiguration()

@@ -11,11 +11,11 @@ import pytest
 from halfop.frame.summary import Summary
 from halfop.jobs.land import _no_rows, landed
 from halfop.landing.files.land import FilesRequest, land_files
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from support.json_lines import half, lines
 
 
-def test_an_empty_file_and_time_that_passes_are_not_nothing(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_an_empty_file_and_time_that_passes_are_not_nothing(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     def said(*paths: str, until: datetime | None = None) -> str:
         request = FilesRequest(paths, known_until=until)
         return _no_rows(land_files(warehouse, request, logging.getLogger("tests.landed")))
@@ -45,5 +45,5 @@ def test_an_empty_file_and_time_that_passes_are_not_nothing(warehouse: Warehouse
 def test_what_has_landed_is_logged(caplog: pytest.LogCaptureFixture, rows: dict[str, int], line: str) -> None:
     log, summary = logging.getLogger("tests.landed"), Summary("land", rows_written=rows)
     with caplog.at_level(logging.INFO, log.name):
-        assert landed(lambda _: summary, cast(Warehouse, None), log) is summary
+        assert landed(lambda _: summary, cast(KernelWarehouse, None), log) is summary
     assert [record.getMessage() for record in caplog.records] == [line]

@@ -22,8 +22,8 @@ from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.wire.remoting import RemotingSettings
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import progress_rows
-from halfop.warehouse.tables import Warehouse
 from model import reference as m
 from pyspark.sql import functions as F
 from support import rows as r
@@ -37,10 +37,10 @@ RULES = m.Settings()
 NOW = w.BORN_MS + 3_600_000
 NUMBER = 12
 Land = Callable[[Sequence[Again]], Summary]
-Source = Callable[[Warehouse, Path], AbstractContextManager[Land]]
+Source = Callable[[KernelWarehouse, Path], AbstractContextManager[Land]]
 
 
-def forget(warehouse: Warehouse, name: str) -> None:
+def forget(warehouse: KernelWarehouse, name: str) -> None:
     """The table's newest commit adds nothing, as after the repair of an emptied one."""
     log = Path(warehouse.path(name), "_delta_log")
     newest = max(log.glob("*.json"))
@@ -50,7 +50,7 @@ def forget(warehouse: Warehouse, name: str) -> None:
 
 
 @contextmanager
-def from_store(warehouse: Warehouse, folder: Path) -> Iterator[Land]:
+def from_store(warehouse: KernelWarehouse, folder: Path) -> Iterator[Land]:
     store = w.Store(folder / "store", file_size=1 << 11)
     transactions(store, range(NUMBER), commit=3)
     yield lambda wanted: land_store(
@@ -59,7 +59,7 @@ def from_store(warehouse: Warehouse, folder: Path) -> Iterator[Land]:
 
 
 @contextmanager
-def from_broker(warehouse: Warehouse, folder: Path) -> Iterator[Land]:
+def from_broker(warehouse: KernelWarehouse, folder: Path) -> Iterator[Land]:
     store = w.Store(folder / "store")
     transactions(store, range(NUMBER), commit=3)
     with played(store, about=About(w.BORN_MS + 60_000)) as address:
@@ -70,7 +70,7 @@ def from_broker(warehouse: Warehouse, folder: Path) -> Iterator[Land]:
 
 
 @contextmanager
-def from_files(warehouse: Warehouse, folder: Path) -> Iterator[Land]:
+def from_files(warehouse: KernelWarehouse, folder: Path) -> Iterator[Land]:
     times = {"born_timestamp": w.BORN_MS, "store_timestamp": w.BORN_MS + 1}
     rows = [half(n, broker_name="broker-a", **times) for n in range(NUMBER)]
     halves = lines(folder / "h.jsonl", *rows)
@@ -84,7 +84,7 @@ SOURCES = [from_store, from_broker, from_files]
 ALL = [again(f"broker-a/0/0-{NUMBER - 1}")]
 
 
-def fates(warehouse: Warehouse) -> dict[int, list[str]]:
+def fates(warehouse: KernelWarehouse) -> dict[int, list[str]]:
     """The ends of each half message, in the order of the runs."""
     ended = warehouse.read("decisions").where(F.col("decision").isin("COMMIT", "ROLLBACK")).orderBy("run_id").collect()
     found: dict[int, list[str]] = {}
@@ -93,7 +93,7 @@ def fates(warehouse: Warehouse) -> dict[int, list[str]]:
     return found
 
 
-def assert_right(warehouse: Warehouse) -> None:
+def assert_right(warehouse: KernelWarehouse) -> None:
     assert fates(warehouse) == {n: ["COMMIT" if n % 3 == 0 else "ROLLBACK"] for n in range(NUMBER)}
     delivered = Counter(each.key[2] for each in r.delivered(warehouse).elements())
     assert delivered == Counter(range(0, NUMBER, 3))
@@ -119,7 +119,7 @@ _MORE = [
     ("source", "table", "decided"), [*_CASES, *(pytest.param(*case, marks=pytest.mark.slow) for case in _MORE)]
 )
 def test_what_was_lost_lands_again_and_ends_once(
-    warehouse: Warehouse, tmp_path: Path, source: Source, table: str, decided: bool
+    warehouse: KernelWarehouse, tmp_path: Path, source: Source, table: str, decided: bool
 ) -> None:
     with source(warehouse, tmp_path) as land:
         land([])
@@ -138,11 +138,11 @@ def test_what_was_lost_lands_again_and_ends_once(
         assert next_offsets(warehouse) == before
 
 
-def next_offsets(warehouse: Warehouse) -> dict[tuple[str, str, int], int | None]:
+def next_offsets(warehouse: KernelWarehouse) -> dict[tuple[str, str, int], int | None]:
     return {(row["broker_name"], row["topic"], row["queue_id"]): row["next_offset"] for row in progress_rows(warehouse)}
 
 
-def test_only_the_range_lands_again(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_only_the_range_lands_again(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     with from_files(warehouse, tmp_path) as land:
         land([])
         summary = land([again("broker-a/RMQ_SYS_TRANS_HALF_TOPIC/0/3-4")])
@@ -152,7 +152,7 @@ def test_only_the_range_lands_again(warehouse: Warehouse, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("absent", ["broker-a/7/0-9", f"broker-a/0/{NUMBER}-40", "broker-b/0/3-4", "broker-a/0/5-6"])
-def test_a_range_that_the_files_never_had_is_refused(warehouse: Warehouse, tmp_path: Path, absent: str) -> None:
+def test_a_range_that_the_files_never_had_is_refused(warehouse: KernelWarehouse, tmp_path: Path, absent: str) -> None:
     halves = lines(tmp_path / "h.jsonl", *(half(n, broker_name="broker-a") for n in range(NUMBER) if n not in (5, 6)))
     wanted = (again("broker-a/0/3-4"), again(absent), again("broker-a/0/9-9"))
     with pytest.raises(InputRefused, match=f"--again {absent}: the files have no row in that range") as refused:
@@ -161,7 +161,7 @@ def test_a_range_that_the_files_never_had_is_refused(warehouse: Warehouse, tmp_p
     assert not warehouse.rows("half_messages")
 
 
-def test_what_the_store_no_longer_has_is_said(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_what_the_store_no_longer_has_is_said(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     with from_store(warehouse, tmp_path) as land:
         land([])
         with pytest.raises(InputRefused, match="no such broker"):
@@ -189,7 +189,7 @@ def test_a_range_is_written_as_it_is_read() -> None:
         assert str(again(text)) == text
 
 
-def test_a_file_of_which_only_a_range_has_landed_lands_later(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_a_file_of_which_only_a_range_has_landed_lands_later(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     """It may be new: else its other rows would never land."""
     halves = lines(tmp_path / "h.jsonl", *(half(n) for n in range(4)))
     land_files(warehouse, FilesRequest([halves], [], again=(again("b/0/1-2"),)), LOG)

@@ -19,8 +19,8 @@ from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.wire.remoting import RemotingSettings
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import progress_rows
-from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from support.brokers import store_writer as w
 from support.brokers.rewinds import kept, land
@@ -42,13 +42,13 @@ def written(store: w.Store, numbers: range) -> None:
     transactions(store, numbers)
 
 
-def content(warehouse: Warehouse) -> dict[str, Counter[str]]:
+def content(warehouse: KernelWarehouse) -> dict[str, Counter[str]]:
     """All rows but for when they landed."""
     rows = {name: warehouse.read(name).drop("landed_at").collect() for name in TABLES}
     return {name: Counter(str(row) for row in found) for name, found in rows.items()}
 
 
-def progress(warehouse: Warehouse) -> set[tuple[object, ...]]:
+def progress(warehouse: KernelWarehouse) -> set[tuple[object, ...]]:
     columns = ("broker_name", "topic", "queue_id", "next_offset", "first_offset")
     return {tuple(row[c] for c in columns) for row in progress_rows(warehouse)}
 
@@ -64,9 +64,9 @@ def landing(store: w.Store, warehouse: Path) -> list[str]:
     return ["land", "store", "--path", str(store.root), "--warehouse", str(warehouse)]
 
 
-def landed(spark: SparkSession, store: w.Store, folder: Path) -> Warehouse:
+def landed(spark: SparkSession, store: w.Store, folder: Path) -> KernelWarehouse:
     """The next start."""
-    warehouse = Warehouse(spark, str(folder))
+    warehouse = KernelWarehouse(spark, str(folder))
     land_store(warehouse, StoreRequest(str(store.root), "broker-a", LAG), LOG)
     return warehouse
 
@@ -110,12 +110,12 @@ def test_a_new_life_killed_at_every_commit(spark: SparkSession, tmp_path: Path, 
 
     undisturbed = copied("undisturbed")
     number = commits(*command, str(undisturbed))
-    wanted = Warehouse(spark, str(undisturbed))
+    wanted = KernelWarehouse(spark, str(undisturbed))
     for at in range(1, number + 1):
         folder = copied(f"killed-{at}")
         status, said = ended(dying("after", at, *command, str(folder)))
         assert status == KILLED, said
-        found = Warehouse(spark, str(folder))
+        found = KernelWarehouse(spark, str(folder))
         begun = any(row["life"] for row in progress_rows(found))
         assert land(found, second, accept=at % 2 == 0 or not begun).status == 0
         for of in (content, all_progress, lost_ranges):
@@ -129,7 +129,7 @@ def test_two_landings_that_accept_one_new_life(spark: SparkSession, tmp_path: Pa
     warehouse = landed(spark, store, tmp_path / "first")
     second = kept(tmp_path / "second", store, 70)
     written(second, range(100, 120))
-    undisturbed = Warehouse(spark, str(shutil.copytree(warehouse.root, tmp_path / "undisturbed")))
+    undisturbed = KernelWarehouse(spark, str(shutil.copytree(warehouse.root, tmp_path / "undisturbed")))
     land(undisturbed, second, accept=True)
     command = ["land", "store", "--path", str(second.root), "--accept-rewind", "--warehouse", warehouse.root]
     sleeper = stopped(at, *command, unlocked=True)
@@ -141,13 +141,13 @@ def test_two_landings_that_accept_one_new_life(spark: SparkSession, tmp_path: Pa
     assert set(lost_ranges(warehouse)) == set(lost_ranges(undisturbed))
 
 
-def all_progress(warehouse: Warehouse) -> Counter[str]:
+def all_progress(warehouse: KernelWarehouse) -> Counter[str]:
     unlike = ("landed_at", "begun_at", "known_until")
     rows = [{name: cell for name, cell in row.items() if name not in unlike} for row in progress_rows(warehouse)]
     return Counter(str(sorted(row.items())) for row in rows)
 
 
-def lost_ranges(warehouse: Warehouse) -> Counter[str]:
+def lost_ranges(warehouse: KernelWarehouse) -> Counter[str]:
     rows = warehouse.read("rejected").where("kind = 'RANGE'").drop("rejected_at")
     return Counter(str(row) for row in rows.collect())
 
@@ -156,7 +156,7 @@ def lost_ranges(warehouse: Warehouse) -> Counter[str]:
 def test_a_new_life_of_files_killed_at_every_commit(spark: SparkSession, tmp_path: Path) -> None:
     """Its rows had landed before, under reused keys, so their file has; the call is repeated."""
     files = {n: lines(tmp_path / f"{n}.jsonl", *rows) for n, rows in FILES.items()}
-    warehouse = Warehouse(spark, str(tmp_path / "first"))
+    warehouse = KernelWarehouse(spark, str(tmp_path / "first"))
     for n in FILES:
         land_files(warehouse, FilesRequest([files[n]]), LOG)
     command = ["land", "files", "--accept-rewind", "--half", *files.values(), "--warehouse"]
@@ -166,13 +166,13 @@ def test_a_new_life_of_files_killed_at_every_commit(spark: SparkSession, tmp_pat
 
     undisturbed = copied("undisturbed")
     number = commits(*command, str(undisturbed))
-    wanted = Warehouse(spark, str(undisturbed))
+    wanted = KernelWarehouse(spark, str(undisturbed))
     assert [row["broker_name"] for row in wanted.rows("half_messages")].count("b~2") == 2
     for at in range(1, number + 1):
         folder = copied(f"killed-{at}")
         status, said = ended(dying("after", at, *command, str(folder)))
         assert status == KILLED, said
-        found = Warehouse(spark, str(folder))
+        found = KernelWarehouse(spark, str(folder))
         land_files(found, FilesRequest(list(files.values()), accept_rewind=True), LOG)
         assert set(content(found)["half_messages"]) == set(content(wanted)["half_messages"]), f"behind commit {at}"
         assert lost_ranges(found) == lost_ranges(wanted)
@@ -208,17 +208,17 @@ def test_a_landing_of_large_files_killed_at_every_commit(spark: SparkSession, tm
     command = ["land", "files", "--half", files[0], "--op", files[1], "--warehouse"]
     undisturbed = next(folders)
     number = commits(*command, str(undisturbed))
-    wanted = content(Warehouse(spark, str(undisturbed)))
+    wanted = content(KernelWarehouse(spark, str(undisturbed)))
     assert wanted["half_messages"].total() == 3
     for at in range(1, number + 1):
         folder = next(folders)
         status, said = ended(dying("after", at, *command, str(folder)))
         assert status == KILLED, said
-        warehouse = Warehouse(spark, str(folder))
+        warehouse = KernelWarehouse(spark, str(folder))
         land_files(warehouse, FilesRequest(files[:1], files[1:]), LOG)
         found = content(warehouse)
         assert {name: set(rows) for name, rows in found.items()} == {name: set(rows) for name, rows in wanted.items()}
-        assert progress(warehouse) == progress(Warehouse(spark, str(undisturbed))), f"killed behind commit {at}"
+        assert progress(warehouse) == progress(KernelWarehouse(spark, str(undisturbed))), f"killed behind commit {at}"
         assert not warehouse.files.folders(warehouse.path("_staging"))
 
 
@@ -240,7 +240,7 @@ def test_a_broker_s_landing_killed_at_every_commit(spark: SparkSession, tmp_path
         request = BrokerRequest(RemotingSettings(), LAG, namesrv=running.namesrv)
         contents = []
         for folder in [next(folders), *killed]:
-            warehouse = Warehouse(spark, str(folder))
+            warehouse = KernelWarehouse(spark, str(folder))
             assert land_broker(warehouse, request, LOG).status == 0
             contents.append(content(warehouse))
     for at, found in enumerate(contents[1:], 1):

@@ -28,8 +28,8 @@ from halfop.settings.model import RetentionSettings, Settings
 from halfop.simulation.scratch import Schedule, StagedHistory
 from halfop.simulation.simulate import Period, simulate
 from halfop.upkeep.maintain import maintain
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import progress_rows
-from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.upkeep import TableUpkeep
 from model import reference as m
 from pyspark.sql import SparkSession
@@ -86,10 +86,10 @@ def marked(n: int, times: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def two(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+def two(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> KernelWarehouse:
     """A warehouse with two lives, and a run after each. The broker's check has come to offset 4 in both."""
     folder = tmp_path_factory.mktemp("lives")
-    warehouse = Warehouse(spark, str(folder / "warehouse"))
+    warehouse = KernelWarehouse(spark, str(folder / "warehouse"))
     first = first_life(folder / "first")
     second = second_life(folder / "second", first)
     for number, store in enumerate((first, second)):
@@ -100,7 +100,7 @@ def two(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Wareho
     return warehouse
 
 
-def decided(warehouse: Warehouse) -> dict[tuple[str, int], tuple[str, str | None]]:
+def decided(warehouse: KernelWarehouse) -> dict[tuple[str, int], tuple[str, str | None]]:
     rows = warehouse.read("decisions").where("decision <> 'EARLY_OP'")
     last = F.max_by(F.struct("decision", "reason"), "run_id").alias("last")
     found = rows.groupBy("broker_name", "queue_offset").agg(last).collect()
@@ -123,14 +123,14 @@ DECIDED = {
 }
 
 
-def test_what_is_decided(two: Warehouse) -> None:
+def test_what_is_decided(two: KernelWarehouse) -> None:
     assert decided(two) == DECIDED
     delivered = sorted((d.key[0], d.key[2]) for d in r.delivered(two).elements())
     assert delivered == [*((BROKER, n) for n in (0, 1, 4, 5)), *((LIFE, n) for n in (4, 5, 6))]
 
 
 @pytest.mark.slow
-def test_the_audit_finds_no_fault_in_what_was_lost(two: Warehouse) -> None:
+def test_the_audit_finds_no_fault_in_what_was_lost(two: KernelWarehouse) -> None:
     summary = audit(two, Settings())
     assert {name: n for name, n in summary.extra["findings"].items() if n} == {}
     assert summary.extra["lost_by_broker"] == {"half_messages": 9, "committed": 1, "committed_again": 1}
@@ -149,18 +149,18 @@ def test_a_replay_knows_a_loss_only_when_it_was_accepted() -> None:
 
 
 @pytest.mark.slow
-def test_simulate_ends_what_the_runs_ended(two: Warehouse) -> None:
+def test_simulate_ends_what_the_runs_ended(two: KernelWarehouse) -> None:
     rules = r.settings(RULES).rules
     (found,) = simulate(two, {"now": rules}, Period(every=timedelta(seconds=100)))
     assert (found.commits, found.rollbacks) == (7, 1)
 
 
 @pytest.mark.slow
-def test_a_run_of_each_life_can_be_verified(two: Warehouse) -> None:
+def test_a_run_of_each_life_can_be_verified(two: KernelWarehouse) -> None:
     assert [verify(two, run)[0].status for run in (1, 2)] == [0, 0]
 
 
-def test_explain_shows_one_transaction_over_two_lives(two: Warehouse) -> None:
+def test_explain_shows_one_transaction_over_two_lives(two: KernelWarehouse) -> None:
     (life,), _ = find(two, f"{BROKER}/0/2")
     assert list(map(str, life.keys)) == [f"{BROKER}/0/2", f"{LIFE}/0/6"]
     told = "\n".join(timeline(life))
@@ -171,7 +171,7 @@ def test_explain_shows_one_transaction_over_two_lives(two: Warehouse) -> None:
     assert len(ended.ops) == 2
 
 
-def test_follow_leaves_a_rewind_to_the_user(warehouse: Warehouse, tmp_path: Path, capsys: Any) -> None:
+def test_follow_leaves_a_rewind_to_the_user(warehouse: KernelWarehouse, tmp_path: Path, capsys: Any) -> None:
     first = first_life(tmp_path / "first")
     land(warehouse, first)
     second = second_life(tmp_path / "second", first)
@@ -183,7 +183,7 @@ def test_follow_leaves_a_rewind_to_the_user(warehouse: Warehouse, tmp_path: Path
     assert main(FOLLOW, [*options, "--accept-rewind"]) == 2
 
 
-def test_the_report_shows_what_was_lost(two: Warehouse, tmp_path: Path) -> None:
+def test_the_report_shows_what_was_lost(two: KernelWarehouse, tmp_path: Path) -> None:
     report(two, Settings(), tmp_path / "report.html", newest=100)
     assert "LOST_BY_BROKER" in (tmp_path / "report.html").read_text()
 
@@ -191,18 +191,18 @@ def test_the_report_shows_what_was_lost(two: Warehouse, tmp_path: Path) -> None:
 # ---- what a landing compares ----
 
 
-def cuts(warehouse: Warehouse, name: str = LIFE) -> dict[str, int | None]:
+def cuts(warehouse: KernelWarehouse, name: str = LIFE) -> dict[str, int | None]:
     """The beginning of a life, by topic."""
     rows = [row for row in progress_rows(warehouse) if row["broker_name"] == name]
     return {row["topic"]: row["cut_offset"] for row in rows if row["cut_offset"] is not None}
 
 
-def ranges(warehouse: Warehouse) -> set[tuple[Any, ...]]:
+def ranges(warehouse: KernelWarehouse) -> set[tuple[Any, ...]]:
     columns = ("broker_name", "range_topic", "range_from", "range_to")
     return {tuple(row[c] for c in columns) for row in warehouse.rows("rejected") if row["reason"] == "LOST_BY_BROKER"}
 
 
-def test_a_third_life_lists_what_each_earlier_one_lost(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_a_third_life_lists_what_each_earlier_one_lost(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     first = first_life(tmp_path / "first")
     land(warehouse, first)
     land(warehouse, second_life(tmp_path / "second", first), accept=True)
@@ -217,7 +217,7 @@ def test_a_third_life_lists_what_each_earlier_one_lost(warehouse: Warehouse, tmp
     assert cuts(warehouse, "broker-a~3") == {HALF_TOPIC: 2, OP_TOPIC: 0}
 
 
-def test_a_cut_is_found_though_all_rows_were_trimmed(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_a_cut_is_found_though_all_rows_were_trimmed(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     """Decisions show half messages; ops land again from the last one that stands."""
     first = first_life(tmp_path / "first")
     land(warehouse, first)
@@ -229,7 +229,7 @@ def test_a_cut_is_found_though_all_rows_were_trimmed(warehouse: Warehouse, tmp_p
 
 
 @pytest.mark.slow
-def test_maintain_keeps_what_a_later_cut_needs(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_maintain_keeps_what_a_later_cut_needs(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     first = first_life(tmp_path / "first")
     land(warehouse, first)
     r.run(warehouse, RULES, NOW)
@@ -246,7 +246,7 @@ def test_maintain_keeps_what_a_later_cut_needs(warehouse: Warehouse, tmp_path: P
     assert land(warehouse, second, accept=True).rows_written == {}, "it is the one that has landed"
 
 
-def test_what_a_killed_landing_wrote_is_compared_too(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_what_a_killed_landing_wrote_is_compared_too(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     """Its half messages stand above the progress, which it has not moved."""
     first = first_life(tmp_path / "first")
     land(warehouse, kept(tmp_path / "early", first, STANDING))
@@ -264,7 +264,7 @@ def test_what_a_killed_landing_wrote_is_compared_too(warehouse: Warehouse, tmp_p
 # ---- a store's landing and a running broker's, of one broker ----
 
 
-def landed_live(warehouse: Warehouse, store: w.Store, accept: bool = False) -> Summary:
+def landed_live(warehouse: KernelWarehouse, store: w.Store, accept: bool = False) -> Summary:
     with played(store, about=About(at=NOW)) as address:
         request = BrokerRequest(RemotingSettings(), timedelta(0), broker=address, accept_rewind=accept)
         summary = land_broker(warehouse, request, logging.getLogger("halfop.test"))
@@ -278,7 +278,7 @@ ONE, OTHER = land, landed_live
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ways", [(ONE, OTHER, ONE), (OTHER, ONE, OTHER)], ids=["store", "broker"])
-def test_a_life_may_land_another_way(warehouse: Warehouse, tmp_path: Path, ways: tuple[Any, ...]) -> None:
+def test_a_life_may_land_another_way(warehouse: KernelWarehouse, tmp_path: Path, ways: tuple[Any, ...]) -> None:
     first = first_life(tmp_path / "first")
     ways[0](warehouse, first)
     r.run(warehouse, RULES, NOW)

@@ -20,7 +20,7 @@ from halfop.landing.cuts import Cut
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.rewind import Begun, begin, lives
 from halfop.rocketmq.names import HALF_TOPIC
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from model import reference as m
 from model.strategies import half_lines, op_lines, op_rows
 from numpy import array
@@ -34,7 +34,7 @@ RULES = m.Settings()
 NOW = w.BORN_MS + 600 * SECOND
 
 
-def run(warehouse: Warehouse, now: int) -> list[tuple[str, int, str, str | None]]:
+def run(warehouse: KernelWarehouse, now: int) -> list[tuple[str, int, str, str | None]]:
     """The run's decisions by half key."""
     run_id = r.run(warehouse, RULES, now).run_id
     assert run_id is not None
@@ -67,7 +67,7 @@ def second_life(path: Path, before: w.Store) -> w.Store:
 
 
 @pytest.fixture
-def rewound(warehouse: Warehouse, tmp_path: Path) -> w.Store:
+def rewound(warehouse: KernelWarehouse, tmp_path: Path) -> w.Store:
     """The second life, which has landed after the first."""
     first = first_life(tmp_path / "first")
     land(warehouse, first)
@@ -79,12 +79,12 @@ def rewound(warehouse: Warehouse, tmp_path: Path) -> w.Store:
     return second
 
 
-def delivered(warehouse: Warehouse) -> list[tuple[str, int, bytes]]:
+def delivered(warehouse: KernelWarehouse) -> list[tuple[str, int, bytes]]:
     return sorted((d.key[0], d.key[2], d.body) for d in r.delivered(warehouse).elements())
 
 
 @pytest.mark.slow
-def test_a_lost_tail_is_given_up_and_what_stands_ends_once(warehouse: Warehouse, rewound: w.Store) -> None:
+def test_a_lost_tail_is_given_up_and_what_stands_ends_once(warehouse: KernelWarehouse, rewound: w.Store) -> None:
     assert run(warehouse, NOW + SECOND) == [
         (BROKER, 1, "COMMIT", "PRODUCER"),
         (BROKER, 2, "DISCARD", "LOST_BY_BROKER"),
@@ -101,7 +101,7 @@ def test_a_lost_tail_is_given_up_and_what_stands_ends_once(warehouse: Warehouse,
 
 
 @pytest.mark.slow
-def test_later_landings_go_on_in_the_new_life(warehouse: Warehouse, rewound: w.Store) -> None:
+def test_later_landings_go_on_in_the_new_life(warehouse: KernelWarehouse, rewound: w.Store) -> None:
     run(warehouse, NOW + SECOND)
     rewound.append(w.op("3,", store_ms=w.BORN_MS + 90 * SECOND))
     assert land(warehouse, rewound).rows_written == {"op_messages": 1}
@@ -109,7 +109,7 @@ def test_later_landings_go_on_in_the_new_life(warehouse: Warehouse, rewound: w.S
     assert land(warehouse, rewound, accept=True).rows_written == {}, "nothing is to be accepted"
 
 
-def test_what_was_lost_can_be_resumed(warehouse: Warehouse, rewound: w.Store) -> None:
+def test_what_was_lost_can_be_resumed(warehouse: KernelWarehouse, rewound: w.Store) -> None:
     run(warehouse, NOW + SECOND)
     at = warehouse.read("landing_progress").selectExpr("unix_millis(max(landed_at))").collect()[0][0]
     r.resume(warehouse, [(BROKER, 0, 3)], at + SECOND)
@@ -119,7 +119,7 @@ def test_what_was_lost_can_be_resumed(warehouse: Warehouse, rewound: w.Store) ->
 
 
 @pytest.mark.slow
-def test_a_broker_rebuilt_empty_is_a_third_life(warehouse: Warehouse, rewound: w.Store, tmp_path: Path) -> None:
+def test_a_broker_rebuilt_empty_is_a_third_life(warehouse: KernelWarehouse, rewound: w.Store, tmp_path: Path) -> None:
     run(warehouse, NOW + SECOND)
     third = w.Store(tmp_path / "third")
     later = {"store_ms": w.BORN_MS + 120 * SECOND}
@@ -133,7 +133,7 @@ def test_a_broker_rebuilt_empty_is_a_third_life(warehouse: Warehouse, rewound: w
 
 
 @pytest.mark.slow
-def test_explain_shows_each_life(warehouse: Warehouse, rewound: w.Store) -> None:
+def test_explain_shows_each_life(warehouse: KernelWarehouse, rewound: w.Store) -> None:
     run(warehouse, NOW + SECOND)
     (old,), _ = find(warehouse, f"{BROKER}/0/2")
     (new,), _ = find(warehouse, f"{LIFE}/0/2")
@@ -141,7 +141,7 @@ def test_explain_shows_each_life(warehouse: Warehouse, rewound: w.Store) -> None
 
 
 @pytest.mark.slow
-def test_a_copy_put_back_across_the_cut_is_the_same_transaction(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_a_copy_put_back_across_the_cut_is_the_same_transaction(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     first = first_life(tmp_path / "first")
     land(warehouse, first)
     run(warehouse, NOW)
@@ -182,7 +182,7 @@ FIRST = ([half_row(n) for n in range(4)], op_row(0, 0))
 
 
 @pytest.mark.slow
-def test_files_of_a_broker_that_lost_its_tail(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_files_of_a_broker_that_lost_its_tail(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     land_files(warehouse, files(tmp_path / "first", *FIRST), LOG)
     run(warehouse, NOW)
     halves = [*FIRST[0][:2], half_row(2, "'"), half_row(3, "'")]
@@ -200,7 +200,7 @@ def test_files_of_a_broker_that_lost_its_tail(warehouse: Warehouse, tmp_path: Pa
     assert ("a~2", 3, "COMMIT", "PRODUCER") in run(warehouse, NOW + 2 * SECOND), "later landings need no option"
 
 
-def test_a_bad_export_is_acknowledged_and_nothing_is_lost(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_a_bad_export_is_acknowledged_and_nothing_is_lost(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     land_files(warehouse, files(tmp_path / "first", *FIRST), LOG)
     land_files(warehouse, files(tmp_path / "bad", [half_row(1, "?")], []), LOG)
     run(warehouse, NOW)
@@ -218,7 +218,7 @@ def test_a_bad_export_is_acknowledged_and_nothing_is_lost(warehouse: Warehouse, 
     assert land_files(warehouse, again, LOG).rows_written["half_messages"] == 5, "what stands may land again"
 
 
-def test_an_export_with_bad_rows_in_its_middle_begins_no_life(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_an_export_with_bad_rows_in_its_middle_begins_no_life(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     """What follows the bad row is what has landed: it would land, and be delivered, once more under another name."""
     land_files(warehouse, files(tmp_path / "first", FIRST[0], op_row(0, 0, 2)), LOG)
     run(warehouse, NOW)
@@ -232,7 +232,7 @@ def test_an_export_with_bad_rows_in_its_middle_begins_no_life(warehouse: Warehou
     assert [row[:2] for row in delivered(warehouse)] == [("a", 0), ("a", 2)]
 
 
-def test_older_files_begin_no_further_life(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_older_files_begin_no_further_life(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     """What stood in an earlier life is what the broker has lost: it does not differ from the new one."""
     old = files(tmp_path / "old", [half_row(n) for n in range(3)], op_row(0, 0))
     new = files(tmp_path / "new", [half_row(1, "'"), half_row(2, "'")], op_row(1, 1))
@@ -253,7 +253,7 @@ def test_older_files_begin_no_further_life(warehouse: Warehouse, tmp_path: Path)
         assert land_files(warehouse, replace(again, accept_rewind=True), LOG).rows_written == {}
 
 
-def content(warehouse: Warehouse) -> set[tuple[str, int, str]]:
+def content(warehouse: KernelWarehouse) -> set[tuple[str, int, str]]:
     return {(row["broker_name"], row["queue_offset"], row["uniq_key"]) for row in warehouse.rows("half_messages")}
 
 
@@ -270,7 +270,7 @@ def test_an_offset_belongs_to_the_last_life_whose_cut_is_not_above_it() -> None:
     assert owners_of(CUTS, array([1] * 5), offsets).tolist() == [2] * 5, "a queue that only the last life has"
 
 
-def test_a_half_topic_that_is_not_used_cuts_nothing(warehouse: Warehouse) -> None:
+def test_a_half_topic_that_is_not_used_cuts_nothing(warehouse: KernelWarehouse) -> None:
     """RocketMQ 5 has two, and their queues have the same numbers."""
     topics = (HALF_TOPIC, "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
     cuts = [Cut(topic, 0, offset, landed, None) for topic, offset, landed in zip(topics, (9, 0), (12, 0), strict=True)]
@@ -283,7 +283,7 @@ def test_the_lowest_of_all_later_cuts_tells_what_is_lost() -> None:
     assert found.lost() == [Lost("a", 0, 5, None), Lost("a~2", 0, 5, None)]
 
 
-def test_end_asks_the_broker_itself_and_for_nothing_that_it_lost(warehouse: Warehouse, rewound: w.Store) -> None:
+def test_end_asks_the_broker_itself_and_for_nothing_that_it_lost(warehouse: KernelWarehouse, rewound: w.Store) -> None:
     with pytest.raises(InputRefused, match=f"{LIFE}, since the last run"):
         landed(warehouse, BROKER, [0], decided_until(warehouse))
     run(warehouse, NOW + SECOND)

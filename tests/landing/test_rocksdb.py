@@ -20,8 +20,9 @@ from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.names import ROCKSDB_TOPICS, RequestCode
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.settings.business import Resolution
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import TABLE as PROGRESS
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.tables import NO_TABLE
 from support import rows as r
 from support.brokers import store_writer as w
 from support.brokers.owning_broker import CONFIG, NAME, Owning
@@ -46,7 +47,7 @@ def alone(store: w.Store, halves: str = HALF, ops: str = OP, number: int = 3) ->
         store.append(w.Record(ops, b"\0", properties))
 
 
-def land(warehouse: Warehouse, store: w.Store) -> None:
+def land(warehouse: KernelWarehouse, store: w.Store) -> None:
     land_store(warehouse, StoreRequest(str(store.root), "broker-a", timedelta(0), None), LOG)
 
 
@@ -56,7 +57,7 @@ def land(warehouse: Warehouse, store: w.Store) -> None:
     ids=["all", "no op yet", "no consume queues", "a half message of the log alone", "by the op alone"],
 )
 def test_a_store_is_refused_before_anything_lands(
-    warehouse: Warehouse, tmp_path: Path, number: int, queues: bool, ops: str
+    warehouse: KernelWarehouse, tmp_path: Path, number: int, queues: bool, ops: str
 ) -> None:
     store = w.Store(tmp_path / "store", queues=queues)
     transactions(store, range(2))
@@ -67,7 +68,7 @@ def test_a_store_is_refused_before_anything_lands(
     assert warehouse.version("half_messages") == warehouse.version(PROGRESS) == NO_TABLE
 
 
-def test_a_part_that_came_after_a_sound_landing_is_refused(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_a_part_that_came_after_a_sound_landing_is_refused(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     store = w.Store(tmp_path / "store")
     transactions(store, range(2))
     land(warehouse, store)
@@ -79,7 +80,7 @@ def test_a_part_that_came_after_a_sound_landing_is_refused(warehouse: Warehouse,
 
 
 @pytest.mark.parametrize("settings", ["", BOTH, ALONE])
-def test_a_running_broker(warehouse: Warehouse, tmp_path: Path, settings: str) -> None:
+def test_a_running_broker(warehouse: KernelWarehouse, tmp_path: Path, settings: str) -> None:
     """The settings show it before the first message does; a broker that writes both forms lands."""
     store = w.Store(tmp_path / "store")
     transactions(store, range(2))
@@ -112,7 +113,7 @@ def test_nobody_is_asked_to_end_anything_there(settings: str, topic: str | None)
         pass
 
 
-def test_what_an_earlier_version_has_landed_of_it_is_in_no_plan(warehouse: Warehouse) -> None:
+def test_what_an_earlier_version_has_landed_of_it_is_in_no_plan(warehouse: KernelWarehouse) -> None:
     """Its ops landed as garbage, so all messages that their producers rolled back seem to be open."""
     r.land(warehouse, [half(0)], [], NOW, KNOWN)
     assert r.run(warehouse, RULES, NOW).decisions == {"CHECK": {"TIMEOUT": 1}}

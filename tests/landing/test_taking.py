@@ -18,6 +18,7 @@ from halfop.landing.files import pieces, sources
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.landing.files.pieces import Piece, PieceFound, read
 from halfop.warehouse.disk import Listed, LocalDisk
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.maps import entries
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.splits import Split, splits_of
@@ -181,7 +182,7 @@ def test_rows_and_bad_rows_are_the_same(spark: SparkSession, tmp_path: Path, by:
     found, summaries = [], []
     for way in WAYS:
         by(way)
-        warehouse = Warehouse(spark, str(tmp_path / way))
+        warehouse = KernelWarehouse(spark, str(tmp_path / way))
         summaries.append(land_files(warehouse, FilesRequest(**files, skip_bad=True), LOG))
         found.append(content(warehouse))
         assert not warehouse.files.folders(warehouse.path("_staging"))
@@ -200,7 +201,7 @@ def test_the_first_bad_rows_are_named_the_same(spark: SparkSession, tmp_path: Pa
     files, texts = make(tmp_path, sound=False), []
     for way in WAYS:
         by(way)
-        warehouse = Warehouse(spark, str(tmp_path / way))
+        warehouse = KernelWarehouse(spark, str(tmp_path / way))
         with pytest.raises(InputRefused) as refused:
             land_files(warehouse, FilesRequest(**files), LOG)
         texts.append(str(refused.value))
@@ -225,7 +226,7 @@ def test_files_that_cannot_be_read_to_their_end_are_refused(
         content = bytearray((tmp_path / "h0.parquet").read_bytes())
         content[4:400] = b"\xff" * 396
         path.write_bytes(content)
-    warehouse = Warehouse(spark, str(tmp_path / "warehouse"))
+    warehouse = KernelWarehouse(spark, str(tmp_path / "warehouse"))
     with pytest.raises(InputRefused) as refused:
         land_files(warehouse, FilesRequest([str(path)], skip_bad=True), LOG)
     assert refused.value.path == str(path)
@@ -234,7 +235,7 @@ def test_files_that_cannot_be_read_to_their_end_are_refused(
 
 def test_what_a_dead_landing_left_is_removed(spark: SparkSession, tmp_path: Path, by: Any) -> None:
     by("workers")
-    warehouse = Warehouse(spark, str(tmp_path / "warehouse"))
+    warehouse = KernelWarehouse(spark, str(tmp_path / "warehouse"))
     (tmp_path / "warehouse" / "_staging" / "landing-dead").mkdir(parents=True)
     (tmp_path / "warehouse" / "_staging" / "run-1-0").mkdir()
     land_files(warehouse, FilesRequest([lines(tmp_path / "h.jsonl", half())]), LOG)

@@ -9,9 +9,9 @@ import sys
 from contextlib import nullcontext
 from datetime import timedelta
 
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
 from halfop.warehouse.session import spark_session
-from halfop.warehouse.tables import Warehouse
 
 TABLE = "appended"
 
@@ -21,7 +21,7 @@ def main() -> None:
     slow = {"spark.hadoop.fs.AbstractFileSystem.file.impl": "org.apache.hadoop.fs.local.SlowRename"}
     slow |= {"spark.delta.logStore.file.impl": store}
     spark = spark_session("appending", **slow | {"spark.ui.enabled": "false", "spark.log.level": "ERROR"})
-    warehouse = Warehouse(spark, folder)
+    warehouse = KernelWarehouse(spark, folder)
     print("ready", flush=True)
     sys.stdin.readline()
     for n in range(int(number)):

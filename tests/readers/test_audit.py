@@ -16,6 +16,7 @@ from halfop.frame.summary import Summary, json_line
 from halfop.landing.lost import FOUND, LOST
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.settings.model import LandingSettings, Settings
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import COMMIT_LOG
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
@@ -500,7 +501,7 @@ def _ranges(case: Case) -> list[Cells]:
 
 @pytest.fixture(scope="module")
 def seen(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    warehouse = Warehouse(spark, str(tmp_path_factory.mktemp("audit") / "warehouse"))
+    warehouse = KernelWarehouse(spark, str(tmp_path_factory.mktemp("audit") / "warehouse"))
     _land(warehouse, CASES)
     summary = audit(warehouse, Settings())
     return Seen(summary, warehouse, [row.asDict() for row in warehouse.read("audit").collect()])

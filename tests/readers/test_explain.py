@@ -19,6 +19,7 @@ from halfop.frame.cli import main
 from halfop.frame.errors import InputRefused
 from halfop.planning.clocks import Clock
 from halfop.settings.model import Settings
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from model import reference as model
 from pyspark.sql import Row, SparkSession
@@ -177,7 +178,7 @@ def test_the_clock_is_the_one_that_the_run_saw(warehouse_of_one: Warehouse) -> N
     assert clocks.text(1, Key(*QUEUE, 0), NOW - 10_000) == "2025-06-15 15:06:38.000, age 8 s"
     for file in Path(warehouse_of_one.root, "landing_progress").glob("*.parquet"):
         file.unlink()
-    later = Warehouse(warehouse_of_one.spark, warehouse_of_one.root)
+    later = KernelWarehouse(warehouse_of_one.spark, warehouse_of_one.root)
     assert QueueClocks(later).text(1, Key(*QUEUE, 0), None) == "not kept any more"
 
 

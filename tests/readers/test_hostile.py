@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import pytest
 from halfop.report.report import render
 from halfop.settings.model import Settings
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from model.oracle import half_of
 from model.reference import undeliverable
@@ -123,7 +124,7 @@ def test_hostile_values(spark: SparkSession, tmp_path: Path) -> None:
         assert json.loads(said.splitlines()[-1])["status"] == 0
     assert {each.name for each in tmp_path.iterdir()} == names | {"warehouse"}, "nothing is written beside it"
     _shown(tmp_path, at, rows)
-    found = Warehouse(spark, str(warehouse))
+    found = KernelWarehouse(spark, str(warehouse))
     topics = {row["topic"]: row["directory"] for row in found.rows("topics_index")}
     wanted = deliverable(rows)
     assert set(LEGAL) <= set(topics) == {topic for _, topic, *_ in wanted}, "no illegal name has a table"

@@ -18,7 +18,7 @@ from halfop.report.queries import LONGEST
 from halfop.report.report import open_messages, render
 from halfop.runs.record import last_run
 from halfop.settings.model import Settings
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
 from support import lived as t
@@ -232,7 +232,7 @@ def test_runs_share_columns() -> None:
 
 @pytest.mark.usefixtures("logging_as_before")
 def test_the_job(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    warehouse = Warehouse(spark, str(tmp_path / "w"))
+    warehouse = KernelWarehouse(spark, str(tmp_path / "w"))
     at, out = ["--warehouse", warehouse.root], tmp_path / "out.html"
     assert main(job_of("report"), [*at, "--out", str(out)]) == 3
     assert not out.exists()

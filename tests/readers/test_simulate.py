@@ -23,8 +23,8 @@ from halfop.simulation.play import Outcome, Play
 from halfop.simulation.replay import Replay
 from halfop.simulation.scratch import Schedule, stage
 from halfop.simulation.simulate import FOLDER, Period, scheduled, simulate
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.signals import interrupted_once
-from halfop.warehouse.tables import Warehouse
 from hypothesis import strategies as st
 from model import fleet as f
 from model import reference as m
@@ -55,12 +55,12 @@ def op(names: int, stored: float, outcome: str = "COMMIT", **columns: Any) -> li
 
 
 @pytest.fixture(scope="module")
-def landed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+def landed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> KernelWarehouse:
     """0 is ended late by its producer, 1 at once, 2 in answer to the first question, 3 to the second, 4 never.
 
     halfop asked at 20 s and at 80 s.
     """
-    warehouse = Warehouse(spark, str(tmp_path_factory.mktemp("simulate") / "warehouse"))
+    warehouse = KernelWarehouse(spark, str(tmp_path_factory.mktemp("simulate") / "warehouse"))
     halves = [half(0, 1), half(1, 2), half(2, 2), half(3, 2), half(4, 2)]
     r.land(warehouse, halves, op(1, 3), at(20), {QUEUE: at(20)})
     r.run(warehouse, RULES, at(20))
@@ -83,7 +83,7 @@ def figures(outcome: Outcome) -> tuple[int, ...]:
     return o.checks, o.needless_checks, o.discards, o.wrong_discards, o.commits, o.rollbacks, o.open_at_end
 
 
-def test_every_figure_of_a_small_history_is_known(landed: Warehouse) -> None:
+def test_every_figure_of_a_small_history_is_known(landed: KernelWarehouse) -> None:
     variants = {
         "now": rules(),
         "patient": rules(transaction_timeout=timedelta(seconds=20)),
@@ -98,7 +98,7 @@ def test_every_figure_of_a_small_history_is_known(landed: Warehouse) -> None:
     assert not list(Path(landed.root).glob(f"{FOLDER}*")), "nothing is left of it"
 
 
-def test_half_messages_that_landed_later_are_played_too(warehouse: Warehouse) -> None:
+def test_half_messages_that_landed_later_are_played_too(warehouse: KernelWarehouse) -> None:
     """Then a run asks how far each queue had landed before, and for ops that it rejected, as of 0."""
     r.land(warehouse, [half(1, 1)], [*op(1, 2), *op(0, 3)], at(20), {QUEUE: at(20)})
     r.land(warehouse, [half(0, 41), half(2, 41)], op(2, 42), at(80), {QUEUE: at(80)})
@@ -107,7 +107,7 @@ def test_half_messages_that_landed_later_are_played_too(warehouse: Warehouse) ->
 
 
 def test_a_warehouse_that_may_only_be_read_is_left_alone(
-    landed: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    landed: KernelWarehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -118,7 +118,7 @@ def test_a_warehouse_that_may_only_be_read_is_left_alone(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupt_ends_it_at_once_and_leaves_nothing(landed: Warehouse, spark: SparkSession) -> None:
+def test_an_interrupt_ends_it_at_once_and_leaves_nothing(landed: KernelWarehouse, spark: SparkSession) -> None:
     """While runs are played: to the end they would take minutes."""
 
     def interrupt() -> None:
@@ -135,7 +135,7 @@ def test_an_interrupt_ends_it_at_once_and_leaves_nothing(landed: Warehouse, spar
     spark.sparkContext.setLogLevel("ERROR")  # as conftest has it
 
 
-def test_too_many_runs_are_spread_or_refused(landed: Warehouse) -> None:
+def test_too_many_runs_are_spread_or_refused(landed: KernelWarehouse) -> None:
     spread = scheduled(landed, Period(most_steps=2), rules(transaction_check_interval=timedelta(seconds=10)))
     assert spread is not None
     assert spread.every == timedelta(seconds=50)
@@ -147,7 +147,7 @@ def test_too_many_runs_are_spread_or_refused(landed: Warehouse) -> None:
 
 
 @pytest.mark.slow
-def test_a_brokers_own_questions_are_left_out(warehouse: Warehouse) -> None:
+def test_a_brokers_own_questions_are_left_out(warehouse: KernelWarehouse) -> None:
     """It asked about 0 at 30 s and 60 s and got the second answer; 3 it gave up; of 5 a copy's delivery is known."""
 
     def copy(of: int, offset: int, stored: float, times: int) -> m.Half:
@@ -217,7 +217,9 @@ def with_answers(ship: f.Ship) -> Told:
 
 
 @pytest.mark.slow
-def test_the_very_settings_and_instants_decide_what_the_runs_decided(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_the_very_settings_and_instants_decide_what_the_runs_decided(
+    warehouse: KernelWarehouse, tmp_path: Path
+) -> None:
     asking = f.fleet(f.generated(in_time(), 60, SEED))
     told = [with_answers(ship) for ship in asking]
     ships = [f.Ship(ship.prefix, history, play(history)) for ship, history in zip(asking, told, strict=True)]

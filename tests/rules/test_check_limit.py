@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from halfop.runs.verify import verify
 from halfop.simulation.simulate import Period, simulate
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from model import reference as m
 from support import rows as r
 from support.halves import half_at
@@ -41,7 +41,7 @@ def ops() -> list[m.Op]:
     ]
 
 
-def land(warehouse: Warehouse, model: m.Model, later: int = 0) -> None:
+def land(warehouse: KernelWarehouse, model: m.Model, later: int = 0) -> None:
     known = dict.fromkeys(QUEUES, NOW + later)
     r.land(warehouse, backlog(), ops(), NOW, known)
     model.land(backlog(), ops(), NOW, known)
@@ -50,7 +50,9 @@ def land(warehouse: Warehouse, model: m.Model, later: int = 0) -> None:
 @pytest.mark.parametrize(
     "checks_a_run", [4, pytest.param(None, marks=pytest.mark.slow), pytest.param(0, marks=pytest.mark.slow)]
 )
-def test_runs_ask_about_the_oldest_and_then_about_the_others(warehouse: Warehouse, checks_a_run: int | None) -> None:
+def test_runs_ask_about_the_oldest_and_then_about_the_others(
+    warehouse: KernelWarehouse, checks_a_run: int | None
+) -> None:
     rules = replace(RULES, checks_a_run=checks_a_run)
     model = m.Model(rules)
     land(warehouse, model, later=3 * MINUTE)
@@ -61,7 +63,7 @@ def test_runs_ask_about_the_oldest_and_then_about_the_others(warehouse: Warehous
     assert [verify(warehouse, run)[0].status for run in (1, 2, 3)] == [0, 0, 0]
 
 
-def test_those_that_were_asked_about_are_limited_again(warehouse: Warehouse) -> None:
+def test_those_that_were_asked_about_are_limited_again(warehouse: KernelWarehouse) -> None:
     """Nothing else is due, and the second one has been asked about exactly one interval ago."""
     rules = m.Settings(ask=True, checks_a_run=1)
     model, known = m.Model(rules), {("a", 0): NOW + 10 * MINUTE}
@@ -74,7 +76,7 @@ def test_those_that_were_asked_about_are_limited_again(warehouse: Warehouse) -> 
     assert [d.reason for d in r.decisions(warehouse, 3)] == ["TIMEOUT", "CHECK_LIMIT"]
 
 
-def test_what_each_group_gets(warehouse: Warehouse) -> None:
+def test_what_each_group_gets(warehouse: KernelWarehouse) -> None:
     land(warehouse, m.Model(RULES))
     r.run(warehouse, RULES, NOW)
     groups = {half.key: half.group for half in backlog()}
@@ -97,7 +99,7 @@ def settled(decisions: list[m.Decision]) -> Counter[m.Decision]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("max_rows", [5, 12])
-def test_slices_ask_as_one_run_does(warehouse: Warehouse, max_rows: int) -> None:
+def test_slices_ask_as_one_run_does(warehouse: KernelWarehouse, max_rows: int) -> None:
     """Before the backlog a run has left messages open, and asked about some. Each slice asks who has no limit."""
     model = m.Model(RULES)
     places = [(queue, offset) for queue in QUEUES for offset in (90, 91)]
@@ -123,7 +125,7 @@ def test_slices_ask_as_one_run_does(warehouse: Warehouse, max_rows: int) -> None
     assert r.decisions(warehouse, last + 1) == [replace(d, run=last + 1) for d in model.run(NOW + SECOND)]
 
 
-def test_a_simulation_plays_limits(warehouse: Warehouse) -> None:
+def test_a_simulation_plays_limits(warehouse: KernelWarehouse) -> None:
     land(warehouse, m.Model(RULES))
     rules = r.settings(RULES).rules
     variants = {"few": rules, "all": rules.model_copy(update={"checks_a_run": None, "groups": {}})}

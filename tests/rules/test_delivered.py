@@ -17,7 +17,7 @@ from halfop.runs.reconcile import Request
 from halfop.runs.record import recorded
 from halfop.runs.verify import verify
 from halfop.simulation.simulate import Period, simulate
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from model import reference as m
 from model.strategies import op_rows
 from support import rows as r
@@ -33,7 +33,7 @@ RULES = m.Settings(check_max=2)
 class Both:
     """The warehouse and the model, which get the same, and decide the same in every run."""
 
-    def __init__(self, warehouse: Warehouse, rules: m.Settings = RULES) -> None:
+    def __init__(self, warehouse: KernelWarehouse, rules: m.Settings = RULES) -> None:
         self.warehouse, self.rules, self.model = warehouse, rules, m.Model(rules)
         self.runs = 0
 
@@ -69,7 +69,7 @@ class Both:
         assert {verify(self.warehouse, run)[0].status for run in last} == {0}
 
 
-def test_a_gateway_s_questions_count_when_they_are_delivered(warehouse: Warehouse) -> None:
+def test_a_gateway_s_questions_count_when_they_are_delivered(warehouse: KernelWarehouse) -> None:
     """The same message asked about by a gateway, which is down over several runs, and by files."""
     both, key = Both(warehouse), (*GATEWAY, 0)
     both.land([half_at(queue, 0, NOW) for queue in (GATEWAY, FILES)], NOW, NOW + HOUR)
@@ -100,7 +100,7 @@ def test_a_gateway_s_questions_count_when_they_are_delivered(warehouse: Warehous
     assert idle(warehouse, last) is not None, "a delivery that no open message waits for is nothing to do"
 
 
-def test_the_first_delivery_of_the_last_question_counts(warehouse: Warehouse) -> None:
+def test_the_first_delivery_of_the_last_question_counts(warehouse: KernelWarehouse) -> None:
     both, key = Both(warehouse), (*GATEWAY, 0)
     both.land([half_at(GATEWAY, 0, NOW)], NOW, NOW + HOUR)
     both.run(NOW + 10 * SECOND)
@@ -130,7 +130,7 @@ COPIES = {
 }
 
 
-def test_a_question_about_an_earlier_copy_counts(warehouse: Warehouse) -> None:
+def test_a_question_about_an_earlier_copy_counts(warehouse: KernelWarehouse) -> None:
     """A broker's resume forgets it, as every resume does. Each case has a queue of its own."""
     both, of = Both(warehouse), {queue: half_at(("gw", queue), 0, NOW, uniq_key=f"k{queue}") for queue in range(4)}
     by_files = half_at(FILES, 0, NOW)
@@ -148,7 +148,7 @@ def test_a_question_about_an_earlier_copy_counts(warehouse: Warehouse) -> None:
     both.verify()
 
 
-def test_each_question_counts_and_explain_says_which_do_not(warehouse: Warehouse) -> None:
+def test_each_question_counts_and_explain_says_which_do_not(warehouse: KernelWarehouse) -> None:
     both, key = Both(warehouse), (*GATEWAY, 0)
     both.land([half_at(GATEWAY, 0, NOW)], NOW, NOW + HOUR)
     both.run(NOW + 10 * SECOND)
@@ -163,7 +163,7 @@ def test_each_question_counts_and_explain_says_which_do_not(warehouse: Warehouse
     assert both.run(NOW + 92 * SECOND) == ["WAIT CHECKED_RECENTLY 2"]
 
 
-def test_what_is_resumed_begins_with_no_question(warehouse: Warehouse) -> None:
+def test_what_is_resumed_begins_with_no_question(warehouse: KernelWarehouse) -> None:
     both, key = Both(warehouse), (*GATEWAY, 0)
     both.land([half_at(GATEWAY, 0, NOW)], NOW, NOW + 100 * HOUR)
     assert both.run(NOW + 10 * SECOND) == ["CHECK TIMEOUT 0"]
@@ -175,7 +175,7 @@ def test_what_is_resumed_begins_with_no_question(warehouse: Warehouse) -> None:
     assert both.run(NOW + 75 * HOUR) == ["CHECK TIMEOUT 0"], "a question from before the resume"
 
 
-def test_a_message_remembers_its_last_questions(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_message_remembers_its_last_questions(warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row does not grow while nobody delivers anything. docs/rules.md says how many."""
     assert questions.MOST == 16
     monkeypatch.setattr(questions, "MOST", 2)
@@ -191,7 +191,7 @@ def test_a_message_remembers_its_last_questions(warehouse: Warehouse, monkeypatc
 
 
 def test_copies_that_become_one_remember_their_last_questions(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two copies that escaped to one broker, each asked about apart until their original lands."""
     monkeypatch.setattr(questions, "MOST", 2)
@@ -216,7 +216,7 @@ def some_questions(chance: random.Random, both: Both) -> list[tuple[int, m.Key]]
     ("count", "way"), [("auto", "grouped"), pytest.param("delivered", "by workers", marks=pytest.mark.slow)]
 )
 def test_any_order_of_deliveries(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, count: m.Count, way: str
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch, count: m.Count, way: str
 ) -> None:
     """Late, twice, by a clock that is wrong, about what has ended; with ops, copies, resumes and limits."""
     chance, both = random.Random(SEED), Both(warehouse, replace(RULES, count=count, checks_a_run=5))
@@ -242,7 +242,7 @@ def test_any_order_of_deliveries(
 
 
 @pytest.mark.slow
-def test_slices_count_what_one_run_counts(warehouse: Warehouse) -> None:
+def test_slices_count_what_one_run_counts(warehouse: KernelWarehouse) -> None:
     rules = replace(RULES, count="delivered")
     both = Both(warehouse, rules)
     halves = [half_at(GATEWAY, offset, NOW) for offset in range(8)]
@@ -258,7 +258,7 @@ def test_slices_count_what_one_run_counts(warehouse: Warehouse) -> None:
 
 
 @pytest.mark.slow
-def test_a_simulation_delivers_what_could_be_delivered_then(warehouse: Warehouse) -> None:
+def test_a_simulation_delivers_what_could_be_delivered_then(warehouse: KernelWarehouse) -> None:
     """One of two groups had no producer."""
     both = Both(warehouse)
     halves = [half_at(GATEWAY, 0, NOW), half_at(GATEWAY, 1, NOW, group="dead")]

@@ -14,6 +14,7 @@ from halfop.ending.standing import standing
 from halfop.explain.explain import timeline
 from halfop.explain.look_up import find
 from halfop.rules.halves import read_copies
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from model import reference as m
 from pyspark.sql import SparkSession
@@ -214,7 +215,7 @@ def _under(number: int, step: Step) -> Step:
 
 @pytest.fixture(scope="module")
 def played(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    warehouse = Warehouse(spark, str(tmp_path_factory.mktemp("escapes") / "warehouse"))
+    warehouse = KernelWarehouse(spark, str(tmp_path_factory.mktemp("escapes") / "warehouse"))
     play(warehouse, NUMBERS)
     return warehouse
 

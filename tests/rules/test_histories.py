@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from halfop.rules import halves
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from model import fleet as f
 from model import reference as m
@@ -157,7 +158,7 @@ def test_the_same_rows_end_the_same_way_in_any_order_and_slicing(spark: SparkSes
     pairs = f.generated(reorderings((at_once, by_and_by)), SHIPS, SEED + 3)
     outcomes = []
     for name, order, max_rows in [("first", at_once, None), ("second", by_and_by, SHIPS)]:
-        warehouse = Warehouse(spark, str(tmp_path / name))
+        warehouse = KernelWarehouse(spark, str(tmp_path / name))
         f.sail(warehouse, order, f.fleet(getattr(pair, name) for pair in pairs), max_rows)
         outcomes.append((ended(warehouse), ends(r.delivered(warehouse).elements())))
     assert outcomes[0] == outcomes[1]

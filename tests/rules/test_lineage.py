@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 
 import pytest
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from model import reference as m
 from pyspark.sql import SparkSession
@@ -30,7 +31,7 @@ from support.rules.cases_of_copies import (
 @pytest.fixture(scope="module")
 def played(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """All cases side by side, each with a broker of its own."""
-    warehouse = Warehouse(spark, str(tmp_path_factory.mktemp("lineage") / "warehouse"))
+    warehouse = KernelWarehouse(spark, str(tmp_path_factory.mktemp("lineage") / "warehouse"))
     play(warehouse, range(len(CASES)))
     return warehouse
 

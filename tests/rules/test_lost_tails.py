@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 from halfop.landing.files.land import FilesRequest, land_files
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from model import reference as m
 from model.strategies import half_lines, op_lines
 from pyspark.sql import SparkSession
@@ -39,7 +39,7 @@ def lives(broker: Losing, number: int) -> None:
         broker.live()
 
 
-def decided(warehouse: Warehouse) -> tuple[dict[int, str], Counter[int]]:
+def decided(warehouse: KernelWarehouse) -> tuple[dict[int, str], Counter[int]]:
     """By half message: its last decision, and how often it has ended."""
     rows = warehouse.read("decisions").where("decision <> 'EARLY_OP'").groupBy("uniq_key")
     ends = F.count_if(F.col("decision").isin("COMMIT", "ROLLBACK")).alias("ends")
@@ -53,7 +53,7 @@ def decided(warehouse: Warehouse) -> tuple[dict[int, str], Counter[int]]:
     return last_of, Counter({int(row["uniq_key"], 16): row["ends"] for row in found})
 
 
-def assert_fates(warehouse: Warehouse, fates: dict[int, str], lost: Iterable[int] = ()) -> None:
+def assert_fates(warehouse: KernelWarehouse, fates: dict[int, str], lost: Iterable[int] = ()) -> None:
     """`lost` may be open still."""
     found, ends = decided(warehouse)
     for n in lost:
@@ -67,7 +67,7 @@ def assert_fates(warehouse: Warehouse, fates: dict[int, str], lost: Iterable[int
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_stores(spark: SparkSession, warehouse: Warehouse, tmp_path: Path) -> None:
+def test_stores(spark: SparkSession, warehouse: KernelWarehouse, tmp_path: Path) -> None:
     fleet, rounds = brokers(6), 5
     for number in range(rounds):
         for broker in fleet:
@@ -83,7 +83,7 @@ def test_stores(spark: SparkSession, warehouse: Warehouse, tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_files(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_files(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     """Files show a loss only by another message under the key of a lost one."""
     fleet = brokers(30)
     for number in range(3):
@@ -100,7 +100,7 @@ def test_files(warehouse: Warehouse, tmp_path: Path) -> None:
     assert copies_of_an_earlier_life(warehouse)
 
 
-def copies_of_an_earlier_life(warehouse: Warehouse) -> int:
+def copies_of_an_earlier_life(warehouse: KernelWarehouse) -> int:
     return warehouse.read("decisions").where("superseded_by_broker IS NOT NULL").count()
 
 

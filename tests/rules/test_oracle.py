@@ -10,6 +10,7 @@ from halfop.rules import cases as c
 from halfop.rules import halves as h
 from halfop.rules import ops as o
 from halfop.rules.settings_columns import RuleColumns
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from model.oracle import NOW, expected, folders, halves, ops, settings, wrong
 from model.reference import Decision, Half, Key, Op, Settings
@@ -41,7 +42,7 @@ def test_a_run_decides_as_rocketmq_does(warehouse: Warehouse, folder: Path) -> N
 
 def by_the_rules(spark: SparkSession, halves: list[Half], ops: list[Op], given: Settings) -> dict[Key, Decision]:
     """The decisions of `rules.cases` on frames in memory: nothing lands, nothing is written."""
-    nowhere, rules = Warehouse(spark, ""), RuleColumns(r.settings(given).rules, r.instant(NOW))
+    nowhere, rules = KernelWarehouse(spark, ""), RuleColumns(r.settings(given).rules, r.instant(NOW))
     half_rows = r.frame(nowhere, "half_messages", [r.half_cells(half, NOW) for half in halves])
     op_rows = r.frame(nowhere, "op_messages", [op_columns(op) | {"landed_at": NOW} for op in ops])
     named = o.by_half(o.as_named(o.landed(op_rows)))

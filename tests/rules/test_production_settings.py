@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from halfop.planning import counts
 from halfop.warehouse import reading
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.session import session_settings, spark_session
 from halfop.warehouse.tables import Warehouse
 from model.oracle import NOW, Expected, expected, folders, halves, ops, settings
@@ -121,13 +122,13 @@ def in_production(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory)
     with production(spark), pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "FEW", BY_SPARK)
         patch.setattr(counts, "_MOST_RANGES", 500)  # every case has a broker of its own
-        return played(Warehouse(spark, str(tmp_path_factory.mktemp("production") / "warehouse")), COPIES)
+        return played(KernelWarehouse(spark, str(tmp_path_factory.mktemp("production") / "warehouse")), COPIES)
 
 
 @pytest.fixture(scope="module")
 def in_the_suite(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Played:
     """Few rows, read and written in this process."""
-    return played(Warehouse(spark, str(tmp_path_factory.mktemp("suite") / "warehouse")), 1)
+    return played(KernelWarehouse(spark, str(tmp_path_factory.mktemp("suite") / "warehouse")), 1)
 
 
 # ---- what must hold ----

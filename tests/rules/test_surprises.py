@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pytest
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from model import reference as m
 from model.oracle import NOW, Recorded, surprises
@@ -309,7 +310,7 @@ class Outcome:
 
 @pytest.fixture(scope="module")
 def outcome(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    warehouse = Warehouse(spark, str(tmp_path_factory.mktemp("surprises") / "warehouse"))
+    warehouse = KernelWarehouse(spark, str(tmp_path_factory.mktemp("surprises") / "warehouse"))
     for run, now in enumerate(RUNS):
         rows = _landing(run)
         halves, ops, finals = ([row for row in rows if isinstance(row, kind)] for kind in (m.Half, m.Op, m.Final))

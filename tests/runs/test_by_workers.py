@@ -19,6 +19,7 @@ from halfop.runs.reconcile import Request, reconcile
 from halfop.sinks import staging
 from halfop.warehouse import reading
 from halfop.warehouse.disk import Listed, LocalDisk
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.maps import owners, without
 from halfop.warehouse.splits import ParquetPart, PartWriter, Split, parts_of, span, splits_of
 from halfop.warehouse.tables import Warehouse
@@ -107,9 +108,9 @@ def _shown(row: dict[str, Any]) -> str:
 def test_they_decide_and_write_what_the_columns_do(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    here, _ = played(Warehouse(spark, str(tmp_path / "here")))
+    here, _ = played(KernelWarehouse(spark, str(tmp_path / "here")))
     monkeypatch.setattr(reading, "FEW", BY_SPARK)
-    found, ways = played(Warehouse(spark, str(tmp_path / "workers")))
+    found, ways = played(KernelWarehouse(spark, str(tmp_path / "workers")))
     assert [each.split(":")[0] for each in ways] == ["by workers", "by workers"], ways
     assert found == here
     assert any("CHECK_LIMIT" in row for row in found["decisions"]), "questions go to the same messages both ways"
@@ -123,11 +124,11 @@ def test_spark_decides_and_writes_what_the_columns_do(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where no worker takes part; histories show the same in the plain suite (test_few_rows)."""
-    here, _ = played(Warehouse(spark, str(tmp_path / "here")))
+    here, _ = played(KernelWarehouse(spark, str(tmp_path / "here")))
     monkeypatch.setattr(reading, "FEW", BY_SPARK)
     monkeypatch.setattr(arrivals, "taken_by_workers", lambda *_: None)
     monkeypatch.setattr(staging, "written_by_workers", lambda *_: None)
-    by_spark, ways = played(Warehouse(spark, str(tmp_path / "spark")))
+    by_spark, ways = played(KernelWarehouse(spark, str(tmp_path / "spark")))
     assert not any(each.startswith("by workers") for each in ways)
     assert by_spark == here
 
@@ -178,11 +179,11 @@ def test_disorder_ends_the_same(
     had_a_part = 0
     for number in numbers:
         landings = disordered(random.Random(SEED + number))
-        here, none = lived(Warehouse(spark, str(tmp_path / f"here{number}")), landings)
+        here, none = lived(KernelWarehouse(spark, str(tmp_path / f"here{number}")), landings)
         assert none == 0
         with monkeypatch.context() as patched:
             patched.setattr(by_workers, "are_few", lambda _: False)
-            found, some = lived(Warehouse(spark, str(tmp_path / f"workers{number}")), landings)
+            found, some = lived(KernelWarehouse(spark, str(tmp_path / f"workers{number}")), landings)
         assert found == here, f"history {number}"
         had_a_part += some
     assert had_a_part >= len(numbers)
@@ -193,7 +194,7 @@ def test_slices_by_workers(spark: SparkSession, tmp_path: Path, monkeypatch: pyt
     (halves, ops), (later_halves, later_ops) = landings()
     ends = []
     for name, max_rows in [("whole", None), ("sliced", 100)]:
-        warehouse = Warehouse(spark, str(tmp_path / name))
+        warehouse = KernelWarehouse(spark, str(tmp_path / name))
         r.land(warehouse, [*halves, *later_halves], [*ops, *later_ops], NOW, dict.fromkeys(QUEUES, NOW))
         monkeypatch.setattr(reading, "FEW", BY_SPARK)
         summary = reconcile(warehouse, Request(r.settings(RULES), r.instant(NOW), max_rows=max_rows))
@@ -206,7 +207,7 @@ def test_slices_by_workers(spark: SparkSession, tmp_path: Path, monkeypatch: pyt
 
 def test_marks_that_only_properties_carry(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user's own pipeline may fill the properties alone; then the columns' rules look there. In an odd folder."""
-    warehouse = Warehouse(spark, str(tmp_path / "a b [c] {d,e} %20 é"))
+    warehouse = KernelWarehouse(spark, str(tmp_path / "a b [c] {d,e} %20 é"))
     given = [half_at(("a", 0), n, NOW - 10_000) for n in range(4)]
     r.land(warehouse, given[:1], [], NOW - 1, {("a", 0): NOW})
     cells = [r.half_cells(each, NOW) for each in given[1:]]

@@ -21,9 +21,9 @@ from halfop.landing.progress import keep_tidy
 from halfop.runs.idle import idle
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
 from halfop.warehouse.progress import TABLE as PROGRESS
-from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from support.crash import KILLED, commits, dying, ended, job, said_until, script_of
 from support.entry_points import job_of
@@ -58,7 +58,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch, logging_as_before: None) -> Iter
 
 
 @pytest.mark.usefixtures("in_process")
-def test_cycles_over_files(warehouse: Warehouse, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_cycles_over_files(warehouse: KernelWarehouse, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Rows that have landed are decided in the same cycle; a landing that is refused holds up no run."""
     said: list[Any] = []
 
@@ -97,11 +97,11 @@ def test_what_only_one_run_can_have_needs_once(capsys: pytest.CaptureFixture[str
 
 @pytest.mark.usefixtures("in_process")
 def test_a_held_lock_is_a_failed_step(
-    spark: SparkSession, warehouse: Warehouse, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, warehouse: KernelWarehouse, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     came(tmp_path, 0)
     command = [*files(tmp_path), "--once", "--now", LATER, "--warehouse", warehouse.root]
-    with hold(Warehouse(spark, warehouse.root), "landing", timedelta(0)):
+    with hold(KernelWarehouse(spark, warehouse.root), "landing", timedelta(0)):
         assert main(job_of("follow"), command) == 4
     printed = capsys.readouterr()
     assert "another process holds the landing lock" in printed.err
@@ -117,7 +117,7 @@ def test_a_held_lock_is_a_failed_step(
         pass  # nobody holds them between cycles
 
 
-def test_a_run_that_would_decide_nothing_is_none(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_a_run_that_would_decide_nothing_is_none(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     request = Request(load_settings(None, (), {}))
     assert idle(warehouse, request) is None, "reconcile itself says that nothing has landed"
     land = job_of("land")
@@ -137,21 +137,21 @@ def test_a_run_that_would_decide_nothing_is_none(warehouse: Warehouse, tmp_path:
     assert idle(warehouse, given) is None, "an instant that is given is recorded"
 
 
-def test_many_landings_leave_few_files_of_progress(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_landings_leave_few_files_of_progress(warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_MOST_FILES", 3)
     row = progress.log_row("b", 0, 1, 1)
     progress.add_missing(warehouse, [row], "STORE")
     for end in range(2, 7):
         progress.move(warehouse, [row._replace(next_offset=end)], "STORE")
     with hold(warehouse, "landing", timedelta(0)):
-        keep_tidy(Warehouse(warehouse.spark, warehouse.root), LOG)
+        keep_tidy(KernelWarehouse(warehouse.spark, warehouse.root), LOG)
         assert len(warehouse.log.data_files(warehouse.path(PROGRESS), None, None) or ()) == 6, "another lands"
     keep_tidy(warehouse, LOG)
     assert len(warehouse.log.data_files(warehouse.path(PROGRESS), None, None) or ()) == 1
     assert progress.log_offset(warehouse, "b") == 6
 
 
-def test_a_jobs_logs_get_their_checkpoints_after_its_result(warehouse: Warehouse) -> None:
+def test_a_jobs_logs_get_their_checkpoints_after_its_result(warehouse: KernelWarehouse) -> None:
     warehouse.log.defer_upkeep()
     row = progress.log_row("b", 0, 1, 1)
     progress.add_missing(warehouse, [row], "STORE")
@@ -203,7 +203,7 @@ def test_a_signal_in_the_middle_of_a_run_lets_it_close(spark: SparkSession, tmp_
     status, said = ended(process)
     assert status == 0, said
     assert a_line(said)["cycles"] == 1
-    events = [row["event"] for row in Warehouse(spark, str(tmp_path / "warehouse")).rows("runs")]
+    events = [row["event"] for row in KernelWarehouse(spark, str(tmp_path / "warehouse")).rows("runs")]
     assert sorted(events) == ["CLOSED", "OPENED"]
 
 
@@ -234,7 +234,7 @@ UNLIKE_EACH_TIME = (
 )
 
 
-def content(warehouse: Warehouse) -> dict[str, Counter[str]]:
+def content(warehouse: KernelWarehouse) -> dict[str, Counter[str]]:
     """The tables after a cycle. A cycle that finds its run closed makes a second run, which does not count."""
 
     def rows(name: str, where: str) -> list[str]:
@@ -300,7 +300,7 @@ def test_maintain_gets_its_turn_beside_follow(spark: SparkSession, tmp_path: Pat
     status, rest = ended(process)
     assert status == 0, said + rest
     assert "ERROR" not in said + rest
-    warehouse = Warehouse(spark, str(tmp_path / "warehouse"))
+    warehouse = KernelWarehouse(spark, str(tmp_path / "warehouse"))
     delivered = Counter(row["half_queue_offset"] for row in warehouse.read("topics/T").collect())
     assert set(delivered.values()) == {1}
     assert len(delivered) >= len(list(tmp_path.glob("half-*.jsonl"))) - 1, "the last may have come too late"
@@ -324,7 +324,7 @@ def test_killed_after_each_commit_of_a_cycle(spark: SparkSession, tmp_path: Path
         return following(tmp_path / name, "--once", "--now", LATER)
 
     number = commits(*prepared("undisturbed"))
-    wanted = content(Warehouse(spark, str(tmp_path / "undisturbed" / "warehouse")))
+    wanted = content(KernelWarehouse(spark, str(tmp_path / "undisturbed" / "warehouse")))
     assert number > len(wanted)
     for at in range(1, number + 1):
         command = prepared(f"killed-{at}")
@@ -332,4 +332,4 @@ def test_killed_after_each_commit_of_a_cycle(spark: SparkSession, tmp_path: Path
         assert status == KILLED, said
         status, said = ended(job(*command))
         assert status == 0, said
-        assert content(Warehouse(spark, str(tmp_path / f"killed-{at}" / "warehouse"))) == wanted, at
+        assert content(KernelWarehouse(spark, str(tmp_path / f"killed-{at}" / "warehouse"))) == wanted, at

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from pyspark.sql import SparkSession
 from support.brokers import store_writer as w
 from support.brokers.stores import transactions
@@ -32,7 +32,7 @@ def test_a_store_that_grows_between_cycles(spark: SparkSession, tmp_path: Path) 
     assert told[-1]["landing"]["rows_written"] == {"half_messages": 10, "final_messages": 5, "op_messages": 10}
     assert {each["status"] for each in told} == {0}
     assert "stopped by a signal" in json.loads(_lines(said)[-1])["notes"]
-    warehouse = Warehouse(spark, root)
+    warehouse = KernelWarehouse(spark, root)
     decided = Counter((row.queue_offset, row.decision) for row in warehouse.read("decisions").collect())
     assert decided == Counter((n, "ROLLBACK" if n % 2 else "COMMIT") for n in range(34))
     assert sorted(row["event"] for row in warehouse.rows("runs")) == ["CLOSED"] * 3 + ["OPENED"] * 3

@@ -16,6 +16,7 @@ import pytest
 from halfop.frame.errors import HalfopError
 from halfop.runs.reconcile import Request, reconcile
 from halfop.warehouse.delta_log import DeltaLog
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
@@ -79,15 +80,15 @@ def failures(warehouse: Warehouse) -> list[str]:
 def test_a_disk_that_fills_up(spark: SparkSession, tmp_path: Path) -> None:
     """Wherever it is full, the run is finished when there is room again."""
     roomy, small = tmp_path / "roomy", tmp_path / "small"
-    landed(Warehouse(spark, str(roomy)))
+    landed(KernelWarehouse(spark, str(roomy)))
     undisturbed = content(finished(spark, roomy))
     with small_disk(small):
-        warehouse = Warehouse(spark, str(small))
+        warehouse = KernelWarehouse(spark, str(small))
         landed(warehouse)
         said: list[str] = []
         for spare in (8, 64, 256, KIB, 3 * KIB):
             resize(small, spare)
-            found = failures(Warehouse(spark, str(small)))
+            found = failures(KernelWarehouse(spark, str(small)))
             assert all(map(NO_ROOM.search, found)), spare
             said += found
         assert any("No space left on device" in line for line in said), "the pattern also fits other failures"
@@ -98,7 +99,7 @@ def test_a_disk_that_fills_up(spark: SparkSession, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_commit_that_is_overtaken(warehouse: Warehouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Someone changes a topic's table between a sink's look and its commit: that sink fails, and is made up for."""
-    other = Warehouse(warehouse.spark, str(tmp_path / "other"))
+    other = KernelWarehouse(warehouse.spark, str(tmp_path / "other"))
     for each in (warehouse, other):
         prepare(each)
     table, rivals, at_work = warehouse.path("topics/T"), ["halfop.test"], local()

@@ -11,6 +11,7 @@ from tempfile import mkdtemp
 
 import pytest
 from halfop.runs.reconcile import Request, reconcile
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from support import rows as r
@@ -44,7 +45,7 @@ def test_killed_at_every_commit(spark: SparkSession, before: Path, undisturbed: 
     counted = before.with_name("counted")
     shutil.copytree(before, counted)
     number = commits(*command(counted))
-    assert content(Warehouse(spark, str(counted))) == undisturbed
+    assert content(KernelWarehouse(spark, str(counted))) == undisturbed
     for when, at in [("before", 1), *(("after", at) for at in range(1, number + 1))]:
         assert content(killed_and_finished(spark, before, when, at)) == undisturbed, (when, at)
 
@@ -80,7 +81,7 @@ def two_runs(spark: SparkSession, before: Path) -> Path:
 
 def after_another_run(spark: SparkSession, folder: Path, job_command: list[str]) -> dict[str, Counter[str]]:
     """The tables when the job has been called again, and a third run has closed."""
-    warehouse = Warehouse(spark, str(folder))
+    warehouse = KernelWarehouse(spark, str(folder))
     assert ended(job(*job_command, "--warehouse", str(folder)))[0] == 0
     r.land(warehouse, [half(30)], ops("COMMIT", 3, 30), LATER + 1, {QUEUE: LATER + 1_000_000})
     request = Request(SETTINGS, r.instant(LATER + 1_000_000), allow_future=True)

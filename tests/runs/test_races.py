@@ -14,6 +14,7 @@ from threading import Event
 import pyspark
 import pytest
 from halfop.runs.reconcile import Request, reconcile
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from programs.appending import TABLE
 from pyspark.errors import PySparkException
@@ -44,7 +45,7 @@ def test_drivers_that_nothing_locks_out(spark: SparkSession, before: Path, undis
     folder = copied(before, f"unlocked-{drivers}")
 
     def driver(_: int) -> int:
-        return reconcile(Warehouse(spark, str(folder)), Request(SETTINGS, r.instant(LATER))).status
+        return reconcile(KernelWarehouse(spark, str(folder)), Request(SETTINGS, r.instant(LATER))).status
 
     with ThreadPoolExecutor(drivers) as pool:
         assert list(pool.map(driver, range(drivers))) == [0] * drivers

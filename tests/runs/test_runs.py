@@ -25,12 +25,12 @@ from halfop.sinks.projections import HALF, PAYLOAD, About, projected
 from halfop.sinks.targets import SINK_APP
 from halfop.warehouse import reading
 from halfop.warehouse import schema as topics
-from halfop.warehouse.connector import Marker
 from halfop.warehouse.delta_log import DeltaLog
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.parquet import arrow_schema
 from halfop.warehouse.rows import FoundRows
 from halfop.warehouse.schema import table
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import Marker
 from halfop.warehouse.where import Where
 from model.strategies import op_rows
 from pyspark.sql import DataFrame
@@ -48,7 +48,7 @@ STRANGE = ["%RETRY%g", "%DLQ%g", "a|b", "Case", "case", "CASE", "_hidden", "-", 
 
 
 @pytest.mark.slow
-def test_hundreds_of_topics_in_one_run_each_find_their_table(warehouse: Warehouse) -> None:
+def test_hundreds_of_topics_in_one_run_each_find_their_table(warehouse: KernelWarehouse) -> None:
     names = [*STRANGE, *(f"topic-{n}" for n in range(120))]
     halves = [half(n, name, body=name.encode()) for n, name in enumerate(names)]
     r.land(warehouse, halves, ops("COMMIT", *range(len(names))), NOW, KNOWN)
@@ -66,7 +66,7 @@ def test_hundreds_of_topics_in_one_run_each_find_their_table(warehouse: Warehous
     assert written == [1] * len(names)
 
 
-def test_a_topic_keeps_its_folder_and_skips_runs_without_messages(warehouse: Warehouse) -> None:
+def test_a_topic_keeps_its_folder_and_skips_runs_without_messages(warehouse: KernelWarehouse) -> None:
     r.land(warehouse, [half(0, "Case"), half(1, "Other")], ops("COMMIT", 0, 1), NOW, KNOWN)
     r.run(warehouse, RULES, NOW, layout="per_topic")
     before = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")}
@@ -81,7 +81,7 @@ def test_a_topic_keeps_its_folder_and_skips_runs_without_messages(warehouse: War
 HOSTILE = ["..", "../x", "/x", "a/b", "a\\b", "", " ", "a\x00b", "x" * 4096, "%RETRY%" + "x" * 249, "..%2fx", "file:x"]
 
 
-def test_a_hostile_name_is_a_reject_and_never_a_path(warehouse: Warehouse) -> None:
+def test_a_hostile_name_is_a_reject_and_never_a_path(warehouse: KernelWarehouse) -> None:
     names = [*HOSTILE, "ok"]
     halves = [half(n, name) for n, name in enumerate(names)]
     r.land(warehouse, halves, ops("COMMIT", *range(len(names))), NOW, KNOWN)
@@ -117,8 +117,8 @@ RESULTS = ["decisions", "trans_check_max_time", "check_requests", "rejected", "t
 
 
 @pytest.fixture(scope="module")
-def undisturbed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    warehouse = Warehouse(spark, str(tmp_path_factory.mktemp("undisturbed") / "w"))
+def undisturbed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> KernelWarehouse:
+    warehouse = KernelWarehouse(spark, str(tmp_path_factory.mktemp("undisturbed") / "w"))
     one_of_each(warehouse)
     r.run(warehouse, RULES, NOW, layout="per_topic")
     return warehouse
@@ -134,8 +134,8 @@ def undisturbed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Warehou
     ],
 )
 def test_a_run_that_dies_is_finished_by_the_next_start(
-    warehouse: Warehouse,
-    undisturbed: Warehouse,
+    warehouse: KernelWarehouse,
+    undisturbed: KernelWarehouse,
     monkeypatch: pytest.MonkeyPatch,
     step: tuple[str, Any, str, bool] | tuple[str, Any, str, bool, int],
     way: str,
@@ -158,18 +158,20 @@ def test_a_run_that_dies_is_finished_by_the_next_start(
     assert not list(Path(warehouse.path("_staging")).glob("*")), "what was staged is gone"
 
 
-def same_first_run(warehouse: Warehouse, expected: Warehouse) -> None:
+def same_first_run(warehouse: KernelWarehouse, expected: KernelWarehouse) -> None:
     for name in RESULTS:
         ours, theirs = (_first_run(each, name) for each in (warehouse, expected))
         assert_df_equality(ours, theirs, ignore_row_order=True, ignore_nullable=True)
 
 
-def _first_run(warehouse: Warehouse, name: str) -> DataFrame:
+def _first_run(warehouse: KernelWarehouse, name: str) -> DataFrame:
     rows = warehouse.read(name).where(F.col("run_id") == 1)
     return rows.drop("properties")  # a map cannot be ordered
 
 
-def test_a_sink_that_fails_stops_no_other_and_is_made_up_for(warehouse: Warehouse, undisturbed: Warehouse) -> None:
+def test_a_sink_that_fails_stops_no_other_and_is_made_up_for(
+    warehouse: KernelWarehouse, undisturbed: KernelWarehouse
+) -> None:
     one_of_each(warehouse)
     blocked = Path(warehouse.path("topics/U"))
     blocked.parent.mkdir(parents=True)
@@ -187,7 +189,7 @@ def test_a_sink_that_fails_stops_no_other_and_is_made_up_for(warehouse: Warehous
 
 @pytest.mark.slow
 def test_a_parked_sink_is_owed_and_written_run_by_run(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one_of_each(warehouse)
     blocked = Path(warehouse.path("topics/U"))
@@ -221,7 +223,7 @@ def test_a_parked_sink_is_owed_and_written_run_by_run(
 
 
 @pytest.mark.slow
-def test_slices_of_a_backlog_carry_what_is_owed(warehouse: Warehouse, capsys: pytest.CaptureFixture[str]) -> None:
+def test_slices_of_a_backlog_carry_what_is_owed(warehouse: KernelWarehouse, capsys: pytest.CaptureFixture[str]) -> None:
     r.land(warehouse, [half(n, "U") for n in range(9)], ops("COMMIT", *range(9)), NOW, KNOWN)
     at = ("--now", str(NOW), "--max-rows", "3")
     status, told = _called(warehouse, capsys, *at, "--park-sink", "topics/U")
@@ -230,7 +232,7 @@ def test_slices_of_a_backlog_carry_what_is_owed(warehouse: Warehouse, capsys: py
     assert warehouse.read("topics/U").count() == 9
 
 
-def test_slices_of_a_backlog_see_that_ops_share_a_key(warehouse: Warehouse) -> None:
+def test_slices_of_a_backlog_see_that_ops_share_a_key(warehouse: KernelWarehouse) -> None:
     both = [*op_rows(QUEUE, 7, "8", ["COMMIT"], NOW - 2_000), *op_rows(QUEUE, 7, "1", ["COMMIT"], NOW - 1_000)]
     r.land(warehouse, [half(n) for n in range(9)], both, NOW, KNOWN)
     summary = reconcile(warehouse, Request(r.settings(RULES), r.instant(NOW), max_rows=3))
@@ -240,7 +242,9 @@ def test_slices_of_a_backlog_see_that_ops_share_a_key(warehouse: Warehouse) -> N
 
 
 @pytest.mark.slow
-def test_a_dry_run_shows_the_rest_of_a_sliced_backlog(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dry_run_shows_the_rest_of_a_sliced_backlog(
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     r.land(warehouse, [half(n) for n in range(9)], ops("COMMIT", *range(9)), NOW, KNOWN)
     request = Request(r.settings(RULES), r.instant(NOW), max_rows=3)
     with dying(monkeypatch, finish, "write_closed", True), pytest.raises(Killed):
@@ -249,7 +253,7 @@ def test_a_dry_run_shows_the_rest_of_a_sliced_backlog(warehouse: Warehouse, monk
     assert preview(warehouse, request)[0].decisions == {"COMMIT": {"PRODUCER": 9 - begun}}
 
 
-def test_runs_that_only_spark_may_write(warehouse: Warehouse) -> None:
+def test_runs_that_only_spark_may_write(warehouse: KernelWarehouse) -> None:
     """A user's constraint is checked by Spark alone, so it writes the table, each record once."""
     r.land(warehouse, [half(0), half(1)], ops("COMMIT", 0), NOW, KNOWN)
     r.run(warehouse, RULES, NOW)
@@ -260,7 +264,7 @@ def test_runs_that_only_spark_may_write(warehouse: Warehouse) -> None:
     assert sorted(row["run_id"] for row in warehouse.rows("runs")) == [1, 1, 2, 2]
 
 
-def test_what_dead_drivers_staged_is_cleared(warehouse: Warehouse) -> None:
+def test_what_dead_drivers_staged_is_cleared(warehouse: KernelWarehouse) -> None:
     one_of_each(warehouse)
     left = Path(warehouse.path("_staging/run-0-0123abc"))
     left.mkdir(parents=True)
@@ -288,19 +292,21 @@ def test_a_message_without_a_key_is_asked_about_by_its_offset_message_id() -> No
     assert rows["msg_id"].to_pylist() == ["0A", "0A", "k"]
 
 
-def test_a_body_that_is_gone_fails_the_run(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_is_gone_fails_the_run(warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     one_of_each(warehouse)
     with dying(monkeypatch, write.Sinks, "write", False), pytest.raises(Killed):
         r.run(warehouse, RULES, NOW)
-    real = Warehouse.found
+    real = KernelWarehouse.found
 
-    def without_one(self: Warehouse, name: str, version: int | None = None, where: Where | None = None) -> FoundRows:
+    def without_one(
+        self: KernelWarehouse, name: str, version: int | None = None, where: Where | None = None
+    ) -> FoundRows:
         found = real(self, name, version, where)
         if name != "half_messages":
             return found
         return found._replace(rows=found.rows.filter(pc.not_equal(found.rows["queue_offset"], 1)))
 
-    monkeypatch.setattr(Warehouse, "found", without_one)
+    monkeypatch.setattr(KernelWarehouse, "found", without_one)
     summary = reconcile(warehouse, Request(r.settings(RULES), r.instant(NOW)))
     assert summary.status == 1
     assert "must get 3 messages, but half_messages has 2" in summary.extra["failed_sinks"]["real_topics"]
@@ -310,10 +316,10 @@ def test_a_body_that_is_gone_fails_the_run(warehouse: Warehouse, monkeypatch: py
     assert not found[1], "still open"
 
 
-def test_a_run_whose_end_is_lost_is_refused(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_end_is_lost_is_refused(warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     """It would be finished again and again: its marker says that the row of its end has been written."""
 
-    def marker_alone(warehouse: Warehouse, run: Run, *_: object) -> None:
+    def marker_alone(warehouse: KernelWarehouse, run: Run, *_: object) -> None:
         warehouse.commit_files("runs", [], Marker(CLOSE_APP, run.run_id))
 
     r.land(warehouse, [half(0)], [], NOW, KNOWN)
@@ -328,7 +334,7 @@ def test_a_run_whose_end_is_lost_is_refused(warehouse: Warehouse, monkeypatch: p
     assert r.run(warehouse, RULES, NOW + 1).status == 0
 
 
-def test_a_marker_of_a_run_that_decided_nothing_for_a_table(warehouse: Warehouse) -> None:
+def test_a_marker_of_a_run_that_decided_nothing_for_a_table(warehouse: KernelWarehouse) -> None:
     """So `examine --repair` leaves one if `decisions` has lost what the table has: the message is decided again."""
     r.land(warehouse, [half(0)], [], NOW, KNOWN)
     r.run(warehouse, RULES, NOW)
@@ -342,7 +348,7 @@ def test_a_marker_of_a_run_that_decided_nothing_for_a_table(warehouse: Warehouse
 # ---- dry run, exit status ----
 
 
-def test_a_dry_run_tells_what_a_run_would_decide_and_writes_nothing(warehouse: Warehouse) -> None:
+def test_a_dry_run_tells_what_a_run_would_decide_and_writes_nothing(warehouse: KernelWarehouse) -> None:
     one_of_each(warehouse)
     before = sorted(str(path) for path in Path(warehouse.root).rglob("*"))
     summary, sample = preview(warehouse, Request(r.settings(RULES), r.instant(NOW)))
@@ -351,7 +357,7 @@ def test_a_dry_run_tells_what_a_run_would_decide_and_writes_nothing(warehouse: W
     assert {row["decision"] for row in sample} == set(summary.decisions) - {"WAIT"}
 
 
-def test_a_dry_run_counts_rejects(warehouse: Warehouse) -> None:
+def test_a_dry_run_counts_rejects(warehouse: KernelWarehouse) -> None:
     one_of_each(warehouse)
     told = preview(warehouse, Request(r.settings(RULES), r.instant(NOW)))[0].extra["rejected"]
     assert told == r.run(warehouse, RULES, NOW).extra["rejected"]
@@ -359,7 +365,7 @@ def test_a_dry_run_counts_rejects(warehouse: Warehouse) -> None:
 
 
 def test_a_dry_run_of_an_open_run_goes_by_what_that_has_recorded(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one_of_each(warehouse)
     with dying(monkeypatch, finish, "planned", False), pytest.raises(Killed):
@@ -375,7 +381,7 @@ def test_a_dry_run_of_an_open_run_goes_by_what_that_has_recorded(
 
 @pytest.mark.usefixtures("logging_as_before")
 def test_a_failed_run_says_which_it_is_and_what_it_has_decided(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one_of_each(warehouse)
 
@@ -389,13 +395,15 @@ def test_a_failed_run_says_which_it_is_and_what_it_has_decided(
     assert told["decisions"]["COMMIT"] == {"PRODUCER": told["rows_written"]["topics"]}
 
 
-def _called(warehouse: Warehouse, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[int, dict[str, Any]]:
+def _called(
+    warehouse: KernelWarehouse, capsys: pytest.CaptureFixture[str], *options: str
+) -> tuple[int, dict[str, Any]]:
     status = main(job_of("reconcile"), ["--warehouse", warehouse.root, *options])
     return status, json.loads(capsys.readouterr().out.splitlines()[-1])
 
 
 @pytest.mark.usefixtures("logging_as_before")
-def test_exit_statuses(warehouse: Warehouse, capsys: pytest.CaptureFixture[str]) -> None:
+def test_exit_statuses(warehouse: KernelWarehouse, capsys: pytest.CaptureFixture[str]) -> None:
     status, told = _called(warehouse, capsys)
     assert (status, "nothing has landed" in told["notes"][0]) == (0, True)
     one_of_each(warehouse)
@@ -412,7 +420,7 @@ def test_exit_statuses(warehouse: Warehouse, capsys: pytest.CaptureFixture[str])
 
 
 def test_each_reason_of_a_reject_is_told_with_its_number_an_example_and_what_is_allowed(
-    warehouse: Warehouse, caplog: pytest.LogCaptureFixture
+    warehouse: KernelWarehouse, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A new user's topics: a warning a reason and run, whatever the number of rows."""
     topics = ["支付-Topic", "user_events.v1", "支付-Topic", "T"]
@@ -437,7 +445,7 @@ def test_each_reason_of_a_reject_is_told_with_its_number_an_example_and_what_is_
 
 
 @pytest.mark.slow
-def test_an_incremental_run_opens_no_file_of_earlier_decisions(warehouse: Warehouse) -> None:
+def test_an_incremental_run_opens_no_file_of_earlier_decisions(warehouse: KernelWarehouse) -> None:
     spark = warehouse.spark
     spark.conf.set("spark.databricks.delta.stats.skipping", "true")
     try:

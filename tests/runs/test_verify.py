@@ -7,6 +7,7 @@ from halfop.frame.cli import main
 from halfop.frame.errors import UsageError
 from halfop.frame.trouble import failure_of
 from halfop.runs.verify import MISSING, UNEXPECTED, UNLIKE, Difference, verify
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from support import rows as r
@@ -19,7 +20,7 @@ LATER = NOW + 100_000
 @pytest.fixture(scope="module")
 def ran(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """Two runs, the second with ops and halves of its own and what the first left open."""
-    warehouse = Warehouse(spark, str(tmp_path_factory.mktemp("verify") / "warehouse"))
+    warehouse = KernelWarehouse(spark, str(tmp_path_factory.mktemp("verify") / "warehouse"))
     one_of_each(warehouse)
     r.run(warehouse, RULES, NOW, layout="per_topic")
     r.land(warehouse, [half(20), half(21, "U")], ops("COMMIT", 6, 20), LATER, {QUEUE: LATER})

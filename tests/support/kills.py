@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import RuleSettings, Settings
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 
@@ -37,7 +38,7 @@ def command(warehouse: Path) -> list[str]:
 def before(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A warehouse after one run and before a second one, which writes all that a run may write."""
     folder = tmp_path_factory.mktemp("kills") / "before"
-    prepare(Warehouse(spark, str(folder)))
+    prepare(KernelWarehouse(spark, str(folder)))
     return folder
 
 
@@ -58,7 +59,7 @@ def undisturbed(spark: SparkSession, before: Path) -> dict[str, Counter[str]]:
 
 def finished(spark: SparkSession, folder: Path) -> Warehouse:
     """The next start."""
-    warehouse = Warehouse(spark, str(folder))
+    warehouse = KernelWarehouse(spark, str(folder))
     assert reconcile(warehouse, Request(SETTINGS, r.instant(LATER))).status == 0
     return warehouse
 

@@ -6,6 +6,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from model import reference as m
 from model.strategies import op_rows
@@ -47,7 +48,7 @@ HALVES = [
 
 @cache
 def lived(spark: SparkSession) -> Warehouse:
-    warehouse = Warehouse(spark, str(Path(tempfile.mkdtemp(prefix="halfop-lived-")) / "warehouse"))
+    warehouse = KernelWarehouse(spark, str(Path(tempfile.mkdtemp(prefix="halfop-lived-")) / "warehouse"))
     both = [*ops("COMMIT", COMMITTED, OTHER_TOPIC, CONFLICTING, NOT_LANDED), *ops("ROLLBACK", ROLLED_BACK)]
     both += op_rows(QUEUE, 9, str(CONFLICTING), ["ROLLBACK"], NOW - 500)
     r.land(warehouse, HALVES, both, NOW, {QUEUE: NOW + AN_HOUR})

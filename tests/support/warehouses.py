@@ -8,6 +8,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import TABLE as PROGRESS
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
@@ -18,9 +19,8 @@ FROM_BROKERS = ("final_messages", "broker_discards")
 
 def with_tables(warehouse: Warehouse, *names: str) -> None:
     """Gives the warehouse those of its tables that it lacks, empty."""
-    empty = Path(_empty(warehouse.spark))
-    for name in names:
-        folder = Path(warehouse.path(name))
+    for name in names if isinstance(warehouse, KernelWarehouse) else ():
+        empty, folder = Path(_empty(warehouse.spark)), Path(warehouse.path(name))
         if not folder.exists():
             shutil.copytree(empty / name, folder)
     warehouse.make(*names)
@@ -31,5 +31,5 @@ def _empty(spark: SparkSession) -> str:
     """The folder of a warehouse that holds every table that a landing fills."""
     folder = tempfile.mkdtemp(prefix="halfop-empty-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    Warehouse(spark, folder).make(*LANDED, *FROM_BROKERS)
+    KernelWarehouse(spark, folder).make(*LANDED, *FROM_BROKERS)
     return folder

@@ -22,7 +22,7 @@ from halfop.frame.summary import Summary
 from halfop.landing.again import again
 from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from model import reference as m
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -51,7 +51,7 @@ class History(NamedTuple):
 def history(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> History:
     """Messages that ended, two that were asked about and given up, an op that is none: rows in each table."""
     folder = tmp_path_factory.mktemp("examine")
-    store, warehouse = w.Store(folder / "store"), Warehouse(spark, str(folder / "warehouse"))
+    store, warehouse = w.Store(folder / "store"), KernelWarehouse(spark, str(folder / "warehouse"))
     for n in (100, 101):
         store.append(w.half(n))
     transactions(store, range(6), commit=3, op_ms=NOW)
@@ -67,7 +67,7 @@ def history(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Hi
     return History(folder / "warehouse", store)
 
 
-def land(warehouse: Warehouse, store: w.Store, *ranges: str) -> Summary:
+def land(warehouse: KernelWarehouse, store: w.Store, *ranges: str) -> Summary:
     request = StoreRequest(str(store.root), "broker-a", timedelta(0), again=tuple(map(again, ranges)))
     return land_store(warehouse, request, LOG)
 
@@ -111,11 +111,11 @@ def file_cut(table: Path) -> None:
     path.write_bytes(path.read_bytes()[:100])
 
 
-def delivered(warehouse: Warehouse) -> Counter[str]:
+def delivered(warehouse: KernelWarehouse) -> Counter[str]:
     return Counter(row["transaction_id"] for row in warehouse.read("topics/orders").collect())
 
 
-def ends(warehouse: Warehouse) -> dict[str, set[str]]:
+def ends(warehouse: KernelWarehouse) -> dict[str, set[str]]:
     rows = warehouse.read("decisions").where(F.col("decision").isin("COMMIT", "ROLLBACK")).collect()
     found: dict[str, set[str]] = {}
     for row in rows:
@@ -123,7 +123,7 @@ def ends(warehouse: Warehouse) -> dict[str, set[str]]:
     return found
 
 
-def commands_done(warehouse: Warehouse, summary: Summary, store: w.Store) -> None:
+def commands_done(warehouse: KernelWarehouse, summary: Summary, store: w.Store) -> None:
     """Does what the summary says is left to do."""
     for command in summary.extra["commands"]:
         job = command.removeprefix("./spark-submit.sh ")
@@ -139,7 +139,7 @@ def check(spark: SparkSession, history: History, folder: Path, tables: list[str]
     shutil.copytree(history.root, root)
     for table in tables:
         harm(root / table)
-    settings, warehouse = r.settings(RULES, "per_topic"), Warehouse(spark, str(root))
+    settings, warehouse = r.settings(RULES, "per_topic"), KernelWarehouse(spark, str(root))
     found = examine(warehouse, settings, deep=True, repair=False)
     assert found.status == 3, found
     summary = examine(warehouse, settings, deep=False, repair=True)
@@ -178,7 +178,7 @@ def test_rows_that_topics_lack_are_named_until_they_are_back(
     shutil.copytree(history.root, root)
     for table in ("half_messages", "topics/orders"):
         file_cut(root / table)
-    warehouse, settings = Warehouse(spark, str(root)), r.settings(RULES, "per_topic")
+    warehouse, settings = KernelWarehouse(spark, str(root)), r.settings(RULES, "per_topic")
     calls = examine(warehouse, settings, deep=False, repair=True).extra["commands"]
     assert [call.split()[1] for call in calls] == ["land", "examine"]
     land(warehouse, history.store, *calls[0].partition("--again ")[2].split())
@@ -192,7 +192,7 @@ def test_rows_that_topics_lack_are_named_until_they_are_back(
 def test_what_is_whole_stays_as_it_is(spark: SparkSession, history: History, tmp_path: Path) -> None:
     root = tmp_path / "warehouse"
     shutil.copytree(history.root, root)
-    warehouse, settings = Warehouse(spark, str(root)), r.settings(RULES, "per_topic")
+    warehouse, settings = KernelWarehouse(spark, str(root)), r.settings(RULES, "per_topic")
     before = {path: path.read_bytes() for path in root.rglob("*.json")}
     found = examine(warehouse, settings, deep=True, repair=False)
     assert (found.status, found.extra["remains"], found.extra["commands"]) == (0, [], [])
@@ -219,7 +219,7 @@ def test_a_repair_that_is_stopped_is_finished_by_the_next(
     root = tmp_path / "warehouse"
     shutil.copytree(history.root, root)
     emptied(root / "topics" / "orders")
-    warehouse, settings = Warehouse(spark, str(root)), r.settings(RULES, "per_topic")
+    warehouse, settings = KernelWarehouse(spark, str(root)), r.settings(RULES, "per_topic")
     with monkeypatch.context() as patch:
         patch.setattr(Repair, "bring_back", _dies)
         with pytest.raises(KeyboardInterrupt):

@@ -17,8 +17,8 @@ from halfop.landing import progress
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.rocketmq.names import HALF_TOPIC
 from halfop.settings.model import Settings
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.schema import delta_table
-from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.upkeep import TRIMMED_BEFORE
 from model import reference as m
 from support import rows as r
@@ -33,11 +33,11 @@ LOG = logging.getLogger("halfop.test")
 RULES = m.Settings(transaction_timeout=1_000_000)
 
 
-def settings_of(warehouse: Warehouse) -> Settings:
+def settings_of(warehouse: KernelWarehouse) -> Settings:
     return r.settings(RULES).model_copy(update={"warehouse": warehouse.root})
 
 
-def look(warehouse: Warehouse, repair: bool = False, deep: bool = False) -> tuple[int, list[str]]:
+def look(warehouse: KernelWarehouse, repair: bool = False, deep: bool = False) -> tuple[int, list[str]]:
     """The status of an `examine`, and the calls that it prints."""
     summary = examine(warehouse, settings_of(warehouse), deep=deep, repair=repair)
     return summary.status, summary.extra["commands"]
@@ -53,16 +53,16 @@ def half_file(folder: Path, name: str, *offsets: int) -> str:
     return lines(folder / f"{name}.jsonl", *(half(n) for n in offsets))
 
 
-def land(warehouse: Warehouse, *halves: str, ops: tuple[str, ...] = ()) -> dict[str, int]:
+def land(warehouse: KernelWarehouse, *halves: str, ops: tuple[str, ...] = ()) -> dict[str, int]:
     return land_files(warehouse, FilesRequest(halves, ops), LOG).rows_written
 
 
-def committed(warehouse: Warehouse) -> Counter[int]:
+def committed(warehouse: KernelWarehouse) -> Counter[int]:
     return Counter(each.key[2] for each in r.delivered(warehouse).elements())
 
 
 @pytest.mark.parametrize("trimmed", [True, False])
-def test_a_queue_that_was_trimmed_whole_has_lost_nothing(warehouse: Warehouse, trimmed: bool) -> None:
+def test_a_queue_that_was_trimmed_whole_has_lost_nothing(warehouse: KernelWarehouse, trimmed: bool) -> None:
     r.land(warehouse, [replace(rule_half(offset=7), broker="b")], [], NOW)
     rows = [progress.ProgressRow("b", HALF_TOPIC, queue, 8, None, NOW, 7) for queue in (0, 1)]
     progress.move(warehouse, rows, "STORE")
@@ -75,7 +75,7 @@ def test_a_queue_that_was_trimmed_whole_has_lost_nothing(warehouse: Warehouse, t
 
 @pytest.mark.parametrize("harm", [file_missing, pytest.param(emptied, marks=pytest.mark.slow)])
 def test_files_whose_half_rows_are_lost_are_named_until_they_have_landed(
-    warehouse: Warehouse, tmp_path: Path, harm: Callable[[Path], None], logging_as_before: None
+    warehouse: KernelWarehouse, tmp_path: Path, harm: Callable[[Path], None], logging_as_before: None
 ) -> None:
     """Their offsets have a gap anyway, which shows nothing."""
     first, second = half_file(tmp_path, "first", 0, 1, 7), half_file(tmp_path, "it's second", 2, 5)
@@ -100,7 +100,7 @@ def test_files_whose_half_rows_are_lost_are_named_until_they_have_landed(
 
 
 def test_a_corrected_row_that_is_lost_lands_again(
-    warehouse: Warehouse, tmp_path: Path, capsys: pytest.CaptureFixture[str], logging_as_before: None
+    warehouse: KernelWarehouse, tmp_path: Path, capsys: pytest.CaptureFixture[str], logging_as_before: None
 ) -> None:
     """No offset is missing: the row that it corrects is still there."""
     wrong = half(0, properties=half(0)["properties"] | {"REAL_TOPIC": "no topic"})
@@ -121,7 +121,7 @@ def test_a_corrected_row_that_is_lost_lands_again(
     assert committed(warehouse) == Counter([0])
 
 
-def test_a_file_that_has_grown_or_moved_lands_again_all_the_same(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_a_file_that_has_grown_or_moved_lands_again_all_the_same(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     grown, moved = half_file(tmp_path, "grown", 0), half_file(tmp_path, "moved", 5)
     land(warehouse, grown, moved)
     half_file(tmp_path, "grown", 0, 1)
@@ -138,7 +138,7 @@ def test_a_file_that_has_grown_or_moved_lands_again_all_the_same(warehouse: Ware
     assert look(warehouse) == (0, [])
 
 
-def test_op_rows_that_are_lost_are_named_by_their_file(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_op_rows_that_are_lost_are_named_by_their_file(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     ops = lines(tmp_path / "o.jsonl", op(0, "0"))
     land(warehouse, half_file(tmp_path, "h", 0), ops=(ops,))
     emptied(Path(warehouse.path("op_messages")))

@@ -18,10 +18,10 @@ from halfop.settings.model import RetentionSettings, Settings
 from halfop.upkeep import maintain as m
 from halfop.upkeep.maintain import maintain
 from halfop.warehouse.disk import local_path
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
 from halfop.warehouse.session import session_settings
 from halfop.warehouse.spark_errors import overtaken
-from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.upkeep import TRIMMED_BEFORE, UPKEEP, Size, TableUpkeep
 from pyspark.sql import functions as F
 from support import rows as r
@@ -41,17 +41,19 @@ def few_files(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(m, "_MANY_FILES", 2)
 
 
-def maintained(warehouse: Warehouse, settings: Settings = NOTHING_KEPT, **options: Any) -> dict[tuple[str, str], Any]:
+def maintained(
+    warehouse: KernelWarehouse, settings: Settings = NOTHING_KEPT, **options: Any
+) -> dict[tuple[str, str], Any]:
     _, steps = maintain(warehouse, settings, **options)
     return {(step.what, step.table): step for step in steps}
 
 
-def offsets(warehouse: Warehouse, name: str) -> set[int]:
+def offsets(warehouse: KernelWarehouse, name: str) -> set[int]:
     return {row["queue_offset"] for row in warehouse.read(name).select("queue_offset").collect()}
 
 
 @pytest.mark.slow
-def test_what_has_ended_goes_and_what_is_open_stays(warehouse: Warehouse) -> None:
+def test_what_has_ended_goes_and_what_is_open_stays(warehouse: KernelWarehouse) -> None:
     """A message that waits, one that was discarded and is resumed, one that was discarded and is ended after all."""
     r.land(warehouse, [half(0), half(1, check_times="1", store=NOW - 3_600_000)], ops("COMMIT", 0), NOW, KNOWN)
     r.land(warehouse, [half(2, check_times="1", store=NOW - 3_600_000)], [], NOW + 1, KNOWN)
@@ -85,7 +87,7 @@ def test_what_has_ended_goes_and_what_is_open_stays(warehouse: Warehouse) -> Non
 
 
 @pytest.mark.slow
-def test_rows_that_are_still_there_though_trimming_was_said(warehouse: Warehouse) -> None:
+def test_rows_that_are_still_there_though_trimming_was_said(warehouse: KernelWarehouse) -> None:
     """A deletion that was killed, or rows that land with an old instant or none."""
     one_of_each(warehouse)
     TableUpkeep(warehouse, "half_messages").set({TRIMMED_BEFORE: "2999-01-01 00:00:00"})
@@ -94,7 +96,7 @@ def test_rows_that_are_still_there_though_trimming_was_said(warehouse: Warehouse
 
 
 @pytest.mark.slow
-def test_a_rebuilt_broker_is_known_though_its_half_messages_have_been_trimmed(warehouse: Warehouse) -> None:
+def test_a_rebuilt_broker_is_known_though_its_half_messages_have_been_trimmed(warehouse: KernelWarehouse) -> None:
     r.land(warehouse, [half(0), half(1)], ops("COMMIT", 1), NOW, KNOWN)
     r.run(warehouse, RULES, NOW)
     row = ProgressRow(QUEUE[0], HALF_TOPIC, QUEUE[1], 2, NOW, None, 0)
@@ -106,7 +108,7 @@ def test_a_rebuilt_broker_is_known_though_its_half_messages_have_been_trimmed(wa
 
 
 @pytest.mark.slow
-def test_files_are_joined_up_to_the_pins_and_the_next_runs_find_everything(warehouse: Warehouse) -> None:
+def test_files_are_joined_up_to_the_pins_and_the_next_runs_find_everything(warehouse: KernelWarehouse) -> None:
     for n in range(2):
         r.land(warehouse, [half(n)], ops("COMMIT", n), NOW + n, KNOWN)
         r.run(warehouse, RULES, NOW + n, layout="per_topic")
@@ -128,7 +130,7 @@ def test_files_are_joined_up_to_the_pins_and_the_next_runs_find_everything(wareh
 
 
 @pytest.mark.slow
-def test_what_is_verifiable_stays_so(warehouse: Warehouse) -> None:
+def test_what_is_verifiable_stays_so(warehouse: KernelWarehouse) -> None:
     one_of_each(warehouse)
     r.run(warehouse, RULES, NOW, layout="per_topic")
     r.land(warehouse, [half(20)], ops("COMMIT", 6, 20), LATER, {QUEUE: LATER})
@@ -141,7 +143,7 @@ def test_what_is_verifiable_stays_so(warehouse: Warehouse) -> None:
 
 
 def test_a_warehouse_that_needs_nothing_costs_no_spark_job(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(m, "_MANY_FILES", 8)
     one_of_each(warehouse)
@@ -152,7 +154,7 @@ def test_a_warehouse_that_needs_nothing_costs_no_spark_job(
     assert done == [{}]
 
 
-def test_a_vacuum_keeps_what_it_is_told_to_whatever_the_table_says(warehouse: Warehouse) -> None:
+def test_a_vacuum_keeps_what_it_is_told_to_whatever_the_table_says(warehouse: KernelWarehouse) -> None:
     """Delta 4.4 takes the table's own retention instead: it removed files that the last run's pins need."""
     for n in range(2):
         r.land(warehouse, [half(n)], [], NOW + n, KNOWN)
@@ -172,7 +174,7 @@ def data_files(path: str) -> list[Path]:
 
 
 def test_a_landing_and_a_run_work_while_tables_are_looked_at(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A lock is held for a table's commit alone, and only the lock of those who write that table."""
     for n in range(2):
@@ -195,7 +197,7 @@ def test_a_landing_and_a_run_work_while_tables_are_looked_at(
     assert free["decisions"] == free["topics/T"] == free["runs"] == (True, False)
 
 
-def is_free(warehouse: Warehouse, group: str) -> bool:
+def is_free(warehouse: KernelWarehouse, group: str) -> bool:
     try:
         with LOOKING, hold(warehouse, group):
             return True
@@ -203,7 +205,7 @@ def is_free(warehouse: Warehouse, group: str) -> bool:
         return False
 
 
-def test_an_open_run_holds_everything(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_open_run_holds_everything(warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     one_of_each(warehouse)
     with dying(monkeypatch, finish, "write_closed", after=False), pytest.raises(Killed):
         r.run(warehouse, RULES, NOW)
@@ -215,7 +217,7 @@ def test_an_open_run_holds_everything(warehouse: Warehouse, monkeypatch: pytest.
 @pytest.mark.parametrize("at", ["delete", "compact", "vacuum", "set"])
 @pytest.mark.parametrize("after", [False, True])
 def test_maintain_that_dies_is_made_up_for(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, at: str, after: bool
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch, at: str, after: bool
 ) -> None:
     r.land(warehouse, [half(200, store=NOW + 50_000)], [], NOW, KNOWN)  # its first WAIT is to be trimmed
     for n in range(2):
@@ -234,7 +236,7 @@ def test_maintain_that_dies_is_made_up_for(
 
 @pytest.mark.slow
 def test_a_deletion_that_dies_half_way_leaves_the_feed_off_and_no_row_out(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows that land while the change feed is off are found without it."""
     r.land(warehouse, [half(0)], ops("COMMIT", 0), NOW, KNOWN)

@@ -10,8 +10,8 @@ import pytest
 import yaml
 from halfop.runs.verify import verify
 from halfop.warehouse import schema
-from halfop.warehouse.connector import Marker
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.tables import Marker, Warehouse
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType
 from support import rows as r
@@ -32,10 +32,10 @@ def test_a_warehouse_of_the_last_version_goes_on(spark: SparkSession, tmp_path: 
     with tarfile.open(OLD) as archive:
         archive.extractall(tmp_path / "old", filter="data")
     old, new = (tmp_path / name / "warehouse" for name in ("old", "new"))
-    prepare(Warehouse(spark, str(new)))
+    prepare(KernelWarehouse(spark, str(new)))
     found, wanted = (content(finished(spark, folder), without=UNLIKE) for folder in (old, new))
     assert found == wanted
-    assert verify(Warehouse(spark, str(old)), 1)[0].status == 0
+    assert verify(KernelWarehouse(spark, str(old)), 1)[0].status == 0
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def written(warehouse: Warehouse) -> Warehouse:
 
 def test_new_columns(written: Warehouse, grown: None) -> None:
     """A table that Spark writes and one that Delta Kernel writes get them; both are read at an older version, too."""
-    later = Warehouse(written.spark, written.root)
+    later = KernelWarehouse(written.spark, written.root)
     later.make("half_messages")
     field = later.spark.read.format("delta").load(later.path("half_messages")).schema["came_later"]
     assert (field.dataType, field.metadata["comment"]) == (StringType(), NEW["comment"])

@@ -7,11 +7,9 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
-from halfop.warehouse.connector import Marker
-from halfop.warehouse.delta_log import AlreadyWrittenError
 from halfop.warehouse.parquet import arrow_schema
 from halfop.warehouse.schema import table
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.tables import NO_TABLE, AlreadyWrittenError, Marker, Warehouse
 from halfop.warehouse.where import Compared, Where, all_of, any_of, between, equal, is_null
 from support import rows as r
 from support.rules.rule_words import NOW, half

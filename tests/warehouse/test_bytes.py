@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from halfop.warehouse.disk import Disk, LocalDisk
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.spark_errors import SPARK_ERRORS
 from halfop.warehouse.splits import ParquetPart, PartWriter, Split
-from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.through_java import ThroughJava
 from halfop.warehouse.workers import in_workers
 from pyspark.sql import SparkSession
@@ -36,7 +36,7 @@ def uri(spark: SparkSession, tmp_path: Path) -> str:
 
 
 def in_worker(spark: SparkSession, do: Job, uri: str) -> Any:
-    (found,) = in_workers(Warehouse(spark, uri), [uri], do)
+    (found,) = in_workers(KernelWarehouse(spark, uri), [uri], do)
     return found
 
 

@@ -13,9 +13,9 @@ from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
 from halfop.settings import model as s
 from halfop.warehouse.catalog import Catalog, topic_names
-from halfop.warehouse.connector import Marker
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.schema import comment, table
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import Marker
 from support import rows as r
 from support.crash import ended, job, script_of
 from support.messages import NOW
@@ -48,24 +48,24 @@ def test_names_of_topics(directories: list[str], names: list[str]) -> None:
 
 
 @pytest.fixture
-def schema(warehouse: Warehouse) -> Iterator[str]:
+def schema(warehouse: KernelWarehouse) -> Iterator[str]:
     yield SCHEMA
     warehouse.spark.sql(f"DROP SCHEMA IF EXISTS {SCHEMA} CASCADE")
 
 
-def published(warehouse: Warehouse, schema: str) -> Summary:
+def published(warehouse: KernelWarehouse, schema: str) -> Summary:
     return Catalog(warehouse, schema).publish(Summary("reconcile"))
 
 
-def described(warehouse: Warehouse, name: str) -> str | None:
+def described(warehouse: KernelWarehouse, name: str) -> str | None:
     return warehouse.spark.catalog.getTable(name).description
 
 
-def commented(warehouse: Warehouse, name: str) -> dict[str, str]:
+def commented(warehouse: KernelWarehouse, name: str) -> dict[str, str]:
     return {c.name: c.description or "" for c in warehouse.spark.catalog.listColumns(name)}
 
 
-def made(warehouse: Warehouse, run_id: int, **topics: str) -> None:
+def made(warehouse: KernelWarehouse, run_id: int, **topics: str) -> None:
     """A run's first messages of these topics, as a catalog sees them."""
     rows = [{"topic": t, "directory": d, "run_id": run_id, "created_at": r.instant(NOW)} for d, t in topics.items()]
     warehouse.commit("topics_index", rows, Marker("tests", run_id))
@@ -74,7 +74,7 @@ def made(warehouse: Warehouse, run_id: int, **topics: str) -> None:
         warehouse.log.create(warehouse.path(f"topics/{directory}"), spec)
 
 
-def test_tables_get_their_names_once(warehouse: Warehouse, schema: str) -> None:
+def test_tables_get_their_names_once(warehouse: KernelWarehouse, schema: str) -> None:
     warehouse.make("half_messages", "decisions")
     made(warehouse, 1, **{"Orders": "Orders", "a-b": "a-b", "~RETRY~g": "%RETRY%g"})
     tables = {
@@ -100,7 +100,7 @@ def test_tables_get_their_names_once(warehouse: Warehouse, schema: str) -> None:
     assert published(warehouse, schema).extra == {"named_tables": [f"{schema}.topic_a_b_2"]}
 
 
-def test_a_name_that_is_taken_is_refused_and_the_others_are_given(warehouse: Warehouse, schema: str) -> None:
+def test_a_name_that_is_taken_is_refused_and_the_others_are_given(warehouse: KernelWarehouse, schema: str) -> None:
     warehouse.make("half_messages", "decisions")
     warehouse.spark.sql(f"CREATE SCHEMA {schema}")
     warehouse.spark.sql(f"CREATE TABLE {schema}.decisions USING delta AS SELECT 1 AS mine")
@@ -113,7 +113,7 @@ def test_a_name_that_is_taken_is_refused_and_the_others_are_given(warehouse: War
     assert warehouse.spark.table(f"{schema}.decisions").collect() == [(1,)]
 
 
-def test_a_temporary_view_of_that_name_is_another_thing(warehouse: Warehouse, schema: str) -> None:
+def test_a_temporary_view_of_that_name_is_another_thing(warehouse: KernelWarehouse, schema: str) -> None:
     warehouse.make("decisions")
     warehouse.spark.range(1).createOrReplaceTempView("decisions")
     try:
@@ -122,14 +122,14 @@ def test_a_temporary_view_of_that_name_is_another_thing(warehouse: Warehouse, sc
         warehouse.spark.catalog.dropTempView("decisions")
 
 
-def test_a_catalog_that_fails_loses_nothing(warehouse: Warehouse) -> None:
+def test_a_catalog_that_fails_loses_nothing(warehouse: KernelWarehouse) -> None:
     warehouse.make("decisions")
     summary = published(warehouse, "nowhere.halfop")
     assert summary.status == 1
     assert list(summary.extra["failed_catalog"]) == ["nowhere.halfop"]
 
 
-def test_a_catalog_that_is_forgotten_is_refused(warehouse: Warehouse) -> None:
+def test_a_catalog_that_is_forgotten_is_refused(warehouse: KernelWarehouse) -> None:
     for schema in (SCHEMA, f"spark_catalog.{SCHEMA}"):
         with pytest.raises(UsageError, match="forgotten when the job ends"):
             Catalog.of(warehouse, s.Settings.model_validate({"catalog": {"schema": schema}}))

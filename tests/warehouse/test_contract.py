@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from halfop.warehouse.by_spark import SparkWarehouse
+from halfop.warehouse.tables import Warehouse
+from pyspark.sql import SparkSession
 from support.ways import read_by_spark
 
 from warehouse.contract import WarehouseContract
@@ -32,3 +37,17 @@ class TestByConnector(WarehouseContract):
     @pytest.fixture
     def way(self, monkeypatch: pytest.MonkeyPatch) -> None:
         read_by_spark(monkeypatch, "connector")
+
+
+class TestBySpark(WarehouseContract):
+    """Spark's public API alone; small tables are here, too."""
+
+    is_here = True
+
+    @pytest.fixture
+    def warehouse(self, spark: SparkSession, tmp_path: Path) -> Warehouse:
+        return SparkWarehouse(spark, str(tmp_path / "warehouse"))
+
+    @pytest.fixture
+    def way(self) -> None:
+        return None

@@ -15,7 +15,7 @@ from halfop.landing.files.land import FilesRequest, land_files
 from halfop.runs.reconcile import Request, reconcile
 from halfop.warehouse.damage import DamagedTable, TableOnDisk
 from halfop.warehouse.disk import LocalDisk
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.upkeep import TableUpkeep
 from support import rows as r
 from support.json_lines import T0, half, lines, op
@@ -60,13 +60,13 @@ def hollowed(path: Path) -> None:
     path.write_text(json.dumps({"commitInfo": {}}) + "\n" + json.dumps({"add": {}}))
 
 
-def another_s(warehouse: Warehouse) -> Warehouse:
+def another_s(warehouse: KernelWarehouse) -> KernelWarehouse:
     """The warehouse as a process finds it that starts now."""
-    return Warehouse(warehouse.spark, warehouse.root)
+    return KernelWarehouse(warehouse.spark, warehouse.root)
 
 
 @pytest.fixture(scope="module")
-def of_three(new_warehouse: Callable[[str], Warehouse]) -> Warehouse:
+def of_three(new_warehouse: Callable[[str], KernelWarehouse]) -> KernelWarehouse:
     warehouse = new_warehouse("of_three")
     warehouse.make(TABLE)
     for offset in range(3):
@@ -75,7 +75,7 @@ def of_three(new_warehouse: Callable[[str], Warehouse]) -> Warehouse:
 
 
 @pytest.fixture(scope="module")
-def of_many(new_warehouse: Callable[[str], Warehouse]) -> Warehouse:
+def of_many(new_warehouse: Callable[[str], KernelWarehouse]) -> KernelWarehouse:
     """A table with a checkpoint of version 20, of 21."""
     warehouse = new_warehouse("of_many")
     warehouse.make(TABLE)
@@ -85,21 +85,21 @@ def of_many(new_warehouse: Callable[[str], Warehouse]) -> Warehouse:
 
 
 @pytest.fixture
-def copied(of_three: Warehouse, tmp_path: Path) -> Warehouse:
+def copied(of_three: KernelWarehouse, tmp_path: Path) -> KernelWarehouse:
     return copy_of(of_three, tmp_path)
 
 
 @pytest.fixture
-def checkpointed(of_many: Warehouse, tmp_path: Path) -> Warehouse:
+def checkpointed(of_many: KernelWarehouse, tmp_path: Path) -> KernelWarehouse:
     return copy_of(of_many, tmp_path)
 
 
-def copy_of(warehouse: Warehouse, folder: Path) -> Warehouse:
+def copy_of(warehouse: KernelWarehouse, folder: Path) -> KernelWarehouse:
     shutil.copytree(warehouse.root, folder / "copied")
-    return Warehouse(warehouse.spark, str(folder / "copied"))
+    return KernelWarehouse(warehouse.spark, str(folder / "copied"))
 
 
-def offsets(warehouse: Warehouse, version: int | None = None) -> list[int]:
+def offsets(warehouse: KernelWarehouse, version: int | None = None) -> list[int]:
     return sorted(row[NAME] for row in warehouse.rows(TABLE, version))
 
 
@@ -114,7 +114,9 @@ def offsets(warehouse: Warehouse, version: int | None = None) -> list[int]:
         (hollowed, "line 2 names no file"),
     ],
 )
-def test_a_damaged_commit_is_refused(copied: Warehouse, version: int, harm: Callable[[Path], None], what: str) -> None:
+def test_a_damaged_commit_is_refused(
+    copied: KernelWarehouse, version: int, harm: Callable[[Path], None], what: str
+) -> None:
     path = commit(Path(copied.path(TABLE)), version)
     harm(path)
     with pytest.raises(DamagedTable, match=rf"{path} .*{what}.*`examine`") as refused:
@@ -128,7 +130,7 @@ def test_a_damaged_commit_is_refused(copied: Warehouse, version: int, harm: Call
 @pytest.mark.parametrize(
     ("harm", "what"), [(emptied, "is empty"), (cut_off, r"has \d+ bytes, and not \d+"), (Path.unlink, "is missing")]
 )
-def test_a_damaged_data_file_is_refused(copied: Warehouse, harm: Callable[[Path], None], what: str) -> None:
+def test_a_damaged_data_file_is_refused(copied: KernelWarehouse, harm: Callable[[Path], None], what: str) -> None:
     path = data_file(Path(copied.path(TABLE)), 2)
     harm(path)
     with pytest.raises(DamagedTable, match=rf"{path} {what}"):
@@ -136,7 +138,7 @@ def test_a_damaged_data_file_is_refused(copied: Warehouse, harm: Callable[[Path]
 
 
 @pytest.mark.parametrize("left", [1, 2])
-def test_a_table_whose_first_commit_lacks_lines_is_refused(copied: Warehouse, left: int) -> None:
+def test_a_table_whose_first_commit_lacks_lines_is_refused(copied: KernelWarehouse, left: int) -> None:
     path = commit(Path(copied.path(TABLE)), 0)
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:left]))
     with pytest.raises(DamagedTable, match=f"{path} is cut off: a table's first commit has its metadata"):
@@ -144,7 +146,7 @@ def test_a_table_whose_first_commit_lacks_lines_is_refused(copied: Warehouse, le
 
 
 @pytest.mark.slow
-def test_a_compaction_that_has_lost_lines_is_refused(copied: Warehouse) -> None:
+def test_a_compaction_that_has_lost_lines_is_refused(copied: KernelWarehouse) -> None:
     """Its rows would be there twice if it removed fewer files than it replaces."""
     table = Path(copied.path(TABLE))
     TableUpkeep(copied, TABLE).compact(3)
@@ -159,7 +161,7 @@ def test_a_compaction_that_has_lost_lines_is_refused(copied: Warehouse) -> None:
     another_s(copied).version(TABLE)  # nobody can know
 
 
-def test_a_removal_of_what_never_was_a_data_file_is_sound(copied: Warehouse) -> None:
+def test_a_removal_of_what_never_was_a_data_file_is_sound(copied: KernelWarehouse) -> None:
     """As DROP FEATURE removes the files of deletion vectors: Delta's checksum does not count them."""
     table = Path(copied.path(TABLE))
     path = commit(table, copied.version(TABLE) + 1)
@@ -175,7 +177,7 @@ def newest_checksum(table: Path) -> Path:
 
 
 def test_a_folder_of_another_user_beside_the_tables_is_no_table(
-    copied: Warehouse, monkeypatch: pytest.MonkeyPatch
+    copied: KernelWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As lost+found, where the warehouse is the root of a disk."""
     (Path(copied.root) / "lost+found").mkdir()
@@ -190,7 +192,7 @@ def test_a_folder_of_another_user_beside_the_tables_is_no_table(
     another_s(copied).log.sound.refuse_damaged_tables(copied.root)
 
 
-def test_a_commit_that_comes_damaged_into_a_process_that_stays_is_refused(copied: Warehouse) -> None:
+def test_a_commit_that_comes_damaged_into_a_process_that_stays_is_refused(copied: KernelWarehouse) -> None:
     assert offsets(copied) == [0, 1, 2]
     another_s(copied).commit(TABLE, [{"broker_name": "b", NAME: 3}])
     path = newest(Path(copied.path(TABLE)))
@@ -199,7 +201,7 @@ def test_a_commit_that_comes_damaged_into_a_process_that_stays_is_refused(copied
         copied.version(TABLE)
 
 
-def test_a_damaged_commit_between_two_pins_is_refused(checkpointed: Warehouse) -> None:
+def test_a_damaged_commit_between_two_pins_is_refused(checkpointed: KernelWarehouse) -> None:
     """A checkpoint after it holds its rows; what has landed between two pins is read from the commits."""
     path = commit(Path(checkpointed.path(TABLE)), 12)
     emptied(path)
@@ -210,7 +212,7 @@ def test_a_damaged_commit_between_two_pins_is_refused(checkpointed: Warehouse) -
             checkpointed.landed_between(TABLE, before, upto)
 
 
-def test_a_pinned_version_is_refused_for_commits_of_its_own_alone(checkpointed: Warehouse) -> None:
+def test_a_pinned_version_is_refused_for_commits_of_its_own_alone(checkpointed: KernelWarehouse) -> None:
     emptied(commit(Path(checkpointed.path(TABLE)), 12))
     assert offsets(checkpointed, 11) == [*range(11)]
     with pytest.raises(DamagedTable, match="is empty"):
@@ -218,7 +220,7 @@ def test_a_pinned_version_is_refused_for_commits_of_its_own_alone(checkpointed: 
     assert offsets(checkpointed, 20) == [*range(20)]
 
 
-def test_what_was_replaced_and_removed_is_no_damage(copied: Warehouse) -> None:
+def test_what_was_replaced_and_removed_is_no_damage(copied: KernelWarehouse) -> None:
     old = data_file(Path(copied.path(TABLE)), 2)
     assert copied.replace_rows(TABLE, 3, [{"broker_name": "b", NAME: 7}])
     old.unlink()
@@ -227,19 +229,19 @@ def test_what_was_replaced_and_removed_is_no_damage(copied: Warehouse) -> None:
     assert not damage(later)
 
 
-def test_commits_that_a_clean_up_removed_are_no_damage(checkpointed: Warehouse) -> None:
+def test_commits_that_a_clean_up_removed_are_no_damage(checkpointed: KernelWarehouse) -> None:
     for version in range(20):
         commit(Path(checkpointed.path(TABLE)), version).unlink()
     assert offsets(checkpointed) == [*range(21)]
     assert not damage(checkpointed)
 
 
-def damage(warehouse: Warehouse) -> list[tuple[int | None, str]]:
+def damage(warehouse: KernelWarehouse) -> list[tuple[int | None, str]]:
     found = TableOnDisk(LocalDisk(), warehouse.path(TABLE))
     return [(each.version, each.path) for each in (*found.of_log(), *found.of_data())]
 
 
-def test_all_damage_of_a_table_is_found(checkpointed: Warehouse) -> None:
+def test_all_damage_of_a_table_is_found(checkpointed: KernelWarehouse) -> None:
     table = Path(checkpointed.path(TABLE))
     lost = [data_file(table, 3), data_file(table, 21)]
     for path in lost:
@@ -255,7 +257,9 @@ def test_all_damage_of_a_table_is_found(checkpointed: Warehouse) -> None:
 
 
 @pytest.fixture(scope="module")
-def decided(new_warehouse: Callable[[str], Warehouse], tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+def decided(
+    new_warehouse: Callable[[str], KernelWarehouse], tmp_path_factory: pytest.TempPathFactory
+) -> KernelWarehouse:
     """Two landings, and a run over the first."""
     warehouse, folder = new_warehouse("decided"), tmp_path_factory.mktemp("rows")
     for offset in range(2):
@@ -269,12 +273,12 @@ def decided(new_warehouse: Callable[[str], Warehouse], tmp_path_factory: pytest.
     return warehouse
 
 
-def commits(warehouse: Warehouse, name: str) -> list[str]:
+def commits(warehouse: KernelWarehouse, name: str) -> list[str]:
     return sorted(path.name for path in Path(warehouse.path(name), "_delta_log").iterdir())
 
 
 @pytest.mark.parametrize("name", ["half_messages", "landing_progress"])
-def test_nothing_lands_in_a_damaged_warehouse(decided: Warehouse, tmp_path: Path, name: str) -> None:
+def test_nothing_lands_in_a_damaged_warehouse(decided: KernelWarehouse, tmp_path: Path, name: str) -> None:
     warehouse = copy_of(decided, tmp_path)
     emptied(newest(Path(warehouse.path(name))))
     before = commits(warehouse, "landing_progress")
@@ -284,7 +288,7 @@ def test_nothing_lands_in_a_damaged_warehouse(decided: Warehouse, tmp_path: Path
 
 
 @pytest.mark.parametrize("name", ["op_messages", "rejected", "topics/T"])
-def test_a_job_that_starts_refuses_what_it_may_not_come_to(decided: Warehouse, tmp_path: Path, name: str) -> None:
+def test_a_job_that_starts_refuses_what_it_may_not_come_to(decided: KernelWarehouse, tmp_path: Path, name: str) -> None:
     warehouse = copy_of(decided, tmp_path)
     shutil.copytree(warehouse.path("decisions"), warehouse.path("topics/T"), dirs_exist_ok=True)
     warehouse.log.sound.refuse_damaged_tables(warehouse.root)
@@ -294,7 +298,7 @@ def test_a_job_that_starts_refuses_what_it_may_not_come_to(decided: Warehouse, t
 
 
 @pytest.mark.parametrize("name", ["half_messages", "op_messages", "landing_progress", "decisions", "runs"])
-def test_no_run_believes_a_damaged_table(decided: Warehouse, tmp_path: Path, name: str) -> None:
+def test_no_run_believes_a_damaged_table(decided: KernelWarehouse, tmp_path: Path, name: str) -> None:
     warehouse = copy_of(decided, tmp_path)
     emptied(newest(Path(warehouse.path(name))))
     before = commits(warehouse, "runs")

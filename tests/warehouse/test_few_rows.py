@@ -19,14 +19,15 @@ from halfop.landing.files.sources import InputFile
 from halfop.landing.progress import Queue
 from halfop.rocketmq.names import OP_TOPIC
 from halfop.warehouse import parquet, reading, tables
-from halfop.warehouse.connector import Marker
+from halfop.warehouse.by_spark import SparkWarehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.parquet import UnreadableFile, arrow_schema, searched, stats_of, write_files
 from halfop.warehouse.progress import TABLE, progress_rows
 from halfop.warehouse.reading import Limits
 from halfop.warehouse.rows import Stage, frame_of
 from halfop.warehouse.schema import table
 from halfop.warehouse.session import few_rows_settings, session_settings
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import Marker, Warehouse
 from halfop.warehouse.where import between, equal, is_null
 from model import fleet as f
 from model import reference as m
@@ -92,7 +93,7 @@ def test_both_ways_write_the_same(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
 ) -> None:
     ships = f.fleet(f.generated(copied_histories(CHARTER), 12, 7))
-    here, by_spark = (Warehouse(spark, str(tmp_path / name)) for name in ("here", "by_spark"))
+    here, by_spark = (KernelWarehouse(spark, str(tmp_path / name)) for name in ("here", "by_spark"))
     found = played(here, ships)
     assert written_by(here, "decisions") == ({"halfop"}, {"parquet-cpp-arrow"})
     read_by_spark(monkeypatch, reader)
@@ -103,7 +104,15 @@ def test_both_ways_write_the_same(
     assert all(found.values())
 
 
-def written_by(warehouse: Warehouse, name: str) -> tuple[set[str], set[str]]:
+@pytest.mark.slow
+def test_spark_s_public_api_writes_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    ships = f.fleet(f.generated(copied_histories(CHARTER), 4, 7))
+    found = played(KernelWarehouse(spark, str(tmp_path / "here")), ships)
+    assert played(SparkWarehouse(spark, str(tmp_path / "by_spark")), ships) == found
+    assert all(found.values())
+
+
+def written_by(warehouse: KernelWarehouse, name: str) -> tuple[set[str], set[str]]:
     """The engines that have committed files to a table, and the programs that wrote the files."""
     engines = set()
     for commit_file in Path(warehouse.path(name), "_delta_log").glob("*.json"):
@@ -118,12 +127,12 @@ def written_by(warehouse: Warehouse, name: str) -> tuple[set[str], set[str]]:
 # ---- files ----
 
 
-def rows_of(warehouse: Warehouse) -> None:
+def rows_of(warehouse: KernelWarehouse) -> None:
     halves = [replace(half(offset=n), broker=f"b{n % 2}", uniq_key=f"k{n}" if n % 3 else None) for n in range(10)]
     r.land(warehouse, halves, [commit(offset=3)], NOW)
 
 
-def test_a_condition_leaves_out_files_that_cannot_hold_such_a_row(warehouse: Warehouse) -> None:
+def test_a_condition_leaves_out_files_that_cannot_hold_such_a_row(warehouse: KernelWarehouse) -> None:
     for first in (0, 100, 200):
         halves = [half(offset=n) for n in range(first, first + 3)]
         r.land(warehouse, [replace(halves[0], uniq_key=f"k{first}" if first else None), *halves[1:]], [], NOW + first)
@@ -133,14 +142,14 @@ def test_a_condition_leaves_out_files_that_cannot_hold_such_a_row(warehouse: War
     assert warehouse.select("half_messages", where=is_null("uniq_key")).files == 1
 
 
-def test_more_rows_than_few_are_sparks(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_rows_than_few_are_sparks(warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     rows_of(warehouse)
     monkeypatch.setattr(reading, "FEW", Limits(files=10, bytes=10**9, rows=9))
     assert warehouse.read("half_messages").count() == 10
     assert "LocalRelation" not in warehouse.read("half_messages")._jdf.queryExecution().optimizedPlan().toString()
 
 
-def test_spark_reads_the_versions_of_rows_written_here(warehouse: Warehouse) -> None:
+def test_spark_reads_the_versions_of_rows_written_here(warehouse: KernelWarehouse) -> None:
     """Row tracking and the change feed: the way by Spark relies on both."""
     r.land(warehouse, [half(offset=0)], [], NOW)
     first = warehouse.version("half_messages")
@@ -153,7 +162,7 @@ def test_spark_reads_the_versions_of_rows_written_here(warehouse: Warehouse) -> 
 
 
 def test_paths_are_no_patterns(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    warehouse = Warehouse(spark, str(tmp_path / "a b[1]{x}*%20"))
+    warehouse = KernelWarehouse(spark, str(tmp_path / "a b[1]{x}*%20"))
     with_tables(warehouse, *LANDED)
     rows_of(warehouse)
     read_by_spark(monkeypatch, "files")
@@ -162,17 +171,17 @@ def test_paths_are_no_patterns(spark: SparkSession, tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("why", ["more files", "another form"])
-def test_other_reads_are_the_connectors(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+def test_other_reads_are_the_connectors(warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     rows_of(warehouse)
     read_by_spark(monkeypatch, "connector" if why == "another form" else "files")
     if why == "more files":
         monkeypatch.setattr(tables, "limits", lambda _: BY_SPARK)
-    warehouse = Warehouse(warehouse.spark, warehouse.root)
+    warehouse = KernelWarehouse(warehouse.spark, warehouse.root)
     assert warehouse.read("half_messages").count() == 10
     assert file_index(warehouse) == "TahoeLogFileIndex", "Delta's own"
 
 
-def file_index(warehouse: Warehouse) -> str:
+def file_index(warehouse: KernelWarehouse) -> str:
     """The class by which Spark knows the files of half_messages."""
     plan = warehouse.read("half_messages")._jdf.queryExecution().executedPlan().toString()
     found = re.search(r"Location: (\w+)", plan)
@@ -180,7 +189,7 @@ def file_index(warehouse: Warehouse) -> str:
     return found[1]
 
 
-def test_spark_reads_the_files_of_partitions(warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_spark_reads_the_files_of_partitions(warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch) -> None:
     r.land(warehouse, [half(offset=n) for n in range(3)], [commit(offset=1)], NOW)
     r.run(warehouse, m.Settings(), NOW)
     here = Counter(warehouse.read("decisions").select("queue_offset", "open", "decision").collect())
@@ -225,7 +234,7 @@ def test_an_instant_that_no_calendar_has_is_no_bound() -> None:
     assert found["maxValues"] == {"queue_offset": 7}
 
 
-def test_a_file_is_written_once_and_for_its_partition(warehouse: Warehouse) -> None:
+def test_a_file_is_written_once_and_for_its_partition(warehouse: KernelWarehouse) -> None:
     warehouse.make("decisions")
     spec = table("decisions")
     rows = pa.Table.from_pylist(
@@ -246,12 +255,12 @@ def test_a_file_is_written_once_and_for_its_partition(warehouse: Warehouse) -> N
 # ---- tables that a user's own pipeline has made or changed ----
 
 
-def by_spark_sql(warehouse: Warehouse, *statements: str) -> None:
+def by_spark_sql(warehouse: KernelWarehouse, *statements: str) -> None:
     for statement in statements:
         warehouse.spark.sql(statement.format(half=f"delta.`{warehouse.path('half_messages')}`"))
 
 
-def test_a_table_of_other_partitions_is_sparks(warehouse: Warehouse) -> None:
+def test_a_table_of_other_partitions_is_sparks(warehouse: KernelWarehouse) -> None:
     by_spark_sql(
         warehouse,
         "CREATE TABLE {half} (broker_name STRING, queue_id INT, queue_offset BIGINT) USING delta "
@@ -270,7 +279,7 @@ def test_a_table_of_other_partitions_is_sparks(warehouse: Warehouse) -> None:
     ],
     ids=["column mapping", "constraint"],
 )
-def test_a_table_that_asks_more_of_its_writers_is_sparks(warehouse: Warehouse, change: str) -> None:
+def test_a_table_that_asks_more_of_its_writers_is_sparks(warehouse: KernelWarehouse, change: str) -> None:
     r.land(warehouse, [half(offset=1)], [], NOW)
     by_spark_sql(warehouse, change)
     before = warehouse.version("half_messages")
@@ -280,7 +289,7 @@ def test_a_table_that_asks_more_of_its_writers_is_sparks(warehouse: Warehouse, c
     assert {row["queue_offset"] for row in warehouse.read("half_messages").collect()} == {1, 2}
 
 
-def test_marks_that_only_the_properties_have_count(warehouse: Warehouse) -> None:
+def test_marks_that_only_the_properties_have_count(warehouse: KernelWarehouse) -> None:
     marked = half(age=3 * MINUTE, store=NOW - 2 * MINUTE)
     cells = r.half_cells(marked, NOW) | {"properties": {"TRANSACTION_CHECK_TIMES": "2"}}
     with_tables(warehouse, *LANDED)
@@ -294,12 +303,12 @@ def test_marks_that_only_the_properties_have_count(warehouse: Warehouse) -> None
 # ---- what may go wrong ----
 
 
-def test_a_file_that_is_no_parquet_is_named(warehouse: Warehouse) -> None:
+def test_a_file_that_is_no_parquet_is_named(warehouse: KernelWarehouse) -> None:
     r.land(warehouse, [half()], [], NOW)
     (file,) = Path(warehouse.path("half_messages")).glob("*.parquet")
     make_unreadable(file)
     with pytest.raises(UnreadableFile, match=file.name):
-        Warehouse(warehouse.spark, warehouse.root).read("half_messages")
+        KernelWarehouse(warehouse.spark, warehouse.root).read("half_messages")
 
 
 def make_unreadable(file: Path) -> None:
@@ -308,14 +317,14 @@ def make_unreadable(file: Path) -> None:
 
 
 def test_a_folder_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
-    warehouse = Warehouse(spark, str(tmp_path / "a b%20c=ü"))
+    warehouse = KernelWarehouse(spark, str(tmp_path / "a b%20c=ü"))
     r.land(warehouse, [half(offset=n) for n in range(3)], [], NOW)
     r.run(warehouse, m.Settings(), NOW)
     assert len(r.decisions(warehouse, 1)) == 3
     assert warehouse.spark.read.format("delta").load(warehouse.path("decisions")).count() == 3
 
 
-def test_landings_leave_few_files_of_progress(warehouse: Warehouse) -> None:
+def test_landings_leave_few_files_of_progress(warehouse: KernelWarehouse) -> None:
     queue = Queue("b", 0)
     for offset in range(1, 53):
         progress.move(
@@ -330,7 +339,7 @@ def test_landings_leave_few_files_of_progress(warehouse: Warehouse) -> None:
     assert warehouse.spark.read.format("delta").load(warehouse.path(TABLE)).count() == 1
 
 
-def test_a_file_that_landed_is_found_among_many_with_paths_alike(warehouse: Warehouse) -> None:
+def test_a_file_that_landed_is_found_among_many_with_paths_alike(warehouse: KernelWarehouse) -> None:
     """The bounds in Delta's log have only their first 32 characters."""
     paths = [f"file:/srv/exports/of/broker-a/half-{n}.jsonl" for n in range(3)]
     files = [InputFile("half", "json", path, 1, str(n) * 64) for n, path in enumerate(paths)]
@@ -343,20 +352,20 @@ def test_a_file_that_landed_is_found_among_many_with_paths_alike(warehouse: Ware
     assert warehouse.select(landed_files.TABLE, where=landed_files._near([files[1], changed])).files == 1
 
 
-def test_only_files_that_may_have_what_op_messages_name_are_read(warehouse: Warehouse) -> None:
+def test_only_files_that_may_have_what_op_messages_name_are_read(warehouse: KernelWarehouse) -> None:
     for first in (0, 100, 200):
         r.land(warehouse, [half(offset=first)], [], NOW + first)
     for file in Path(warehouse.path("half_messages")).glob("*.parquet"):
         if pq.read_table(file)["queue_offset"].to_pylist() != [100]:
             make_unreadable(file)
-    fresh = Warehouse(warehouse.spark, warehouse.root)
+    fresh = KernelWarehouse(warehouse.spark, warehouse.root)
     named = fresh.frame([("", 0, 100)], "broker_name STRING, queue_id INT, half_offset BIGINT")
     halves, finals = op_rows._near(fresh, equal("broker_name", ""), named)
     assert ([row["queue_offset"] for row in halves.collect()], finals.collect()) == ([100], [])
 
 
 def test_small_files_that_are_kept_count_more_than_their_values(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet, "_CACHED_BYTES", 250_000)
     for number in range(10):
@@ -367,13 +376,13 @@ def test_small_files_that_are_kept_count_more_than_their_values(
 
 
 def test_files_from_elsewhere_are_few_only_if_few_are_new(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each is fetched after the other; those that a process keeps cost nothing, so its cycles stay as quick."""
     for number in range(6):
         r.land(warehouse, [half(offset=number)], [], NOW)
     monkeypatch.setattr(parquet, "_FETCHED", 3)
-    few_rows = Warehouse(warehouse.spark, warehouse.root)._few_rows
+    few_rows = KernelWarehouse(warehouse.spark, warehouse.root)._few_rows
     monkeypatch.setattr(few_rows.reader._files, "local", lambda _: None)
     path, spec = warehouse.path("half_messages"), table("half_messages")
     assert few_rows.of(path, spec, None, None) is None
@@ -382,7 +391,7 @@ def test_files_from_elsewhere_are_few_only_if_few_are_new(
     assert few_rows.of(path, spec, None, None) is not None
 
 
-def test_progress_that_another_landing_has_moved_is_not_replaced(warehouse: Warehouse) -> None:
+def test_progress_that_another_landing_has_moved_is_not_replaced(warehouse: KernelWarehouse) -> None:
     for offset in (1, 2):
         progress.move(warehouse, [progress.ProgressRow("b", OP_TOPIC, 0, offset, None, 1, None)], "STORE")
     seen = warehouse.version(TABLE) - 1
@@ -424,7 +433,7 @@ def test_a_setting_stays_while_another_thread_holds_it(spark: SparkSession) -> N
     assert spark.conf.get(name, None) == own
 
 
-def test_rows_of_one_run_are_found_by_their_file(warehouse: Warehouse) -> None:
+def test_rows_of_one_run_are_found_by_their_file(warehouse: KernelWarehouse) -> None:
     warehouse.make("runs")
     for run_id in (1, 2, 3):
         warehouse.commit("runs", [{"run_id": run_id, "event": "OPENED"}], Marker("tests", run_id))

@@ -15,6 +15,7 @@ from halfop.runs.verify import verify
 from halfop.settings.model import Settings
 from halfop.upkeep.maintain import maintain
 from halfop.warehouse import reading
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.reading import Limits
 from halfop.warehouse.tables import Warehouse
 from pyspark.errors import PySparkException
@@ -49,7 +50,7 @@ def test_pinned_files_that_vacuum_removed(warehouse: Warehouse, monkeypatch: pyt
     kept = Path(warehouse.root, "kept")
     shutil.copytree(warehouse.path("half_messages"), kept)
     maintained(warehouse, "half_messages")
-    warehouse = Warehouse(warehouse.spark, warehouse.root)  # a driver that starts has read no file yet
+    warehouse = KernelWarehouse(warehouse.spark, warehouse.root)  # a driver that starts has read no file yet
     with pytest.raises(InputRemoved, match=r"run 1 reads.*delta\.deletedFileRetentionDuration"):
         reconcile(warehouse, Request(r.settings(RULES), r.instant(NOW)))
     assert warehouse.rows("decisions") == []
@@ -111,7 +112,7 @@ def test_pins_of_so_long_ago_that_log_clean_up_removed_them(
     log_cleaned_up(warehouse, "landing_progress")
     assert not Path(warehouse.path("landing_progress"), "_delta_log", f"{0:020}.json").exists()
     monkeypatch.setattr(reading, "FEW", limits)
-    warehouse = Warehouse(warehouse.spark, warehouse.root)
+    warehouse = KernelWarehouse(warehouse.spark, warehouse.root)
     r.land(warehouse, [half(20)], ops("COMMIT", 6, 20), LATER, {QUEUE: LATER})
     r.run(warehouse, RULES, LATER)
     found = {row["queue_offset"]: row["decision"] for row in warehouse.read("decisions").where("run_id = 2").collect()}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 
 import pytest
-from halfop.warehouse.connector import Marker
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
@@ -21,7 +21,7 @@ def test_any_number_of_columns_comes_in_its_order(spark: SparkSession, number: i
 
 
 def test_what_another_commits_and_removes_is_seen(warehouse: Warehouse) -> None:
-    other = Warehouse(warehouse.spark, warehouse.root)
+    other = KernelWarehouse(warehouse.spark, warehouse.root)
     row = {"topic": "T", "directory": "T", "run_id": 1}
     for run_id in (1, 2):
         other.commit("topics_index", [row | {"run_id": run_id}], Marker("halfop.test", run_id))

@@ -10,6 +10,7 @@ from threading import Thread
 import pytest
 from halfop.frame.errors import UsageError, WarehouseBusy
 from halfop.warehouse import lock
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 
@@ -71,7 +72,7 @@ def refused(warehouse: Warehouse) -> None:
 @pytest.mark.parametrize("name", ["a%20b", "a#b", "a?b", "a b"])
 def test_the_lock_lies_beside_the_tables_however_the_uri_reads(spark: SparkSession, tmp_path: Path, name: str) -> None:
     """Hadoop's paths have no escapes: a lock in another folder would lock nothing."""
-    warehouse = Warehouse(spark, f"file://{tmp_path}/{name}")
+    warehouse = KernelWarehouse(spark, f"file://{tmp_path}/{name}")
     with lock.hold(warehouse, "run"):
         warehouse.make("runs")
     assert [each.name for each in tmp_path.iterdir()] == [name]
@@ -83,7 +84,7 @@ def test_a_folder_that_cannot_be_made_is_refused_with_the_reason(
     spark: SparkSession, tmp_path: Path, below: str
 ) -> None:
     (tmp_path / "file").touch()
-    warehouse = Warehouse(spark, str(tmp_path / below))
+    warehouse = KernelWarehouse(spark, str(tmp_path / below))
     warehouse.log.sound.refuse_damaged_tables(warehouse.root)
     with pytest.raises(UsageError, match=rf"{below}: a warehouse cannot be made there .*--warehouse"):
         refused(warehouse)

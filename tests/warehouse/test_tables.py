@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 from halfop.frame.errors import HalfopError
-from halfop.warehouse.connector import Marker
 from halfop.warehouse.delta_log import DeltaLog
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.tables import Marker
 from support.rows import instant
 
 APP = "tests"
@@ -20,16 +20,16 @@ def row(run_id: int, **columns: object) -> dict[str, object]:
 
 
 @pytest.fixture
-def runs(warehouse: Warehouse) -> Warehouse:
+def runs(warehouse: KernelWarehouse) -> KernelWarehouse:
     warehouse.make("runs")
     return warehouse
 
 
-def found(runs: Warehouse, version: int | None = None, run_id: int | None = None) -> list[tuple[object, ...]]:
+def found(runs: KernelWarehouse, version: int | None = None, run_id: int | None = None) -> list[tuple[object, ...]]:
     return sorted((row["run_id"], row["event"], row["now"]) for row in runs.rows("runs", version, run_id))
 
 
-def test_rows_come_back_with_their_types(runs: Warehouse) -> None:
+def test_rows_come_back_with_their_types(runs: KernelWarehouse) -> None:
     owed = [{"run_id": 7, "sink": "topics/a"}]
     told = row(
         1,
@@ -47,7 +47,7 @@ def test_rows_come_back_with_their_types(runs: Warehouse) -> None:
 
 @pytest.mark.parametrize(("rival", "events"), [(APP, ["RIVAL"]), ("other", ["OPENED", "RIVAL"])])
 def test_a_table_that_another_driver_makes_meanwhile(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch, rival: str, events: list[str]
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch, rival: str, events: list[str]
 ) -> None:
     begun = DeltaLog._begun
 
@@ -62,7 +62,7 @@ def test_a_table_that_another_driver_makes_meanwhile(
     assert [each[1] for each in found(warehouse)] == events
 
 
-def test_rows_of_one_run_and_of_an_older_version(runs: Warehouse) -> None:
+def test_rows_of_one_run_and_of_an_older_version(runs: KernelWarehouse) -> None:
     for run_id in range(1, 26):  # beyond Delta's checkpoint interval
         runs.commit("runs", [row(run_id)], Marker(APP, run_id))
     assert list(Path(runs.path("runs"), "_delta_log").glob("*.checkpoint*.parquet"))
@@ -71,7 +71,7 @@ def test_rows_of_one_run_and_of_an_older_version(runs: Warehouse) -> None:
     assert len(found(runs)) == 25
 
 
-def test_a_table_of_a_newer_protocol_is_read_by_spark(runs: Warehouse) -> None:
+def test_a_table_of_a_newer_protocol_is_read_by_spark(runs: KernelWarehouse) -> None:
     runs.commit("runs", [row(1), row(1, event="CLOSED")], Marker(APP, 1))
     before = found(runs)
     change = "ALTER TABLE delta.`{}` SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
@@ -80,7 +80,7 @@ def test_a_table_of_a_newer_protocol_is_read_by_spark(runs: Warehouse) -> None:
     assert found(runs) == before
 
 
-def test_a_table_that_forgets_what_was_written_is_refused(runs: Warehouse) -> None:
+def test_a_table_that_forgets_what_was_written_is_refused(runs: KernelWarehouse) -> None:
     property_of = (
         "ALTER TABLE delta.`{}` SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = 'interval 1 day')"
     )

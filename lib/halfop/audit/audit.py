@@ -27,10 +27,9 @@ from halfop.frame.output import Table
 from halfop.frame.summary import Summary
 from halfop.rules.settings_columns import RuleColumns
 from halfop.settings.model import Settings
-from halfop.warehouse.connector import Marker
 from halfop.warehouse.lock import hold
 from halfop.warehouse.progress import progress_rows
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import Marker, Warehouse
 
 _OF_COPIES = ("discards", "copies", "bytes", "checks", "late_checks")
 _RULES_VERSION = 4  # part of an audit's id: other rules are another audit

@@ -16,10 +16,8 @@ from halfop.frame.errors import WarehouseBusy
 from halfop.frame.trouble import owner
 from halfop.landing.progress import micros
 from halfop.planning.counts import OffsetRange, covers
-from halfop.warehouse.connector import Marker
-from halfop.warehouse.delta_log import AlreadyWrittenError
 from halfop.warehouse.parquet import arrow_schema
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import AlreadyWrittenError, Marker, Warehouse
 from halfop.warehouse.where import Compared, Where, all_of, equal
 
 TABLE = "endings"

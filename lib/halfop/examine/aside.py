@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 from halfop.frame.trouble import make_durable
 from halfop.warehouse.damage import TableOnDisk
 from halfop.warehouse.disk import LocalDisk
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import UNFINISHED
 from halfop.warehouse.parquet import arrow_schema, cast_to
-from halfop.warehouse.tables import Warehouse
 
 
 @dataclass(frozen=True)
@@ -81,14 +81,14 @@ class Aside:
 TABLES = ("landing_progress", "resumes", "endings", "check_deliveries", "landed_files", "rejected")
 
 
-def salvage(warehouse: Warehouse, name: str, folder: Path) -> int:
+def salvage(warehouse: KernelWarehouse, name: str, folder: Path) -> int:
     """Adds the rows of whole files that no version names, unless the table has equal ones; returns their number."""
     rows = rows_without_commit(warehouse, name, folder)
     warehouse.commit(name, rows)
     return len(rows)
 
 
-def rows_without_commit(warehouse: Warehouse, name: str, folder: Path) -> list[dict[str, Any]]:
+def rows_without_commit(warehouse: KernelWarehouse, name: str, folder: Path) -> list[dict[str, Any]]:
     """The rows of whole files that no version names, without those that have an equal one in the table."""
     found = [rows for path in _nameless(folder) if (rows := _read(warehouse, name, path)) is not None]
     known = {repr(row) for row in warehouse.rows(name)} if found else set()
@@ -102,7 +102,7 @@ def _nameless(folder: Path) -> list[Path]:
     return sorted(path for path in folder.glob("*.parquet") if path.name not in named)
 
 
-def _read(warehouse: Warehouse, name: str, path: Path) -> pa.Table | None:
+def _read(warehouse: KernelWarehouse, name: str, path: Path) -> pa.Table | None:
     """The rows with the columns that the table has; None if the file is not whole."""
     try:
         rows = pq.read_table(path, partitioning=None)

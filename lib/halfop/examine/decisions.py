@@ -15,10 +15,10 @@ from halfop.landing.progress import instant
 from halfop.planning.plan import PLAN_APP, arrived, plan_of
 from halfop.planning.run import Run
 from halfop.runs.record import found_run
-from halfop.warehouse.connector import Marker
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.rows import Kept
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, first_line, raise_mistake
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.tables import NO_TABLE, Marker
 from halfop.warehouse.upkeep import first_whole_run
 from halfop.warehouse.where import equal
 
@@ -36,7 +36,7 @@ class Deficit:
         return f"run {self.run_id} lacks {'some' if self.rows is None else self.rows} of its decisions"
 
 
-def deficits(warehouse: Warehouse, topics: Sequence[str]) -> list[Deficit]:
+def deficits(warehouse: KernelWarehouse, topics: Sequence[str]) -> list[Deficit]:
     """The runs that have fewer decisions than they recorded, or than other tables prove."""
     if warehouse.version("decisions") == NO_TABLE:
         counted, whole = {}, 1
@@ -59,7 +59,7 @@ def _recorded(events: dict[str, Row]) -> int | None:
     return None if closed is None else sum(closed["counts"].values())
 
 
-def bring_back(warehouse: Warehouse, topics: Sequence[str], also: Sequence[int] = ()) -> list[Deficit]:
+def bring_back(warehouse: KernelWarehouse, topics: Sequence[str], also: Sequence[int] = ()) -> list[Deficit]:
     """Writes the rows that runs lack, in the order of the runs; `also` are runs whose plans are to be looked at.
 
     Returns what was brought back. A second call adds nothing.
@@ -73,7 +73,7 @@ def bring_back(warehouse: Warehouse, topics: Sequence[str], also: Sequence[int] 
     return done
 
 
-def _restore(warehouse: Warehouse, run: Run, topics: Sequence[str]) -> int:
+def _restore(warehouse: KernelWarehouse, run: Run, topics: Sequence[str]) -> int:
     proven = lacking(warehouse, topics).where(F.col("run_id") == run.run_id)
     there = warehouse.read("decisions", where=equal("run_id", run.run_id))
     early = F.when(F.col("decision") == "EARLY_OP", F.col("op_queue_offset")).alias("early")
@@ -94,13 +94,13 @@ def _restore(warehouse: Warehouse, run: Run, topics: Sequence[str]) -> int:
             return _append(warehouse, run, proven)
 
 
-def _append(warehouse: Warehouse, run: Run, rows: DataFrame) -> int:
+def _append(warehouse: KernelWarehouse, run: Run, rows: DataFrame) -> int:
     number = rows.count()
     append_lost(warehouse, "decisions", rows, Marker(PLAN_APP, run.run_id), number)
     return number
 
 
-def _as_now(warehouse: Warehouse, run: Run) -> Run:
+def _as_now(warehouse: KernelWarehouse, run: Run) -> Run:
     """The run over decisions of earlier runs as they have been brought back."""
     return replace(run, inputs=dict(run.inputs) | {"decisions": warehouse.version("decisions")})
 
@@ -108,7 +108,7 @@ def _as_now(warehouse: Warehouse, run: Run) -> Run:
 # ---- messages that nobody looks at any more ----
 
 
-def land_forgotten(warehouse: Warehouse, last: Run, at: int) -> int:
+def land_forgotten(warehouse: KernelWarehouse, last: Run, at: int) -> int:
     """Lands half messages again that no run will look at: none has ended them, and none has left them open.
 
     The next run then decides about them, with all ops that have landed. Returns their number.

@@ -24,8 +24,8 @@ from halfop.runs.record import found_run
 from halfop.settings.model import Settings
 from halfop.warehouse.damage import Damage
 from halfop.warehouse.disk import local_folder
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
-from halfop.warehouse.tables import Warehouse
 from halfop.wording import job_here, word
 
 log = logging.getLogger("halfop.examine")
@@ -34,7 +34,7 @@ _GROUPS = ("ending", "landing", "run", "audit")  # in the order in which `end` h
 _REMAINS = 3
 
 
-def examine(warehouse: Warehouse, settings: Settings, deep: bool, repair: bool) -> Summary:
+def examine(warehouse: KernelWarehouse, settings: Settings, deep: bool, repair: bool) -> Summary:
     """Looks at every table, and repairs what it can. Status 3: something is damaged, or left to do."""
     summary = Summary("examine")
     folder = local_folder(warehouse.root)

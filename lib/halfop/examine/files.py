@@ -12,7 +12,8 @@ from halfop.landing.files.landed_files import KEY, TABLE
 from halfop.landing.progress import instant
 from halfop.landing.table_rows import TABLES
 from halfop.warehouse.files import shown_path
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.tables import NO_TABLE
 from halfop.warehouse.upkeep import trimmed_before
 
 _FILE = ("kind", "path")
@@ -35,7 +36,7 @@ class LostFile(NamedTuple):
         return f"{self.shown} has to land again{before}: {TABLES[self.kind]} has lost rows that had landed from it"
 
 
-def to_land_again(warehouse: Warehouse) -> list[LostFile]:
+def to_land_again(warehouse: KernelWarehouse) -> list[LostFile]:
     """The files that are marked as lost, and of which nothing has landed since, from whatever path."""
     is_mark = F.col("rows").isNull()
     same = Window.partitionBy(*_CONTENT)
@@ -45,7 +46,7 @@ def to_land_again(warehouse: Warehouse) -> list[LostFile]:
     return _files(found.where("marked > landed"))
 
 
-def lost(warehouse: Warehouse) -> list[LostFile]:
+def lost(warehouse: KernelWarehouse) -> list[LostFile]:
     """The files whose last landing has fewer rows in its table than it wrote, and that are not marked yet.
 
     Rows of a landing have its instant, so that rows which another one wrote again do not count.
@@ -53,7 +54,7 @@ def lost(warehouse: Warehouse) -> list[LostFile]:
     return [file for kind in ("half", "op") for file in _lost(warehouse, kind)]
 
 
-def _lost(warehouse: Warehouse, kind: str) -> list[LostFile]:
+def _lost(warehouse: KernelWarehouse, kind: str) -> list[LostFile]:
     files = warehouse.read(TABLE).where(F.col("kind") == kind)
     written = files.groupBy("landed_at").agg(F.sum("rows").alias("written"))
     there = warehouse.read(TABLES[kind]).groupBy("landed_at").agg(F.count("*").alias("there"))
@@ -73,14 +74,14 @@ def _files(rows: DataFrame) -> list[LostFile]:
     return sorted(LostFile(row["kind"], row["path"], row["contents"]) for row in found)
 
 
-def _not_trimmed(warehouse: Warehouse, name: str, files: DataFrame) -> DataFrame:
+def _not_trimmed(warehouse: KernelWarehouse, name: str, files: DataFrame) -> DataFrame:
     """Files whose rows no retention has taken out of the table."""
     version = warehouse.version(name)
     before = None if version == NO_TABLE else trimmed_before(warehouse, version, name)
     return files if before is None else files.where(F.unix_micros("landed_at") >= before)
 
 
-def forget(warehouse: Warehouse, files: Sequence[LostFile], at: int) -> None:
+def forget(warehouse: KernelWarehouse, files: Sequence[LostFile], at: int) -> None:
     """Marks files as lost, whatever content they landed with: what is at their paths lands again."""
     if files:
         asked = warehouse.frame([(file.path, file.kind) for file in files], "path STRING, kind STRING")

@@ -17,10 +17,11 @@ from halfop.landing.lost import Range
 from halfop.landing.progress import ProgressRow
 from halfop.rocketmq.batches import DISCARD, FINAL, HALF, OP
 from halfop.rocketmq.names import HALF_TOPIC, HALF_TOPICS, OP_TOPIC, OP_TOPICS
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import COMMIT_LOG, progress_rows
 from halfop.warehouse.progress import TABLE as PROGRESS
 from halfop.warehouse.schema import REJECTED
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.tables import NO_TABLE
 from halfop.warehouse.upkeep import trimmed_before
 
 _TABLES = {HALF: "half_messages", OP: "op_messages"}
@@ -44,7 +45,7 @@ class Gap:
 # ---- ranges ----
 
 
-def gaps(warehouse: Warehouse, damaged: Collection[str]) -> list[Gap]:
+def gaps(warehouse: KernelWarehouse, damaged: Collection[str]) -> list[Gap]:
     """The ranges that have to land again.
 
     Half rows of files may have gaps anyway. Those are ranges only if `landed_files`, which has the number of rows of
@@ -56,7 +57,7 @@ def gaps(warehouse: Warehouse, damaged: Collection[str]) -> list[Gap]:
     return found + list(_listed(warehouse))
 
 
-def _of_queues(warehouse: Warehouse, kind: str, name: str, was_damaged: bool, uncounted: bool) -> Iterator[Gap]:
+def _of_queues(warehouse: KernelWarehouse, kind: str, name: str, was_damaged: bool, uncounted: bool) -> Iterator[Gap]:
     topics = HALF_TOPICS if kind == HALF else OP_TOPICS
     rows = [row for row in progress_rows(warehouse) if row["topic"] in topics and row["next_offset"]]
     if not rows or ((version := warehouse.version(name)) == NO_TABLE and not was_damaged):
@@ -113,7 +114,7 @@ def _missing(
         yield max(high, first), end
 
 
-def _without_known(warehouse: Warehouse, again: Again, source: str, sure: bool) -> Iterator[Gap]:
+def _without_known(warehouse: KernelWarehouse, again: Again, source: str, sure: bool) -> Iterator[Gap]:
     """The range without those that are known as lost for good."""
     known = [r for r in lost.known(warehouse, again.broker_name).of_queues if (r.topic, r.queue) == again[1:3]]
     since = again.since
@@ -129,7 +130,7 @@ def _without_known(warehouse: Warehouse, again: Again, source: str, sure: bool) 
 _CODE = "damaged"
 
 
-def list_lost(warehouse: Warehouse, damaged: Collection[str], at: int, summary: Summary) -> None:
+def list_lost(warehouse: KernelWarehouse, damaged: Collection[str], at: int, summary: Summary) -> None:
     """Lists what tables of final messages and discards may have lost as lost ranges, so that no outcome follows.
 
     Their offsets have gaps anyway, so all of a queue may be missing until it has landed again.
@@ -146,7 +147,7 @@ def list_lost(warehouse: Warehouse, damaged: Collection[str], at: int, summary: 
         lost.record(warehouse, ranges, at, summary)
 
 
-def _listed(warehouse: Warehouse) -> Iterator[Gap]:
+def _listed(warehouse: KernelWarehouse) -> Iterator[Gap]:
     """Listed ranges as queues to land again; a store's log by its half queue."""
     rows = progress_rows(warehouse)
     damaged = warehouse.read(REJECTED).where(F.col("detail").endswith(f"({_CODE})"))
@@ -167,7 +168,7 @@ def _listed(warehouse: Warehouse) -> Iterator[Gap]:
 # ---- landing_progress ----
 
 
-def bring_back_progress(warehouse: Warehouse, at: int) -> list[str]:
+def bring_back_progress(warehouse: KernelWarehouse, at: int) -> list[str]:
     """Writes rows of queues whose messages have landed further than landing_progress says; returns the queues.
 
     Of files the newest op's time is known again; a broker's next landing says its own, and until then no time passes.
@@ -189,14 +190,14 @@ def bring_back_progress(warehouse: Warehouse, at: int) -> list[str]:
     return sorted({f"{row.broker_name}/{row.queue_id}" for rows in made.values() for row in rows})
 
 
-def _sources(warehouse: Warehouse) -> dict[str, str]:
+def _sources(warehouse: KernelWarehouse) -> dict[str, str]:
     """The source of each broker's messages, by landing_progress or else by its ops."""
     ops = warehouse.read("op_messages").where("source IS NOT NULL").groupBy("broker_name").agg(F.max("source"))
     found = {row[0]: row[1] for row in ops.collect() if row[1] != "RESOLVE"}
     return found | {r["broker_name"]: r["source"] for r in progress_rows(warehouse) if r["source"]}
 
 
-def _landed(warehouse: Warehouse) -> dict[tuple[str, str, int], tuple[int, int, int | None]]:
+def _landed(warehouse: KernelWarehouse) -> dict[tuple[str, str, int], tuple[int, int, int | None]]:
     """The span of each queue, and the newest store time of its messages."""
     found = {}
     span = (F.min("queue_offset"), F.max("queue_offset") + 1, F.max(F.unix_micros("store_timestamp")))

@@ -19,8 +19,9 @@ from halfop.planning.run import Run
 from halfop.runs.record import found_run, last_run
 from halfop.settings.model import Settings
 from halfop.sinks.targets import WHOLE_TABLES
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.schema import OF_A_TOPIC, REJECTED, table_names
-from halfop.warehouse.tables import Warehouse, spec_of
+from halfop.warehouse.tables import spec_of
 
 log = logging.getLogger("halfop.examine")
 
@@ -36,7 +37,7 @@ def tables_there(root: Path) -> list[str]:
 class Repair:
     """The repair of a warehouse on a local disk. The caller holds all locks."""
 
-    warehouse: Warehouse
+    warehouse: KernelWarehouse
     settings: Settings
     root: Path
     aside: Aside
@@ -124,7 +125,7 @@ def _before(run: Run) -> Run:
     return replace(run, run_id=run.run_id - 1, inputs=run.inputs_before)
 
 
-def pinned(warehouse: Warehouse) -> dict[str, int]:
+def pinned(warehouse: KernelWarehouse) -> dict[str, int]:
     """The newest version of each input that a run has pinned."""
     found: dict[str, int] = {}
     for row in warehouse.rows("runs"):

@@ -17,14 +17,14 @@ from halfop.planning.run import INPUTS, Run
 from halfop.runs.record import CLOSE_APP, OPEN_APP, wall_clock, write_opened
 from halfop.settings.model import Settings
 from halfop.sinks.targets import SINK_APP
-from halfop.warehouse.connector import Marker
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.schema import table
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.tables import NO_TABLE, Marker
 
 Row = Mapping[str, Any]
 
 
-def by_run(warehouse: Warehouse) -> dict[int, dict[str, Row]]:
+def by_run(warehouse: KernelWarehouse) -> dict[int, dict[str, Row]]:
     """The rows of each run, by event."""
     found: dict[int, dict[str, Row]] = {}
     for row in warehouse.rows("runs"):
@@ -32,7 +32,7 @@ def by_run(warehouse: Warehouse) -> dict[int, dict[str, Row]]:
     return found
 
 
-def newest_seen(warehouse: Warehouse, tables: list[str]) -> int:
+def newest_seen(warehouse: KernelWarehouse, tables: list[str]) -> int:
     """The newest run that has left a marker anywhere."""
     markers = [warehouse.marker("runs", OPEN_APP), warehouse.marker("runs", CLOSE_APP)]
     markers.append(warehouse.marker("decisions", PLAN_APP))
@@ -40,7 +40,7 @@ def newest_seen(warehouse: Warehouse, tables: list[str]) -> int:
     return max(markers + [warehouse.marker(name, app) for name, app in apps.items()])
 
 
-def bring_back(warehouse: Warehouse, settings: Settings, tables: list[str], left: Sequence[Row]) -> list[int]:
+def bring_back(warehouse: KernelWarehouse, settings: Settings, tables: list[str], left: Sequence[Row]) -> list[int]:
     """Writes rows that `runs` lacks, and returns their runs. `left` are rows of files whose commit was lost.
 
     A run that only other tables show has seen nothing of what landed since the run before: so the next run looks at it.
@@ -62,14 +62,14 @@ def bring_back(warehouse: Warehouse, settings: Settings, tables: list[str], left
     return sorted({*done, *bring_back_ends(warehouse)})
 
 
-def lost_ends(warehouse: Warehouse) -> list[int]:
+def lost_ends(warehouse: KernelWarehouse) -> list[int]:
     """The runs whose closing row is lost: a marker, or a later run, shows that they had closed."""
     known, marked = by_run(warehouse), warehouse.marker("runs", CLOSE_APP)
     until = max(marked, max(known, default=0) - 1)
     return [run_id for run_id in sorted(known) if run_id <= until and "CLOSED" not in known[run_id]]
 
 
-def bring_back_ends(warehouse: Warehouse) -> list[int]:
+def bring_back_ends(warehouse: KernelWarehouse) -> list[int]:
     """Writes the closing rows that are lost; returns their runs."""
     known, lacking = by_run(warehouse), lost_ends(warehouse)
     for run_id in lacking:
@@ -79,12 +79,12 @@ def bring_back_ends(warehouse: Warehouse) -> list[int]:
     return lacking
 
 
-def _append(warehouse: Warehouse, row: Row, app: str) -> None:
+def _append(warehouse: KernelWarehouse, row: Row, app: str) -> None:
     append_lost(warehouse, "runs", [row], Marker(app, row["run_id"]))
 
 
 def append_lost(
-    warehouse: Warehouse, name: str, rows: DataFrame | Sequence[Row], marker: Marker, number: int = 1
+    warehouse: KernelWarehouse, name: str, rows: DataFrame | Sequence[Row], marker: Marker, number: int = 1
 ) -> None:
     """Appends so many rows of a run: under its marker if the table lacks that, too, and then also none."""
     lacks = warehouse.marker(name, marker.app) < marker.number
@@ -92,7 +92,7 @@ def append_lost(
         warehouse.commit(name, rows, marker if lacks else None)
 
 
-def _unknown_run(warehouse: Warehouse, run_id: int, settings: Settings) -> Run:
+def _unknown_run(warehouse: KernelWarehouse, run_id: int, settings: Settings) -> Run:
     """A run of which nothing is known but what it left: it pins what the run before had pinned."""
     before = by_run(warehouse).get(run_id - 1, {})
     row = before.get("CLOSED") or before.get("OPENED")
@@ -115,7 +115,7 @@ _OF_REQUEST = {"queue_id": "half_queue_id", "queue_offset": "tran_state_table_of
 _OF_REQUEST |= {"last_checked_at": "requested_at"}
 
 
-def evidence(warehouse: Warehouse, topics: Sequence[str]) -> DataFrame:
+def evidence(warehouse: KernelWarehouse, topics: Sequence[str]) -> DataFrame:
     """Decisions in the form of their table, as topics, discards and questions show them."""
     group = F.try_element_at("properties", F.lit("PGROUP"))
     committed = {"decision": F.lit("COMMIT"), "reason": F.lit("PRODUCER"), "producer_group": group}
@@ -135,7 +135,7 @@ def _decisions(rows: DataFrame, named: dict[str, str], said: dict[str, Column]) 
     return rows.select(*[known.get(f.name, F.lit(None)).cast(f.dataType).alias(f.name) for f in struct])
 
 
-def lacking(warehouse: Warehouse, topics: Sequence[str]) -> DataFrame:
+def lacking(warehouse: KernelWarehouse, topics: Sequence[str]) -> DataFrame:
     """The proven decisions that `decisions` lacks."""
     shown = evidence(warehouse, topics)
     if warehouse.version("decisions") == NO_TABLE:

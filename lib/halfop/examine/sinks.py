@@ -15,11 +15,11 @@ from halfop.planning.run import Run
 from halfop.sinks.messages import in_tables_columns, messages
 from halfop.sinks.targets import Target, WholeMessages, targets
 from halfop.sinks.write import rejects
-from halfop.warehouse.connector import Marker
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.rows import Kept
 from halfop.warehouse.schema import REJECTED
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.tables import NO_TABLE, Marker
 from halfop.warehouse.where import equal
 
 _PLACES = {"COMMIT": ("half_queue_id", "half_queue_offset"), "DISCARD": ("queue_id", "queue_offset")}
@@ -43,7 +43,7 @@ class Missing:
 class RowsWritten:
     """The number of rows of each run in each table, counted once."""
 
-    def __init__(self, warehouse: Warehouse) -> None:
+    def __init__(self, warehouse: KernelWarehouse) -> None:
         self._warehouse, self._counts = warehouse, dict[str, dict[int, int]]()
 
     def of(self, name: str, run_id: int) -> int:
@@ -53,7 +53,7 @@ class RowsWritten:
         return self._counts[name].get(run_id, 0)
 
 
-def bring_back_index(warehouse: Warehouse, topics: Sequence[str]) -> int:
+def bring_back_index(warehouse: KernelWarehouse, topics: Sequence[str]) -> int:
     """Writes the rows of `topics_index` that it lacks, from the topics' own tables; returns their number."""
     warehouse.make("topics_index")
     known = {f"topics/{row['directory']}" for row in warehouse.rows("topics_index")}
@@ -67,7 +67,7 @@ def bring_back_index(warehouse: Warehouse, topics: Sequence[str]) -> int:
     return len(rows)
 
 
-def missing(warehouse: Warehouse, run: Run, written: RowsWritten) -> list[tuple[Target, Missing]]:
+def missing(warehouse: KernelWarehouse, run: Run, written: RowsWritten) -> list[tuple[Target, Missing]]:
     """The tables that have fewer messages of a closed run than it decided."""
     digest = Digest.of(warehouse, run.run_id)
     owed = {debt.sink for debt in run.owed if debt.run_id == run.run_id}
@@ -76,7 +76,7 @@ def missing(warehouse: Warehouse, run: Run, written: RowsWritten) -> list[tuple[
     return [(target, Missing(target.path, run.run_id, few)) for target, few in counted if few > 0]
 
 
-def bring_back(warehouse: Warehouse, run: Run, written: RowsWritten) -> list[Missing]:
+def bring_back(warehouse: KernelWarehouse, run: Run, written: RowsWritten) -> list[Missing]:
     """Writes the messages that tables lack, each once, as far as their bodies are there."""
     done = []
     for target, few in missing(warehouse, run, written):
@@ -85,7 +85,7 @@ def bring_back(warehouse: Warehouse, run: Run, written: RowsWritten) -> list[Mis
     return done
 
 
-def _append_missing(warehouse: Warehouse, run: Run, target: Target) -> int:
+def _append_missing(warehouse: KernelWarehouse, run: Run, target: Target) -> int:
     """The bodies are those of the newest version: they may have landed again since the run."""
     now = replace(run, inputs=dict(run.inputs) | {"half_messages": warehouse.version("half_messages")})
     whole = WholeMessages(warehouse, now, Digest.of(warehouse, run.run_id).of_any_landing, {0: target}, warehouse.stage)
@@ -103,7 +103,7 @@ def _append_missing(warehouse: Warehouse, run: Run, target: Target) -> int:
         return number
 
 
-def bring_back_rejects(warehouse: Warehouse, run: Run) -> int:
+def bring_back_rejects(warehouse: KernelWarehouse, run: Run) -> int:
     """Writes the rejects of a closed run that the table lacks; returns their number."""
     if warehouse.version(REJECTED) == NO_TABLE:
         return 0

@@ -15,9 +15,9 @@ from halfop.report.report import report
 from halfop.settings.home import checkout
 from halfop.settings.load import load_settings
 from halfop.warehouse.disk import local_folder
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.session import FOR_FEW_ROWS, spark_session
 from halfop.warehouse.signals import interrupted_once
-from halfop.warehouse.tables import Warehouse
 
 
 class DemoOptions(Options):
@@ -42,14 +42,14 @@ def _run(context: Context, args: DemoOptions) -> Summary:
     fresh_folder(Path(root))
     context.log.info("starting Spark; the demo takes about a minute")
     spark = spark_session("demo", **FOR_FEW_ROWS | {"spark.sql.shuffle.partitions": "1"})
-    warehouse = Warehouse(spark, root)
+    warehouse = KernelWarehouse(spark, root)
     if args.gateway:
         return _live(context, warehouse, Path(root))
     with interrupted_once(spark):
         return _played(context, warehouse, home / "demo")
 
 
-def _played(context: Context, warehouse: Warehouse, sample: Path) -> Summary:
+def _played(context: Context, warehouse: KernelWarehouse, sample: Path) -> Summary:
     """The demo of a broker's store, and its report."""
     root = warehouse.root
     context.output.text("the clock    what happened\n")
@@ -67,7 +67,7 @@ def _played(context: Context, warehouse: Warehouse, sample: Path) -> Summary:
     return summary
 
 
-def _live(context: Context, warehouse: Warehouse, root: Path) -> Summary:
+def _live(context: Context, warehouse: KernelWarehouse, root: Path) -> Summary:
     """The demo of the gateway; its store is beside the tables."""
     store = root / "gateway"
     store.mkdir()

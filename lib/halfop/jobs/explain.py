@@ -7,8 +7,8 @@ import argparse
 from halfop.explain.explain import explain
 from halfop.frame.cli import Context, Job, Options
 from halfop.frame.summary import Summary
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.session import FOR_FEW_ROWS, spark_session
-from halfop.warehouse.tables import Warehouse
 
 
 class ExplainOptions(Options):
@@ -27,7 +27,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(context: Context, args: ExplainOptions) -> Summary:
     settings = context.settings
-    warehouse = Warehouse(spark_session("explain", **FOR_FEW_ROWS), settings.warehouse_root)
+    warehouse = KernelWarehouse(spark_session("explain", **FOR_FEW_ROWS), settings.warehouse_root)
     with warehouse.for_few_rows():
         summary, text = explain(warehouse, settings, args.key)
     context.output.text(text)

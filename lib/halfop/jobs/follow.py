@@ -20,10 +20,10 @@ from halfop.opened import opened
 from halfop.runs.idle import idle
 from halfop.runs.reconcile import Request, reconcile
 from halfop.warehouse.catalog import Catalog
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
 from halfop.warehouse.signals import pass_on
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
-from halfop.warehouse.tables import Warehouse
 
 _DESCRIPTION = """\
 Land what is new from files, a broker's store or running brokers, then reconcile, and again, until SIGTERM or SIGINT,
@@ -55,7 +55,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 class _Work:
     """The steps of a cycle on an open warehouse."""
 
-    warehouse: Warehouse
+    warehouse: KernelWarehouse
     catalog: Catalog
     landing: Landing
     request: Request

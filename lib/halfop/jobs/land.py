@@ -25,7 +25,7 @@ from halfop.landing.store.same_store import StoreRequest
 from halfop.opened import opened
 from halfop.rocketmq.names import is_real_topic
 from halfop.warehouse.catalog import Catalog
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 
 _STORE = """\
 Land what is new in a broker's store directory: half and op messages, with outcomes from the broker's own final
@@ -38,7 +38,7 @@ Land half and op rows from exported files: JSON lines or Parquet, with the colum
 Each file lands once; nothing is written before all files are checked."""
 
 
-Landing = Callable[[Warehouse], Summary]
+Landing = Callable[[KernelWarehouse], Summary]
 
 
 class SourceOptions(Options):
@@ -257,7 +257,7 @@ def _run(context: Context, args: LandOptions) -> Summary:
     return failing_on(args.fail_on, catalog.publish(summary))
 
 
-def landed(landing: Landing, warehouse: Warehouse, log: logging.Logger) -> Summary:
+def landed(landing: Landing, warehouse: KernelWarehouse, log: logging.Logger) -> Summary:
     """Lands, and logs the rows by table in a line."""
     summary = landing(warehouse)
     rows = ", ".join(f"{n:,} {table}" for table, n in sorted(summary.rows_written.items()) if n)

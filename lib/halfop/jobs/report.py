@@ -9,8 +9,8 @@ from halfop.frame.arguments import positive_int
 from halfop.frame.cli import Context, Job, Options
 from halfop.frame.summary import Summary
 from halfop.report.report import report
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.session import spark_session
-from halfop.warehouse.tables import Warehouse
 
 
 class ReportOptions(Options):
@@ -37,7 +37,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(context: Context, args: ReportOptions) -> Summary:
     settings = context.settings
-    warehouse = Warehouse(spark_session("report"), settings.warehouse_root)
+    warehouse = KernelWarehouse(spark_session("report"), settings.warehouse_root)
     return report(warehouse, settings, args.out, args.runs)
 
 

@@ -20,10 +20,10 @@ from halfop.settings.model import RuleSettings, Settings
 from halfop.settings.values import duration_text
 from halfop.simulation.scratch import Schedule
 from halfop.simulation.simulate import MOST_STEPS, Period, compared, html, in_summary, scheduled, simulate
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.session import spark_session
 from halfop.warehouse.signals import interrupted_once
-from halfop.warehouse.tables import Warehouse
 
 
 class SimulateOptions(Options):
@@ -70,7 +70,7 @@ def _run(context: Context, args: SimulateOptions) -> Summary:
     if args.out:
         page.refuse_no_folder(args.out)
     tried = variants(settings, args.config, args.what_if)
-    warehouse = Warehouse(spark_session("simulate"), settings.warehouse_root)
+    warehouse = KernelWarehouse(spark_session("simulate"), settings.warehouse_root)
     period = Period(args.since, args.until, args.every, args.max_steps)
     schedule = scheduled(warehouse, period, settings.rules)
     if schedule is None:

@@ -14,13 +14,13 @@ from pyspark.sql import DataFrame
 
 from halfop.columns.lives import Lives
 from halfop.landing.table_rows import TABLES, RowForm, form_of
-from halfop.warehouse.connector import Marker
 from halfop.warehouse.disk import DataFile, Disk, LocalDisk
 from halfop.warehouse.files import WholeFiles
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.local import STAGING, files_apart, frame_of_files
 from halfop.warehouse.parquet import searched
 from halfop.warehouse.schema import table
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import Marker
 
 _OURS = "landing-"
 _OLD = 24 * 3600  # seconds, which no landing takes between two files
@@ -30,7 +30,7 @@ _OLD = 24 * 3600  # seconds, which no landing takes between two files
 class Staging:
     """The folder of a landing's files."""
 
-    warehouse: Warehouse
+    warehouse: KernelWarehouse
     path: str
 
     def append_once(self, name: str, files: Sequence[DataFile], rows: DataFrame | None, app: str, mark: int) -> None:
@@ -79,7 +79,7 @@ class Staging:
 
 
 @contextmanager
-def staging(warehouse: Warehouse) -> Iterator[Staging]:
+def staging(warehouse: KernelWarehouse) -> Iterator[Staging]:
     """A folder that lasts as long as the block. Removes what killed landings left; hold the lock of landings."""
     remove_left(warehouse)
     made = new_folder(warehouse)
@@ -89,12 +89,12 @@ def staging(warehouse: Warehouse) -> Iterator[Staging]:
         made.remove()
 
 
-def new_folder(warehouse: Warehouse) -> Staging:
+def new_folder(warehouse: KernelWarehouse) -> Staging:
     """A new folder for files of a landing that do not belong to a table yet; whoever asks for it removes it."""
     return Staging(warehouse, warehouse.files.qualified(warehouse.path(f"{STAGING}/{_OURS}{uuid.uuid4().hex}")))
 
 
-def remove_left(warehouse: Warehouse) -> None:
+def remove_left(warehouse: KernelWarehouse) -> None:
     """Removes what dead landings have left. Elsewhere than on a local disk others may land now: it must be old."""
     files, top = warehouse.files, warehouse.path(STAGING)
     before = math.inf if files.local(top) is not None else (time.time() - _OLD) * 1_000

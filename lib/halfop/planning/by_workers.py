@@ -37,6 +37,7 @@ from halfop.planning.key_scan import (
 from halfop.planning.run import Run, Slice
 from halfop.rules import halves as h
 from halfop.warehouse.disk import DataFile, Listed
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.local import (
     frame_of_files,
     listed_between,
@@ -78,6 +79,8 @@ class _LeftError(Exception):
 
 def taken_by_workers(warehouse: Warehouse, run: Run, kept: Kept) -> TakenMessages | None:
     """Decides the plain half messages of a run; None if it is small, or if workers can decide nothing."""
+    if not isinstance(warehouse, KernelWarehouse):
+        return None
     halves = _arrived(warehouse, run, "half_messages")
     if not halves or are_few(halves):
         return None
@@ -91,12 +94,12 @@ def taken_by_workers(warehouse: Warehouse, run: Run, kept: Kept) -> TakenMessage
         return None
 
 
-def _arrived(warehouse: Warehouse, run: Run, name: str) -> list[Listed] | None:
+def _arrived(warehouse: KernelWarehouse, run: Run, name: str) -> list[Listed] | None:
     return listed_between(warehouse, name, run.inputs_before[name], run.inputs[name])
 
 
 def _taken(
-    warehouse: Warehouse, run: Run, kept: Kept, halves: Sequence[Listed], ops: Sequence[Listed]
+    warehouse: KernelWarehouse, run: Run, kept: Kept, halves: Sequence[Listed], ops: Sequence[Listed]
 ) -> TakenMessages:
     _refuse_what_bears_on_all(warehouse, run)
     parts, op_parts = (
@@ -168,7 +171,7 @@ def _plain(earlier: Earlier, about: RunFacts, halves: Sequence[HalvesSeen], ops:
     return plain
 
 
-def _refuse_what_bears_on_all(warehouse: Warehouse, run: Run) -> None:
+def _refuse_what_bears_on_all(warehouse: KernelWarehouse, run: Run) -> None:
     if run.slice.ops_repeat:
         raise _LeftError("a slice of a backlog with repeated ops")
     if not warehouse.takes_files("decisions"):
@@ -179,7 +182,7 @@ def _refuse_what_bears_on_all(warehouse: Warehouse, run: Run) -> None:
             raise _LeftError(f"{name} arrived")
 
 
-def _about(warehouse: Warehouse, run: Run, folder: str) -> RunFacts:
+def _about(warehouse: KernelWarehouse, run: Run, folder: str) -> RunFacts:
     schemas = {name: arrow_schema(table(name).struct) for name in ("op_messages", "decisions")}
     ended, left = (warehouse.files.qualified(path) for path in (f"{warehouse.path('decisions')}/open=false", folder))
     low, high = _offsets(run.slice)
@@ -208,7 +211,7 @@ def _offsets(part: Slice) -> tuple[int, int]:
     return ANYWHERE[0] if low is None else low, ANYWHERE[1] if high is None else high - 1
 
 
-def _deliverable(warehouse: Warehouse, topics: Iterable[str | None]) -> list[str]:
+def _deliverable(warehouse: KernelWarehouse, topics: Iterable[str | None]) -> list[str]:
     """The real topics to which the rules let messages be delivered."""
     rows = warehouse.frame([(topic, 0) for topic in topics], "real_topic STRING, real_queue_id INT")
     return [row["real_topic"] for row in rows.where(h.undeliverable().isNull()).select("real_topic").collect()]
@@ -218,7 +221,7 @@ def _deliverable(warehouse: Warehouse, topics: Iterable[str | None]) -> list[str
 class Earlier:
     """Earlier runs of a warehouse, as a run finds them."""
 
-    warehouse: Warehouse
+    warehouse: KernelWarehouse
     run: Run
 
     def copies_are_open(self) -> bool:
@@ -272,7 +275,7 @@ class Earlier:
         near = covers([OffsetRange(*queue, *span) for queue, span in op_offsets(places)], "queue_offset")
         if self.run.first or before == NO_TABLE or near is None:
             return False
-        if self.warehouse.log.takes_files_away(self.warehouse.path(name), before, upto):
+        if self.warehouse.replaced(name, before, upto):
             return True
         files = listed_files(self.warehouse, name, before, near)
         if files is None:

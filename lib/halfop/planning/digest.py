@@ -15,12 +15,14 @@ from pyspark.sql.types import StructType
 
 from halfop.planning.counts import OffsetRange
 from halfop.warehouse.disk import Disk
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.local import files_or_few
 from halfop.warehouse.parquet import arrow_schema
 from halfop.warehouse.rows import Kept
 from halfop.warehouse.schema import table
 from halfop.warehouse.splits import ParquetPart, Split, repeating, splits_of
 from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.where import equal
 from halfop.warehouse.workers import in_workers
 
 Counts = dict[str, dict[str, int]]
@@ -63,6 +65,9 @@ class Digest:
         """Reads a run's decisions; `at` is when its messages are committed, if that counts for their latency."""
         now = None if at is None else int(at.timestamp() * 1_000)
         struct = StructType([table("decisions").struct[name] for name in _READ])
+        if not isinstance(warehouse, KernelWarehouse):
+            few = warehouse.read("decisions", where=equal("run_id", run_id)).select(struct.names).toArrow()
+            return Digest(together(_by_group(batch, run_id, now) for batch in few.to_batches()).to_pylist())
         with Kept(warehouse.stage) as kept:
             files, few = files_or_few(warehouse, "decisions", struct, run_id, kept)
             if few is not None:

@@ -22,13 +22,13 @@ from halfop.rules import halves as h
 from halfop.rules import ops as o
 from halfop.rules.limits import all_held_back, limited, over_limit
 from halfop.rules.questions import with_questions
-from halfop.warehouse.connector import Marker
 from halfop.warehouse.disk import DataFile
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.local import files_by_spark, staging_folder
-from halfop.warehouse.rows import Kept
+from halfop.warehouse.rows import Kept, Rows
 from halfop.warehouse.schema import table
 from halfop.warehouse.spark_errors import READ_ERRORS, removed_file
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import Marker, Warehouse
 
 PLAN_APP = "halfop.plan"
 
@@ -79,16 +79,16 @@ class Plan:
     def _written(self) -> bool:
         """Returns whether one of the rows is a mark; true also if Spark wrote the rows, and nobody knows."""
         run, warehouse = self.arrivals.run, self.arrivals.warehouse
-        rows = warehouse.rows_of("decisions", self.rows)
-        # elsewhere than on a local disk, to move files may be to copy them
-        is_local = warehouse.files.local(warehouse.root) is not None
-        marker, there = Marker(PLAN_APP, run.run_id), isinstance(rows, DataFrame)
-        if there and not self.joined.files and not (is_local and warehouse.takes_files("decisions")):
-            warehouse.commit("decisions", self.decisions, marker)
-            return True
+        rows, marker = warehouse.rows_of("decisions", self.rows), Marker(PLAN_APP, run.run_id)
+        if isinstance(warehouse, KernelWarehouse) and (self.joined.files or _becomes_files(warehouse, rows)):
+            return self._written_as_files(warehouse, rows, marker)
+        warehouse.commit("decisions", self.decisions, marker)
+        return True
+
+    def _written_as_files(self, warehouse: KernelWarehouse, rows: Rows, marker: Marker) -> bool:
         with ExitStack() as staged:
             if isinstance(rows, DataFrame):
-                folder = staging_folder(warehouse, run.run_id)
+                folder = staging_folder(warehouse, marker.number)
                 staged.callback(warehouse.files.remove, folder)
                 files, left = files_by_spark(warehouse, "decisions", rows, folder)
             else:
@@ -96,6 +96,12 @@ class Plan:
                 left = rows["open"].null_count > 0
             warehouse.commit_files("decisions", [*self.joined.files, *files], marker)
         return left
+
+
+def _becomes_files(warehouse: KernelWarehouse, rows: Rows) -> bool:
+    """Returns whether the rows are best written to files that are moved: elsewhere than on a local disk that copies."""
+    is_local = warehouse.files.local(warehouse.root) is not None
+    return not isinstance(rows, DataFrame) or (is_local and warehouse.takes_files("decisions"))
 
 
 def plan(joined: Joined) -> Plan:

@@ -13,8 +13,7 @@ from pyspark.sql import DataFrame
 from halfop.frame.errors import LostRows
 from halfop.planning.run import INPUTS, Debt, Run, Slice
 from halfop.settings.model import Settings
-from halfop.warehouse.connector import Marker
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse
 
 OPEN_APP = "halfop.runs.open"
 CLOSE_APP = "halfop.runs.close"

@@ -134,7 +134,7 @@ def _others(warehouse: Warehouse, run_id: int, targets: Sequence[Target]) -> lis
     return [
         Target("", path, table("real_topic" if topic else path), "", 0, topic)
         for path, topic in paths.items()
-        if warehouse.version(path) != NO_TABLE and warehouse.log.data_files(warehouse.path(path), None, run_id) != []
+        if warehouse.version(path) != NO_TABLE and warehouse.holds(path, run_id)
     ]
 
 

@@ -21,9 +21,9 @@ from halfop.rules import transactions
 from halfop.rules.questions import SENT
 from halfop.rules.settings_columns import RuleColumns
 from halfop.rules.transactions import KIN, kin
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.schema import table
-from halfop.warehouse.tables import Warehouse
 
 _BULKY = ("body", "properties")
 _NOWHERE = -1
@@ -36,7 +36,7 @@ class UnaskedHistory:
     Rows stored before `since` are left out.
     """
 
-    warehouse: Warehouse
+    warehouse: KernelWarehouse
     rules: RuleColumns
     since: datetime | None = None
 

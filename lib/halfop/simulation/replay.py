@@ -14,9 +14,10 @@ from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.planning.run import INPUTS
 from halfop.rules.questions import SENT, request_id
 from halfop.simulation.scratch import STEP, StagedHistory
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.reading import parquet
 from halfop.warehouse.rows import FoundRows, Rows
-from halfop.warehouse.tables import NO_TABLE, Warehouse, no_rows
+from halfop.warehouse.tables import NO_TABLE, no_rows
 from halfop.warehouse.where import Where
 
 _DECISIONS = "decisions"
@@ -28,7 +29,7 @@ _OF_ANSWER = {"queue_offset": "half_offset", "op_queue_offset": "queue_offset"}
 
 
 @dataclass(frozen=True)
-class Replay(Warehouse):
+class Replay(KernelWarehouse):
     """One variant's tables: version N of a landing table has the rows that come by step N; `decisions` are its own."""
 
     lands_again: ClassVar[bool] = False  # what landed twice comes with one step

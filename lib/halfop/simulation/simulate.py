@@ -32,10 +32,10 @@ from halfop.simulation.history import UnaskedHistory
 from halfop.simulation.play import Outcome, Play
 from halfop.simulation.replay import Replay
 from halfop.simulation.scratch import Schedule, regular, stage, widened
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.session import FOR_FEW_ROWS, session_settings
 from halfop.warehouse.signals import Task, or_called_off
-from halfop.warehouse.tables import Warehouse
 
 log = logging.getLogger("halfop.simulate")
 
@@ -61,7 +61,7 @@ class Period:
 
 
 def simulate(
-    warehouse: Warehouse,
+    warehouse: KernelWarehouse,
     variants: Mapping[str, RuleSettings],
     period: Period | None = None,
     schedule: Schedule | None = None,
@@ -90,7 +90,7 @@ def simulate(
         return or_called_off(spark, played)
 
 
-def scheduled(warehouse: Warehouse, period: Period, baseline: RuleSettings) -> Schedule | None:
+def scheduled(warehouse: KernelWarehouse, period: Period, baseline: RuleSettings) -> Schedule | None:
     """The runs of a period; None if nothing has landed.
 
     More runs than its `most_steps` are spread, or refused if the period has a time between runs.
@@ -111,7 +111,7 @@ def scheduled(warehouse: Warehouse, period: Period, baseline: RuleSettings) -> S
     return regular(since, until, spread)
 
 
-def _bounds(warehouse: Warehouse) -> tuple[datetime, datetime] | None:
+def _bounds(warehouse: KernelWarehouse) -> tuple[datetime, datetime] | None:
     """The first half message's time, and the greatest known-until or else the last row's time."""
     stored = [F.unix_micros(each("store_timestamp")).alias(name) for name, each in (("low", F.min), ("high", F.max))]
     halves, ops = (warehouse.read(name).agg(*stored).collect()[0] for name in ("half_messages", "op_messages"))
@@ -123,7 +123,7 @@ def _bounds(warehouse: Warehouse) -> tuple[datetime, datetime] | None:
 
 
 @contextmanager
-def _scratch(warehouse: Warehouse) -> Iterator[str]:
+def _scratch(warehouse: KernelWarehouse) -> Iterator[str]:
     """A folder beside the tables; a temporary one if nothing may be written there."""
     name, folder = f"{FOLDER}-{uuid.uuid4()}", warehouse.files.local(warehouse.root)
     if folder is not None and not os.access(folder, os.W_OK | os.X_OK):
@@ -137,7 +137,7 @@ def _scratch(warehouse: Warehouse) -> Iterator[str]:
         warehouse.files.remove(root)
 
 
-def _elsewhere(warehouse: Warehouse, folder: str) -> str:
+def _elsewhere(warehouse: KernelWarehouse, folder: str) -> str:
     """A folder of this machine, if all tasks run here."""
     if not str(warehouse.spark.sparkContext.master).startswith("local"):
         raise HalfopError(

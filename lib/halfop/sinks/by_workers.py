@@ -17,6 +17,7 @@ from halfop.sinks.messages import trimmed_before_those
 from halfop.sinks.projections import HALF, About, projected
 from halfop.sinks.targets import Target, WholeMessages
 from halfop.warehouse.disk import DataFile, Disk
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.local import listed_files
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.schema import table
@@ -24,42 +25,51 @@ from halfop.warehouse.splits import ParquetPart, PartWriter, Split, repeating, s
 from halfop.warehouse.where import equal
 from halfop.warehouse.workers import in_workers, ordered_parts
 
+_MOST_FILES = 4_000
 
-def written_by_workers(whole: WholeMessages) -> dict[int, list[DataFile]] | None:
+
+def writing_tasks(store: KernelWarehouse, whole: WholeMessages) -> int:
+    """Returns the number of tasks that write: each may write a file of each table."""
+    return max(1, min(store.tasks(whole.rows), _MOST_FILES // len(whole.due)))
+
+
+def written_by_workers(store: KernelWarehouse, whole: WholeMessages) -> dict[int, list[DataFile]] | None:
     """Writes the messages that landed once into their tables' folders; None if Spark must read or write them."""
-    if trimmed_before_those(whole.warehouse, whole.run, whole.digest.ranges(whole.decisions)) is not None:
+    if trimmed_before_those(store, whole.run, whole.digest.ranges(whole.decisions)) is not None:
         return None
-    shares = _shares(whole)
+    shares = _shares(store, whole)
     if shares is None:
         return None
     found: dict[int, list[DataFile]] = {}
-    for written in in_workers(whole.warehouse, shares, write_share):
+    for written in in_workers(store, shares, write_share):
         for target, files in written.items():
             found.setdefault(target, []).extend(files)
     return found
 
 
-def _shares(whole: WholeMessages) -> list[BodyShare] | None:
+def _shares(store: KernelWarehouse, whole: WholeMessages) -> list[BodyShare] | None:
     run, near = whole.run, covers(whole.digest.ranges(whole.decisions), "queue_offset")
-    halves = listed_files(whole.warehouse, "half_messages", run.inputs["half_messages"], near)
-    decided = listed_files(whole.warehouse, "decisions", None, equal("run_id", run.run_id))
+    halves = listed_files(store, "half_messages", run.inputs["half_messages"], near)
+    decided = listed_files(store, "decisions", None, equal("run_id", run.run_id))
     if not halves or decided is None:
         return None
-    parts = ordered_parts(whole.warehouse, halves, whole.tasks, "broker_name", "queue_offset")
+    parts = ordered_parts(store, halves, writing_tasks(store, whole), "broker_name", "queue_offset")
     decisions = [Split(file.path, 0, file.size) for file in decided]
-    return [_share(whole, part, decisions) for part in parts]
+    return [_share(store, whole, part, decisions) for part in parts]
 
 
-def _share(whole: WholeMessages, halves: Sequence[Split], decisions: Sequence[Split]) -> BodyShare:
+def _share(
+    store: KernelWarehouse, whole: WholeMessages, halves: Sequence[Split], decisions: Sequence[Split]
+) -> BodyShare:
     landed, decided = (arrow_schema(table(name).struct) for name in ("half_messages", "decisions"))
     payload = [decided.field(name) for name in whole.payload]
-    places = {n: _place(whole, target) for n, target in whole.due.items()}
+    places = {n: _place(store, whole, target) for n, target in whole.due.items()}
     return BodyShare(halves, decisions, pa.schema([landed.field(name) for name in HALF]), payload, places, whole.about)
 
 
-def _place(whole: WholeMessages, target: Target) -> TablePlace:
+def _place(store: KernelWarehouse, whole: WholeMessages, target: Target) -> TablePlace:
     topic = target.topic if target.decision == "COMMIT" and whole.a_table_a_topic else None
-    folder = whole.warehouse.files.qualified(whole.warehouse.path(target.path))
+    folder = store.files.qualified(store.path(target.path))
     return TablePlace(target.decision, topic, folder, target.spec.names, searched(target.spec))
 
 

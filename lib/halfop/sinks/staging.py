@@ -18,97 +18,123 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from halfop.columns.keys import in_one
 from halfop.frame.errors import HalfopError
-from halfop.sinks.by_workers import written_by_workers
+from halfop.sinks.by_workers import writing_tasks, written_by_workers
 from halfop.sinks.messages import TARGET, in_tables_columns, messages
 from halfop.sinks.projections import projected
 from halfop.sinks.targets import Target, WholeMessages, refuse_lost
-from halfop.warehouse.delta_log import AlreadyWrittenError
 from halfop.warehouse.disk import DataFile
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.local import STAGING, staging_folder, write_apart
 from halfop.warehouse.parquet import write_files
 from halfop.warehouse.reading import FEW
+from halfop.warehouse.rows import Kept
 from halfop.warehouse.schema import TableSpec
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import AlreadyWrittenError, Marker, Warehouse
 
 
-def write_staged(whole: WholeMessages) -> dict[str, Exception]:
-    """Append the messages to their tables, at most once for the run.
+def write_messages(whole: WholeMessages) -> dict[str, Exception]:
+    """Appends the messages to their tables, at most once for the run.
 
-    Returns the targets that failed; the others are written. A target's files may have columns that it has not: all
-    null, and unseen by its readers.
+    Returns the targets that failed; the others are written.
     """
-    warehouse, run, targets = whole.warehouse, whole.run, whole.due
-    _clear(warehouse, run.run_id)
+    if isinstance(whole.warehouse, KernelWarehouse):
+        return _write_files(whole.warehouse, whole)
+    return _write_each(whole.warehouse, whole)
+
+
+def _write_each(store: Warehouse, whole: WholeMessages) -> dict[str, Exception]:
+    """Lets Spark write each target from rows that are computed once."""
+    run, targets = whole.run, whole.due
+    with Kept(whole.stage) as kept:
+        rows = kept.persisted(in_tables_columns(messages(whole), whole))
+        numbers = {row[TARGET]: row["count"] for row in rows.groupBy(TARGET).count().collect()}
+        lacking = _lacking(targets, numbers)
+
+        def committing(number: int, target: Target) -> Callable[[], None]:
+            mine = rows.where(F.col(TARGET) == number).select(*target.spec.names)
+            return lambda: store.commit(target.path, mine, Marker(target.app, run.run_id))
+
+        tasks = {each.name: committing(n, each) for n, each in targets.items() if each.name not in lacking}
+        return lacking | all_at_once(tasks, run.settings.topics.threads)
+
+
+def _write_files(store: KernelWarehouse, whole: WholeMessages) -> dict[str, Exception]:
+    """A target's files may have columns that it has not: all null, and unseen by its readers."""
+    run, targets = whole.run, whole.due
+    _clear(store, run.run_id)
     if whole.rows <= FEW.rows:
         with whole.stage.begun():
             rows = whole.stage.rows(messages(whole))
         if isinstance(rows, pa.Table):
-            return _write_few(whole, rows)
-    folder = staging_folder(warehouse, run.run_id)
+            return _write_few(store, whole, rows)
+    folder = staging_folder(store, run.run_id)
     try:
-        staged = _staged(whole, folder)
+        staged = _staged(store, whole, folder)
         numbers = {
             n: sum(json.loads(file.stats or "{}")["numRecords"] for file in files) for n, files in staged.items()
         }
         lacking = _lacking(targets, numbers)
         tasks = {
-            targets[number].name: _committing(warehouse, run.run_id, targets[number], _moving(warehouse, files))
+            targets[number].name: _committing(store, run.run_id, targets[number], _moving(store, files))
             for number, files in staged.items()
             if targets[number].name not in lacking
         }
         return lacking | all_at_once(tasks, run.settings.topics.threads)
     finally:
-        warehouse.files.remove(folder)
+        store.files.remove(folder)
 
 
-def _staged(whole: WholeMessages, folder: str) -> dict[int, list[DataFile]]:
+def _staged(store: KernelWarehouse, whole: WholeMessages, folder: str) -> dict[int, list[DataFile]]:
     """Writes all rows, those by Spark into the folder; returns the files of each target."""
-    staged = written_by_workers(whole)
+    staged = written_by_workers(store, whole)
     if staged is None:
-        return _staged_by_spark(whole, folder, messages(whole))
+        return _staged_by_spark(store, whole, folder, messages(whole))
     if whole.digest.repeated(whole.decisions) or whole.digest.by_copy(whole.decisions):
-        others = _staged_by_spark(whole, f"{folder}/others", messages(whole, once=False))
+        others = _staged_by_spark(store, whole, f"{folder}/others", messages(whole, once=False))
         return {n: [*staged.get(n, ()), *others.get(n, ())] for n in staged.keys() | others.keys()}
     return staged
 
 
-def _staged_by_spark(whole: WholeMessages, folder: str, rows: DataFrame) -> dict[int, list[DataFile]]:
-    rows = in_tables_columns(rows.coalesce(whole.tasks), whole)
+def _staged_by_spark(
+    store: KernelWarehouse, whole: WholeMessages, folder: str, rows: DataFrame
+) -> dict[int, list[DataFile]]:
+    rows = in_tables_columns(rows.coalesce(writing_tasks(store, whole)), whole)
     searched = sorted({column for target in whole.due.values() for column in target.spec.stats})
     staged: dict[int, list[DataFile]] = {}
-    for file in write_apart(whole.warehouse.files, rows, folder, [TARGET], searched):
+    for file in write_apart(store.files, rows, folder, [TARGET], searched):
         staged.setdefault(int(file.partition[TARGET]), []).append(replace(file, partition={}))
     return staged
 
 
-def _write_few(whole: WholeMessages, rows: pa.Table) -> dict[str, Exception]:
+def _write_few(store: KernelWarehouse, whole: WholeMessages, rows: pa.Table) -> dict[str, Exception]:
     """Writes rows that are here straight into each target's folder."""
     run, targets = whole.run, whole.due
     parts = {number: rows.filter(pc.equal(rows[TARGET], number)) for number in targets}
     lacking = _lacking(targets, {number: len(part) for number, part in parts.items()})
 
     def writing(part: pa.Table) -> Callable[[Target], list[DataFile]]:
-        return lambda target: _write_part(whole, part, target)
+        return lambda target: _write_part(store, whole, part, target)
 
     tasks = {
-        targets[number].name: _committing(whole.warehouse, run.run_id, targets[number], writing(part))
+        targets[number].name: _committing(store, run.run_id, targets[number], writing(part))
         for number, part in parts.items()
         if targets[number].name not in lacking
     }
     return lacking | all_at_once(tasks, run.settings.topics.threads)
 
 
-def _write_part(whole: WholeMessages, part: pa.Table, target: Target) -> list[DataFile]:
+def _write_part(store: KernelWarehouse, whole: WholeMessages, part: pa.Table, target: Target) -> list[DataFile]:
     columns = projected(in_one(part.select(whole.columns)), target.decision, whole.about)
     rows = pa.table({name: columns[name] for name in target.spec.names})
-    return write_files(whole.warehouse.files, whole.warehouse.path(target.path), target.spec, rows)
+    return write_files(store.files, store.path(target.path), target.spec, rows)
 
 
-def _clear(warehouse: Warehouse, run_id: int) -> None:
+def _clear(warehouse: KernelWarehouse, run_id: int) -> None:
     """Removes what dead drivers left of earlier runs, all closed; another driver may be staging this one."""
     for folder in warehouse.files.folders(warehouse.path(STAGING)):
         found = re.fullmatch(r"run-(\d+)-[0-9a-f]+", folder)
@@ -144,7 +170,7 @@ def all_at_once(tasks: Mapping[str, Callable[[], None]], threads: int) -> dict[s
 
 
 def _committing(
-    warehouse: Warehouse, run_id: int, target: Target, files: Callable[[Target], list[DataFile]]
+    warehouse: KernelWarehouse, run_id: int, target: Target, files: Callable[[Target], list[DataFile]]
 ) -> Callable[[], None]:
     """Commits the files that `files` puts into the target's folder, unless the run's rows are in the table."""
 
@@ -160,11 +186,11 @@ def _committing(
     return commit
 
 
-def _moving(warehouse: Warehouse, staged: Sequence[DataFile]) -> Callable[[Target], list[DataFile]]:
+def _moving(warehouse: KernelWarehouse, staged: Sequence[DataFile]) -> Callable[[Target], list[DataFile]]:
     return lambda target: [_move(warehouse, target, file) for file in staged]
 
 
-def _move(warehouse: Warehouse, target: Target, file: DataFile) -> DataFile:
+def _move(warehouse: KernelWarehouse, target: Target, file: DataFile) -> DataFile:
     """A file in its table's folder, where nobody sees it before it is committed. Files by workers lie there."""
     folder = warehouse.files.qualified(warehouse.path(target.path))
     in_place = file.path.rpartition("/")[0] == folder

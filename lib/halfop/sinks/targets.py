@@ -14,12 +14,11 @@ from halfop.frame.errors import LostRows
 from halfop.planning.digest import Digest
 from halfop.planning.run import Run
 from halfop.sinks.projections import HALF, PAYLOAD, About
-from halfop.warehouse.connector import Marker
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.rows import Stage
 from halfop.warehouse.schema import REJECTED, TableSpec, comment, directories, table
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import Marker, Warehouse
 from halfop.warehouse.upkeep import first_whole_run
 from halfop.warehouse.where import Where
 
@@ -109,9 +108,6 @@ def refuse_lost(warehouse: Warehouse, target: Target, run_id: int) -> None:
             raise
 
 
-_MOST_FILES = 4_000
-
-
 @dataclass(frozen=True)
 class WholeMessages:
     """The tables are known by numbers."""
@@ -142,11 +138,6 @@ class WholeMessages:
     @property
     def rows(self) -> int:
         return sum(self.digest.totals[decision] for decision in self.decisions)
-
-    @property
-    def tasks(self) -> int:
-        """The number of tasks that write: each may write a file of each table."""
-        return max(1, min(self.warehouse.tasks(self.rows), _MOST_FILES // len(self.due)))
 
     @property
     def a_table_a_topic(self) -> bool:

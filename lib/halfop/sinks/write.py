@@ -13,14 +13,13 @@ from halfop.columns.keys import HALF_KEY
 from halfop.planning.digest import Digest
 from halfop.planning.plan import Plan, naming_removed_files
 from halfop.planning.run import Run
-from halfop.sinks.staging import write_staged
+from halfop.sinks.staging import write_messages
 from halfop.sinks.targets import SINK_APP, Target, WholeMessages, refuse_lost, targets
-from halfop.warehouse.connector import Marker
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.rows import Stage
 from halfop.warehouse.schema import REJECTED, completed, table
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, raise_mistake
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import Marker, Warehouse
 from halfop.warehouse.where import equal
 
 _REJECTED_APP = f"{SINK_APP}.rejected"
@@ -61,7 +60,7 @@ class Sinks:
                 with naming_removed_files(self._run):
                     stage = Stage(self._warehouse.spark)  # bodies may be few whatever the run has looked at
                     whole = WholeMessages(self._warehouse, self._run, self._digest, due, stage)
-                    result.failed.update(write_staged(whole))
+                    result.failed.update(write_messages(whole))
         except OPERATIONAL_ERRORS as error:
             raise_mistake(error)
             result.failed["messages"] = error

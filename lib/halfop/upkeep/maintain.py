@@ -23,11 +23,12 @@ from halfop.frame.units import EPOCH
 from halfop.planning.run import INPUTS, Run
 from halfop.runs.record import last_run, wall_clock
 from halfop.settings.model import Settings
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
 from halfop.warehouse.schema import table_names
 from halfop.warehouse.session import session_settings
 from halfop.warehouse.spark_errors import SPARK_ERRORS, overtaken
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.tables import NO_TABLE
 from halfop.warehouse.upkeep import TRIMMED_BEFORE, TRIMMED_RUNS, UPKEEP, TableUpkeep
 from halfop.warehouse.where import Where, at_most
 
@@ -63,7 +64,7 @@ class Due:
     commit: Callable[[], None]
 
 
-def maintain(warehouse: Warehouse, settings: Settings, dry_run: bool = False) -> tuple[Summary, list[Step]]:
+def maintain(warehouse: KernelWarehouse, settings: Settings, dry_run: bool = False) -> tuple[Summary, list[Step]]:
     """Compacts, trims and vacuums. Killed anywhere, the next call goes on: each step is one commit."""
     summary, steps = Summary("maintain"), []
     with session_settings(warehouse.spark, UPKEEP), summary.shown_in_failure():
@@ -104,7 +105,9 @@ def _held(found: tuple[Run, bool] | None) -> str:
 class Maintenance:
     """The steps over one warehouse whose last run has closed."""
 
-    def __init__(self, warehouse: Warehouse, settings: Settings, run: Run, dry_run: bool, summary: Summary) -> None:
+    def __init__(
+        self, warehouse: KernelWarehouse, settings: Settings, run: Run, dry_run: bool, summary: Summary
+    ) -> None:
         self._warehouse, self._settings, self._run = warehouse, settings, run
         self._retention, self._dry, self._summary = settings.retention, dry_run, summary
         self._now = wall_clock()
@@ -126,8 +129,7 @@ class Maintenance:
 
     def _compaction(self, table: TableUpkeep, version: int) -> Due | None:
         """Compacts a table, but not again before the next run: files of the version that it pinned were removed."""
-        path = self._warehouse.path(table.name)
-        if self._warehouse.log.takes_files_away(path, version, self._warehouse.version(table.name)):
+        if self._warehouse.replaced(table.name, version, self._warehouse.version(table.name)):
             return None
         small = table.small(version)
         if small.files < _MANY_FILES:

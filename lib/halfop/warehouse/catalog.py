@@ -17,9 +17,10 @@ from pyspark.sql import SparkSession
 from halfop.frame.errors import HalfopError, UsageError, is_transient
 from halfop.frame.summary import Summary
 from halfop.settings.model import Settings
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.schema import OF_A_TOPIC, comment, literal, table, table_names
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, log_failure
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.tables import NO_TABLE
 
 log = logging.getLogger("halfop.catalog")
 
@@ -39,11 +40,11 @@ class _NameTaken(HalfopError):
 class Catalog:
     """The schema that gets the tables' names; nothing is named if the settings have none."""
 
-    def __init__(self, warehouse: Warehouse, schema: str | None) -> None:
+    def __init__(self, warehouse: KernelWarehouse, schema: str | None) -> None:
         self._warehouse, self._spark, self._schema = warehouse, warehouse.spark, schema
 
     @classmethod
-    def of(cls, warehouse: Warehouse, settings: Settings) -> Catalog:
+    def of(cls, warehouse: KernelWarehouse, settings: Settings) -> Catalog:
         schema = settings.catalog.schema_
         if schema is not None:
             _refuse_forgetful(warehouse.spark, schema)

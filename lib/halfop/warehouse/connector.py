@@ -7,24 +7,26 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Protocol
 
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 
-from halfop.warehouse.delta_log import DeltaLog
 from halfop.warehouse.schema import TableSpec, delta_table
 from halfop.warehouse.spark_errors import SPARK_ERRORS, or_else, overtaken
+from halfop.warehouse.tables import Marker
 
 _LATELY = 100  # commits: as many may come between a commit and the look for it
 _VERSION = "_metadata.row_commit_version"
 
 
-class Marker(NamedTuple):
-    """Makes a commit happen once: a table has the greatest number of each app."""
+class Log(Protocol):
+    """What the connector must know of a table's log, and tell it."""
 
-    app: str
-    number: int
+    def marker(self, path: str, app: str) -> int: ...
+    def only_appends(self, path: str, after: int, upto: int) -> bool: ...
+    def was_read(self, path: str, version: int | None) -> None: ...
+    def was_written(self, path: str, spec: TableSpec) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Connector:
     """Reads and writes tables by their paths."""
 
     spark: SparkSession
-    log: DeltaLog
+    log: Log
 
     def read(self, path: str, spec: TableSpec, version: int | None = None, **options: str) -> DataFrame:
         """Returns the table's rows; columns that it does not have yet are null."""

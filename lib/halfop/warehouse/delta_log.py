@@ -23,6 +23,7 @@ from halfop.warehouse.files import Files
 from halfop.warehouse.schema import TableSpec, delta_table, literal
 from halfop.warehouse.sound import SoundTables
 from halfop.warehouse.spark_errors import is_java, removed_file
+from halfop.warehouse.tables import AlreadyWrittenError
 from halfop.warehouse.where import Predicate
 
 log = logging.getLogger("halfop.warehouse")
@@ -35,10 +36,6 @@ _PLAIN_WRITER = 2
 _INVARIANTS = ("delta.invariants", '"nullable":false,"metadata"')
 _MADE_MEANWHILE = ("TableAlreadyExistsException", "ConcurrentWriteException", "ProtocolChangedException")
 _MANY = 2**63 - 1  # the largest long of Java
-
-
-class AlreadyWrittenError(Exception):
-    """The table holds this run's write, or a later run's."""
 
 
 @dataclass(frozen=True)

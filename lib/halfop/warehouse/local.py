@@ -16,12 +16,13 @@ from pyspark.sql.types import StructType
 
 from halfop.warehouse.disk import DataFile, Listed, written_locally
 from halfop.warehouse.files import Files
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.parquet import stats_of
 from halfop.warehouse.reading import ANY, FEW, TableFiles, are_few, parquet
 from halfop.warehouse.rows import Kept
 from halfop.warehouse.session import session_settings
 from halfop.warehouse.spark_errors import READ_ERRORS, or_else
-from halfop.warehouse.tables import NO_TABLE, Warehouse, spec_of
+from halfop.warehouse.tables import NO_TABLE, spec_of
 from halfop.warehouse.where import Where, equal
 
 STAGING = "_staging"
@@ -30,12 +31,14 @@ _MOST_HERE = 5_000
 _NOWHERE = {None, "__HIVE_DEFAULT_PARTITION__"}
 
 
-def listed_files(warehouse: Warehouse, name: str, version: int | None, where: Where | None) -> list[Listed] | None:
+def listed_files(
+    warehouse: KernelWarehouse, name: str, version: int | None, where: Where | None
+) -> list[Listed] | None:
     """Returns the files that may hold such rows, however many; None if Spark alone can read them."""
     return _files(warehouse, name).of(version, where)
 
 
-def listed_between(warehouse: Warehouse, name: str, before: int, upto: int) -> list[Listed] | None:
+def listed_between(warehouse: KernelWarehouse, name: str, before: int, upto: int) -> list[Listed] | None:
     """Returns the files that landed after version `before`; None also if commits did more than append."""
     if before == upto:
         return []
@@ -45,12 +48,12 @@ def listed_between(warehouse: Warehouse, name: str, before: int, upto: int) -> l
         return _files(warehouse, name).added(before, upto)
 
 
-def staging_folder(warehouse: Warehouse, run_id: int) -> str:
+def staging_folder(warehouse: KernelWarehouse, run_id: int) -> str:
     """A folder for files of a run that do not belong to a table yet."""
     return warehouse.path(f"{STAGING}/run-{run_id}-{uuid.uuid4().hex}")
 
 
-def frame_of_files(warehouse: Warehouse, struct: StructType, files: Sequence[DataFile]) -> DataFrame:
+def frame_of_files(warehouse: KernelWarehouse, struct: StructType, files: Sequence[DataFile]) -> DataFrame:
     """The rows of Parquet files that are not part of a table; here if they are very few."""
     listed = [Listed(file.path, file.size, {}) for file in files]
     number = sum(json.loads(file.stats or "{}").get("numRecords", 0) for file in files)
@@ -61,7 +64,7 @@ def frame_of_files(warehouse: Warehouse, struct: StructType, files: Sequence[Dat
 
 
 def files_or_few(
-    warehouse: Warehouse, name: str, struct: StructType, run_id: int, kept: Kept
+    warehouse: KernelWarehouse, name: str, struct: StructType, run_id: int, kept: Kept
 ) -> tuple[Sequence[Listed], pa.Table | None]:
     """Files that may hold a run's rows of a table; or the rows themselves, if they are few.
 
@@ -80,7 +83,7 @@ def files_or_few(
     return files, warehouse.few_of_files(files, struct) if are_few(files) else None
 
 
-def files_apart(warehouse: Warehouse, name: str, rows: DataFrame, folder: str) -> list[DataFile]:
+def files_apart(warehouse: KernelWarehouse, name: str, rows: DataFrame, folder: str) -> list[DataFile]:
     """Writes rows of any number to files in the table's folder, by way of another folder."""
     found = warehouse.rows_of(name, rows)
     if isinstance(found, DataFrame):
@@ -88,7 +91,7 @@ def files_apart(warehouse: Warehouse, name: str, rows: DataFrame, folder: str) -
     return warehouse.files_of(name, found)
 
 
-def files_by_spark(warehouse: Warehouse, name: str, rows: DataFrame, folder: str) -> tuple[list[DataFile], bool]:
+def files_by_spark(warehouse: KernelWarehouse, name: str, rows: DataFrame, folder: str) -> tuple[list[DataFile], bool]:
     """Writes rows that are there, in the table's form; files of no partition stay in the other folder.
 
     Also returns whether there are any of these.
@@ -99,7 +102,7 @@ def files_by_spark(warehouse: Warehouse, name: str, rows: DataFrame, folder: str
     return [_moved(warehouse.files, warehouse.path(name), file) for file in mine], len(mine) < len(found)
 
 
-def _files(warehouse: Warehouse, name: str) -> TableFiles:
+def _files(warehouse: KernelWarehouse, name: str) -> TableFiles:
     return TableFiles(warehouse.log, warehouse.path(name), spec_of(name), ANY)
 
 

@@ -3,7 +3,8 @@
 The lock is the JVM's, because the JVM commits: a lock of Python's is free before its JVM has stopped committing.
 A process that waits for it holds the group's second lock, `next`, so that a loop which gives the lock back and takes it
 again at once comes after the one that waits.
-If the commit is atomic (HDFS, object stores, S3 by lib/java's log store) there is nothing to hold.
+If the commit is atomic (HDFS, object stores, S3 by lib/java's log store) there is nothing to hold, and nothing that a
+client of Spark Connect could.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 from halfop.frame.errors import InputRefused, UsageError, WarehouseBusy
 from halfop.warehouse.disk import local_folder
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 
 _RETRY_SECONDS = 0.2
@@ -33,7 +35,7 @@ def hold(warehouse: Warehouse, group: str, wait: timedelta = timedelta(0), repai
     Raises InputRefused while a repair of the warehouse has not been finished, unless the caller is one.
     """
     folder = local_folder(warehouse.root)
-    if folder is None:
+    if folder is None or not isinstance(warehouse, KernelWarehouse):
         yield
         return
     _make(folder)

@@ -14,6 +14,8 @@ from typing import NamedTuple, TypeAlias, cast
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from halfop.warehouse.session import few_rows_settings
@@ -62,7 +64,7 @@ class Stage:
 
     def rows(self, frame: DataFrame, struct: StructType | None = None) -> Rows:
         """Returns what a frame has come to, with the types of the schema: computed now if the stage is here."""
-        return _arrow(frame, struct or cast(StructType, _nullable(frame.schema))) if self.is_here else frame
+        return arrow(frame, struct or cast(StructType, _nullable(frame.schema))) if self.is_here else frame
 
     # ---- frames that are needed more than once ----
 
@@ -107,10 +109,13 @@ class Kept(ExitStack):
 
 def frame_of(spark: SparkSession, rows: pa.Table) -> DataFrame:
     """Returns rows as a frame; if they are few, Spark keeps them in the plan itself."""
+    if not rows.num_rows:
+        return spark.createDataFrame(_with_a_batch(rows), schema=from_arrow_schema(rows.schema))
     return spark.createDataFrame(_with_a_batch(rows))
 
 
-def _arrow(frame: DataFrame, struct: StructType) -> pa.Table:
+def arrow(frame: DataFrame, struct: StructType) -> pa.Table:
+    """Returns a frame's rows, computed now, with the types of the schema."""
     nested = {f.name: f.dataType for f in struct if isinstance(f.dataType, _NESTED)}
     typed = frame.withColumns({name: F.col(name).cast(kind) for name, kind in nested.items()}) if nested else frame
     return typed.toArrow()
@@ -118,6 +123,8 @@ def _arrow(frame: DataFrame, struct: StructType) -> pa.Table:
 
 def _release(found: DataFrame) -> None:
     """Frees the blocks of a local checkpoint: DataFrame.unpersist knows nothing of them."""
+    if not isinstance(found, ClassicFrame):  # a server of Spark Connect frees them itself
+        return
     found._jdf.queryExecution().analyzed().rdd().unpersist(False)
 
 

@@ -16,8 +16,9 @@ from typing import Any
 from delta.tables import DeltaTable
 from pyspark.sql import Column
 
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.schema import delta_table
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import Warehouse, spec_of
 
 SMALL = 256 * 1024 * 1024
 _DAY, _HOUR = timedelta(days=1), timedelta(hours=1)
@@ -43,7 +44,7 @@ class Size:
 class TableUpkeep:
     """Upkeep of one table. Every step is one commit, and only `delete` changes what a reader sees."""
 
-    def __init__(self, warehouse: Warehouse, name: str) -> None:
+    def __init__(self, warehouse: KernelWarehouse, name: str) -> None:
         self._warehouse, self.name, self._spark = warehouse, name, warehouse.spark
         self._path = warehouse.path(name)
 
@@ -97,7 +98,7 @@ class TableUpkeep:
 
     @property
     def _declared(self) -> Mapping[str, str]:
-        return self._warehouse.declared(self.name)
+        return spec_of(self.name).properties
 
     # ---- versions ----
 
@@ -135,7 +136,7 @@ class TableUpkeep:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        return self._warehouse.log.properties(self._path, None)
+        return self._warehouse.properties(self.name)
 
     def set(self, properties: Mapping[str, str]) -> None:
         if properties:
@@ -171,7 +172,7 @@ TRIMMED_RUNS = "halfop.trimmedRuns"
 
 def trimmed_before(warehouse: Warehouse, version: int, name: str = "half_messages") -> int | None:
     """The instant up to which a landing table is trimmed in a version, in epoch microseconds; None if it is not."""
-    text = warehouse.log.properties(warehouse.path(name), version).get(TRIMMED_BEFORE)
+    text = warehouse.properties(name, version).get(TRIMMED_BEFORE)
     if text is None:
         return None
     whole, _, fraction = text.partition(".")
@@ -181,4 +182,4 @@ def trimmed_before(warehouse: Warehouse, version: int, name: str = "half_message
 
 def first_whole_run(warehouse: Warehouse) -> int:
     """The first run whose decisions are all there."""
-    return int(warehouse.log.properties(warehouse.path("decisions"), None).get(TRIMMED_RUNS, 1))
+    return int(warehouse.properties("decisions").get(TRIMMED_RUNS, 1))

@@ -12,8 +12,8 @@ from pyspark.serializers import NoOpSerializer
 
 from halfop.frame.errors import HalfopError
 from halfop.warehouse.disk import Disk, Listed, LocalDisk, NewFile
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.splits import ParquetPart, Split, parts_of, splits_of
-from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.through_java import ThroughJava
 
 Share = TypeVar("Share")
@@ -21,7 +21,9 @@ Result = TypeVar("Result")
 Loads = Callable[[bytes], Sequence[Share]]
 
 
-def in_workers(warehouse: Warehouse, shares: Sequence[Share], do: Callable[[Share, Disk], Result]) -> list[Result]:
+def in_workers(
+    warehouse: KernelWarehouse, shares: Sequence[Share], do: Callable[[Share, Disk], Result]
+) -> list[Result]:
     """The function's results for all shares, in their order: a task a share. Raises the first error of ours."""
     if not shares:
         return []
@@ -82,7 +84,7 @@ class _Look(NamedTuple):
     columns: Sequence[str]
 
 
-def ordered_parts(warehouse: Warehouse, files: Sequence[Listed], tasks: int, *columns: str) -> list[list[Split]]:
+def ordered_parts(warehouse: KernelWarehouse, files: Sequence[Listed], tasks: int, *columns: str) -> list[list[Split]]:
     """The files in about so many parts of about the same size, ordered by the least values of these columns."""
     parts = splits_of(files, tasks)
     if len(parts) < 2:

@@ -14,7 +14,7 @@ from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
 from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 
 from support.brokers import store_writer as w
 
@@ -22,7 +22,7 @@ BROKER, LIFE = "broker-a", "broker-a~2"
 SECOND = 1_000
 
 
-def land(warehouse: Warehouse, store: w.Store, accept: bool = False, broker: str = BROKER) -> Summary:
+def land(warehouse: KernelWarehouse, store: w.Store, accept: bool = False, broker: str = BROKER) -> Summary:
     request = StoreRequest(str(store.root), broker, timedelta(0), accept_rewind=accept)
     return land_store(warehouse, request, logging.getLogger("halfop.test"))
 
@@ -43,7 +43,7 @@ def at(seconds: float) -> dict[str, int]:
     return {"store_ms": w.BORN_MS + int(seconds * SECOND)}
 
 
-def land_running(warehouse: Warehouse, request: BrokerRequest) -> Summary:
+def land_running(warehouse: KernelWarehouse, request: BrokerRequest) -> Summary:
     """Lands a real broker: 4.9.7 cannot report its clock until it has run for some seconds."""
     for _ in range(20):
         summary = land_broker(warehouse, request, logging.getLogger("halfop.test"))

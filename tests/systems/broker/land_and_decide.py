@@ -7,7 +7,7 @@ from datetime import datetime, timedelta, timezone
 from halfop.landing.broker.request import BrokerRequest
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import Settings, TopicSettings
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from pyspark.sql import functions as F
 from support.brokers.rewinds import land_running
 from support.ending_rows import QUICK
@@ -15,7 +15,7 @@ from support.ending_rows import QUICK
 from systems.broker.real_broker import RealBroker
 
 
-def followed(warehouse: Warehouse, running: RealBroker, accept: bool = False) -> dict[str, tuple[str, str]]:
+def followed(warehouse: KernelWarehouse, running: RealBroker, accept: bool = False) -> dict[str, tuple[str, str]]:
     """Lands what is new and decides; returns the last decision and its reason by UNIQ_KEY."""
     request = BrokerRequest(QUICK, timedelta(0), broker=running.address, accept_rewind=accept)
     assert land_running(warehouse, request).status == 0

@@ -15,7 +15,7 @@ from halfop.audit.audit import audit
 from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
 from halfop.settings.model import RuleSettings, Settings
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from pyspark.sql import SparkSession
 
 from systems.broker.raw_sends import send
@@ -136,12 +136,12 @@ FAULTS = [
 
 
 @pytest.fixture(scope="module")
-def shared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
-    return Warehouse(spark, str(tmp_path_factory.mktemp("faults") / "warehouse"))
+def shared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> KernelWarehouse:
+    return KernelWarehouse(spark, str(tmp_path_factory.mktemp("faults") / "warehouse"))
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
-def test_finds_what_a_real_broker_did(shared: Warehouse, tmp_path: Path, fault: Fault) -> None:
+def test_finds_what_a_real_broker_did(shared: KernelWarehouse, tmp_path: Path, fault: Fault) -> None:
     with broker(fault.version, tmp_path, fault.settings) as running:
         truths = fault.produce(running)
         time.sleep(5)  # for what the broker still has to write
@@ -164,7 +164,7 @@ def test_finds_what_a_real_broker_did(shared: Warehouse, tmp_path: Path, fault: 
 class _Topics:
     """A broker's rows, held against each other by UNIQ_KEY in plain Python."""
 
-    def __init__(self, warehouse: Warehouse, name: str) -> None:
+    def __init__(self, warehouse: KernelWarehouse, name: str) -> None:
         def rows(table: str) -> list[dict[str, Any]]:
             return [row.asDict() for row in warehouse.read(table).where(f"broker_name = '{name}'").collect()]
 

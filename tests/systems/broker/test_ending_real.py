@@ -15,7 +15,7 @@ from halfop.ending.standing import checked
 from halfop.frame.cli import main
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.ends import HalfPlace, end_transaction
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from support.brokers.rewinds import cut_off
 from support.crash import KILLED, dying, ended
 from support.ending_rows import connected, delivered, ended_offsets, halves, open_still, originals
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.usefixtures("logging_as_before")]
 
 
 @pytest.fixture
-def called(warehouse: Warehouse, capsys: pytest.CaptureFixture[str]) -> Any:
+def called(warehouse: KernelWarehouse, capsys: pytest.CaptureFixture[str]) -> Any:
     def call(job: str, *options: str) -> dict[str, Any]:
         common = ("--warehouse", warehouse.root, "--set", "end.brokers=broker-a", "--set", "end.min_age=0s")
         status = main(job_of(job), [*common, *options])
@@ -40,7 +40,7 @@ def called(warehouse: Warehouse, capsys: pytest.CaptureFixture[str]) -> Any:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_the_lake_follows(version: int, tmp_path: Path, warehouse: Warehouse, called: Any) -> None:
+def test_the_lake_follows(version: int, tmp_path: Path, warehouse: KernelWarehouse, called: Any) -> None:
     with broker(version, tmp_path / "broker", {"transactionCheckMax": 1000}) as running, connected(running) as there:
         truths = running.produce([Plan("follows", "U")] * 12)
         assert {decision for decision, _ in followed(warehouse, running).values()} == {"WAIT"}
@@ -65,7 +65,7 @@ def test_the_lake_follows(version: int, tmp_path: Path, warehouse: Warehouse, ca
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_resumed_where_it_was_given_up(version: int, tmp_path: Path, warehouse: Warehouse, called: Any) -> None:
+def test_resumed_where_it_was_given_up(version: int, tmp_path: Path, warehouse: KernelWarehouse, called: Any) -> None:
     with broker(version, tmp_path / "broker", {"transactionCheckMax": 1}) as running, connected(running) as there:
         running.produce([Plan("given-up", "U")] * 3)
         while there.max_offset("TRANS_CHECK_MAX_TIME_TOPIC", 0) < 3:
@@ -97,7 +97,7 @@ resolve:
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_business_data_ends_what_hangs_at_the_broker(
-    version: int, tmp_path: Path, warehouse: Warehouse, called: Any
+    version: int, tmp_path: Path, warehouse: KernelWarehouse, called: Any
 ) -> None:
     with broker(version, tmp_path / "broker", {"transactionCheckMax": 1000}) as running, connected(running) as there:
         keys = [truth.uniq for truth in running.produce([Plan("shop", "U")] * 9)]
@@ -127,7 +127,7 @@ def test_business_data_ends_what_hangs_at_the_broker(
 KILLED_OFTEN = {"transactionCheckMax": 1000, "waitTimeMillsInTransactionQueue": 1000}
 
 
-def test_the_job_killed_at_its_commits(tmp_path: Path, warehouse: Warehouse, called: Any) -> None:
+def test_the_job_killed_at_its_commits(tmp_path: Path, warehouse: KernelWarehouse, called: Any) -> None:
     """Before INTENDED is there; twice when the answers have left, and nobody has recorded what came of them."""
     with broker(5, tmp_path / "broker", KILLED_OFTEN) as running, connected(running) as there:
         truths = running.produce([Plan("killed", "U")] * 6)
@@ -147,7 +147,7 @@ def test_the_job_killed_at_its_commits(tmp_path: Path, warehouse: Warehouse, cal
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_run_that_goes_on_meanwhile(
-    version: int, tmp_path: Path, warehouse: Warehouse, called: Any, monkeypatch: pytest.MonkeyPatch
+    version: int, tmp_path: Path, warehouse: KernelWarehouse, called: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A producer rolls back, and that lands and is decided, after the plan was compared with the last decisions."""
     with (
@@ -159,7 +159,7 @@ def test_a_run_that_goes_on_meanwhile(
         file = str(tmp_path / "plan.jsonl")
         assert called("end", "--where", "real_topic = 'follow'", "--commit", "--plan", file)["planned"] == 2
 
-        def follow(warehouse: Warehouse, plan: Any) -> Any:
+        def follow(warehouse: KernelWarehouse, plan: Any) -> Any:
             found = checked(warehouse, plan)
             (mine,) = [half for half in originals(there, "follow") if half["uniq_key"] == one]
             request = end_transaction(HalfPlace(**{name: mine[name] for name in HalfPlace._fields}), commit=False)
@@ -184,7 +184,7 @@ def places(there: Broker, topic: str) -> dict[str, tuple[int, int]]:
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_after_a_rewind(version: int, tmp_path: Path, warehouse: Warehouse, called: Any) -> None:
+def test_after_a_rewind(version: int, tmp_path: Path, warehouse: KernelWarehouse, called: Any) -> None:
     """What stands below the cut ends at the broker, and what is new; what it lost does not, though others are there."""
     commit = ("end", "--where", "real_topic = 'rewound'", "--commit", "--plan")
     before, after = tmp_path / "before.jsonl", tmp_path / "after.jsonl"

@@ -19,7 +19,7 @@ from halfop.ending.plan import COMMIT, ROLLBACK
 from halfop.ending.sender import Sender
 from halfop.frame.cli import main
 from halfop.rocketmq.names import HALF_TOPIC
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from support.ending_rows import Written, connected, delivered, end, halves, open_still, originals, row_of
 from support.entry_points import job_of
 
@@ -34,7 +34,7 @@ NUMBER = 400
 
 
 @pytest.fixture
-def called(warehouse: Warehouse, capsys: pytest.CaptureFixture[str]) -> Any:
+def called(warehouse: KernelWarehouse, capsys: pytest.CaptureFixture[str]) -> Any:
     def call(*options: str) -> dict[str, Any]:
         common = ("--warehouse", warehouse.root, "--set", "end.brokers=broker-a", "--set", "end.min_age=0s")
         status = main(job_of("end"), [*common, *options])
@@ -76,7 +76,7 @@ def aside() -> Iterator[Callable[[Callable[[], None]], None]]:
             thread.join()
 
 
-def planned(running: RealBroker, warehouse: Warehouse, called: Any, folder: Path) -> tuple[str, dict[str, str]]:
+def planned(running: RealBroker, warehouse: KernelWarehouse, called: Any, folder: Path) -> tuple[str, dict[str, str]]:
     """A plan for new messages, of commits and rollbacks in turn, and their UNIQ_KEYs with their kinds."""
     running.produce([Plan("moved", "U")] * NUMBER)
     followed(warehouse, running)
@@ -100,7 +100,7 @@ def each_once(running: RealBroker, kinds: dict[str, str], topic: str = "moved") 
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_another_master_over_the_same_store(
-    version: int, tmp_path: Path, warehouse: Warehouse, called: Any, at_answer: Any
+    version: int, tmp_path: Path, warehouse: KernelWarehouse, called: Any, at_answer: Any
 ) -> None:
     """At another address, which only the name server knows, some seconds later; no broker is known meanwhile."""
     with (
@@ -122,7 +122,7 @@ def test_another_master_over_the_same_store(
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_a_slave_is_left(version: int, tmp_path: Path, warehouse: Warehouse, called: Any, at_answer: Any) -> None:
+def test_a_slave_is_left(version: int, tmp_path: Path, warehouse: KernelWarehouse, called: Any, at_answer: Any) -> None:
     """It acts as the master where it can (5.x), but ends nothing: that is reported, and the master returns."""
     acting = SETTINGS | ({"enableSlaveActingMaster": True} if version == 5 else {})
     with (
@@ -147,7 +147,7 @@ def test_a_slave_is_left(version: int, tmp_path: Path, warehouse: Warehouse, cal
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_a_slave_that_lacks_the_last_answers_becomes_the_master(
-    version: int, tmp_path: Path, warehouse: Warehouse, called: Any, at_answer: Any
+    version: int, tmp_path: Path, warehouse: KernelWarehouse, called: Any, at_answer: Any
 ) -> None:
     """What it never had ends there once, with another call if nobody can know at first."""
     with (

@@ -23,7 +23,7 @@ from halfop.rocketmq.wire.remoting import Credentials, RemotingSettings, Tls
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings
 from halfop.settings.model import Settings
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from support.brokers.dropping import dropping
 from support.gateway.gateways import NAME, gateway
 from support.places import DATA
@@ -56,7 +56,7 @@ def options() -> list[str]:
     return [part for rule in RULES for part in ("--set", rule)]
 
 
-def cycle(warehouse: Warehouse, address: str, remoting: RemotingSettings) -> Counter[str]:
+def cycle(warehouse: KernelWarehouse, address: str, remoting: RemotingSettings) -> Counter[str]:
     """Lands and reconciles once; returns the counts of decisions."""
     request = BrokerRequest(remoting, timedelta(0), namesrv=address)
     landed = land_broker(warehouse, request, LOG)
@@ -67,7 +67,7 @@ def cycle(warehouse: Warehouse, address: str, remoting: RemotingSettings) -> Cou
 
 
 def follow(
-    warehouse: Warehouse,
+    warehouse: KernelWarehouse,
     address: str,
     producers: list[Future[list[Truth]]],
     seconds: float = 90,
@@ -82,20 +82,20 @@ def follow(
     raise AssertionError(f"still open after {seconds} s")
 
 
-def asked(warehouse: Warehouse) -> Counter[int]:
+def asked(warehouse: KernelWarehouse) -> Counter[int]:
     """How many questions were sent about each half message, by its offset."""
     sent = warehouse.read("check_deliveries").where("outcome = 'SENT'").select("request_id")
     rows = warehouse.read("check_requests").join(sent, "request_id").select("tran_state_table_offset").collect()
     return Counter(row[0] for row in rows)
 
 
-def delivered(warehouse: Warehouse, topic: str) -> Counter[str]:
+def delivered(warehouse: KernelWarehouse, topic: str) -> Counter[str]:
     rows = warehouse.read(f"topics/{topic}").select("transaction_id").collect()
     return Counter(row[0] for row in rows)
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_transactions_end_as_their_producer_says(warehouse: Warehouse, tmp_path: Path, version: int) -> None:
+def test_transactions_end_as_their_producer_says(warehouse: KernelWarehouse, tmp_path: Path, version: int) -> None:
     plans = [Plan("orders", answers) for answers in ("C", "R", "UC", "UR", "UUC") * 12]
     plans += [Plan("orders", "C", body=8192), Plan("orders", "UC", body=8192)]
     with (
@@ -118,7 +118,7 @@ def test_transactions_end_as_their_producer_says(warehouse: Warehouse, tmp_path:
 
 @pytest.mark.parametrize("version", [4, 5])
 def test_real_clients_sign_all_and_speak_tls(
-    warehouse: Warehouse, tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
+    warehouse: KernelWarehouse, tmp_path: Path, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ROCKETMQ_ACCESS_KEY", "lander")  # a landing's tasks take their key from there
     monkeypatch.setenv("ROCKETMQ_SECRET_KEY", "secret-of-lander")
@@ -165,7 +165,7 @@ def until(holds: Callable[[], bool]) -> None:
         assert time.monotonic() < end
 
 
-def test_a_send_that_a_client_repeats_is_a_transaction_of_its_own(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_a_send_that_a_client_repeats_is_a_transaction_of_its_own(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     """As at a broker. Each fifth answer is lost: the client repeats the send, and is asked about the first one.
 
     4.9's client does not notice that its connection ended: it waits for its whole timeout, and repeats nothing.
@@ -199,7 +199,7 @@ def mixed(topic: str) -> list[Plan]:
     return [Plan(topic, each, body=8192 if n % 10 == 0 else 100) for n, each in enumerate(answers)]
 
 
-def test_two_thousand_mixed_transactions_of_both_versions(warehouse: Warehouse, tmp_path: Path) -> None:
+def test_two_thousand_mixed_transactions_of_both_versions(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     with (
         gateway(tmp_path / "gateway", *options(), warehouse=warehouse.root) as running,
         ThreadPoolExecutor(3) as pool,

@@ -23,7 +23,7 @@ from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import RuleSettings, Settings, TopicSettings
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from support.gateway.gateway_log import MIDDLE, TOPIC, Waiting, message
@@ -78,7 +78,7 @@ def ended(gateway: Waiting, chance: random.Random, half: Half) -> Fates:
 
 def decided(spark: SparkSession, folder: Path, store: Path) -> tuple[Fates, Counter[str]]:
     """The decisions and deliveries of a run over the store."""
-    warehouse = Warehouse(spark, str(folder))
+    warehouse = KernelWarehouse(spark, str(folder))
     assert land_store(warehouse, StoreRequest(str(store), "broker-a", timedelta(0)), LOG).status == 0
     sources = {row["source"] for row in warehouse.read("op_messages").select("source").distinct().collect()}
     sources |= {row["source"] for row in warehouse.read("landing_progress").select("source").distinct().collect()}

@@ -23,7 +23,7 @@ from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import RuleSettings, Settings, TopicSettings
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from support.crash import ended, job, said_until
@@ -48,7 +48,7 @@ def mixed(number: int, part: int = 0) -> list[Plan]:
     ]
 
 
-def reconciled(warehouse: Warehouse) -> dict[str, Fate]:
+def reconciled(warehouse: KernelWarehouse) -> dict[str, Fate]:
     """The decisions by uniq_key, after one run."""
     rules = RuleSettings(transaction_timeout=timedelta(seconds=1), transaction_check_interval=timedelta(seconds=1))
     settings = Settings(rules=rules, topics=TopicSettings(layout="single"))
@@ -84,16 +84,16 @@ def wrong(found: Mapping[str, Fate], wanted: Mapping[str, set[Fate]]) -> list[tu
     return [(key, found.get(key), fates) for key, fates in wanted.items() if found.get(key) not in fates]
 
 
-def real_topics(warehouse: Warehouse) -> set[str]:
+def real_topics(warehouse: KernelWarehouse) -> set[str]:
     """The messages that the broker itself delivered: some twice if it is busy, which the audit finds."""
     return {row["uniq_key"] for row in warehouse.read("final_messages").select("uniq_key").distinct().collect()}
 
 
-def from_store(warehouse: Warehouse, running: RealBroker) -> None:
+def from_store(warehouse: KernelWarehouse, running: RealBroker) -> None:
     land_store(warehouse, StoreRequest(str(running.store), "broker-a", NO_LAG), LOG)
 
 
-def live(warehouse: Warehouse, running: RealBroker) -> None:
+def live(warehouse: KernelWarehouse, running: RealBroker) -> None:
     summary = land_broker(warehouse, BrokerRequest(RemotingSettings(), NO_LAG, namesrv=running.namesrv), LOG)
     assert summary.status == 0, summary
 
@@ -103,7 +103,7 @@ def test_every_fate_is_what_the_producer_did(spark: SparkSession, tmp_path: Path
     with broker(version, tmp_path / "broker") as running:
         truth = running.produce(mixed(MESSAGES), linger=30)
         for land in (from_store, live):
-            warehouse = Warehouse(spark, str(tmp_path / land.__name__))
+            warehouse = KernelWarehouse(spark, str(tmp_path / land.__name__))
             land(warehouse, running)
             found = reconciled(warehouse)
             assert wrong(found, expected(truth)) == [], land.__name__
@@ -119,7 +119,7 @@ def test_a_killed_broker_s_final_messages_prove_its_commits(spark: SparkSession,
     with broker(5, tmp_path / "broker", settings) as running:
         truth = running.produce([Plan("orders", "C")] * 300)
         running.kill()
-        warehouse = Warehouse(spark, str(tmp_path / "warehouse"))
+        warehouse = KernelWarehouse(spark, str(tmp_path / "warehouse"))
         from_store(warehouse, running)
         found = reconciled(warehouse)
     assert wrong(found, expected(truth)) == []
@@ -134,7 +134,7 @@ def test_all_brokers_of_a_cluster_land_side_by_side(spark: SparkSession, tmp_pat
         broker(5, tmp_path / "b", {"brokerName": "broker-b", "namesrvAddr": first.namesrv}) as second,
     ):
         truth = first.produce(mixed(400), linger=15)
-        warehouse = Warehouse(spark, str(tmp_path / "warehouse"))
+        warehouse = KernelWarehouse(spark, str(tmp_path / "warehouse"))
         live(warehouse, first)
         names = {row["broker_name"] for row in warehouse.read("half_messages").select("broker_name").collect()}
         assert names == {"broker-a", "broker-b"}, "the producer sends to both"
@@ -156,7 +156,7 @@ def test_all_brokers_of_a_cluster_land_side_by_side(spark: SparkSession, tmp_pat
 def test_landings_follow_a_broker_that_is_at_work(spark: SparkSession, tmp_path: Path) -> None:
     """Three landings in the middle of the load, each of what is new; at the end all is as if landed at once."""
     with broker(5, tmp_path / "broker") as running:
-        store, by_wire = (Warehouse(spark, str(tmp_path / name)) for name in ("store", "live"))
+        store, by_wire = (KernelWarehouse(spark, str(tmp_path / name)) for name in ("store", "live"))
         truth: list[Truth] = []
         for part in range(3):
             truth += running.produce(mixed(300, part), linger=6)
@@ -172,7 +172,7 @@ def test_landings_follow_a_broker_that_is_at_work(spark: SparkSession, tmp_path:
 
 def test_a_process_follows_a_broker_that_is_at_work(spark: SparkSession, tmp_path: Path) -> None:
     """Cycle after cycle until SIGTERM; what another call lands after it completes it as if all had landed at once."""
-    warehouse, options = Warehouse(spark, str(tmp_path / "warehouse")), ["--every", "1s"]
+    warehouse, options = KernelWarehouse(spark, str(tmp_path / "warehouse")), ["--every", "1s"]
     for setting in ("landing.op_lag=0s", "topics.layout=single"):
         options += ["--set", setting]
     with broker(5, tmp_path / "broker") as running:

@@ -17,7 +17,7 @@ from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import RuleSettings, Settings, TopicSettings
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from support.brokers.rewinds import cut_off, land_running
@@ -29,21 +29,21 @@ LOG = logging.getLogger("halfop.test")
 NO_LAG = timedelta(0)
 # nobody is asked, so that only the producer writes
 QUIET: dict[str, object] = {"transactionTimeOut": 3_600_000}
-Land = Callable[[Warehouse, RealBroker, bool], None]
+Land = Callable[[KernelWarehouse, RealBroker, bool], None]
 
 
-def from_store(warehouse: Warehouse, running: RealBroker, accept: bool) -> None:
+def from_store(warehouse: KernelWarehouse, running: RealBroker, accept: bool) -> None:
     land_store(warehouse, StoreRequest(str(running.store), "broker-a", NO_LAG, accept_rewind=accept), LOG)
 
 
-def live(warehouse: Warehouse, running: RealBroker, accept: bool) -> None:
+def live(warehouse: KernelWarehouse, running: RealBroker, accept: bool) -> None:
     request = BrokerRequest(RemotingSettings(), NO_LAG, namesrv=running.namesrv, accept_rewind=accept)
     summary = land_running(warehouse, request)
     if summary.status:
         raise InputRefused(running.address, None, str(summary.extra["failed_brokers"]))
 
 
-def decided(warehouse: Warehouse) -> dict[str, tuple[str, str | None, int]]:
+def decided(warehouse: KernelWarehouse) -> dict[str, tuple[str, str | None, int]]:
     """The decisions by UNIQ_KEY, after one run: the last decision, its reason, and how often it was delivered."""
     settings = Settings(rules=RuleSettings(), topics=TopicSettings(layout="single"))
     assert reconcile(warehouse, Request(settings, datetime.now(timezone.utc))).status == 0
@@ -54,7 +54,7 @@ def decided(warehouse: Warehouse) -> dict[str, tuple[str, str | None, int]]:
     return {row["uniq_key"]: (*row["last"], row["count"]) for row in found}
 
 
-def place_of(warehouse: Warehouse, uniq_key: str) -> int:
+def place_of(warehouse: KernelWarehouse, uniq_key: str) -> int:
     rows = warehouse.read("half_messages").where(F.col("uniq_key") == uniq_key)
     return int(rows.agg(F.min("commit_log_offset")).collect()[0][0])
 
@@ -62,7 +62,7 @@ def place_of(warehouse: Warehouse, uniq_key: str) -> int:
 @pytest.mark.parametrize("land", [live, from_store])
 @pytest.mark.parametrize("version", [5, 4])
 def test_a_broker_that_lost_its_tail_goes_on(spark: SparkSession, tmp_path: Path, version: int, land: Land) -> None:
-    warehouse = Warehouse(spark, str(tmp_path / "warehouse"))
+    warehouse = KernelWarehouse(spark, str(tmp_path / "warehouse"))
     with broker(version, tmp_path / "broker", QUIET) as running:
         kept = running.produce([Plan("orders", "C")] * 6 + [Plan("orders", "U")] * 3, linger=2)
         lost = running.produce([Plan("orders", "C")] * 4 + [Plan("orders", "U")] * 3, linger=2)
@@ -91,7 +91,7 @@ def test_a_broker_that_lost_its_tail_goes_on(spark: SparkSession, tmp_path: Path
 @pytest.mark.parametrize("land", [live, from_store])
 @pytest.mark.parametrize("version", [5, 4])
 def test_a_broker_rebuilt_empty_goes_on(spark: SparkSession, tmp_path: Path, version: int, land: Land) -> None:
-    warehouse = Warehouse(spark, str(tmp_path / "warehouse"))
+    warehouse = KernelWarehouse(spark, str(tmp_path / "warehouse"))
     with broker(version, tmp_path / "broker", QUIET) as running:
         lost = running.produce([Plan("orders", "C")] * 4 + [Plan("orders", "U")] * 3, linger=2)
         land(warehouse, running, False)
@@ -115,7 +115,7 @@ ACTING |= {"brokerNotActiveTimeoutMillis": 3_000, "brokerHeartbeatInterval": 500
 
 def test_a_half_message_that_escapes_is_one_transaction(spark: SparkSession, tmp_path: Path) -> None:
     """The master dies; its slave sends what is open to the other master, where another producer answers the check."""
-    warehouse = Warehouse(spark, str(tmp_path / "warehouse"))
+    warehouse = KernelWarehouse(spark, str(tmp_path / "warehouse"))
     with broker(5, tmp_path / "a", ACTING | QUIET) as first:
         slave: dict[str, object] = {"brokerId": 1, "brokerRole": "SLAVE", "namesrvAddr": first.namesrv}
         other: dict[str, object] = {"brokerName": "broker-b", "namesrvAddr": first.namesrv}

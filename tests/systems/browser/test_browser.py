@@ -20,6 +20,7 @@ from halfop.report.figures import Figures, read_figures
 from halfop.report.report import render
 from halfop.settings.home import launcher
 from halfop.settings.model import Settings
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import Row, SparkSession
 from support import lived
@@ -172,7 +173,7 @@ def test_a_filter_of_10_000_rows_takes_no_second(tab: Tab, hanging: Path) -> Non
 def hostile(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
     """Landed and decided by the jobs themselves, in a folder whose name is markup, too."""
     folder = tmp_path_factory.mktemp("hostile")
-    warehouse = Warehouse(spark, str(folder / FOLDER))
+    warehouse = KernelWarehouse(spark, str(folder / FOLDER))
     at = ["--warehouse", warehouse.root, "--set", "rules.ask=true"]
     assert main(job_of("land"), [*hostile_files(folder, int(time.time() * 1000)), *at]) == 0
     assert main(job_of("reconcile"), at) == 0

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from pyspark.sql import SparkSession
 from support.brokers import store_writer as w
 from support.brokers.stores import transactions
@@ -50,6 +50,6 @@ def test_a_worker_dies_in_the_middle_of_a_run(spark: SparkSession, cluster: Clus
     assert status == 0, said
     status, said = ended(job("reconcile", "--now", now, "--warehouse", str(tmp_path / "alone")))
     assert status == 0, said
-    alone, together = (Warehouse(spark, str(tmp_path / name)) for name in ("alone", "cluster"))
+    alone, together = (KernelWarehouse(spark, str(tmp_path / name)) for name in ("alone", "cluster"))
     assert together.read("topics/orders").count() == HALVES // 2
     assert content(together) == content(alone)

@@ -20,6 +20,7 @@ from halfop.landing.store import new_part
 from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
 from halfop.warehouse.disk import Disk
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.spark_errors import SPARK_ERRORS
 from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.workers import in_workers
@@ -46,8 +47,8 @@ def test_landed_and_reconciled_by_workers(spark: SparkSession, hdfs: str, tmp_pa
     ways = [landed_and_decided(root, given) for root in (here, there)]
     assert ways[0] == ways[1]
     assert ways[0][0].startswith("by workers")
-    found = everything(Warehouse(spark, there))
-    assert found == everything(Warehouse(spark, here))
+    found = everything(KernelWarehouse(spark, there))
+    assert found == everything(KernelWarehouse(spark, here))
     assert found["decisions"].total() == ROWS
 
 
@@ -61,7 +62,7 @@ def test_a_store_lands_as_on_a_local_disk(
     transactions(store, range(60))
     found = []
     for root in (str(tmp_path / "local"), f"{hdfs}/store-{little}"):
-        warehouse = Warehouse(spark, root)
+        warehouse = KernelWarehouse(spark, root)
         land_store(warehouse, StoreRequest(str(store.root), "broker-a", timedelta(0)), logging.getLogger("test"))
         found.append({name: rows(warehouse, name) for name in ("half_messages", "final_messages", "op_messages")})
         assert warehouse.files.folders(f"{root}/_staging") == []
@@ -83,7 +84,7 @@ def test_files_land_as_from_a_local_disk(
     there = copied(spark, here, f"{hdfs}/in")
     found = []
     for name, folder in (("local", str(here)), ("hdfs", there)):
-        warehouse = Warehouse(spark, str(tmp_path / name) if name == "local" else f"{hdfs}/of-files")
+        warehouse = KernelWarehouse(spark, str(tmp_path / name) if name == "local" else f"{hdfs}/of-files")
         files = {kind: [path.replace(str(here), folder) for path in paths] for kind, paths in given.items()}
         asked = FilesRequest(files["half"], files["op"])
         with pytest.raises(InputRefused, match=r"1\.jsonl:21: "):
@@ -115,7 +116,7 @@ def test_a_task_that_fails_leaves_no_half_file(spark: SparkSession, hdfs: str) -
         half.stream.write(b"1" * (5 << 20))
         raise ValueError("on its own")
 
-    warehouse, uri = Warehouse(spark, f"{hdfs}/failed"), f"{hdfs}/failed/x"
+    warehouse, uri = KernelWarehouse(spark, f"{hdfs}/failed"), f"{hdfs}/failed/x"
     with pytest.raises(SPARK_ERRORS, match="on its own"):
         in_workers(warehouse, [uri], fail)
     jvm: Any = spark._jvm

@@ -19,7 +19,7 @@ from halfop.landing.files import taking as ways_of_files
 from halfop.landing.store import new_part as store_by_workers
 from halfop.planning import by_workers as plan_by_workers
 from halfop.warehouse import reading
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from pyspark.sql import SparkSession
 from support.brokers import store_writer as w
 from support.brokers.stores import transactions
@@ -165,7 +165,7 @@ def well(done: Done) -> None:
 
 def fates(place: Place) -> Counter[str]:
     """Every delivery, discard, reject, and last decision of a message."""
-    warehouse = Warehouse(place.spark, place.root)
+    warehouse = KernelWarehouse(place.spark, place.root)
     found: Counter[str] = Counter()
     for topic in {row["directory"] for row in warehouse.rows("topics_index")}:
         for row in warehouse.rows(f"topics/{topic}"):

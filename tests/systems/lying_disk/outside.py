@@ -12,7 +12,7 @@ import pytest
 from halfop.gateway.core.effects import Delivery
 from halfop.gateway.tables import Tables
 from halfop.rocketmq.frames import Frame
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from support import rows as r
 from support.brokers.owning_broker import APART, NAME, Owning
 from support.brokers.scripted import answering, serving
@@ -65,7 +65,7 @@ _DECIDED = step_of("reconcile", "--now", at(NOW + 10_000))
 
 
 def _gateway_made(place: Place) -> None:
-    Warehouse(place.spark, place.root).make("check_deliveries", "check_requests")
+    KernelWarehouse(place.spark, place.root).make("check_deliveries", "check_requests")
     for step in (produced(0), _LANDED, _DECIDED):
         well(step(place))
 
@@ -76,7 +76,7 @@ def _restarted(_: Sequence[str]) -> Sequence[Step]:
 
 def _gateway_fates(place: Place) -> Counter[str]:
     """What has landed by UNIQ_KEY, as producers noted it, and deliveries; how often."""
-    warehouse = Warehouse(place.spark, place.root)
+    warehouse = KernelWarehouse(place.spark, place.root)
     found = Counter(f"half {row['uniq_key']}" for row in warehouse.rows("half_messages"))
     found.update(f"{row['outcome']} {row['uniq_key']}" for row in warehouse.rows("op_messages"))
     found.update(f"delivered {row['transaction_id']}" for row in warehouse.rows("topics/orders"))
@@ -114,7 +114,7 @@ def _at_once() -> Iterator[None]:
 
 
 def _planned(place: Place) -> None:
-    warehouse = Warehouse(place.spark, place.root)
+    warehouse = KernelWarehouse(place.spark, place.root)
     halves = [half(n, uniq_key=f"K{n}", commit_log_offset=n * APART) for n in range(_OPEN)]
     r.land(warehouse, halves, [], NOW, {(NAME, 0): NOW}, sources={NAME: "BROKER"})
     r.run(warehouse, RULES, NOW, layout="per_topic")

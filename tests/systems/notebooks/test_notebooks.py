@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from halfop.frame.errors import HalfopError
 from halfop.notebook import open_warehouse
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from pyspark.sql import SparkSession
 from support.places import ROOT
 
@@ -40,7 +40,7 @@ def test_the_demos_is_opened_while_there_is_no_other(
     monkeypatch.setenv("HALFOP_WAREHOUSE", str(tmp_path))
     with pytest.raises(HalfopError, match=r"spark-submit\.sh demo makes a warehouse"):
         open_warehouse()
-    demo, mine = Warehouse(spark, f"{tmp_path}/demo"), Warehouse(spark, str(tmp_path))
+    demo, mine = KernelWarehouse(spark, f"{tmp_path}/demo"), KernelWarehouse(spark, str(tmp_path))
     demo.make("decisions")
     assert open_warehouse().root == demo.root
     assert spark.sql("SELECT * FROM decisions").columns == demo.read("decisions").columns

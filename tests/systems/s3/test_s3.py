@@ -12,6 +12,7 @@ import pytest
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import Settings
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from support import rows as r
@@ -52,7 +53,7 @@ def check(spark: SparkSession, undisturbed: Content, tmp_path: Path) -> Callable
 
 
 def downloaded(spark: SparkSession, s3: S3, name: str, folder: Path) -> Warehouse:
-    return Warehouse(spark, str(s3.download(name, folder)))
+    return KernelWarehouse(spark, str(s3.download(name, folder)))
 
 
 # ---- the jobs ----
@@ -63,7 +64,7 @@ def test_landed_and_reconciled_twice(
 ) -> None:
     """The jars are given as a user gives them."""
     monkeypatch.delenv("SPARK_DIST_CLASSPATH")
-    local, uri = Warehouse(spark, str(tmp_path / "local")), s3.uri("twice")
+    local, uri = KernelWarehouse(spark, str(tmp_path / "local")), s3.uri("twice")
     for n in (0, 10):
         now, both = r.instant(T0 + 100_000 + n), [op(n + 1, f"{n},{n + 1}"), op(n + 2, f"{n + 2}", outcome="ROLLBACK")]
         halves = lines(tmp_path / f"in-{n}" / "h.jsonl", *(half(n + each) for each in range(10)))
@@ -90,7 +91,7 @@ def test_by_workers_with_a_key_that_only_hadoop_knows(
     assert ways[0] == ways[1]
     assert ways[0][0].startswith("by workers")
     found = everything(downloaded(spark, s3, "large", tmp_path / "found"))
-    assert found == everything(Warehouse(spark, here))
+    assert found == everything(KernelWarehouse(spark, here))
     assert found["decisions"].total() == ROWS
 
 

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from pyspark.sql import SparkSession
 from support.crash import ended, job
 from support.json_lines import T0
@@ -57,4 +57,4 @@ def test_landed_and_reconciled_by_workers(
     for arguments in (land, ["reconcile", "--now", now]):
         status, said = ended(job(*options, *arguments, "--warehouse", there, HADOOP_CONF_DIR=str(yarn)))
         assert status == 0, said
-    assert everything(Warehouse(spark, there)) == everything(Warehouse(spark, here))
+    assert everything(KernelWarehouse(spark, there)) == everything(KernelWarehouse(spark, here))

@@ -18,7 +18,7 @@ from halfop.landing.fields import LONG_MAX
 from halfop.landing.progress import Complete, OffsetSpan, Queue
 from halfop.landing.table_rows import RESOLVE
 from halfop.warehouse.files import one_form, refusing, shown_path
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.where import Compared, all_of, equal, one_of
 
 _FORMATS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "parquet"}
@@ -128,7 +128,7 @@ def are_few(files: Iterable[InputFile]) -> bool:
 
 
 def complete(
-    warehouse: Warehouse,
+    warehouse: KernelWarehouse,
     queues: Iterable[Queue],
     landed: Mapping[Queue, OffsetSpan],
     lives: Mapping[str, Lives],
@@ -160,7 +160,7 @@ def known_by_ops(halves: Iterable[Queue], ops: Mapping[Queue, Complete]) -> dict
 class _Ops:
     """Ops of a queue that have landed; those of a later life may be under the name of an earlier one."""
 
-    warehouse: Warehouse
+    warehouse: KernelWarehouse
     queue: Queue
     lives: Sequence[Lives]
 

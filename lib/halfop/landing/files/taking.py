@@ -25,12 +25,12 @@ from halfop.landing.staged import new_folder
 from halfop.landing.table_rows import TABLES
 from halfop.warehouse.disk import DataFile, Disk, Listed
 from halfop.warehouse.files import Files, refusing
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.maps import with_made
 from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.reading import parquet
 from halfop.warehouse.schema import table
 from halfop.warehouse.splits import PartWriter, Split, splits_of
-from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.workers import in_workers
 
 _WHOLE = 2**63 - 1
@@ -101,7 +101,7 @@ class _Gathered:
 class _AnyDisk:
     """Whole files of any file system that Hadoop knows."""
 
-    warehouse: Warehouse
+    warehouse: KernelWarehouse
 
     def open(self, path: str) -> pa.NativeFile:
         with refusing(path):
@@ -111,7 +111,7 @@ class _AnyDisk:
 class Here:
     """Files of few rows."""
 
-    def __init__(self, warehouse: Warehouse, files: Iterable[InputFile], stamp: Stamp) -> None:
+    def __init__(self, warehouse: KernelWarehouse, files: Iterable[InputFile], stamp: Stamp) -> None:
         self._warehouse, self._gathered = warehouse, _Gathered()
         disk: Any = _AnyDisk(warehouse)
         self.found = [take_piece(whole(file), disk, stamp, self._gathered) for file in files]
@@ -160,7 +160,7 @@ def take_share(share: FileShare, disk: Disk) -> TakenFiles:
 class ByWorkers:
     """Files of any number of rows."""
 
-    def __init__(self, warehouse: Warehouse, files: Sequence[InputFile], stamp: Stamp) -> None:
+    def __init__(self, warehouse: KernelWarehouse, files: Sequence[InputFile], stamp: Stamp) -> None:
         self._warehouse = warehouse
         self._staging = new_folder(warehouse)
         folders = {place: f"{self._staging.path}/{place}" for place in (*TABLES, BAD)}
@@ -192,7 +192,7 @@ class ByWorkers:
         return (file for each in self._taken for file in each.files.get(place, ()))
 
 
-def _parts(warehouse: Warehouse, files: Sequence[InputFile]) -> Iterator[list[Piece]]:
+def _parts(warehouse: KernelWarehouse, files: Sequence[InputFile]) -> Iterator[list[Piece]]:
     cores = int(warehouse.spark.sparkContext.defaultParallelism)
     for _, of_kind in groupby(files, key=lambda file: file.kind):
         by_path = {file.place: file for file in of_kind}
@@ -211,7 +211,7 @@ def _pieces(file: InputFile, split: Split) -> Iterator[Piece]:
         yield piece
 
 
-def take(warehouse: Warehouse, files: Sequence[InputFile], stamp: Stamp) -> Taking:
+def take(warehouse: KernelWarehouse, files: Sequence[InputFile], stamp: Stamp) -> Taking:
     """Reads and checks all files; nothing is part of a table yet."""
     warehouse.touched.read.update(dict.fromkeys((file.uri for file in files), None))
     return (Here if are_few(files) else ByWorkers)(warehouse, files, stamp)

@@ -25,7 +25,7 @@ from halfop.rocketmq.store.consumequeue import UNIT
 from halfop.rocketmq.store.layout import BACK
 from halfop.warehouse.disk import local_folder
 from halfop.warehouse.files import refusing
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 
 LOG, QUEUES = "commitlog", "consumequeue"
 _HEAD = 4096  # a file that begins with zeros is one that is not in use yet
@@ -71,7 +71,7 @@ class LocalStore:
 
 
 @contextmanager
-def local_store(warehouse: Warehouse, path: str, landed: LandedLog | None) -> Iterator[LocalStore]:
+def local_store(warehouse: KernelWarehouse, path: str, landed: LandedLog | None) -> Iterator[LocalStore]:
     """The local folder of a store. A remote store is copied while the block runs; if some has landed, what is new."""
     folder = local_folder(path)
     if folder is not None:
@@ -95,7 +95,7 @@ def local_store(warehouse: Warehouse, path: str, landed: LandedLog | None) -> It
 class _Remote:
     """A store's folder on a Hadoop file system."""
 
-    def __init__(self, warehouse: Warehouse, path: str) -> None:
+    def __init__(self, warehouse: KernelWarehouse, path: str) -> None:
         jvm: Any = warehouse.spark._jvm
         jsc: Any = warehouse.spark._jsc
         self.jvm = jvm

@@ -1,0 +1,199 @@
+"""Delta's log as Spark's public API shows it: no JVM, no file of this machine, so that it works through Spark Connect.
+
+A table's version and properties are SQL's to say. Markers of written runs and removals of files are actions of commits,
+which Spark reads as the JSON and Parquet files that Delta's protocol says they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from halfop.frame.openlineage import TableColumn, Touched, WrittenTable
+from halfop.warehouse.schema import TableSpec, delta_table, literal
+from halfop.warehouse.spark_errors import removed_file
+
+NO_VERSION = -1
+_NO_TABLE = (
+    "DELTA_TABLE_ONLY_OPERATION",
+    "DELTA_MISSING_DELTA_TABLE",
+    "DELTA_TABLE_NOT_FOUND",
+    "DELTA_PATH_DOES_NOT_EXIST",
+    "PATH_NOT_FOUND",
+)
+_CHECKPOINT = "version BIGINT, parts INT"
+_ACTIONS = "txn STRUCT<appId: STRING, version: BIGINT>, remove STRUCT<path: STRING>, metaData STRUCT<id: STRING>"
+_MARKS = ("txn.appId AS app", "txn.version AS number")
+
+
+class Markers(NamedTuple):
+    """The greatest number of each app at a version."""
+
+    version: int
+    numbers: Mapping[str, int]
+
+
+class Size(NamedTuple):
+    """The files of a table at a version, and their bytes."""
+
+    version: int
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class SparkLog:
+    """The logs of tables, by their paths."""
+
+    spark: SparkSession
+    touched: Touched
+    _sizes: dict[str, Size] = field(default_factory=dict, repr=False)
+    _markers: dict[str, Markers] = field(default_factory=dict, repr=False)
+
+    def version(self, path: str) -> int:
+        """Returns the table's newest version; -1 if there is no table."""
+        try:
+            newest = self.spark.sql(f"DESCRIBE HISTORY {delta_table(path)} LIMIT 1").select("version").collect()
+        except PySparkException as error:
+            if is_missing(error):
+                return NO_VERSION
+            raise
+        return int(newest[0][0])
+
+    def size(self, path: str) -> Size:
+        """Returns how large the table's newest version is."""
+        version = self.version(path)
+        known = self._sizes.get(path)
+        if known is None or known.version != version:
+            about = self.spark.sql(f"DESCRIBE DETAIL {delta_table(path)}").select("numFiles", "sizeInBytes").collect()
+            known = self._sizes[path] = Size(version, *about[0])
+        return known
+
+    def keeps(self, path: str, version: int) -> bool:
+        """Returns whether a version can still be read."""
+        try:
+            _ = self.spark.read.format("delta").option("versionAsOf", version).load(path).columns
+        except PySparkException as error:
+            if removed_file(error) is None and not is_missing(error):
+                raise
+            return False
+        return True
+
+    def properties(self, path: str) -> dict[str, str]:
+        """Returns the table's properties; none if there is no table."""
+        if self.version(path) == NO_VERSION:
+            return {}
+        return {row["key"]: row["value"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {delta_table(path)}").collect()}
+
+    def marker(self, path: str, app: str) -> int:
+        """Returns the last run that wrote under this app id; -1 if none did."""
+        version = self.version(path)
+        if version == NO_VERSION:
+            return NO_VERSION
+        known = self._markers.get(path)
+        if known is None or known.version != version:
+            known = self._markers[path] = Markers(version, self._numbers(path, version, known))
+        return known.numbers.get(app, NO_VERSION)
+
+    def _numbers(self, path: str, version: int, known: Markers | None) -> dict[str, int]:
+        """The numbers at a version: those of a checkpoint, or known ones, with what the commits after it say."""
+        checkpoint = self._checkpoint(path)
+        if known is not None and (checkpoint is None or known.version >= checkpoint[0]):
+            before, numbers = known.version, dict(known.numbers)
+        elif checkpoint is None:
+            before, numbers = NO_VERSION, {}
+        else:
+            before, numbers = checkpoint[0], _greatest(self._read("parquet", checkpoint[1]))
+        later = _greatest(self._commits(path, before, version))
+        return numbers | {app: max(number, numbers.get(app, NO_VERSION)) for app, number in later.items()}
+
+    def _checkpoint(self, path: str) -> tuple[int, list[str]] | None:
+        """The version of the newest checkpoint, and its files; None if there is none."""
+        try:
+            found = self.spark.read.schema(_CHECKPOINT).json(f"{path}/_delta_log/_last_checkpoint").collect()
+        except PySparkException as error:
+            if is_missing(error):
+                return None
+            raise
+        version, parts = found[0]
+        one = f"{path}/_delta_log/{version:020}.checkpoint"
+        names = [f"{one}.{n:010}.{parts:010}.parquet" for n in range(1, parts + 1)] if parts else [f"{one}.parquet"]
+        return version, names
+
+    def _commits(self, path: str, after: int, upto: int) -> DataFrame | None:
+        return self._read("json", [f"{path}/_delta_log/{n:020}.json" for n in range(after + 1, upto + 1)])
+
+    def _read(self, form: str, files: Sequence[str]) -> DataFrame | None:
+        return self.spark.read.schema(_ACTIONS).format(form).load(list(files)) if files else None
+
+    # ---- commits of the past ----
+
+    def only_appends(self, path: str, after: int, upto: int) -> bool:
+        """Returns whether the commits after version `after`, up to `upto`, only added files, with a change feed."""
+        if self.properties(path).get("delta.enableChangeDataFeed") != "true":
+            return False
+        return not self._has(path, after, upto, "remove IS NOT NULL OR metaData IS NOT NULL")
+
+    def takes_files_away(self, path: str, after: int, upto: int) -> bool:
+        """Returns whether a commit after version `after`, up to `upto`, replaced or deleted files, or may have."""
+        return self._has(path, after, upto, "remove IS NOT NULL")
+
+    def _has(self, path: str, after: int, upto: int, condition: str) -> bool:
+        """Returns whether one of the commits has such an action; true also if log clean-up has removed one."""
+        commits = self._commits(path, after, upto)
+        try:
+            return commits is not None and not commits.where(condition).isEmpty()
+        except PySparkException as error:
+            if removed_file(error) is None and not is_missing(error):
+                raise
+            return True
+
+    # ---- new tables and columns ----
+
+    def complete(self, path: str, spec: TableSpec) -> None:
+        """Makes the table if it is missing; an older table gets the columns that it lacks."""
+        if self.version(path) == NO_VERSION:
+            self.spark.sql(_created(path, spec))
+            return
+        names = self.spark.read.format("delta").load(path).columns
+        later = [f"`{c.name}` {c.type} COMMENT {literal(c.comment)}" for c in spec.columns if c.name not in names]
+        if later:
+            self.spark.sql(f"ALTER TABLE {delta_table(path)} ADD COLUMNS ({', '.join(later)})")
+
+    # ---- lineage ----
+
+    def was_read(self, path: str, version: int | None) -> None:
+        """Notes for the lineage that a table was read."""
+        self.touched.read[path] = version
+
+    def was_written(self, path: str, spec: TableSpec) -> None:
+        """Notes for the lineage that a table was written."""
+        columns = [TableColumn(c.name, c.type, c.comment) for c in spec.columns]
+        self.touched.written.setdefault(path, WrittenTable(columns))
+
+
+def is_missing(error: PySparkException) -> bool:
+    """Returns whether Spark says that there is no such table, or file."""
+    return any(name in f"{error.getCondition()} {error}" for name in _NO_TABLE)
+
+
+def _greatest(actions: DataFrame | None) -> dict[str, int]:
+    if actions is None:
+        return {}
+    marks = actions.where("txn IS NOT NULL").selectExpr(*_MARKS)
+    return {row["app"]: row["number"] for row in marks.groupBy("app").agg(F.max("number").alias("number")).collect()}
+
+
+def _created(path: str, spec: TableSpec) -> str:
+    columns = ", ".join(f"`{c.name}` {c.type} COMMENT {literal(c.comment)}" for c in spec.columns)
+    by = f"PARTITIONED BY ({', '.join(spec.partitioned_by)})" if spec.partitioned_by else ""
+    properties = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in spec.properties.items())
+    return (
+        f"CREATE TABLE IF NOT EXISTS {delta_table(path)} ({columns}) USING delta {by} "
+        f"COMMENT {literal(spec.comment)} TBLPROPERTIES ({properties})"
+    )
