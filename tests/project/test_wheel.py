@@ -45,8 +45,8 @@ def jars_of(package: Path, jars: Path) -> None:
     for jar in Path(os.environ["HALFOP_JARS"]).iterdir():
         if jar.name != "halfop.jar":
             (jars / jar.name).symlink_to(jar)
-    tool = [sys.executable, "-I", str(package / "tools/build_jar.py"), os.environ["HALFOP_JAVA"], str(jars)]
-    subprocess.run(tool, check=True)
+    tool = [sys.executable, "-I", str(package / "tools/build_jar.py")]
+    subprocess.run([*tool, os.environ["HALFOP_JAVA"], os.environ["SPARK_HOME"], str(jars)], check=True)
 
 
 def built(folder: Path) -> Path:
@@ -207,9 +207,10 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_the_first_call_fetches_the_jars_and_no_other(tmp_path: Path, tools: list[str]) -> None:
-    folder, first = command._fetched("java", tmp_path / "halfop")
+    spark = os.environ["SPARK_HOME"]
+    folder, first = command._fetched("java", spark, tmp_path / "halfop")
     assert first
-    assert command._fetched("java", tmp_path / "halfop") == (folder, False)
+    assert command._fetched("java", spark, tmp_path / "halfop") == (folder, False)
     assert tools == ["fetch_jars.py", "build_jar.py"]
     assert {path.name for path in folder.iterdir()} == {"fetch_jars.py.jar", "build_jar.py.jar"}
     assert list((tmp_path / "halfop").iterdir()) == [folder], "nothing half made is left"
