@@ -51,10 +51,13 @@ jobs:
 def run(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs a job and ends the process with its exit status; the console script."""
     try:
-        call = command_line(sys.argv[1:] if argv is None else argv)
-    except UsageError as error:
+        _run(command_line(sys.argv[1:] if argv is None else argv))
+    except HalfopError as error:
         sys.stderr.write(f"halfop: {error}\n")
         sys.exit(error.exit_status)
+
+
+def _run(call: CommandLine) -> NoReturn:
     if call.job in job_names():
         job = job_of(call.job)
         sys.exit(main(job, list(call.options), (lambda: prepare(call)) if job.needs_spark else None))
@@ -109,9 +112,10 @@ def set_up(archived: bool | None) -> Archive:
 def _train(archive: Archive) -> None:
     """Makes the archive if it can: jobs start without it, too."""
     sys.stderr.write("halfop: archiving the classes that jobs load, for quick starts (a minute or two)…\n")
-    folders = (archive.folder, archive.java, archive.jars[0], _spark_home())
+    jars, of_spark = archive.jars
+    folders = (archive.folder, archive.java, jars, of_spark.parent)
     command = [sys.executable, "-m", "halfop.training", *map(str, folders)]
-    environ = os.environ | {"PYSPARK_SUBMIT_ARGS": _submit_args(archive.jars[0], CommandLine([], []))}
+    environ = os.environ | {"PYSPARK_SUBMIT_ARGS": _submit_args(jars, CommandLine([], []))}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.stderr.write(f"halfop: that failed, so jobs start slower: {done.stderr.strip()[-500:]}\n")
