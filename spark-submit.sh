@@ -39,22 +39,50 @@ usage: ./spark-submit.sh [spark-submit options] JOB [job options]   run a job; J
                                            --archives halfop-env.tar.gz#env --conf spark.pyspark.python=./env/bin/python
 
 Spark options (--master, --deploy-mode, --conf, --packages …) pass through unchanged; conf/spark-defaults.conf has the
-defaults. SPARK_HOME, if set, is the Spark that runs (4.2). The first call installs Python packages, Delta's jars and, if
-neither JAVA_HOME nor PATH has Java 17 or newer, a Java runtime, all in .halfop/ beside this script. Mirrors: pip's own
-settings for packages, HALFOP_IVY_SETTINGS=ivysettings.xml for jars.
+defaults. SPARK_HOME, if set, is the Spark that runs (4.0, 4.1 or 4.2). The first call installs Python packages, Delta's
+jars for this Spark and, if neither JAVA_HOME nor PATH has Java 17 or newer, a Java runtime, all in .halfop/ beside this
+script. Mirrors: pip's own settings for packages, HALFOP_IVY_SETTINGS=ivysettings.xml for jars.
 
 jobs:
 TEXT
     jobs
 }
 
+# ---- Spark: the one of the environment, or SPARK_HOME's; each has its own jars ----
+
+own_spark() { echo "$venv"/lib/python*/site-packages/pyspark; }
+spark_home() { if [ -n "${SPARK_HOME:-}" ]; then echo "$SPARK_HOME"; else own_spark; fi; }
+
+choose_spark() { # sets `spark`, as 4.2, and `jars`, the folder of those that fit it
+    local core
+    if [ -z "${SPARK_HOME:-}" ]; then
+        spark=$(sed -n 's/^pyspark==\([0-9]*\.[0-9]*\).*/\1/p' "$home/requirements/runtime.lock")
+    else
+        core=("$SPARK_HOME"/jars/spark-core_*.jar)
+        core=$(basename "${core[0]}" .jar)
+        [[ $core =~ ^spark-core_2\.13-([0-9]+\.[0-9]+)\. ]] && spark=${BASH_REMATCH[1]} || spark=none
+        grep -q ":delta-spark_${spark}_2.13:" "$home/requirements/jars.lock" || refuse_spark "$core"
+        [ -x "$SPARK_HOME/bin/spark-submit" ] || refuse "SPARK_HOME ($SPARK_HOME) has no bin/spark-submit"
+    fi
+    jars=$state/jars/$spark
+}
+
+refuse_spark() { # by the file name of its core
+    local known
+    known=$(sed -n 's/.*:delta-spark_\([0-9.]*\)_2.13:.*/\1/p' "$home/requirements/jars.lock" | paste -sd , - | sed 's/,/, /g; s/, \([^,]*\)$/ or \1/')
+    case $1 in
+        *'*') refuse "SPARK_HOME ($SPARK_HOME) holds no Spark, Spark $known is needed" ;;
+        *) refuse "SPARK_HOME ($SPARK_HOME) holds $1, Spark $known (Scala 2.13) is needed" ;;
+    esac
+}
+
 # ---- set-up: each part keeps a copy of the lock it was made from, written last; without that copy it is made again ----
 
 made() { cmp -s "$home/requirements/$1.lock" "$state/$2"; }
-built() { cat "$home/$java_sources"/*.java | cmp -s - "$state/jars/halfop.java"; }
+built() { cat "$home/$java_sources"/*.java | cmp -s - "$jars/halfop.java"; }
 
 ready() {
-    made runtime venv/runtime.lock && [ -x "$venv/bin/python" ] && made jars jars/jars.lock && built &&
+    made runtime venv/runtime.lock && [ -x "$venv/bin/python" ] && made jars "jars/$spark/jars.lock" && built &&
         { [ -z "$1" ] || made "$1" "venv/$1.lock"; } &&
         { [ "$java" != "$pypi_java" ] || made java java/java.lock; }
 }
@@ -122,17 +150,17 @@ install_java() {
 trust_system() {
     [ "$java" != "$pypi_java" ] || [ ! -f "$state/java/cacerts" ] || export HALFOP_TRUST_STORE=$state/java/cacerts
 }
-install_jars() { "$venv/bin/python" "$home/tools/fetch_jars.py" "$java" "$home/requirements/jars.lock" "$state/jars"; }
+install_jars() { "$venv/bin/python" "$home/tools/fetch_jars.py" "$java" "$(spark_home)" "$home/requirements/jars.lock" "$jars"; }
 build_jar() {
-    "$venv/bin/python" "$home/tools/build_jar.py" "$java" "$state/jars" &&
-        cat "$home/$java_sources"/*.java >"$state/jars/halfop.java"
+    "$venv/bin/python" "$home/tools/build_jar.py" "$java" "$(spark_home)" "$jars" &&
+        cat "$home/$java_sources"/*.java >"$jars/halfop.java"
 }
 
 # The archive of classes lets jobs start sooner. They do without one that does not fit; only a set-up makes another.
 no_classes=$state/classes/none
 archived() { [ -e "$no_classes" ] || case $(SPARK_SUBMIT_OPTS='' java_options) in *SharedArchiveFile*) ;; *) false ;; esac; }
 archive_classes() {
-    (cd "$state/tmp" && run_in_environment python -m halfop.training "$state/classes" "$java" "$state/jars" "$(spark_home)")
+    (cd "$state/tmp" && run_in_environment python -m halfop.training "$state/classes" "$java" "$jars" "$(spark_home)")
 }
 try_step() { # as step, but set-up goes on if it fails
     say "$1…"
@@ -142,6 +170,7 @@ try_step() { # as step, but set-up goes on if it fails
 may_set_up() { mkdir -p "$state/tmp" 2>/dev/null && { : >>"$state/lock"; } 2>/dev/null; }
 
 setup() { # setup [dev|notebooks] [all]: what is missing; the archive alone is no reason to set up, except for `all`
+    choose_spark
     find_java
     if ready "${1:-}" && { [ -z "${2:-}" ] || archived; }; then return; fi
     may_set_up || refuse "$state must be set up first, and user $(id -un 2>/dev/null || id -u) may not write there:" \
@@ -164,7 +193,7 @@ setup() { # setup [dev|notebooks] [all]: what is missing; the archive alone is n
         [ "$java" != "$pypi_java" ] || made java java/java.lock ||
             step "no Java 17 or newer found: installing one" install_java
         trust_system
-        made jars jars/jars.lock || step "fetching Delta's jars" install_jars
+        made jars "jars/$spark/jars.lock" || step "fetching Delta's jars" install_jars
         built || step "compiling lib/java" build_jar
         case ${1:-} in
             dev) made dev venv/dev.lock || step "installing the development tools" install_dev ;;
@@ -178,27 +207,13 @@ setup() { # setup [dev|notebooks] [all]: what is missing; the archive alone is n
 # ---- running ----
 
 java_options() {
-    HALFOP_JAVA=$java HALFOP_JARS=$state/jars SPARK_HOME=$(spark_home) "$venv/bin/python" -I "$home/tools/launch.py" options
-}
-
-spark_home() { if [ -n "${SPARK_HOME:-}" ]; then echo "$SPARK_HOME"; else echo "$venv"/lib/python*/site-packages/pyspark; fi; }
-
-check_spark_home() {
-    local core
-    [ -n "${SPARK_HOME:-}" ] || return 0
-    core=$(echo "$SPARK_HOME"/jars/spark-core_*.jar)
-    case $core in
-        */spark-core_2.13-4.2.*.jar) ;;
-        *spark-core_*-*) refuse "SPARK_HOME ($SPARK_HOME) holds $(basename "$core" .jar), Spark 4.2 (Scala 2.13) is needed" ;;
-        *) refuse "SPARK_HOME ($SPARK_HOME) holds no Spark, Spark 4.2 is needed" ;;
-    esac
-    [ -x "$SPARK_HOME/bin/spark-submit" ] || refuse "SPARK_HOME ($SPARK_HOME) has no bin/spark-submit"
+    HALFOP_JAVA=$java HALFOP_JARS=$jars SPARK_HOME=$(spark_home) "$venv/bin/python" -I "$home/tools/launch.py" options
 }
 
 environment() {
     # Java's and Python's names of files follow it: without UTF-8 two names of other letters become one, of question marks.
     { export LC_ALL=C.UTF-8 PYTHONUTF8=1; } 2>/dev/null
-    export HALFOP_HOME=$home HALFOP_JARS=$state/jars HALFOP_JAVA=$java JAVA_HOME=$home/tools/java
+    export HALFOP_HOME=$home HALFOP_JARS=$jars HALFOP_JAVA=$java JAVA_HOME=$home/tools/java
     trust_system
     site=${SPARK_HOME:-}${SPARK_CONF_DIR:-}
     SPARK_HOME=$(spark_home)
@@ -218,7 +233,6 @@ main() { # Python reads the words; before the first set-up any that the machine 
         help) usage; exit 0 ;;
         jobs) { echo "jobs:"; jobs; } >&2; exit 2 ;;
     esac
-    check_spark_home
     setup
     environment
     [ "$call" != spark ] || exec "$SPARK_HOME/bin/spark-submit" "$@"
@@ -226,13 +240,15 @@ main() { # Python reads the words; before the first set-up any that the machine 
 }
 
 run_in_environment() {
-    check_spark_home
     setup
     environment
     SPARK_SUBMIT_OPTS=$(java_options)
     export SPARK_SUBMIT_OPTS PYSPARK_PYTHON=$venv/bin/python PYSPARK_DRIVER_PYTHON=$venv/bin/python
-    export PATH=$venv/bin:$PATH PYTHONPATH=$home/lib${PYTHONPATH:+:$PYTHONPATH}
-    set -- --properties-file "$home/conf/spark-defaults.conf" --driver-class-path "$state/jars/*" pyspark-shell -- "$@"
+    PYTHONPATH=$home/lib${PYTHONPATH:+:$PYTHONPATH}
+    # before the environment's, as Spark's own launcher does
+    [ "$SPARK_HOME" = "$(own_spark)" ] || PYTHONPATH=$(printf '%s:' "$SPARK_HOME"/python/lib/*.zip)$PYTHONPATH
+    export PATH=$venv/bin:$PATH PYTHONPATH
+    set -- --properties-file "$home/conf/spark-defaults.conf" --driver-class-path "$jars/*" pyspark-shell -- "$@"
     PYSPARK_SUBMIT_ARGS=
     while [ "$1" != -- ]; do PYSPARK_SUBMIT_ARGS+=$(printf '%q ' "$1"); shift; done
     export PYSPARK_SUBMIT_ARGS

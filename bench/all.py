@@ -26,6 +26,7 @@ _BENCHES = {
     "cluster": ["cluster"],
     "follow": ["follow"],
     "follow_topics": ["follow_topics"],
+    "sparks": ["sparks"],
     "gateway": ["gateway"],
 }
 _SHOWN = 160

@@ -22,6 +22,7 @@ from typing import Any
 from cycle import halves, ops
 from generate import BORN
 from halfop.start import Archive
+from halfop.warehouse.spark_versions import spark_in
 
 _HOME = Path(__file__).resolve().parents[1]
 _OPEN, _ROWS = 1_200, 1_000
@@ -43,8 +44,8 @@ class Case:
 class Bench:
     """A launcher, and a warehouse that its commands work on."""
 
-    def __init__(self, launcher: Path, folder: Path) -> None:
-        self.launcher, self.folder = launcher, folder
+    def __init__(self, launcher: Path, folder: Path, environ: Mapping[str, str] | None = None) -> None:
+        self.launcher, self.folder, self._environ = launcher, folder, environ or {}
         self._cycle = 0
         folder.mkdir()
         half = self._written("open", halves(0, _OPEN, BORN))
@@ -68,6 +69,7 @@ class Bench:
     def called(self, arguments: list[str]) -> tuple[float, float]:
         """Seconds and CPU seconds of one call."""
         environ = {name: value for name, value in os.environ.items() if not name.startswith(NOT_A_USERS)}
+        environ |= self._environ
         command = [str(self.launcher), *arguments, "--warehouse", str(self.folder / "warehouse")]
         before, start = cpu_of_children(), time.perf_counter()
         done = subprocess.run(command, cwd=self.folder, env=environ, capture_output=True, text=True, check=False)
@@ -115,7 +117,8 @@ def has_archive(launcher: Path) -> bool:
     """Returns whether a launcher's starts find an archive of classes. One from another checkout does not fit."""
     state = launcher.parent / ".halfop"
     spark = next(state.glob("venv/lib/python*/site-packages/pyspark"), state)
-    return Archive.at(str(state / "classes"), os.environ["HALFOP_JAVA"], str(state / "jars"), str(spark)).is_made()
+    jars = state / "jars" / spark_in(spark)
+    return Archive.at(str(state / "classes"), os.environ["HALFOP_JAVA"], str(jars), str(spark)).is_made()
 
 
 def _has(bench: Bench, case: Case) -> bool:

@@ -1,6 +1,6 @@
-"""build_jar.py JAVA DIR: compile lib/java to DIR/halfop.jar, against Spark's jars and DIR's.
+"""build_jar.py JAVA SPARK DIR: compile lib/java to DIR/halfop.jar, against the jars of SPARK and DIR.
 
-The compiler is Janino, one of Spark's jars: a Java runtime has none.
+SPARK is a folder, as SPARK_HOME is. The compiler is Janino, one of Spark's jars: a Java runtime has none.
 """
 
 import os
@@ -10,16 +10,14 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-import pyspark
-
 SOURCES = Path(__file__).resolve().parent.parent / "lib" / "java"
 COMPILER = "org.codehaus.commons.compiler.samples.CompilerDemo"  # takes javac's options
 
 
-def main(java: str, folder: Path) -> None:
+def main(java: str, spark: Path, folder: Path) -> None:
     target = folder / "halfop.jar"
     target.unlink(missing_ok=True)
-    jars = [*(Path(pyspark.__file__).parent / "jars").glob("*.jar"), *folder.glob("*.jar")]
+    jars = [*(spark / "jars").glob("*.jar"), *folder.glob("*.jar")]
     path = os.pathsep.join(map(str, jars))
     with tempfile.TemporaryDirectory() as classes:
         command = [java, "-cp", path, COMPILER, "-classpath", path, "-d", classes]
@@ -30,4 +28,4 @@ def main(java: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))

@@ -1,4 +1,6 @@
-"""fetch_jars.py JAVA LOCK DIR: fetch the jars of LOCK into DIR with the Ivy that Spark brings, and check their sums.
+"""fetch_jars.py JAVA SPARK LOCK DIR: fetch the jars of LOCK that fit SPARK into DIR by its Ivy, and check their sums.
+
+SPARK is a folder, as SPARK_HOME is. A jar that is for one Spark names it: delta-spark_4.2_2.13.
 
 Ivy knows Maven Central by itself; HALFOP_IVY_SETTINGS names a settings file for a company's mirror. It keeps its cache
 beside DIR, so that nothing in the user's own Ivy or Maven folders can hide or break this.
@@ -6,14 +8,13 @@ beside DIR, so that nothing in the user's own Ivy or Maven folders can hide or b
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import getproxies
-
-import pyspark
 
 SETTINGS = """<ivysettings><settings defaultResolver="central"/>
 <resolvers><ibiblio name="central" m2compatible="true"/></resolvers></ivysettings>"""
@@ -28,8 +29,14 @@ def proxy_options() -> list[str]:
     return [f"-D{s}.proxyHost={p.hostname} -D{s}.proxyPort={p.port or 80}" for s, p in proxies if p.hostname]
 
 
-def main(java: str, lock: Path, target: Path) -> None:
-    locked = [line.split() for line in lock.read_text().splitlines() if line and not line.startswith("#")]
+def fits(coordinate: str, spark: Path) -> bool:
+    named = re.search(r":delta-spark_([\d.]+)_", coordinate)
+    return named is None or any(spark.glob(f"jars/spark-core_*-{named[1]}.*.jar"))
+
+
+def main(java: str, spark: Path, lock: Path, target: Path) -> None:
+    lines = [line.split() for line in lock.read_text().splitlines() if line and not line.startswith("#")]
+    locked = [(expected, coordinate) for expected, coordinate in lines if fits(coordinate, spark)]
     work = target.with_name("ivy")
     for folder in (target, work):
         shutil.rmtree(folder, ignore_errors=True)
@@ -40,7 +47,7 @@ def main(java: str, lock: Path, target: Path) -> None:
 
     trust = os.environ.get("HALFOP_TRUST_STORE")
     command = [java, *" ".join(proxy_options()).split(), *([f"-Djavax.net.ssl.trustStore={trust}"] if trust else [])]
-    command += ["-cp", f"{Path(pyspark.__file__).parent}/jars/*", "org.apache.ivy.Main"]
+    command += ["-cp", f"{spark}/jars/*", "org.apache.ivy.Main"]
     command += ["-settings", os.environ.get("HALFOP_IVY_SETTINGS", str(settings)), "-cache", str(work / "cache")]
     command += ["-ivy", str(module), "-retrieve", f"{target}/[artifact]-[revision].[ext]"]
     if subprocess.run(command, check=False).returncode:
@@ -57,4 +64,4 @@ def main(java: str, lock: Path, target: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]))
+    main(sys.argv[1], *map(Path, sys.argv[2:]))

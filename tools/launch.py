@@ -66,7 +66,7 @@ def run(words: Sequence[str]) -> None:
 
 def _options(call: CommandLine, site: str) -> list[str]:
     zips = [str(zip_lib.made(STATE / "lib")), call.value("--py-files", "spark.submit.pyFiles")]
-    found = [*call.submitted(STATE / "jars", HOME / "conf" / "spark-defaults.conf"), "--py-files"]
+    found = [*call.submitted(Path(os.environ["HALFOP_JARS"]), HOME / "conf" / "spark-defaults.conf"), "--py-files"]
     found.append(",".join(filter(None, zips)))
     if site and not call.value("--properties-file"):
         found.append("--load-spark-defaults")  # the site's own count if ours say nothing

@@ -32,6 +32,7 @@ from halfop.frame.nearest import did_you_mean
 from halfop.settings.home import JARS_LOCK, user_cache
 from halfop.start import Archive, refuse_too_little, spark_submit_opts
 from halfop.submit import CommandLine, command_line
+from halfop.warehouse.spark_versions import spark_in
 
 _PACKAGE = Path(__file__).parent
 _TOOLS, _CONF = _PACKAGE / "tools", _PACKAGE / "conf"
@@ -50,10 +51,13 @@ jobs:
 def run(argv: Sequence[str] | None = None) -> NoReturn:
     """Runs a job and ends the process with its exit status; the console script."""
     try:
-        call = command_line(sys.argv[1:] if argv is None else argv)
-    except UsageError as error:
+        _run(command_line(sys.argv[1:] if argv is None else argv))
+    except HalfopError as error:
         sys.stderr.write(f"halfop: {error}\n")
         sys.exit(error.exit_status)
+
+
+def _run(call: CommandLine) -> NoReturn:
     if call.job in job_names():
         job = job_of(call.job)
         sys.exit(main(job, list(call.options), (lambda: prepare(call)) if job.needs_spark else None))
@@ -94,12 +98,12 @@ def prepare(call: CommandLine) -> None:
 
 def set_up(archived: bool | None) -> Archive:
     """Fetches the jars and makes the archive, if they are missing; None: the archive is made if jars are fetched."""
-    java = _java()
+    java, spark = _java(), _spark_home()
     _environment()
     cache = user_cache(os.environ)
     named = os.environ.get("HALFOP_JARS")
-    jars, fetched = (Path(named), False) if named else _fetched(java, cache)
-    archive = Archive.at(str(cache / "classes"), java, str(jars), _spark_home())
+    jars, fetched = (Path(named), False) if named else _fetched(java, spark, cache)
+    archive = Archive.at(str(cache / "classes"), java, str(jars), spark)
     if (fetched if archived is None else archived) and not archive.is_made():
         _train(archive)
     return archive
@@ -108,16 +112,25 @@ def set_up(archived: bool | None) -> Archive:
 def _train(archive: Archive) -> None:
     """Makes the archive if it can: jobs start without it, too."""
     sys.stderr.write("halfop: archiving the classes that jobs load, for quick starts (a minute or two)…\n")
-    folders = (archive.folder, archive.java, archive.jars[0], _spark_home())
+    jars, of_spark = archive.jars
+    folders = (archive.folder, archive.java, jars, of_spark.parent)
     command = [sys.executable, "-m", "halfop.training", *map(str, folders)]
-    environ = os.environ | {"PYSPARK_SUBMIT_ARGS": _submit_args(archive.jars[0], CommandLine([], []))}
+    environ = os.environ | {"PYSPARK_SUBMIT_ARGS": _submit_args(jars, CommandLine([], []))}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     if done.returncode:
         sys.stderr.write(f"halfop: that failed, so jobs start slower: {done.stderr.strip()[-500:]}\n")
 
 
 def _spark_home() -> str:
-    return os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
+    """The folder of the Spark that starts. Raises UsageError if halfop, or this PySpark, does not work with it."""
+    home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
+    spark = spark_in(Path(home))
+    if not pyspark.__version__.startswith(f"{spark}."):
+        raise UsageError(
+            f"SPARK_HOME ({home}) holds Spark {spark}, which this Python's PySpark {pyspark.__version__} does not fit: "
+            f"unset SPARK_HOME, or pip install 'pyspark=={spark}.*'"
+        )
+    return home
 
 
 def _submit_args(jars: Path, call: CommandLine) -> str:
@@ -157,16 +170,16 @@ def _major(java: str) -> int:
     return 0
 
 
-def _fetched(java: str, cache: Path) -> tuple[Path, bool]:
-    """The folder of the jars, and whether this call has filled it; it is whole as soon as it has its name."""
+def _fetched(java: str, spark: str, cache: Path) -> tuple[Path, bool]:
+    """The folder of a Spark's jars, and whether this call has filled it; it is whole as soon as it has its name."""
     sources = [JARS_LOCK, *sorted((_PACKAGE / "lib" / "java").rglob("*.java"))]
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
-    folder = cache / f"jars-{digest[:16]}"
+    folder = cache / f"jars-{spark_in(Path(spark))}-{digest[:16]}"
     if missing := not folder.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as fresh:
-            _tool("fetch_jars.py", java, str(JARS_LOCK), f"{fresh}/jars")
-            _tool("build_jar.py", java, f"{fresh}/jars")
+            _tool("fetch_jars.py", java, spark, str(JARS_LOCK), f"{fresh}/jars")
+            _tool("build_jar.py", java, spark, f"{fresh}/jars")
             with suppress(OSError):  # another first call was quicker
                 Path(fresh, "jars").rename(folder)
     if not folder.is_dir():

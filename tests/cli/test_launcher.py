@@ -11,7 +11,9 @@ from pathlib import Path
 from shutil import copy, copytree, ignore_patterns, which
 
 import pytest
+from halfop.frame.errors import UsageError
 from halfop.start import FIRST_COMPILER, Archive
+from halfop.warehouse.spark_versions import SPARKS, spark_in
 from support.another_user import POWERLESS, give_to_another, needs_another_user
 from support.places import ROOT
 
@@ -91,15 +93,22 @@ def checkout(tmp_path: Path) -> Checkout:
     copy(ROOT / "spark-submit.sh", home)
     _script(home / ".halfop/venv/bin/python", _PYTHON.replace("{python}", sys.executable))
     copy(ROOT / "requirements/runtime.lock", home / ".halfop/venv")
-    _script(home / ".halfop/jars/halfop.jar", "")
-    copy(ROOT / "requirements/jars.lock", home / ".halfop/jars")
     sources = sorted((ROOT / "lib/java/halfop").glob("*.java"))
-    (home / ".halfop/jars/halfop.java").write_text("".join(source.read_text() for source in sources))
+    for jars in (home / ".halfop/jars" / each for each in SPARKS):
+        _script(jars / "halfop.jar", "")
+        copy(ROOT / "requirements/jars.lock", jars)
+        (jars / "halfop.java").write_text("".join(source.read_text() for source in sources))
     _script(java, "#!/bin/sh\n")
     (tmp_path / "java/release").write_text('JAVA_VERSION="17.0.1"\n')
-    _script(spark / "jars/spark-core_2.13-4.2.0.jar", "")
-    _script(spark / "bin/spark-submit", _SPARK_SUBMIT)
-    return Checkout(home, java, spark)
+    return Checkout(home, java, spark_of(spark, "spark-core_2.13-4.2.0"))
+
+
+def spark_of(home: Path, *cores: str) -> Path:
+    """A Spark that only says how it is called."""
+    for core in cores:
+        _script(home / f"jars/{core}.jar", "")
+    _script(home / "bin/spark-submit", _SPARK_SUBMIT)
+    return home
 
 
 def _script(path: Path, text: str) -> None:
@@ -134,6 +143,34 @@ def test_another_spark_starts_without_it(checkout: Checkout, tmp_path: Path) -> 
     checkout.set_up()
     copytree(checkout.spark, tmp_path / "another")
     assert checkout.options("maintain", SPARK_HOME=str(tmp_path / "another")) == ALONE
+
+
+@pytest.mark.parametrize("spark", SPARKS)
+def test_each_spark_gets_its_own_jars_and_its_own_python(checkout: Checkout, tmp_path: Path, spark: str) -> None:
+    home = spark_of(tmp_path / "a spark", f"spark-core_2.13-{spark}.7-vendor")
+    _script(home / "python/lib/pyspark.zip", "")
+    found = checkout.environment("maintain", SPARK_HOME=str(home))
+    assert found["HALFOP_JARS"] == str(checkout.home / ".halfop/jars" / spark)
+    done = checkout.called("exec", "sh", "-c", "echo $PYTHONPATH", SPARK_HOME=str(home), PYTHONPATH="mine")
+    assert done.stdout == f"{home}/python/lib/pyspark.zip:{checkout.home}/lib:mine\n"
+    assert spark_in(home) == spark
+
+
+@pytest.mark.parametrize("core", ["", "spark-core_2.12-3.5.9", "spark-core_2.13-4.3.0", "spark-core_2.12-4.1.0"])
+def test_another_spark_is_refused_by_its_name(checkout: Checkout, tmp_path: Path, core: str) -> None:
+    home = spark_of(tmp_path / "another", *filter(None, [core]))
+    what = f"{core}, Spark 4.0, 4.1 or 4.2 (Scala 2.13)" if core else "no Spark, Spark 4.0, 4.1 or 4.2"
+    for call in ("maintain", "setup"):
+        done = checkout.called(call, SPARK_HOME=str(home))
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == f"halfop: SPARK_HOME ({home}) holds {what} is needed\n"
+    with pytest.raises(UsageError, match=r" holds .+, Spark 4\.0, 4\.1 or 4\.2 \(Scala 2\.13\) is needed"):
+        spark_in(home)
+
+
+def test_the_lock_has_delta_for_each_spark() -> None:
+    lock = (ROOT / "requirements/jars.lock").read_text()
+    assert tuple(re.findall(r":delta-spark_([\d.]+)_2\.13:", lock)) == SPARKS
 
 
 def test_no_cache_holds_until_a_set_up_without_it(checkout: Checkout) -> None:
@@ -241,7 +278,7 @@ def test_java_has_the_temporary_folder_that_the_user_names(checkout: Checkout, t
 
 @needs_another_user
 def test_a_checkout_of_another_user_must_be_set_up_by_that_user(checkout: Checkout) -> None:
-    (checkout.home / ".halfop/jars/jars.lock").unlink()
+    (checkout.home / ".halfop/jars/4.2/jars.lock").unlink()
     give_to_another(checkout.home, 0o755)
     (checkout.home / "spark-submit.sh").chmod(0o755)
     done = checkout.called("maintain", before=POWERLESS)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import runpy
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from pathlib import Path
 from shutil import copy, copytree, ignore_patterns
 from typing import Any
@@ -16,11 +19,13 @@ from halfop import command
 from halfop.frame.errors import UsageError
 from halfop.start import FIRST_COMPILER, Archive
 from halfop.submit import command_line
+from halfop.warehouse.spark_versions import SPARKS
 from support.json_lines import half, lines, op
 from support.places import ROOT
 
 pytestmark = pytest.mark.process
 
+SparkOf = Callable[[str, str], Path]
 PARTS = ("lib", "schemas", "conf", "tools", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 
@@ -45,8 +50,8 @@ def jars_of(package: Path, jars: Path) -> None:
     for jar in Path(os.environ["HALFOP_JARS"]).iterdir():
         if jar.name != "halfop.jar":
             (jars / jar.name).symlink_to(jar)
-    tool = [sys.executable, "-I", str(package / "tools/build_jar.py"), os.environ["HALFOP_JAVA"], str(jars)]
-    subprocess.run(tool, check=True)
+    tool = [sys.executable, "-I", str(package / "tools/build_jar.py")]
+    subprocess.run([*tool, os.environ["HALFOP_JAVA"], os.environ["SPARK_HOME"], str(jars)], check=True)
 
 
 def built(folder: Path) -> Path:
@@ -207,9 +212,10 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_the_first_call_fetches_the_jars_and_no_other(tmp_path: Path, tools: list[str]) -> None:
-    folder, first = command._fetched("java", tmp_path / "halfop")
+    spark = os.environ["SPARK_HOME"]
+    folder, first = command._fetched("java", spark, tmp_path / "halfop")
     assert first
-    assert command._fetched("java", tmp_path / "halfop") == (folder, False)
+    assert command._fetched("java", spark, tmp_path / "halfop") == (folder, False)
     assert tools == ["fetch_jars.py", "build_jar.py"]
     assert {path.name for path in folder.iterdir()} == {"fetch_jars.py.jar", "build_jar.py.jar"}
     assert list((tmp_path / "halfop").iterdir()) == [folder], "nothing half made is left"
@@ -260,6 +266,48 @@ def test_too_few_open_files_are_refused_before_java_meets_them() -> None:
     environ = os.environ | {"PYTHONPATH": str(ROOT / "lib")}
     told = subprocess.run(called, env=environ, capture_output=True, text=True, check=False)
     assert told.stderr.splitlines()[-1].startswith("halfop.frame.errors.UsageError: a process may have 256 files open")
+
+
+@pytest.fixture
+def spark_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SparkOf:
+    """Has SPARK_HOME hold a Spark, and Python a PySpark of a version."""
+
+    def given(core: str, version: str) -> Path:
+        (tmp_path / "jars").mkdir()
+        (tmp_path / "jars" / f"{core}.jar").touch()
+        monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+        monkeypatch.setattr("pyspark.__version__", version)
+        return tmp_path
+
+    return given
+
+
+@pytest.mark.parametrize(
+    ("core", "why"),
+    [
+        ("spark-core_2.12-3.5.9", "holds spark-core_2.12-3.5.9, Spark 4.0, 4.1 or 4.2 (Scala 2.13) is needed"),
+        ("spark-core_2.13-4.0.5", "holds Spark 4.0, which this Python's PySpark 4.1.4 does not fit"),
+    ],
+)
+def test_another_spark_than_python_has_is_refused_in_a_sentence(
+    tools: list[str], spark_of: SparkOf, capsys: pytest.CaptureFixture[str], core: str, why: str
+) -> None:
+    spark_of(core, "4.1.4")
+    with pytest.raises(SystemExit) as ended:
+        command.run(["setup"])
+    assert (ended.value.code, tools) == (2, [])
+    assert why in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("spark", SPARKS)
+def test_each_spark_gets_jars_of_its_own(tools: list[str], spark_of: SparkOf, spark: str) -> None:
+    home = spark_of(f"spark-core_2.13-{spark}.9", f"{spark}.9")
+    assert command.set_up(archived=False).jars[0].name.startswith(f"jars-{spark}-")
+    fits = runpy.run_path(str(ROOT / "tools/fetch_jars.py"))["fits"]
+    found = re.findall(r"\S+:\S+:\S+", (ROOT / "requirements/jars.lock").read_text())
+    fitting = [each for each in found if fits(each, home)]
+    assert [each for each in fitting if "delta-spark" in each] == [f"io.delta:delta-spark_{spark}_2.13:4.4.0"]
+    assert len(fitting) == 6
 
 
 def test_set_up_archives_what_is_missing_unless_it_must_not(tools: list[str]) -> None:

@@ -34,8 +34,9 @@ def fetched_jars(suite: str) -> Path:
     with fetching(suite) as folder:
         jars = folder / "jars"
         if not same(lock, jars / lock.name):
-            fetch = [sys.executable, str(ROOT / "tools/fetch_jars.py"), os.environ["HALFOP_JAVA"]]
-            subprocess.run([*fetch, str(lock), str(jars)], check=True)
+            fetch = [sys.executable, str(ROOT / "tools/fetch_jars.py")]
+            of = [os.environ["HALFOP_JAVA"], os.environ["SPARK_HOME"], str(lock), str(jars)]
+            subprocess.run([*fetch, *of], check=True)
     return jars
 
 

@@ -12,6 +12,7 @@ from halfop.frame.summary import Summary
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings import model as s
+from halfop.warehouse.parquet import arrow_schema
 from halfop.warehouse.progress import TABLE as PROGRESS
 from halfop.warehouse.schema import table
 from halfop.warehouse.tables import Warehouse
@@ -20,7 +21,6 @@ from model import reference as m
 from model.strategies import op_columns, properties
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType, TimestampType
 
 from support.warehouses import LANDED, with_tables
@@ -148,7 +148,7 @@ def in_memory(spark: SparkSession, struct: StructType, rows: list[dict[str, Any]
     """The same with the columns of a schema; the rows are in memory."""
     instants = [f.name for f in struct if isinstance(f.dataType, TimestampType)]
     cells = [row | {name: row[name] * 1000 for name in instants if row.get(name) is not None} for row in rows]
-    return spark.createDataFrame(pa.Table.from_pylist(cells, schema=to_arrow_schema(struct, timezone="UTC")))
+    return spark.createDataFrame(pa.Table.from_pylist(cells, schema=arrow_schema(struct)))
 
 
 def half_cells(half: m.Half, landed_at: int) -> dict[str, Any]:

@@ -16,7 +16,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import (
     ByteType,
     DataType,
@@ -225,14 +224,13 @@ def _trimmed(key: Column) -> Column:
 def _text() -> Column:
     """The body as text; null if it cannot be decompressed."""
     is_compressed = F.coalesce(F.col("sys_flag"), F.lit(0)).bitwiseAND(COMPRESSED) != 0
-    undo = arrow_udf(_decompressed, "binary")  # type: ignore[call-overload]
+    undo = F.udf(_decompressed, "binary", useArrow=False)
     undone = undo(F.when(is_compressed, F.col("body")), F.col("sys_flag"))  # other bodies do not travel
     return F.when(is_compressed, undone).otherwise(F.col("body")).cast("string")
 
 
-def _decompressed(bodies: pa.Array, flags: pa.Array) -> pa.Array:
-    pairs = zip(bodies.to_pylist(), flags.to_pylist(), strict=True)
-    return pa.array([None if body is None else decompressed(body, flag) for body, flag in pairs], pa.binary())
+def _decompressed(body: bytes | None, flag: int) -> bytes | None:
+    return None if body is None else decompressed(bytes(body), flag)
 
 
 NOT_FRESH, NOT_COVERED = "NOT_FRESH", "NOT_COVERED"

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
+from typing import cast
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import StructType
 
+from halfop.columns.batches import made_of
 from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.rules import halves as h
 from halfop.rules import kins
@@ -49,10 +51,8 @@ def transactions(rows: DataFrame, discards: DataFrame) -> DataFrame:
         F.count_if("seen").alias("seen"),
     )
     fields = [F.col("members")[c] for c in kins.MEMBER]
-    found = grouped.withColumn(
-        "known", F.explode(_in_worker(kins.resolved, kins.TRANSACTIONS, *fields, "discard_times"))
-    )
-    return found.select(
+    found = _with_answer(grouped, kins.resolved, f"known {kins.TRANSACTIONS}", *fields, F.col("discard_times"))
+    return found.withColumn("known", F.explode("known")).select(
         KIN,
         "known",
         F.get("members", F.col("known.standing")).alias("standing"),
@@ -63,11 +63,17 @@ def transactions(rows: DataFrame, discards: DataFrame) -> DataFrame:
     )
 
 
-def _in_worker(function: Callable[..., pa.Array], gives: str, *columns: Column | str) -> Column:
-    """The function's answer over Arrow columns, in Python workers."""
-    udf = arrow_udf(function, gives)  # type: ignore[call-overload]
-    column: Column = udf(*columns)
-    return column
+def _with_answer(rows: DataFrame, function: Callable[..., pa.Array], gives: str, *given: Column) -> DataFrame:
+    """Rows with a column more: the function's answer over Arrow columns, in Python workers."""
+    names = [f"given_{n}" for n in range(len(given))]
+    kept, answer = rows.schema, cast(StructType, StructType.fromDDL(gives))
+
+    def answered(batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [*batch.select(kept.names), function(*batch.select(names))]
+        return pa.RecordBatch.from_arrays(columns, names=[*kept.names, *answer.names])
+
+    named = [column.alias(name) for column, name in zip(given, names, strict=True)]
+    return made_of(rows.select("*", *named), answered, StructType([*kept, *answer]))
 
 
 def _at(places: Column) -> Column:
@@ -127,10 +133,9 @@ def given_up(rows: DataFrame, ending: DataFrame, spent: DataFrame | None) -> Dat
         F.collect_list(row).alias("rows"), *[F.first(c).alias(c) for c in ("discard_times", "seen")]
     )
     candidates = [F.col("rows")[c] for c in ("starter", *QUEUE, "open", "revived", "others")]
-    both = F.arrays_zip(
-        "rows", _in_worker(kins.with_given_up, "ARRAY<BOOLEAN>", *candidates, "discard_times", "seen").alias("given_up")
-    )
-    found = grouped.select(F.explode(both).alias("each"))
+    counted = [F.col(c) for c in ("discard_times", "seen")]
+    both = _with_answer(grouped, kins.with_given_up, "given_up ARRAY<BOOLEAN>", *candidates, *counted)
+    found = both.select(F.explode(F.arrays_zip("rows", "given_up")).alias("each"))
     return found.select(*[F.col("each.rows")[c].alias(c) for c in (*h.COLUMNS, "extras")], F.col("each.given_up"))
 
 

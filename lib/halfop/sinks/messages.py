@@ -8,9 +8,9 @@ from functools import reduce
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.functions import arrow_udf
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegerType, StructField, StructType
 
+from halfop.columns.batches import made_of
 from halfop.columns.key_sets import look_up, packed
 from halfop.columns.keys import HALF_KEY, present
 from halfop.planning.counts import OffsetRange, covers
@@ -39,11 +39,12 @@ def in_tables_columns(rows: DataFrame, whole: WholeMessages) -> DataFrame:
     struct, about, given = _all_columns(whole.due), whole.about, whole.columns
     kind = pa.struct(list(arrow_schema(struct)))
 
-    def project(*columns: pa.Array) -> pa.Array:
-        return projected_each(pa.RecordBatch.from_arrays(list(columns), names=given), kind, about)
+    def project(batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = projected_each(batch.select(given), kind, about).flatten()
+        return pa.RecordBatch.from_arrays([batch[TARGET], *columns], names=[TARGET, *kind.names])
 
-    made = arrow_udf(project, struct)  # type: ignore[call-overload]
-    return rows.select(TARGET, made(*given).alias("row")).select(TARGET, "row.*")
+    with_target = StructType([StructField(TARGET, IntegerType()), *struct])
+    return made_of(rows.select(TARGET, *given), project, with_target)
 
 
 def _all_columns(due: Mapping[int, Target]) -> StructType:

@@ -17,13 +17,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from halfop.frame.errors import HalfopError
 from halfop.warehouse.disk import DataFile, Listed
 from halfop.warehouse.files import Files
 from halfop.warehouse.schema import TableSpec
+from halfop.warehouse.spark_versions import schema_in_utc
 
 _CACHED_BYTES = 64 * 1024 * 1024
 _FETCHED = 128  # files from elsewhere, one after the other; Spark's tasks fetch side by side
@@ -36,7 +36,7 @@ _ALMOST_A_MILLISECOND = timedelta(microseconds=999)
 
 
 def arrow_schema(struct: StructType) -> pa.Schema:
-    return to_arrow_schema(struct, timezone="UTC")
+    return schema_in_utc(struct)
 
 
 # ---- reading ----

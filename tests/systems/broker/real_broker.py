@@ -273,7 +273,8 @@ def _jars(version: int) -> Path:
     folder, lock = _STATE / f"broker-{version}", _SOURCE / f"jars-{version}.lock"
     with fetching("broker"):
         if not same(lock, folder / lock.name):
-            _checked("fetching RocketMQ's jars", sys.executable, ROOT / "tools/fetch_jars.py", _java(), lock, folder)
+            fetch = (sys.executable, ROOT / "tools/fetch_jars.py")
+            _checked("fetching RocketMQ's jars", *fetch, _java(), os.environ["SPARK_HOME"], lock, folder)
         sources = [_SOURCE / f"{name}.java" for name in ("Server", "Producer", "Consumer")]
         if not all(same(source, folder / source.name) for source in sources):
             _compile(sources, folder, folder / "classes")
