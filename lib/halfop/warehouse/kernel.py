@@ -129,7 +129,7 @@ class KernelWarehouse(Warehouse):
     # ---- tasks ----
 
     def tasks(self, rows: int) -> int:
-        """Returns the number of tasks to write so many rows: few, for large files, but every core busy in each round."""
+        """Returns the number of tasks to write so many rows: few, but every core is busy in each round."""
         cores = int(self.spark.sparkContext.defaultParallelism)
         most = math.ceil(rows / _MOST_ROWS_A_TASK / cores) * cores
         return max(1, min(most, math.ceil(rows / _FEWEST_ROWS_A_TASK)))
