@@ -83,7 +83,11 @@ built() { cat "$home/$java_sources"/*.java | cmp -s - "$jars/halfop.java"; }
 
 ready() {
     made runtime venv/runtime.lock && [ -x "$venv/bin/python" ] && made jars "jars/$spark/jars.lock" && built &&
-        { [ -z "$1" ] || made "$1" "venv/$1.lock"; } &&
+        case $1 in
+            '') ;;
+            connect) made connect connect/connect.lock ;;
+            *) made "$1" "venv/$1.lock" ;;
+        esac &&
         { [ "$java" != "$pypi_java" ] || made java java/java.lock; }
 }
 
@@ -141,6 +145,11 @@ make_venv() { # Debian's Python may lack ensurepip; its own pip can fill the env
 install_runtime() { pip_install -r "$home/requirements/runtime.lock" && cp "$home/requirements/runtime.lock" "$venv/"; }
 install_dev() { pip_install -r "$home/requirements/dev.lock" && cp "$home/requirements/dev.lock" "$venv/"; }
 install_notebooks() { pip_install -r "$home/requirements/notebooks.lock" && cp "$home/requirements/notebooks.lock" "$venv/"; }
+install_connect() {
+    rm -rf "$state/connect"
+    pip_install --no-deps --target "$state/connect" -r "$home/requirements/connect.lock" &&
+        cp "$home/requirements/connect.lock" "$state/connect/"
+}
 install_java() {
     rm -rf "$state/java"
     pip_install --no-deps --target "$state/java" -r "$home/requirements/java.lock" &&
@@ -196,6 +205,7 @@ setup() { # setup [dev|notebooks] [all]: what is missing; the archive alone is n
         made jars "jars/$spark/jars.lock" || step "fetching Delta's jars" install_jars
         built || step "compiling lib/java" build_jar
         case ${1:-} in
+            connect) made connect connect/connect.lock || step "installing a client of Spark Connect" install_connect ;;
             dev) made dev venv/dev.lock || step "installing the development tools" install_dev ;;
             notebooks) made notebooks venv/notebooks.lock || step "installing JupyterLab" install_notebooks ;;
         esac
@@ -233,7 +243,7 @@ main() { # Python reads the words; before the first set-up any that the machine 
         help) usage; exit 0 ;;
         jobs) { echo "jobs:"; jobs; } >&2; exit 2 ;;
     esac
-    setup
+    if [ "$call" = remote ]; then setup connect; else setup; fi
     environment
     [ "$call" != spark ] || exec "$SPARK_HOME/bin/spark-submit" "$@"
     HALFOP_SITE=$site exec "$venv/bin/python" -I "$home/tools/launch.py" run "$@"

@@ -1,7 +1,7 @@
 """What ./spark-submit.sh leaves to Python: launch.py check WORDS… | options | run WORDS…
 
-`check` refuses a wrong call, and prints what it is: `job`, `help`, `spark` (about Spark itself) or `jobs` (it names
-none). `options` prints what SPARK_SUBMIT_OPTS gets. `run` becomes Spark's own spark-submit, which runs the job. These
+`check` refuses a wrong call, and prints what it is: `job`, `remote` (a job whose Spark is a server's), `help`, `spark`
+(about Spark itself) or `jobs` (it names none). `options` prints what SPARK_SUBMIT_OPTS gets. `run` becomes Spark's own spark-submit, which runs the job. These
 two need a set-up and the script's environment.
 """
 
@@ -37,7 +37,9 @@ def check(words: Sequence[str]) -> None:
     if call.job not in jobs:
         wrong = f"no job '{call.job}'{did_you_mean(call.job, [*jobs, *NO_JOBS])}" if call.job else "which job?"
         sys.stderr.write(f"halfop: {wrong}\n")
-    print("job" if call.job in jobs else "jobs")
+    if call.remote and len(call.given) > 1:
+        raise UsageError("--remote takes no other option of spark-submit: its server has been started")
+    print(("remote" if call.remote else "job") if call.job in jobs else "jobs")
 
 
 def java_options(job: Sequence[str] = ()) -> str:
@@ -51,8 +53,12 @@ def run(words: Sequence[str]) -> None:
     call, environ = command_line(words), os.environ
     site = environ.pop("HALFOP_SITE", "")
     job = [str(HOME / "jobs" / f"{call.job}.py"), *call.options]
-    if call.job in WITHOUT_SPARK:
-        environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(HOME / "lib"), environ.get("PYTHONPATH")]))
+    if call.job in WITHOUT_SPARK or call.remote:
+        path = [HOME / "lib"]
+        if call.remote:
+            environ["SPARK_REMOTE"] = call.remote
+            path.append(STATE / "connect")
+        environ["PYTHONPATH"] = os.pathsep.join(filter(None, [*map(str, path), environ.get("PYTHONPATH")]))
         os.execv(sys.executable, [sys.executable, *job])  # noqa: S606 - the words of the call
     if call.is_local:  # the web page of a Spark in this process follows it, as all else that listens
         environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")

@@ -47,6 +47,12 @@ class CommandLine:
         return named or "local[*]"
 
     @property
+    def remote(self) -> str:
+        """Returns the server of Spark Connect; empty if Spark is started by this call."""
+        found = self.value("--remote")
+        return found if found.startswith("sc:") else ""
+
+    @property
     def is_local(self) -> bool:
         """Returns whether executors are in the driver's process."""
         return self.master.startswith("local") and not self.master.startswith("local-cluster")
