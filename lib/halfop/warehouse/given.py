@@ -1,0 +1,76 @@
+"""Sessions that a program has made itself: what they must have been started with."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from py4j.java_gateway import JavaPackage
+from pyspark.sql import SparkSession
+
+from halfop.frame.errors import UsageError
+from halfop.settings.home import checkout
+from halfop.warehouse.session import AT_START
+
+_CLASSES = ("halfop.TableLogs", "io.delta.sql.DeltaSparkSessionExtension")
+_SCHEMES = (".file.", ".s3a.")
+
+
+def refuse_unfit(spark: SparkSession, root: str) -> None:
+    """Raises UsageError if halfop cannot work in the session, and names what it must be started with."""
+    if not isinstance(spark, SparkSession):
+        raise UsageError(
+            f"a session of {type(spark).__module__} is given: halfop needs one whose driver is this process, as "
+            "SparkSession.builder.master(…).getOrCreate() makes it"
+        )
+    if absent := [name for name in _CLASSES if _is_absent(spark, name)]:
+        raise UsageError(
+            f"this session lacks halfop's jars ({', '.join(absent)}). Start Spark with them: make the session with "
+            "SparkSession.builder.config(map=halfop.spark_conf())"
+        )
+    if lacking := _lacking(spark, root):
+        lines = "".join(f"\n  {key}={value}" for key, value in lacking.items())
+        raise UsageError(
+            f"this session was started without settings that keep tables safe:{lines}\n"
+            "Make the first session of the process with SparkSession.builder.config(map=halfop.spark_conf())"
+        )
+
+
+def _is_absent(spark: SparkSession, name: str) -> bool:
+    found = spark._jvm
+    for part in name.split("."):
+        found = getattr(found, part)
+    return isinstance(found, JavaPackage)
+
+
+def _lacking(spark: SparkSession, root: str) -> dict[str, str]:
+    """Settings that Spark was to be started with; those of other file systems than the root's do not count."""
+    others = [scheme for scheme in _SCHEMES if scheme != (".s3a." if root.startswith("s3a:") else ".file.")]
+    conf = dict(spark.sparkContext.getConf().getAll())
+    wanted = {key: value for key, value in AT_START.items() if not any(scheme in key for scheme in others)}
+    if not str(spark.sparkContext.master).startswith("local"):
+        del wanted["spark.locality.wait"]
+    return {key: value for key, value in wanted.items() if value not in (conf.get(key) or "").split(",")}
+
+
+def spark_conf() -> dict[str, str]:
+    """Returns the settings that a session of your own is to be started with, among them the paths of the jars.
+
+    >>> conf = halfop.spark_conf()
+    >>> builder = SparkSession.builder.appName("mine").config(map=conf)
+    >>> conf["spark.delta.logStore.file.impl"]
+    'halfop.LocalLogStore'
+    """
+    return AT_START | {"spark.jars": ",".join(map(str, _jars()))}
+
+
+def _jars() -> list[Path]:
+    home = checkout(os.environ)
+    folder = os.environ.get("HALFOP_JARS") or (home and home / ".halfop" / "jars")
+    found = sorted(Path(folder).glob("*.jar")) if folder else []
+    if not found:
+        raise UsageError(
+            "where are Delta's jars and halfop's? HALFOP_JARS names a folder that has them; ./spark-submit.sh setup in "
+            "a checkout, or halfop setup, fetches them"
+        )
+    return found
