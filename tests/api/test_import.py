@@ -50,6 +50,11 @@ try:
 except halfop.UsageError as error:
     print(error)
 """
+NONE = """
+import halfop
+wh = halfop.open(root="warehouse")
+print(wh.decisions().count(), wh.spark.sparkContext.master)
+"""
 OWN = """
 import sys, json, halfop
 from pyspark.sql import SparkSession
@@ -67,6 +72,11 @@ def test_a_plain_session_is_refused_with_the_way_out(tmp_path: Path) -> None:
     assert "this session lacks halfop's jars" in said
     assert "SparkSession.builder.config(map=halfop.spark_conf())" in said
     assert not (tmp_path / "warehouse").exists()
+
+
+@pytest.mark.process
+def test_without_a_session_there_is_a_new_one(tmp_path: Path) -> None:
+    assert called(NONE, folder=tmp_path).stdout.split()[0] == "0"
 
 
 @pytest.mark.process

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import halfop
 import pytest
+from halfop import opened
 from halfop.frame.summary import Summary
 from halfop.warehouse import given, session
 from halfop.warehouse.lock import hold
+from halfop.warehouse.session import set_sync
 from pyspark.sql import SparkSession
 from support.brokers import store_writer as w
 from support.brokers.played_broker import played
@@ -99,6 +102,22 @@ def test_a_store_and_a_broker_land(wh: halfop.Halfop, tmp_path: Path) -> None:
         assert wh.land_store(str(tmp_path / "store")).rows_written["half_messages"] == 1
     with played(store) as address, as_before(wh.spark):
         assert wh.land_broker(broker=address, broker_name="broker-b").rows_written["half_messages"] == 1
+
+
+def test_whether_commits_are_synced_is_given_back_too(
+    wh: halfop.Halfop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hadoop: Any = wh.spark._jsc
+    found = list[str]()
+
+    def seen(session: SparkSession, sync: bool) -> None:
+        set_sync(session, sync)
+        found.append(hadoop.hadoopConfiguration().get("halfop.warehouse.sync"))
+
+    monkeypatch.setattr(opened, "set_sync", seen)
+    with as_before(wh.spark):
+        _landed(wh, tmp_path)
+    assert found == ["true"], "the tests' session has it off"
 
 
 def test_times_are_instants_whatever_the_session_s_zone(decided: halfop.Halfop) -> None:

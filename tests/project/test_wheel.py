@@ -115,6 +115,17 @@ def test_it_brings_all_that_it_needs_along(installed: Path) -> None:
     assert missing == []
 
 
+def test_a_program_s_own_session_gets_the_jars_that_the_command_fetches(installed: Path, tmp_path: Path) -> None:
+    program = (
+        "import halfop, os; from pathlib import Path; from halfop.settings import home\n"
+        "folder = home.fetched_jars(home.JARS_LOCK, home.user_cache(os.environ))\n"
+        "folder.mkdir(parents=True); (folder / 'a.jar').touch()\n"
+        "assert halfop.spark_conf()['spark.jars'] == str(folder / 'a.jar')"
+    )
+    environ = {"XDG_CACHE_HOME": str(tmp_path)}
+    subprocess.run([str(installed / "env/bin/python"), "-c", program], cwd=installed, env=environ, check=True)
+
+
 PROGRAM = """
 from datetime import datetime, timezone
 

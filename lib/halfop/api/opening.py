@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from functools import partial
@@ -15,7 +16,7 @@ from halfop.frame.cli import Context
 from halfop.frame.errors import UsageError
 from halfop.opened import session_of_job
 from halfop.settings.load import load_settings
-from halfop.warehouse.given import refuse_unfit
+from halfop.warehouse.given import refuse_unfit, spark_conf
 from halfop.warehouse.session import spark_session
 
 
@@ -36,10 +37,16 @@ def open(
     found = load_settings(None, given=dict(settings or {}) | ({} if root is None else {"warehouse": str(root)}))
     spark = spark or _running()
     if spark is None:
-        return Halfop(found, partial(spark_session, "python"))
+        return Halfop(found, _new)
     refuse_unfit(spark, found.warehouse_root)
     own = spark
     return Halfop(found, lambda: own)
+
+
+def _new() -> SparkSession:
+    """A session of our own. Where a launcher of ours has started this process, it has given Spark the jars."""
+    launched = {"PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT"} & os.environ.keys()
+    return spark_session("python", **({} if launched else spark_conf()))
 
 
 def of_job(app: str, context: Context) -> Halfop:

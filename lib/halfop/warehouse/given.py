@@ -9,7 +9,7 @@ from py4j.java_gateway import JavaPackage
 from pyspark.sql import SparkSession
 
 from halfop.frame.errors import UsageError
-from halfop.settings.home import checkout
+from halfop.settings.home import JARS_LOCK, checkout, fetched_jars, user_cache
 from halfop.warehouse.session import AT_START
 
 _CLASSES = ("halfop.TableLogs", "io.delta.sql.DeltaSparkSessionExtension")
@@ -65,12 +65,20 @@ def spark_conf() -> dict[str, str]:
 
 
 def _jars() -> list[Path]:
-    home = checkout(os.environ)
-    folder = os.environ.get("HALFOP_JARS") or (home and home / ".halfop" / "jars")
-    found = sorted(Path(folder).glob("*.jar")) if folder else []
+    folder = _folder_of_jars()
+    found = sorted(folder.glob("*.jar")) if folder else []
     if not found:
         raise UsageError(
             "where are Delta's jars and halfop's? HALFOP_JARS names a folder that has them; ./spark-submit.sh setup in "
             "a checkout, or halfop setup, fetches them"
         )
     return found
+
+
+def _folder_of_jars() -> Path | None:
+    if named := os.environ.get("HALFOP_JARS"):
+        return Path(named)
+    if JARS_LOCK.is_file():
+        return fetched_jars(JARS_LOCK, user_cache(os.environ))
+    home = checkout(os.environ)
+    return None if home is None else home / ".halfop" / "jars"
