@@ -1,8 +1,8 @@
 """What ./spark-submit.sh leaves to Python: launch.py check WORDS… | options | run WORDS…
 
 `check` refuses a wrong call, and prints what it is: `job`, `remote` (a job whose Spark is a server's), `help`, `spark`
-(about Spark itself) or `jobs` (it names none). `options` prints what SPARK_SUBMIT_OPTS gets. `run` becomes Spark's own spark-submit, which runs the job. These
-two need a set-up and the script's environment.
+(about Spark itself) or `jobs` (it names none). `options` prints what SPARK_SUBMIT_OPTS gets. `run` becomes Spark's own
+spark-submit, which runs the job. These two need a set-up and the script's environment.
 """
 
 import fcntl

@@ -7,7 +7,6 @@ is this process.
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import os
 import pkgutil
@@ -29,7 +28,7 @@ from halfop import jobs
 from halfop.frame.cli import Job, main
 from halfop.frame.errors import HalfopError, TransientError, UsageError
 from halfop.frame.nearest import did_you_mean
-from halfop.settings.home import JARS_LOCK, user_cache
+from halfop.settings.home import JARS_LOCK, fetched_jars, user_cache
 from halfop.start import Archive, refuse_too_little, spark_submit_opts
 from halfop.submit import CommandLine, command_line
 from halfop.warehouse.spark_versions import spark_in
@@ -172,9 +171,7 @@ def _major(java: str) -> int:
 
 def _fetched(java: str, spark: str, cache: Path) -> tuple[Path, bool]:
     """The folder of a Spark's jars, and whether this call has filled it; it is whole as soon as it has its name."""
-    sources = [JARS_LOCK, *sorted((_PACKAGE / "lib" / "java").rglob("*.java"))]
-    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
-    folder = cache / f"jars-{spark_in(Path(spark))}-{digest[:16]}"
+    folder = fetched_jars(JARS_LOCK, spark_in(Path(spark)), cache)
     if missing := not folder.is_dir():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as fresh:

@@ -12,8 +12,18 @@ from datetime import timedelta
 from queue import Empty, SimpleQueue
 from types import FrameType
 
+from pyspark.sql import SparkSession
+
 from halfop.frame import metrics
-from halfop.frame.errors import HalfopError, TransientError, UsageError, WarehouseBusy, is_mistake
+from halfop.frame.errors import (
+    HalfopError,
+    PartsFailed,
+    TransientError,
+    UsageError,
+    WarehouseBusy,
+    is_mistake,
+    summary_of,
+)
 from halfop.frame.log import logged_apart, logged_with
 from halfop.frame.metrics import Family, Histogram, Sample
 from halfop.frame.summary import Summary
@@ -21,7 +31,7 @@ from halfop.frame.trouble import Failure, failure_of
 from halfop.planning.digest import LATENCIES, Latency
 from halfop.settings.model import MetricsSettings
 from halfop.warehouse.signals import SIGNALS, end_by_another
-from halfop.warehouse.spark_errors import first_line, log_failure
+from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, first_line, log_failure
 
 log = logging.getLogger("halfop.follow")
 
@@ -50,6 +60,13 @@ class StepEnd:
         if self.failure is not None:
             return self.failure.transient
         return self.summary is None or bool(self.summary.extra.get("transient", True))
+
+    @property
+    def problem(self) -> str:
+        """What went wrong; nothing if all is done."""
+        if self.failure is not None:
+            return self.failure.message
+        return "" if self.summary is None or self.summary.status in _DONE else str(PartsFailed(self.summary))
 
     def fields(self, job: str) -> dict[str, object]:
         """The line that the step's own job would have printed."""
@@ -112,6 +129,16 @@ def cycle(number: int, land: Step, run: Step, stopping: Callable[[], bool], aliv
     return Cycle(number, landing, ran)
 
 
+class CycleFailed(HalfopError):
+    """The landing of a cycle failed, or its run, or both: `cycle` has the end of each."""
+
+    def __init__(self, cycle: Cycle) -> None:
+        self.cycle, summary = cycle, cycle.summary()
+        self.summary, self.transient = summary, bool(summary.extra.get("transient"))
+        steps = {"the landing": cycle.landing, "the run": cycle.run}
+        super().__init__("\n".join(f"{name}: {each.problem}" for name, each in steps.items() if each and each.problem))
+
+
 class SparkIsGone(TransientError):
     """Spark no longer answers, so no later cycle of this process can do anything."""
 
@@ -125,7 +152,7 @@ def _step_end(what: str, step: Step, alive: Callable[[], bool]) -> StepEnd:
     summary, failure = None, None
     with logged_apart():
         try:
-            summary = step()
+            summary = summary_of(step)
             if summary.status == HalfopError.exit_status and not alive():
                 raise _no_spark(what)
         except Exception as error:
@@ -140,6 +167,15 @@ def _step_end(what: str, step: Step, alive: Callable[[], bool]) -> StepEnd:
                 log_failure(log, what, error, line)
             failure = failure_of(error, verbose=True)
     return StepEnd(time.perf_counter() - start, summary, failure)
+
+
+def spark_answers(spark: SparkSession) -> bool:
+    """Returns whether Spark answers, with the part that knows its blocks: no query does without it."""
+    try:
+        context = spark.sparkContext._jsc.sc()
+        return not context.isStopped() and context.getExecutorMemoryStatus().size() > 0
+    except OPERATIONAL_ERRORS:
+        return False
 
 
 _LONGEST = timedelta(minutes=5)

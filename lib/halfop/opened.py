@@ -1,38 +1,90 @@
-"""The warehouse that a job works on."""
+"""The warehouse that a call works on, and the session that it works in."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
 from halfop.frame.cli import Context
-from halfop.warehouse.kernel import KernelWarehouse
-from halfop.warehouse.session import set_sync, spark_session
+from halfop.frame.openlineage import Touched
+from halfop.settings.model import Settings
+from halfop.warehouse.by_spark import SparkWarehouse
+from halfop.warehouse.kernel import KernelWarehouse, files_of
+from halfop.warehouse.session import (
+    WHILE_CALLED,
+    is_of_server,
+    session_settings,
+    set_sync,
+    spark_session,
+    sync_as_before,
+)
+from halfop.warehouse.tables import Warehouse
 
 log = logging.getLogger("halfop.warehouse")
 
 
-def opened(app: str, context: Context, **conf: str) -> KernelWarehouse:
-    """Returns the warehouse that the settings name, refused if it is damaged.
+def warehouse_of(spark: SparkSession, settings: Settings, touched: Touched) -> Warehouse:
+    """Returns the warehouse that the settings name, though it may be damaged. The caller does its logs' upkeep."""
+    if is_of_server(spark):
+        return SparkWarehouse(spark, settings.warehouse_root, touched)
+    return _of_files(spark, settings, touched)
 
-    The upkeep of its logs comes after the job's result.
-    """
-    warehouse = opened_as_it_is(app, context, **conf)
-    warehouse.log.sound.refuse_damaged_tables(warehouse.root)
+
+def _of_files(spark: SparkSession, settings: Settings, touched: Touched) -> KernelWarehouse:
+    warehouse = KernelWarehouse(spark, settings.warehouse_root, touched)
+    warehouse.log.defer_upkeep()
     return warehouse
+
+
+def opened(app: str, context: Context, **conf: str) -> KernelWarehouse:
+    """Returns the warehouse of a job, refused if it is damaged. The upkeep of its logs comes after the job's result."""
+    warehouse = opened_as_it_is(app, context, **conf)
+    refuse_damaged(warehouse)
+    return warehouse
+
+
+def refuse_damaged(warehouse: Warehouse) -> None:
+    """Raises DamagedTable if a log has lost commits; of tables that only Spark reaches nobody can see that."""
+    if isinstance(warehouse, KernelWarehouse):
+        warehouse.log.sound.refuse_damaged_tables(warehouse.root)
+
+
+def upkeep(warehouse: Warehouse) -> None:
+    """Does the upkeep of logs that commits have left; Spark does that of its own commits at once."""
+    if isinstance(warehouse, KernelWarehouse):
+        warehouse.log.upkeep()
 
 
 def opened_as_it_is(app: str, context: Context, **conf: str) -> KernelWarehouse:
-    """Returns the warehouse, though it may be damaged."""
-    settings = context.settings
-    spark = spark_session(app, **conf)
-    set_sync(spark, settings.disk.sync)
-    _warn_of_listener(spark)
-    warehouse = KernelWarehouse(spark, settings.warehouse_root, context.lineage.touched)
-    warehouse.log.defer_upkeep()
+    """Returns the warehouse of a job, though it may be damaged."""
+    spark = session_of_job(app, context.settings, **conf)
+    warehouse = files_of(warehouse_of(spark, context.settings, context.lineage.touched), app)
     context.later.append(warehouse.log.upkeep)
     return warehouse
+
+
+@contextmanager
+def lent(spark: SparkSession, settings: Settings, conf: dict[str, str]) -> Iterator[None]:
+    """Holds what a call needs of a session; at its end the session has its own settings again."""
+    if is_of_server(spark):
+        with session_settings(spark, WHILE_CALLED | conf):
+            yield
+        return
+    with sync_as_before(spark), session_settings(spark, WHILE_CALLED | conf):
+        set_sync(spark, settings.disk.sync)
+        yield
+
+
+def session_of_job(app: str, settings: Settings, **conf: str) -> SparkSession:
+    """Returns the session of a job."""
+    spark = spark_session(app, **conf)
+    if not is_of_server(spark):
+        set_sync(spark, settings.disk.sync)
+        _warn_of_listener(spark)
+    return spark
 
 
 def _warn_of_listener(spark: SparkSession) -> None:

@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 from halfop.frame.errors import InputRefused, UsageError
-from halfop.jobs.land import _topics
 from halfop.landing import progress
 from halfop.landing.broker import messages
 from halfop.landing.broker import request as request_module
 from halfop.landing.broker.land import land_broker
-from halfop.landing.broker.request import BrokerRequest, addresses
+from halfop.landing.broker.request import BrokerRequest, addresses, real_topics
 from halfop.rocketmq.wire.client import BrokerAddress
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.reconcile import Request, reconcile
@@ -155,7 +154,7 @@ def test_only_some_real_topics(
 def test_topics_that_are_no_real_topics() -> None:
     for name in ("RMQ_SYS_TRANS_HALF_TOPIC", "orders,others"):
         with pytest.raises(UsageError, match="--topics"):
-            _topics(["orders", name])
+            real_topics(["orders", name])
 
 
 def test_a_first_half_message_that_is_not_there_is_refused(warehouse: KernelWarehouse, store: w.Store) -> None:

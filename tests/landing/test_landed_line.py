@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import cast
 
 import pytest
 from halfop.frame.summary import Summary
-from halfop.jobs.land import _no_rows, landed
 from halfop.landing.files.land import FilesRequest, land_files
+from halfop.landing.landed import log_landed, no_rows
 from halfop.warehouse.kernel import KernelWarehouse
 from support.json_lines import half, lines
 
@@ -18,7 +17,7 @@ from support.json_lines import half, lines
 def test_an_empty_file_and_time_that_passes_are_not_nothing(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     def said(*paths: str, until: datetime | None = None) -> str:
         request = FilesRequest(paths, known_until=until)
-        return _no_rows(land_files(warehouse, request, logging.getLogger("tests.landed")))
+        return no_rows(land_files(warehouse, request, logging.getLogger("tests.landed")))
 
     until = datetime(2025, 6, 15, 15, tzinfo=timezone.utc)
     (tmp_path / "empty.jsonl").touch()
@@ -45,5 +44,5 @@ def test_an_empty_file_and_time_that_passes_are_not_nothing(warehouse: KernelWar
 def test_what_has_landed_is_logged(caplog: pytest.LogCaptureFixture, rows: dict[str, int], line: str) -> None:
     log, summary = logging.getLogger("tests.landed"), Summary("land", rows_written=rows)
     with caplog.at_level(logging.INFO, log.name):
-        assert landed(lambda _: summary, cast(KernelWarehouse, None), log) is summary
+        log_landed(summary, log)
     assert [record.getMessage() for record in caplog.records] == [line]

@@ -21,10 +21,11 @@ BASE = (
 LAYERS = {
     "command": "*",
     "jobs": "*",
+    "api": "opened follow simulation audit explain report html ending runs sinks landing landing.files landing.store "
+    "landing.broker settings warehouse frame.cli",
     "opened": "frame.cli settings warehouse",
     "demo": "wording runs landing.store rocketmq.store settings warehouse",
     "gateway_demo": "landing.broker runs gateway rocketmq.wire settings warehouse",
-    "notebook": "settings warehouse",
     "training": "start jobs demo frame.cli settings",
     "start": "",
     "submit": "",

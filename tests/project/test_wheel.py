@@ -120,6 +120,60 @@ def test_it_brings_all_that_it_needs_along(installed: Path) -> None:
     assert missing == []
 
 
+def test_a_program_s_own_session_gets_the_jars_that_the_command_fetches(installed: Path, tmp_path: Path) -> None:
+    program = (
+        "import halfop, os; from pathlib import Path; from halfop.settings import home\n"
+        "folder = home.fetched_jars(home.JARS_LOCK, home.user_cache(os.environ))\n"
+        "folder.mkdir(parents=True); (folder / 'a.jar').touch()\n"
+        "assert halfop.spark_conf()['spark.jars'] == str(folder / 'a.jar')"
+    )
+    environ = {"XDG_CACHE_HOME": str(tmp_path)}
+    subprocess.run([str(installed / "env/bin/python"), "-c", program], cwd=installed, env=environ, check=True)
+
+
+PROGRAM = """
+from datetime import datetime, timezone
+
+import halfop
+from pyspark.sql import DataFrame, SparkSession
+
+
+def cycle(spark: SparkSession) -> dict[str, int]:
+    wh: halfop.Halfop = halfop.open(spark, "warehouse", settings={"lock.wait": "10m"})
+    try:
+        done = wh.follow_once(lambda: wh.land_broker(namesrv="a:9876", since=datetime.now(timezone.utc)))
+    except halfop.InputRefused as error:
+        print(error.path, error.line, error.hint)
+        raise
+    rows: DataFrame = wh.topic("orders")
+    text: str = wh.explain("b/0/1").text + done.summary().notes[0]
+    reveal_type(wh.reconcile().extra["open_messages"])
+    return {text: rows.count()}
+"""
+WRONG = """
+import halfop
+halfop.opne()
+halfop.open().reconcile(nwo=1)
+count: str = halfop.open().reconcile().rows_read
+"""
+
+
+def test_a_program_s_types_are_checked_against_the_wheel(installed: Path) -> None:
+    def said(program: str) -> list[str]:
+        (installed / "program.py").write_text(program)
+        python = str(installed / "env/bin/python")
+        mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--python-executable", python, "program.py"]
+        done = subprocess.run(mypy, cwd=installed, capture_output=True, text=True, check=False, timeout=600)
+        assert done.stderr == ""
+        return done.stdout.splitlines()
+
+    shown = said(PROGRAM)
+    assert shown[0].endswith('note: Revealed type is "int"')
+    assert shown[1:] == ["Success: no issues found in 1 source file"]
+    wrong = [line for line in said(WRONG) if ": error: " in line]
+    assert [line.rpartition("  [")[2] for line in wrong] == ["attr-defined]", "call-arg]", "assignment]"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [

@@ -9,11 +9,12 @@ import pytest
 from halfop.frame.cli import main
 from halfop.frame.errors import UsageError
 from halfop.frame.output import TextOutput
-from halfop.jobs.simulate import variants
+from halfop.jobs.simulate import what_if
 from halfop.settings.model import RuleSettings, Settings
 from halfop.simulation.play import Outcome
 from halfop.simulation.scratch import regular, widened
 from halfop.simulation.simulate import compared, html
+from halfop.simulation.what_if import variants
 from support.entry_points import job_of
 
 EVERY = timedelta(seconds=60)
@@ -28,7 +29,7 @@ def moment(minute: int, second: int = 0) -> datetime:
 
 def test_names_of_rules_go_without_their_prefix() -> None:
     given = ["transaction_timeout=30s", "rules.transaction_check_max=3", "groups.g.transaction_timeout=1m"]
-    found = variants(Settings(), None, given)
+    found = variants(Settings(), what_if(given))
     name = "transaction_timeout=30s, rules.transaction_check_max=3, groups.g.transaction_timeout=1m"
     assert list(found) == ["now", name]
     assert found["now"] == RuleSettings()
@@ -37,7 +38,7 @@ def test_names_of_rules_go_without_their_prefix() -> None:
 
 
 def test_every_combination_of_several_values_is_tried() -> None:
-    found = variants(Settings(), None, ["transaction_timeout=6s,30s", "transaction_check_max=3, 15"])
+    found = variants(Settings(), what_if(["transaction_timeout=6s,30s", "transaction_check_max=3, 15"]))
     assert [(r.transaction_timeout.seconds, r.transaction_check_max) for r in list(found.values())[1:]] == [
         (6, 3),
         (6, 15),
@@ -63,7 +64,7 @@ def test_every_combination_of_several_values_is_tried() -> None:
 )
 def test_what_is_no_variant_is_refused(given: list[str], why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        variants(Settings(), None, given)
+        variants(Settings(), what_if(given))
 
 
 def test_the_command_refuses_before_anything_starts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,7 +39,17 @@ class Event(NamedTuple):
     clock: str
 
 
-def explain(warehouse: Warehouse, settings: Settings, wanted: str) -> tuple[Summary, str]:
+class Explained(NamedTuple):
+    """The summary, whose `messages` say by half key where each is, and the timelines as text."""
+
+    summary: Summary
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def explain(warehouse: Warehouse, settings: Settings, wanted: str) -> Explained:
     """Returns the summary and the text; no control character of a message is in it."""
     summary = Summary("explain")
     refuse_empty(warehouse)
@@ -52,7 +62,7 @@ def explain(warehouse: Warehouse, settings: Settings, wanted: str) -> tuple[Summ
         )
     summary.extra["messages"] = {str(life.keys[-1]): look.state for life, look in zip(found, looks, strict=True)}
     lines = [line for life, look in zip(found, looks, strict=True) for line in [*_lines(life, look), ""]]
-    return summary, "".join(f"{escaped(line)}\n" for line in lines)
+    return Explained(summary, "".join(f"{escaped(line)}\n" for line in lines))
 
 
 def _lines(life: MessageLife, look: Outlook) -> list[str]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from halfop.frame import metrics
-from halfop.frame.errors import UsageError
+from halfop.frame.errors import UsageError, summary_of
 from halfop.frame.log import configure, escaped, logged_with
 from halfop.frame.nearest import did_you_mean
 from halfop.frame.openlineage import Lineage, lineage
@@ -256,7 +256,8 @@ def _run(job: Job, settings: Settings, args: Options, later: list[Callable[[], N
     sent = lineage(os.environ) if job.needs_spark else Lineage()
     context = Context(settings, logging.getLogger(f"halfop.{job.name}"), _output(args), later, sent)
     name = job.measured(args)
-    summary = job.run(context, args) if name is None else sent.of_call(name, lambda: job.run(context, args))
+    run = partial(summary_of, lambda: job.run(context, args))
+    summary = run() if name is None else sent.of_call(name, run)
     return _Ended(summary.status, summary.to_json(), summary)
 
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
+from halfop.frame.summary import Summary
+
 # Python's own classes for a mistake in the code: the same call fails again.
 _MISTAKES = (
     ArithmeticError,
@@ -25,10 +27,13 @@ _MISTAKES = (
 
 
 class HalfopError(Exception):
-    """The base of all; terminal: somebody must change something first."""
+    """The base of all; terminal: somebody must change something first.
+
+    `exit_status` is what a job ends with. `transient`: the same call may succeed later.
+    """
 
     exit_status: ClassVar[int] = 1
-    transient: ClassVar[bool] = False
+    transient: bool = False
 
     def __reduce__(self) -> tuple[Callable[..., HalfopError], tuple[object, ...]]:
         """Lets an error cross from a worker with all its fields, whatever arguments its class takes."""
@@ -54,7 +59,10 @@ class UsageError(HalfopError):
 
 
 class InputRefused(HalfopError):
-    """The input is missing, corrupt or not what it should be."""
+    """The input is missing, corrupt or not what it should be.
+
+    Its fields are `path`, `line` (None if the problem is no line's), `problem`, and `hint`: what to do, or "".
+    """
 
     exit_status = 3
 
@@ -65,7 +73,7 @@ class InputRefused(HalfopError):
 
 
 class LostRows(HalfopError):
-    """A table has lost the rows that, by its own log, a run has written there."""
+    """A table has lost the rows that, by its own log, a run has written there: its `path`, and the `run_id`."""
 
     def __init__(self, path: str, run_id: int) -> None:
         self.path, self.run_id = path, run_id
@@ -80,6 +88,29 @@ class WarehouseBusy(TransientError):
     """Another process holds the warehouse's lock, or an open run its tables."""
 
     exit_status = 4
+
+
+class PartsFailed(HalfopError):
+    """Parts of the work failed, the others are done: sinks of a run, brokers of a landing, names in a catalog.
+
+    `failed` says by name why; `summary` is what the whole call has done.
+    """
+
+    def __init__(self, summary: Summary) -> None:
+        extra = summary.extra
+        kinds = (extra.get("failed_sinks"), extra.get("failed_brokers"), extra.get("failed_catalog"))
+        self.summary = summary
+        self.failed = {name: why for kind in kinds if kind for name, why in kind.items()}
+        self.transient = extra.get("transient", False)
+        super().__init__("\n".join(f"{name}: {why}" for name, why in self.failed.items()))
+
+
+def summary_of(call: Callable[[], Summary]) -> Summary:
+    """Returns the summary of a call, also of one that failed in parts."""
+    try:
+        return call()
+    except PartsFailed as error:
+        return error.summary
 
 
 def is_transient(error: BaseException) -> bool:

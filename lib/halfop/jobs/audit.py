@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 
-from halfop.audit.audit import audit, tables
+from halfop.api.opening import of_job
+from halfop.audit.audit import tables
 from halfop.audit.findings import NAMES
 from halfop.frame.cli import Context, Job, Options
+from halfop.frame.errors import summary_of
 from halfop.frame.summary import Summary
-from halfop.opened import opened
-from halfop.warehouse.catalog import Catalog
 
 _ALL = "findings"
 
@@ -30,11 +30,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(context: Context, args: AuditOptions) -> Summary:
-    settings = context.settings
-    warehouse = opened("audit", context)
-    catalog = Catalog.of(warehouse, settings)
-    with warehouse.for_few_rows():
-        summary = catalog.publish(audit(warehouse, settings))
+    summary = summary_of(of_job("audit", context).audit)
     context.output.tables(*tables(summary))
     found = summary.extra["findings"]
     asked = {name for kind in args.fail_on for name in (NAMES if kind == _ALL else [kind])}

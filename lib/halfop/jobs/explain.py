@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from halfop.explain.explain import explain
+from halfop.api.opening import of_job
 from halfop.frame.cli import Context, Job, Options
 from halfop.frame.summary import Summary
-from halfop.warehouse.kernel import KernelWarehouse
-from halfop.warehouse.session import FOR_FEW_ROWS, spark_session
 
 
 class ExplainOptions(Options):
@@ -26,12 +24,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(context: Context, args: ExplainOptions) -> Summary:
-    settings = context.settings
-    warehouse = KernelWarehouse(spark_session("explain", **FOR_FEW_ROWS), settings.warehouse_root)
-    with warehouse.for_few_rows():
-        summary, text = explain(warehouse, settings, args.key)
-    context.output.text(text)
-    return summary
+    found = of_job("explain", context).explain(args.key)
+    context.output.text(found.text)
+    return found.summary
 
 
 JOB = Job(

@@ -3,27 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import logging
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
-from halfop.follow import Cycle, Measures, Stop, cycle, follow
-from halfop.frame.arguments import FailOn, duration, failing_on
+from halfop.api.opening import of_job
+from halfop.follow import Cycle, Measures, Stop, cycle, follow, spark_answers
+from halfop.frame.arguments import duration
 from halfop.frame.cli import Context, Job
 from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
-from halfop.jobs.land import Landing, SourceOptions, add_sources, command, landed
-from halfop.jobs.reconcile import RunOptions, add_run_options, request_of
-from halfop.landing.progress import keep_tidy
-from halfop.opened import opened
-from halfop.runs.idle import idle
-from halfop.runs.reconcile import Request, reconcile
-from halfop.warehouse.catalog import Catalog
-from halfop.warehouse.kernel import KernelWarehouse
-from halfop.warehouse.lock import hold
+from halfop.jobs.land import SourceOptions, add_sources, command, land
+from halfop.jobs.reconcile import RunOptions, add_run_options, run
 from halfop.warehouse.signals import pass_on
-from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
 
 _DESCRIPTION = """\
 Land what is new from files, a broker's store or running brokers, then reconcile, and again, until SIGTERM or SIGINT,
@@ -51,54 +43,21 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
         add_run_options(source, "the landing or the run")
 
 
-@dataclass(frozen=True)
-class _Work:
-    """The steps of a cycle on an open warehouse."""
-
-    warehouse: KernelWarehouse
-    catalog: Catalog
-    landing: Landing
-    request: Request
-    fail_on: list[FailOn]
-    wait: timedelta
-    log: logging.Logger
-
-    def land(self) -> Summary:
-        return failing_on(self.fail_on, self.catalog.publish(landed(self.landing, self.warehouse, self.log)))
-
-    def run(self) -> Summary:
-        with hold(self.warehouse, "run", self.wait):
-            summary = idle(self.warehouse, self.request) or reconcile(self.warehouse, self.request)
-        return failing_on(self.fail_on, self.catalog.publish(summary))
-
-    def alive(self) -> bool:
-        """Returns whether Spark answers, with the part that knows its blocks: no query does without it."""
-        try:
-            context = self.warehouse.spark.sparkContext._jsc.sc()
-            return not context.isStopped() and context.getExecutorMemoryStatus().size() > 0
-        except OPERATIONAL_ERRORS:
-            return False
-
-
 def _run(context: Context, args: FollowOptions) -> Summary:
     if not args.once and (args.now or args.fail_on):
         raise UsageError("--now and --fail-on need --once: they are about one run, and its exit status")
     if not args.once:  # a turn waits for others at least as long as turns are apart
         context = _with_wait(context, args.every)
-    landing, stop = args.landing(context, args), Stop()
-    warehouse = opened("follow", context)
+    warehouse, stop = of_job("follow", context), Stop()
     pass_on(warehouse.spark)
     stop.listen()
-    catalog, wait = Catalog.of(warehouse, context.settings), context.settings.lock.wait
-    work = _Work(warehouse, catalog, landing, request_of(context, args), args.fail_on, wait, context.log)
     measures = Measures(context.settings.metrics, command(args.source))
-    context.later.append(lambda: keep_tidy(warehouse, context.log))
 
     def turn(number: int) -> Cycle:
         of_call = context.lineage.of_call
-        land = partial(of_call, command(args.source), work.land)
-        run = partial(of_call, "reconcile", work.run)
-        return cycle(number, land, run, lambda: stop.asked, work.alive)
+        landing = partial(of_call, command(args.source), lambda: land(warehouse, args, args.fail_on))
+        due = partial(of_call, "reconcile", lambda: run(warehouse, args, if_due=True))
+        return cycle(number, landing, due, lambda: stop.asked, lambda: spark_answers(warehouse.spark))
 
     def done(ended: Cycle) -> Summary:
         summary = ended.summary()
@@ -121,8 +80,8 @@ def _with_wait(context: Context, least: timedelta) -> Context:
 def _printed(context: Context, summary: Summary) -> None:
     """Prints a cycle's result, then does what need not come before it."""
     context.output.summary(summary.to_json())
-    for work in context.later:
-        work()
+    while context.later:
+        context.later.pop(0)()
 
 
 JOB = Job(

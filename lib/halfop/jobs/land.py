@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
-from halfop.ending.owner import remoting
+from halfop.api.halfop import Halfop
+from halfop.api.opening import of_job
 from halfop.frame.arguments import FailOn, add_fail_on, failing_on, instant, offset
 from halfop.frame.cli import Context, Job, Options
-from halfop.frame.errors import UsageError
+from halfop.frame.errors import summary_of
 from halfop.frame.summary import Summary
-from halfop.frame.units import instant as instant_text
-from halfop.frame.units import plural
 from halfop.landing.again import Again, again
-from halfop.landing.broker.land import land_broker
-from halfop.landing.broker.request import BrokerRequest
-from halfop.landing.files.land import FilesRequest, land_files
-from halfop.landing.progress import keep_tidy
-from halfop.landing.store.land import land_store
-from halfop.landing.store.same_store import StoreRequest
-from halfop.opened import opened
-from halfop.rocketmq.names import is_real_topic
-from halfop.warehouse.catalog import Catalog
-from halfop.warehouse.kernel import KernelWarehouse
 
 _STORE = """\
 Land what is new in a broker's store directory: half and op messages, with outcomes from the broker's own final
@@ -38,14 +26,11 @@ Land half and op rows from exported files: JSON lines or Parquet, with the colum
 Each file lands once; nothing is written before all files are checked."""
 
 
-Landing = Callable[[KernelWarehouse], Summary]
-
-
 class SourceOptions(Options):
     """Options of a source."""
 
     source: str
-    landing: Callable[[Context, Any], Landing]
+    land: Callable[[Halfop, Any], Summary]
     accept_rewind: bool
     again: list[Again]
 
@@ -79,7 +64,7 @@ class LandOptions(SourceOptions):
 
 
 def add_sources(parser: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    """Adds a subcommand a source, with its options; `args.landing(context, args)` makes the Landing of its options."""
+    """Adds a subcommand a source, with its options; `land` lands by them."""
     sources = parser.add_subparsers(dest="source", required=True, metavar="SOURCE")
     store = sources.add_parser("store", help="a broker's store directory", description=_STORE)
     broker = sources.add_parser(
@@ -117,7 +102,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_files(files: argparse.ArgumentParser) -> None:
-    files.set_defaults(landing=_files_landing)
+    files.set_defaults(land=_land_files)
     for option in ("--half", "--op"):
         files.add_argument(
             option,
@@ -137,7 +122,7 @@ def _add_files(files: argparse.ArgumentParser) -> None:
 
 
 def _add_store(store: argparse.ArgumentParser) -> None:
-    store.set_defaults(landing=_store_landing)
+    store.set_defaults(land=_land_store)
     store.add_argument(
         "--path", required=True, metavar="DIR", help="the store directory: it holds the folder commitlog"
     )
@@ -156,23 +141,19 @@ def _add_store(store: argparse.ArgumentParser) -> None:
     )
 
 
-def _store_landing(context: Context, args: StoreOptions) -> Landing:
-    settings = context.settings
-    request = StoreRequest(
-        path=args.path,
-        broker_name=args.broker_name,
-        op_lag=settings.landing.op_lag,
+def _land_store(warehouse: Halfop, args: StoreOptions) -> Summary:
+    return warehouse.land_store(
+        args.path,
+        args.broker_name,
         known_until=args.known_until,
         skip_corrupt=args.skip_corrupt,
-        wait=settings.lock.wait,
         accept_rewind=args.accept_rewind,
-        again=tuple(args.again),
+        again=args.again,
     )
-    return lambda warehouse: land_store(warehouse, request, context.log)
 
 
 def _add_broker(broker: argparse.ArgumentParser) -> None:
-    broker.set_defaults(landing=_broker_landing)
+    broker.set_defaults(land=_land_broker)
     where = broker.add_mutually_exclusive_group(required=True)
     where.add_argument(
         "--namesrv", metavar="H:P", help="name servers, host:port;host:port; all brokers that they know land"
@@ -202,76 +183,38 @@ def _add_broker(broker: argparse.ArgumentParser) -> None:
     )
 
 
-def _broker_landing(context: Context, args: BrokerOptions) -> Landing:
-    settings = context.settings
-    if args.cluster and not args.namesrv:
-        raise UsageError("--cluster names a cluster of --namesrv; --broker is one broker")
-    if args.from_offset is not None and not args.broker:
-        raise UsageError("--from-offset names a place in one broker's half queue: give --broker, or --since T for all")
-    request = BrokerRequest(
-        settings=remoting(settings, settings.landing.in_flight),
-        op_lag=settings.landing.op_lag,
-        namesrv=args.namesrv,
-        broker=args.broker,
+def _land_broker(warehouse: Halfop, args: BrokerOptions) -> Summary:
+    return warehouse.land_broker(
+        args.namesrv,
+        args.broker,
         broker_name=args.broker_name,
         cluster=args.cluster,
+        topics=args.topics,
         since=args.since,
         from_offset=args.from_offset,
-        topics=_topics(args.topics),
-        wait=settings.lock.wait,
         accept_rewind=args.accept_rewind,
-        again=tuple(args.again),
+        again=args.again,
     )
-    return lambda warehouse: land_broker(warehouse, request, context.log)
 
 
-def _topics(given: Sequence[str] | None) -> frozenset[str] | None:
-    """The real topics to pull; None: all."""
-    for topic in given or ():
-        if not is_real_topic(topic):
-            raise UsageError(f"--topics {topic}: no message can be committed to that topic; give names of real topics")
-    return None if given is None else frozenset(given)
-
-
-def _files_landing(context: Context, args: FilesOptions) -> Landing:
-    if not args.half and not args.op:
-        raise UsageError("give at least one --half PATH or --op PATH")
-    request = FilesRequest(
-        halves=args.half,
-        ops=args.op,
+def _land_files(warehouse: Halfop, args: FilesOptions) -> Summary:
+    return warehouse.land_files(
+        args.half,
+        args.op,
         known_until=args.known_until,
         skip_bad=args.skip_bad,
-        wait=context.settings.lock.wait,
         accept_rewind=args.accept_rewind,
-        again=tuple(args.again),
+        again=args.again,
     )
-    return lambda warehouse: land_files(warehouse, request, context.log)
+
+
+def land(warehouse: Halfop, args: SourceOptions, fail_on: Sequence[FailOn]) -> Summary:
+    """Lands from the source that the options name."""
+    return failing_on(fail_on, summary_of(lambda: args.land(warehouse, args)))
 
 
 def _run(context: Context, args: LandOptions) -> Summary:
-    landing = args.landing(context, args)
-    warehouse = opened(f"land {args.source}", context)
-    catalog = Catalog.of(warehouse, context.settings)
-    summary = landed(landing, warehouse, context.log)
-    context.later.append(lambda: keep_tidy(warehouse, context.log))
-    return failing_on(args.fail_on, catalog.publish(summary))
-
-
-def landed(landing: Landing, warehouse: KernelWarehouse, log: logging.Logger) -> Summary:
-    """Lands, and logs the rows by table in a line."""
-    summary = landing(warehouse)
-    rows = ", ".join(f"{n:,} {table}" for table, n in sorted(summary.rows_written.items()) if n)
-    log.info("landed: %s", rows or _no_rows(summary))
-    return summary
-
-
-def _no_rows(summary: Summary) -> str:
-    """Returns what a landing without rows has done: files may be empty, and --known-until lets time pass."""
-    files, known = summary.extra.get("files_landed", 0), summary.extra.get("known_until", {})
-    done = [f"no row in {plural(files, 'new file')}"] if files else []
-    if "files_landed" in summary.extra and known.get("queues"):
-        done.append(f"{plural(known['queues'], 'queue')} known until {instant_text(known['greatest'])}")
-    return "; ".join(done) or "nothing new"
+    return land(of_job(f"land {args.source}", context), args, args.fail_on)
 
 
 def command(source: str) -> str:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import argparse
 from dataclasses import astuple, fields
 from datetime import datetime
+from functools import partial
 
+from halfop.api.halfop import Halfop
+from halfop.api.opening import of_job
 from halfop.frame.arguments import FailOn, add_fail_on, failing_on, instant, positive_int
 from halfop.frame.cli import Context, Job, Options, setting_option
+from halfop.frame.errors import summary_of
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
 from halfop.opened import opened
 from halfop.runs.finish import known_form
-from halfop.runs.reconcile import Request, preview, reconcile
+from halfop.runs.reconcile import Request, preview
 from halfop.runs.verify import Difference, verify
 from halfop.sinks.targets import SINK_NAMES
-from halfop.warehouse.catalog import Catalog
-from halfop.warehouse.lock import hold
 
 _DESCRIPTION = """\
 Decide what becomes of every open half message that has landed. Write committed messages to topics/, checks for
@@ -53,7 +55,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_run_options(parser: argparse.ArgumentParser, call: str = "the run") -> None:
-    """Adds the options of a run; `request_of` and `failing_on` understand them."""
+    """Adds the options of a run; `run` and `failing_on` understand them."""
     parser.add_argument(
         "--now", type=instant, metavar="T", help="the run's instant, for a backfill; default: the clock"
     )
@@ -71,28 +73,31 @@ def add_run_options(parser: argparse.ArgumentParser, call: str = "the run") -> N
     add_fail_on(parser, call)
 
 
-def request_of(context: Context, args: RunOptions) -> Request:
-    settings = context.settings
-    return Request(settings, args.now, settings.run.max_rows, args.allow_future, frozenset(args.park_sink))
+def run(warehouse: Halfop, args: RunOptions, if_due: bool = False) -> Summary:
+    """Does a run with these options."""
+    call = partial(warehouse.reconcile, now=args.now, allow_future=args.allow_future, park_sinks=args.park_sink)
+    return failing_on(args.fail_on, summary_of(partial(call, if_due=if_due)))
 
 
 def _run(context: Context, args: ReconcileOptions) -> Summary:
-    settings = context.settings
-    warehouse = opened("reconcile", context)
-    catalog = Catalog.of(warehouse, settings)
-    request = request_of(context, args)
     if args.verify is not None:
-        summary, differences = verify(warehouse, args.verify)
-        header = [field.name for field in fields(Difference)]
-        context.output.tables(Table(header, [astuple(each) for each in differences]))
-        return summary
-    if args.dry_run:
-        summary, rows = preview(warehouse, request)
-        context.output.tables(Table(list(rows[0].asDict()) if rows else [], rows))
-        return summary
-    with hold(warehouse, "run", settings.lock.wait):
-        summary = reconcile(warehouse, request)
-    return failing_on(args.fail_on, catalog.publish(summary))
+        return _verify(context, args.verify)
+    return _preview(context, args) if args.dry_run else run(of_job("reconcile", context), args)
+
+
+def _verify(context: Context, run_id: int) -> Summary:
+    summary, differences = verify(opened("reconcile", context), run_id)
+    header = [field.name for field in fields(Difference)]
+    context.output.tables(Table(header, [astuple(each) for each in differences]))
+    return summary
+
+
+def _preview(context: Context, args: ReconcileOptions) -> Summary:
+    settings = context.settings
+    request = Request(settings, args.now, settings.run.max_rows, args.allow_future, frozenset(args.park_sink))
+    summary, rows = preview(opened("reconcile", context), request)
+    context.output.tables(Table(list(rows[0].asDict()) if rows else [], rows))
+    return summary
 
 
 def _sink(name: str) -> str:

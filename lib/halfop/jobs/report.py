@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from halfop.api.opening import of_job
 from halfop.frame.arguments import positive_int
 from halfop.frame.cli import Context, Job, Options
 from halfop.frame.summary import Summary
-from halfop.report.report import report
-from halfop.warehouse.kernel import KernelWarehouse
-from halfop.warehouse.session import spark_session
 
 
 class ReportOptions(Options):
@@ -36,9 +34,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(context: Context, args: ReportOptions) -> Summary:
-    settings = context.settings
-    warehouse = KernelWarehouse(spark_session("report"), settings.warehouse_root)
-    return report(warehouse, settings, args.out, args.runs)
+    return of_job("report", context).report(args.out, args.runs)
 
 
 JOB = Job(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import tempfile
 from collections.abc import Mapping
@@ -25,6 +26,13 @@ def checkout(environ: Mapping[str, str]) -> Path | None:
 def launcher() -> str:
     """Returns the command that users start jobs with."""
     return "halfop" if JARS_LOCK.is_file() else "./spark-submit.sh"
+
+
+def fetched_jars(lock: Path, spark: str, cache: Path) -> Path:
+    """Returns the folder for a Spark's jars that an installed package fetches; its name follows from what is in them."""
+    sources = [lock, *sorted((lock.parent / "lib" / "java").rglob("*.java"))]
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
+    return cache / f"jars-{spark}-{digest[:16]}"
 
 
 def cache(environ: Mapping[str, str]) -> Path:

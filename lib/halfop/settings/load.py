@@ -109,6 +109,15 @@ class _Layers:
         else:
             self.problems.append(f"--set {override}: expected KEY=VALUE, as --set rules.transaction_timeout=6s")
 
+    def given(self, given: Mapping[str, object]) -> None:
+        """Values of a program, by dotted keys or as a file of settings has them."""
+        for key, value in given.items():
+            *sections, name = key.split(".")
+            tree: dict[object, object] = {name: value}
+            for section in reversed(sections):
+                tree = {section: tree}
+            self.mapping(tree, "settings=")
+
     def unknown(self, path: Key, source: str) -> None:
         near = _near(".".join(path), [".".join(with_name_of(known, path)) for known in KEYS], ".")
         self.problems.append(f"{'.'.join(path)} ({source}): unknown key; {_told(near)}")
@@ -200,9 +209,15 @@ def _read_config(config: Path | None, environ: Mapping[str, str]) -> tuple[str, 
 
 
 def load_settings(
-    config: Path | None, overrides: Sequence[str] = (), environ: Mapping[str, str] | None = None
+    config: Path | None,
+    overrides: Sequence[str] = (),
+    environ: Mapping[str, str] | None = None,
+    given: Mapping[str, object] | None = None,
 ) -> Settings:
-    """The defaults, then the file, HALFOP_ variables and KEY=VALUE overrides; a UsageError names every problem."""
+    """The defaults, then the file, HALFOP_ variables, KEY=VALUE overrides and values that a program gives.
+
+    A UsageError names every problem.
+    """
     environ = os.environ if environ is None else environ
     layers = _Layers()
     source, mapping = _read_config(config, environ)
@@ -210,6 +225,16 @@ def load_settings(
     for name in sorted(environ):
         if name.startswith(_PREFIX) and name not in RESERVED_VARIABLES and not SERVICE_LINK.fullmatch(name):
             layers.variable(name, environ[name])
+    for override in overrides:
+        layers.override(override)
+    layers.given(given or {})
+    return layers.settings()
+
+
+def changed(settings: Settings, overrides: Sequence[str]) -> Settings:
+    """Returns the settings with KEY=VALUE overrides."""
+    layers = _Layers()
+    layers.given(settings.model_dump(exclude_unset=True, by_alias=True))
     for override in overrides:
         layers.override(override)
     return layers.settings()

@@ -69,7 +69,7 @@ def _share(
 
 def _place(store: KernelWarehouse, whole: WholeMessages, target: Target) -> TablePlace:
     topic = target.topic if target.decision == "COMMIT" and whole.a_table_a_topic else None
-    folder = store.files.qualified(store.path(target.path))
+    folder = store.uri(target.path)
     return TablePlace(target.decision, topic, folder, target.spec.names, searched(target.spec))
 
 

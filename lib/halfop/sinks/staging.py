@@ -192,7 +192,7 @@ def _moving(warehouse: KernelWarehouse, staged: Sequence[DataFile]) -> Callable[
 
 def _move(warehouse: KernelWarehouse, target: Target, file: DataFile) -> DataFile:
     """A file in its table's folder, where nobody sees it before it is committed. Files by workers lie there."""
-    folder = warehouse.files.qualified(warehouse.path(target.path))
+    folder = warehouse.uri(target.path)
     in_place = file.path.rpartition("/")[0] == folder
     path = file.path if in_place else warehouse.files.move(file.path, folder)
     return replace(file, path=path, stats=_stats(file.stats or "{}", target.spec))

@@ -17,10 +17,9 @@ from pyspark.sql import SparkSession
 from halfop.frame.errors import HalfopError, UsageError, is_transient
 from halfop.frame.summary import Summary
 from halfop.settings.model import Settings
-from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.schema import OF_A_TOPIC, comment, literal, table, table_names
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, log_failure
-from halfop.warehouse.tables import NO_TABLE
+from halfop.warehouse.tables import NO_TABLE, Warehouse
 
 log = logging.getLogger("halfop.catalog")
 
@@ -40,11 +39,11 @@ class _NameTaken(HalfopError):
 class Catalog:
     """The schema that gets the tables' names; nothing is named if the settings have none."""
 
-    def __init__(self, warehouse: KernelWarehouse, schema: str | None) -> None:
+    def __init__(self, warehouse: Warehouse, schema: str | None) -> None:
         self._warehouse, self._spark, self._schema = warehouse, warehouse.spark, schema
 
     @classmethod
-    def of(cls, warehouse: KernelWarehouse, settings: Settings) -> Catalog:
+    def of(cls, warehouse: Warehouse, settings: Settings) -> Catalog:
         schema = settings.catalog.schema_
         if schema is not None:
             _refuse_forgetful(warehouse.spark, schema)
@@ -71,7 +70,7 @@ class Catalog:
         failed: dict[str, Exception] = {
             f"{schema}.{name}": _NameTaken(place)
             for name, place in known.items()
-            if _place(place) != _place(self._warehouse.files.qualified(self._warehouse.path(wanted[name].directory)))
+            if _place(place) != _place(self._warehouse.uri(wanted[name].directory))
         }
         for name in sorted(wanted.keys() - known.keys()):
             if problem := self._create(f"{schema}.{name}", wanted[name], summary):

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from halfop.frame.errors import UsageError
 from halfop.warehouse.connector import Connector
 from halfop.warehouse.delta_log import DeltaLog
 from halfop.warehouse.disk import DataFile, Listed
@@ -27,6 +28,13 @@ from halfop.warehouse.where import Where
 
 _FEWEST_ROWS_A_TASK, _MOST_ROWS_A_TASK = 50_000, 1_000_000
 _MOST_BYTES_A_TASK = 256 << 20
+
+
+def files_of(warehouse: Warehouse, what: str) -> KernelWarehouse:
+    """Returns a warehouse whose files this process reaches. Raises UsageError if only Spark can reach them."""
+    if not isinstance(warehouse, KernelWarehouse):
+        raise UsageError(f"{what} works on files, which Spark Connect does not show: call it without --remote")
+    return warehouse
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,9 @@ class KernelWarehouse(Warehouse):
     @cached_property
     def files(self) -> Files:
         return Files(self.spark, self.root)
+
+    def uri(self, name: str) -> str:
+        return self.files.qualified(self.path(name))
 
     def version(self, name: str) -> int:
         if (found := self.log.version(self.path(name))) == NO_TABLE and self.files.is_local:

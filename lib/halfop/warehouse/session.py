@@ -29,8 +29,9 @@ from halfop.frame.log import watched
 from halfop.settings.home import cache
 from halfop.warehouse.java import remember_names
 
-# Settings on which a run's correctness or cost rests, whatever the user's spark-defaults say.
-_NEEDED = {
+# Settings on which a run's correctness or cost rests, whatever the user's spark-defaults say: those that Spark must be
+# started with, and those that a session has while a call of halfop's runs in it.
+AT_START = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Delta's own are safe for one driver only. For Spark's connector, and for Delta Kernel.
@@ -38,6 +39,11 @@ _NEEDED = {
     "spark.hadoop.io.delta.kernel.logStore.file.impl": "halfop.LocalLogStore",
     "spark.delta.logStore.s3a.impl": "halfop.S3LogStore",
     "spark.hadoop.io.delta.kernel.logStore.s3a.impl": "halfop.S3LogStore",
+    # In local mode Spark offers tasks only when one begins or ends: one that waits to run nearer to its data, while no
+    # other is left, would wait for ever.
+    "spark.locality.wait": "0s",
+}
+WHILE_CALLED = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     # Java interprets a method of more bytecode than this; the rules in several smaller ones run 4 times as fast.
@@ -48,9 +54,6 @@ _NEEDED = {
     "spark.sql.types.framework.enabled": "false",
     # A property that is there twice: RocketMQ's own parser takes the last.
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
-    # In local mode Spark offers tasks only when one begins or ends: one that waits to run nearer to its data, while no
-    # other is left, would wait for ever.
-    "spark.locality.wait": "0s",
     # Spark looks at each of more than 32 files in a task of its own; these are the most tasks.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "64",
     # Grouping 64 offsets into one packed row holds few groups a task; falling back to a sort costs more.
@@ -158,11 +161,21 @@ def few_rows_settings(spark: SparkSession) -> FewRowsSettings:
     return _of_session(spark).few_rows
 
 
+def is_of_server(spark: SparkSession) -> bool:
+    """Returns whether a server of Spark Connect does the session's work: no Java then, and no file, but SQL."""
+    return not isinstance(spark, SparkSession)
+
+
 def spark_session(app_name: str, **extra: str) -> SparkSession:
-    """Returns the running session, or a new one, which shows Spark's progress bar if somebody watches."""
+    """Returns the running session, or a new one, which shows Spark's progress bar if somebody watches.
+
+    SPARK_REMOTE names a server of Spark Connect that gives the session.
+    """
+    if os.environ.get("SPARK_REMOTE"):
+        return SparkSession.builder.config(map={**WHILE_CALLED}).getOrCreate()
     builder = SparkSession.builder.appName(f"halfop {app_name}")
     progress = {"spark.ui.showConsoleProgress": "true"} if watched() else {}
-    ours = _NEEDED | progress | extra
+    ours = AT_START | WHILE_CALLED | progress | extra
     kept = _kept_to_itself(ours)
     for key, value in (ours | kept).items():
         builder = builder.config(key, value)
@@ -190,10 +203,28 @@ def _set_umask(spark: SparkSession, umask: str) -> None:
     local.getConf().set(UMASK.removeprefix("spark.hadoop."), umask)
 
 
+_SYNC = "halfop.warehouse.sync"
+
+
 def set_sync(spark: SparkSession, sync: bool) -> None:
     """Sets whether commits to a local disk are durable before they are believed: `LocalLogStore.java` does it."""
+    _hadoop(spark).setBoolean(_SYNC, sync)
+
+
+@contextmanager
+def sync_as_before(spark: SparkSession) -> Iterator[None]:
+    """Restores at its end what `set_sync` sets in the block."""
+    hadoop = _hadoop(spark)
+    before = hadoop.get(_SYNC)
+    try:
+        yield
+    finally:
+        hadoop.unset(_SYNC) if before is None else hadoop.set(_SYNC, before)
+
+
+def _hadoop(spark: SparkSession) -> Any:
     jsc: Any = spark._jsc
-    jsc.hadoopConfiguration().setBoolean("halfop.warehouse.sync", sync)
+    return jsc.hadoopConfiguration()
 
 
 _LOCAL = re.compile(r"local(\[[^\]]*\])?")

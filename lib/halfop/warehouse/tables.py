@@ -124,6 +124,10 @@ class Warehouse(ABC):
     def path(self, name: str) -> str:
         return f"{self.root.rstrip('/')}/{name}"
 
+    def uri(self, name: str) -> str:
+        """Returns the table's path as Spark's catalog has it."""
+        return self.path(name)
+
     def schema(self, name: str) -> StructType:
         return spec_of(name).struct
 

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
+import halfop
 import pytest
 from halfop import wording as w
 from halfop.columns.keys import Key
 from halfop.frame.cli import main
 from halfop.frame.log import escaped
-from halfop.notebook import open_warehouse
 from halfop.report.figures import Figures, read_figures
 from halfop.report.report import render
 from halfop.settings.home import launcher
@@ -203,10 +203,12 @@ def test_no_text_becomes_markup_or_a_script(tab: Tab, hostile: Warehouse, tmp_pa
 
 def test_a_notebooks_tables_are_text(tab: Tab, hostile: Warehouse, tmp_path: Path) -> None:
     """A frame at the end of a cell is shown by its own HTML."""
-    opened = open_warehouse(hostile.root)
+    hostile.spark.conf.set("spark.sql.repl.eagerEval.enabled", "true")
+    halfop.open(hostile.spark, hostile.root).views()
     for name in ("half_messages", "decisions", "rejected", "trans_check_max_time"):
         page = tmp_path / f"{name}.html"
-        page.write_text(f"<!DOCTYPE html><meta charset=utf-8>{opened.read(name)._repr_html_()}", encoding="utf-8")
+        shown = hostile.spark.table(name)._repr_html_()
+        page.write_text(f"<!DOCTYPE html><meta charset=utf-8>{shown}", encoding="utf-8")
         tab.open(page)
         assert tab.evaluate("window.broken") is None
         assert tab.evaluate('document.querySelectorAll("img, svg, script").length') == 0

@@ -9,10 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from halfop.frame.errors import HalfopError
-from halfop.notebook import open_warehouse
-from halfop.warehouse.kernel import KernelWarehouse
-from pyspark.sql import SparkSession
 from support.places import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -32,21 +28,6 @@ def cells(notebook: Path) -> list[dict[str, Any]]:
 
 def pictures(notebook: Path) -> int:
     return sum("image/svg+xml" in output.get("data", {}) for cell in cells(notebook) for output in cell["outputs"])
-
-
-def test_the_demos_is_opened_while_there_is_no_other(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HALFOP_WAREHOUSE", str(tmp_path))
-    with pytest.raises(HalfopError, match=r"spark-submit\.sh demo makes a warehouse"):
-        open_warehouse()
-    demo, mine = KernelWarehouse(spark, f"{tmp_path}/demo"), KernelWarehouse(spark, str(tmp_path))
-    demo.make("decisions")
-    assert open_warehouse().root == demo.root
-    assert spark.sql("SELECT * FROM decisions").columns == demo.read("decisions").columns
-    mine.make("decisions")
-    assert open_warehouse().root == mine.root
-    assert open_warehouse(demo.root).root == demo.root
 
 
 @pytest.fixture(scope="module")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from halfop.frame.errors import InputRefused
+from halfop.frame.errors import InputRefused, UsageError
 from halfop.landing import progress
 from halfop.landing.again import Again
 from halfop.landing.broker.sampling import Progress, Since, stored
-from halfop.rocketmq.names import HALF_TOPICS
+from halfop.rocketmq.names import HALF_TOPICS, is_real_topic
 from halfop.rocketmq.wire.client import Broker, BrokerAddress, NameServers
 from halfop.rocketmq.wire.pull import QueueRange
 from halfop.rocketmq.wire.remoting import RemotingSettings
@@ -36,6 +37,24 @@ class BrokerRequest:
     wait: timedelta = timedelta(0)
     accept_rewind: bool = False
     again: tuple[Again, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.namesrv is None) == (self.broker is None):
+            raise UsageError("which brokers? Give --namesrv or --broker")
+        if self.cluster and not self.namesrv:
+            raise UsageError("--cluster names a cluster of --namesrv; --broker is one broker")
+        if self.from_offset is not None and not self.broker:
+            raise UsageError(
+                "--from-offset names a place in one broker's half queue: give --broker, or --since T for all"
+            )
+
+
+def real_topics(given: Sequence[str] | None) -> frozenset[str] | None:
+    """Returns the real topics to pull; None: all. Raises UsageError for a name that is none."""
+    for topic in given or ():
+        if not is_real_topic(topic):
+            raise UsageError(f"--topics {topic}: no message can be committed to that topic; give names of real topics")
+    return None if given is None else frozenset(given)
 
 
 def addresses(request: BrokerRequest) -> list[BrokerAddress]:

@@ -1,0 +1,81 @@
+"""A call of the API: the session's settings while it runs, and the upkeep after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from functools import cached_property, partial
+
+from pyspark.sql import SparkSession
+
+from halfop.frame.errors import PartsFailed, UsageError
+from halfop.frame.openlineage import Touched
+from halfop.frame.summary import Summary
+from halfop.opened import lent, refuse_damaged, upkeep, warehouse_of
+from halfop.settings.model import Settings
+from halfop.warehouse.tables import Warehouse
+
+Work = Callable[[], None]
+
+
+def _now(work: Work) -> None:
+    work()
+
+
+class WarehouseCalls:
+    """A warehouse whose session starts when a call first needs it. `later` does what need not come before a result."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        session: Callable[[], SparkSession],
+        touched: Touched | None = None,
+        later: Callable[[Work], None] = _now,
+    ) -> None:
+        self.settings, self._session, self._touched, self._later = settings, session, touched or Touched(), later
+        self._is_sound = False
+
+    @property
+    def root(self) -> str:
+        """The warehouse as a URI or an absolute path."""
+        return self.settings.warehouse_root
+
+    @cached_property
+    def spark(self) -> SparkSession:
+        return self._session()
+
+    @cached_property
+    def warehouse(self) -> Warehouse:
+        """The tables, for what has no method here. It is no part of what is promised."""
+        return warehouse_of(self.spark, self.settings, self._touched)
+
+    @contextmanager
+    def _reading(self, **conf: str) -> Iterator[Warehouse]:
+        with lent(self.spark, self.settings, conf):
+            yield self.warehouse
+
+    @contextmanager
+    def _writing(self) -> Iterator[Warehouse]:
+        """A call that writes: refused if a table is damaged; the upkeep of the logs comes after it."""
+        with self._reading() as warehouse:
+            if not self._is_sound:
+                refuse_damaged(warehouse)
+                self._is_sound = True
+            try:
+                yield warehouse
+            finally:
+                self._later(partial(upkeep, warehouse))
+
+
+def whole(summary: Summary) -> Summary:
+    """The summary of a call; raises PartsFailed if parts of its work failed."""
+    if summary.status:
+        raise PartsFailed(summary)
+    return summary
+
+
+def refuse_no_zone(*instants: datetime | None) -> None:
+    for each in instants:
+        if each is not None and each.tzinfo is None:
+            raise UsageError(f"{each!r}: an instant needs its zone, as datetime(2025, 6, 15, tzinfo=timezone.utc)")
