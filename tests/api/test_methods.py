@@ -218,7 +218,7 @@ def test_a_session_without_what_keeps_tables_safe_is_refused(
 
 
 def test_no_session_of_another_kind(tmp_path: Path) -> None:
-    with pytest.raises(halfop.UsageError, match="halfop needs one whose driver is this process"):
+    with pytest.raises(halfop.UsageError, match="Summary is no session of Spark's"):
         halfop.open(Summary("no session"), tmp_path)  # type: ignore[arg-type]
 
 

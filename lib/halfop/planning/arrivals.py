@@ -19,6 +19,7 @@ from halfop.rules import questions
 from halfop.rules.limits import may_be_asked
 from halfop.rules.reasons import Reason
 from halfop.rules.settings_columns import RuleColumns
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.rows import Kept
 from halfop.warehouse.tables import NO_TABLE, Selected, Warehouse
@@ -126,7 +127,7 @@ def arrivals(warehouse: Warehouse, run: Run, kept: Kept, to_commit: bool) -> Arr
     """
     progress = progress_rows(warehouse, run.inputs["landing_progress"])
     rules = RuleColumns(run.settings.rules, run.now, run.watched, run.counting_delivered, all_lost(progress))
-    taken = taken_by_workers(warehouse, run, kept) if to_commit else None
+    taken = taken_by_workers(warehouse, run, kept) if to_commit and isinstance(warehouse, KernelWarehouse) else None
     halves, op_rows = _landed(warehouse, run, rules, taken)
     open_rows = _open_rows(warehouse, run, kept)
     here = warehouse.stage.is_here

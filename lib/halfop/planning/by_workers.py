@@ -77,10 +77,8 @@ class _LeftError(Exception):
     """All of a run is left to the rules' Columns, for this reason."""
 
 
-def taken_by_workers(warehouse: Warehouse, run: Run, kept: Kept) -> TakenMessages | None:
+def taken_by_workers(warehouse: KernelWarehouse, run: Run, kept: Kept) -> TakenMessages | None:
     """Decides the plain half messages of a run; None if it is small, or if workers can decide nothing."""
-    if not isinstance(warehouse, KernelWarehouse):
-        return None
     halves = _arrived(warehouse, run, "half_messages")
     if not halves or are_few(halves):
         return None

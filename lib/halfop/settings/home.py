@@ -29,7 +29,7 @@ def launcher() -> str:
 
 
 def fetched_jars(lock: Path, spark: str, cache: Path) -> Path:
-    """Returns the folder for a Spark's jars that an installed package fetches; its name follows from what is in them."""
+    """Returns the folder for a Spark's jars that an installed package fetches, named by what is in them."""
     sources = [lock, *sorted((lock.parent / "lib" / "java").rglob("*.java"))]
     digest = hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
     return cache / f"jars-{spark}-{digest[:16]}"

@@ -20,7 +20,7 @@ _LATELY = 100  # commits: as many may come between a commit and the look for it
 _VERSION = "_metadata.row_commit_version"
 
 
-class Log(Protocol):
+class ConnectorLog(Protocol):
     """What the connector must know of a table's log, and tell it."""
 
     def marker(self, path: str, app: str) -> int: ...
@@ -34,7 +34,7 @@ class Connector:
     """Reads and writes tables by their paths."""
 
     spark: SparkSession
-    log: Log
+    log: ConnectorLog
 
     def read(self, path: str, spec: TableSpec, version: int | None = None, **options: str) -> DataFrame:
         """Returns the table's rows; columns that it does not have yet are null."""

@@ -22,6 +22,10 @@ def refuse_unfit(spark: SparkSession, root: str) -> None:
     """Raises UsageError if halfop cannot work in the session, and names what it must be started with."""
     if is_of_server(spark):
         return
+    if not isinstance(spark, SparkSession):
+        raise UsageError(
+            f"{type(spark).__name__} is no session of Spark's, as SparkSession.builder.getOrCreate() makes it"
+        )
     if absent := [name for name in _CLASSES if _is_absent(spark, name)]:
         raise UsageError(
             f"this session lacks halfop's jars ({', '.join(absent)}). Start Spark with them: make the session with "

@@ -163,7 +163,7 @@ def few_rows_settings(spark: SparkSession) -> FewRowsSettings:
 
 def is_of_server(spark: SparkSession) -> bool:
     """Returns whether a server of Spark Connect does the session's work: no Java then, and no file, but SQL."""
-    return not isinstance(spark, SparkSession)
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def spark_session(app_name: str, **extra: str) -> SparkSession:

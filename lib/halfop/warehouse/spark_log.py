@@ -38,7 +38,7 @@ class Markers(NamedTuple):
     numbers: Mapping[str, int]
 
 
-class Size(NamedTuple):
+class TableSize(NamedTuple):
     """The files of a table at a version, and their bytes."""
 
     version: int
@@ -52,7 +52,7 @@ class SparkLog:
 
     spark: SparkSession
     touched: Touched
-    _sizes: dict[str, Size] = field(default_factory=dict, repr=False)
+    _sizes: dict[str, TableSize] = field(default_factory=dict, repr=False)
     _markers: dict[str, Markers] = field(default_factory=dict, repr=False)
 
     def version(self, path: str) -> int:
@@ -65,13 +65,13 @@ class SparkLog:
             raise
         return int(newest[0][0])
 
-    def size(self, path: str) -> Size:
+    def size(self, path: str) -> TableSize:
         """Returns how large the table's newest version is."""
         version = self.version(path)
         known = self._sizes.get(path)
         if known is None or known.version != version:
             about = self.spark.sql(f"DESCRIBE DETAIL {delta_table(path)}").select("numFiles", "sizeInBytes").collect()
-            known = self._sizes[path] = Size(version, *about[0])
+            known = self._sizes[path] = TableSize(version, *about[0])
         return known
 
     def keeps(self, path: str, version: int) -> bool:
