@@ -17,7 +17,7 @@ from halfop.frame import log
 from halfop.planning import counts
 from halfop.start import FIRST_COMPILER
 from halfop.warehouse.kernel import KernelWarehouse
-from halfop.warehouse.session import set_sync, spark_session
+from halfop.warehouse.session import is_of_server, set_sync, spark_session
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from support import effort
@@ -89,6 +89,10 @@ TINY = {
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     session = spark_session("tests", **TINY)
+    if is_of_server(session):
+        yield session
+        session.stop()
+        return
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(opened, "set_sync", lambda *_: None)  # no power is cut here; test_log_store.py sets it itself
         set_sync(session, sync=False)

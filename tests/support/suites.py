@@ -8,7 +8,20 @@ from typing import Any
 
 import pytest
 
-_NOT_QUICK = ("process", "long", "slow", "broker", "s3", "hdfs", "yarn", "airflow", "notebooks", "browser", "sparks")
+_NOT_QUICK = (
+    "process",
+    "long",
+    "slow",
+    "broker",
+    "s3",
+    "hdfs",
+    "yarn",
+    "airflow",
+    "notebooks",
+    "browser",
+    "sparks",
+    "connect",
+)
 # Whoever imports from these starts processes of its own.
 _STARTERS = {"support.crash", "support.gateway.gateways"}
 _STARTS = {"subprocess.Popen", "os.posix_spawn", "os.fork", "os.forkpty"}
