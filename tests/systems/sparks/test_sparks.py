@@ -13,11 +13,11 @@ from systems.sparks.installed import OTHERS, called
 
 pytestmark = pytest.mark.timeout(7200)
 each_spark = pytest.mark.parametrize("spark", OTHERS)
-# What a run decides, over frames and over tables; functions over Arrow batches; a death; a log's repair.
+# What a run decides; both ways to write it; a death; a function in Python workers.
 FEW = (
-    "tests/rules/test_oracle.py",
+    "tests/rules/test_oracle.py::test_a_run_decides_as_rocketmq_does",
     "tests/rules/test_small_histories.py::test_runs_decide_what_the_model_decides[few]",
-    "tests/runs/test_by_workers.py",
+    "tests/runs/test_by_workers.py::test_they_decide_and_write_what_the_columns_do",
     "tests/runs/test_kills.py::test_killed_at_a_commit[before-3]",
     "tests/ending/test_resolve.py::test_a_field_of_the_body",
 )
@@ -26,7 +26,10 @@ PLAYED = {
     "histories": ("tests/rules/test_histories.py", "tests/rules/test_small_histories.py"),
     "kills": ("tests/runs/test_kills.py", "tests/landing/test_landing_kills.py"),
     "many rows": ("tests/runs/test_by_workers.py", "tests/landing/test_land_by_workers.py"),
-    "tables": ("tests/warehouse", "tests/runs/test_verify.py", "tests/ending/test_resolve.py"),
+    "tables": (
+        *(f"tests/warehouse/test_{each}.py" for each in ("contract", "delta_assumptions", "hazards", "log_store")),
+        *("tests/warehouse/test_few_rows.py", "tests/runs/test_verify.py", "tests/ending/test_resolve.py"),
+    ),
 }
 
 
@@ -34,15 +37,15 @@ PLAYED = {
 PYTEST = ("python", "-m", "pytest", "-n", "0", "-W", "ignore:unclosed <socket:ResourceWarning")
 
 
-def passes(spark: str, *tests: str) -> None:
-    """Runs tests in a process of their own, the slow ones, too; none may be skipped."""
-    done = called(spark, "spark-submit.sh", "exec", *PYTEST, "-m", "slow or not slow", *tests)
+def passes(spark: str, *tests: str, marked: str = "slow or not slow") -> None:
+    """Runs tests in a process of their own; none may be skipped."""
+    done = called(spark, "spark-submit.sh", "exec", *PYTEST, "-m", marked, *tests)
     assert (done.returncode, "skipped" in done.stdout) == (0, False), done.stdout[-5000:] + done.stderr[-2000:]
     print(done.stdout.splitlines()[-1])
 
 
 def test_a_few_on_the_oldest() -> None:
-    passes(OTHERS[0], *FEW)
+    passes(OTHERS[0], *FEW, marked="not slow")
 
 
 @pytest.mark.sparks
