@@ -39,6 +39,8 @@ def _run(context: Context, args: DemoOptions) -> Summary:
     root = local_folder(f"{context.settings.warehouse_root}/{'demo-gateway' if args.gateway else 'demo'}")
     if root is None:
         raise UsageError("the demo runs on a local folder; give --warehouse a path")
+    if os.environ.get("SPARK_REMOTE"):
+        raise UsageError("the demo works on files, which Spark Connect does not show: call it without --remote")
     fresh_folder(Path(root))
     context.log.info("starting Spark; the demo takes about a minute")
     spark = spark_session("demo", **FOR_FEW_ROWS | {"spark.sql.shuffle.partitions": "1"})

@@ -170,7 +170,7 @@ class Warehouse(ABC):
         """Returns a small frame of given values (`columns` as DDL), made without a Python worker."""
         struct = cast(StructType, StructType.fromDDL(columns))
         named = [dict(zip(struct.names, row, strict=True)) for row in rows]
-        return self.spark.createDataFrame(pa.Table.from_pylist(named, schema=arrow_schema(struct)))
+        return frame_of(self.spark, pa.Table.from_pylist(named, schema=arrow_schema(struct)))
 
     # ---- tables of few rows, without a Spark job ----
 
