@@ -59,6 +59,8 @@ def run(argv: Sequence[str] | None = None) -> NoReturn:
 def _run(call: CommandLine) -> NoReturn:
     if call.job in job_names():
         job = job_of(call.job)
+        if call.remote:
+            raise UsageError("--remote needs a checkout: ./spark-submit.sh --remote sc://… installs a client beside it")
         sys.exit(main(job, list(call.options), (lambda: prepare(call)) if job.needs_spark else None))
     if call.job == "setup" and list(call.options) in ([], ["--no-cache"]):
         set_up(archived=not call.options)

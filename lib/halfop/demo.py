@@ -184,7 +184,7 @@ def places(warehouse: KernelWarehouse) -> Table:
 def next_commands(settings: Settings) -> list[tuple[str, str]]:
     """Returns what one can do with the demo's tables, and the command for it, ready to copy."""
     root = settings.warehouse_root
-    opened = f"from halfop.notebook import open_warehouse; open_warehouse({json.dumps(root)})"
+    opened = f"import halfop; wh = halfop.open(root={json.dumps(root)}); wh.views(); wh"
     sql = "SELECT decision, reason, count(*) FROM decisions GROUP BY ALL"
     query = f'{opened}.spark.sql("{sql}").show()'
     return [

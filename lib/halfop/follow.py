@@ -30,6 +30,7 @@ from halfop.frame.summary import Summary
 from halfop.frame.trouble import Failure, failure_of
 from halfop.planning.digest import LATENCIES, Latency
 from halfop.settings.model import MetricsSettings
+from halfop.warehouse.session import is_of_server
 from halfop.warehouse.signals import SIGNALS, end_by_another
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, first_line, log_failure
 
@@ -135,6 +136,7 @@ class CycleFailed(HalfopError):
     def __init__(self, cycle: Cycle) -> None:
         self.cycle, summary = cycle, cycle.summary()
         self.summary, self.transient = summary, bool(summary.extra.get("transient"))
+        self.exit_status = cycle.status
         steps = {"the landing": cycle.landing, "the run": cycle.run}
         super().__init__("\n".join(f"{name}: {each.problem}" for name, each in steps.items() if each and each.problem))
 
@@ -172,6 +174,8 @@ def _step_end(what: str, step: Step, alive: Callable[[], bool]) -> StepEnd:
 def spark_answers(spark: SparkSession) -> bool:
     """Returns whether Spark answers, with the part that knows its blocks: no query does without it."""
     try:
+        if is_of_server(spark):
+            return len(spark.sql("SELECT 1").collect()) == 1
         context = spark.sparkContext._jsc.sc()
         return not context.isStopped() and context.getExecutorMemoryStatus().size() > 0
     except OPERATIONAL_ERRORS:

@@ -9,17 +9,19 @@ from contextlib import contextmanager
 from pyspark.sql import SparkSession
 
 from halfop.frame.cli import Context
+from halfop.frame.errors import UsageError
 from halfop.frame.openlineage import Touched
 from halfop.settings.model import Settings
 from halfop.warehouse.by_spark import SparkWarehouse
+from halfop.warehouse.given import refuse_unfit_server
 from halfop.warehouse.kernel import KernelWarehouse, files_of
 from halfop.warehouse.session import (
+    SYNC,
     WHILE_CALLED,
     is_of_server,
     session_settings,
     set_sync,
     spark_session,
-    sync_as_before,
 )
 from halfop.warehouse.tables import Warehouse
 
@@ -29,6 +31,11 @@ log = logging.getLogger("halfop.warehouse")
 def warehouse_of(spark: SparkSession, settings: Settings, touched: Touched) -> Warehouse:
     """Returns the warehouse that the settings name, though it may be damaged. The caller does its logs' upkeep."""
     if is_of_server(spark):
+        if settings.warehouse is None:
+            raise UsageError(
+                "which warehouse? A server of Spark Connect has none of this checkout: name it by --warehouse"
+            )
+        refuse_unfit_server(spark, settings.warehouse_root)
         return SparkWarehouse(spark, settings.warehouse_root, touched)
     return _of_files(spark, settings, touched)
 
@@ -73,8 +80,7 @@ def lent(spark: SparkSession, settings: Settings, conf: dict[str, str]) -> Itera
         with session_settings(spark, WHILE_CALLED | conf):
             yield
         return
-    with sync_as_before(spark), session_settings(spark, WHILE_CALLED | conf):
-        set_sync(spark, settings.disk.sync)
+    with SYNC.held(spark, settings.disk.sync), session_settings(spark, WHILE_CALLED | conf):
         yield
 
 

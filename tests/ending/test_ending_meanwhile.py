@@ -18,7 +18,7 @@ from halfop.ending.table import Clerk, Ending, EndingsTable, known
 from halfop.landing.progress import ProgressRow, move
 from halfop.rocketmq.names import OP_TOPIC
 from halfop.rocketmq.wire.remoting import RemotingSettings
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from support import rows as r
 from support.messages import KNOWN, NOW, RULES, half, ops
 
@@ -30,15 +30,15 @@ def copy(offset: int, times: int) -> Any:
     return half(offset, uniq_key="U", check_times=str(times), commit_log_offset=offset * 100)
 
 
-def planned(warehouse: Warehouse, *keys: Key) -> EndingPlan:
+def planned(warehouse: KernelWarehouse, *keys: Key) -> EndingPlan:
     return plan(warehouse, Selection("COMMIT", keys))[1]
 
 
-def ended_by(warehouse: Warehouse, made: EndingPlan) -> list[str | None]:
+def ended_by(warehouse: KernelWarehouse, made: EndingPlan) -> list[str | None]:
     return [each.ends_as for each in checked(warehouse, made).changed]
 
 
-def test_an_end_is_found_under_a_copy_that_was_put_back_meanwhile(warehouse: Warehouse) -> None:
+def test_an_end_is_found_under_a_copy_that_was_put_back_meanwhile(warehouse: KernelWarehouse) -> None:
     """The op names the planned copy, but by now a later one stands for the transaction, and then one after that."""
     r.land(warehouse, [half(1, uniq_key="U")], [], NOW, KNOWN, sources=SOURCES)
     r.run(warehouse, RULES, NOW)
@@ -58,7 +58,7 @@ def sent(made: EndingPlan) -> list[Row]:
 
 
 def test_what_a_killed_call_ended_is_swept_also_under_a_later_copy(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     r.land(warehouse, [half(1, uniq_key="U")], [], NOW, KNOWN, sources=SOURCES)
     r.run(warehouse, RULES, NOW)
@@ -76,7 +76,7 @@ def test_what_a_killed_call_ended_is_swept_also_under_a_later_copy(
 
 
 def test_what_a_run_decides_meanwhile_is_read_from_the_broker_again(
-    warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch
+    warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another run, after the plan was compared with decisions: a rollback that it has seen is in no queue after it."""
     r.land(warehouse, [half(0)], [], NOW, KNOWN, sources=SOURCES)
@@ -85,7 +85,7 @@ def test_what_a_run_decides_meanwhile_is_read_from_the_broker_again(
     made = planned(warehouse, Key("b", 0, 0))
     starts: list[int | None] = []
 
-    def follow(warehouse: Warehouse, made: EndingPlan) -> Any:
+    def follow(warehouse: KernelWarehouse, made: EndingPlan) -> Any:
         found = checked(warehouse, made)
         r.land(warehouse, [], ops("ROLLBACK", 0), NOW + 1, KNOWN, sources=SOURCES)
         move(warehouse, [ProgressRow("b", OP_TOPIC, 0, 9, None, NOW + 1, 0)], "BROKER")
@@ -102,7 +102,7 @@ def test_what_a_run_decides_meanwhile_is_read_from_the_broker_again(
     assert starts == [4], "not 9"
 
 
-def test_what_was_sent_lately_is_known_in_all_lives(warehouse: Warehouse) -> None:
+def test_what_was_sent_lately_is_known_in_all_lives(warehouse: KernelWarehouse) -> None:
     """A broker's later life has another name. What is in doubt may have been sent until now."""
     warehouse.make("endings")
     now = datetime.now(timezone.utc)

@@ -21,7 +21,7 @@ from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
 from halfop.landing.files.sources import InputFiles
 from halfop.settings.business import Resolution
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from pydantic import ValidationError
 from pyspark.sql import SparkSession
 from support import rows as r
@@ -49,7 +49,7 @@ def body(offset: int) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def hanging(new_warehouse: Callable[[str], Warehouse]) -> Warehouse:
+def hanging(new_warehouse: Callable[[str], KernelWarehouse]) -> KernelWarehouse:
     """One open message for each of the names above; BROKEN has a compressed body that is none."""
     made = new_warehouse("hanging")
     r.land(made, [], [], NOW, KNOWN)
@@ -76,7 +76,7 @@ def orders(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     return write
 
 
-def resolved(warehouse: Warehouse, how: dict[str, Any], **given: Any) -> tuple[Summary, Resolved]:
+def resolved(warehouse: KernelWarehouse, how: dict[str, Any], **given: Any) -> tuple[Summary, Resolved]:
     settings = Resolution.model_validate({"query": ORDERS, **how})
     return resolve(warehouse, ResolveRequest({"g": settings}, **given))
 
@@ -86,7 +86,7 @@ def kinds(found: Resolved) -> dict[int, str]:
     return {row["queue_offset"]: row["kind"] for row in rows}
 
 
-def test_outcomes_and_evidence(hanging: Warehouse, orders: Callable[..., Any]) -> None:
+def test_outcomes_and_evidence(hanging: KernelWarehouse, orders: Callable[..., Any]) -> None:
     summary, found = resolved(hanging, {"tables": orders(BOTH_STATES), "evidence": ["state"]})
     assert kinds(found) == {COMMITTED: "COMMIT", ROLLED_BACK: "ROLLBACK"}
     first = found.plan.rows.to_pylist()[0]
@@ -97,7 +97,7 @@ def test_outcomes_and_evidence(hanging: Warehouse, orders: Callable[..., Any]) -
 
 
 def test_both_outcomes_are_refused_and_listed(
-    hanging: Warehouse, orders: Callable[..., Any], caplog: pytest.LogCaptureFixture
+    hanging: KernelWarehouse, orders: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     _, found = resolved(hanging, {"tables": orders(BOTH_STATES), "evidence": ["state"]})
     (row,) = found.refused.to_pylist()
@@ -110,7 +110,7 @@ def absent(after: str = "30m", watermark: str = "SELECT max(at) FROM orders", si
     return {"absent_after": timedelta(minutes=int(after[:-1])), "watermark": watermark, "complete_since": since}
 
 
-def test_what_is_absent_from_fresh_data_is_rolled_back(hanging: Warehouse, orders: Callable[..., Any]) -> None:
+def test_what_is_absent_from_fresh_data_is_rolled_back(hanging: KernelWarehouse, orders: Callable[..., Any]) -> None:
     fresh = BORN + 30 * MINUTE + timedelta(microseconds=1)
     summary, found = resolved(hanging, {"tables": orders(BOTH_STATES, fresh), **absent()})
     assert kinds(found) == {
@@ -126,7 +126,7 @@ def test_what_is_absent_from_fresh_data_is_rolled_back(hanging: Warehouse, order
 
 
 def test_a_key_that_fits_no_message_is_warned_of(
-    hanging: Warehouse, orders: Callable[..., Any], caplog: pytest.LogCaptureFixture
+    hanging: KernelWarehouse, orders: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     resolved(hanging, {"by": "uniq_key", "tables": orders([("K0", "PAID")], BORN + 60 * MINUTE), **absent()})
     assert "nothing was found of any transaction" in caplog.text
@@ -143,7 +143,7 @@ def test_a_key_that_fits_no_message_is_warned_of(
     ids=["stale", "null", "in the future", "empty"],
 )
 def test_a_business_table_that_is_not_fresh_ends_nothing_by_absence(
-    hanging: Warehouse, orders: Callable[..., Any], rows: list[Any], at: datetime | None
+    hanging: KernelWarehouse, orders: Callable[..., Any], rows: list[Any], at: datetime | None
 ) -> None:
     summary, found = resolved(hanging, {"tables": orders(rows, at), **absent()})
     assert kinds(found) == ({COMMITTED: "COMMIT", ROLLED_BACK: "ROLLBACK"} if rows else {})
@@ -163,7 +163,7 @@ def test_a_business_table_that_is_not_fresh_ends_nothing_by_absence(
     ids=["born then", "born before", "a query", "a later query", "null", "no row"],
 )
 def test_what_the_business_data_does_not_reach_back_to_is_not_absent(
-    hanging: Warehouse, orders: Callable[..., Any], since: str, covered: bool
+    hanging: KernelWarehouse, orders: Callable[..., Any], since: str, covered: bool
 ) -> None:
     fresh = BORN + 60 * MINUTE
     summary, found = resolved(hanging, {"tables": orders(BOTH_STATES, fresh), **absent(since=since)})
@@ -174,7 +174,7 @@ def test_what_the_business_data_does_not_reach_back_to_is_not_absent(
 
 
 def test_a_key_that_nobody_has_named_does_not_roll_everything_back(
-    hanging: Warehouse, orders: Callable[..., Any]
+    hanging: KernelWarehouse, orders: Callable[..., Any]
 ) -> None:
     """The orders' own ids are in the bodies; without `by` they are compared with the UNIQ_KEYs."""
     how = {"tables": orders([("1000", "PAID"), ("1001", "PAID")], BORN + 60 * MINUTE), **absent()}
@@ -185,7 +185,7 @@ def test_a_key_that_nobody_has_named_does_not_roll_everything_back(
     assert set(kinds(resolved(hanging, {**how, "by": "uniq_key"})[1]).values()) == {"ROLLBACK"}
 
 
-def test_a_store_without_its_client_is_refused_with_the_package(hanging: Warehouse) -> None:
+def test_a_store_without_its_client_is_refused_with_the_package(hanging: KernelWarehouse) -> None:
     package = (
         r"Spark has no client of s3a:// here\. Add it .*: --packages org\.apache\.hadoop:hadoop-aws:\d+\.\d+\.\d+ "
     )
@@ -195,19 +195,19 @@ def test_a_store_without_its_client_is_refused_with_the_package(hanging: Warehou
         InputFiles(hanging.spark).find("half", ["s3a://lake/half.jsonl"])
 
 
-def test_what_is_neither_fresh_nor_covered_counts_once(hanging: Warehouse, orders: Callable[..., Any]) -> None:
+def test_what_is_neither_fresh_nor_covered_counts_once(hanging: KernelWarehouse, orders: Callable[..., Any]) -> None:
     summary, _ = resolved(hanging, {"tables": orders(BOTH_STATES, BORN), **absent(since="2100-01-01T00:00:00Z")})
     assert summary.extra["left_out"] == {"BOTH_OUTCOMES": 1, "UNDECIDED": 1, "NOT_FRESH": 3}
 
 
-def test_one_of_several_keys(hanging: Warehouse, orders: Callable[..., Any]) -> None:
+def test_one_of_several_keys(hanging: KernelWarehouse, orders: Callable[..., Any]) -> None:
     rows = [("K-0  ", "PAID"), ("K-3", "PAID"), ("x3", "CANCELLED"), ("K-7", "PAID")]
     summary, found = resolved(hanging, {"by": "keys", "tables": orders(rows, BORN + 60 * MINUTE), **absent()})
     assert kinds(found) == {COMMITTED: "COMMIT", **dict.fromkeys((ROLLED_BACK, NOT_KNOWN, ABSENT, BROKEN), "ROLLBACK")}
     assert summary.extra["left_out"] == {"BOTH_OUTCOMES": 1, "NO_JOIN_KEY": 1}, "without keys nothing can be absent"
 
 
-def test_a_field_of_the_body(hanging: Warehouse, orders: Callable[..., Any]) -> None:
+def test_a_field_of_the_body(hanging: KernelWarehouse, orders: Callable[..., Any]) -> None:
     """COMMITTED's is compressed; what cannot be decompressed, or is no JSON, is not absent."""
     tables = orders([(1000, "PAID"), (1001, "CANCELLED"), (1002, "PAID")], BORN + 60 * MINUTE, pa.int64())
     summary, found = resolved(hanging, {"by": "body.$.order.id", "tables": tables, **absent()})
@@ -216,7 +216,7 @@ def test_a_field_of_the_body(hanging: Warehouse, orders: Callable[..., Any]) -> 
     assert summary.extra["left_out"] == {"NO_JOIN_KEY": 2}
 
 
-def test_an_object_of_the_body_is_no_key(hanging: Warehouse, orders: Callable[..., Any]) -> None:
+def test_an_object_of_the_body_is_no_key(hanging: KernelWarehouse, orders: Callable[..., Any]) -> None:
     """Else it would be absent from all business data."""
     tables = orders([("1000", "PAID")], BORN + 60 * MINUTE)
     summary, found = resolved(hanging, {"by": "body.$.order", "tables": tables, **absent()})
@@ -228,14 +228,14 @@ def test_a_path_to_several_values_is_refused() -> None:
         Resolution.model_validate({"query": ORDERS, "by": "body.$.items[*].id"})
 
 
-def test_the_query_may_name_the_open_transactions(hanging: Warehouse) -> None:
+def test_the_query_may_name_the_open_transactions(hanging: KernelWarehouse) -> None:
     query = "SELECT key, 'ROLLBACK' AS outcome FROM open_transactions WHERE real_topic = 'T' AND queue_offset < 2;"
     _, found = resolved(hanging, {"query": query})
     assert kinds(found) == {COMMITTED: "ROLLBACK", ROLLED_BACK: "ROLLBACK"}
     assert not hanging.spark.catalog.tableExists("open_transactions"), "the view is removed"
 
 
-def test_young_ones_are_left_out_and_many_refused(hanging: Warehouse, orders: Callable[..., Any]) -> None:
+def test_young_ones_are_left_out_and_many_refused(hanging: KernelWarehouse, orders: Callable[..., Any]) -> None:
     how = {"tables": orders(BOTH_STATES)}
     summary, found = resolved(hanging, how, min_age=timedelta(days=36_500))
     assert (len(found.plan), summary.extra["left_out"]) == (0, {"TOO_YOUNG": 7})
@@ -266,13 +266,13 @@ def test_young_ones_are_left_out_and_many_refused(hanging: Warehouse, orders: Ca
     ],
 )
 def test_a_wrong_query_names_its_group(
-    hanging: Warehouse, orders: Callable[..., Any], how: dict[str, Any], said: str
+    hanging: KernelWarehouse, orders: Callable[..., Any], how: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(UsageError, match=rf"(?s)^resolve\.groups\.g\.{said}"):
         resolved(hanging, {"tables": orders(BOTH_STATES), **how})
 
 
-def test_groups_and_tables_that_are_not_there(hanging: Warehouse) -> None:
+def test_groups_and_tables_that_are_not_there(hanging: KernelWarehouse) -> None:
     with pytest.raises(InputRefused, match=r"resolve\.groups\.g\.tables\.orders: it cannot be read"):
         resolved(hanging, {"tables": {"orders": {"path": "/nowhere"}}})
     with pytest.raises(UsageError, match=r"--group G: .*did you mean g"):
@@ -282,7 +282,7 @@ def test_groups_and_tables_that_are_not_there(hanging: Warehouse) -> None:
 
 
 @pytest.mark.parametrize("form", ["delta", "parquet"])
-def test_a_table_of_the_catalog(hanging: Warehouse, spark: SparkSession, tmp_path: Path, form: str) -> None:
+def test_a_table_of_the_catalog(hanging: KernelWarehouse, spark: SparkSession, tmp_path: Path, form: str) -> None:
     orders, how = spark.createDataFrame(BOTH_STATES, "id STRING, state STRING"), {"orders": {"table": "shop.orders"}}
     spark.sql("CREATE DATABASE shop")
     try:
@@ -298,7 +298,7 @@ def test_a_table_of_the_catalog(hanging: Warehouse, spark: SparkSession, tmp_pat
     assert kinds(later) == kinds(found) | {NOT_KNOWN: "COMMIT"}, "as the table is now"
 
 
-def test_a_database_by_jdbc(hanging: Warehouse, spark: SparkSession, tmp_path: Path) -> None:
+def test_a_database_by_jdbc(hanging: KernelWarehouse, spark: SparkSession, tmp_path: Path) -> None:
     """Derby comes with Spark."""
     url, driver = f"jdbc:derby:{tmp_path}/shop;create=true", "org.apache.derby.iapi.jdbc.AutoloadedDriver"
     rows = spark.createDataFrame(BOTH_STATES, "id STRING, state STRING")
@@ -311,7 +311,7 @@ def test_a_database_by_jdbc(hanging: Warehouse, spark: SparkSession, tmp_path: P
 
 
 def test_an_order_older_than_the_window_of_the_docs_stays_open(
-    warehouse: Warehouse, spark: SparkSession, tmp_path: Path
+    warehouse: KernelWarehouse, spark: SparkSession, tmp_path: Path
 ) -> None:
     """The page's example as it stands there, but by Derby, and with a fixed instant in place of now()."""
     page = (ROOT / "docs" / "ending.md").read_text()
@@ -352,7 +352,7 @@ resolve:
 
 @pytest.mark.usefixtures("logging_as_before")
 def test_from_business_data_to_decisions(
-    warehouse: Warehouse, orders: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    warehouse: KernelWarehouse, orders: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def called(job: str, *options: str) -> tuple[int, dict[str, Any]]:
         status = main(job_of(job), ["--warehouse", warehouse.root, "--config", str(config), *options])
@@ -382,7 +382,7 @@ def test_from_business_data_to_decisions(
 
 @pytest.mark.usefixtures("logging_as_before")
 def test_at_once_with_apply(
-    warehouse: Warehouse, orders: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    warehouse: KernelWarehouse, orders: Callable[..., Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tmp_path / "halfop.yaml"
     config.write_text(CONFIG.replace("PATH", orders(BOTH_STATES)["orders"]["path"]))

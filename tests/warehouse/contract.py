@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from halfop.frame.errors import HalfopError
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.parquet import arrow_schema
-from halfop.warehouse.schema import table
+from halfop.warehouse.schema import delta_table, table
 from halfop.warehouse.tables import NO_TABLE, AlreadyWrittenError, Marker, Warehouse
 from halfop.warehouse.where import Compared, Where, all_of, any_of, between, equal, is_null
 from support import rows as r
@@ -16,6 +19,7 @@ from support.rules.rule_words import NOW, half
 
 _HALVES = "half_messages"
 _ONCE = Marker("tests", 1)
+_COMMITS = 24  # a checkpoint comes after 20
 
 
 class WarehouseContract:
@@ -49,11 +53,6 @@ class WarehouseContract:
         self.land(warehouse, 3, marker=Marker("another", 1))
         assert self.offsets(warehouse) == {1: 2, 2: 1, 3: 1}
         assert (warehouse.marker(_HALVES, "tests"), warehouse.marker(_HALVES, "another")) == (1, 1)
-        rows = pa.Table.from_pylist([{"queue_offset": 4}], schema=arrow_schema(table(_HALVES).struct))
-        with pytest.raises(AlreadyWrittenError):
-            warehouse.commit_first(_HALVES, rows, _ONCE)
-        warehouse.commit_first(_HALVES, rows, Marker("tests", 2))
-        assert self.offsets(warehouse)[4] == 1
 
     def test_a_version_stays_as_it_was(self, warehouse: Warehouse, way: None) -> None:
         versions = [self.land(warehouse, first, first + 1) for first in (0, 10, 20)]
@@ -91,3 +90,40 @@ class WarehouseContract:
         assert [tuple(row) for row in rows] == [(1, None)]
         self.land(warehouse, 2)
         assert {row["queue_offset"] for row in warehouse.read(_HALVES).collect()} == {1, 2}
+
+    def test_markers_outlive_many_commits_and_the_log_s_clean_up(self, warehouse: Warehouse, way: None) -> None:
+        self.land(warehouse, 0, marker=_ONCE)
+        for offset in range(1, _COMMITS):
+            self.land(warehouse, offset)
+        log = Path(warehouse.path(_HALVES), "_delta_log")
+        checkpoint = max(int(file.name[:20]) for file in log.glob("*.checkpoint*.parquet"))
+        for number in range(checkpoint):
+            for file in log.glob(f"{number:020}.*"):
+                file.unlink()
+        self.land(warehouse, 0, marker=_ONCE)
+        again = self.fresh(warehouse)
+        assert (again.marker(_HALVES, "tests"), again.marker(_HALVES, "another")) == (1, -1)
+        assert self.offsets(again) == dict.fromkeys(range(_COMMITS), 1)
+
+    def fresh(self, warehouse: Warehouse) -> Warehouse:
+        """The warehouse as a process that starts finds it."""
+        return type(warehouse)(warehouse.spark, warehouse.root)
+
+    def test_a_table_whose_markers_expire_is_refused(self, warehouse: Warehouse, way: None) -> None:
+        self.land(warehouse, 0, marker=_ONCE)
+        set_it = "SET TBLPROPERTIES ('delta.setTransactionRetentionDuration' = 'interval 1 day')"
+        warehouse.spark.sql(f"ALTER TABLE {delta_table(warehouse.path(_HALVES))} {set_it}")
+        with pytest.raises(HalfopError, match="UNSET TBLPROPERTIES"):
+            warehouse.marker(_HALVES, "tests")
+
+
+class KernelContract(WarehouseContract):
+    """What a store of files does besides."""
+
+    def test_the_first_of_two_commits_is_known(self, warehouse: KernelWarehouse, way: None) -> None:
+        self.land(warehouse, 1, marker=_ONCE)
+        rows = pa.Table.from_pylist([{"queue_offset": 4}], schema=arrow_schema(table(_HALVES).struct))
+        with pytest.raises(AlreadyWrittenError):
+            warehouse.commit_first(_HALVES, rows, _ONCE)
+        warehouse.commit_first(_HALVES, rows, Marker("tests", 2))
+        assert self.offsets(warehouse)[4] == 1

@@ -10,10 +10,10 @@ from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from support.ways import read_by_spark
 
-from warehouse.contract import WarehouseContract
+from warehouse.contract import KernelContract, WarehouseContract
 
 
-class TestHere(WarehouseContract):
+class TestHere(KernelContract):
     """Few rows: PyArrow reads and writes them in this process."""
 
     is_here = True
@@ -23,7 +23,7 @@ class TestHere(WarehouseContract):
         return None
 
 
-class TestThere(WarehouseContract):
+class TestThere(KernelContract):
     """Spark reads the files that Delta's log lists."""
 
     @pytest.fixture
@@ -31,7 +31,7 @@ class TestThere(WarehouseContract):
         read_by_spark(monkeypatch, "files")
 
 
-class TestByConnector(WarehouseContract):
+class TestByConnector(KernelContract):
     """Delta's connector reads and writes."""
 
     @pytest.fixture

@@ -44,7 +44,7 @@ class Lands(WarehouseCalls):
         """
         refuse_no_zone(known_until)
         if not half and not op:
-            raise UsageError("give at least one --half PATH or --op PATH")
+            raise UsageError("give at least one path of half or op rows (half=…, op=…; --half, --op)")
         wait = self.settings.lock.wait
         request = FilesRequest(half, op, known_until, skip_bad, wait, accept_rewind, tuple(again))
         return self._land(lambda warehouse: land_files(warehouse, request, _LOG))

@@ -45,7 +45,7 @@ def open(
 
 def _new() -> SparkSession:
     """A session of our own. Where a launcher of ours has started this process, it has given Spark the jars."""
-    launched = {"PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT"} & os.environ.keys()
+    launched = {"PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "SPARK_REMOTE"} & os.environ.keys()
     return spark_session("python", **({} if launched else spark_conf()))
 
 

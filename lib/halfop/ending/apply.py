@@ -18,9 +18,9 @@ from halfop.ending.standing import Changed, checked
 from halfop.ending.table import NOT_ENDED, TABLE, Clerk, Ending, EndingsTable, Known, State, known
 from halfop.frame.errors import HalfopError, UsageError, is_transient
 from halfop.frame.summary import Summary
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, as_ours, log_failure
-from halfop.warehouse.tables import Warehouse
 
 # Rows in these states get no further request; those that were sent are swept and verified again.
 _GO_ON: tuple[State, ...] = ("INTENDED", "UNKNOWN", "SENT", "VERIFIED")
@@ -39,7 +39,7 @@ class ApplyRequest:
     wait: timedelta = timedelta(0)
 
 
-def apply(warehouse: Warehouse, request: ApplyRequest) -> tuple[Summary, list[Ending]]:
+def apply(warehouse: KernelWarehouse, request: ApplyRequest) -> tuple[Summary, list[Ending]]:
     """Returns the summary, and the newest ending of each row. A broker that fails stops no other.
 
     Raises UsageError before anything is done if the plan names a broker that may not, or cannot, be asked.
@@ -69,7 +69,7 @@ def _refuse_many(request: ApplyRequest) -> None:
 class _Application:
     """One call of `end --apply`."""
 
-    def __init__(self, warehouse: Warehouse, request: ApplyRequest, summary: Summary) -> None:
+    def __init__(self, warehouse: KernelWarehouse, request: ApplyRequest, summary: Summary) -> None:
         self._warehouse, self._request, self._summary = warehouse, request, summary
         cells = zip(*(request.plan.rows[name].to_pylist() for name in Key._fields), strict=True)
         self.keys = [Key(*each) for each in cells]

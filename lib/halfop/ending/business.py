@@ -38,8 +38,8 @@ from halfop.planning.counts import covers, ranges_of
 from halfop.rocketmq.message import COMPRESSED, decompressed
 from halfop.settings.business import OPEN_TRANSACTIONS, Resolution, TableSource, fixed_instant
 from halfop.settings.values import duration_text
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.spark_errors import SPARK_ERRORS, innermost
-from halfop.warehouse.tables import Warehouse
 
 KEY, OUTCOME, EVIDENCE = "key", "outcome", "evidence"
 _KEYS = (StringType, ByteType, ShortType, IntegerType, LongType)
@@ -184,7 +184,7 @@ UNIQ_KEY, KEYS, _BODY = "uniq_key", "keys", "body."
 _SEPARATOR = " "  # RocketMQ's own between several keys
 
 
-def with_join_keys(warehouse: Warehouse, rows: DataFrame, by: str) -> DataFrame:
+def with_join_keys(warehouse: KernelWarehouse, rows: DataFrame, by: str) -> DataFrame:
     """Returns transactions with an array of the keys that business data may know them by; null if there is none."""
     if by == UNIQ_KEY:
         return rows.withColumn(JOIN_KEYS, _several(F.array(present(F.col("uniq_key")))))

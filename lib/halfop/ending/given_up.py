@@ -23,9 +23,9 @@ from halfop.ending.standing import lacks, standing
 from halfop.ending.table import NOT_ENDED, TABLE, Clerk, Ending, EndingsTable, known, newest
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
 from halfop.warehouse.spark_errors import by_condition
-from halfop.warehouse.tables import Warehouse
 
 _DISCARDS = "trans_check_max_time"
 _SHOWN = 20
@@ -44,7 +44,7 @@ class Resume:
     dry_run: bool = False
 
 
-def resume_at_brokers(warehouse: Warehouse, request: Resume) -> tuple[Summary, list[Ending]]:
+def resume_at_brokers(warehouse: KernelWarehouse, request: Resume) -> tuple[Summary, list[Ending]]:
     """Returns the summary, and what became of each message."""
     summary, version = Summary("resume"), decided_until(warehouse)
     rows, left_out = _rows(warehouse, request)
@@ -68,7 +68,7 @@ def resume_at_brokers(warehouse: Warehouse, request: Resume) -> tuple[Summary, l
 
 
 def _resumed(
-    warehouse: Warehouse, request: Resume, rows: Sequence[Row], names: Mapping[str, Collection[str]], version: int
+    warehouse: KernelWarehouse, request: Resume, rows: Sequence[Row], names: Mapping[str, Collection[str]], version: int
 ) -> Iterator[Ending]:
     head, table = new_head(warehouse.version("decisions"), "resume"), _Kept(warehouse)
     earlier = known(warehouse, head.plan_id, [row.key for row in rows])
@@ -82,7 +82,7 @@ def _resumed(
 class _Kept(EndingsTable):
     """The table, and what this call has written to it."""
 
-    def __init__(self, warehouse: Warehouse) -> None:
+    def __init__(self, warehouse: KernelWarehouse) -> None:
         super().__init__(warehouse)
         self.kept: list[Ending] = []
 
@@ -94,7 +94,7 @@ class _Kept(EndingsTable):
 # ---- which messages ----
 
 
-def _rows(warehouse: Warehouse, request: Resume) -> tuple[list[Row], dict[str, int]]:
+def _rows(warehouse: KernelWarehouse, request: Resume) -> tuple[list[Row], dict[str, int]]:
     """The messages that their brokers gave up, and that are so still, and how many of them lack what a request needs.
 
     Raises InputRefused for a key of another one.
@@ -111,7 +111,7 @@ def _rows(warehouse: Warehouse, request: Resume) -> tuple[list[Row], dict[str, i
     return [_row(cells) for cells in found if not cells["lacks"]], dict(left_out)
 
 
-def _asked(warehouse: Warehouse, request: Resume) -> DataFrame:
+def _asked(warehouse: KernelWarehouse, request: Resume) -> DataFrame:
     if request.where is None:
         return F.broadcast(warehouse.frame(sorted(set(request.keys)), KEY_COLUMNS))
     return warehouse.read(_DISCARDS).where(request.where).select(HALF_KEY)

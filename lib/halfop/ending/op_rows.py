@@ -19,8 +19,8 @@ from halfop.landing.progress import instant, next_instant
 from halfop.landing.table_rows import RESOLVE
 from halfop.planning.counts import covers, ranges_of
 from halfop.rocketmq.names import END_TAG
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
-from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import all_of, equal
 
 _OPS = "op_messages"
@@ -29,7 +29,9 @@ _WAIT = timedelta(minutes=10)  # for a landing
 FIRST_OFFSET = 2**62
 
 
-def land_answers(warehouse: Warehouse, rows: Sequence[Row], made: datetime, clerk: Clerk, endings: Endings) -> None:
+def land_answers(
+    warehouse: KernelWarehouse, rows: Sequence[Row], made: datetime, clerk: Clerk, endings: Endings
+) -> None:
     """Lands an op row for each transaction that has none of ours yet; a reconcile then decides.
 
     A second call after a kill writes the same rows, of the plan's instant `made`, so they count once.
@@ -52,7 +54,7 @@ def _before(clerk: Clerk, row: Row, outcome: str) -> Ending:
     return clerk.ending(row, state, f"an op row with {outcome} had landed", sent=row.places[-1])
 
 
-def _answered(warehouse: Warehouse, rows: Sequence[Row]) -> dict[Key, str]:
+def _answered(warehouse: KernelWarehouse, rows: Sequence[Row]) -> dict[Key, str]:
     """The outcomes of half messages for which an op row of ours has landed."""
     keys = warehouse.frame([row.key for row in rows], KEY_COLUMNS)
     near = covers(ranges_of(keys, "queue_offset"), "half_offset")

@@ -38,7 +38,7 @@ from halfop.frame.summary import Summary, add_counts
 from halfop.frame.units import plural
 from halfop.landing.identity import refuse_landed
 from halfop.settings.business import Resolution
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 
 _LOG = logging.getLogger("halfop.resolve")
 _SHOWN = 20
@@ -79,7 +79,7 @@ class _Found:
     left_out: dict[str, int] = field(default_factory=dict)
 
 
-def resolve(warehouse: Warehouse, request: ResolveRequest) -> tuple[Summary, Resolved]:
+def resolve(warehouse: KernelWarehouse, request: ResolveRequest) -> tuple[Summary, Resolved]:
     """Returns a plan to end open transactions as business data says, and what it says both of. Nothing is written."""
     summary, found = Summary("resolve"), _Found()
     groups = _asked(request)
@@ -114,7 +114,7 @@ def _asked(request: ResolveRequest) -> list[str]:
     return sorted(set(request.groups) or request.known)
 
 
-def _resolve(warehouse: Warehouse, name: str, how: Resolution, mine: DataFrame, found: _Found) -> None:
+def _resolve(warehouse: KernelWarehouse, name: str, how: Resolution, mine: DataFrame, found: _Found) -> None:
     """Adds what is found of a group; `mine` are its transactions."""
     with _kept(with_join_keys(warehouse, mine, how.by), how.by != UNIQ_KEY) as rows:
         view = rows.select(*_VIEW, "born_timestamp", F.explode_outer(JOIN_KEYS).alias("key"))

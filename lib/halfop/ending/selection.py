@@ -22,10 +22,11 @@ from halfop.frame.summary import Summary
 from halfop.landing.identity import refuse_landed
 from halfop.planning.run import sources
 from halfop.runs.record import last_run
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import GATEWAY, progress_rows
 from halfop.warehouse.progress import TABLE as PROGRESS
 from halfop.warehouse.spark_errors import by_condition
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.tables import NO_TABLE
 
 _SHOWN = 20
 
@@ -49,7 +50,7 @@ class Selection:
         return " ".join([*named[:_SHOWN], f"--{self.kind.lower()}"])
 
 
-def plan(warehouse: Warehouse, selection: Selection) -> tuple[Summary, EndingPlan]:
+def plan(warehouse: KernelWarehouse, selection: Selection) -> tuple[Summary, EndingPlan]:
     """Returns a plan to end the selected transactions, open ones and discarded ones.
 
     Raises InputRefused if a key names none, UsageError for a wrong condition or one that holds for too many.
@@ -67,18 +68,18 @@ def plan(warehouse: Warehouse, selection: Selection) -> tuple[Summary, EndingPla
     return summary, EndingPlan(new_head(found.version, str(selection)), rows)
 
 
-def _planned(warehouse: Warehouse, found: Standing, selection: Selection) -> Planned:
+def _planned(warehouse: KernelWarehouse, found: Standing, selection: Selection) -> Planned:
     until = datetime.now(timezone.utc) - selection.min_age
     with by_condition(selection.where):
         return planned(found, _wanted(warehouse, found, selection), selection.origin, until)
 
 
-def _wanted(warehouse: Warehouse, found: Standing, selection: Selection) -> DataFrame:
+def _wanted(warehouse: KernelWarehouse, found: Standing, selection: Selection) -> DataFrame:
     keys = found.rows.where(selection.where) if selection.where is not None else _asked(warehouse, found, selection)
     return keys.select(*HALF_KEY, F.lit(selection.kind).alias("kind"), F.lit(None).cast("string").alias("evidence"))
 
 
-def _asked(warehouse: Warehouse, found: Standing, selection: Selection) -> DataFrame:
+def _asked(warehouse: KernelWarehouse, found: Standing, selection: Selection) -> DataFrame:
     """The live copies of the transactions that the keys name, each once."""
     asked = warehouse.frame(sorted(set(selection.keys)), KEY_COLUMNS)
     rows = found.keys().join(F.broadcast(asked), HALF_KEY)
@@ -159,12 +160,12 @@ def refuse_unreachable(names: Sequence[str], where: Masters | None) -> None:
         raise UsageError(f"--broker is one broker, but the messages are of {', '.join(names)}: give --namesrv")
 
 
-def by_files(warehouse: Warehouse) -> set[str]:
+def by_files(warehouse: KernelWarehouse) -> set[str]:
     """Returns the brokers that nobody can ask, because their messages land by files."""
     return {name for name, source in sources(progress_rows(warehouse)).items() if source not in _ASKED}
 
 
-def owners(warehouse: Warehouse, names: Collection[str]) -> dict[str, list[str]]:
+def owners(warehouse: KernelWarehouse, names: Collection[str]) -> dict[str, list[str]]:
     """Returns the brokers' own names with those of the given names that are lives of them."""
     of = {row["broker_name"]: row["life_of"] for row in progress_rows(warehouse)}
     found: dict[str, list[str]] = {}
@@ -173,7 +174,7 @@ def owners(warehouse: Warehouse, names: Collection[str]) -> dict[str, list[str]]
     return found
 
 
-def decided_until(warehouse: Warehouse) -> int:
+def decided_until(warehouse: KernelWarehouse) -> int:
     """Returns the version of landing_progress that the last run knew which has decided about all of that.
 
     Call it before you read decisions: a run in between would have seen more, and what it saw must be read again.
@@ -186,7 +187,7 @@ def decided_until(warehouse: Warehouse) -> int:
     return (run.inputs if decided else run.inputs_before)[PROGRESS]
 
 
-def landed(warehouse: Warehouse, name: str, queues: Collection[int], version: int) -> dict[int, LandedEnds]:
+def landed(warehouse: KernelWarehouse, name: str, queues: Collection[int], version: int) -> dict[int, LandedEnds]:
     """Returns how far a broker's queues had landed at a version of landing_progress, as `decided_until` gives it.
 
     What landed later, no run has seen, so it is read from the broker again.

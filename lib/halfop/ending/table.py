@@ -16,8 +16,9 @@ from halfop.frame.errors import WarehouseBusy
 from halfop.frame.trouble import owner
 from halfop.landing.progress import micros
 from halfop.planning.counts import OffsetRange, covers
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.parquet import arrow_schema
-from halfop.warehouse.tables import AlreadyWrittenError, Marker, Warehouse
+from halfop.warehouse.tables import AlreadyWrittenError, Marker
 from halfop.warehouse.where import Compared, Where, all_of, equal
 
 TABLE = "endings"
@@ -32,7 +33,7 @@ class EndingsTable:
     sends anything more. So two calls never send the same answers side by side, also if no lock keeps them apart.
     """
 
-    def __init__(self, warehouse: Warehouse) -> None:
+    def __init__(self, warehouse: KernelWarehouse) -> None:
         self._warehouse, self._number = warehouse, warehouse.marker(TABLE, _APP)
 
     def record(self, rows: Sequence[Ending]) -> None:
@@ -65,7 +66,7 @@ class Known:
         return max((at for name, at in self.lately.items() if name in lives), default=None)
 
 
-def known(warehouse: Warehouse, plan_id: str, keys: Collection[Key]) -> Known:
+def known(warehouse: KernelWarehouse, plan_id: str, keys: Collection[Key]) -> Known:
     """Returns what is recorded of these half messages."""
     near = covers(_ranges(keys), "queue_offset")
     found = [] if near is None else _read(warehouse, all_of(equal("plan_id", plan_id), near))
@@ -80,7 +81,7 @@ def known(warehouse: Warehouse, plan_id: str, keys: Collection[Key]) -> Known:
     return Known(newest(found), lately, max((row.at for row in found), default=None))
 
 
-def _read(warehouse: Warehouse, where: Where) -> list[Ending]:
+def _read(warehouse: KernelWarehouse, where: Where) -> list[Ending]:
     return [_ending(row) for row in warehouse.read(TABLE, where=where).toArrow().to_pylist()]
 
 

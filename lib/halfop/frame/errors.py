@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar
 
 from halfop.frame.summary import Summary
 
@@ -32,7 +31,7 @@ class HalfopError(Exception):
     `exit_status` is what a job ends with. `transient`: the same call may succeed later.
     """
 
-    exit_status: ClassVar[int] = 1
+    exit_status: int = 1
     transient: bool = False
 
     def __reduce__(self) -> tuple[Callable[..., HalfopError], tuple[object, ...]]:
@@ -101,7 +100,7 @@ class PartsFailed(HalfopError):
         kinds = (extra.get("failed_sinks"), extra.get("failed_brokers"), extra.get("failed_catalog"))
         self.summary = summary
         self.failed = {name: why for kind in kinds if kind for name, why in kind.items()}
-        self.transient = extra.get("transient", False)
+        self.transient, self.exit_status = extra.get("transient", False), summary.status
         super().__init__("\n".join(f"{name}: {why}" for name, why in self.failed.items()))
 
 

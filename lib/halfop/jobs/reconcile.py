@@ -86,7 +86,7 @@ def _run(context: Context, args: ReconcileOptions) -> Summary:
 
 
 def _verify(context: Context, run_id: int) -> Summary:
-    summary, differences = verify(opened("reconcile", context), run_id)
+    summary, differences = verify(opened("reconcile --verify", context), run_id)
     header = [field.name for field in fields(Difference)]
     context.output.tables(Table(header, [astuple(each) for each in differences]))
     return summary
@@ -95,7 +95,7 @@ def _verify(context: Context, run_id: int) -> Summary:
 def _preview(context: Context, args: ReconcileOptions) -> Summary:
     settings = context.settings
     request = Request(settings, args.now, settings.run.max_rows, args.allow_future, frozenset(args.park_sink))
-    summary, rows = preview(opened("reconcile", context), request)
+    summary, rows = preview(opened("reconcile --dry-run", context), request)
     context.output.tables(Table(list(rows[0].asDict()) if rows else [], rows))
     return summary
 

@@ -15,7 +15,7 @@ from halfop.frame.output import Table
 from halfop.frame.summary import Summary, add_counts
 from halfop.jobs.end import ended_table
 from halfop.opened import opened
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.wording import plan_to_review
 
 _READABLE = 10_000  # rows; a larger plan is read by programs
@@ -102,7 +102,7 @@ def _groups(summary: Summary) -> Table:
     return Table(["group", *names], rows)
 
 
-def _apply(context: Context, warehouse: Warehouse, wanted: ApplyRequest, summary: Summary) -> None:
+def _apply(context: Context, warehouse: KernelWarehouse, wanted: ApplyRequest, summary: Summary) -> None:
     """Carries the plan out, and adds what came of it to the summary."""
     with warehouse.for_few_rows():
         applied, endings = apply(warehouse, wanted)

@@ -13,7 +13,7 @@ from halfop.frame.output import Table
 from halfop.frame.summary import Summary
 from halfop.opened import opened
 from halfop.upkeep.resume import ResumeSelection, resume
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 
 
 class ResumeOptions(Options):
@@ -46,7 +46,7 @@ def _run(context: Context, args: ResumeOptions) -> Summary:
     return summary
 
 
-def _at_brokers(context: Context, args: ResumeOptions, warehouse: Warehouse, where: Masters) -> Summary:
+def _at_brokers(context: Context, args: ResumeOptions, warehouse: KernelWarehouse, where: Masters) -> Summary:
     end, wait = context.settings.end, context.settings.lock.wait
     with warehouse.for_few_rows():
         request = Resume(where, end.brokers, args.key, args.where, end.limit, wait, args.dry_run)

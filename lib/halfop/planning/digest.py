@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from halfop.columns.batches import made_of
+from halfop.columns.keys import in_one
 from halfop.planning.counts import OffsetRange
 from halfop.warehouse.disk import Disk
 from halfop.warehouse.kernel import KernelWarehouse
@@ -66,8 +70,8 @@ class Digest:
         now = None if at is None else int(at.timestamp() * 1_000)
         struct = StructType([table("decisions").struct[name] for name in _READ])
         if not isinstance(warehouse, KernelWarehouse):
-            few = warehouse.read("decisions", where=equal("run_id", run_id)).select(struct.names).toArrow()
-            return Digest(together(_by_group(batch, run_id, now) for batch in few.to_batches()).to_pylist())
+            rows = warehouse.read("decisions", where=equal("run_id", run_id)).select(struct.names)
+            return Digest(_in_batches(rows, run_id, now))
         with Kept(warehouse.stage) as kept:
             files, few = files_or_few(warehouse, "decisions", struct, run_id, kept)
             if few is not None:
@@ -171,6 +175,16 @@ def together(parts: Iterable[pa.Table]) -> pa.Table:
 def _merged(rows: pa.Table) -> pa.Table:
     grouped = rows.group_by(_GROUP, use_threads=False).aggregate(list(_MERGED.items()))
     return grouped.rename_columns([*_GROUP, *_MERGED])
+
+
+def _in_batches(rows: DataFrame, run_id: int, now: int | None) -> list[dict[str, Any]]:
+    """The groups of rows that only Spark reaches."""
+    found = made_of(rows, partial(_batch_of_groups, run_id, now), from_arrow_schema(_SPANS)).toArrow()
+    return list(together([found.cast(_SPANS)]).to_pylist())
+
+
+def _batch_of_groups(run_id: int, now: int | None, batch: pa.RecordBatch) -> pa.RecordBatch:
+    return in_one(_by_group(batch, run_id, now))
 
 
 def _by_group(batch: pa.RecordBatch, run_id: int, now: int | None) -> pa.Table:

@@ -57,7 +57,13 @@ def _write_each(store: Warehouse, whole: WholeMessages) -> dict[str, Exception]:
 
         def committing(number: int, target: Target) -> Callable[[], None]:
             mine = rows.where(F.col(TARGET) == number).select(*target.spec.names)
-            return lambda: store.commit(target.path, mine, Marker(target.app, run.run_id))
+
+            def commit() -> None:
+                if (marker := store.marker(target.path, target.app)) >= 0:
+                    refuse_lost(store, target, marker)
+                store.commit(target.path, mine, Marker(target.app, run.run_id))
+
+            return commit
 
         tasks = {each.name: committing(n, each) for n, each in targets.items() if each.name not in lacking}
         return lacking | all_at_once(tasks, run.settings.topics.threads)

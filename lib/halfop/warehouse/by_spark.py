@@ -14,7 +14,7 @@ from halfop.warehouse.reading import FEW
 from halfop.warehouse.rows import FoundRows, Rows, arrow, frame_of
 from halfop.warehouse.schema import table
 from halfop.warehouse.spark_log import SparkLog
-from halfop.warehouse.tables import NO_TABLE, AlreadyWrittenError, Marker, Warehouse, no_rows, spec_of
+from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse, no_rows, spec_of
 from halfop.warehouse.where import Where, equal
 
 
@@ -31,6 +31,9 @@ class SparkWarehouse(Warehouse):
     @cached_property
     def connector(self) -> Connector:
         return Connector(self.spark, self.log)
+
+    def has(self, file: str) -> bool:
+        return self.log.has(self.path(file))
 
     def version(self, name: str) -> int:
         return self.log.version(self.path(name))
@@ -55,7 +58,9 @@ class SparkWarehouse(Warehouse):
     # ---- reads ----
 
     def found(self, name: str, version: int | None = None, where: Where | None = None) -> FoundRows:
-        if version == NO_TABLE or (version is None and self.version(name) == NO_TABLE):
+        """The rows stay those of the newest version, too: a server would look for it again at each use of a frame."""
+        version = self.version(name) if version is None else version
+        if version == NO_TABLE:
             return FoundRows(no_rows(name), 0)
         spec = spec_of(name)
         rows = self.connector.read(self.path(name), spec, version)
@@ -66,7 +71,8 @@ class SparkWarehouse(Warehouse):
         size, struct = self.log.size(self.path(name)), self.schema(name)
         if size.files > FEW.files or size.bytes > FEW.bytes:
             return FoundRows(rows, None)
-        return FoundRows(arrow(rows.select(struct.names), struct), size.files)
+        few = arrow(rows.select(struct.names).limit(FEW.rows + 1), struct)
+        return FoundRows(few, size.files) if len(few) <= FEW.rows else FoundRows(rows, None)
 
     def added(self, name: str, before: int, upto: int) -> Rows:
         if before == upto:
@@ -93,15 +99,7 @@ class SparkWarehouse(Warehouse):
     def commit(self, name: str, rows: Rows | Sequence[Mapping[str, object]], marker: Marker | None = None) -> None:
         if isinstance(rows, Sequence) and not rows and marker is None:
             return
-        found, path, spec = self.given(name, rows), self.path(name), spec_of(name)
-        frame = self.in_form(name, frame_of(self.spark, found)) if isinstance(found, pa.Table) else found
+        frame = rows if isinstance(rows, DataFrame) else frame_of(self.spark, self.given(name, rows))
+        path, spec = self.path(name), spec_of(name)
         self.log.complete(path, spec)
-        self.connector.commit(path, spec, frame, marker)
-
-    def commit_first(self, name: str, rows: pa.Table, marker: Marker) -> None:
-        if not self.connector.commit_first(self.path(name), self.in_form(name, frame_of(self.spark, rows)), marker):
-            raise AlreadyWrittenError(self.path(name))
-
-    def replace_rows(self, name: str, version: int, rows: Sequence[Mapping[str, object]]) -> bool:
-        """Leaves them as they are: Spark's writer cannot replace rows only if no other commit has come before."""
-        return False
+        self.connector.commit(path, spec, self.in_form(name, frame), marker)

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 from halfop.frame.errors import HalfopError, UsageError, is_transient
 from halfop.frame.summary import Summary
 from halfop.settings.model import Settings
+from halfop.warehouse.kernel import files_of
 from halfop.warehouse.schema import OF_A_TOPIC, comment, literal, table, table_names
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, log_failure
 from halfop.warehouse.tables import NO_TABLE, Warehouse
@@ -46,6 +47,7 @@ class Catalog:
     def of(cls, warehouse: Warehouse, settings: Settings) -> Catalog:
         schema = settings.catalog.schema_
         if schema is not None:
+            files_of(warehouse, "catalog.schema")
             _refuse_forgetful(warehouse.spark, schema)
         return cls(warehouse, schema)
 

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from halfop.frame.errors import HalfopError
 from halfop.frame.openlineage import TableColumn, Touched, WrittenTable
 from halfop.frame.trouble import plainly
 from halfop.warehouse.disk import DataFile
@@ -23,13 +22,12 @@ from halfop.warehouse.files import Files
 from halfop.warehouse.schema import TableSpec, delta_table, literal
 from halfop.warehouse.sound import SoundTables
 from halfop.warehouse.spark_errors import is_java, removed_file
-from halfop.warehouse.tables import AlreadyWrittenError
+from halfop.warehouse.tables import AlreadyWrittenError, refuse_forgetful
 from halfop.warehouse.where import Predicate
 
 log = logging.getLogger("halfop.warehouse")
 
 _NEWEST = -1
-_FORGETS = "delta.setTransactionRetentionDuration"
 # Features of a table that ask nothing of a writer but what Kernel does.
 _WRITTEN = {"appendOnly", "changeDataFeed", "rowTracking", "domainMetadata", "invariants", "inCommitTimestamp"}
 _PLAIN_WRITER = 2
@@ -93,11 +91,7 @@ class DeltaLog:
 
     def marker(self, path: str, app: str) -> int:
         """The last run that wrote under this app id; -1 if none did."""
-        if _FORGETS in self.properties(path, None):
-            raise HalfopError(
-                f"{path} has {_FORGETS} set: it would forget the runs that it holds, and get their rows twice. Repair: "
-                f"ALTER TABLE {delta_table(path)} UNSET TBLPROPERTIES ('{_FORGETS}')"
-            )
+        refuse_forgetful(path, self.properties(path, None))
         return int(self._logs.marker(path, app))
 
     def snapshot(self, path: str, version: int | None = None) -> Snapshot | None:

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from halfop.frame.errors import UsageError
 from halfop.settings.home import JARS_LOCK, checkout, fetched_jars, user_cache
+from halfop.warehouse.disk import local_folder
 from halfop.warehouse.session import AT_START, is_of_server
 from halfop.warehouse.spark_versions import spark_in
 
@@ -36,6 +37,17 @@ def refuse_unfit(spark: SparkSession, root: str) -> None:
         raise UsageError(
             f"this session was started without settings that keep tables safe:{lines}\n"
             "Make the first session of the process with SparkSession.builder.config(map=halfop.spark_conf())"
+        )
+
+
+def refuse_unfit_server(spark: SparkSession, root: str) -> None:
+    """Raises UsageError if commits to a local disk or to S3 are not safe there: Delta's own take one driver."""
+    scheme = "s3a" if root.startswith("s3a:") else "file" if local_folder(root) is not None else ""
+    key = f"spark.delta.logStore.{scheme}.impl"
+    if scheme and spark.conf.get(key, "") != AT_START[key]:
+        raise UsageError(
+            f"--warehouse {root}: the server of Spark Connect was started without {key}={AT_START[key]}, by which "
+            "commits of several drivers are safe. Start it with that setting and halfop.jar, or use another file system"
         )
 
 

@@ -33,7 +33,9 @@ _MOST_BYTES_A_TASK = 256 << 20
 def files_of(warehouse: Warehouse, what: str) -> KernelWarehouse:
     """Returns a warehouse whose files this process reaches. Raises UsageError if only Spark can reach them."""
     if not isinstance(warehouse, KernelWarehouse):
-        raise UsageError(f"{what} works on files, which Spark Connect does not show: call it without --remote")
+        raise UsageError(
+            f"{what} works on files, which Spark Connect does not show: it needs a Spark of its own (no --remote)"
+        )
     return warehouse
 
 
@@ -64,6 +66,9 @@ class KernelWarehouse(Warehouse):
 
     def uri(self, name: str) -> str:
         return self.files.qualified(self.path(name))
+
+    def has(self, file: str) -> bool:
+        return self.files.size(self.path(file)) is not None
 
     def version(self, name: str) -> int:
         if (found := self.log.version(self.path(name))) == NO_TABLE and self.files.is_local:
@@ -181,6 +186,7 @@ class KernelWarehouse(Warehouse):
             self.log.commit_files(self.path(name), spec_of(name), files, marker)
 
     def commit_first(self, name: str, rows: pa.Table, marker: Marker) -> None:
+        """Appends rows that are here. Raises AlreadyWrittenError if another call has made the marker's commit."""
         path, spec = self.path(name), spec_of(name)
         if self.takes_files(name):
             self.log.commit_files(path, spec, self.files_of(name, rows), marker)
@@ -188,6 +194,7 @@ class KernelWarehouse(Warehouse):
             raise AlreadyWrittenError(path)
 
     def replace_rows(self, name: str, version: int, rows: Sequence[Mapping[str, object]]) -> bool:
+        """Puts these rows in the place of all that a version has; returns whether no other commit came before."""
         files = self.files_of(name, self.given(name, rows))
         return self.log.replace_files(self.path(name), spec_of(name), version, files)
 

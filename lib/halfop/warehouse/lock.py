@@ -36,6 +36,8 @@ def hold(warehouse: Warehouse, group: str, wait: timedelta = timedelta(0), repai
     """
     folder = local_folder(warehouse.root)
     if folder is None or not isinstance(warehouse, KernelWarehouse):
+        if not repairing:
+            _refuse_half_repaired(warehouse)
         yield
         return
     _make(folder)
@@ -44,7 +46,7 @@ def hold(warehouse: Warehouse, group: str, wait: timedelta = timedelta(0), repai
         with _locked(warehouse, f"{path}.next", path, group, deadline):
             held.enter_context(_locked(warehouse, path, path, group, deadline))
         if not repairing:
-            _refuse_half_repaired(folder)
+            _refuse_half_repaired(warehouse)
         yield
 
 
@@ -65,9 +67,9 @@ def _make(folder: str) -> None:
         ) from error
 
 
-def _refuse_half_repaired(folder: str) -> None:
-    mark = os.path.join(folder, UNFINISHED)
-    if os.path.exists(mark):
+def _refuse_half_repaired(warehouse: Warehouse) -> None:
+    mark = warehouse.path(UNFINISHED)
+    if warehouse.has(UNFINISHED):
         problem = "a repair of the warehouse was stopped before it had finished"
         raise InputRefused(mark, None, problem, "call `examine --repair` again: it goes on where it was stopped")
 

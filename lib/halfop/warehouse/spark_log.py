@@ -6,6 +6,8 @@ which Spark reads as the JSON and Parquet files that Delta's protocol says they 
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -16,9 +18,16 @@ from pyspark.sql import functions as F
 
 from halfop.frame.openlineage import TableColumn, Touched, WrittenTable
 from halfop.warehouse.schema import TableSpec, delta_table, literal
-from halfop.warehouse.spark_errors import removed_file
+from halfop.warehouse.spark_errors import overtaken, removed_file
+from halfop.warehouse.tables import refuse_forgetful
 
 NO_VERSION = -1
+_MADE_MEANWHILE = (
+    "DELTA_TABLE_ALREADY_EXISTS",
+    "TABLE_OR_VIEW_ALREADY_EXISTS",
+    "FIELD_ALREADY_EXISTS",
+    "COLUMN_ALREADY_EXISTS",
+)
 _NO_TABLE = (
     "DELTA_TABLE_ONLY_OPERATION",
     "DELTA_MISSING_DELTA_TABLE",
@@ -26,7 +35,11 @@ _NO_TABLE = (
     "DELTA_PATH_DOES_NOT_EXIST",
     "PATH_NOT_FOUND",
 )
-_CHECKPOINT = "version BIGINT, parts INT"
+# N.checkpoint.parquet, one of several parts, or one with a name of its own (V2), whose top file has all but files.
+_CHECKPOINT = re.compile(
+    r"/(?P<version>\d{20})\.checkpoint(\.\d{10}\.(?P<parts>\d{10})|\.[0-9a-f-]{36})?\.(parquet|json)$"
+)
+_FEW_COMMITS = 20  # more are read from a checkpoint on
 _ACTIONS = "txn STRUCT<appId: STRING, version: BIGINT>, remove STRUCT<path: STRING>, metaData STRUCT<id: STRING>"
 _MARKS = ("txn.appId AS app", "txn.version AS number")
 
@@ -65,6 +78,15 @@ class SparkLog:
             raise
         return int(newest[0][0])
 
+    def has(self, path: str) -> bool:
+        """Returns whether there is such a file."""
+        try:
+            return not self.spark.read.format("binaryFile").load(path).select("path").isEmpty()
+        except PySparkException as error:
+            if is_missing(error):
+                return False
+            raise
+
     def size(self, path: str) -> TableSize:
         """Returns how large the table's newest version is."""
         version = self.version(path)
@@ -92,6 +114,7 @@ class SparkLog:
 
     def marker(self, path: str, app: str) -> int:
         """Returns the last run that wrote under this app id; -1 if none did."""
+        refuse_forgetful(path, self.properties(path))
         version = self.version(path)
         if version == NO_VERSION:
             return NO_VERSION
@@ -102,34 +125,44 @@ class SparkLog:
 
     def _numbers(self, path: str, version: int, known: Markers | None) -> dict[str, int]:
         """The numbers at a version: those of a checkpoint, or known ones, with what the commits after it say."""
-        checkpoint = self._checkpoint(path)
-        if known is not None and (checkpoint is None or known.version >= checkpoint[0]):
-            before, numbers = known.version, dict(known.numbers)
-        elif checkpoint is None:
-            before, numbers = NO_VERSION, {}
-        else:
-            before, numbers = checkpoint[0], _greatest(self._read("parquet", checkpoint[1]))
+        before, numbers = (NO_VERSION, {}) if known is None else (known.version, dict(known.numbers))
+        if version - before > _FEW_COMMITS and (checkpoint := self._checkpoint(path, version)) is not None:
+            before, files = checkpoint
+            numbers = _greatest(self._read(files))
         later = _greatest(self._commits(path, before, version))
         return numbers | {app: max(number, numbers.get(app, NO_VERSION)) for app, number in later.items()}
 
-    def _checkpoint(self, path: str) -> tuple[int, list[str]] | None:
-        """The version of the newest checkpoint, and its files; None if there is none."""
+    def _checkpoint(self, path: str, version: int) -> tuple[int, list[str]] | None:
+        """The newest checkpoint up to a version: its own, and its files; None if there is none."""
         try:
-            found = self.spark.read.schema(_CHECKPOINT).json(f"{path}/_delta_log/_last_checkpoint").collect()
+            listed = (
+                self.spark.read.format("binaryFile").load(f"{path}/_delta_log/*.checkpoint*").select("path").collect()
+            )
         except PySparkException as error:
             if is_missing(error):
                 return None
             raise
-        version, parts = found[0]
-        one = f"{path}/_delta_log/{version:020}.checkpoint"
-        names = [f"{one}.{n:010}.{parts:010}.parquet" for n in range(1, parts + 1)] if parts else [f"{one}.parquet"]
-        return version, names
+        found = defaultdict[int, dict[str, list[str]]](lambda: defaultdict(list))
+        for file in sorted(row["path"] for row in listed):
+            if name := _CHECKPOINT.search(file):
+                found[int(name["version"])][name["parts"] or file].append(file)
+        whole = {
+            number: files
+            for number, kinds in found.items()
+            for parts, files in kinds.items()
+            if number <= version and (not parts.isdigit() or len(files) == int(parts))
+        }
+        return max(whole.items(), default=None)
 
     def _commits(self, path: str, after: int, upto: int) -> DataFrame | None:
-        return self._read("json", [f"{path}/_delta_log/{n:020}.json" for n in range(after + 1, upto + 1)])
+        return self._read([f"{path}/_delta_log/{n:020}.json" for n in range(after + 1, upto + 1)])
 
-    def _read(self, form: str, files: Sequence[str]) -> DataFrame | None:
-        return self.spark.read.schema(_ACTIONS).format(form).load(list(files)) if files else None
+    def _read(self, files: Sequence[str]) -> DataFrame | None:
+        """Their actions. A line that is no JSON ends the read: what it says would be missed."""
+        if not files:
+            return None
+        form = "json" if files[0].endswith(".json") else "parquet"
+        return self.spark.read.schema(_ACTIONS).option("mode", "FAILFAST").format(form).load(list(files))
 
     # ---- commits of the past ----
 
@@ -158,12 +191,19 @@ class SparkLog:
     def complete(self, path: str, spec: TableSpec) -> None:
         """Makes the table if it is missing; an older table gets the columns that it lacks."""
         if self.version(path) == NO_VERSION:
-            self.spark.sql(_created(path, spec))
-            return
+            self._unless_overtaken(_created(path, spec))
         names = self.spark.read.format("delta").load(path).columns
         later = [f"`{c.name}` {c.type} COMMENT {literal(c.comment)}" for c in spec.columns if c.name not in names]
         if later:
-            self.spark.sql(f"ALTER TABLE {delta_table(path)} ADD COLUMNS ({', '.join(later)})")
+            self._unless_overtaken(f"ALTER TABLE {delta_table(path)} ADD COLUMNS ({', '.join(later)})")
+
+    def _unless_overtaken(self, statement: str) -> None:
+        """Another client may do the same at the same moment."""
+        try:
+            self.spark.sql(statement)
+        except PySparkException as error:
+            if not overtaken(error) and not any(name in str(error) for name in _MADE_MEANWHILE):
+                raise
 
     # ---- lineage ----
 

@@ -1,7 +1,8 @@
 """The warehouse: tables by name, made from their schemas, read at a version, appended to at most once a run.
 
-`Warehouse` is the interface. Its verbs are what a store does: `kernel` has the one of files and Delta Kernel, and
-`simulation.replay` one that plays history. What can be said by these verbs is said here, once for all stores.
+`Warehouse` is the interface. Its verbs are what a store does: `kernel` has the one of files and Delta Kernel,
+`by_spark` the one of Spark's public API, and `simulation.replay` one that plays history. What can be said by these
+verbs is said here, once for all stores.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from halfop.frame.errors import LostRows
+from halfop.frame.errors import HalfopError, LostRows
 from halfop.frame.openlineage import Touched
 from halfop.warehouse.parquet import arrow_schema
 from halfop.warehouse.rows import FoundRows, Rows, Stage, frame_of
-from halfop.warehouse.schema import TableSpec, table
+from halfop.warehouse.schema import TableSpec, delta_table, table
 from halfop.warehouse.where import Where, equal
 
 NO_TABLE = -1
@@ -81,6 +82,10 @@ class Warehouse(ABC):
     def replaced(self, name: str, after: int, upto: int) -> bool:
         """Returns whether a commit after version `after`, up to `upto`, replaced or deleted files, or may have."""
 
+    @abstractmethod
+    def has(self, file: str) -> bool:
+        """Returns whether a file of this name is below the root."""
+
     # ---- the verbs of a store: reads, as rows of one of both kinds ----
 
     @abstractmethod
@@ -110,14 +115,6 @@ class Warehouse(ABC):
 
         Columns that given mappings lack are null.
         """
-
-    @abstractmethod
-    def commit_first(self, name: str, rows: pa.Table, marker: Marker) -> None:
-        """Appends rows that are here. Raises AlreadyWrittenError if another call has made the marker's commit."""
-
-    @abstractmethod
-    def replace_rows(self, name: str, version: int, rows: Sequence[Mapping[str, object]]) -> bool:
-        """Puts these rows in the place of all that a version has; returns whether no other commit came before."""
 
     # ---- names ----
 
@@ -208,6 +205,18 @@ class Warehouse(ABC):
     def rows_of(self, name: str, frame: DataFrame) -> Rows:
         """Returns a frame's rows in the table's form, of the stage's kind."""
         return self.stage.rows(self.in_form(name, frame), self.schema(name))
+
+
+_FORGETS = "delta.setTransactionRetentionDuration"
+
+
+def refuse_forgetful(path: str, properties: Mapping[str, str]) -> None:
+    """Raises HalfopError if a table's markers last for some time only."""
+    if _FORGETS in properties:
+        raise HalfopError(
+            f"{path} has {_FORGETS} set: it would forget the runs that it holds, and get their rows twice. Repair: "
+            f"ALTER TABLE {delta_table(path)} UNSET TBLPROPERTIES ('{_FORGETS}')"
+        )
 
 
 def spec_of(name: str) -> TableSpec:

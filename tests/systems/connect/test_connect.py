@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -50,8 +51,9 @@ def test_two_clients_at_once(
     server: Server, spark: SparkSession, before: Path, undisturbed: dict[str, Counter[str]], tmp_path: Path
 ) -> None:
     folder = Path(shutil.copytree(before, tmp_path / "warehouse"))
-    both = [subprocess.Popen(server.job(*command(folder)), stdout=subprocess.DEVNULL) for _ in range(2)]
-    assert [each.wait() for each in both] == [0, 0]
+    with ThreadPoolExecutor() as pool:
+        both = list(pool.map(lambda _: server.call(*command(folder)), range(2)))
+    assert [each.returncode for each in both] == [0, 0], [each.stderr[-3000:] for each in both]
     assert content(KernelWarehouse(spark, str(folder))) == undisturbed
 
 

@@ -16,7 +16,6 @@ each_spark = pytest.mark.parametrize("spark", OTHERS)
 # What a run decides; both ways to write it; a death; a function in Python workers.
 FEW = (
     "tests/rules/test_oracle.py::test_a_run_decides_as_rocketmq_does",
-    "tests/rules/test_small_histories.py::test_runs_decide_what_the_model_decides[few]",
     "tests/runs/test_by_workers.py::test_they_decide_and_write_what_the_columns_do",
     "tests/runs/test_kills.py::test_killed_at_a_commit[before-3]",
     "tests/ending/test_resolve.py::test_a_field_of_the_body",
