@@ -16,8 +16,10 @@ from halfop import opened
 from halfop.frame import log
 from halfop.planning import counts
 from halfop.start import FIRST_COMPILER
+from halfop.warehouse import sync
 from halfop.warehouse.kernel import KernelWarehouse
-from halfop.warehouse.session import is_of_server, set_sync, spark_session
+from halfop.warehouse.session import is_of_server, spark_session
+from halfop.warehouse.sync import set_sync
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
 from support import effort
@@ -95,7 +97,8 @@ def spark() -> Iterator[SparkSession]:
         session.stop()
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(opened, "set_sync", lambda *_: None)  # no power is cut here; test_log_store.py sets it itself
+        for module in (opened, sync):  # no power is cut here; test_log_store.py sets it itself
+            patch.setattr(module, "set_sync", lambda *_: None)
         set_sync(session, sync=False)
         yield session
     session.stop()

@@ -15,14 +15,8 @@ from halfop.settings.model import Settings
 from halfop.warehouse.by_spark import SparkWarehouse
 from halfop.warehouse.given import refuse_unfit_server
 from halfop.warehouse.kernel import KernelWarehouse, files_of
-from halfop.warehouse.session import (
-    SYNC,
-    WHILE_CALLED,
-    is_of_server,
-    session_settings,
-    set_sync,
-    spark_session,
-)
+from halfop.warehouse.session import WHILE_CALLED, is_of_server, session_settings, spark_session
+from halfop.warehouse.sync import SYNC, set_sync
 from halfop.warehouse.tables import Warehouse
 
 log = logging.getLogger("halfop.warehouse")

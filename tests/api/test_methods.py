@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import halfop
 import pytest
-from halfop import opened
 from halfop.frame.summary import Summary
 from halfop.warehouse import given, session
+from halfop.warehouse import sync as sync_module
 from halfop.warehouse.lock import hold
-from halfop.warehouse.session import set_sync
+from halfop.warehouse.sync import set_sync
 from pyspark.sql import SparkSession
 from support.brokers import store_writer as w
 from support.brokers.played_broker import played
@@ -114,10 +115,15 @@ def test_whether_commits_are_synced_is_given_back_too(
         set_sync(session, sync)
         found.append(hadoop.hadoopConfiguration().get("halfop.warehouse.sync"))
 
-    monkeypatch.setattr(opened, "set_sync", seen)
+    monkeypatch.setattr(sync_module, "set_sync", seen)
     with as_before(wh.spark):
         _landed(wh, tmp_path)
     assert found == ["true"], "the tests' session has it off"
+    held = sync_module.HeldSync()
+    with as_before(wh.spark), ExitStack() as second:
+        with held.held(wh.spark, sync=True):
+            second.enter_context(held.held(wh.spark, sync=False))
+        assert found[1:] == ["true", "true", "false"], "calls that overlap"
 
 
 def test_times_are_instants_whatever_the_session_s_zone(decided: halfop.Halfop) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from halfop.warehouse.session import set_sync
+from halfop.warehouse.sync import set_sync
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 from pyspark.sql import SparkSession
