@@ -37,7 +37,7 @@ def check(words: Sequence[str]) -> None:
     if call.job not in jobs:
         wrong = f"no job '{call.job}'{did_you_mean(call.job, [*jobs, *NO_JOBS])}" if call.job else "which job?"
         sys.stderr.write(f"halfop: {wrong}\n")
-    if call.remote and len(call.given) > 1:
+    if call.remote and call.spark and call.spark != ["--remote", call.remote]:
         raise UsageError("--remote takes no other option of spark-submit: its server has been started")
     print(("remote" if call.remote else "job") if call.job in jobs else "jobs")
 

@@ -49,7 +49,7 @@ class CommandLine:
     @property
     def remote(self) -> str:
         """Returns the server of Spark Connect; empty if Spark is started by this call."""
-        found = self.value("--remote")
+        found = self.value("--remote") or os.environ.get("SPARK_REMOTE", "")
         return found if found.startswith("sc:") else ""
 
     @property

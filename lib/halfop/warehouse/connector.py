@@ -21,7 +21,7 @@ _VERSION = "_metadata.row_commit_version"
 
 
 class ConnectorLog(Protocol):
-    """What the connector must know of a table's log, and tell it."""
+    """The part of a log that the connector asks, and reports to."""
 
     def marker(self, path: str, app: str) -> int: ...
     def only_appends(self, path: str, after: int, upto: int) -> bool: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import halfop
 import pytest
 from halfop.warehouse.by_spark import SparkWarehouse
 from model import fleet as f
@@ -21,3 +22,29 @@ CHARTER = Charter(m.Settings(check_max=2, file_reserved_time=60 * MINUTE), PHASE
 def test_runs_decide_what_the_model_decides(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     ships = f.fleet(f.generated(copied_histories(CHARTER), 12, seed))
     f.assert_agrees(SparkWarehouse(spark, str(tmp_path / "warehouse")), CHARTER, ships)
+
+
+def test_the_python_api(spark: SparkSession, tmp_path: Path) -> None:
+    wh = halfop.open(spark, tmp_path / "warehouse")
+    ships = f.fleet(f.generated(copied_histories(CHARTER), 4, 7))
+    f.sail(wh.warehouse, CHARTER, ships)
+    before = wh.decisions().count()
+    assert wh.reconcile().status == 0
+    committed = wh.decisions().where("decision = 'COMMIT'")
+    first = committed.select("broker_name", "queue_id", "queue_offset", "real_topic").collect()[0]
+    life = wh.explain("/".join(map(str, first[:3])))
+    assert list(life.summary.extra["messages"].values()) == ["COMMITTED"]
+    assert wh.topic(first["real_topic"]).count() == committed.where(f"real_topic = '{first['real_topic']}'").count()
+    assert wh.hanging().count() > 0
+    wh.views()
+    assert spark.sql("SELECT * FROM decisions").count() == wh.decisions().count() >= before
+    assert wh.report(tmp_path / "report.html").status == 0
+    assert wh.audit().status == 0
+    for refused in (lambda: wh.land_files(half=["x"]), lambda: wh.simulate({})):
+        with pytest.raises(halfop.UsageError, match="Spark Connect"):
+            refused()
+
+
+def test_a_warehouse_must_be_named(spark: SparkSession) -> None:
+    with pytest.raises(halfop.UsageError, match="which warehouse"):
+        halfop.open(spark).decisions()
