@@ -75,7 +75,21 @@ def test_killed_anywhere_the_next_call_finishes(
         assert content(KernelWarehouse(spark, str(folder))) == undisturbed
 
 
-@pytest.mark.parametrize("job", [("land", "store", "--path", "."), ("maintain",), ("examine",)])
-def test_what_works_on_files_says_so(server: Server, tmp_path: Path, job: tuple[str, ...]) -> None:
-    done = server.call(*job, "--warehouse", str(tmp_path / "warehouse"))
-    assert (done.returncode, "without --remote" in done.stderr) == (2, True), done.stderr[-3000:]
+_OF_FILES = (
+    "land store --path .",
+    "follow store --path . --once",
+    "resume --where true",
+    "end --rollback --where true",
+    "simulate --set transaction_timeout=30s",
+    "maintain",
+    "examine",
+    "demo",
+    "reconcile --dry-run",
+    "reconcile --verify 1",
+)
+
+
+@pytest.mark.parametrize("job", _OF_FILES)
+def test_what_works_on_files_says_so(server: Server, tmp_path: Path, job: str) -> None:
+    done = server.call(*job.split(), "--warehouse", str(tmp_path / "warehouse"))
+    assert (done.returncode, "Spark Connect" in done.stderr) == (2, True), done.stderr[-3000:]
