@@ -22,7 +22,7 @@ from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.maps import entries
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.splits import Split, splits_of
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.tables import NO_TABLE
 from pyspark.sql import SparkSession
 from support.json_lines import ABSENT, T0, half, lines, op
 from support.seeds import SEED
@@ -39,7 +39,7 @@ def by(monkeypatch: pytest.MonkeyPatch) -> Any:
     def choose(way: str) -> None:
         monkeypatch.setattr(sources, "_FEW_BYTES", 8 * 1024 * 1024 if way == "here" else -1)
         if way == "connector":
-            monkeypatch.setattr(Warehouse, "takes_files", lambda *_: False)
+            monkeypatch.setattr(KernelWarehouse, "takes_files", lambda *_: False)
 
     return choose
 
@@ -165,7 +165,7 @@ def parquet_input(folder: Path, sound: bool) -> dict[str, list[str]]:
 # ---- the same by all ways ----
 
 
-def content(warehouse: Warehouse) -> dict[str, Counter[str]]:
+def content(warehouse: KernelWarehouse) -> dict[str, Counter[str]]:
     """All rows but for when they landed."""
     found = {name: Counter(map(_shown, warehouse.rows(name))) for name in TABLES}
     return found | {"progress": Counter(map(_shown, progress_rows(warehouse)))}

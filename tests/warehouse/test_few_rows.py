@@ -18,7 +18,7 @@ from halfop.landing.files import landed_files
 from halfop.landing.files.sources import InputFile
 from halfop.landing.progress import Queue
 from halfop.rocketmq.names import OP_TOPIC
-from halfop.warehouse import parquet, reading, tables
+from halfop.warehouse import kernel, parquet, reading
 from halfop.warehouse.by_spark import SparkWarehouse
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.parquet import UnreadableFile, arrow_schema, searched, stats_of, write_files
@@ -175,7 +175,7 @@ def test_other_reads_are_the_connectors(warehouse: KernelWarehouse, monkeypatch:
     rows_of(warehouse)
     read_by_spark(monkeypatch, "connector" if why == "another form" else "files")
     if why == "more files":
-        monkeypatch.setattr(tables, "limits", lambda _: BY_SPARK)
+        monkeypatch.setattr(kernel, "limits", lambda _: BY_SPARK)
     warehouse = KernelWarehouse(warehouse.spark, warehouse.root)
     assert warehouse.read("half_messages").count() == 10
     assert file_index(warehouse) == "TahoeLogFileIndex", "Delta's own"
