@@ -67,6 +67,7 @@ def test_shuffle_files_are_in_a_folder_that_nobody_else_may_enter(spark: SparkSe
 _IN_ASCII = """
 import sys
 from halfop.frame.errors import UsageError
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.session import spark_session
 spark = spark_session("test", **{"spark.master": "local[1]", "spark.log.level": "ERROR", "spark.sql.extensions": ""})
 for root in sys.argv[1:]:
@@ -92,7 +93,7 @@ def test_a_java_that_cannot_write_a_warehouses_name_refuses_it(tmp_path: Path) -
 _WRITING = """
 import sys
 from halfop.warehouse.session import spark_session
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.kernel import KernelWarehouse
 spark = spark_session("test", **{"spark.master": "local[1]", "spark.log.level": "ERROR"})
 warehouse = KernelWarehouse(spark, sys.argv[1])
 warehouse.make("runs")

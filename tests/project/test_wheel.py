@@ -122,8 +122,9 @@ def test_it_brings_all_that_it_needs_along(installed: Path) -> None:
 
 def test_a_program_s_own_session_gets_the_jars_that_the_command_fetches(installed: Path, tmp_path: Path) -> None:
     program = (
-        "import halfop, os; from pathlib import Path; from halfop.settings import home\n"
-        "folder = home.fetched_jars(home.JARS_LOCK, home.user_cache(os.environ))\n"
+        "import halfop, os, pyspark; from pathlib import Path; from halfop.settings import home\n"
+        "spark = '.'.join(pyspark.__version__.split('.')[:2])\n"
+        "folder = home.fetched_jars(home.JARS_LOCK, spark, home.user_cache(os.environ))\n"
         "folder.mkdir(parents=True); (folder / 'a.jar').touch()\n"
         "assert halfop.spark_conf()['spark.jars'] == str(folder / 'a.jar')"
     )
