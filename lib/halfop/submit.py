@@ -21,6 +21,7 @@ _VALUED = (
     "--driver-library-path --driver-class-path --executor-memory --executor-cores --total-executor-cores "
     "--num-executors --queue --principal --keytab"
 )
+_SERVER = re.compile(r"sc://(\[[^]]+\]|[^][/:;]+)(:\d{1,5})?(/.*)?")
 _HELP = ("--help", "-h")
 _ABOUT_SPARK = ("--kill", "--status", "--version")
 
@@ -50,7 +51,9 @@ class CommandLine:
     def remote(self) -> str:
         """Returns the server of Spark Connect; empty if Spark is started by this call."""
         found = self.value("--remote") or os.environ.get("SPARK_REMOTE", "")
-        return found if found.startswith("sc:") else ""
+        if found and not _SERVER.fullmatch(found):
+            raise UsageError(f"--remote {found}: expected a server of Spark Connect, as sc://host:15002")
+        return found
 
     @property
     def is_local(self) -> bool:

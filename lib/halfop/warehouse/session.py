@@ -13,18 +13,20 @@ import fcntl
 import os
 import re
 import shutil
+import socket
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any, TextIO
+from urllib.parse import urlparse
 from weakref import WeakKeyDictionary
 
 from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
-from halfop.frame.errors import UsageError
+from halfop.frame.errors import TransientError, UsageError
 from halfop.frame.log import watched
 from halfop.settings.home import cache
 from halfop.warehouse.java import remember_names
@@ -171,7 +173,8 @@ def spark_session(app_name: str, **extra: str) -> SparkSession:
 
     SPARK_REMOTE names a server of Spark Connect that gives the session.
     """
-    if os.environ.get("SPARK_REMOTE"):
+    if remote := os.environ.get("SPARK_REMOTE"):
+        _refuse_unreachable(remote)
         return SparkSession.builder.config(map={**WHILE_CALLED}).getOrCreate()
     builder = SparkSession.builder.appName(f"halfop {app_name}")
     progress = {"spark.ui.showConsoleProgress": "true"} if watched() else {}
@@ -184,6 +187,25 @@ def spark_session(app_name: str, **extra: str) -> SparkSession:
         _set_umask(session, kept[UMASK])
     remember_names(session._jvm)
     return session
+
+
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
+_CONNECT_PORT, _CONNECT_SECONDS = 15002, 10
+
+
+def _refuse_unreachable(remote: str) -> None:
+    """Raises TransientError if nobody listens there: PySpark would try for ten minutes, and report nothing."""
+    place = urlparse(remote)
+    address = (place.hostname or "", place.port or _CONNECT_PORT)
+    if any(os.environ.get(name) for name in _PROXIES):  # only they reach it
+        return
+    try:
+        socket.create_connection(address, _CONNECT_SECONDS).close()
+    except OSError as error:
+        raise TransientError(
+            f"no server of Spark Connect answers at {address[0]}:{address[1]} ({error.strerror or error}): start it, "
+            "or name another by --remote sc://host:port"
+        ) from error
 
 
 def _kept_to_itself(ours: dict[str, str]) -> dict[str, str]:

@@ -1,0 +1,71 @@
+"""What a warehouse through Spark's public API refuses, and what several of its clients may do at once."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+from halfop.frame.errors import InputRefused, TransientError, UsageError
+from halfop.submit import command_line
+from halfop.warehouse.by_spark import SparkWarehouse
+from halfop.warehouse.given import refuse_unfit_server
+from halfop.warehouse.lock import UNFINISHED, hold
+from halfop.warehouse.schema import delta_table
+from halfop.warehouse.session import session_settings, spark_session
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+
+@pytest.mark.parametrize("word", ["local", "localhost:15002", "sc://", "sc://h:x", "http://h:15002"])
+def test_what_is_no_server_is_refused(word: str) -> None:
+    with pytest.raises(UsageError, match="as sc://host:15002"):
+        _ = command_line(["--remote", word, "reconcile"]).remote
+
+
+@pytest.mark.parametrize("word", ["sc://h", "sc://h:15002", "sc://[::1]:15002", "sc://h:443/;token=a;use_ssl=true"])
+def test_a_server_is_known(word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert command_line([f"--remote={word}", "reconcile"]).remote == word
+    monkeypatch.setenv("SPARK_REMOTE", word)
+    assert command_line(["reconcile"]).remote == word
+
+
+def test_a_server_where_nobody_listens_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        port = bound.getsockname()[1]
+    monkeypatch.setenv("SPARK_REMOTE", f"sc://127.0.0.1:{port}")
+    for proxy in ("grpc_proxy", "https_proxy", "http_proxy"):
+        monkeypatch.delenv(proxy, raising=False)
+    with pytest.raises(TransientError, match=f"no server of Spark Connect answers at 127.0.0.1:{port}"):
+        spark_session("tests")
+
+
+def test_a_server_whose_commits_are_not_safe_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    key = "spark.delta.logStore.file.impl"
+    refuse_unfit_server(spark, str(tmp_path))
+    with session_settings(spark, {key: "another.Store"}):
+        refuse_unfit_server(spark, "hdfs://host/warehouse")
+        with pytest.raises(UsageError, match=f"was started without {key}=halfop.LocalLogStore"):
+            refuse_unfit_server(spark, str(tmp_path))
+
+
+def test_a_warehouse_that_is_half_repaired_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = SparkWarehouse(spark, str(tmp_path))
+    with hold(warehouse, "run"):
+        pass
+    mark = tmp_path / UNFINISHED
+    mark.parent.mkdir()
+    mark.touch()
+    with pytest.raises(InputRefused, match="stopped before it had finished"), hold(warehouse, "run"):
+        pass
+
+
+def test_who_makes_a_table_or_a_column_second_goes_on(spark: SparkSession, tmp_path: Path) -> None:
+    warehouse = SparkWarehouse(spark, str(tmp_path))
+    warehouse.make("runs")
+    add = f"ALTER TABLE {delta_table(warehouse.path('runs'))} ADD COLUMNS (more INT)"
+    for _ in range(2):
+        warehouse.log._unless_overtaken(add)
+    with pytest.raises(PySparkException):
+        warehouse.log._unless_overtaken(f"{add} NOW")
