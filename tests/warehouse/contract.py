@@ -43,7 +43,8 @@ class WarehouseContract:
 
     def test_no_table_has_no_rows(self, warehouse: Warehouse, way: None) -> None:
         assert (warehouse.version(_HALVES), warehouse.marker(_HALVES, "tests")) == (NO_TABLE, -1)
-        assert warehouse.rows(_HALVES) == []
+        assert (warehouse.rows(_HALVES), warehouse.properties(_HALVES)) == ([], {})
+        assert not warehouse.has(_HALVES)
         assert warehouse.select(_HALVES).files == 0
 
     def test_a_commit_is_plain_or_happens_once(self, warehouse: Warehouse, way: None) -> None:

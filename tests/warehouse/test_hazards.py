@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,10 +16,12 @@ from halfop.runs.verify import verify
 from halfop.settings.model import Settings
 from halfop.upkeep.maintain import maintain
 from halfop.warehouse import reading
+from halfop.warehouse.by_spark import SparkWarehouse
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.reading import Limits
 from halfop.warehouse.tables import Warehouse
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 from support import rows as r
 from support.dying import Killed, dying
 from support.messages import KNOWN, NOW, QUEUE, RULES, half, one_of_each, ops
@@ -143,8 +146,12 @@ def restored(warehouse: Warehouse, name: str, version: int) -> None:
 
 
 @pytest.mark.slow
-def test_a_table_that_someone_restored(warehouse: Warehouse) -> None:
+@pytest.mark.parametrize("store", [KernelWarehouse, SparkWarehouse])
+def test_a_table_that_someone_restored(
+    spark: SparkSession, tmp_path: Path, store: Callable[[SparkSession, str], Warehouse]
+) -> None:
     """It keeps the record of what runs have written, and has lost the rows."""
+    warehouse = store(spark, str(tmp_path / "warehouse"))
     one_of_each(warehouse)
     r.run(warehouse, RULES, NOW, layout="per_topic")
     versions = {name: warehouse.version(name) for name in ("topics/T", "decisions")}

@@ -12,7 +12,6 @@ from pyspark.sql import DataFrame
 from halfop.warehouse.connector import Connector
 from halfop.warehouse.reading import FEW
 from halfop.warehouse.rows import FoundRows, Rows, arrow, frame_of
-from halfop.warehouse.schema import table
 from halfop.warehouse.spark_log import SparkLog
 from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse, no_rows, spec_of
 from halfop.warehouse.where import Where, equal
@@ -64,11 +63,11 @@ class SparkWarehouse(Warehouse):
             return FoundRows(no_rows(name), 0)
         spec = spec_of(name)
         rows = self.connector.read(self.path(name), spec, version)
-        return self._of_kind(name, rows if where is None else rows.where(where.column(spec.struct)))
+        return self._of_kind(name, version, rows if where is None else rows.where(where.column(spec.struct)))
 
-    def _of_kind(self, name: str, rows: DataFrame) -> FoundRows:
+    def _of_kind(self, name: str, version: int, rows: DataFrame) -> FoundRows:
         """The rows are here if the whole table is small."""
-        size, struct = self.log.size(self.path(name)), self.schema(name)
+        size, struct = self.log.size(self.path(name), version), self.schema(name)
         if size.files > FEW.files or size.bytes > FEW.bytes:
             return FoundRows(rows, None)
         few = arrow(rows.select(struct.names).limit(FEW.rows + 1), struct)
@@ -79,21 +78,21 @@ class SparkWarehouse(Warehouse):
             return no_rows(name)
         if before == NO_TABLE:
             return self.found(name, upto).rows
-        return self._of_kind(name, self.connector.added(self.path(name), spec_of(name), before, upto)).rows
+        return self._of_kind(name, upto, self.connector.added(self.path(name), spec_of(name), before, upto)).rows
 
     def found_before(self, name: str, before: int, upto: int, where: Where) -> FoundRows:
         if not self.replaced(name, before, upto):
             return self.found(name, before, where)
         spec = spec_of(name)
         rows = self.connector.before(self.path(name), spec, before, upto)
-        return self._of_kind(name, rows.where(where.column(spec.struct)))
+        return self._of_kind(name, upto, rows.where(where.column(spec.struct)))
 
     # ---- writes ----
 
     def make(self, *names: str) -> None:
         for name in names:
             if name not in self._made:
-                self.log.complete(self.path(name), table(name))
+                self.log.complete(self.path(name), spec_of(name))
                 self._made.add(name)
 
     def commit(self, name: str, rows: Rows | Sequence[Mapping[str, object]], marker: Marker | None = None) -> None:

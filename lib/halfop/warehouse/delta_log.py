@@ -19,7 +19,7 @@ from halfop.frame.openlineage import TableColumn, Touched, WrittenTable
 from halfop.frame.trouble import plainly
 from halfop.warehouse.disk import DataFile
 from halfop.warehouse.files import Files
-from halfop.warehouse.schema import TableSpec, delta_table, literal
+from halfop.warehouse.schema import TableSpec, delta_table
 from halfop.warehouse.sound import SoundTables
 from halfop.warehouse.spark_errors import is_java, removed_file
 from halfop.warehouse.tables import AlreadyWrittenError, refuse_forgetful
@@ -243,7 +243,7 @@ class DeltaLog:
             return None
         later = [column for column in spec.columns if column.name not in snapshot.names]
         if later:
-            added = ", ".join(f"`{c.name}` {c.type} COMMENT {literal(c.comment)}" for c in later)
+            added = ", ".join(column.ddl for column in later)
             log.info("%s gets new columns: %s", path, ", ".join(column.name for column in later))
             self._spark.sql(f"ALTER TABLE {delta_table(path)} ADD COLUMNS ({added})")
         return snapshot

@@ -35,16 +35,15 @@ def hold(warehouse: Warehouse, group: str, wait: timedelta = timedelta(0), repai
     Raises InputRefused while a repair of the warehouse has not been finished, unless the caller is one.
     """
     folder = local_folder(warehouse.root)
-    if folder is None or not isinstance(warehouse, KernelWarehouse):
-        if not repairing:
-            _refuse_half_repaired(warehouse)
+    if folder is None:
         yield
         return
-    _make(folder)
-    path, deadline = os.path.join(folder, f".{group}.lock"), time.monotonic() + wait.total_seconds()
     with ExitStack() as held:
-        with _locked(warehouse, f"{path}.next", path, group, deadline):
-            held.enter_context(_locked(warehouse, path, path, group, deadline))
+        if isinstance(warehouse, KernelWarehouse):
+            _make(folder)
+            path, deadline = os.path.join(folder, f".{group}.lock"), time.monotonic() + wait.total_seconds()
+            with _locked(warehouse, f"{path}.next", path, group, deadline):
+                held.enter_context(_locked(warehouse, path, path, group, deadline))
         if not repairing:
             _refuse_half_repaired(warehouse)
         yield

@@ -33,6 +33,11 @@ class ColumnSpec:
     made: Made | None = None
     since: str = "1"
 
+    @property
+    def ddl(self) -> str:
+        """The column as a statement of SQL declares it."""
+        return f"`{self.name}` {self.type} COMMENT {literal(self.comment)}"
+
 
 @dataclass(frozen=True)
 class TableSpec:

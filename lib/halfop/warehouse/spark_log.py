@@ -39,7 +39,7 @@ _NO_TABLE = (
 _CHECKPOINT = re.compile(
     r"/(?P<version>\d{20})\.checkpoint(\.\d{10}\.(?P<parts>\d{10})|\.[0-9a-f-]{36})?\.(parquet|json)$"
 )
-_FEW_COMMITS = 20  # more are read from a checkpoint on
+_FEW_COMMITS = 20  # more of them are read from a checkpoint on
 _ACTIONS = "txn STRUCT<appId: STRING, version: BIGINT>, remove STRUCT<path: STRING>, metaData STRUCT<id: STRING>"
 _MARKS = ("txn.appId AS app", "txn.version AS number")
 
@@ -79,19 +79,19 @@ class SparkLog:
         return int(newest[0][0])
 
     def has(self, path: str) -> bool:
-        """Returns whether there is such a file."""
+        """Returns whether there is such a file. No row is read: Spark gives none of an empty file."""
         try:
-            return not self.spark.read.format("binaryFile").load(path).select("path").isEmpty()
+            _ = self.spark.read.format("binaryFile").load(path).columns
         except PySparkException as error:
             if is_missing(error):
                 return False
             raise
+        return True
 
-    def size(self, path: str) -> TableSize:
-        """Returns how large the table's newest version is."""
-        version = self.version(path)
+    def size(self, path: str, version: int) -> TableSize:
+        """Returns how large the table is, at that version or a later one."""
         known = self._sizes.get(path)
-        if known is None or known.version != version:
+        if known is None or known.version < version:
             about = self.spark.sql(f"DESCRIBE DETAIL {delta_table(path)}").select("numFiles", "sizeInBytes").collect()
             known = self._sizes[path] = TableSize(version, *about[0])
         return known
@@ -108,25 +108,31 @@ class SparkLog:
 
     def properties(self, path: str) -> dict[str, str]:
         """Returns the table's properties; none if there is no table."""
-        if self.version(path) == NO_VERSION:
-            return {}
-        return {row["key"]: row["value"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {delta_table(path)}").collect()}
+        try:
+            found = self.spark.sql(f"SHOW TBLPROPERTIES {delta_table(path)}").collect()
+        except PySparkException as error:
+            if is_missing(error):
+                return {}
+            raise
+        return {row["key"]: row["value"] for row in found}
 
     def marker(self, path: str, app: str) -> int:
         """Returns the last run that wrote under this app id; -1 if none did."""
-        refuse_forgetful(path, self.properties(path))
         version = self.version(path)
         if version == NO_VERSION:
             return NO_VERSION
         known = self._markers.get(path)
         if known is None or known.version != version:
+            refuse_forgetful(path, self.properties(path))
             known = self._markers[path] = Markers(version, self._numbers(path, version, known))
         return known.numbers.get(app, NO_VERSION)
 
     def _numbers(self, path: str, version: int, known: Markers | None) -> dict[str, int]:
         """The numbers at a version: those of a checkpoint, or known ones, with what the commits after it say."""
         before, numbers = (NO_VERSION, {}) if known is None else (known.version, dict(known.numbers))
-        if version - before > _FEW_COMMITS and (checkpoint := self._checkpoint(path, version)) is not None:
+        if (known is None or version - before > _FEW_COMMITS) and (
+            checkpoint := self._checkpoint(path, version)
+        ) is not None:
             before, files = checkpoint
             numbers = _greatest(self._read(files))
         later = _greatest(self._commits(path, before, version))
@@ -193,7 +199,7 @@ class SparkLog:
         if self.version(path) == NO_VERSION:
             self._unless_overtaken(_created(path, spec))
         names = self.spark.read.format("delta").load(path).columns
-        later = [f"`{c.name}` {c.type} COMMENT {literal(c.comment)}" for c in spec.columns if c.name not in names]
+        later = [column.ddl for column in spec.columns if column.name not in names]
         if later:
             self._unless_overtaken(f"ALTER TABLE {delta_table(path)} ADD COLUMNS ({', '.join(later)})")
 
@@ -230,7 +236,7 @@ def _greatest(actions: DataFrame | None) -> dict[str, int]:
 
 
 def _created(path: str, spec: TableSpec) -> str:
-    columns = ", ".join(f"`{c.name}` {c.type} COMMENT {literal(c.comment)}" for c in spec.columns)
+    columns = ", ".join(column.ddl for column in spec.columns)
     by = f"PARTITIONED BY ({', '.join(spec.partitioned_by)})" if spec.partitioned_by else ""
     properties = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in spec.properties.items())
     return (
