@@ -20,7 +20,7 @@ from halfop.report.report import report
 from halfop.runs.idle import idle
 from halfop.runs.reconcile import Request, reconcile
 from halfop.simulation.simulate import MOST_STEPS, Period
-from halfop.simulation.what_if import Simulated, refuse, simulated, variants
+from halfop.simulation.what_if import Simulated, checked, simulated
 from halfop.sinks.topics import topic_rows
 from halfop.warehouse.catalog import Catalog
 from halfop.warehouse.kernel import files_of
@@ -143,8 +143,7 @@ class Halfop(Lands):
         ['now', 'transaction_timeout=30s']
         """
         refuse_no_zone(since, until)
-        refuse(self.settings, what_if, out)
-        tried = variants(self.settings, what_if)
+        tried = checked(self.settings, what_if, out)
         with self._reading() as warehouse:
             return simulated(files_of(warehouse, "simulate"), tried, Period(since, until, every, max_steps), out)
 

@@ -13,7 +13,7 @@ from halfop.frame.cli import Context, Job, Options
 from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
 from halfop.simulation.simulate import MOST_STEPS, compared
-from halfop.simulation.what_if import refuse
+from halfop.simulation.what_if import checked
 from halfop.warehouse.signals import interrupted_once
 
 
@@ -58,7 +58,7 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 def _run(context: Context, args: SimulateOptions) -> Summary:
     tried, warehouse = what_if(args.what_if), of_job("simulate", context)
-    refuse(context.settings, tried, args.out)  # before Spark starts
+    checked(context.settings, tried, args.out)  # before Spark starts
     with interrupted_once(warehouse.spark):
         played = warehouse.simulate(
             tried, every=args.every, since=args.since, until=args.until, max_steps=args.max_steps, out=args.out

@@ -21,7 +21,7 @@ from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
 from halfop.warehouse.progress import COMMIT_LOG, TABLE, counting, progress_rows
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, first_line, raise_mistake
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import Compared
 
 # Landings add a few rows each; above so many files they are written afresh as one.
@@ -187,7 +187,8 @@ def tidy(warehouse: KernelWarehouse) -> None:
     What another landing appends meanwhile stays; if it came first, this is left to a later call.
     """
     version = warehouse.version(TABLE)
-    if (warehouse.found(TABLE, version).files or 0) > _MOST_FILES:
+    files = None if version == NO_TABLE else warehouse.log.data_files(warehouse.path(TABLE), version, None)
+    if files is not None and len(files) > _MOST_FILES:
         warehouse.replace_rows(TABLE, version, progress_rows(warehouse, version))
 
 

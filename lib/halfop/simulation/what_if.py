@@ -72,11 +72,11 @@ def _about(root: str, schedule: Schedule) -> list[tuple[str, str]]:
     return [("warehouse", root), ("first run", first), ("last run", last), ("every", every)]
 
 
-def refuse(settings: Settings, what_if: Mapping[str, Sequence[object]], out: Path | None) -> None:
-    """Raises UsageError for variants that are none, or a page that has no folder."""
-    variants(settings, what_if)
+def checked(settings: Settings, what_if: Mapping[str, Sequence[object]], out: Path | None) -> dict[str, RuleSettings]:
+    """Returns the variants. Raises UsageError if one is none, or if the page has no folder."""
     if out:
         page.refuse_no_folder(out)
+    return variants(settings, what_if)
 
 
 # ---- variants ----
