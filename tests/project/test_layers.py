@@ -26,6 +26,7 @@ LAYERS = {
     "opened": "frame.cli settings warehouse",
     "demo": "wording runs landing.store rocketmq.store settings warehouse",
     "gateway_demo": "landing.broker runs gateway rocketmq.wire settings warehouse",
+    "project": "settings",
     "training": "start jobs demo frame.cli settings",
     "start": "",
     "submit": "",

@@ -185,7 +185,7 @@ def _scalar(text: str, field: FieldInfo) -> object:
     return value if isinstance(value, str | bool | int | float) and not wants_text else text
 
 
-def _default_config(environ: Mapping[str, str]) -> tuple[str, bytes]:
+def default_config(environ: Mapping[str, str]) -> tuple[str, bytes]:
     home = checkout(environ)
     if home is not None and (file := home / "conf" / "halfop.yaml").is_file():
         return str(file), file.read_bytes()
@@ -195,7 +195,7 @@ def _default_config(environ: Mapping[str, str]) -> tuple[str, bytes]:
 
 def _read_config(config: Path | None, environ: Mapping[str, str]) -> tuple[str, Mapping[object, object]]:
     try:
-        source, content = _default_config(environ) if config is None else (str(config), config.read_bytes())
+        source, content = default_config(environ) if config is None else (str(config), config.read_bytes())
         mapping = yaml.load(content, _Loader)  # noqa: S506 - a SafeLoader
     except OSError as error:
         raise UsageError(
