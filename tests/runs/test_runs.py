@@ -106,7 +106,7 @@ STEPS: list[tuple[str, Any, str, bool] | tuple[str, Any, str, bool, int]] = [
     ("between staging and the first table", staging, "_staged", True),
     ("before the first table", staging, "all_at_once", False),
     ("between two tables", DeltaLog, "commit_files", False, 4),  # after the run's opening, topics_index and one table
-    ("after the messages", write, "write_staged", True),
+    ("after the messages", write, "write_messages", True),
     ("before the rejects", write.Sinks, "_write_rejects", False),
     ("before the close", finish, "write_closed", False),
     ("after the close", finish, "write_closed", True),
@@ -180,10 +180,12 @@ def test_a_sink_that_fails_stops_no_other_and_is_made_up_for(
     summary = reconcile(warehouse, request)
     assert summary.status == 1
     assert list(summary.extra["failed_sinks"]) == ["topics/U"]
+    assert summary.rows_written["topics"] == 2, "those of U are not written"
     assert warehouse.read("topics/T").count() == 2
     assert warehouse.read("check_requests").count() == 1
     blocked.unlink()
-    assert reconcile(warehouse, request).status == 0
+    again = reconcile(warehouse, request)
+    assert (again.status, again.rows_written["topics"]) == (0, 1)
     same_first_run(warehouse, undisturbed)
 
 
@@ -228,6 +230,8 @@ def test_slices_of_a_backlog_carry_what_is_owed(warehouse: KernelWarehouse, caps
     at = ("--now", str(NOW), "--max-rows", "3")
     status, told = _called(warehouse, capsys, *at, "--park-sink", "topics/U")
     assert (status, told["owed"]) == (0, [f"topics/U of run {run}" for run in (1, 2, 3)])
+    assert "topics" not in told["rows_written"]
+    assert examine(warehouse, r.settings(RULES), deep=True, repair=False).status == 0, "what is owed is not lost"
     assert _called(warehouse, capsys, *at)[0] == 0
     assert warehouse.read("topics/U").count() == 9
 
@@ -239,6 +243,8 @@ def test_slices_of_a_backlog_see_that_ops_share_a_key(warehouse: KernelWarehouse
     assert summary.decisions["COMMIT"] == {"PRODUCER": 1}, "not that of the second row, a rebuilt broker's"
     assert summary.extra["rejected"] == {"OP.KEY_REUSED": 1}
     assert summary.extra["open_messages"] == 8, "each counts once, though every slice carries it"
+    spent = [row["seconds"]["plan"] for row in warehouse.rows("runs") if row["event"] == "CLOSED"]
+    assert sum(spent) == pytest.approx(summary.seconds["plan"]), "each run records its own"
 
 
 @pytest.mark.slow
@@ -251,6 +257,10 @@ def test_a_dry_run_shows_the_rest_of_a_sliced_backlog(
         reconcile(warehouse, request)
     begun = warehouse.read("decisions").where("decision = 'COMMIT'").count()
     assert preview(warehouse, request)[0].decisions == {"COMMIT": {"PRODUCER": 9 - begun}}
+    monkeypatch.setattr("halfop.runs.reconcile.VERSION", "9")
+    reconcile(warehouse, request)
+    versions = {row["run_id"]: row["rules_version"] for row in warehouse.rows("runs") if row["event"] == "CLOSED"}
+    assert [versions[run_id] == "9" for run_id in (1, 2, 3)] == [False, True, True]
 
 
 def test_runs_that_only_spark_may_write(warehouse: KernelWarehouse) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from halfop.frame.cli import main
 from halfop.frame.errors import UsageError
 from halfop.frame.trouble import failure_of
+from halfop.planning.digest import Digest
+from halfop.runs.record import found_run
 from halfop.runs.verify import MISSING, UNEXPECTED, UNLIKE, Difference, verify
+from halfop.sinks.targets import targets
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
 from pyspark.sql import SparkSession
@@ -55,6 +60,16 @@ def test_a_run_that_there_is_not(ran: Warehouse) -> None:
         with pytest.raises(UsageError, match=f"no run {run_id}") as refused:
             verify(ran, run_id)
         assert failure_of(refused.value, verbose=False).fields()["run_id"] == run_id
+
+
+def test_a_reader_writes_no_directory(ran: Warehouse) -> None:
+    digest, found = Digest.of(ran, 2), found_run(ran, 2)
+    assert found
+    version = ran.version("topics_index")
+    elsewhere = Digest([row | {"topic": "new"} for row in digest.rows])
+    new = targets(ran, replace(found[0], run_id=9), elsewhere)
+    assert [(target.name, target.is_new) for target in new if target.decision == "COMMIT"] == [("topics/new", True)]
+    assert ran.version("topics_index") == version
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from halfop.examine.runs import append_lost
 from halfop.planning.digest import Digest
 from halfop.planning.plan import arrived, plan_of
 from halfop.planning.run import Run
+from halfop.runs.record import still_owed
 from halfop.sinks.messages import in_tables_columns, messages
 from halfop.sinks.targets import Target, WholeMessages, targets
 from halfop.sinks.write import rejects
@@ -70,7 +71,7 @@ def bring_back_index(warehouse: KernelWarehouse, topics: Sequence[str]) -> int:
 def missing(warehouse: KernelWarehouse, run: Run, written: RowsWritten) -> list[tuple[Target, Missing]]:
     """The tables that have fewer messages of a closed run than it decided."""
     digest = Digest.of(warehouse, run.run_id)
-    owed = {debt.sink for debt in run.owed if debt.run_id == run.run_id}
+    owed = still_owed(warehouse, run.run_id)
     every = [target for target in targets(warehouse, run, digest) if target.name not in owed]
     counted = [(target, target.rows - written.of(target.path, run.run_id)) for target in every]
     return [(target, Missing(target.path, run.run_id, few)) for target, few in counted if few > 0]

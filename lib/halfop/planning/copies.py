@@ -65,7 +65,8 @@ def copies_arrived(warehouse: Warehouse, run: Run) -> bool:
     if not halves.where(h.carries_a_mark(halves) | h.may_have_escaped(halves)).isEmpty():
         return True
     discards = warehouse.landed_between("broker_discards", before["broker_discards"], upto["broker_discards"])
-    opened = warehouse.read("decisions", upto["decisions"], equal("open", True)).where(
+    carried = all_of(equal("open", True), equal("run_id", run.run_id - 1))
+    opened = warehouse.read("decisions", upto["decisions"], carried).where(
         "copies IS NOT NULL OR orphan IS NOT NULL OR escaped_key IS NOT NULL"
     )
     found = not (discards.isEmpty() and opened.isEmpty()) or escapes_ended(warehouse, run)

@@ -24,7 +24,7 @@ from halfop.planning.digest import Counts, Digest, Latency
 from halfop.planning.plan import PLAN_APP, Plan, arrived, plan_of
 from halfop.planning.run import Debt, Run
 from halfop.runs.record import recorded, wall_clock, write_closed
-from halfop.sinks.targets import SINK_NAMES, SINK_TABLES, WHOLE_TABLES
+from halfop.sinks.targets import SINK_NAMES, WHOLE_TABLES
 from halfop.sinks.write import Applied, Sinks
 from halfop.warehouse.schema import REJECTED
 from halfop.warehouse.spark_errors import log_failure
@@ -39,7 +39,7 @@ _OPEN = ("CHECK", "WAIT")
 
 def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[str] = ()) -> None:
     """Plans, applies and closes an opened run, and adds what it did to the summary. It will owe what `parked` names."""
-    summary.run_id = run.run_id
+    summary.run_id, before = run.run_id, dict(summary.seconds)
     with ExitStack() as stages:
         stages.enter_context(warehouse.for_few_rows())  # until a read meets more
         with summary.phase("plan"):
@@ -53,7 +53,7 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
         with summary.phase("apply"):
             rejecting = (lambda: plan or planned(arrivals, summary)) if others else None
             applied = Sinks(warehouse, run, digest, rejecting).write(lambda sink: sink not in parked)
-        _report_written(summary, digest)
+        add_counts(summary.rows_written, applied.rows)
     if applied.failed:
         report_failed(summary, applied.failed)
         return
@@ -61,7 +61,8 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
         report_rejects(warehouse, run.run_id, summary)
     with summary.phase("close"):
         run = replace(run, owed=(*run.owed, *[Debt(run.run_id, sink) for sink in applied.left_out]))
-        write_closed(warehouse, run, _flat(digest.counts), summary.seconds)
+        seconds = {phase: total - before.get(phase, 0.0) for phase, total in summary.seconds.items()}
+        write_closed(warehouse, run, _flat(digest.counts), seconds)
     _report_owed(summary, run.owed)
     _report_latency(summary, digest.latency)
     what = ", ".join(f"{n} {decision}" for decision, n in sorted(digest.totals.items()))
@@ -98,11 +99,6 @@ def _report_latency(summary: Summary, latency: Latency) -> None:
 
 def _flat(counts: Counts) -> dict[str, int]:
     return {f"{decision}.{reason}": n for decision, reasons in counts.items() for reason, n in reasons.items()}
-
-
-def _report_written(summary: Summary, digest: Digest) -> None:
-    totals = digest.totals
-    add_counts(summary.rows_written, {table: totals[of] for of, table in SINK_TABLES.items() if of in totals})
 
 
 def _report_decided(summary: Summary, arrivals: Arrivals, digest: Digest) -> None:
@@ -178,6 +174,7 @@ def pay(warehouse: Warehouse, owed: Sequence[Debt], parked: Collection[str], sum
         sinks = [debt.sink for debt in debts]
         with logged_with(run_id=run_id):
             applied = _write(warehouse, run_id, sinks)
+            add_counts(summary.rows_written, applied.rows)
             if applied.failed:
                 report_failed(summary, applied.failed)
                 return tuple(owed)
@@ -206,7 +203,12 @@ def known_form(name: str) -> str:
 
 
 def refuse_unknown_topics(warehouse: Warehouse, parked: Collection[str]) -> None:
-    """Raises UsageError if a parked topic has no table, and no message for it has landed."""
+    """Raises UsageError for a name of no table, and if a parked topic has none and no message for it has landed."""
+    try:
+        for name in parked:
+            known_form(name)
+    except ValueError as error:
+        raise UsageError(f"--park-sink: {error}") from error
     given = {name for name in parked if name.startswith(_TOPIC)}
     known = {f"{_TOPIC}{row['topic']}" for row in warehouse.rows("topics_index")} if given else set()
     if given <= known:

@@ -276,4 +276,5 @@ def _bounds(warehouse: Warehouse, run: Run, max_rows: int | None) -> tuple[int, 
 def _next_slice(warehouse: Warehouse, run: Run) -> Run:
     """The run of the next range of offsets: the same pins, the same now, on top of what the slice before decided."""
     inputs = dict(run.inputs) | {"decisions": warehouse.version("decisions")}
-    return replace(run, run_id=run.run_id + 1, inputs=inputs, slice=replace(run.slice, number=run.slice.number + 1))
+    part = replace(run.slice, number=run.slice.number + 1)
+    return replace(run, run_id=run.run_id + 1, inputs=inputs, slice=part, rules_version=VERSION)

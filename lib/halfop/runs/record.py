@@ -50,6 +50,12 @@ def found_run(warehouse: Warehouse, run_id: int) -> tuple[Run, bool] | None:
     return events["OPENED"], "CLOSED" in events
 
 
+def still_owed(warehouse: Warehouse, run_id: int) -> set[str]:
+    """Returns the tables that a run was closed without, and that have not been written since."""
+    last = _events(warehouse, warehouse.marker("runs", OPEN_APP))
+    return {debt.sink for debt in last.get("CLOSED", last["OPENED"]).owed if debt.run_id == run_id}
+
+
 def _events(warehouse: Warehouse, run_id: int) -> dict[str, Run]:
     found = {row["event"]: _run(row) for row in warehouse.rows("runs", run_id=run_id)}
     if "OPENED" not in found:

@@ -19,7 +19,7 @@ from halfop.planning.plan import arrived
 from halfop.planning.run import Run
 from halfop.rules import VERSION
 from halfop.runs.finish import planned
-from halfop.runs.record import found_run, last_run
+from halfop.runs.record import OPEN_APP, found_run, still_owed
 from halfop.sinks.messages import TARGET, in_tables_columns, messages
 from halfop.sinks.targets import WHOLE_TABLES, Target, WholeMessages, targets
 from halfop.sinks.write import rejects
@@ -85,10 +85,10 @@ def _compared_with_records(warehouse: Warehouse, run_id: int, summary: Summary) 
 
 def _closed(warehouse: Warehouse, run_id: int) -> tuple[Run, set[str]]:
     """The run, and the tables that it was closed without and that have not been written since."""
-    last = last_run(warehouse)
     found = found_run(warehouse, run_id)
-    if last is None or found is None:
-        raise UsageError(f"{warehouse.root} has no run {run_id}; the last one is {last[0].run_id if last else 'none'}")
+    if found is None:
+        last = max(warehouse.marker("runs", OPEN_APP), 0) or "none"
+        raise UsageError(f"{warehouse.root} has no run {run_id}; the last one is {last}")
     run, closed = found
     if not closed:
         raise UsageError(f"run {run_id} has not been closed: the next reconcile finishes it")
@@ -97,7 +97,7 @@ def _closed(warehouse: Warehouse, run_id: int) -> tuple[Run, set[str]]:
             f"run {run_id} can no longer be verified: `maintain` has trimmed rows of runs before {first} "
             "(retention.waits, retention.verify)"
         )
-    return run, {debt.sink for debt in last[0].owed if debt.run_id == run_id}
+    return run, still_owed(warehouse, run_id)
 
 
 def _compared_messages(

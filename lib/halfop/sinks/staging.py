@@ -33,7 +33,7 @@ from halfop.warehouse.parquet import write_files
 from halfop.warehouse.reading import FEW
 from halfop.warehouse.rows import Kept
 from halfop.warehouse.schema import TableSpec
-from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
+from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, raise_mistake
 from halfop.warehouse.tables import AlreadyWrittenError, Marker, Warehouse
 
 
@@ -169,6 +169,7 @@ def all_at_once(tasks: Mapping[str, Callable[[], None]], threads: int) -> dict[s
     for name, future in running.items():
         error = future.exception()
         if isinstance(error, OPERATIONAL_ERRORS):
+            raise_mistake(error)
             failed[name] = error
         elif error is not None:
             raise error

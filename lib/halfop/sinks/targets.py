@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -46,6 +46,7 @@ class Target:
     app: str
     rows: int
     topic: str = ""
+    is_new: bool = False  # a topic that `topics_index` lacks
 
     @property
     def name(self) -> str:
@@ -63,7 +64,7 @@ def make_sinks(warehouse: Warehouse) -> None:
 
 
 def targets(warehouse: Warehouse, run: Run, digest: Digest) -> list[Target]:
-    """The tables that get messages of the run; new topics get their directories first."""
+    """The tables that get messages of the run."""
     found = _topics(warehouse, run, digest) if "COMMIT" in digest.counts else []
     others = [decision for decision in ("DISCARD", "CHECK") if decision in digest.counts]
     return found + [_whole_table(digest, decision, SINK_TABLES[decision]) for decision in others]
@@ -76,24 +77,25 @@ def _whole_table(digest: Digest, decision: str, name: str) -> Target:
 def _topics(warehouse: Warehouse, run: Run, digest: Digest) -> list[Target]:
     if run.settings.topics.layout == "single":
         return [_whole_table(digest, "COMMIT", "real_topics")]
-    spec, app, rows = table("real_topic"), f"{SINK_APP}.topic", digest.topics
+    spec, app = table("real_topic"), f"{SINK_APP}.topic"
+    known = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")}
+    new = directories(digest.topics, known)
+    every = known | new
     return [
-        Target("COMMIT", f"topics/{directory}", replace(spec, comment=comment(topic)), app, rows[topic], topic)
-        for topic, directory in _directories(warehouse, run, digest).items()
+        Target("COMMIT", f"topics/{every[topic]}", replace(spec, comment=comment(topic)), app, n, topic, topic in new)
+        for topic, n in digest.topics.items()
     ]
 
 
-def _directories(warehouse: Warehouse, run: Run, digest: Digest) -> dict[str, str]:
-    """The run's topics and their directories; new ones are written to topics_index."""
-    known = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")}
-    new = directories(digest.topics, known)
+def index_topics(warehouse: Warehouse, run: Run, new: Sequence[Target]) -> None:
+    """Writes the directories of new topics to `topics_index`, before a message goes there."""
     if len(new) >= _MANY_NEW:
         log.warning(_COST, len(new), math.ceil(len(new) * _SECONDS_A_TABLE), len(new) * _FILES_A_TABLE)
     if new:
         about = {"run_id": run.run_id, "created_at": run.now}
-        rows = [{"topic": topic, "directory": directory} | about for topic, directory in sorted(new.items())]
+        named = sorted((target.topic, target.path.removeprefix("topics/")) for target in new)
+        rows = [{"topic": topic, "directory": directory} | about for topic, directory in named]
         warehouse.commit("topics_index", rows, Marker(f"{SINK_APP}.topics_index", run.run_id))
-    return {topic: (known | new)[topic] for topic in digest.topics}
 
 
 def refuse_lost(warehouse: Warehouse, target: Target, run_id: int) -> None:

@@ -10,11 +10,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY
+from halfop.frame.summary import add_counts
 from halfop.planning.digest import Digest
 from halfop.planning.plan import Plan, naming_removed_files
 from halfop.planning.run import Run
 from halfop.sinks.staging import write_messages
-from halfop.sinks.targets import SINK_APP, Target, WholeMessages, refuse_lost, targets
+from halfop.sinks.targets import SINK_APP, SINK_TABLES, Target, WholeMessages, index_topics, refuse_lost, targets
 from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.rows import Stage
 from halfop.warehouse.schema import REJECTED, completed, table
@@ -28,10 +29,11 @@ _REJECTS = Target("REJECT", REJECTED, table(REJECTED), _REJECTED_APP, rows=0)
 
 @dataclass
 class Applied:
-    """The sinks that failed, and those that the caller did not want and that still have to be written."""
+    """The sinks that failed, those that the caller did not want and that still have to be written, rows written."""
 
     failed: dict[str, Exception] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
+    rows: dict[str, int] = field(default_factory=dict)
 
 
 class Sinks:
@@ -55,12 +57,16 @@ class Sinks:
         """One pass over the bodies serves every table that gets whole messages."""
         try:
             every = targets(self._warehouse, self._run, self._digest)
+            index_topics(self._warehouse, self._run, [target for target in every if target.is_new])
             due = dict(enumerate(t for t in every if self._due(t, wanted, result)))
             if due:
                 with naming_removed_files(self._run):
                     stage = Stage(self._warehouse.spark)  # bodies may be few whatever the run has looked at
                     whole = WholeMessages(self._warehouse, self._run, self._digest, due, stage)
                     result.failed.update(write_messages(whole))
+                for target in due.values():
+                    if target.name not in result.failed:
+                        add_counts(result.rows, {SINK_TABLES[target.decision]: target.rows})
         except OPERATIONAL_ERRORS as error:
             raise_mistake(error)
             result.failed["messages"] = error
@@ -87,6 +93,7 @@ class Sinks:
             if not due and target is not _REJECTS:  # they may have been none
                 refuse_lost(self._warehouse, target, marker)
         except OPERATIONAL_ERRORS as error:
+            raise_mistake(error)
             due = not wanted(name)
             if wanted(name):
                 result.failed[name] = error
