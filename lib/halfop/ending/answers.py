@@ -14,8 +14,7 @@ from halfop.ending.table import State
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import AnswerCode
 from halfop.rocketmq.requests import Header
-from halfop.rocketmq.wire.client import Broker
-from halfop.rocketmq.wire.ends import HalfPlace, end_transaction, resume_check
+from halfop.rocketmq.wire.client import Broker, HalfPlace, end_transaction, resume_check
 from halfop.rocketmq.wire.remoting import ConnectionLost
 
 _GONE = "find prepared transaction message failed"

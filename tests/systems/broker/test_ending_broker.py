@@ -18,8 +18,7 @@ from halfop.ending.tails import LandedEnds
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import OP_TOPIC
-from halfop.rocketmq.wire.client import Broker
-from halfop.rocketmq.wire.ends import HalfPlace, end_transaction, query_finals, resume_check, stored_at
+from halfop.rocketmq.wire.client import Broker, HalfPlace, end_transaction, query_finals, resume_check, stored_at
 from halfop.rocketmq.wire.remoting import ConnectionLost
 from support.ending_rows import (
     QUICK,
