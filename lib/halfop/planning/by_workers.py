@@ -19,7 +19,6 @@ from pyspark.sql.types import StructType
 
 from halfop.columns.key_sets import NOWHERE, OffsetSet, all_of, combined, number
 from halfop.columns.keys import Queue, in_micros
-from halfop.planning.clocks import clocks, known_before
 from halfop.planning.counts import OffsetRange, covers
 from halfop.planning.decide_plain import ENDED, HALF, HALVES_LEFT, OPS_LEFT, Halves, Keys, Ops, RunFacts, decide, leave
 from halfop.planning.key_scan import (
@@ -34,7 +33,7 @@ from halfop.planning.key_scan import (
     ops_seen,
     topics,
 )
-from halfop.planning.run import Run, Slice
+from halfop.planning.run import Run, Slice, clocks, known_before
 from halfop.rules import halves as h
 from halfop.warehouse.disk import DataFile, Listed
 from halfop.warehouse.kernel import KernelWarehouse

@@ -15,8 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from halfop.columns.batches import made_of
-from halfop.columns.keys import in_one
+from halfop.columns.keys import in_one, made_of
 from halfop.planning.counts import OffsetRange
 from halfop.warehouse.disk import Disk
 from halfop.warehouse.kernel import KernelWarehouse

@@ -10,9 +10,8 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import QUEUE
 from halfop.planning.arrivals import Arrivals
-from halfop.planning.clocks import clocks, known_before
 from halfop.planning.counts import between_values, covers, ranges_of
-from halfop.planning.run import BROKERS_OWN, sources
+from halfop.planning.run import BROKERS_OWN, clocks, known_before, sources
 from halfop.rules import ops as o
 from halfop.warehouse.progress import GATEWAY
 from halfop.warehouse.tables import NO_TABLE, Selected

@@ -10,7 +10,7 @@ from halfop.frame import units as u
 from halfop.frame.summary import Summary
 from halfop.html import page as p
 from halfop.html.choices import script
-from halfop.planning.clocks import Clock
+from halfop.planning.run import Clock
 from halfop.report.figures import Figures, read_figures
 from halfop.report.lists import Content, Rejects, by_reason
 from halfop.report.sections import sections

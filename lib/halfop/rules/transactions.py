@@ -14,8 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from halfop.columns.batches import made_of
-from halfop.columns.keys import HALF_KEY, QUEUE
+from halfop.columns.keys import HALF_KEY, QUEUE, made_of
 from halfop.rules import halves as h
 from halfop.rules import kins
 from halfop.rules import ops as o

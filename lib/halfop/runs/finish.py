@@ -19,10 +19,9 @@ from halfop.frame.nearest import nearest
 from halfop.frame.summary import Summary, add_counts
 from halfop.frame.units import plural
 from halfop.planning.arrivals import Arrivals
-from halfop.planning.clocks import Clock, late_clocks
 from halfop.planning.digest import Counts, Digest, Latency
 from halfop.planning.plan import PLAN_APP, Plan, arrived, plan_of
-from halfop.planning.run import Debt, Run
+from halfop.planning.run import Clock, Debt, Run, late_clocks
 from halfop.runs.record import recorded, wall_clock, write_closed
 from halfop.sinks.targets import SINK_NAMES, SINK_TABLES, WHOLE_TABLES
 from halfop.sinks.write import Applied, Sinks

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from halfop.frame.summary import Summary
-from halfop.planning.clocks import clocks
-from halfop.planning.run import INPUTS, Run
+from halfop.planning.run import INPUTS, Run, clocks
 from halfop.runs.finish import late_queues
 from halfop.runs.reconcile import Request
 from halfop.runs.record import last_run, wall_clock

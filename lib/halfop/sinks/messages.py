@@ -10,9 +10,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from halfop.columns.batches import made_of
 from halfop.columns.key_sets import look_up, packed
-from halfop.columns.keys import HALF_KEY, present
+from halfop.columns.keys import HALF_KEY, made_of, present
 from halfop.planning.counts import OffsetRange, covers
 from halfop.planning.run import Run
 from halfop.rules.halves import IDENTITY, read_copies

@@ -7,10 +7,12 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from pyspark.sql import DataFrame
 
-from halfop.frame.errors import LostRows
+from halfop.frame.errors import LostRows, UsageError
+from halfop.frame.nearest import did_you_mean
 from halfop.planning.digest import Digest
 from halfop.planning.run import Run
 from halfop.sinks.projections import HALF, PAYLOAD, About
@@ -18,9 +20,9 @@ from halfop.warehouse.lock import hold_rejected
 from halfop.warehouse.rows import Stage
 from halfop.warehouse.schema import REJECTED, TableSpec, comment, directories, table
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS
-from halfop.warehouse.tables import Marker, Warehouse
+from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse
 from halfop.warehouse.upkeep import first_whole_run
-from halfop.warehouse.where import Where
+from halfop.warehouse.where import Where, equal
 
 log = logging.getLogger("halfop.reconcile")
 
@@ -146,3 +148,20 @@ class WholeMessages:
     @property
     def about(self) -> About:
         return About.of(self.run)
+
+
+# ---- the committed messages of one topic, wherever runs have written them ----
+
+
+_SINGLE = "real_topics"
+
+
+def topic_rows(warehouse: Warehouse, topic: str) -> DataFrame:
+    """Returns them: of the topic's own table, and of the table of all topics (`topics.layout`)."""
+    known = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")}
+    parts = [warehouse.read(f"topics/{known[topic]}")] if topic in known else []
+    if warehouse.version(_SINGLE) != NO_TABLE:
+        parts.append(warehouse.read(_SINGLE, None, equal("topic", topic)))
+    if not parts:
+        raise UsageError(f"{topic}: no message was committed to that topic{did_you_mean(topic, known)}")
+    return reduce(DataFrame.unionByName, parts)
