@@ -21,7 +21,7 @@ from halfop.runs.idle import idle
 from halfop.runs.reconcile import Request, reconcile
 from halfop.simulation.simulate import MOST_STEPS, Period
 from halfop.simulation.what_if import Simulated, checked, simulated
-from halfop.sinks.targets import topic_rows
+from halfop.sinks.messages import topic_rows
 from halfop.warehouse.catalog import Catalog
 from halfop.warehouse.kernel import files_of
 from halfop.warehouse.lock import hold

@@ -10,10 +10,9 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from halfop.examine import decisions, files, landed, sinks
+from halfop.examine import decisions, landed, sinks
 from halfop.examine.aside import Aside
-from halfop.examine.files import LostFile
-from halfop.examine.landed import FILES, Gap
+from halfop.examine.landed import FILES, Gap, LostFile
 from halfop.examine.repair import Repair, pinned, tables_there
 from halfop.examine.runs import by_run, lost_ends
 from halfop.frame.errors import UsageError
@@ -136,7 +135,7 @@ class Left(NamedTuple):
 
 def left(work: Repair, damaged: Collection[str], deep: bool) -> Left:
     """Looks for what tables lack; of tables that were damaged also for what nothing but that shows."""
-    unmarked, marked = files.lost(work.warehouse), files.to_land_again(work.warehouse)
+    unmarked, marked = landed.lost_files(work.warehouse), landed.to_land_again(work.warehouse)
     ranges = landed.gaps(work.warehouse, damaged)
     if unmarked or marked:  # whose rows the ranges of files are
         ranges = [each for each in ranges if each.source != FILES]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from halfop.examine import aside, decisions, files, landed, runs, sinks
+from halfop.examine import aside, decisions, landed, runs, sinks
 from halfop.examine.aside import Aside
 from halfop.examine.logs import TableLog
 from halfop.frame.summary import Summary
@@ -66,8 +66,8 @@ class Repair:
         at = next_instant(self.warehouse)
         landed.list_lost(self.warehouse, damaged, at, summary)
         yield from _said("landing_progress: rows of {}", landed.bring_back_progress(self.warehouse, at))
-        if lost := files.lost(self.warehouse):
-            files.forget(self.warehouse, lost, at)
+        if lost := landed.lost_files(self.warehouse):
+            landed.forget(self.warehouse, lost, at)
             yield f"landed_files: marks on {plural(len(lost), 'file')} whose rows are lost"
         if number := sinks.bring_back_index(self.warehouse, topics):
             yield f"topics_index: {number} rows"

@@ -30,8 +30,7 @@ from halfop.settings.model import RuleSettings
 from halfop.settings.values import duration_text
 from halfop.simulation.history import UnaskedHistory
 from halfop.simulation.play import Outcome, Play
-from halfop.simulation.replay import Replay
-from halfop.simulation.scratch import Schedule, regular, stage, widened
+from halfop.simulation.replay import Replay, Schedule, regular, stage, widened
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.session import FOR_FEW_ROWS, session_settings

@@ -16,7 +16,7 @@ from halfop.settings.load import changed
 from halfop.settings.model import RuleSettings, Settings
 from halfop.settings.values import duration_text
 from halfop.simulation.play import Outcome
-from halfop.simulation.scratch import Schedule
+from halfop.simulation.replay import Schedule
 from halfop.simulation.simulate import Period, html, in_summary, scheduled, simulate
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import progress_rows

@@ -24,8 +24,7 @@ from halfop.columns.keys import in_one
 from halfop.frame.errors import HalfopError
 from halfop.sinks.by_workers import writing_tasks, written_by_workers
 from halfop.sinks.messages import TARGET, in_tables_columns, messages
-from halfop.sinks.projections import projected
-from halfop.sinks.targets import Target, WholeMessages, refuse_lost
+from halfop.sinks.targets import Target, WholeMessages, projected, refuse_lost
 from halfop.warehouse.disk import DataFile
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.local import STAGING, staging_folder, write_apart
