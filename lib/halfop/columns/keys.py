@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,11 @@ class Key(NamedTuple):
 
     def __str__(self) -> str:
         return "/".join(map(str, self))
+
+
+def key_of(row: Any) -> Key:
+    """Returns the half key of a row, whatever holds its cells by name."""
+    return Key(*(row[name] for name in Key._fields))
 
 
 def as_key(text: str) -> Key | None:

@@ -13,14 +13,17 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import QUEUE
+from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.ending.business import (
     ABSENT,
     EVIDENCE,
     JOIN_KEYS,
+    KEY,
+    NOT_FRESH,
+    OUTCOME,
     UNIQ_KEY,
     WHY_NOT,
     Absence,
@@ -28,8 +31,7 @@ from halfop.ending.business import (
     is_ahead,
     with_join_keys,
 )
-from halfop.ending.op_rows import BOTH_OUTCOMES, COMMIT_EVIDENCE, KIND, ROLLBACK_EVIDENCE, with_outcomes
-from halfop.ending.plan import ROWS, EndingPlan, new_head, refuse_existing
+from halfop.ending.plan import COMMIT, ROLLBACK, ROWS, EndingPlan, new_head, refuse_existing
 from halfop.ending.selection import left_out, split
 from halfop.ending.standing import COLUMNS, standing
 from halfop.frame.errors import UsageError
@@ -42,6 +44,8 @@ from halfop.warehouse.kernel import KernelWarehouse
 
 _LOG = logging.getLogger("halfop.resolve")
 _SHOWN = 20
+BOTH_OUTCOMES, UNDECIDED, NO_JOIN_KEY, NOT_FOUND = "BOTH_OUTCOMES", "UNDECIDED", "NO_JOIN_KEY", "NOT_FOUND"
+KIND, COMMIT_EVIDENCE, ROLLBACK_EVIDENCE = "kind", "commit_evidence", "rollback_evidence"
 REFUSED = [*QUEUE, "queue_offset", "uniq_key", "producer_group", COMMIT_EVIDENCE, ROLLBACK_EVIDENCE]
 _VIEW = [*QUEUE, "queue_offset", "uniq_key", "producer_group", "real_topic", "decision", "reason", "check_times"]
 
@@ -202,6 +206,60 @@ def _refused(parts: list[pa.Table]) -> pa.Table:
         key = "/".join(str(row[name]) for name in (*QUEUE, "queue_offset"))
         _LOG.warning("%s of %s: business data says both, COMMIT and ROLLBACK", key, row["producer_group"])
     return refused
+
+
+# ---- the outcomes that business data gives, with evidence, or why there is none ----
+
+
+def with_outcomes(rows: DataFrame, found: DataFrame, absence: Absence) -> DataFrame:
+    """Returns transactions with `kind` and `evidence`, or else with `why_not`.
+
+    `rows` have their join keys; `found` is what a query gives: any number of rows a key. COMMIT and ROLLBACK for one
+    transaction are neither (BOTH_OUTCOMES), with the evidence of both. `absent`: nothing was found.
+    """
+    keys = rows.select(*HALF_KEY, F.explode(JOIN_KEYS).alias(KEY))
+    named = found.withColumnRenamed(EVIDENCE, "said").join(keys, KEY)
+    said = named.groupBy(HALF_KEY).agg(
+        *_of(COMMIT, "commits", COMMIT_EVIDENCE), *_of(ROLLBACK, "rollbacks", ROLLBACK_EVIDENCE)
+    )
+    joined = rows.join(said, HALF_KEY, "left")
+    with_kind = joined.withColumns({KIND: _kind(absence), ABSENT: _nothing_found()})
+    return with_kind.withColumns({EVIDENCE: _evidence(), WHY_NOT: _why_not(absence)})
+
+
+def _of(outcome: str, number: str, evidence: str) -> list[Column]:
+    is_this = F.col(OUTCOME) == outcome
+    return [F.count_if(is_this).alias(number), F.max(F.when(is_this, F.col("said"))).alias(evidence)]
+
+
+def _nothing_found() -> Column:
+    return F.col("commits").isNull()
+
+
+def _kind(absence: Absence) -> Column:
+    commits, rollbacks = F.col("commits") > 0, F.col("rollbacks") > 0
+    return (
+        F.when(commits & rollbacks, None)
+        .when(commits, COMMIT)
+        .when(rollbacks, ROLLBACK)
+        .when(_nothing_found() & F.col(JOIN_KEYS).isNotNull() & absence.is_fresh, ROLLBACK)
+    )
+
+
+def _evidence() -> Column:
+    """The evidence of what was found."""
+    commit = F.when(F.col(KIND) == COMMIT, F.col(COMMIT_EVIDENCE))
+    return commit.when(F.col(KIND) == ROLLBACK, F.col(ROLLBACK_EVIDENCE))
+
+
+def _why_not(absence: Absence) -> Column:
+    return (
+        F.when(F.col(KIND).isNotNull(), None)
+        .when((F.col("commits") > 0) & (F.col("rollbacks") > 0), BOTH_OUTCOMES)
+        .when(~_nothing_found(), UNDECIDED)
+        .when(F.col(JOIN_KEYS).isNull(), NO_JOIN_KEY)
+        .otherwise(NOT_FRESH if absence.counts else NOT_FOUND)
+    )
 
 
 # ---- the file beside the plan, for people ----

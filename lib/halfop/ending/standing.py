@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, QUEUE, Key
+from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, QUEUE, Key, key_of
 from halfop.ending.plan import EndingPlan, Row, places_of, rows_of
 from halfop.ending.table import State
 from halfop.planning.counts import between_values, covers, ranges_of
@@ -152,7 +152,7 @@ def checked(warehouse: Warehouse, plan: EndingPlan) -> CheckedPlan:
     """Returns what may be ended of a plan, as the last run that has decided leaves it."""
     now = standing(warehouse)
     given = warehouse.spark.createDataFrame(plan.rows.select(list(Key._fields)))
-    live = {_key(row): row for row in _live(now, given).toArrow().to_pylist()}
+    live = {key_of(row): row for row in _live(now, given).toArrow().to_pylist()}
     rows = [row for batch in rows_of(plan.rows, _AT_ONCE) for row in batch]
     gone = [row for row in rows if row.key not in live]
     ends = _last(warehouse, now, gone) if gone else {}
@@ -197,7 +197,7 @@ def _stands_for(row: Mapping[str, Any]) -> Key | None:
     """The copy that stands for a superseded one."""
     if row["decision"] != "SUPERSEDED" or row["superseded_by"] is None:
         return None
-    own = _key(row)
+    own = key_of(row)
     broker, queue = row["superseded_by_broker"], row["superseded_by_queue"]
     return Key(broker or own.broker_name, own.queue_id if queue is None else queue, row["superseded_by"])
 
@@ -206,11 +206,7 @@ def _decided(warehouse: Warehouse, now: Standing, keys: Collection[Key]) -> dict
     asked = warehouse.frame(sorted(keys), KEY_COLUMNS)
     near = covers(ranges_of(asked, "queue_offset"), "queue_offset")
     rows = warehouse.read("decisions", now.version, near).join(asked, HALF_KEY, "left_semi")
-    return {_key(row): row for row in last_decisions(rows).toArrow().to_pylist()}
-
-
-def _key(cells: Mapping[str, Any]) -> Key:
-    return Key(*(cells[name] for name in Key._fields))
+    return {key_of(row): row for row in last_decisions(rows).toArrow().to_pylist()}
 
 
 def _compared(row: Row, live: Mapping[str, Any] | None, last: Mapping[str, Any] | None) -> Row | Changed:

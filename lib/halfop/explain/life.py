@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import Row
 
-from halfop.columns.keys import Key
+from halfop.columns.keys import Key, key_of
 from halfop.landing.table_rows import RESOLVE
 from halfop.rules.reasons import Reason
 
@@ -93,11 +93,6 @@ def by_clock(decision: Row) -> bool:
 
 
 # ---- half keys ----
-
-
-def key_of(row: Row) -> Key:
-    """Returns the half key of a row."""
-    return Key(row["broker_name"], row["queue_id"], row["queue_offset"])
 
 
 def linked(decision: Row) -> set[Key]:

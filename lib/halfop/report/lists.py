@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from pyspark.sql import Row
 
 from halfop import wording as w
-from halfop.columns.keys import Key
+from halfop.columns.keys import Key, key_of
 from halfop.frame import units as u
 from halfop.frame.units import EPOCH
 from halfop.html import choices as h
@@ -30,17 +30,13 @@ _AGES = (60_000, 600_000, 3_600_000, 6 * 3_600_000, 86_400_000, 3 * 86_400_000)
 _MILLI = timedelta(milliseconds=1)
 
 
-def key(row: Row) -> str:
-    return str(Key(row["broker_name"], row["queue_id"], row["queue_offset"]))
-
-
 def group(row: Row) -> str:
     return row["producer_group"] or _NONE
 
 
 def about(row: Row, at: str) -> p.Cells:
     """Returns the cells that tables of messages begin with: half key, group, topic, and the instant in column `at`."""
-    return [p.code(key(row)), group(row), row["real_topic"] or _NONE, p.unbroken(u.moment(row[at]))]
+    return [p.code(str(key_of(row))), group(row), row["real_topic"] or _NONE, p.unbroken(u.moment(row[at]))]
 
 
 def decided(decision: str, reason: str | None) -> str:
@@ -87,7 +83,7 @@ def _choice(row: Row, now: datetime, of_group: int, of_topic: int, of_reason: in
     shown_age = "" if age is None else u.duration(age)
     cells = [*about(row, "born_timestamp"), shown_age, row["check_times"] or 0, decided(row["decision"], row["reason"])]
     values = {"group": of_group, "topic": of_topic, "reason": of_reason, "age": age}
-    return h.Choice(cells, w.with_value("--key", key(row)), values)
+    return h.Choice(cells, w.with_value("--key", str(key_of(row))), values)
 
 
 def _numbered(values: Sequence[T], option: Callable[[T, int], h.Option]) -> _Numbered:
@@ -146,7 +142,7 @@ def discards(found: Figures, settings: Settings) -> Content:
 
 
 def _discard(row: Row, settings: Settings) -> p.Cells:
-    resume = p.command(w.on_message("resume", key(row), settings, "--key"))
+    resume = p.command(w.on_message("resume", str(key_of(row)), settings, "--key"))
     to_do = "resumed: the next run makes it open" if row["resumed"] else resume
     return [*about(row, "decided_at"), row["check_times"] or 0, p.code(row["reason"]), to_do]
 

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, Key
+from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, Key, key_of
 from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
 from halfop.frame.trouble import owner
@@ -114,7 +114,7 @@ def _refuse_unknown(warehouse: Warehouse, selection: ResumeSelection, found: Dat
     """Raises InputRefused if a key names no discarded message: then nothing is resumed."""
     if not selection.keys:
         return
-    known = {Key(row["broker_name"], row["queue_id"], row["queue_offset"]) for row in found.select(HALF_KEY).collect()}
+    known = {key_of(row) for row in found.select(HALF_KEY).collect()}
     if unknown := sorted(set(selection.keys) - known):
         names = ", ".join(map(str, unknown[:_SHOWN]))
         raise InputRefused(
