@@ -21,10 +21,12 @@ from halfop.frame.units import plural
 from halfop.planning.arrivals import Arrivals
 from halfop.planning.digest import Counts, Digest, Latency
 from halfop.planning.plan import PLAN_APP, Plan, arrived, plan_of
-from halfop.planning.run import Clock, Debt, Run, late_clocks
-from halfop.runs.record import recorded, wall_clock, write_closed
+from halfop.planning.run import INPUTS, Clock, Debt, Run, clocks, late_clocks
+from halfop.runs.record import last_run, recorded, wall_clock, write_closed
+from halfop.settings.model import Settings
 from halfop.sinks.targets import SINK_NAMES, SINK_TABLES, WHOLE_TABLES
 from halfop.sinks.write import Applied, Sinks
+from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.schema import REJECTED
 from halfop.warehouse.spark_errors import log_failure
 from halfop.warehouse.tables import Warehouse
@@ -224,3 +226,31 @@ def _near(name: str, known: Collection[str]) -> str:
 def _landed(warehouse: Warehouse) -> set[str]:
     rows = warehouse.read("half_messages").where("real_topic IS NOT NULL").select("real_topic").distinct()
     return {f"{_TOPIC}{row['real_topic']}" for row in rows.collect()}
+
+
+# ---- no run ----
+
+# Time passes by landing_progress, and questions are delivered, but only for open messages.
+_DECIDED_BY = [name for name in INPUTS if name not in ("landing_progress", "check_deliveries", "decisions")]
+
+
+def idle(warehouse: Warehouse, settings: Settings, given: datetime | None) -> Summary | None:
+    """Returns the summary of no run if nothing has landed since the last and nothing is open; None if one is due.
+
+    Who reconciles every few seconds need not record runs that decide nothing; a `given` instant is recorded.
+    """
+    found = None if given else last_run(warehouse)
+    if found is None or not _nothing_left(warehouse, *found):
+        return None
+    run = replace(found[0], now=wall_clock(), settings=settings)
+    summary = Summary("reconcile", notes=[f"nothing has landed since run {run.run_id}, and it left nothing open"])
+    late = late_queues(clocks(progress_rows(warehouse)), run)
+    summary.extra = {"now": run.now, "runs": [], "open_messages": 0, "oldest_open_seconds": None}
+    summary.extra |= {"queues_behind": late} if late else {}
+    return summary
+
+
+def _nothing_left(warehouse: Warehouse, last: Run, closed: bool) -> bool:
+    if not closed or last.owed or last.left_open or last.slice.number < last.slice.of:
+        return False
+    return all(warehouse.version(name) == last.inputs[name] for name in _DECIDED_BY)
