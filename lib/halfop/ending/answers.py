@@ -91,14 +91,6 @@ class TakenRow(NamedTuple):
     place: PlannedPlace
 
 
-class Effect(NamedTuple):
-    """The broker's view of an answer."""
-
-    taken: TakenRow
-    state: State
-    remark: str
-
-
 @dataclass(frozen=True)
 class Effects:
     """The look after the answers. The guard has read the queues long enough after them."""
@@ -141,13 +133,13 @@ class Effects:
         row, place = taken
         return finals is None or self._delivered(row, finals) > 0 or self._has_op(row, place)
 
-    def seen(self, answers: Sequence[TakenRow]) -> Iterator[Effect]:
-        """Yields the effects that can be seen by now."""
+    def seen(self, answers: Sequence[TakenRow]) -> Iterator[tuple[TakenRow, State, str]]:
+        """Yields the answers whose effects can be seen by now, each with what the broker shows of it."""
         finals = self.guard.finals(self.owner, [each.row for each in answers])
         for n, each in enumerate(answers):
             delivered = self._delivered(each.row, finals[n]) if n in finals else None
             if found := self._effect(each, delivered):
-                yield Effect(each, *found)
+                yield each, *found
 
     def _effect(self, taken: TakenRow, delivered: int | None) -> tuple[State, str] | None:
         row, place = taken

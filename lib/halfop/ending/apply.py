@@ -52,7 +52,8 @@ def apply(warehouse: KernelWarehouse, request: ApplyRequest) -> tuple[Summary, l
     Raises UsageError before anything is done if the plan names a broker that may not, or cannot, be asked.
     """
     summary = Summary("end")
-    _refuse_many(request)
+    if len(request.plan) > request.limit:
+        raise UsageError(f"the plan has {len(request.plan)} transactions, end.limit is {request.limit}: give --limit N")
     names = owners(warehouse, set(request.plan.rows["broker_name"].to_pylist()))
     refuse_forbidden([*names], request.brokers)
     with summary.shown_in_failure(), hold(warehouse, "ending", request.wait):
@@ -66,11 +67,6 @@ def apply(warehouse: KernelWarehouse, request: ApplyRequest) -> tuple[Summary, l
         found = application.recorded()
     _sum_up(summary, request.plan, found, failed)
     return summary, list(found.values())
-
-
-def _refuse_many(request: ApplyRequest) -> None:
-    if len(request.plan) > request.limit:
-        raise UsageError(f"the plan has {len(request.plan)} transactions, end.limit is {request.limit}: give --limit N")
 
 
 class _Application:

@@ -104,7 +104,7 @@ class TableLog:
         """Makes the log whole. A second call, after a kill in the middle, goes on."""
         of_log = list(self.on_disk.of_log())
         for damage in of_log:
-            if _is_commit(damage):
+            if damage.path.endswith(".json"):
                 self._rewrite(damage.version or 0, [])
             else:
                 self.aside.move(Path(damage.path))
@@ -233,10 +233,6 @@ def _actions(path: Path) -> list[Action]:
 
 def _name(action: Mapping[str, Any], kind: str) -> str | None:
     return Path(action[kind]["path"]).name if kind in action else None
-
-
-def _is_commit(damage: Damage) -> bool:
-    return damage.path.endswith(".json")
 
 
 def _number(path: Path) -> int:

@@ -79,9 +79,8 @@ def bring_back_ends(warehouse: KernelWarehouse) -> list[int]:
     """Writes the closing rows that are lost; returns their runs."""
     known, lacking = by_run(warehouse), lost_ends(warehouse)
     for run_id in lacking:
-        totals = Digest.of(warehouse, run_id).counts
-        counts = {f"{decision}.{reason}": n for decision, of in totals.items() for reason, n in of.items()}
-        _append(warehouse, dict(known[run_id]["OPENED"]) | {"event": "CLOSED", "counts": counts}, CLOSE_APP)
+        closed = {"event": "CLOSED", "counts": Digest.of(warehouse, run_id).recorded}
+        _append(warehouse, dict(known[run_id]["OPENED"]) | closed, CLOSE_APP)
     return lacking
 
 
@@ -209,11 +208,13 @@ def _restore(warehouse: KernelWarehouse, run: Run, topics: Sequence[str]) -> int
     there = warehouse.read("decisions", where=equal("run_id", run.run_id))
     early = F.when(F.col("decision") == "EARLY_OP", F.col("op_queue_offset")).alias("early")
     key = [*map(F.col, HALF_KEY), early]
+    # over decisions of earlier runs as they have been brought back
+    now = replace(run, inputs=dict(run.inputs) | {"decisions": warehouse.version("decisions")})
     with Kept(warehouse.stage) as kept:
         proven = kept.persisted(proven)
         rows = proven
         try:
-            with arrived(warehouse, _as_now(warehouse, run)) as arrivals:
+            with arrived(warehouse, now) as arrivals:
                 planned = plan_of(arrivals).decisions.withColumn("early", early)
                 known = there.select(key).unionByName(proven.select(key)).distinct()
                 same = [planned[c].eqNullSafe(known[c]) for c in (*HALF_KEY, "early")]
@@ -229,11 +230,6 @@ def _append_decisions(warehouse: KernelWarehouse, run: Run, rows: DataFrame) -> 
     number = rows.count()
     append_lost(warehouse, "decisions", rows, Marker(PLAN_APP, run.run_id), number)
     return number
-
-
-def _as_now(warehouse: KernelWarehouse, run: Run) -> Run:
-    """The run over decisions of earlier runs as they have been brought back."""
-    return replace(run, inputs=dict(run.inputs) | {"decisions": warehouse.version("decisions")})
 
 
 # ---- messages that nobody looks at any more ----

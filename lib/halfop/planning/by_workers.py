@@ -117,7 +117,8 @@ def _taken(
     shares = [_with_ops(Halves(about, *each), named) for each in _pairs(parts, (s.fit for s in seen), plain)]
     if sum(split.end - split.start for share in shares for split in share.ops) > _MOST_READ * sum(f.size for f in ops):
         raise _LeftError("op files name half messages in no order")
-    left = [Ops(about, *each) for each in _pairs(op_parts, map(_named, of_parts), plain)]
+    named_by = (all_of(each.named for each in seen)[0] for seen in of_parts)
+    left = [Ops(about, *each) for each in _pairs(op_parts, named_by, plain)]
     left = [share for share, each in zip(left, of_parts, strict=True) if _leaves(each, plain)]
     decided, others = in_workers(warehouse, shares, decide), in_workers(warehouse, left, leave)
     return TakenMessages(
@@ -131,10 +132,6 @@ def _taken(
 def _pairs(parts: Sequence[list[Split]], keys: Iterable[Keys], plain: Keys) -> Iterator[tuple[list[Split], Keys]]:
     """Each part with those of its keys that are plain."""
     return ((part, combined(mine, plain, OffsetSet.both)) for part, mine in zip(parts, keys, strict=True))
-
-
-def _named(seen: Iterable[OpsSeen]) -> Keys:
-    return all_of(each.named for each in seen)[0]
 
 
 def _leaves(seen: Iterable[OpsSeen], plain: Keys) -> bool:

@@ -19,7 +19,7 @@ from halfop.frame.nearest import nearest
 from halfop.frame.summary import Summary, add_counts
 from halfop.frame.units import plural
 from halfop.planning.arrivals import Arrivals
-from halfop.planning.digest import Counts, Digest, Latency
+from halfop.planning.digest import Digest, Latency
 from halfop.planning.plan import PLAN_APP, Plan, arrived, plan_of
 from halfop.planning.run import INPUTS, Clock, Debt, Run, clocks, late_clocks
 from halfop.runs.record import last_run, recorded, wall_clock, write_closed
@@ -62,8 +62,9 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
         report_rejects(warehouse, run.run_id, summary)
     with summary.phase("close"):
         run = replace(run, owed=(*run.owed, *[Debt(run.run_id, sink) for sink in applied.left_out]))
-        write_closed(warehouse, run, _flat(digest.counts), summary.seconds)
-    _report_owed(summary, run.owed)
+        write_closed(warehouse, run, digest.recorded, summary.seconds)
+    if run.owed:
+        summary.extra["owed"] = [f"{debt.sink} of run {debt.run_id}" for debt in run.owed]
     _report_latency(summary, digest.latency)
     what = ", ".join(f"{n} {decision}" for decision, n in sorted(digest.totals.items()))
     log.info("run %d closed: %s", run.run_id, what or "nothing to decide")
@@ -86,19 +87,10 @@ def report_failed(summary: Summary, failed: Mapping[str, Exception]) -> None:
     summary.add_failed("failed_sinks", lines, all(map(is_transient, failed.values())))
 
 
-def _report_owed(summary: Summary, owed: Collection[Debt]) -> None:
-    if owed:
-        summary.extra["owed"] = [f"{debt.sink} of run {debt.run_id}" for debt in owed]
-
-
 def _report_latency(summary: Summary, latency: Latency) -> None:
     """Adds how long the run's committed messages took, to those of other runs of this call."""
     if latency.messages:
         summary.extra["commit_latency"] = vars(latency.plus(Latency(**summary.extra.get("commit_latency", {}))))
-
-
-def _flat(counts: Counts) -> dict[str, int]:
-    return {f"{decision}.{reason}": n for decision, reasons in counts.items() for reason, n in reasons.items()}
 
 
 def _report_written(summary: Summary, digest: Digest) -> None:

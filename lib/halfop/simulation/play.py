@@ -56,15 +56,11 @@ class Play:
         logged = time.monotonic()
         for step in self._schedule.steps:
             self._go_on()
-            if self._replay.lands(step) or self._open:
+            if self._replay.lands(step) or (self._points and self._points[-1].carried):
                 self._step(step)
             if time.monotonic() - logged > _LOG_EVERY:
                 logged = time.monotonic()
                 log.info("%s: %d of %d runs", self._name, step, len(self._schedule.instants))
-
-    @property
-    def _open(self) -> bool:
-        return bool(self._points) and self._points[-1].carried > 0
 
     def _step(self, step: int) -> None:
         now = self._schedule.at(step)

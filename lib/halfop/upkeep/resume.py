@@ -77,16 +77,11 @@ def _found(warehouse: Warehouse, selection: ResumeSelection) -> DataFrame:
 def _asked_for(warehouse: Warehouse, selection: ResumeSelection) -> DataFrame:
     """The half keys among the discards, each once."""
     rows = warehouse.read(DISCARDS)
-    asked = (
-        rows.where(selection.where)
-        if selection.where is not None
-        else rows.join(_frame(warehouse, selection), HALF_KEY)
-    )
+    if selection.where is None:
+        asked = rows.join(F.broadcast(warehouse.frame(sorted(set(selection.keys)), KEY_COLUMNS)), HALF_KEY)
+    else:
+        asked = rows.where(selection.where)
     return asked.select(HALF_KEY).distinct()
-
-
-def _frame(warehouse: Warehouse, selection: ResumeSelection) -> DataFrame:
-    return F.broadcast(warehouse.frame(sorted(set(selection.keys)), KEY_COLUMNS))
 
 
 def _with_state(warehouse: Warehouse, asked: DataFrame) -> DataFrame:
