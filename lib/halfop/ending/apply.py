@@ -84,13 +84,13 @@ class _Application:
 
     def unchanged(self) -> list[Row]:
         """Returns the rows that still stand as planned and want something; what has changed is recorded."""
-        found = checked(self._warehouse, self._request.plan)
-        changed = [each for each in found.changed if self._is_open(each.row, after="SENT")]
+        rows, others = checked(self._warehouse, self._request.plan)
+        changed = [each for each in others if self._is_open(each.row, after="SENT")]
         self._table.record([self._change(each) for each in changed])
         self._unswept = [
             each.row for each in changed if each.row.key in self._known.mine and each.ends_as == each.row.kind
         ]
-        return [row for row in found.rows if self._is_open(row, after="VERIFIED")]
+        return [row for row in rows if self._is_open(row, after="VERIFIED")]
 
     def recorded(self) -> dict[Key, Ending]:
         """Returns what counts now of each row; copies that were swept are no rows of the plan."""

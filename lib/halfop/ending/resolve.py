@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -28,7 +27,6 @@ from halfop.ending.business import (
     WHY_NOT,
     Absence,
     business,
-    is_ahead,
     with_join_keys,
 )
 from halfop.ending.plan import COMMIT, ROLLBACK, ROWS, EndingPlan, new_head, refuse_existing
@@ -41,9 +39,11 @@ from halfop.frame.units import plural
 from halfop.landing.identity import refuse_landed
 from halfop.settings.business import Resolution
 from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.rows import Kept
 
 _LOG = logging.getLogger("halfop.resolve")
 _SHOWN = 20
+_AHEAD = timedelta(minutes=1)  # a clock may be so wrong; a time zone is more so
 BOTH_OUTCOMES, UNDECIDED, NO_JOIN_KEY, NOT_FOUND = "BOTH_OUTCOMES", "UNDECIDED", "NO_JOIN_KEY", "NOT_FOUND"
 KIND, COMMIT_EVIDENCE, ROLLBACK_EVIDENCE = "kind", "commit_evidence", "rollback_evidence"
 REFUSED = [*QUEUE, "queue_offset", "uniq_key", "producer_group", COMMIT_EVIDENCE, ROLLBACK_EVIDENCE]
@@ -96,16 +96,11 @@ def resolve(warehouse: KernelWarehouse, request: ResolveRequest) -> tuple[Summar
             _resolve(warehouse, name, request.known[name], mine, found)
         refused, ending = _refused(found.refused), pa.concat_tables([ROWS.empty_table(), *found.rows])
         summary.extra |= {"planned": len(ending), "left_out": found.left_out, "groups": found.groups}
-        _refuse_many(len(ending), request.limit)
+        if len(ending) > request.limit:
+            problem = f"{len(ending)} transactions are to be ended, end.limit is {request.limit}"
+            raise UsageError(f"{problem}: name a group with --group, or give --limit N")
         refuse_landed(warehouse, set(ending["broker_name"].to_pylist()))
     return summary, Resolved(EndingPlan(new_head(open_ones.version, str(request)), ending), refused)
-
-
-def _refuse_many(number: int, limit: int) -> None:
-    if number > limit:
-        raise UsageError(
-            f"{number} transactions are to be ended, end.limit is {limit}: name a group with --group, or give --limit N"
-        )
 
 
 def _asked(request: ResolveRequest) -> list[str]:
@@ -120,13 +115,15 @@ def _asked(request: ResolveRequest) -> list[str]:
 
 def _resolve(warehouse: KernelWarehouse, name: str, how: Resolution, mine: DataFrame, found: _Found) -> None:
     """Adds what is found of a group; `mine` are its transactions."""
-    with _kept(with_join_keys(warehouse, mine, how.by), how.by != UNIQ_KEY) as rows:
+    rows = with_join_keys(warehouse, mine, how.by)
+    with Kept(warehouse.stage) as kept:
+        rows = rows if how.by == UNIQ_KEY else kept.persisted(rows)  # keys of bodies are costly, and read twice
         view = rows.select(*_VIEW, "born_timestamp", F.explode_outer(JOIN_KEYS).alias("key"))
         with business(warehouse.spark, name, how, view) as data:
             watermark = _usable(name, data.watermark())  # first: what the query reads is then at least as fresh
             absence, since = Absence(how.absent_after, watermark), data.complete_since()
             found_rows = with_outcomes(rows, data.outcomes(), absence)
-            with data.named():
+            with data.named("query"):
                 table = _worked_out(found_rows)
             since = _later(since, data.complete_since())
     table = absence.covered(table, since)
@@ -171,17 +168,6 @@ def _refuse_unsaid(group: str, how: Resolution, number: int) -> None:
         )
 
 
-@contextmanager
-def _kept(rows: DataFrame, costly: bool) -> Iterator[DataFrame]:
-    """Rows that several queries read: what is costly is worked out once."""
-    kept = rows.persist() if costly else rows
-    try:
-        yield kept
-    finally:
-        if costly:
-            kept.unpersist()
-
-
 def _worked_out(found: DataFrame) -> pa.Table:
     columns = [*COLUMNS, KIND, EVIDENCE, COMMIT_EVIDENCE, ROLLBACK_EVIDENCE, ABSENT]
     rows = found.select(*columns, F.coalesce("left_out", WHY_NOT).alias(WHY_NOT))
@@ -189,8 +175,8 @@ def _worked_out(found: DataFrame) -> pa.Table:
 
 
 def _usable(group: str, watermark: datetime | None) -> datetime | None:
-    """The watermark, unless it lies in the future."""
-    if watermark is None or not is_ahead(watermark, datetime.now(timezone.utc)):
+    """The watermark, unless it lies in the future: then it is none, but a wrong time zone or clock."""
+    if watermark is None or watermark <= datetime.now(timezone.utc) + _AHEAD:
         return watermark
     _LOG.warning(
         "resolve.groups.%s.watermark: %s lies in the future, so nothing counts as absent: is its time zone UTC?",

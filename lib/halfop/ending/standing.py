@@ -140,16 +140,8 @@ class Changed(NamedTuple):
         return "VERIFIED" if sent_before and self.ends_as == self.row.kind else "ENDED_MEANWHILE"
 
 
-@dataclass(frozen=True)
-class CheckedPlan:
-    """A plan's rows with the copies that are known now, and those that have changed."""
-
-    rows: list[Row]
-    changed: list[Changed]
-
-
-def checked(warehouse: Warehouse, plan: EndingPlan) -> CheckedPlan:
-    """Returns what may be ended of a plan, as the last run that has decided leaves it."""
+def checked(warehouse: Warehouse, plan: EndingPlan) -> tuple[list[Row], list[Changed]]:
+    """Returns what may be ended of a plan, with the copies that the last run which has decided knows; and the rest."""
     now = standing(warehouse)
     given = warehouse.spark.createDataFrame(plan.rows.select(list(Key._fields)))
     live = {key_of(row): row for row in _live(now, given).toArrow().to_pylist()}
@@ -157,10 +149,7 @@ def checked(warehouse: Warehouse, plan: EndingPlan) -> CheckedPlan:
     gone = [row for row in rows if row.key not in live]
     ends = _last(warehouse, now, gone) if gone else {}
     found = [_compared(row, live.get(row.key), ends.get(row.key)) for row in rows]
-    return CheckedPlan(
-        rows=[each for each in found if isinstance(each, Row)],
-        changed=[each for each in found if isinstance(each, Changed)],
-    )
+    return [each for each in found if isinstance(each, Row)], [each for each in found if isinstance(each, Changed)]
 
 
 def _live(now: Standing, given: DataFrame) -> DataFrame:

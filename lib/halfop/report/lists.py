@@ -47,27 +47,20 @@ def decided(decision: str, reason: str | None) -> str:
 # ---- hanging messages ----
 
 
-class _Numbered(NamedTuple):
-    """The options of a filter, and the number of the option that each row fits."""
-
-    options: list[h.Option]
-    numbers: list[int]
-
-
 def hanging(found: Figures, settings: Settings) -> Content:
     rows, now = found["hanging"], found.now
     if not rows or now is None:
         return [p.nothing("Nothing hangs.")]
-    groups = _numbered([row["producer_group"] for row in rows], _is("producer_group"))
-    topics = _numbered([row["real_topic"] for row in rows], _is("real_topic"))
-    reasons = _numbered([(row["decision"], row["reason"]) for row in rows], _decided)
+    groups, of_group = _numbered([row["producer_group"] for row in rows], _is("producer_group"))
+    topics, of_topic = _numbered([row["real_topic"] for row in rows], _is("real_topic"))
+    reasons, of_reason = _numbered([(row["decision"], row["reason"]) for row in rows], _decided)
     filters = [
-        h.Filter("group", "group", groups.options),
-        h.Filter("topic", "topic", topics.options),
-        h.Filter("reason", "decision", reasons.options),
+        h.Filter("group", "group", groups),
+        h.Filter("topic", "topic", topics),
+        h.Filter("reason", "decision", reasons),
         h.Filter("age", "age at least", [_older(now, age) for age in _AGES], _AGES),
     ]
-    numbers = zip(groups.numbers, topics.numbers, reasons.numbers, strict=True)
+    numbers = zip(of_group, of_topic, of_reason, strict=True)
     lines = [_choice(row, now, *each) for row, each in zip(rows, numbers, strict=True)]
     commands = h.Commands(w.job_here("end", settings), ["--commit", "--rollback"], "--where", settings.end.limit)
     header = ["half key", "group", "topic", "born (UTC)", "age", "asked", "decision"]
@@ -86,11 +79,11 @@ def _choice(row: Row, now: datetime, of_group: int, of_topic: int, of_reason: in
     return h.Choice(cells, w.with_value("--key", str(key_of(row))), values)
 
 
-def _numbered(values: Sequence[T], option: Callable[[T, int], h.Option]) -> _Numbered:
-    """The values that there are become options, the most frequent first."""
+def _numbered(values: Sequence[T], option: Callable[[T, int], h.Option]) -> tuple[list[h.Option], list[int]]:
+    """The values that there are become options, the most frequent first; and the number of the one that each fits."""
     most = Counter(values).most_common()
     places = {value: n for n, (value, _) in enumerate(most)}
-    return _Numbered([option(value, n) for value, n in most], [places[value] for value in values])
+    return [option(value, n) for value, n in most], [places[value] for value in values]
 
 
 def _is(column: str) -> Callable[[str | None, int], h.Option]:
