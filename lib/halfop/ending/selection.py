@@ -13,10 +13,9 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, Key, key_of
 from halfop.columns.lives import lives_of
-from halfop.ending.owner import Masters
+from halfop.ending.owner import LandedEnds, Masters, landed_of
 from halfop.ending.plan import ROWS, EndingPlan, Kind, Origin, new_head
 from halfop.ending.standing import COLUMNS, Standing, lacks, standing
-from halfop.ending.tails import LandedEnds, landed_of
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
 from halfop.landing.identity import refuse_landed
