@@ -48,6 +48,24 @@ def key_of(row: Any) -> Key:
     return Key(*(row[name] for name in Key._fields))
 
 
+def superseded_by(decision: Any) -> Key | None:
+    """Returns the key of the copy that stands for this one."""
+    return _other(decision, "superseded_by", "superseded_by_broker", "superseded_by_queue")
+
+
+def named_copy(decision: Any) -> Key | None:
+    """Returns the key of the copy that the op of an ended transaction names, if it is another one."""
+    return _other(decision, "copy_offset", "copy_broker", "copy_queue")
+
+
+def _other(row: Any, offset: str, broker: str, queue: str) -> Key | None:
+    if row[offset] is None:
+        return None
+    if row[broker] is None:
+        return key_of(row)._replace(queue_offset=row[offset])
+    return Key(row[broker], row[queue], row[offset])
+
+
 def as_key(text: str) -> Key | None:
     """The key that `BROKER/QUEUE/OFFSET` names, None of another text; the broker's name may hold a slash, too."""
     match = _WRITTEN_KEY.fullmatch(text)

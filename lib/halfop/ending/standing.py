@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, QUEUE, Key, key_of
+from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, QUEUE, Key, key_of, superseded_by
 from halfop.ending.plan import EndingPlan, Row, places_of, rows_of
 from halfop.ending.table import State
 from halfop.planning.counts import between_values, covers, ranges_of
@@ -169,26 +169,17 @@ def _last(warehouse: Warehouse, now: Standing, gone: list[Row]) -> dict[Key, Map
     while asked:
         decided = _decided(warehouse, now, asked)
         found |= decided
-        asked = {by for row in decided.values() if (by := _stands_for(row)) is not None} - found.keys()
+        asked = {by for row in decided.values() if (by := superseded_by(row)) is not None} - found.keys()
     return {row.key: found[end] for row in gone if (end := _end_of(row.key, found)) in found}
 
 
 def _end_of(key: Key, found: Mapping[Key, Mapping[str, Any]]) -> Key:
     """The copy to which the pointers from this one lead."""
     passed = set[Key]()
-    while key in found and key not in passed and (by := _stands_for(found[key])) is not None:
+    while key in found and key not in passed and (by := superseded_by(found[key])) is not None:
         passed.add(key)
         key = by
     return key
-
-
-def _stands_for(row: Mapping[str, Any]) -> Key | None:
-    """The copy that stands for a superseded one."""
-    if row["decision"] != "SUPERSEDED" or row["superseded_by"] is None:
-        return None
-    own = key_of(row)
-    broker, queue = row["superseded_by_broker"], row["superseded_by_queue"]
-    return Key(broker or own.broker_name, own.queue_id if queue is None else queue, row["superseded_by"])
 
 
 def _decided(warehouse: Warehouse, now: Standing, keys: Collection[Key]) -> dict[Key, Mapping[str, Any]]:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from pyspark.sql import Row
 
 from halfop import wording as w
-from halfop.columns.keys import Key, in_micros, key_of
-from halfop.explain.life import MessageLife, named_copy, superseded_by
+from halfop.columns.keys import Key, in_micros, key_of, named_copy, superseded_by
+from halfop.explain.life import MessageLife
 from halfop.explain.look_up import NO_TIME, queue_clock
 from halfop.frame.units import instant, moment, plural
 from halfop.planning.run import Run, clocks
