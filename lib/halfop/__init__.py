@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from halfop.frame.errors import WarehouseBusy as WarehouseBusy
     from halfop.frame.summary import Summary as Summary
     from halfop.landing.again import Again as Again
-    from halfop.simulation.what_if import Simulated as Simulated
+    from halfop.simulation.simulate import Simulated as Simulated
     from halfop.warehouse.damage import DamagedTable as DamagedTable
     from halfop.warehouse.given import spark_conf as spark_conf
 
@@ -37,7 +37,7 @@ _MODULES = {
     ),
     "frame.summary": ("Summary",),
     "landing.again": ("Again",),
-    "simulation.what_if": ("Simulated",),
+    "simulation.simulate": ("Simulated",),
     "warehouse.damage": ("DamagedTable",),
     "warehouse.given": ("spark_conf",),
 }

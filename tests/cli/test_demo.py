@@ -14,7 +14,7 @@ from halfop.columns.keys import as_key
 from halfop.demo import EXAMPLE, OVERRIDES, Pass, next_commands, passes, store_upto
 from halfop.frame.cli import main
 from halfop.jobs import demo
-from halfop.planning.clocks import Clock, late_clocks
+from halfop.planning.run import Clock, late_clocks
 from halfop.rocketmq.store.layout import layout
 from halfop.settings.load import load_settings
 from halfop.settings.model import Settings

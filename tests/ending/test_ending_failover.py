@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 from halfop.columns.keys import Key
-from halfop.ending.owner import Masters
+from halfop.ending.owner import LandedEnds, Masters
 from halfop.ending.plan import ROLLBACK, PlannedPlace, Row
 from halfop.ending.sender import BrokerPart, Sender
 from halfop.ending.table import Clerk, Ending, newest
-from halfop.ending.tails import LandedEnds
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import RequestCode

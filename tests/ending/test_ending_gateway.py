@@ -8,11 +8,10 @@ from pathlib import Path
 
 import pytest
 from halfop.columns.keys import Key
-from halfop.ending.owner import Masters
+from halfop.ending.owner import LandedEnds, Masters
 from halfop.ending.plan import COMMIT, ROLLBACK, Kind, PlannedPlace, Row
 from halfop.ending.sender import BrokerPart, Sender
 from halfop.ending.table import Clerk, newest
-from halfop.ending.tails import LandedEnds
 from halfop.gateway.producer import Producer, StoredHalf
 from halfop.rocketmq.wire.client import Broker as Asked
 from halfop.rocketmq.wire.remoting import RemotingSettings

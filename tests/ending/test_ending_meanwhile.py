@@ -35,7 +35,7 @@ def planned(warehouse: KernelWarehouse, *keys: Key) -> EndingPlan:
 
 
 def ended_by(warehouse: KernelWarehouse, made: EndingPlan) -> list[str | None]:
-    return [each.ends_as for each in checked(warehouse, made).changed]
+    return [each.ends_as for each in checked(warehouse, made)[1]]
 
 
 def test_an_end_is_found_under_a_copy_that_was_put_back_meanwhile(warehouse: KernelWarehouse) -> None:
@@ -45,7 +45,7 @@ def test_an_end_is_found_under_a_copy_that_was_put_back_meanwhile(warehouse: Ker
     made = planned(warehouse, Key("b", 0, 1))
     r.land(warehouse, [copy(5, 1)], [], NOW + 1, KNOWN, sources=SOURCES)
     r.run(warehouse, RULES, NOW + 1)
-    assert [row.places[-1].queue_offset for row in checked(warehouse, made).rows] == [5], "it is open still"
+    assert [row.places[-1].queue_offset for row in checked(warehouse, made)[0]] == [5], "it is open still"
     r.land(warehouse, [copy(7, 2)], ops("COMMIT", 1), NOW + 2, KNOWN, sources=SOURCES)
     r.run(warehouse, RULES, NOW + 2)
     last = {d.key[2]: d.decision for run in (2, 3) for d in r.decisions(warehouse, run)}

@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 from halfop.columns.keys import Key
-from halfop.ending.owner import Masters
+from halfop.ending.owner import LandedEnds, Masters, landed_of
 from halfop.ending.plan import COMMIT, ROLLBACK, PlannedPlace, Row
 from halfop.ending.sender import BrokerPart, Sender
 from halfop.ending.table import Clerk, Ending, newest
-from halfop.ending.tails import LandedEnds, landed_of
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS, RequestCode
 from halfop.rocketmq.wire.remoting import RemotingSettings, Unreachable

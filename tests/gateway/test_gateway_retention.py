@@ -19,9 +19,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from halfop.frame.errors import HalfopError
 from halfop.gateway.core.messages import OUTCOMES, Half, QueueOffsets
-from halfop.gateway.landed import LogLife, refuse_missing
 from halfop.gateway.log.store import WHOLE_LOG
-from halfop.gateway.tables import Tables
+from halfop.gateway.tables import LogLife, Tables, refuse_missing
 from halfop.gateway.upkeep import Deliveries, Upkeep
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.warehouse.damage import DamagedTable

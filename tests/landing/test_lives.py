@@ -25,7 +25,7 @@ from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.verify import verify
 from halfop.settings.model import RetentionSettings, Settings
-from halfop.simulation.scratch import Schedule, StagedHistory
+from halfop.simulation.replay import Schedule, StagedHistory
 from halfop.simulation.simulate import Period, simulate
 from halfop.upkeep.maintain import maintain
 from halfop.warehouse.kernel import KernelWarehouse

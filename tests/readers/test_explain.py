@@ -17,7 +17,7 @@ from halfop.explain.look_up import QueueClocks, find, look_up, queue_clock
 from halfop.explain.outlook import outlook
 from halfop.frame.cli import main
 from halfop.frame.errors import InputRefused
-from halfop.planning.clocks import Clock
+from halfop.planning.run import Clock
 from halfop.settings.model import Settings
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse

@@ -20,8 +20,7 @@ from halfop.rules.settings_columns import RuleColumns
 from halfop.settings.model import RuleSettings
 from halfop.simulation.history import UnaskedHistory
 from halfop.simulation.play import Outcome, Play
-from halfop.simulation.replay import Replay
-from halfop.simulation.scratch import Schedule, stage
+from halfop.simulation.replay import Replay, Schedule, stage
 from halfop.simulation.simulate import FOLDER, Period, scheduled, simulate
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.signals import interrupted_once

@@ -11,10 +11,9 @@ from halfop.frame.errors import UsageError
 from halfop.frame.output import TextOutput
 from halfop.jobs.simulate import what_if
 from halfop.settings.model import RuleSettings, Settings
-from halfop.simulation.play import Outcome
-from halfop.simulation.scratch import regular, widened
-from halfop.simulation.simulate import compared, html
-from halfop.simulation.what_if import variants
+from halfop.simulation.play import Outcome, compared, html
+from halfop.simulation.replay import regular, widened
+from halfop.simulation.simulate import variants
 from support.entry_points import job_of
 
 EVERY = timedelta(seconds=60)

@@ -12,7 +12,7 @@ from halfop.explain.explain import explain
 from halfop.planning import by_workers
 from halfop.planning.run import counts_delivered
 from halfop.rules import questions
-from halfop.runs.idle import idle
+from halfop.runs.finish import idle
 from halfop.runs.reconcile import Request
 from halfop.runs.record import recorded
 from halfop.runs.verify import verify
@@ -94,10 +94,12 @@ def test_a_gateway_s_questions_count_when_they_are_delivered(warehouse: KernelWa
     assert text.count(" SENT") == 5
     assert " NO_PRODUCER" in text
     last = Request(r.settings(RULES))
-    assert (found := idle(warehouse, last)) is not None
+    assert (found := idle(warehouse, last.settings, last.now)) is not None
     assert not found.extra["runs"]
     r.deliver(warehouse, [(6, key)], NOW + HOUR)
-    assert idle(warehouse, last) is not None, "a delivery that no open message waits for is nothing to do"
+    assert idle(warehouse, last.settings, last.now) is not None, (
+        "a delivery that no open message waits for is nothing to do"
+    )
 
 
 def test_the_first_delivery_of_the_last_question_counts(warehouse: KernelWarehouse) -> None:

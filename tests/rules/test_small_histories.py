@@ -12,7 +12,7 @@ from random import Random
 import pytest
 from halfop.planning import history
 from halfop.planning.arrivals import Arrivals
-from halfop.planning.out_of_order import arrived_late
+from halfop.planning.copies import arrived_late
 from halfop.warehouse.tables import Warehouse
 from model import fleet as f
 from model import small_histories as s

@@ -18,7 +18,7 @@ import pytest
 from halfop.frame.cli import main
 from halfop.landing import progress
 from halfop.landing.progress import keep_tidy
-from halfop.runs.idle import idle
+from halfop.runs.finish import idle
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.load import load_settings
 from halfop.warehouse.kernel import KernelWarehouse
@@ -119,22 +119,22 @@ def test_a_held_lock_is_a_failed_step(
 
 def test_a_run_that_would_decide_nothing_is_none(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     request = Request(load_settings(None, (), {}))
-    assert idle(warehouse, request) is None, "reconcile itself says that nothing has landed"
+    assert idle(warehouse, request.settings, request.now) is None, "reconcile itself says that nothing has landed"
     land = job_of("land")
     halves = lines(tmp_path / "h.jsonl", half(0))
     assert main(land, ["files", "--half", halves, "--known-until", ALL_KNOWN, "--warehouse", warehouse.root]) == 0
-    assert idle(warehouse, request) is None
+    assert idle(warehouse, request.settings, request.now) is None
     assert reconcile(warehouse, request).extra["open_messages"] == 1
-    assert idle(warehouse, request) is None, "a message is open: time alone may decide about it"
+    assert idle(warehouse, request.settings, request.now) is None, "a message is open: time alone may decide about it"
     ops = lines(tmp_path / "o.jsonl", op(0, "0"))
     assert main(land, ["files", "--op", ops, "--warehouse", warehouse.root]) == 0
     assert reconcile(warehouse, request).extra["open_messages"] == 0
-    told = idle(warehouse, request)
+    told = idle(warehouse, request.settings, request.now)
     assert told is not None
     assert (told.run_id, told.status, told.extra["open_messages"]) == (None, 0, 0)
     assert list(told.extra["queues_behind"]) == ["b/0"], "the broker's clock stands still all the same"
     given = Request(load_settings(None, (), {}), now=told.extra["now"])
-    assert idle(warehouse, given) is None, "an instant that is given is recorded"
+    assert idle(warehouse, given.settings, given.now) is None, "an instant that is given is recorded"
 
 
 def test_many_landings_leave_few_files_of_progress(warehouse: KernelWarehouse, monkeypatch: pytest.MonkeyPatch) -> None:

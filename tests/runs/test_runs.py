@@ -21,8 +21,7 @@ from halfop.runs import finish
 from halfop.runs.reconcile import Request, preview, reconcile
 from halfop.runs.record import CLOSE_APP, last_run
 from halfop.sinks import staging, write
-from halfop.sinks.projections import HALF, PAYLOAD, About, projected
-from halfop.sinks.targets import SINK_APP
+from halfop.sinks.targets import HALF, PAYLOAD, SINK_APP, About, projected
 from halfop.warehouse import reading
 from halfop.warehouse import schema as topics
 from halfop.warehouse.delta_log import DeltaLog

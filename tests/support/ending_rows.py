@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from halfop.columns.keys import Key
-from halfop.ending.owner import Masters
+from halfop.ending.owner import LandedEnds, Masters
 from halfop.ending.plan import Kind, PlannedPlace, Row
 from halfop.ending.sender import BrokerPart as Part
 from halfop.ending.sender import Sender
 from halfop.ending.table import Clerk, Ending, newest
-from halfop.ending.tails import LandedEnds
 from halfop.rocketmq.batches import DISCARD, FINAL, HALF, OP, final_batch, half_batch, op_batch
 from halfop.rocketmq.names import CHECK_TIMES, DISCARD_TOPIC, HALF_TOPIC, OP_TOPIC, PREPARED_QUEUE_OFFSET
 from halfop.rocketmq.record import Records

@@ -6,7 +6,7 @@ from datetime import datetime, timezone
 from html.parser import HTMLParser
 from typing import Any
 
-from halfop.planning.clocks import Clock
+from halfop.planning.run import Clock
 from halfop.report.figures import Figures, RunFigures
 from pyspark.sql import Row
 

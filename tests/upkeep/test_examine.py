@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from halfop.examine.aside import Aside
 from halfop.examine.examine import examine
-from halfop.examine.logs import TableLog
+from halfop.examine.logs import Aside, TableLog
 from halfop.examine.repair import Repair
 from halfop.frame.cli import main
 from halfop.frame.errors import InputRefused, WarehouseBusy

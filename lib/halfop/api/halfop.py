@@ -17,11 +17,10 @@ from halfop.explain.explain import Explained, explain
 from halfop.follow import Cycle, CycleFailed, cycle, spark_answers
 from halfop.frame.summary import Summary
 from halfop.report.report import report
-from halfop.runs.idle import idle
+from halfop.runs.finish import idle
 from halfop.runs.reconcile import Request, reconcile
-from halfop.simulation.simulate import MOST_STEPS, Period
-from halfop.simulation.what_if import Simulated, checked, simulated
-from halfop.sinks.topics import topic_rows
+from halfop.simulation.simulate import MOST_STEPS, Period, Simulated, checked, simulated
+from halfop.sinks.messages import topic_rows
 from halfop.warehouse.catalog import Catalog
 from halfop.warehouse.kernel import files_of
 from halfop.warehouse.lock import hold
@@ -60,7 +59,7 @@ class Halfop(Lands):
         with self._writing() as warehouse:
             catalog = Catalog.of(warehouse, settings)
             with hold(warehouse, "run", settings.lock.wait):
-                summary = (idle(warehouse, request) if if_due else None) or reconcile(warehouse, request)
+                summary = (idle(warehouse, settings, request.now) if if_due else None) or reconcile(warehouse, request)
             return whole(catalog.publish(summary))
 
     def follow_once(self, land: Callable[[], Summary]) -> Cycle:

@@ -20,7 +20,7 @@ from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.columns.lives import Cuts, Lives, all_lives, owner
 from halfop.landing.lost import FOUND, LOST, Range, recorded
 from halfop.landing.progress import micros
-from halfop.planning.clocks import clocks
+from halfop.planning.run import clocks
 from halfop.rules.settings_columns import FOREVER, NO_TIME
 from halfop.warehouse.progress import COMMIT_LOG
 from halfop.warehouse.schema import REJECTED

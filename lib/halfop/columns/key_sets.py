@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import QUEUE
 
-_BITS = 6
+BLOCK_BITS = 6  # one bit each in a long
 Offsets = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint64]
 Mask = npt.NDArray[np.bool_]
@@ -32,7 +32,7 @@ class OffsetSet:
 
     def holds(self, offsets: Offsets) -> Mask:
         """Returns for each offset whether it is here."""
-        found: Mask = (self._at(offsets >> _BITS) & _bit(offsets)) != 0
+        found: Mask = (self._at(offsets >> BLOCK_BITS) & _bit(offsets)) != 0
         return found
 
     def both(self, other: OffsetSet) -> OffsetSet:
@@ -45,9 +45,9 @@ class OffsetSet:
 
     def below(self, offset: int) -> OffsetSet:
         """Those that are less than the offset."""
-        at = int(np.searchsorted(self.blocks, offset >> _BITS, "right"))
+        at = int(np.searchsorted(self.blocks, offset >> BLOCK_BITS, "right"))
         blocks, bits = self.blocks[:at], self.bits[:at].copy()
-        if at and blocks[-1] == offset >> _BITS:
+        if at and blocks[-1] == offset >> BLOCK_BITS:
             bits[-1] &= np.uint64((1 << (offset & 63)) - 1)
         return _taken(blocks, bits)
 
@@ -56,7 +56,7 @@ class OffsetSet:
         """The lowest and the highest offset, of a set that is not empty."""
         low, high = int(self.bits[0]), int(self.bits[-1])
         first, last = int(self.blocks[0]), int(self.blocks[-1])
-        return (first << _BITS) + (low & -low).bit_length() - 1, (last << _BITS) + high.bit_length() - 1
+        return (first << BLOCK_BITS) + (low & -low).bit_length() - 1, (last << BLOCK_BITS) + high.bit_length() - 1
 
     def _lies_apart(self, other: OffsetSet) -> bool:
         ones, others = self.blocks, other.blocks
@@ -86,7 +86,7 @@ def offset_set(offsets: Offsets) -> tuple[OffsetSet, OffsetSet]:
 def _set(ordered: Offsets) -> OffsetSet:
     if not len(ordered):
         return NOWHERE
-    blocks = ordered >> _BITS
+    blocks = ordered >> BLOCK_BITS
     starts = _starts(blocks)
     return OffsetSet(blocks[starts], np.bitwise_or.reduceat(_bit(ordered), starts))
 
@@ -155,8 +155,6 @@ def number(sets: Mapping[Group, OffsetSet]) -> int:
     return sum(map(len, sets.values()))
 
 
-# One bit each in a long.
-BLOCK_BITS = 6
 _BROADCAST_ROWS = 50_000_000
 
 

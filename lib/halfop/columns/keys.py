@@ -1,18 +1,26 @@
-"""The half key, by which half messages are found: its columns, its values as they are compared, rows found by it."""
+"""The half key, by which half messages are found: its columns, its values as they are compared, rows found by it.
+
+And rows that functions over Arrow batches make.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.classic.dataframe import DataFrame as ClassicFrame
+from pyspark.sql.types import StructType
+from pyspark.sql.udf import UserDefinedFunction
+from pyspark.util import PythonEvalType
 
 from halfop.rocketmq.buffers import WHOLE_NUMBER
 
@@ -33,6 +41,29 @@ class Key(NamedTuple):
 
     def __str__(self) -> str:
         return "/".join(map(str, self))
+
+
+def key_of(row: Any) -> Key:
+    """Returns the half key of a row, whatever holds its cells by name."""
+    return Key(*(row[name] for name in Key._fields))
+
+
+def superseded_by(decision: Any) -> Key | None:
+    """Returns the key of the copy that stands for this one."""
+    return _other(decision, "superseded_by", "superseded_by_broker", "superseded_by_queue")
+
+
+def named_copy(decision: Any) -> Key | None:
+    """Returns the key of the copy that the op of an ended transaction names, if it is another one."""
+    return _other(decision, "copy_offset", "copy_broker", "copy_queue")
+
+
+def _other(row: Any, offset: str, broker: str, queue: str) -> Key | None:
+    if row[offset] is None:
+        return None
+    if row[broker] is None:
+        return key_of(row)._replace(queue_offset=row[offset])
+    return Key(row[broker], row[queue], row[offset])
 
 
 def as_key(text: str) -> Key | None:
@@ -141,3 +172,22 @@ def numbers(column: pa.Array) -> Places:
 def _valid(column: pa.Array) -> npt.NDArray[np.bool_]:
     found: npt.NDArray[np.bool_] = pc.is_valid(column).to_numpy(zero_copy_only=False)
     return found
+
+
+# ---- rows that a function makes of Arrow batches, in Spark's Python workers ----
+
+
+Making = Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
+def made_of(rows: DataFrame, make: Making, gives: StructType) -> DataFrame:
+    """Returns the rows that a function makes of batches of these.
+
+    This is `DataFrame.mapInArrow`, which asks for pandas and then uses none: only Spark Connect's client has it anyway.
+    Spark 4.0 has no Arrow UDF.
+    """
+    if not isinstance(rows, ClassicFrame):
+        return rows.mapInArrow(partial(map, make), gives)
+    udf = UserDefinedFunction(partial(map, make), gives, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
+    made = rows._jdf.mapInArrow(udf(*rows.columns)._jc, False, None)
+    return DataFrame(made, rows.sparkSession)

@@ -139,13 +139,10 @@ def _life(number: int, rows: Sequence[Mapping[str, Any]]) -> Life:
 def owners(cuts: Sequence[Cuts], queues: npt.NDArray[Any], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
     """Returns the number of the life that each offset belongs to; 0 is the first one."""
     found = np.zeros(len(offsets), np.int32)
+    known, codes = np.unique(queues, return_inverse=True)
     for number, of in enumerate(cuts, 1):
-        found[offsets >= np.array([of.get(int(q), 0) for q in np.unique(queues)], np.int64)[_codes(queues)]] = number
+        found[offsets >= np.array([of.get(int(q), 0) for q in known], np.int64)[codes]] = number
     return found
-
-
-def _codes(queues: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    return np.unique(queues, return_inverse=True)[1]
 
 
 def owner(cuts: Sequence[Cuts], queue: Column, offset: Column) -> Column:

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from halfop.columns.keys import Key
+from pyspark.sql import functions as F
+
+from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, Key, key_of
 from halfop.ending.guard import Guard, Verdict
 from halfop.ending.owner import Owner
 from halfop.ending.plan import COMMIT, RESUME, ROLLBACK, PlannedPlace, Row
-from halfop.ending.table import State
+from halfop.ending.table import Clerk, Ending, Endings, State
+from halfop.landing.progress import instant, next_instant
+from halfop.landing.table_rows import RESOLVE
+from halfop.planning.counts import covers, ranges_of
 from halfop.rocketmq.frames import Frame
-from halfop.rocketmq.names import AnswerCode
+from halfop.rocketmq.names import END_TAG, AnswerCode
 from halfop.rocketmq.requests import Header
-from halfop.rocketmq.wire.client import Broker
-from halfop.rocketmq.wire.ends import HalfPlace, end_transaction, resume_check
+from halfop.rocketmq.wire.client import Broker, HalfPlace, end_transaction, resume_check
 from halfop.rocketmq.wire.remoting import ConnectionLost
+from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.lock import hold
+from halfop.warehouse.where import all_of, equal
 
 _GONE = "find prepared transaction message failed"
 _MISMATCH = ("producer group wrong", "state table offset wrong", "commit log offset wrong")
@@ -83,14 +91,6 @@ class TakenRow(NamedTuple):
     place: PlannedPlace
 
 
-class Effect(NamedTuple):
-    """The broker's view of an answer."""
-
-    taken: TakenRow
-    state: State
-    remark: str
-
-
 @dataclass(frozen=True)
 class Effects:
     """The look after the answers. The guard has read the queues long enough after them."""
@@ -133,13 +133,13 @@ class Effects:
         row, place = taken
         return finals is None or self._delivered(row, finals) > 0 or self._has_op(row, place)
 
-    def seen(self, answers: Sequence[TakenRow]) -> Iterator[Effect]:
-        """Yields the effects that can be seen by now."""
+    def seen(self, answers: Sequence[TakenRow]) -> Iterator[tuple[TakenRow, State, str]]:
+        """Yields the answers whose effects can be seen by now, each with what the broker shows of it."""
         finals = self.guard.finals(self.owner, [each.row for each in answers])
         for n, each in enumerate(answers):
             delivered = self._delivered(each.row, finals[n]) if n in finals else None
             if found := self._effect(each, delivered):
-                yield Effect(each, *found)
+                yield each, *found
 
     def _effect(self, taken: TakenRow, delivered: int | None) -> tuple[State, str] | None:
         row, place = taken
@@ -171,3 +171,69 @@ class Effects:
 def _rolled_back(row: Row, live: PlannedPlace) -> Row:
     key = row.key._replace(queue_offset=live.queue_offset)
     return row._replace(key=key, kind=ROLLBACK, origin="SWEEP", places=(live,))
+
+
+# ---- answers for brokers that nobody reaches, because their messages land by files: op rows ----
+
+_OPS = "op_messages"
+_WAIT = timedelta(minutes=10)  # for a landing
+# Above every offset of a broker: what a producer has answered counts first, if a run sees both.
+FIRST_OFFSET = 2**62
+
+
+def land_answers(
+    warehouse: KernelWarehouse, rows: Sequence[Row], made: datetime, clerk: Clerk, endings: Endings
+) -> None:
+    """Lands an op row for each transaction that has none of ours yet; a reconcile then decides.
+
+    A second call after a kill writes the same rows, of the plan's instant `made`, so they count once.
+    """
+    with hold(warehouse, "landing", _WAIT):
+        warehouse.make(_OPS)
+        answered = _answered_before(warehouse, rows)
+        todo = [row for row in rows if row.key not in answered]
+        endings.record([clerk.ending(row, "INTENDED", sent=row.places[-1]) for row in todo])
+        at = next_instant(warehouse)
+        warehouse.commit(_OPS, [_op(row, made) | {"landed_at": instant(at)} for row in todo])
+    sent = [clerk.ending(row, "SENT", "an op row has landed: a reconcile decides", sent=row.places[-1]) for row in todo]
+    others = [row for row in rows if row.key in answered]
+    endings.record(sent + [_before(clerk, row, answered[row.key]) for row in others])
+
+
+def _before(clerk: Clerk, row: Row, outcome: str) -> Ending:
+    """The record of a half message whose op row has landed before: that stands, also if another plan made it."""
+    state: State = "SENT" if outcome == row.kind else "ENDED_MEANWHILE"
+    return clerk.ending(row, state, f"an op row with {outcome} had landed", sent=row.places[-1])
+
+
+def _answered_before(warehouse: KernelWarehouse, rows: Sequence[Row]) -> dict[Key, str]:
+    """The outcomes of half messages for which an op row of ours has landed."""
+    keys = warehouse.frame([row.key for row in rows], KEY_COLUMNS)
+    near = covers(ranges_of(keys, "queue_offset"), "half_offset")
+    if near is None:
+        return {}
+    ops = warehouse.read(_OPS, where=all_of(near, equal("source", RESOLVE)))
+    named = ops.select("broker_name", "queue_id", F.col("half_offset").alias("queue_offset"), "outcome")
+    found = named.join(keys, HALF_KEY, "left_semi").collect()
+    return {key_of(row): row["outcome"] for row in found}
+
+
+def _op(row: Row, made: datetime) -> dict[str, object]:
+    live = row.places[-1]
+    header = {"producer_group": row.producer_group, "uniq_key": row.uniq_key, "commit_log_offset": live[1]}
+    return {
+        "broker_name": row.key.broker_name,
+        "queue_id": row.key.queue_id,
+        "queue_offset": FIRST_OFFSET + live.queue_offset,
+        "item": 0,
+        "tag": END_TAG,
+        "body": str(live.queue_offset),
+        "half_offset": live.queue_offset,
+        "outcome": row.kind,
+        "from_check": True,
+        "born_timestamp": made,
+        "store_timestamp": made,
+        "tran_state_table_offset": live.queue_offset,
+        "source": RESOLVE,
+        **header,
+    }

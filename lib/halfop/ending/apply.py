@@ -1,4 +1,7 @@
-"""`end --apply`: a plan's rows end at the brokers that own them, or, if a broker lands by files, as op rows."""
+"""`end --apply` and `resume --broker`: a plan's rows end, and given-up messages go on, at the brokers that own them.
+
+A row of a broker that lands by files ends as an op row.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,24 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
-from halfop.columns.keys import Key
-from halfop.ending.op_rows import land_answers
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, Key, key_of
+from halfop.ending.answers import land_answers
 from halfop.ending.owner import Masters
-from halfop.ending.plan import EndingPlan, Row
+from halfop.ending.plan import RESUME, EndingPlan, Row, new_head, places_of
 from halfop.ending.selection import by_files, decided_until, landed, owners, refuse_forbidden, refuse_unreachable
 from halfop.ending.sender import BrokerPart, Sender
-from halfop.ending.standing import Changed, checked
+from halfop.ending.standing import Changed, checked, lacks, standing
 from halfop.ending.table import NOT_ENDED, TABLE, Clerk, Ending, EndingsTable, Known, State, known
-from halfop.frame.errors import HalfopError, UsageError, is_transient
+from halfop.frame.errors import HalfopError, InputRefused, UsageError, is_transient
 from halfop.frame.summary import Summary
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
-from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, as_ours, log_failure
+from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, as_ours, by_condition, log_failure
 
 # Rows in these states get no further request; those that were sent are swept and verified again.
 _GO_ON: tuple[State, ...] = ("INTENDED", "UNKNOWN", "SENT", "VERIFIED")
@@ -45,7 +52,8 @@ def apply(warehouse: KernelWarehouse, request: ApplyRequest) -> tuple[Summary, l
     Raises UsageError before anything is done if the plan names a broker that may not, or cannot, be asked.
     """
     summary = Summary("end")
-    _refuse_many(request)
+    if len(request.plan) > request.limit:
+        raise UsageError(f"the plan has {len(request.plan)} transactions, end.limit is {request.limit}: give --limit N")
     names = owners(warehouse, set(request.plan.rows["broker_name"].to_pylist()))
     refuse_forbidden([*names], request.brokers)
     with summary.shown_in_failure(), hold(warehouse, "ending", request.wait):
@@ -59,11 +67,6 @@ def apply(warehouse: KernelWarehouse, request: ApplyRequest) -> tuple[Summary, l
         found = application.recorded()
     _sum_up(summary, request.plan, found, failed)
     return summary, list(found.values())
-
-
-def _refuse_many(request: ApplyRequest) -> None:
-    if len(request.plan) > request.limit:
-        raise UsageError(f"the plan has {len(request.plan)} transactions, end.limit is {request.limit}: give --limit N")
 
 
 class _Application:
@@ -81,13 +84,13 @@ class _Application:
 
     def unchanged(self) -> list[Row]:
         """Returns the rows that still stand as planned and want something; what has changed is recorded."""
-        found = checked(self._warehouse, self._request.plan)
-        changed = [each for each in found.changed if self._is_open(each.row, after="SENT")]
+        rows, others = checked(self._warehouse, self._request.plan)
+        changed = [each for each in others if self._is_open(each.row, after="SENT")]
         self._table.record([self._change(each) for each in changed])
         self._unswept = [
             each.row for each in changed if each.row.key in self._known.mine and each.ends_as == each.row.kind
         ]
-        return [row for row in found.rows if self._is_open(row, after="VERIFIED")]
+        return [row for row in rows if self._is_open(row, after="VERIFIED")]
 
     def recorded(self) -> dict[Key, Ending]:
         """Returns what counts now of each row; copies that were swept are no rows of the plan."""
@@ -143,3 +146,90 @@ def _sum_up(summary: Summary, plan: EndingPlan, found: Mapping[Key, Ending], fai
         status = max(error.exit_status for error in failed.values())
         summary.status = 0
         summary.add_failed("failed_brokers", lines, all(map(is_transient, failed.values())), status)
+
+
+# ---- `resume --broker`: messages that their broker itself gave up are put back there ----
+
+
+_DISCARDS = "trans_check_max_time"
+_SHOWN = 20
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Messages that brokers gave up: by their keys, or by a condition over trans_check_max_time."""
+
+    where_is: Masters
+    brokers: Sequence[str]
+    keys: Collection[Key] = ()
+    where: str | None = None
+    limit: int = 1000
+    wait: timedelta = timedelta(0)
+    dry_run: bool = False
+
+
+def resume_at_brokers(warehouse: KernelWarehouse, request: Resume) -> tuple[Summary, list[Ending]]:
+    """Returns the summary, and what became of each message."""
+    summary, version = Summary("resume"), decided_until(warehouse)
+    rows, left_out = _rows(warehouse, request)
+    summary.extra |= {"left_out": left_out} if left_out else {}
+    names = owners(warehouse, {row.key.broker_name for row in rows})
+    if len(rows) > request.limit:
+        raise UsageError(f"{len(rows)} messages are to be resumed, end.limit is {request.limit}: name fewer")
+    refuse_forbidden([*names], request.brokers)
+    refuse_unreachable([*names], request.where_is)
+    if request.dry_run:
+        summary.extra["would_resume"] = len(rows)
+        summary.notes.append("dry run: no broker was asked")
+        return summary, []
+    with hold(warehouse, "ending", request.wait):
+        warehouse.make(TABLE)
+        found = _resumed(warehouse, request, rows, names, version)
+    states: Counter[str] = Counter(each.state for each in found)
+    summary.extra |= {"endings": dict(states), "resumed": states["SENT"] + states["VERIFIED"]}
+    summary.status = 5 if any(states[state] for state in NOT_ENDED) else 0
+    return summary, found
+
+
+def _resumed(
+    warehouse: KernelWarehouse, request: Resume, rows: Sequence[Row], names: Mapping[str, Collection[str]], version: int
+) -> list[Ending]:
+    head, table = new_head(warehouse.version("decisions"), "resume"), EndingsTable(warehouse)
+    keys = [row.key for row in rows]
+    earlier = known(warehouse, head.plan_id, keys)
+    for name, lives in names.items():
+        mine = [row for row in rows if row.key.broker_name in lives]
+        part = BrokerPart(name, request.where_is, landed(warehouse, name, {row.key.queue_id for row in mine}, version))
+        Sender(part, Clerk(head.plan_id, earlier.after), table, {}, earlier.sent_to(lives)).end(mine)
+    return list(known(warehouse, head.plan_id, keys).mine.values())
+
+
+# ---- which messages ----
+
+
+def _rows(warehouse: KernelWarehouse, request: Resume) -> tuple[list[Row], dict[str, int]]:
+    """The messages that their brokers gave up, and that are so still, and how many of them lack what a request needs.
+
+    Raises InputRefused for a key of another one.
+    """
+    rows = standing(warehouse).rows.withColumn("lacks", lacks())
+    given_up = rows.where("decision = 'DISCARD' AND reason = 'BROKER_DISCARDED'")
+    with by_condition(request.where):
+        found = given_up.join(_asked(warehouse, request), HALF_KEY, "left_semi").toArrow().to_pylist()
+    if unknown := sorted(set(request.keys) - {key_of(cells) for cells in found}):
+        problem = f"no message that its broker gave up: {', '.join(map(str, unknown[:_SHOWN]))}"
+        hint = "nothing was resumed; `resume` without --broker opens again what a run of halfop discarded"
+        raise InputRefused(warehouse.path("decisions"), None, problem, hint)
+    left_out = Counter(cells["lacks"] for cells in found if cells["lacks"])
+    return [_resumed_row(cells) for cells in found if not cells["lacks"]], dict(left_out)
+
+
+def _asked(warehouse: KernelWarehouse, request: Resume) -> DataFrame:
+    if request.where is None:
+        return F.broadcast(warehouse.frame(sorted(set(request.keys)), KEY_COLUMNS))
+    return warehouse.read(_DISCARDS).where(request.where).select(HALF_KEY)
+
+
+def _resumed_row(cells: Mapping[str, Any]) -> Row:
+    taken = ("uniq_key", "producer_group", "real_topic", "decision", "born_timestamp")
+    return Row(key_of(cells), RESUME, "KEY", None, places=places_of(cells), **{name: cells[name] for name in taken})

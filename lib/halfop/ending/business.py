@@ -44,7 +44,6 @@ from halfop.warehouse.spark_errors import SPARK_ERRORS, innermost
 KEY, OUTCOME, EVIDENCE = "key", "outcome", "evidence"
 _KEYS = (StringType, ByteType, ShortType, IntegerType, LongType)
 _INSTANTS = (TimestampType, TimestampNTZType, DateType)
-_AHEAD = timedelta(minutes=1)  # a clock may be so wrong; a time zone is more so
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,7 @@ class Business:
         if len(rows.columns) != 1:
             raise UsageError(f"{where}: expected one column, an instant; it gives {', '.join(rows.columns)}")
         _refuse_type(where, rows.columns[0], rows.schema[0].dataType, _INSTANTS, "an instant: cast it to TIMESTAMP")
-        with self._named(what):
+        with self.named(what):
             found = rows.select(F.unix_micros(F.col(rows.columns[0]).cast("timestamp"))).limit(2).collect()
         if len(found) > 1:
             raise UsageError(f"{where}: expected one row, as of max(…) or min(…); it gives several")
@@ -97,22 +96,16 @@ class Business:
 
     def _sql(self, what: str, text: str) -> DataFrame:
         """The rows of a query; a command that changes something is none, and is refused by the parser."""
-        with self._named(what):
+        with self.named(what):
             return self.spark.sql(f"SELECT * FROM (\n{text.strip().rstrip(';')}\n)")  # noqa: S608 - the user's own
 
     @contextmanager
-    def _named(self, what: str) -> Iterator[None]:
+    def named(self, what: str) -> Iterator[None]:
         """Names the group and the query in an error of Spark's."""
         try:
             yield
         except SPARK_ERRORS as error:
             raise UsageError(f"{self._place}.{what}: {innermost(error)}") from error
-
-    @contextmanager
-    def named(self) -> Iterator[None]:
-        """The same for rows of the group's query that are worked out in the block."""
-        with self._named("query"):
-            yield
 
     def _evidence(self) -> Column:
         columns = [F.col(name) for name in self.how.evidence]
@@ -134,11 +127,6 @@ def business(spark: SparkSession, group: str, how: Resolution, transactions: Dat
     finally:
         for name in made:
             spark.catalog.dropTempView(name)
-
-
-def is_ahead(watermark: datetime, now: datetime) -> bool:
-    """Returns whether a watermark lies in the future: then it is no watermark, but a wrong time zone or clock."""
-    return watermark > now + _AHEAD
 
 
 def _loaded(spark: SparkSession, place: str, source: TableSource) -> DataFrame:

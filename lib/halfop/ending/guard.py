@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from halfop.columns.keys import Key
-from halfop.ending.owner import Owner
+from halfop.ending.owner import Owner, Tails
 from halfop.ending.plan import COMMIT, RESUME, ROLLBACK, PlannedPlace, Row
 from halfop.ending.table import State
-from halfop.ending.tails import Tails
 from halfop.rocketmq.names import HALF_TOPICS
-from halfop.rocketmq.wire.client import Broker
-from halfop.rocketmq.wire.ends import Stored, prepared_offsets, query_finals, stored_at
+from halfop.rocketmq.wire.client import Broker, Stored, prepared_offsets, query_finals, stored_at
 from halfop.rocketmq.wire.remote import Patience
 
 

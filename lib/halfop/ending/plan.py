@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from halfop.columns.keys import Key
+from halfop.columns.keys import Key, key_of
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.trouble import owner
 
@@ -122,7 +122,7 @@ def rows_of(table: pa.Table, size: int) -> Iterator[list[Row]]:
 
 
 def _row(cells: Mapping[str, Any]) -> Row:
-    key = Key(cells["broker_name"], cells["queue_id"], cells["queue_offset"])
+    key = key_of(cells)
     taken = {name: cells[name] for name in Row._fields if name in cells}
     return Row(key=key, places=places_of(cells), **taken)
 

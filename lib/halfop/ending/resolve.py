@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -13,23 +12,24 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import QUEUE
+from halfop.columns.keys import HALF_KEY, QUEUE
 from halfop.ending.business import (
     ABSENT,
     EVIDENCE,
     JOIN_KEYS,
+    KEY,
+    NOT_FRESH,
+    OUTCOME,
     UNIQ_KEY,
     WHY_NOT,
     Absence,
     business,
-    is_ahead,
     with_join_keys,
 )
-from halfop.ending.op_rows import BOTH_OUTCOMES, COMMIT_EVIDENCE, KIND, ROLLBACK_EVIDENCE, with_outcomes
-from halfop.ending.plan import ROWS, EndingPlan, new_head, refuse_existing
+from halfop.ending.plan import COMMIT, ROLLBACK, ROWS, EndingPlan, new_head, refuse_existing
 from halfop.ending.selection import left_out, split
 from halfop.ending.standing import COLUMNS, standing
 from halfop.frame.errors import UsageError
@@ -39,9 +39,13 @@ from halfop.frame.units import plural
 from halfop.landing.identity import refuse_landed
 from halfop.settings.business import Resolution
 from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.rows import Kept
 
 _LOG = logging.getLogger("halfop.resolve")
 _SHOWN = 20
+_AHEAD = timedelta(minutes=1)  # a clock may be so wrong; a time zone is more so
+BOTH_OUTCOMES, UNDECIDED, NO_JOIN_KEY, NOT_FOUND = "BOTH_OUTCOMES", "UNDECIDED", "NO_JOIN_KEY", "NOT_FOUND"
+KIND, COMMIT_EVIDENCE, ROLLBACK_EVIDENCE = "kind", "commit_evidence", "rollback_evidence"
 REFUSED = [*QUEUE, "queue_offset", "uniq_key", "producer_group", COMMIT_EVIDENCE, ROLLBACK_EVIDENCE]
 _VIEW = [*QUEUE, "queue_offset", "uniq_key", "producer_group", "real_topic", "decision", "reason", "check_times"]
 
@@ -92,16 +96,11 @@ def resolve(warehouse: KernelWarehouse, request: ResolveRequest) -> tuple[Summar
             _resolve(warehouse, name, request.known[name], mine, found)
         refused, ending = _refused(found.refused), pa.concat_tables([ROWS.empty_table(), *found.rows])
         summary.extra |= {"planned": len(ending), "left_out": found.left_out, "groups": found.groups}
-        _refuse_many(len(ending), request.limit)
+        if len(ending) > request.limit:
+            problem = f"{len(ending)} transactions are to be ended, end.limit is {request.limit}"
+            raise UsageError(f"{problem}: name a group with --group, or give --limit N")
         refuse_landed(warehouse, set(ending["broker_name"].to_pylist()))
     return summary, Resolved(EndingPlan(new_head(open_ones.version, str(request)), ending), refused)
-
-
-def _refuse_many(number: int, limit: int) -> None:
-    if number > limit:
-        raise UsageError(
-            f"{number} transactions are to be ended, end.limit is {limit}: name a group with --group, or give --limit N"
-        )
 
 
 def _asked(request: ResolveRequest) -> list[str]:
@@ -116,13 +115,15 @@ def _asked(request: ResolveRequest) -> list[str]:
 
 def _resolve(warehouse: KernelWarehouse, name: str, how: Resolution, mine: DataFrame, found: _Found) -> None:
     """Adds what is found of a group; `mine` are its transactions."""
-    with _kept(with_join_keys(warehouse, mine, how.by), how.by != UNIQ_KEY) as rows:
+    rows = with_join_keys(warehouse, mine, how.by)
+    with Kept(warehouse.stage) as kept:
+        rows = rows if how.by == UNIQ_KEY else kept.persisted(rows)  # keys of bodies are costly, and read twice
         view = rows.select(*_VIEW, "born_timestamp", F.explode_outer(JOIN_KEYS).alias("key"))
         with business(warehouse.spark, name, how, view) as data:
             watermark = _usable(name, data.watermark())  # first: what the query reads is then at least as fresh
             absence, since = Absence(how.absent_after, watermark), data.complete_since()
             found_rows = with_outcomes(rows, data.outcomes(), absence)
-            with data.named():
+            with data.named("query"):
                 table = _worked_out(found_rows)
             since = _later(since, data.complete_since())
     table = absence.covered(table, since)
@@ -167,17 +168,6 @@ def _refuse_unsaid(group: str, how: Resolution, number: int) -> None:
         )
 
 
-@contextmanager
-def _kept(rows: DataFrame, costly: bool) -> Iterator[DataFrame]:
-    """Rows that several queries read: what is costly is worked out once."""
-    kept = rows.persist() if costly else rows
-    try:
-        yield kept
-    finally:
-        if costly:
-            kept.unpersist()
-
-
 def _worked_out(found: DataFrame) -> pa.Table:
     columns = [*COLUMNS, KIND, EVIDENCE, COMMIT_EVIDENCE, ROLLBACK_EVIDENCE, ABSENT]
     rows = found.select(*columns, F.coalesce("left_out", WHY_NOT).alias(WHY_NOT))
@@ -185,8 +175,8 @@ def _worked_out(found: DataFrame) -> pa.Table:
 
 
 def _usable(group: str, watermark: datetime | None) -> datetime | None:
-    """The watermark, unless it lies in the future."""
-    if watermark is None or not is_ahead(watermark, datetime.now(timezone.utc)):
+    """The watermark, unless it lies in the future: then it is none, but a wrong time zone or clock."""
+    if watermark is None or watermark <= datetime.now(timezone.utc) + _AHEAD:
         return watermark
     _LOG.warning(
         "resolve.groups.%s.watermark: %s lies in the future, so nothing counts as absent: is its time zone UTC?",
@@ -202,6 +192,60 @@ def _refused(parts: list[pa.Table]) -> pa.Table:
         key = "/".join(str(row[name]) for name in (*QUEUE, "queue_offset"))
         _LOG.warning("%s of %s: business data says both, COMMIT and ROLLBACK", key, row["producer_group"])
     return refused
+
+
+# ---- the outcomes that business data gives, with evidence, or why there is none ----
+
+
+def with_outcomes(rows: DataFrame, found: DataFrame, absence: Absence) -> DataFrame:
+    """Returns transactions with `kind` and `evidence`, or else with `why_not`.
+
+    `rows` have their join keys; `found` is what a query gives: any number of rows a key. COMMIT and ROLLBACK for one
+    transaction are neither (BOTH_OUTCOMES), with the evidence of both. `absent`: nothing was found.
+    """
+    keys = rows.select(*HALF_KEY, F.explode(JOIN_KEYS).alias(KEY))
+    named = found.withColumnRenamed(EVIDENCE, "said").join(keys, KEY)
+    said = named.groupBy(HALF_KEY).agg(
+        *_of(COMMIT, "commits", COMMIT_EVIDENCE), *_of(ROLLBACK, "rollbacks", ROLLBACK_EVIDENCE)
+    )
+    joined = rows.join(said, HALF_KEY, "left")
+    with_kind = joined.withColumns({KIND: _kind(absence), ABSENT: _nothing_found()})
+    return with_kind.withColumns({EVIDENCE: _evidence(), WHY_NOT: _why_not(absence)})
+
+
+def _of(outcome: str, number: str, evidence: str) -> list[Column]:
+    is_this = F.col(OUTCOME) == outcome
+    return [F.count_if(is_this).alias(number), F.max(F.when(is_this, F.col("said"))).alias(evidence)]
+
+
+def _nothing_found() -> Column:
+    return F.col("commits").isNull()
+
+
+def _kind(absence: Absence) -> Column:
+    commits, rollbacks = F.col("commits") > 0, F.col("rollbacks") > 0
+    return (
+        F.when(commits & rollbacks, None)
+        .when(commits, COMMIT)
+        .when(rollbacks, ROLLBACK)
+        .when(_nothing_found() & F.col(JOIN_KEYS).isNotNull() & absence.is_fresh, ROLLBACK)
+    )
+
+
+def _evidence() -> Column:
+    """The evidence of what was found."""
+    commit = F.when(F.col(KIND) == COMMIT, F.col(COMMIT_EVIDENCE))
+    return commit.when(F.col(KIND) == ROLLBACK, F.col(ROLLBACK_EVIDENCE))
+
+
+def _why_not(absence: Absence) -> Column:
+    return (
+        F.when(F.col(KIND).isNotNull(), None)
+        .when((F.col("commits") > 0) & (F.col("rollbacks") > 0), BOTH_OUTCOMES)
+        .when(~_nothing_found(), UNDECIDED)
+        .when(F.col(JOIN_KEYS).isNull(), NO_JOIN_KEY)
+        .otherwise(NOT_FRESH if absence.counts else NOT_FOUND)
+    )
 
 
 # ---- the file beside the plan, for people ----

@@ -11,12 +11,11 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, Key
+from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, Key, key_of
 from halfop.columns.lives import lives_of
-from halfop.ending.owner import Masters
+from halfop.ending.owner import LandedEnds, Masters, landed_of
 from halfop.ending.plan import ROWS, EndingPlan, Kind, Origin, new_head
 from halfop.ending.standing import COLUMNS, Standing, lacks, standing
-from halfop.ending.tails import LandedEnds, landed_of
 from halfop.frame.errors import InputRefused, UsageError
 from halfop.frame.summary import Summary
 from halfop.landing.identity import refuse_landed
@@ -83,7 +82,7 @@ def _asked(warehouse: KernelWarehouse, found: Standing, selection: Selection) ->
     """The live copies of the transactions that the keys name, each once."""
     asked = warehouse.frame(sorted(set(selection.keys)), KEY_COLUMNS)
     rows = found.keys().join(F.broadcast(asked), HALF_KEY)
-    known = {Key(*(row[name] for name in Key._fields)) for row in rows.collect()}
+    known = {key_of(row) for row in rows.collect()}
     if unknown := sorted(set(selection.keys) - known):
         raise InputRefused(
             warehouse.path("decisions"),

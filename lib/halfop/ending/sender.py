@@ -19,10 +19,9 @@ from typing import TypeVar
 from halfop.columns.keys import Key
 from halfop.ending.answers import Effects, SentAnswer, TakenRow, send
 from halfop.ending.guard import Guard
-from halfop.ending.owner import Masters, NoMaster, Owner
+from halfop.ending.owner import LandedEnds, Masters, NoMaster, Owner, Tails, since
 from halfop.ending.plan import COMMIT, Row
 from halfop.ending.table import IN_DOUBT, Clerk, Ending, Endings
-from halfop.ending.tails import LandedEnds, Tails, since
 from halfop.frame.errors import InputRefused
 from halfop.frame.units import EPOCH
 from halfop.rocketmq.wire.remote import Patience

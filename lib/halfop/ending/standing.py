@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, QUEUE, Key
+from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, QUEUE, Key, key_of, superseded_by
 from halfop.ending.plan import EndingPlan, Row, places_of, rows_of
 from halfop.ending.table import State
 from halfop.planning.counts import between_values, covers, ranges_of
@@ -140,27 +140,16 @@ class Changed(NamedTuple):
         return "VERIFIED" if sent_before and self.ends_as == self.row.kind else "ENDED_MEANWHILE"
 
 
-@dataclass(frozen=True)
-class CheckedPlan:
-    """A plan's rows with the copies that are known now, and those that have changed."""
-
-    rows: list[Row]
-    changed: list[Changed]
-
-
-def checked(warehouse: Warehouse, plan: EndingPlan) -> CheckedPlan:
-    """Returns what may be ended of a plan, as the last run that has decided leaves it."""
+def checked(warehouse: Warehouse, plan: EndingPlan) -> tuple[list[Row], list[Changed]]:
+    """Returns what may be ended of a plan, with the copies that the last run which has decided knows; and the rest."""
     now = standing(warehouse)
     given = warehouse.spark.createDataFrame(plan.rows.select(list(Key._fields)))
-    live = {_key(row): row for row in _live(now, given).toArrow().to_pylist()}
+    live = {key_of(row): row for row in _live(now, given).toArrow().to_pylist()}
     rows = [row for batch in rows_of(plan.rows, _AT_ONCE) for row in batch]
     gone = [row for row in rows if row.key not in live]
     ends = _last(warehouse, now, gone) if gone else {}
     found = [_compared(row, live.get(row.key), ends.get(row.key)) for row in rows]
-    return CheckedPlan(
-        rows=[each for each in found if isinstance(each, Row)],
-        changed=[each for each in found if isinstance(each, Changed)],
-    )
+    return [each for each in found if isinstance(each, Row)], [each for each in found if isinstance(each, Changed)]
 
 
 def _live(now: Standing, given: DataFrame) -> DataFrame:
@@ -180,37 +169,24 @@ def _last(warehouse: Warehouse, now: Standing, gone: list[Row]) -> dict[Key, Map
     while asked:
         decided = _decided(warehouse, now, asked)
         found |= decided
-        asked = {by for row in decided.values() if (by := _stands_for(row)) is not None} - found.keys()
+        asked = {by for row in decided.values() if (by := superseded_by(row)) is not None} - found.keys()
     return {row.key: found[end] for row in gone if (end := _end_of(row.key, found)) in found}
 
 
 def _end_of(key: Key, found: Mapping[Key, Mapping[str, Any]]) -> Key:
     """The copy to which the pointers from this one lead."""
     passed = set[Key]()
-    while key in found and key not in passed and (by := _stands_for(found[key])) is not None:
+    while key in found and key not in passed and (by := superseded_by(found[key])) is not None:
         passed.add(key)
         key = by
     return key
-
-
-def _stands_for(row: Mapping[str, Any]) -> Key | None:
-    """The copy that stands for a superseded one."""
-    if row["decision"] != "SUPERSEDED" or row["superseded_by"] is None:
-        return None
-    own = _key(row)
-    broker, queue = row["superseded_by_broker"], row["superseded_by_queue"]
-    return Key(broker or own.broker_name, own.queue_id if queue is None else queue, row["superseded_by"])
 
 
 def _decided(warehouse: Warehouse, now: Standing, keys: Collection[Key]) -> dict[Key, Mapping[str, Any]]:
     asked = warehouse.frame(sorted(keys), KEY_COLUMNS)
     near = covers(ranges_of(asked, "queue_offset"), "queue_offset")
     rows = warehouse.read("decisions", now.version, near).join(asked, HALF_KEY, "left_semi")
-    return {_key(row): row for row in last_decisions(rows).toArrow().to_pylist()}
-
-
-def _key(cells: Mapping[str, Any]) -> Key:
-    return Key(*(cells[name] for name in Key._fields))
+    return {key_of(row): row for row in last_decisions(rows).toArrow().to_pylist()}
 
 
 def _compared(row: Row, live: Mapping[str, Any] | None, last: Mapping[str, Any] | None) -> Row | Changed:

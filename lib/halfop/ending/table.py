@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from halfop.columns.keys import Key
+from halfop.columns.keys import Key, key_of
 from halfop.ending.plan import PlannedPlace, Row
 from halfop.frame.errors import WarehouseBusy
 from halfop.frame.trouble import owner
@@ -104,7 +104,7 @@ def _cells(row: Ending) -> dict[str, object]:
 def _ending(cells: Mapping[str, Any]) -> Ending:
     sent = cells["sent_offset"]
     place = None if sent is None else PlannedPlace(sent, cells["sent_commit_log_offset"])
-    key = Key(*(cells[name] for name in Key._fields))
+    key = key_of(cells)
     return Ending(cells["plan_id"], key, sent=place, **{name: cells[name] for name in _OWN})
 
 

@@ -10,12 +10,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from halfop.examine import decisions, files, landed, sinks
-from halfop.examine.aside import Aside
-from halfop.examine.files import LostFile
-from halfop.examine.landed import FILES, Gap
-from halfop.examine.repair import Repair, pinned, tables_there
-from halfop.examine.runs import by_run, lost_ends
+from halfop.examine import landed
+from halfop.examine.landed import FILES, Gap, LostFile
+from halfop.examine.logs import Aside
+from halfop.examine.repair import Repair, RowsWritten, missing, pinned, tables_there
+from halfop.examine.runs import by_run, deficits, lost_ends
 from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
 from halfop.landing.table_rows import TABLES
@@ -136,7 +135,7 @@ class Left(NamedTuple):
 
 def left(work: Repair, damaged: Collection[str], deep: bool) -> Left:
     """Looks for what tables lack; of tables that were damaged also for what nothing but that shows."""
-    unmarked, marked = files.lost(work.warehouse), files.to_land_again(work.warehouse)
+    unmarked, marked = landed.lost_files(work.warehouse), landed.to_land_again(work.warehouse)
     ranges = landed.gaps(work.warehouse, damaged)
     if unmarked or marked:  # whose rows the ranges of files are
         ranges = [each for each in ranges if each.source != FILES]
@@ -154,13 +153,13 @@ def _of_pins(work: Repair) -> Iterator[str]:
 def _of_runs(work: Repair) -> Iterator[str]:
     """Runs whose rows are not all there."""
     topics = [name for name in tables_there(work.root) if name.startswith("topics/")]
-    lacking = decisions.deficits(work.warehouse, topics)
+    lacking = deficits(work.warehouse, topics)
     yield from map(str, lacking)
-    written, damaged = sinks.RowsWritten(work.warehouse), {each.run_id for each in lacking}
+    written, damaged = RowsWritten(work.warehouse), {each.run_id for each in lacking}
     for run_id in sorted(by_run(work.warehouse)):
         found = found_run(work.warehouse, run_id)
         if found is not None and found[1] and run_id not in damaged:
-            yield from (str(each) for _, each in sinks.missing(work.warehouse, found[0], written))
+            yield from (str(each) for _, each in missing(work.warehouse, found[0], written))
 
 
 # ---- calls ----

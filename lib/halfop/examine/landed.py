@@ -1,10 +1,10 @@
-"""Finds what landing tables have lost: ranges to land again, and rows of landing_progress."""
+"""Finds what landing tables have lost: ranges and files to land again, and rows of landing_progress."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -12,11 +12,14 @@ from pyspark.sql import functions as F
 from halfop.frame.summary import Summary
 from halfop.landing import lost, progress
 from halfop.landing.again import Again, kind_of
-from halfop.landing.files import landed_files
+from halfop.landing.files.landed_files import KEY
+from halfop.landing.files.landed_files import TABLE as LANDED_FILES
 from halfop.landing.lost import Range
-from halfop.landing.progress import ProgressRow
+from halfop.landing.progress import ProgressRow, instant
+from halfop.landing.table_rows import TABLES
 from halfop.rocketmq.batches import DISCARD, FINAL, HALF, OP
 from halfop.rocketmq.names import HALF_TOPIC, HALF_TOPICS, OP_TOPIC, OP_TOPICS
+from halfop.warehouse.files import shown_path
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import COMMIT_LOG, progress_rows
 from halfop.warehouse.progress import TABLE as PROGRESS
@@ -53,7 +56,7 @@ def gaps(warehouse: KernelWarehouse, damaged: Collection[str]) -> list[Gap]:
     """
     found = list[Gap]()
     for kind, name in _TABLES.items():
-        found += _of_queues(warehouse, kind, name, name in damaged, landed_files.TABLE in damaged)
+        found += _of_queues(warehouse, kind, name, name in damaged, LANDED_FILES in damaged)
     return found + list(_listed(warehouse))
 
 
@@ -206,3 +209,79 @@ def _landed(warehouse: KernelWarehouse) -> dict[tuple[str, str, int], tuple[int,
             found[row[0], topic, row[1]] = (row[2], row[3], row[4])
             found.setdefault((row[0], OP_TOPIC if topic == HALF_TOPIC else HALF_TOPIC, row[1]), (0, 0, None))
     return found
+
+
+# ---- files whose rows a table has lost: marked in landed_files, they land again as if they had not landed ----
+
+
+_FILE = ("kind", "path")
+_CONTENT = ("kind", "size", "sha256")
+
+
+class LostFile(NamedTuple):
+    """A file that has to land again, because its table has lost rows which landed from it, with so many contents."""
+
+    kind: str
+    path: str
+    contents: int
+
+    @property
+    def shown(self) -> str:
+        return shown_path(self.path)
+
+    def __str__(self) -> str:
+        before = ", with what it held before, too" if self.contents > 1 else ""
+        return f"{self.shown} has to land again{before}: {TABLES[self.kind]} has lost rows that had landed from it"
+
+
+def to_land_again(warehouse: KernelWarehouse) -> list[LostFile]:
+    """The files that are marked as lost, and of which nothing has landed since, from whatever path."""
+    is_mark = F.col("rows").isNull()
+    same = Window.partitionBy(*_CONTENT)
+    files = warehouse.read(LANDED_FILES).withColumn("landed", F.max(F.when(~is_mark, F.col("landed_at"))).over(same))
+    marked = F.max(F.when(is_mark, F.col("landed_at")))
+    found = files.groupBy(*_FILE).agg(marked.alias("marked"), F.max("landed").alias("landed"), _contents())
+    return _files(found.where("marked > landed"))
+
+
+def lost_files(warehouse: KernelWarehouse) -> list[LostFile]:
+    """The files whose last landing has fewer rows in its table than it wrote, and that are not marked yet.
+
+    Rows of a landing have its instant, so that rows which another one wrote again do not count.
+    """
+    return [file for kind in ("half", "op") for file in _lost_of_kind(warehouse, kind)]
+
+
+def _lost_of_kind(warehouse: KernelWarehouse, kind: str) -> list[LostFile]:
+    files = warehouse.read(LANDED_FILES).where(F.col("kind") == kind)
+    written = files.groupBy("landed_at").agg(F.sum("rows").alias("written"))
+    there = warehouse.read(TABLES[kind]).groupBy("landed_at").agg(F.count("*").alias("there"))
+    few = written.join(there, "landed_at", "left").where("written > coalesce(there, 0)")
+    newest = (F.max("landed_at").alias("landed_at"), F.max_by("rows", "landed_at").alias("rows"))
+    contents = _not_trimmed(warehouse, TABLES[kind], files.groupBy(*_CONTENT).agg(*newest).where("rows > 0"))
+    short = files.join(contents.join(few, "landed_at", "left_semi"), list(_CONTENT), "left_semi")
+    return _files(files.join(short.select(*_FILE).distinct(), list(_FILE)).groupBy(*_FILE).agg(_contents()))
+
+
+def _contents() -> Column:
+    return F.countDistinct("size", "sha256").alias("contents")
+
+
+def _files(rows: DataFrame) -> list[LostFile]:
+    found = rows.select(*LostFile._fields).collect()
+    return sorted(LostFile(row["kind"], row["path"], row["contents"]) for row in found)
+
+
+def _not_trimmed(warehouse: KernelWarehouse, name: str, files: DataFrame) -> DataFrame:
+    """Files whose rows no retention has taken out of the table."""
+    version = warehouse.version(name)
+    before = None if version == NO_TABLE else trimmed_before(warehouse, version, name)
+    return files if before is None else files.where(F.unix_micros("landed_at") >= before)
+
+
+def forget(warehouse: KernelWarehouse, files: Sequence[LostFile], at: int) -> None:
+    """Marks files as lost, whatever content they landed with: what is at their paths lands again."""
+    if files:
+        asked = warehouse.frame([(file.path, file.kind) for file in files], "path STRING, kind STRING")
+        known = warehouse.read(LANDED_FILES).join(asked, list(_FILE), "left_semi").select(*KEY).distinct().collect()
+        warehouse.commit(LANDED_FILES, [row.asDict() | {"landed_at": instant(at)} for row in known])

@@ -9,21 +9,78 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from halfop.examine.aside import Aside
 from halfop.frame.errors import WarehouseBusy
 from halfop.frame.trouble import make_durable
 from halfop.warehouse.damage import Damage, TableOnDisk
 from halfop.warehouse.disk import LocalDisk
+from halfop.warehouse.lock import UNFINISHED
 
 OPERATION = "HALFOP EXAMINE"
 Action = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Aside:
+    """A folder of one repair, below `_damaged/` of the warehouse; nothing in it is ever removed."""
+
+    root: Path
+    stamp: str
+
+    @property
+    def folder(self) -> Path:
+        return self.root / "_damaged" / self.stamp
+
+    @property
+    def _mark(self) -> Path:
+        return self.root / UNFINISHED
+
+    @property
+    def holds_any(self) -> bool:
+        """Returns whether a repair has ever taken anything out of a table."""
+        return any(path.is_file() for path in self.folder.parent.rglob("*"))
+
+    @property
+    def unfinished(self) -> list[str]:
+        """The tables that a repair which was stopped had found damaged; none if there is none."""
+        return list(json.loads(self._mark.read_text())) if self._mark.exists() else []
+
+    def begin(self, tables: Iterable[str]) -> None:
+        """From here on no job works on the warehouse, until the repair is finished."""
+        made = self.folder / "tables.json"
+        made.parent.mkdir(parents=True, exist_ok=True)
+        made.write_text(json.dumps(sorted({*tables, *self.unfinished})))
+        os.replace(made, self._mark)
+        make_durable([self._mark, self._mark.parent])
+
+    def finish(self) -> None:
+        """Lets the jobs work again."""
+        self._mark.unlink(missing_ok=True)
+
+    def move(self, path: Path) -> None:
+        """Takes a file out of its table."""
+        if path.exists():
+            place = self._place(path)
+            os.replace(path, place)
+            make_durable([place, path.parent])
+
+    def copy(self, path: Path) -> None:
+        """Keeps a file that is about to be replaced."""
+        if path.exists():
+            make_durable([shutil.copy2(path, self._place(path))])
+
+    def _place(self, path: Path) -> Path:
+        place = self.folder / path.relative_to(self.root)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        number = len(list(place.parent.glob(f"{place.name}*")))
+        return place.with_name(f"{place.name}.{number}") if number else place
 
 
 @dataclass(frozen=True)
@@ -47,7 +104,7 @@ class TableLog:
         """Makes the log whole. A second call, after a kill in the middle, goes on."""
         of_log = list(self.on_disk.of_log())
         for damage in of_log:
-            if _is_commit(damage):
+            if damage.path.endswith(".json"):
                 self._rewrite(damage.version or 0, [])
             else:
                 self.aside.move(Path(damage.path))
@@ -176,10 +233,6 @@ def _actions(path: Path) -> list[Action]:
 
 def _name(action: Mapping[str, Any], kind: str) -> str | None:
     return Path(action[kind]["path"]).name if kind in action else None
-
-
-def _is_commit(damage: Damage) -> bool:
-    return damage.path.endswith(".json")
 
 
 def _number(path: Path) -> int:

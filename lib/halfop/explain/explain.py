@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from pyspark.sql import Row
 
-from halfop.explain.life import MessageLife, by_clock, key_of, superseded_by
+from halfop.columns.keys import key_of, superseded_by
+from halfop.explain.life import MessageLife, by_clock
 from halfop.explain.look_up import MOST, find
 from halfop.explain.outlook import Outlook, outlook
 from halfop.frame.log import escaped

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import Row
 
-from halfop.columns.keys import Key
+from halfop.columns.keys import Key, key_of, superseded_by
 from halfop.landing.table_rows import RESOLVE
 from halfop.rules.reasons import Reason
 
@@ -95,34 +95,11 @@ def by_clock(decision: Row) -> bool:
 # ---- half keys ----
 
 
-def key_of(row: Row) -> Key:
-    """Returns the half key of a row."""
-    return Key(row["broker_name"], row["queue_id"], row["queue_offset"])
-
-
 def linked(decision: Row) -> set[Key]:
     """Returns the keys of all copies that a decision knows of."""
     copies = {key_of(copy) for copy in decision["copies"] or ()}
     by = superseded_by(decision)
     return copies if by is None else copies | {by}
-
-
-def superseded_by(decision: Row) -> Key | None:
-    """Returns the key of the copy that stands for this one."""
-    return _other(decision, "superseded_by", "superseded_by_broker", "superseded_by_queue")
-
-
-def named_copy(decision: Row) -> Key | None:
-    """Returns the key of the copy that the op of an ended transaction names, if it is another one."""
-    return _other(decision, "copy_offset", "copy_broker", "copy_queue")
-
-
-def _other(row: Row, offset: str, broker: str, queue: str) -> Key | None:
-    if row[offset] is None:
-        return None
-    if row[broker] is None:
-        return key_of(row)._replace(queue_offset=row[offset])
-    return Key(row[broker], row[queue], row[offset])
 
 
 def grouped(keys: Iterable[Key], decisions: Rows) -> list[list[Key]]:

@@ -13,12 +13,11 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY, QUEUE, Key, as_key, millis
-from halfop.explain.life import CONTENT, MessageLife, Rows, by_clock, grouped, key_of, linked
+from halfop.columns.keys import HALF_KEY, QUEUE, Key, as_key, key_of, millis
+from halfop.explain.life import CONTENT, MessageLife, Rows, by_clock, grouped, linked
 from halfop.frame.errors import InputRefused
 from halfop.frame.units import duration, exact
-from halfop.planning.clocks import Clock, clocks
-from halfop.planning.run import Run
+from halfop.planning.run import Clock, Run, clocks
 from halfop.rocketmq.names import HALF_TOPIC
 from halfop.rules.halves import read_copies
 from halfop.runs.record import found_run

@@ -7,12 +7,11 @@ from typing import NamedTuple
 from pyspark.sql import Row
 
 from halfop import wording as w
-from halfop.columns.keys import Key, in_micros
-from halfop.explain.life import MessageLife, key_of, named_copy, superseded_by
+from halfop.columns.keys import Key, in_micros, key_of, named_copy, superseded_by
+from halfop.explain.life import MessageLife
 from halfop.explain.look_up import NO_TIME, queue_clock
 from halfop.frame.units import instant, moment, plural
-from halfop.planning.clocks import clocks
-from halfop.planning.run import Run
+from halfop.planning.run import Run, clocks
 from halfop.rocketmq.names import topic_fault
 from halfop.rules.questions import SENT
 from halfop.rules.reasons import Reason, allowed, words

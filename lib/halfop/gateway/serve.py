@@ -97,14 +97,11 @@ class _Gateway:
         store_host, own = host_bytes(resolved(host), number), self._request
 
         def flushed(end: int) -> None:
-            loop.call_soon_threadsafe(self._flushed, end)
+            loop.call_soon_threadsafe(lambda: self._server.flushed(end))
 
         log = Log(own.store, own.name, store_host, StoreForm(self._own.file_size), flushed)
         gc.freeze()  # what recovery has made lives for ever
         return Description(own.name, self._own.cluster, address, log.identity.created, own.is_slave, store_host), log
-
-    def _flushed(self, end: int) -> None:
-        self._server.flushed(end)
 
     def _topics(self) -> list[str]:
         """The topics that it is set to serve, which its store knows from now on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from halfop.columns.keys import Key
-from halfop.ending.given_up import Resume, resume_at_brokers
+from halfop.ending.apply import Resume, resume_at_brokers
 from halfop.ending.owner import Masters, add_owner, owner_of
 from halfop.frame.arguments import add_selection
 from halfop.frame.cli import Context, Job, Options

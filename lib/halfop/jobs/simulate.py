@@ -12,8 +12,8 @@ from halfop.frame.arguments import duration, instant, positive_int
 from halfop.frame.cli import Context, Job, Options
 from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
-from halfop.simulation.simulate import MOST_STEPS, compared
-from halfop.simulation.what_if import checked
+from halfop.simulation.play import compared
+from halfop.simulation.simulate import MOST_STEPS, checked
 from halfop.warehouse.signals import interrupted_once
 
 

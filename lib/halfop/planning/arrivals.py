@@ -10,13 +10,12 @@ from pyspark.sql import functions as F
 from halfop.columns.keys import HALF_KEY
 from halfop.columns.lives import all_lost
 from halfop.planning.by_workers import TakenMessages, taken_by_workers
-from halfop.planning.clocks import Clock, clocks
 from halfop.planning.counts import KeyCount, KeyCounts, count_keys, counted, covers, in_slice
-from halfop.planning.run import Run
+from halfop.planning.run import Clock, Run, clocks
 from halfop.rules import halves as h
 from halfop.rules import ops as o
 from halfop.rules import questions
-from halfop.rules.limits import may_be_asked
+from halfop.rules.questions import may_be_asked
 from halfop.rules.reasons import Reason
 from halfop.rules.settings_columns import RuleColumns
 from halfop.warehouse.kernel import KernelWarehouse

@@ -19,7 +19,6 @@ from pyspark.sql.types import StructType
 
 from halfop.columns.key_sets import NOWHERE, OffsetSet, all_of, combined, number
 from halfop.columns.keys import Queue, in_micros
-from halfop.planning.clocks import clocks, known_before
 from halfop.planning.counts import OffsetRange, covers
 from halfop.planning.decide_plain import ENDED, HALF, HALVES_LEFT, OPS_LEFT, Halves, Keys, Ops, RunFacts, decide, leave
 from halfop.planning.key_scan import (
@@ -34,7 +33,7 @@ from halfop.planning.key_scan import (
     ops_seen,
     topics,
 )
-from halfop.planning.run import Run, Slice
+from halfop.planning.run import Run, Slice, clocks, known_before
 from halfop.rules import halves as h
 from halfop.warehouse.disk import DataFile, Listed
 from halfop.warehouse.kernel import KernelWarehouse
@@ -118,7 +117,8 @@ def _taken(
     shares = [_with_ops(Halves(about, *each), named) for each in _pairs(parts, (s.fit for s in seen), plain)]
     if sum(split.end - split.start for share in shares for split in share.ops) > _MOST_READ * sum(f.size for f in ops):
         raise _LeftError("op files name half messages in no order")
-    left = [Ops(about, *each) for each in _pairs(op_parts, map(_named, of_parts), plain)]
+    named_by = (all_of(each.named for each in seen)[0] for seen in of_parts)
+    left = [Ops(about, *each) for each in _pairs(op_parts, named_by, plain)]
     left = [share for share, each in zip(left, of_parts, strict=True) if _leaves(each, plain)]
     decided, others = in_workers(warehouse, shares, decide), in_workers(warehouse, left, leave)
     return TakenMessages(
@@ -132,10 +132,6 @@ def _taken(
 def _pairs(parts: Sequence[list[Split]], keys: Iterable[Keys], plain: Keys) -> Iterator[tuple[list[Split], Keys]]:
     """Each part with those of its keys that are plain."""
     return ((part, combined(mine, plain, OffsetSet.both)) for part, mine in zip(parts, keys, strict=True))
-
-
-def _named(seen: Iterable[OpsSeen]) -> Keys:
-    return all_of(each.named for each in seen)[0]
 
 
 def _leaves(seen: Iterable[OpsSeen], plain: Keys) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial, reduce
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,8 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from halfop.columns.batches import made_of
-from halfop.columns.keys import in_one
+from halfop.columns.keys import in_one, made_of
 from halfop.planning.counts import OffsetRange
 from halfop.warehouse.disk import Disk
 from halfop.warehouse.kernel import KernelWarehouse
@@ -83,6 +82,11 @@ class Digest:
     @property
     def counts(self) -> Counts:
         return by_reason((row["decision"], row["reason"], row["rows"]) for row in self.rows)
+
+    @property
+    def recorded(self) -> dict[str, int]:
+        """The counts as `runs` has them, by DECISION.REASON."""
+        return {f"{decision}.{reason}": n for decision, of in self.counts.items() for reason, n in of.items()}
 
     @property
     def totals(self) -> dict[str, int]:
@@ -179,12 +183,8 @@ def _merged(rows: pa.Table) -> pa.Table:
 
 def _in_batches(rows: DataFrame, run_id: int, now: int | None) -> list[dict[str, Any]]:
     """The groups of rows that only Spark reaches."""
-    found = made_of(rows, partial(_batch_of_groups, run_id, now), from_arrow_schema(_SPANS)).toArrow()
+    found = made_of(rows, lambda batch: in_one(_by_group(batch, run_id, now)), from_arrow_schema(_SPANS)).toArrow()
     return list(together([found.cast(_SPANS)]).to_pylist())
-
-
-def _batch_of_groups(run_id: int, now: int | None, batch: pa.RecordBatch) -> pa.RecordBatch:
-    return in_one(_by_group(batch, run_id, now))
 
 
 def _by_group(batch: pa.RecordBatch, run_id: int, now: int | None) -> pa.Table:

@@ -10,9 +10,8 @@ from pyspark.sql import functions as F
 
 from halfop.columns.keys import HALF_KEY, present
 from halfop.planning.arrivals import Arrivals
-from halfop.planning.copies import Copies, copies
+from halfop.planning.copies import Copies, LookedBack, arrived_late, copies, older, ops_before
 from halfop.planning.counts import between_values, covers, in_slice, ranges_of
-from halfop.planning.out_of_order import LookedBack, arrived_late, older, ops_before
 from halfop.rules import halves as h
 from halfop.rules import ops as o
 from halfop.rules import transactions as t

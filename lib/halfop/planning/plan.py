@@ -20,8 +20,7 @@ from halfop.planning.run import Run
 from halfop.rules import cases as c
 from halfop.rules import halves as h
 from halfop.rules import ops as o
-from halfop.rules.limits import all_held_back, limited, over_limit
-from halfop.rules.questions import with_questions
+from halfop.rules.questions import all_held_back, limited, over_limit, with_questions
 from halfop.warehouse.disk import DataFile
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.local import files_by_spark, staging_folder

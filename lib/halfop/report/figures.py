@@ -12,9 +12,8 @@ from typing import NamedTuple
 from pyspark.sql import Row
 
 from halfop.columns.keys import millis
-from halfop.planning.clocks import Clock, clocks, late_clocks
 from halfop.planning.plan import PLAN_APP
-from halfop.planning.run import Run
+from halfop.planning.run import Clock, Run, clocks, late_clocks
 from halfop.report.queries import Queries, Rows, at
 from halfop.runs.record import last_run
 from halfop.warehouse.progress import progress_rows

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 from pyspark.sql import Row
 
 from halfop import wording as w
-from halfop.columns.keys import Key
+from halfop.columns.keys import Key, key_of
 from halfop.frame import units as u
 from halfop.frame.units import EPOCH
 from halfop.html import choices as h
@@ -30,17 +30,13 @@ _AGES = (60_000, 600_000, 3_600_000, 6 * 3_600_000, 86_400_000, 3 * 86_400_000)
 _MILLI = timedelta(milliseconds=1)
 
 
-def key(row: Row) -> str:
-    return str(Key(row["broker_name"], row["queue_id"], row["queue_offset"]))
-
-
 def group(row: Row) -> str:
     return row["producer_group"] or _NONE
 
 
 def about(row: Row, at: str) -> p.Cells:
     """Returns the cells that tables of messages begin with: half key, group, topic, and the instant in column `at`."""
-    return [p.code(key(row)), group(row), row["real_topic"] or _NONE, p.unbroken(u.moment(row[at]))]
+    return [p.code(str(key_of(row))), group(row), row["real_topic"] or _NONE, p.unbroken(u.moment(row[at]))]
 
 
 def decided(decision: str, reason: str | None) -> str:
@@ -51,27 +47,20 @@ def decided(decision: str, reason: str | None) -> str:
 # ---- hanging messages ----
 
 
-class _Numbered(NamedTuple):
-    """The options of a filter, and the number of the option that each row fits."""
-
-    options: list[h.Option]
-    numbers: list[int]
-
-
 def hanging(found: Figures, settings: Settings) -> Content:
     rows, now = found["hanging"], found.now
     if not rows or now is None:
         return [p.nothing("Nothing hangs.")]
-    groups = _numbered([row["producer_group"] for row in rows], _is("producer_group"))
-    topics = _numbered([row["real_topic"] for row in rows], _is("real_topic"))
-    reasons = _numbered([(row["decision"], row["reason"]) for row in rows], _decided)
+    groups, of_group = _numbered([row["producer_group"] for row in rows], _is("producer_group"))
+    topics, of_topic = _numbered([row["real_topic"] for row in rows], _is("real_topic"))
+    reasons, of_reason = _numbered([(row["decision"], row["reason"]) for row in rows], _decided)
     filters = [
-        h.Filter("group", "group", groups.options),
-        h.Filter("topic", "topic", topics.options),
-        h.Filter("reason", "decision", reasons.options),
+        h.Filter("group", "group", groups),
+        h.Filter("topic", "topic", topics),
+        h.Filter("reason", "decision", reasons),
         h.Filter("age", "age at least", [_older(now, age) for age in _AGES], _AGES),
     ]
-    numbers = zip(groups.numbers, topics.numbers, reasons.numbers, strict=True)
+    numbers = zip(of_group, of_topic, of_reason, strict=True)
     lines = [_choice(row, now, *each) for row, each in zip(rows, numbers, strict=True)]
     commands = h.Commands(w.job_here("end", settings), ["--commit", "--rollback"], "--where", settings.end.limit)
     header = ["half key", "group", "topic", "born (UTC)", "age", "asked", "decision"]
@@ -87,14 +76,14 @@ def _choice(row: Row, now: datetime, of_group: int, of_topic: int, of_reason: in
     shown_age = "" if age is None else u.duration(age)
     cells = [*about(row, "born_timestamp"), shown_age, row["check_times"] or 0, decided(row["decision"], row["reason"])]
     values = {"group": of_group, "topic": of_topic, "reason": of_reason, "age": age}
-    return h.Choice(cells, w.with_value("--key", key(row)), values)
+    return h.Choice(cells, w.with_value("--key", str(key_of(row))), values)
 
 
-def _numbered(values: Sequence[T], option: Callable[[T, int], h.Option]) -> _Numbered:
-    """The values that there are become options, the most frequent first."""
+def _numbered(values: Sequence[T], option: Callable[[T, int], h.Option]) -> tuple[list[h.Option], list[int]]:
+    """The values that there are become options, the most frequent first; and the number of the one that each fits."""
     most = Counter(values).most_common()
     places = {value: n for n, (value, _) in enumerate(most)}
-    return _Numbered([option(value, n) for value, n in most], [places[value] for value in values])
+    return [option(value, n) for value, n in most], [places[value] for value in values]
 
 
 def _is(column: str) -> Callable[[str | None, int], h.Option]:
@@ -146,7 +135,7 @@ def discards(found: Figures, settings: Settings) -> Content:
 
 
 def _discard(row: Row, settings: Settings) -> p.Cells:
-    resume = p.command(w.on_message("resume", key(row), settings, "--key"))
+    resume = p.command(w.on_message("resume", str(key_of(row)), settings, "--key"))
     to_do = "resumed: the next run makes it open" if row["resumed"] else resume
     return [*about(row, "decided_at"), row["check_times"] or 0, p.code(row["reason"]), to_do]
 

@@ -10,7 +10,7 @@ from halfop.frame import units as u
 from halfop.frame.summary import Summary
 from halfop.html import page as p
 from halfop.html.choices import script
-from halfop.planning.clocks import Clock
+from halfop.planning.run import Clock
 from halfop.report.figures import Figures, read_figures
 from halfop.report.lists import Content, Rejects, by_reason
 from halfop.report.sections import sections
@@ -44,7 +44,8 @@ def report(warehouse: Warehouse, settings: Settings, out: Path, newest: int) -> 
 
 def render(found: Figures, settings: Settings, now: datetime) -> str:
     """Returns the page."""
-    glance = [p.tiles([*_state(found, now), *_counts(found)]), *_notices(found)]
+    notices = [*_open_run(found), *_late(found), *_owed(found), *_rejected(by_reason(found))]
+    glance = [p.tiles([*_state(found, now), *_counts(found)]), *notices]
     code = script() if found["hanging"] and found.runs else ""
     return p.page("halfop report", _about(found, settings, now), glance, sections(found, settings), code)
 
@@ -110,10 +111,6 @@ def _counts(found: Figures) -> list[p.Tile]:
 
 
 # ---- notices ----
-
-
-def _notices(found: Figures) -> Content:
-    return [*_open_run(found), *_late(found), *_owed(found), *_rejected(by_reason(found))]
 
 
 def _open_run(found: Figures) -> Content:

@@ -8,12 +8,13 @@ from typing import Any
 from pyspark.sql import Row
 
 from halfop import wording as w
+from halfop.columns.keys import key_of
 from halfop.frame import units as u
 from halfop.html import page as p
 from halfop.html import plots as g
 from halfop.report import queries as q
 from halfop.report.figures import Figures, RunFigures, of_decision
-from halfop.report.lists import Content, about, decided, discards, group, hanging, key, rejects
+from halfop.report.lists import Content, about, decided, discards, group, hanging, rejects
 from halfop.rules.reasons import Reason, meaning
 from halfop.settings.model import Settings
 
@@ -140,7 +141,9 @@ def _explained(decision: str, reason: str | None, n: int) -> p.Cells:
 def _oldest(rows: list[Row], settings: Settings) -> Content:
     header = ["half key", "group", "topic", "born (UTC)", "age", "asked", "decision"]
     cells = [[*about(row, "born_timestamp"), _age(row["age"]), *_state(row)] for row in rows]
-    explain = ["The life of one of them: ", p.code(w.on_message("explain", key(rows[0]), settings))] if rows else []
+    explain = (
+        ["The life of one of them: ", p.code(w.on_message("explain", str(key_of(rows[0])), settings))] if rows else []
+    )
     return [p.table(header, cells), p.paragraph(*explain)]
 
 

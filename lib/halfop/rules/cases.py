@@ -89,22 +89,19 @@ def planned(rows: DataFrame, rules: RuleColumns) -> DataFrame:
     kept = F.when(is_op, o.why_given_up(F.col("op"), rules).isNull()).otherwise(_looked_at() | _ended_after_discard())
     decision = F.when(is_op, "EARLY_OP").otherwise(verdict["decision"])
     asked = verdict["decision"].eqNullSafe(F.lit("CHECK"))
+    counts = asked if rules.counts_later is None else asked & ~rules.counts_later
     ended = verdict["decision"].isin("COMMIT", "ROLLBACK")
     decided = rows.where(F.col("is_mark") | kept).withColumns(
         {
             "decision": F.when(~F.col("is_mark"), decision),
             "reason": verdict["reason"],
-            "check_times": F.col("check_times") + _counts_at_once(asked, rules).cast("int"),
+            "check_times": F.col("check_times") + counts.cast("int"),
             "last_checked_at": F.when(asked, now).otherwise(F.col("last_checked_at")),
             "op_queue_offset": F.when(is_op, F.col("op")).when(ended, F.col("winner"))["op_queue_offset"],
             "op": F.when(is_op, o.as_text(F.col("op"))),
         }
     )
     return _finished(decided.withColumns(_ended_by(F.when(ended, F.col("winner")))).withColumns(_remembered()), now)
-
-
-def _counts_at_once(asked: Column, rules: RuleColumns) -> Column:
-    return asked if rules.counts_later is None else asked & ~rules.counts_later
 
 
 def _ended_by(op: Column) -> dict[str, Column]:

@@ -75,7 +75,8 @@ def landed(half_messages: DataFrame, rules: RuleColumns) -> DataFrame:
         .withColumn("resumed_at", F.lit(None).cast("timestamp"))
         .withColumn("repeated", F.lit(False))
         .withColumn("state", F.lit(NEW))
-        .withColumns({"decision": _no_text(), "copies": _no_copies(), PENDING: nothing_pending()})
+        .withColumns({"decision": F.lit(None).cast("string"), "copies": F.lit(None).cast(COPIES)})
+        .withColumn(PENDING, nothing_pending())
         .withColumn("resume_mark", is_resumed_copy())
         .withColumn("proved", F.lit(False))
         .select(COLUMNS)
@@ -125,14 +126,6 @@ def landed_check_times(rules: RuleColumns) -> Column:
     held_back = micros(F.col("store_timestamp")) - micros(F.col("born_timestamp"))
     unasked = held_back <= own_immunity(rules.timeout)
     return F.when(times.isNull() | F.coalesce(unasked, F.lit(False)), F.lit(0)).otherwise(times)
-
-
-def _no_text() -> Column:
-    return F.lit(None).cast("string")
-
-
-def _no_copies() -> Column:
-    return F.lit(None).cast(COPIES)
 
 
 def put_back() -> Column:

@@ -6,24 +6,38 @@ A row is a kin. Columns of its members are lists with a value for each; the answ
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from halfop.columns.keys import KEY_COLUMNS
 from halfop.rules.resolve import Copy, Member, Transaction, resolve
 
 # The fields of `Member` as columns of half messages; what remains of the row does not leave the JVM.
 MEMBER = ["broker_name", "queue_id", "queue_offset", "state", "marked", "escaped", "resume_mark", "store_timestamp"]
 MEMBER += ["check_times", "last_checked_at", "resumed_at", "copies"]
-_COPY = f"{KEY_COLUMNS}, commit_log_offset BIGINT, landed_at TIMESTAMP"
-TRANSACTIONS = (
-    "ARRAY<STRUCT<standing INT, superseded ARRAY<INT>, members ARRAY<INT>, alive BOOLEAN, resumed BOOLEAN, "
-    "marked BOOLEAN, escaped BOOLEAN, check_times INT, last_checked_at TIMESTAMP, resumed_at TIMESTAMP, "
-    f"copies ARRAY<STRUCT<{_COPY}>>>>"
+_INSTANT, _PLACES = pa.timestamp("us", tz="UTC"), pa.list_(pa.int32())
+_COPY = pa.struct(
+    [
+        ("broker_name", pa.string()),
+        ("queue_id", pa.int32()),
+        ("queue_offset", pa.int64()),
+        ("commit_log_offset", pa.int64()),
+        ("landed_at", _INSTANT),
+    ]
 )
-_INSTANT = pa.timestamp("us", tz="UTC")
+TRANSACTION = pa.struct(
+    [
+        ("standing", pa.int32()),
+        ("superseded", _PLACES),
+        ("members", _PLACES),
+        *((name, pa.bool_()) for name in ("alive", "resumed", "marked", "escaped")),
+        ("check_times", pa.int32()),
+        ("last_checked_at", _INSTANT),
+        ("resumed_at", _INSTANT),
+        ("copies", pa.list_(_COPY)),
+    ]
+)
 
 
 class Placed(NamedTuple):
@@ -42,7 +56,7 @@ def resolved(*columns: pa.Array) -> pa.Array:
     read = zip(*map(_flat, fields), _copies(copies.flatten()), strict=True)
     members = _lists(fields[0], [Member(*values) for values in read])
     kins = zip(members, _lists(discards, _flat(discards)), strict=True)
-    return _answer([list(_transactions(*kin)) for kin in kins])
+    return pa.array([[_cells(each) for each in _transactions(*kin)] for kin in kins], pa.list_(TRANSACTION))
 
 
 def _transactions(members: Sequence[Member], discards: Sequence[int]) -> Iterator[Placed]:
@@ -88,46 +102,12 @@ def _copies(column: pa.ListArray) -> Iterator[Sequence[Copy]]:
 # ---- to Arrow ----
 
 
-def _answer(kins: Sequence[Sequence[Placed]]) -> pa.ListArray:
-    found = list(chain.from_iterable(kins))
-    standing = [transaction.standing for transaction, _ in found]
-    columns = {
-        "standing": pa.array([each.place_of[each.transaction.standing.key] for each in found], pa.int32()),
-        "superseded": _places([each.places(each.transaction.superseded) for each in found]),
-        "members": _places([each.places(each.transaction.members) for each in found]),
-        "alive": pa.array([transaction.alive for transaction, _ in found], pa.bool_()),
-        "resumed": pa.array([transaction.resumed for transaction, _ in found], pa.bool_()),
-        "marked": pa.array([row.marked for row in standing], pa.bool_()),
-        "escaped": pa.array([row.escaped for row in standing], pa.bool_()),
-        "check_times": pa.array([row.check_times for row in standing], pa.int32()),
-        "last_checked_at": _instants([row.last_checked_at for row in standing]),
-        "resumed_at": _instants([row.resumed_at for row in standing]),
-        "copies": _nested([row.copies for row in standing]),
-    }
-    structs = pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
-    return _list_array([len(kin) for kin in kins], structs)
-
-
-def _places(of_rows: Sequence[Sequence[int]]) -> pa.ListArray:
-    return pa.array(of_rows, pa.list_(pa.int32()))
-
-
-def _instants(values: Sequence[int | None]) -> pa.Array:
-    return pa.array(values, pa.int64()).cast(_INSTANT)
-
-
-def _nested(of_rows: Sequence[Sequence[Copy]]) -> pa.ListArray:
-    flat = list(chain.from_iterable(of_rows))
-    types = {"broker_name": pa.string(), "queue_id": pa.int32(), "queue_offset": pa.int64()}
-    types |= {"commit_log_offset": pa.int64()}
-    columns = {name: pa.array([copy[n] for copy in flat], kind) for n, (name, kind) in enumerate(types.items())}
-    columns["landed_at"] = _instants([copy.landed_at for copy in flat])
-    structs = pa.StructArray.from_arrays(list(columns.values()), names=list(columns))
-    return _list_array([len(copies) for copies in of_rows], structs)
-
-
-def _list_array(lengths: Sequence[int], values: pa.Array) -> pa.ListArray:
-    return pa.ListArray.from_arrays(pa.array([0, *accumulate(lengths)], pa.int32()), values)
+def _cells(placed: Placed) -> tuple[object, ...]:
+    """The fields of `TRANSACTION`."""
+    each, row = placed.transaction, placed.transaction.standing
+    (standing,), superseded, members = map(placed.places, ([row], each.superseded, each.members))
+    flags = each.alive, each.resumed, row.marked, row.escaped
+    return standing, superseded, members, *flags, row.check_times, row.last_checked_at, row.resumed_at, row.copies
 
 
 class Candidate(NamedTuple):

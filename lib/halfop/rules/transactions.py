@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import reduce
-from typing import cast
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from halfop.columns.batches import made_of
-from halfop.columns.keys import HALF_KEY, QUEUE
+from halfop.columns.keys import HALF_KEY, QUEUE, made_of
 from halfop.rules import halves as h
 from halfop.rules import kins
 from halfop.rules import ops as o
@@ -51,7 +50,9 @@ def transactions(rows: DataFrame, discards: DataFrame) -> DataFrame:
         F.count_if("seen").alias("seen"),
     )
     fields = [F.col("members")[c] for c in kins.MEMBER]
-    found = _with_answer(grouped, kins.resolved, f"known {kins.TRANSACTIONS}", *fields, F.col("discard_times"))
+    found = _with_answer(
+        grouped, kins.resolved, pa.field("known", pa.list_(kins.TRANSACTION)), *fields, F.col("discard_times")
+    )
     return found.withColumn("known", F.explode("known")).select(
         KIN,
         "known",
@@ -63,10 +64,12 @@ def transactions(rows: DataFrame, discards: DataFrame) -> DataFrame:
     )
 
 
-def _with_answer(rows: DataFrame, function: Callable[..., pa.Array], gives: str, *given: Column) -> DataFrame:
+def _with_answer(
+    rows: DataFrame, function: Callable[..., pa.Array], gives: tuple[str, pa.DataType], *given: Column
+) -> DataFrame:
     """Rows with a column more: the function's answer over Arrow columns, in Python workers."""
     names = [f"given_{n}" for n in range(len(given))]
-    kept, answer = rows.schema, cast(StructType, StructType.fromDDL(gives))
+    kept, answer = rows.schema, from_arrow_schema(pa.schema([gives]))
 
     def answered(batch: pa.RecordBatch) -> pa.RecordBatch:
         columns = [*batch.select(kept.names), function(*batch.select(names))]
@@ -134,7 +137,7 @@ def given_up(rows: DataFrame, ending: DataFrame, spent: DataFrame | None) -> Dat
     )
     candidates = [F.col("rows")[c] for c in ("starter", *QUEUE, "open", "revived", "others")]
     counted = [F.col(c) for c in ("discard_times", "seen")]
-    both = _with_answer(grouped, kins.with_given_up, "given_up ARRAY<BOOLEAN>", *candidates, *counted)
+    both = _with_answer(grouped, kins.with_given_up, pa.field("given_up", pa.list_(pa.bool_())), *candidates, *counted)
     found = both.select(F.explode(F.arrays_zip("rows", "given_up")).alias("each"))
     return found.select(*[F.col("each.rows")[c].alias(c) for c in (*h.COLUMNS, "extras")], F.col("each.given_up"))
 

@@ -19,13 +19,14 @@ from halfop.frame.nearest import nearest
 from halfop.frame.summary import Summary, add_counts
 from halfop.frame.units import plural
 from halfop.planning.arrivals import Arrivals
-from halfop.planning.clocks import Clock, late_clocks
-from halfop.planning.digest import Counts, Digest, Latency
+from halfop.planning.digest import Digest, Latency
 from halfop.planning.plan import PLAN_APP, Plan, arrived, plan_of
-from halfop.planning.run import Debt, Run
-from halfop.runs.record import recorded, wall_clock, write_closed
+from halfop.planning.run import INPUTS, Clock, Debt, Run, clocks, late_clocks
+from halfop.runs.record import last_run, recorded, wall_clock, write_closed
+from halfop.settings.model import Settings
 from halfop.sinks.targets import SINK_NAMES, WHOLE_TABLES
 from halfop.sinks.write import Applied, Sinks
+from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.schema import REJECTED
 from halfop.warehouse.spark_errors import log_failure
 from halfop.warehouse.tables import Warehouse
@@ -62,8 +63,9 @@ def finish(warehouse: Warehouse, run: Run, summary: Summary, parked: Collection[
     with summary.phase("close"):
         run = replace(run, owed=(*run.owed, *[Debt(run.run_id, sink) for sink in applied.left_out]))
         seconds = {phase: total - before.get(phase, 0.0) for phase, total in summary.seconds.items()}
-        write_closed(warehouse, run, _flat(digest.counts), seconds)
-    _report_owed(summary, run.owed)
+        write_closed(warehouse, run, digest.recorded, seconds)
+    if run.owed:
+        summary.extra["owed"] = [f"{debt.sink} of run {debt.run_id}" for debt in run.owed]
     _report_latency(summary, digest.latency)
     what = ", ".join(f"{n} {decision}" for decision, n in sorted(digest.totals.items()))
     log.info("run %d closed: %s", run.run_id, what or "nothing to decide")
@@ -86,19 +88,10 @@ def report_failed(summary: Summary, failed: Mapping[str, Exception]) -> None:
     summary.add_failed("failed_sinks", lines, all(map(is_transient, failed.values())))
 
 
-def _report_owed(summary: Summary, owed: Collection[Debt]) -> None:
-    if owed:
-        summary.extra["owed"] = [f"{debt.sink} of run {debt.run_id}" for debt in owed]
-
-
 def _report_latency(summary: Summary, latency: Latency) -> None:
     """Adds how long the run's committed messages took, to those of other runs of this call."""
     if latency.messages:
         summary.extra["commit_latency"] = vars(latency.plus(Latency(**summary.extra.get("commit_latency", {}))))
-
-
-def _flat(counts: Counts) -> dict[str, int]:
-    return {f"{decision}.{reason}": n for decision, reasons in counts.items() for reason, n in reasons.items()}
 
 
 def _report_decided(summary: Summary, arrivals: Arrivals, digest: Digest) -> None:
@@ -227,3 +220,31 @@ def _near(name: str, known: Collection[str]) -> str:
 def _landed(warehouse: Warehouse) -> set[str]:
     rows = warehouse.read("half_messages").where("real_topic IS NOT NULL").select("real_topic").distinct()
     return {f"{_TOPIC}{row['real_topic']}" for row in rows.collect()}
+
+
+# ---- no run ----
+
+# Time passes by landing_progress, and questions are delivered, but only for open messages.
+_DECIDED_BY = [name for name in INPUTS if name not in ("landing_progress", "check_deliveries", "decisions")]
+
+
+def idle(warehouse: Warehouse, settings: Settings, given: datetime | None) -> Summary | None:
+    """Returns the summary of no run if nothing has landed since the last and nothing is open; None if one is due.
+
+    Who reconciles every few seconds need not record runs that decide nothing; a `given` instant is recorded.
+    """
+    found = None if given else last_run(warehouse)
+    if found is None or not _nothing_left(warehouse, *found):
+        return None
+    run = replace(found[0], now=wall_clock(), settings=settings)
+    summary = Summary("reconcile", notes=[f"nothing has landed since run {run.run_id}, and it left nothing open"])
+    late = late_queues(clocks(progress_rows(warehouse)), run)
+    summary.extra = {"now": run.now, "runs": [], "open_messages": 0, "oldest_open_seconds": None}
+    summary.extra |= {"queues_behind": late} if late else {}
+    return summary
+
+
+def _nothing_left(warehouse: Warehouse, last: Run, closed: bool) -> bool:
+    if not closed or last.owed or last.left_open or last.slice.number < last.slice.of:
+        return False
+    return all(warehouse.version(name) == last.inputs[name] for name in _DECIDED_BY)

@@ -13,16 +13,17 @@ from halfop.frame.errors import HalfopError, UsageError
 from halfop.settings.business import RECORDED, ResolveSettings
 from halfop.settings.gateway import GatewaySettings
 from halfop.settings.home import checkout
-from halfop.settings.recorded import as_line, of_line
 from halfop.settings.values import (
     Ask,
     Duration,
     Names,
     RocketName,
     Section,
+    as_line,
     duration,
     holds_secret,
     like,
+    of_line,
     parse_duration,
     redacted,
 )

@@ -8,30 +8,32 @@ from __future__ import annotations
 import logging
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import repeat
+from itertools import product, repeat
+from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from halfop.frame.errors import HalfopError, UsageError
-from halfop.frame.output import Table
-from halfop.frame.units import EPOCH, count, duration, plural
-from halfop.html import plots
-from halfop.html.page import Markup, PageSection, nothing, page, part, parts, table
+from halfop.frame.summary import Summary
+from halfop.frame.units import EPOCH
+from halfop.frame.units import instant as instant_text
+from halfop.html import page
+from halfop.planning.run import asks
 from halfop.rules.settings_columns import RuleColumns
 from halfop.runs.record import wall_clock
-from halfop.settings.model import RuleSettings
+from halfop.settings.load import changed
+from halfop.settings.model import RuleSettings, Settings
 from halfop.settings.values import duration_text
 from halfop.simulation.history import UnaskedHistory
-from halfop.simulation.play import Outcome, Play
-from halfop.simulation.replay import Replay
-from halfop.simulation.scratch import Schedule, regular, stage, widened
+from halfop.simulation.play import Outcome, Play, html, in_summary
+from halfop.simulation.replay import Replay, Schedule, regular, stage, widened
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.session import FOR_FEW_ROWS, session_settings
@@ -153,88 +155,89 @@ def _quick(spark: SparkSession, few: bool) -> dict[str, str]:
     return FOR_FEW_ROWS | {"spark.sql.shuffle.partitions": str(spark.sparkContext.defaultParallelism)} if few else {}
 
 
-_COUNTS = {
-    "checks": "checks",
-    "needless_checks": "needless",
-    "discards": "discards",
-    "wrong_discards": "wrong",
-    "commits": "commits",
-    "rollbacks": "rollbacks",
-    "open_at_end": "open at end",
-}
-_LATENCY = {"commit_p50": "p50", "commit_p90": "p90", "commit_p99": "p99"}
-_PLOTS = {
-    "checks": ("Questions to producers", "check"),
-    "needless_checks": ("Needless questions: the producer ended the message by itself", "accent"),
-    "discards": ("Messages discarded", "discard"),
-    "wrong_discards": ("Discarded wrongly: an op ends the message after all", "reject"),
-}
-_LEAD = "The first row is what the configured settings do over the same history."
-_LATENCY_LEAD = (
-    "The time from a message's born time to the run that commits it. Whatever the settings are, an ended message waits "
-    "for the next run."
-)
+# ---- a simulation from its request to its result ----
 
 
-def in_summary(outcomes: Sequence[Outcome]) -> list[Mapping[str, object]]:
-    """Returns each outcome's figures, for a summary."""
-    left_out = ("rules", "points")
-    return [{name: value for name, value in asdict(each).items() if name not in left_out} for each in outcomes]
+NOW = "now"
+MOST = 12
+_ALWAYS = "rules.ask"
 
 
-def compared(outcomes: Sequence[Outcome]) -> Table:
-    """Returns a row for each variant."""
-    return Table(_header(), [_row(each) for each in outcomes])
+@dataclass(frozen=True)
+class Simulated:
+    """The end of a simulation: the summary, and an outcome a variant; none if nothing has landed.
+
+    The first outcome, `now`, is that of the configured settings.
+    """
+
+    summary: Summary
+    outcomes: Sequence[Outcome]
 
 
-def html(outcomes: Sequence[Outcome], about: Sequence[tuple[str, str]]) -> str:
-    """Returns a whole page with plots."""
-    asked = PageSection(
-        "asked",
-        "Questions and discards",
-        _in_a_sentence(outcomes),
-        [parts(*[_bars(name, outcomes) for name in _PLOTS])],
-    )
-    latency = PageSection("latency", "From born to committed", _LATENCY_LEAD, [_latency(outcomes)])
-    every = PageSection("figures", "All figures", _LEAD, [table(_header(), [_row(each) for each in outcomes])])
-    return page("halfop: what other settings would have done", about, [], [asked, latency, every])
+def simulated(
+    warehouse: KernelWarehouse, tried: Mapping[str, RuleSettings], period: Period, out: Path | None
+) -> Simulated:
+    """Plays the variants, of which the first is the configured one, and writes the page if it has a place."""
+    summary, rules = Summary("simulate"), tried[NOW]
+    schedule = scheduled(warehouse, period, rules)
+    if schedule is None:
+        summary.notes.append(f"nothing has landed in {warehouse.root} yet")
+        return Simulated(summary, [])
+    with summary.phase("simulate"):
+        outcomes = simulate(warehouse, tried, period, schedule)
+    summary.extra = {"runs": len(schedule.instants), "every": schedule.every, "outcomes": in_summary(outcomes)}
+    watched = [broker for broker, asked in asks(rules.ask, progress_rows(warehouse)).items() if not asked]
+    summary.notes += _notes(schedule, period, rules, watched)
+    if out:
+        page.write(out, html(outcomes, _about(warehouse.root, schedule)))
+    return Simulated(summary, outcomes)
 
 
-def _header() -> list[str]:
-    return ["variant", *_COUNTS.values(), *[f"commit {name}" for name in _LATENCY.values()]]
+def _notes(schedule: Schedule, period: Period, rules: RuleSettings, watched: Collection[str]) -> Iterator[str]:
+    if schedule.every and schedule.every > period.wanted(rules):
+        yield (
+            f"runs are {duration_text(schedule.every)} apart, so that there are no more than {period.most_steps}, and "
+            "nobody is asked more often; a shorter time by --from and --to, or more --max-steps, brings them closer"
+        )
+    if watched:
+        yield f"halfop only watches {', '.join(watched)} (rules.ask). Here it asks in the brokers' place"
 
 
-def _row(each: Outcome) -> list[str | int]:
-    seconds = [getattr(each, name) for name in _LATENCY]
-    took = ["" if value is None else duration(1000 * value) for value in seconds]
-    return [each.name, *[getattr(each, name) for name in _COUNTS], *took]
+def _about(root: str, schedule: Schedule) -> list[tuple[str, str]]:
+    first, last = instant_text(schedule.instants[0]), instant_text(schedule.instants[-1])
+    every = duration_text(schedule.every) if schedule.every else ""
+    return [("warehouse", root), ("first run", first), ("last run", last), ("every", every)]
 
 
-def _in_a_sentence(outcomes: Sequence[Outcome]) -> str:
-    """The change that the variant with the fewest needless checks makes."""
-    now, *others = outcomes
-    best = min(others, key=lambda each: (each.wrong_discards, each.needless_checks, each.checks), default=None)
-    asked = f"{plural(now.checks, 'question')} as configured, {count(now.needless_checks)} of them needless"
-    if best is None:
-        return f"{asked}."
-    then = f"{plural(best.checks, 'question')}, {count(best.needless_checks)} of them needless"
-    wrong = f"{plural(best.wrong_discards, 'wrong discard')} instead of {now.wrong_discards}"
-    return f"{asked}. With {best.name}: {then}, and {wrong}."
+def checked(settings: Settings, what_if: Mapping[str, Sequence[object]], out: Path | None) -> dict[str, RuleSettings]:
+    """Returns the variants. Raises UsageError if one is none, or if the page has no folder."""
+    if out:
+        page.refuse_no_folder(out)
+    return variants(settings, what_if)
 
 
-def _bars(name: str, outcomes: Sequence[Outcome]) -> Markup:
-    title, tone = _PLOTS[name]
-    found = [(each.name, getattr(each, name)) for each in outcomes]
-    return part(title, plots.bars(title, [plots.Bar(label, n, count(n), tone) for label, n in found]))
+# ---- variants ----
 
 
-def _latency(outcomes: Sequence[Outcome]) -> Markup:
-    values = [[_millis(getattr(each, name)) for name in _LATENCY] for each in outcomes]
-    if all(value is None for row in values for value in row):
-        return nothing("Nothing was committed.")
-    columns = [plots.Column(each.name, row) for each, row in zip(outcomes, values, strict=True)]
-    return plots.lines("From born to committed", [plots.Series(n, n) for n in _LATENCY.values()], columns)
+def variants(settings: Settings, what_if: Mapping[str, Sequence[object]]) -> dict[str, RuleSettings]:
+    """The configured rules, then each combination of the values that settings of the rules are given, by name."""
+    each_with_values = [[f"{key}={value}" for value in values] for key, values in what_if.items()]
+    tried = [list(chosen) for chosen in product(*each_with_values)] if what_if else []
+    if len(tried) > MOST:
+        raise UsageError(f"these are {len(tried)} variants; at most {MOST} are played")
+    found = {NOW: settings.rules}
+    for chosen in tried:
+        found[", ".join(chosen)] = changed(settings, [_override(each) for each in chosen]).rules
+    return found
 
 
-def _millis(seconds: float | None) -> float | None:
-    return None if seconds is None else 1000 * seconds
+def _override(given: str) -> str:
+    """RULE=VALUE as any job's --set takes it: names of rules may go without the prefix."""
+    key = given.partition("=")[0]
+    first = key.partition(".")[0]
+    if first in Settings.model_fields and first != "rules" and first not in RuleSettings.model_fields:
+        raise UsageError(f"--set {key}: a simulation plays other settings of the rules, as transaction_timeout=30s")
+    override = given if first == "rules" else f"rules.{given}"
+    if override.startswith(f"{_ALWAYS}="):
+        raise UsageError(f"--set {key}: in a simulation halfop always asks")
+    return override

@@ -14,8 +14,7 @@ import pyarrow.compute as pc
 from halfop.columns.keys import ByKey
 from halfop.planning.counts import covers
 from halfop.sinks.messages import trimmed_before_those
-from halfop.sinks.projections import HALF, About, projected
-from halfop.sinks.targets import Target, WholeMessages
+from halfop.sinks.targets import HALF, About, Target, WholeMessages, projected
 from halfop.warehouse.disk import DataFile, Disk
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.local import listed_files

@@ -10,16 +10,16 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from halfop.columns.batches import made_of
 from halfop.columns.key_sets import look_up, packed
-from halfop.columns.keys import HALF_KEY, present
+from halfop.columns.keys import HALF_KEY, made_of, present
+from halfop.frame.errors import UsageError
+from halfop.frame.nearest import did_you_mean
 from halfop.planning.counts import OffsetRange, covers
 from halfop.planning.run import Run
 from halfop.rules.halves import IDENTITY, read_copies
-from halfop.sinks.projections import projected_each
-from halfop.sinks.targets import Target, WholeMessages
+from halfop.sinks.targets import Target, WholeMessages, projected_each
 from halfop.warehouse.parquet import arrow_schema
-from halfop.warehouse.tables import Warehouse
+from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.upkeep import trimmed_before
 from halfop.warehouse.where import equal
 
@@ -132,3 +132,20 @@ def _picked(halves: DataFrame, decided: DataFrame, payload: list[str], same: lis
 def _comparable(column: str) -> Column:
     texts = ("uniq_key", "real_topic", "producer_group")
     return present(F.col(column)) if column in texts else F.col(column)
+
+
+# ---- the committed messages of one topic, wherever runs have written them ----
+
+
+_SINGLE = "real_topics"
+
+
+def topic_rows(warehouse: Warehouse, topic: str) -> DataFrame:
+    """Returns them: of the topic's own table, and of the table of all topics (`topics.layout`)."""
+    known = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")}
+    parts = [warehouse.read(f"topics/{known[topic]}")] if topic in known else []
+    if warehouse.version(_SINGLE) != NO_TABLE:
+        parts.append(warehouse.read(_SINGLE, None, equal("topic", topic)))
+    if not parts:
+        raise UsageError(f"{topic}: no message was committed to that topic{did_you_mean(topic, known)}")
+    return reduce(DataFrame.unionByName, parts)

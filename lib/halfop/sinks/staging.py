@@ -13,19 +13,18 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from halfop.columns.keys import in_one
 from halfop.frame.errors import HalfopError
 from halfop.sinks.by_workers import writing_tasks, written_by_workers
 from halfop.sinks.messages import TARGET, in_tables_columns, messages
-from halfop.sinks.projections import projected
-from halfop.sinks.targets import Target, WholeMessages, refuse_lost
+from halfop.sinks.targets import Target, WholeMessages, projected, refuse_lost
 from halfop.warehouse.disk import DataFile
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.local import STAGING, staging_folder, write_apart
@@ -49,29 +48,25 @@ def write_messages(whole: WholeMessages) -> dict[str, Exception]:
 
 def _write_each(store: Warehouse, whole: WholeMessages) -> dict[str, Exception]:
     """Lets Spark write each target from rows that are computed once."""
-    run, targets = whole.run, whole.due
     with Kept(whole.stage) as kept:
         rows = kept.persisted(in_tables_columns(messages(whole), whole))
         numbers = {row[TARGET]: row["count"] for row in rows.groupBy(TARGET).count().collect()}
-        lacking = _lacking(targets, numbers)
+        return _committed(
+            whole,
+            numbers,
+            lambda n, target: partial(_append, store, whole.run.run_id, target, rows.where(f"{TARGET} = {n}")),
+        )
 
-        def committing(number: int, target: Target) -> Callable[[], None]:
-            mine = rows.where(F.col(TARGET) == number).select(*target.spec.names)
 
-            def commit() -> None:
-                if (marker := store.marker(target.path, target.app)) >= 0:
-                    refuse_lost(store, target, marker)
-                store.commit(target.path, mine, Marker(target.app, run.run_id))
-
-            return commit
-
-        tasks = {each.name: committing(n, each) for n, each in targets.items() if each.name not in lacking}
-        return lacking | all_at_once(tasks, run.settings.topics.threads)
+def _append(store: Warehouse, run_id: int, target: Target, rows: DataFrame) -> None:
+    if (marker := store.marker(target.path, target.app)) >= 0:
+        refuse_lost(store, target, marker)
+    store.commit(target.path, rows.select(*target.spec.names), Marker(target.app, run_id))
 
 
 def _write_files(store: KernelWarehouse, whole: WholeMessages) -> dict[str, Exception]:
     """A target's files may have columns that it has not: all null, and unseen by its readers."""
-    run, targets = whole.run, whole.due
+    run = whole.run
     _clear(store, run.run_id)
     if whole.rows <= FEW.rows:
         with whole.stage.begun():
@@ -84,13 +79,9 @@ def _write_files(store: KernelWarehouse, whole: WholeMessages) -> dict[str, Exce
         numbers = {
             n: sum(json.loads(file.stats or "{}")["numRecords"] for file in files) for n, files in staged.items()
         }
-        lacking = _lacking(targets, numbers)
-        tasks = {
-            targets[number].name: _committing(store, run.run_id, targets[number], _moving(store, files))
-            for number, files in staged.items()
-            if targets[number].name not in lacking
-        }
-        return lacking | all_at_once(tasks, run.settings.topics.threads)
+        return _committed(
+            whole, numbers, lambda n, target: _committing(store, run.run_id, target, partial(_moved, store, staged[n]))
+        )
     finally:
         store.files.remove(folder)
 
@@ -119,19 +110,12 @@ def _staged_by_spark(
 
 def _write_few(store: KernelWarehouse, whole: WholeMessages, rows: pa.Table) -> dict[str, Exception]:
     """Writes rows that are here straight into each target's folder."""
-    run, targets = whole.run, whole.due
-    parts = {number: rows.filter(pc.equal(rows[TARGET], number)) for number in targets}
-    lacking = _lacking(targets, {number: len(part) for number, part in parts.items()})
-
-    def writing(part: pa.Table) -> Callable[[Target], list[DataFile]]:
-        return lambda target: _write_part(store, whole, part, target)
-
-    tasks = {
-        targets[number].name: _committing(store, run.run_id, targets[number], writing(part))
-        for number, part in parts.items()
-        if targets[number].name not in lacking
-    }
-    return lacking | all_at_once(tasks, run.settings.topics.threads)
+    run_id, parts = whole.run.run_id, {n: rows.filter(pc.equal(rows[TARGET], n)) for n in whole.due}
+    return _committed(
+        whole,
+        {n: len(part) for n, part in parts.items()},
+        lambda n, target: _committing(store, run_id, target, partial(_write_part, store, whole, parts[n])),
+    )
 
 
 def _write_part(store: KernelWarehouse, whole: WholeMessages, part: pa.Table, target: Target) -> list[DataFile]:
@@ -146,6 +130,15 @@ def _clear(warehouse: KernelWarehouse, run_id: int) -> None:
         found = re.fullmatch(r"run-(\d+)-[0-9a-f]+", folder)
         if found and int(found[1]) < run_id:
             warehouse.files.remove(warehouse.path(f"{STAGING}/{folder}"))
+
+
+def _committed(
+    whole: WholeMessages, numbers: Mapping[int, int], committing: Callable[[int, Target], Callable[[], None]]
+) -> dict[str, Exception]:
+    """Commits the rows of each target by a task of its own, unless their `numbers` show that some are not at hand."""
+    lacking = _lacking(whole.due, numbers)
+    tasks = {each.name: committing(n, each) for n, each in whole.due.items() if each.name not in lacking}
+    return lacking | all_at_once(tasks, whole.run.settings.topics.threads)
 
 
 def _lacking(targets: Mapping[int, Target], numbers: Mapping[int, int]) -> dict[str, Exception]:
@@ -193,8 +186,8 @@ def _committing(
     return commit
 
 
-def _moving(warehouse: KernelWarehouse, staged: Sequence[DataFile]) -> Callable[[Target], list[DataFile]]:
-    return lambda target: [_move(warehouse, target, file) for file in staged]
+def _moved(warehouse: KernelWarehouse, staged: Sequence[DataFile], target: Target) -> list[DataFile]:
+    return [_move(warehouse, target, file) for file in staged]
 
 
 def _move(warehouse: KernelWarehouse, target: Target, file: DataFile) -> DataFile:

@@ -11,7 +11,7 @@ from datetime import timedelta
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, Key
+from halfop.columns.keys import HALF_KEY, KEY_COLUMNS, Key, key_of
 from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
 from halfop.frame.trouble import owner
@@ -77,16 +77,11 @@ def _found(warehouse: Warehouse, selection: ResumeSelection) -> DataFrame:
 def _asked_for(warehouse: Warehouse, selection: ResumeSelection) -> DataFrame:
     """The half keys among the discards, each once."""
     rows = warehouse.read(DISCARDS)
-    asked = (
-        rows.where(selection.where)
-        if selection.where is not None
-        else rows.join(_frame(warehouse, selection), HALF_KEY)
-    )
+    if selection.where is None:
+        asked = rows.join(F.broadcast(warehouse.frame(sorted(set(selection.keys)), KEY_COLUMNS)), HALF_KEY)
+    else:
+        asked = rows.where(selection.where)
     return asked.select(HALF_KEY).distinct()
-
-
-def _frame(warehouse: Warehouse, selection: ResumeSelection) -> DataFrame:
-    return F.broadcast(warehouse.frame(sorted(set(selection.keys)), KEY_COLUMNS))
 
 
 def _with_state(warehouse: Warehouse, asked: DataFrame) -> DataFrame:
@@ -114,7 +109,7 @@ def _refuse_unknown(warehouse: Warehouse, selection: ResumeSelection, found: Dat
     """Raises InputRefused if a key names no discarded message: then nothing is resumed."""
     if not selection.keys:
         return
-    known = {Key(row["broker_name"], row["queue_id"], row["queue_offset"]) for row in found.select(HALF_KEY).collect()}
+    known = {key_of(row) for row in found.select(HALF_KEY).collect()}
     if unknown := sorted(set(selection.keys) - known):
         names = ", ".join(map(str, unknown[:_SHOWN]))
         raise InputRefused(

@@ -11,15 +11,13 @@ from typing import Any
 
 import pytest
 from halfop.ending.guard import Guard, Verdict
-from halfop.ending.owner import Masters
+from halfop.ending.owner import LandedEnds, Masters
 from halfop.ending.plan import COMMIT, ROLLBACK, Row
 from halfop.ending.table import Clerk
-from halfop.ending.tails import LandedEnds
 from halfop.frame.errors import InputRefused
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import OP_TOPIC
-from halfop.rocketmq.wire.client import Broker
-from halfop.rocketmq.wire.ends import HalfPlace, end_transaction, query_finals, resume_check, stored_at
+from halfop.rocketmq.wire.client import Broker, HalfPlace, end_transaction, query_finals, resume_check, stored_at
 from halfop.rocketmq.wire.remoting import ConnectionLost
 from support.ending_rows import (
     QUICK,

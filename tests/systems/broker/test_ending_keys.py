@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from halfop.ending.plan import ROLLBACK
-from halfop.rocketmq.wire.ends import query_finals
+from halfop.rocketmq.wire.client import query_finals
 from halfop.rocketmq.wire.remoting import Credentials, RefusedByBroker
 from support.ending_rows import QUICK, Written, connected, delivered, end, open_still, originals, row_of
 

@@ -15,7 +15,7 @@ from halfop.ending.owner import Masters, NoMaster
 from halfop.ending.plan import COMMIT, ROLLBACK, Row
 from halfop.rocketmq.frames import Frame
 from halfop.rocketmq.names import AnswerCode
-from halfop.rocketmq.wire.ends import HalfPlace, end_transaction
+from halfop.rocketmq.wire.client import HalfPlace, end_transaction
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from programs.ending_process import rows_to
 from support.ending_rows import Written, connected, delivered, halves, open_still, originals, row_of

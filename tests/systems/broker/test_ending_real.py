@@ -13,8 +13,7 @@ import pytest
 from deltalake import write_deltalake
 from halfop.ending.standing import checked
 from halfop.frame.cli import main
-from halfop.rocketmq.wire.client import Broker
-from halfop.rocketmq.wire.ends import HalfPlace, end_transaction
+from halfop.rocketmq.wire.client import Broker, HalfPlace, end_transaction
 from halfop.warehouse.kernel import KernelWarehouse
 from support.brokers.rewinds import cut_off
 from support.crash import KILLED, dying, ended

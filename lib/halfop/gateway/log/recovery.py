@@ -59,14 +59,11 @@ def recover(files: LogFiles, queues: Queues, checkpoint: Checkpoint) -> Recovere
         found.add(records)
         ends |= _ends(records)
     _refuse_short(files.folder, ends, queues)
-    _cut(files, scan.end)
-    return found.recovered(files, scan.end.at, queues.get(names.HALF_TOPIC, 0), checkpoint.newest_ms)
-
-
-def _cut(files: LogFiles, end: LogEnd) -> None:
+    end = scan.end
     if end.damaged:
         _log.warning("the log is cut at physical offset %s, where a crash left something: %s", end.at, end.why)
         files.cut(end.at)
+    return found.recovered(files, end.at, queues.get(names.HALF_TOPIC, 0), checkpoint.newest_ms)
 
 
 # ---- consume queues ----

@@ -9,9 +9,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from halfop.frame.errors import UsageError
+from halfop.rocketmq import names
 from halfop.rocketmq import requests as r
+from halfop.rocketmq.batches import half_batch
 from halfop.rocketmq.frames import Frame
+from halfop.rocketmq.message import message_id
 from halfop.rocketmq.names import CHECK_GROUP, GATEWAY_CONFIG, AnswerCode
+from halfop.rocketmq.properties import Properties, decoded
+from halfop.rocketmq.record import Records, chain
 from halfop.rocketmq.wire.remote import Patience, Remote, is_busy
 from halfop.rocketmq.wire.remoting import ConnectionLost, Corrupt, RemotingSettings
 
@@ -206,3 +211,87 @@ def shown_time(table: Mapping[str, str]) -> int:
         raise ValueError(table["runtime"])
     days, hours, minutes, seconds = (int(re.sub(r"\D", "", each)) for each in found.groups())
     return int(table["bootTimestamp"]) * 1000 + (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * _SECOND
+
+
+# ---- ending a transaction as a third party ----
+
+
+_LAST_INSTANT = 2**63 - 1
+_MOST_FINALS = 32  # brokers may give more
+_NO_HOST = bytes(8)  # of a message id, brokers look at the offset alone
+
+# After the log's end, and within a record: the broker takes its bytes for a length, which no buffer has.
+_NOT_THERE = ("can not find message by the offset", "java.lang.IllegalArgumentException")
+
+
+class HalfPlace(NamedTuple):
+    """The half message that an END_TRANSACTION names, with what the broker compares with it."""
+
+    producer_group: str
+    uniq_key: str
+    real_topic: str | None
+    queue_offset: int
+    commit_log_offset: int
+
+
+def end_transaction(half: HalfPlace, commit: bool) -> r.EndTransaction:
+    """The answer to a check: a broker takes it also after the message's own immunity."""
+    kind, key = r.COMMIT_TYPE if commit else r.ROLLBACK_TYPE, half.uniq_key
+    place = half.queue_offset, half.commit_log_offset
+    return r.EndTransaction(half.producer_group, *place, kind, True, key, key, half.real_topic or "")
+
+
+def query_finals(topic: str, uniq_key: str) -> r.QueryMessage:
+    """Asks for the messages of a topic with a UNIQ_KEY; the broker finds them by its index."""
+    return r.QueryMessage(topic, uniq_key, _MOST_FINALS, 0, _LAST_INSTANT, unique=True)
+
+
+def prepared_offsets(broker: Broker, request: r.QueryMessage, answer: Frame) -> list[int]:
+    """Returns the places of the half messages in the log whose final messages were asked for by `query_finals`."""
+    if answer.code == AnswerCode.QUERY_NOT_FOUND:
+        return []
+    records = _records(broker, broker.remote.checked(request, answer))
+    topics = records.topics().dictionary_decode().to_pylist()
+    keys = Properties(records).strings(names.UNIQ_KEY).to_pylist()
+    committed = (records.head["sys_flag"] & names.TRANSACTION_TYPE_MASK) == names.TRANSACTION_COMMIT
+    rows = zip(topics, keys, committed, records.longs("prepared_offset"), strict=True)
+    wanted = request.topic, request.key
+    return [int(place) for topic, key, final, place in rows if final and (decoded(topic), key) == wanted]
+
+
+class Stored(NamedTuple):
+    """A message at a place of the log."""
+
+    topic: str
+    queue_offset: int
+    uniq_key: str | None
+    producer_group: str | None
+
+
+def stored_at(broker: Broker, place: int) -> Stored | None:
+    """Returns the message that begins at this place of the broker's log; None if none does.
+
+    Raises Refused if the broker does not say: it answers a passing fault with the same code, but another remark.
+    """
+    request = r.ViewMessage(place)
+    answer = broker.remote.answer(request)
+    if answer.code == AnswerCode.SYSTEM_ERROR and any(text in answer.remark for text in _NOT_THERE):
+        return None
+    records = _records(broker, broker.remote.checked(request, answer))
+    rows = half_batch(records).to_pylist()
+    if len(rows) != 1 or rows[0]["commit_log_offset"] != place:
+        return None
+    topic = decoded(records.topics().dictionary_decode().to_pylist()[0])
+    return Stored(topic, *(rows[0][name] for name in ("queue_offset", "uniq_key", "producer_group")))
+
+
+def resume_check(topic: str, place: int) -> r.ResumeCheckHalfMessage:
+    """Makes the broker put a copy of whatever is at this place of its log to its half topic, with check times 0."""
+    return r.ResumeCheckHalfMessage(topic, message_id(_NO_HOST, place))
+
+
+def _records(broker: Broker, answer: Frame) -> Records:
+    found = chain(answer.body)
+    if found.stop is not None:
+        raise Corrupt(broker.remote.address, f"byte {found.stop.position} of the answer: {found.stop.text}")
+    return found.records
