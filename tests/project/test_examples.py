@@ -1,4 +1,4 @@
-"""docs/examples: systemd takes the units, and cron's line does what it says."""
+"""deploy/: systemd takes the units, and cron's line does what it says."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from support.json_lines import half, lines, op
 from support.places import ROOT
 
-EXAMPLES = ROOT / "docs" / "examples"
-UNITS = [*EXAMPLES.glob("*.service"), *EXAMPLES.glob("*.timer")]
+DEPLOY = ROOT / "deploy"
+UNITS = sorted((DEPLOY / "systemd").iterdir())
 HERE = str(ROOT)
 
 
@@ -30,7 +30,7 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("flock") is None, reason="needs flock")
 def test_crons_line_says_what_failed_and_nothing_else(tmp_path: Path) -> None:
-    schedule = next(line for line in (EXAMPLES / "crontab").read_text().splitlines() if line.startswith("*/5"))
+    schedule = next(line for line in (DEPLOY / "crontab").read_text().splitlines() if line.startswith("*/5"))
     halves = lines(tmp_path / "h.jsonl", half(1))
     ops = lines(tmp_path / "o.jsonl", op(1, "1"), op(2, "1", outcome="ROLLBACK"))
     line = schedule.split(maxsplit=5)[5].replace("/opt/halfop", HERE)
