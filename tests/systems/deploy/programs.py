@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import venv
 from pathlib import Path
-from shutil import copy
 
+import pytest
 from support.fetched import fetching, same
 from support.places import ROOT
 
 _LOCK = ROOT / "requirements" / "deploy.lock"
 _HELM = "helm.sh/helm/v3/cmd/helm@v3.18.6"
 _SECONDS = 1200
+needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="helm is built by go")
 
 
 def program(name: str) -> str:
@@ -25,7 +27,7 @@ def program(name: str) -> str:
             venv.create(env, clear=True, symlinks=True)
             pip = [sys.executable, "-m", "pip", "--python", str(env / "bin/python"), "install", "--quiet"]
             subprocess.run([*pip, "--require-hashes", "--no-deps", "-r", str(_LOCK)], check=True, timeout=_SECONDS)
-            copy(_LOCK, env)
+            shutil.copy(_LOCK, env)
     return str(env / "bin" / name)
 
 

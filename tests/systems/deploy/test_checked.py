@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
-from systems.deploy.programs import helm, program, said
+from systems.deploy.programs import helm, needs_go, program, said
 
 pytestmark = [pytest.mark.deploy, pytest.mark.timeout(3000)]
-needs_go = pytest.mark.skipif(shutil.which("go") is None, reason="helm is built by go")
 INSECURE = ("gateway.insecure=true",)
 SAFE = ("gateway.accountsSecret=accounts", "gateway.tlsSecret=tls")
 S3 = (*SAFE, "warehouse.root=s3a://lake/halfop", "warehouse.claim=", "environmentSecret=s3")

@@ -46,14 +46,8 @@ def test_the_wheel_brings_no_spark(installed: Path) -> None:
 
 
 def test_the_task_reconciles_audits_and_reports(installed: Path, tmp_path: Path) -> None:
-    land = [
-        "land",
-        "files",
-        "--half",
-        lines(tmp_path / "h.jsonl", half(1), half(2)),
-        "--op",
-        lines(tmp_path / "o", op(1)),
-    ]
+    half_file, op_file = lines(tmp_path / "h.jsonl", half(1), half(2)), lines(tmp_path / "o.jsonl", op(1))
+    land = ["land", "files", "--half", half_file, "--op", op_file]
     warehouse = str(tmp_path / "warehouse")
     launcher = str(ROOT / "spark-submit.sh")
     subprocess.run([launcher, *land, "--warehouse", warehouse], check=True, timeout=600)

