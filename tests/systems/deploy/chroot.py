@@ -132,7 +132,7 @@ def _run(root: Path, folder: str, command: str, environ: dict[str, str]) -> None
 
 
 def _copy(root: Path, words: Sequence[str]) -> None:
-    """A folder's content goes into the target, as COPY has it."""
+    """A folder's content goes into the target, as COPY has it: here from a checkout that only its owner may read."""
     *sources, target = words
     for each in sources:
         source, there = ROOT / each, root / target[1:]
@@ -142,3 +142,5 @@ def _copy(root: Path, words: Sequence[str]) -> None:
             there = there / source.name if target.endswith("/") or there.is_dir() else there
             there.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, there)
+        for path in (there, *there.rglob("*")):
+            path.chmod(path.stat().st_mode & 0o700)
