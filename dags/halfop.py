@@ -17,7 +17,7 @@ from typing import Any
 
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk import DAG, BaseHook, Context, Param, Variable, get_current_context, task
+from airflow.sdk import DAG, Asset, AssetAlias, BaseHook, Context, Param, Variable, get_current_context, task
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowNotFoundException
 
 NAME = "halfop"
@@ -41,6 +41,9 @@ _SAFE_REPEATS = {
     # max_active_runs does not count the runs of a backfill
     "max_active_tis_per_dag": 1,
 }
+
+_TABLES = AssetAlias(f"{NAME}_tables")
+"""Stands for the assets NAME_decisions and NAME_topics, each with an event for each run that has written there."""
 
 _PROBLEMS = ("error", "failed_sinks", "failed_brokers", "failed_catalog", "rejected", "findings")
 """The fields of a summary that explain a status other than 0. Its `transient` is there if something failed."""
@@ -159,6 +162,13 @@ def steps_of(summary: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return {step: summary[step] for step in ("landing", "run") if isinstance(summary.get(step), dict)}
 
 
+def written(summary: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What a cycle's run has written for others to read, by table: the run's number, and how many rows."""
+    run = steps_of(summary).get("run", {})
+    rows = {name: run.get("rows_written", {}).get(name) for name in ("decisions", "topics")}
+    return {name: {"run_id": run["run_id"], "rows": number} for name, number in rows.items() if number}
+
+
 class HalfopOperator(SparkSubmitOperator):
     """The job of the task's name. ./spark-submit.sh brings Java, Delta and the package along. Its summary is the XCom.
 
@@ -186,6 +196,8 @@ class HalfopOperator(SparkSubmitOperator):
             context["ti"].xcom_push("return_value", self._summary)
         if self._summary is None:
             raise AirflowException(f"{self.application} has ended without a summary as its last line")
+        for table, about in written(self._summary).items():
+            context["outlet_events"][_TABLES].add(Asset(f"{NAME}_{table}"), extra=about)
 
     @property
     def _summary(self) -> dict[str, Any] | None:
@@ -296,7 +308,7 @@ _NOW = Param(
 )
 
 with DAG(NAME, schedule=_SCHEDULE, params={"now": _NOW}, **_COMMON):
-    HalfopOperator(task_id="follow") >> alert()
+    HalfopOperator(task_id="follow", outlets=[_TABLES]) >> alert()
 
 with DAG(f"{NAME}_maintain", schedule=_MAINTAIN_SCHEDULE, **_COMMON):
     HalfopOperator(task_id="maintain", on_failure_callback=_on_failure())

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 from support.places import ROOT
 
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("bench/*.md"), *ROOT.glob("demo/*.md")])
+PAGES = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("bench/*.md"),
+        *ROOT.glob("demo/*.md"),
+        *ROOT.glob("deploy/*.md"),
+    ]
+)
 
 
 def text_of(page: Path) -> str:

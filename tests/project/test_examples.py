@@ -1,4 +1,4 @@
-"""docs/examples: systemd takes the units."""
+"""deploy/: systemd takes the units."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from support.places import ROOT
 
-EXAMPLES = ROOT / "docs" / "examples"
-UNITS = [*EXAMPLES.glob("*.service"), *EXAMPLES.glob("*.timer")]
+DEPLOY = ROOT / "deploy"
+UNITS = sorted((DEPLOY / "systemd").iterdir())
 HERE = str(ROOT)
 
 

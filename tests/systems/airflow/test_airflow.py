@@ -105,6 +105,10 @@ def test_a_run_lands_and_reconciles_and_its_summaries_are_xcoms(ran: tuple[Airfl
     assert reconciled["open_messages"] == counts.get("CHECK", 0) + counts.get("WAIT", 0)
     assert airflow.xcoms("open_set") == {"alert": {"open": reconciled["open_messages"], "growing": 0}}
     assert list((folder / "warehouse" / "topics").iterdir())
+    events = "SELECT a.name, e.extra FROM asset_event e JOIN asset a ON a.id = e.asset_id"
+    assert {name: json.loads(extra) for name, extra in airflow.rows(events)} == {
+        f"halfop_{table}": {"run_id": 1, "rows": reconciled["rows_written"][table]} for table in ("decisions", "topics")
+    }
 
 
 def test_conflicts_fire_the_alert(ran: tuple[Airflow, Path], tmp_path: Path) -> None:
@@ -222,6 +226,14 @@ def test_a_summary_is_known_among_other_lines(airflow: Airflow) -> None:
     others = ["", "{", '{"job": ', '{"job": "land"}', '{"ts": "2026", "job": "x", "status": 0}', f" {DONE}", f"x{DONE}"]
     found = airflow.answers([["summary_of", line] for line in [DONE, f"{DONE}\n", *others]])
     assert found == [json.loads(DONE)] * 2 + [None] * len(others)
+
+
+def test_a_cycle_names_the_tables_that_its_run_has_written_to(airflow: Airflow) -> None:
+    idle = {"job": "reconcile", "status": 0, "run_id": None, "rows_written": {}}
+    wrote = idle | {"run_id": 7, "rows_written": {"decisions": 3, "topics": 0, "rejected": 1}}
+    cycles: list[dict[str, Any]] = [{}, {"landing": wrote}, {"run": {"error": "E"}}, {"run": idle}, {"run": wrote}]
+    found = airflow.answers([["written", cycle] for cycle in cycles])
+    assert found == [{}, {}, {}, {}, {"decisions": {"run_id": 7, "rows": 3}}]
 
 
 def test_the_open_set_is_watched_from_run_to_run(airflow: Airflow) -> None:
