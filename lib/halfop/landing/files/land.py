@@ -36,6 +36,7 @@ from halfop.warehouse.where import equal
 from halfop.wording import warn_of
 
 _BAD_ROW = ["reason", "detail", "sha256"]
+_CORRECTED_FIRST = "--accept-rewind finds by all rows where a life begins: correct these or leave them out"
 
 
 @dataclass(frozen=True)
@@ -109,13 +110,20 @@ class _Landing:
         return Stamp(landed_at, lives, self._request.again)
 
     def _accept(self, files: Sequence[InputFile], landed: Collection[InputFile], landed_at: int) -> None:
-        """Begins new lives of brokers whose rows differ from what has landed."""
+        """Begins new lives of brokers whose rows differ from what has landed.
+
+        A bad row may be the first that differs: it would be of the old life when it lands, corrected, so it is refused.
+        """
         stamp = self._stamped(landed_at)
         parts = [[f for f in files if (f in landed) == is_old] for is_old in (False, True)]
         with (
             closing(take(self._warehouse, parts[0], stamp)) as new,
             closing(take(self._warehouse, parts[1], stamp)) as old,
         ):
+            kinds = checked([*new.found, *old.found])
+            self._count_read((), kinds)
+            for each in kinds:
+                refuse_bad(each.kind, [*new.found, *old.found], _CORRECTED_FIRST)
             accepted = rewound.accept(self._warehouse, new, old, landed_at)
         for name, differs in accepted.items():
             begin = "the first row that differs" if differs else "the end of what has landed"
