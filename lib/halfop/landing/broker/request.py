@@ -43,6 +43,8 @@ class BrokerRequest:
             raise UsageError("which brokers? Give --namesrv or --broker")
         if self.cluster and not self.namesrv:
             raise UsageError("--cluster names a cluster of --namesrv; --broker is one broker")
+        if self.broker_name is not None and not self.broker:
+            raise UsageError("--broker-name is for --broker; brokers of --namesrv land under their own names")
         if self.from_offset is not None and not self.broker:
             raise UsageError(
                 "--from-offset names a place in one broker's half queue: give --broker, or --since T for all"
