@@ -17,7 +17,7 @@ from halfop.frame.cli import main
 from halfop.gateway.producer import Producer, Refusal
 from halfop.jobs.gateway import JOB
 from halfop.rocketmq.frames import Frame
-from halfop.rocketmq.names import AnswerCode, RequestCode
+from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC, AnswerCode, RequestCode
 from halfop.rocketmq.requests import GetRouteinfo
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.remoting import RemotingSettings, Tls
@@ -66,6 +66,20 @@ def test_it_registers_gives_others_routes_and_unregisters(tmp_path: Path) -> Non
     assert told[-1].code == RequestCode.UNREGISTER_BROKER
     assert {each.fields["brokerName"] for each in told} == {NAME}
     assert {each.fields["brokerAddr"] for each in told} == {running.address}
+
+
+def test_a_topic_that_it_serves_no_longer_is_not_registered(tmp_path: Path) -> None:
+    asked: list[Frame] = []
+    with serving(name_server(asked)) as address:  # type: ignore[arg-type]
+        for topics in ("mine,too", "mine"):
+            asked.clear()
+            with gateway(tmp_path, "--namesrv", address, "--topics", topics) as running:
+                end = time.monotonic() + 10
+                while not (told := [each for each in asked if each.code == RequestCode.REGISTER_BROKER]):
+                    assert time.monotonic() < end
+                assert running.stop() == 0
+            table = json.loads(told[0].body)["topicConfigSerializeWrapper"]["topicConfigTable"]
+            assert table.keys() == {HALF_TOPIC, OP_TOPIC, *topics.split(",")}
 
 
 @pytest.mark.usefixtures("logging_as_before")

@@ -9,6 +9,7 @@ import signal
 import socket
 import ssl
 import time
+from collections.abc import Iterable
 from http import HTTPStatus
 from random import SystemRandom
 
@@ -35,6 +36,7 @@ from halfop.gateway.server import Server, instant
 from halfop.gateway.tables import Tables
 from halfop.gateway.upkeep import Upkeep
 from halfop.rocketmq.message import host_bytes
+from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.wire.remoting import Tls, endpoint
 from halfop.settings.model import Settings
 
@@ -72,7 +74,7 @@ class _Gateway:
             pages = await self._pages()  # before the threads: an address that cannot be had ends it
             accepting = self._accepting(loop, listening)
             self._upkeep = self._started()
-            tasks = [accepting, loop.create_task(self._clock()), *self._registering(loop, upstream, broker)]
+            tasks = [accepting, loop.create_task(self._clock()), *self._registering(loop, upstream, broker, topics)]
             self._signals(loop)
             _log.info("gateway %s listens at %s, its store is %s", broker.name, address, self._request.store)
             await self._stop.wait()
@@ -188,11 +190,13 @@ class _Gateway:
             self._core.disk_full = self._log.disk_used() * 100 > self._own.disk_percent
 
     def _registering(
-        self, loop: asyncio.AbstractEventLoop, upstream: Upstream | None, broker: Description
+        self, loop: asyncio.AbstractEventLoop, upstream: Upstream | None, broker: Description, topics: Iterable[str]
     ) -> list[asyncio.Task[None]]:
+        served = (HALF_TOPIC, OP_TOPIC, *topics)  # its store may know others, which it served before
+
         async def register(servers: Upstream) -> None:
             while True:
-                await servers.register(broker, self._log.topics)
+                await servers.register(broker, {name: self._log.topics[name] for name in served})
                 await asyncio.sleep(self._own.register_every.total_seconds())
 
         return [loop.create_task(register(upstream))] if upstream else []
