@@ -123,9 +123,10 @@ def test_an_answer_that_cannot_be_read_ends_no_registering(tmp_path: Path) -> No
 @pytest.mark.usefixtures("logging_as_before")
 def test_a_topic_that_another_broker_serves_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving(name_server([])) as address:  # type: ignore[arg-type]
-        given = ["--listen", "127.0.0.1:0", "--store", str(tmp_path), "--name", NAME, "--namesrv", address]
+        given = ["--listen", "127.0.0.1:0", "--store", str(tmp_path / "store"), "--name", NAME, "--namesrv", address]
         assert main(JOB, [*given, "--topics", "mine,theirs"]) == 2
     assert "topic theirs is served for writing by broker broker-a" in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.usefixtures("logging_as_before")
@@ -133,9 +134,10 @@ def test_another_broker_of_its_name_is_refused(tmp_path: Path, capsys: pytest.Ca
     table = b'{"brokerAddrTable":{"%b":{"brokerAddrs":{0:"10.0.0.9:10911"},"brokerName":"x"}}}' % NAME.encode()
     known = answering(lambda each: table if each.code == RequestCode.GET_BROKER_CLUSTER_INFO else {})
     with serving(known) as address:
-        given = ["--listen", "127.0.0.1:0", "--store", str(tmp_path), "--name", NAME, "--namesrv", address]
+        given = ["--listen", "127.0.0.1:0", "--store", str(tmp_path / "store"), "--name", NAME, "--namesrv", address]
         assert main(JOB, [*given, "--topics", "mine"]) == 2
     assert f"a broker {NAME} is at 10.0.0.9:10911" in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()
 
 
 def certificate_of(address: str) -> bytes | None:

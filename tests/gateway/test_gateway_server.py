@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import resource
 import socket
 import struct
 import subprocess
@@ -600,6 +601,21 @@ def test_what_it_refuses_at_its_start(
     given = ["--listen", "127.0.0.1:0", "--store", str(tmp_path / "store"), "--name", NAME, *options]
     assert main(JOB, given) == 2
     assert said in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_what_its_machine_does_not_give_leaves_no_store(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ["--listen", "127.0.0.1:0", "--store", str(tmp_path / "store"), "--name", NAME]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert main(JOB, [*given, "--metrics", f"127.0.0.1:{taken.getsockname()[1]}"]) == 2
+    assert "give another address" in capsys.readouterr().err
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (512, 512))
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+    assert main(JOB, given) == 2
+    assert "raise `ulimit -n`" in capsys.readouterr().err
     assert not (tmp_path / "store").exists()
 
 

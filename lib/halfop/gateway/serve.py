@@ -10,6 +10,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterable
+from contextlib import ExitStack
 from http import HTTPStatus
 from random import SystemRandom
 
@@ -26,6 +27,7 @@ from halfop.gateway.door import (
     load_certificate,
     read_accounts,
     resolved,
+    room_for,
     shown,
     tls_context,
 )
@@ -57,32 +59,36 @@ class _Gateway:
     """The parts of a running gateway."""
 
     def __init__(self, settings: Settings, request: GatewayRequest, tls: ssl.SSLContext | None) -> None:
-        self._settings, self._own, self._request, self._tls = settings, settings.gateway, request, tls
+        room = room_for(settings.gateway.max_connections)
+        self._own = settings.gateway.model_copy(update={"max_connections": room})
+        self._settings, self._request, self._tls = settings, request, tls
         self._accounts = read_accounts(self._own.acl_file) if self._own.acl_file else None
         self._stop = asyncio.Event()
 
     async def run(self, listening: socket.socket) -> Summary:
         loop = asyncio.get_running_loop()
         address = self._own.advertise or shown(listening)
-        upstream = self._upstream()
-        broker, self._log = self._opened(loop, address)
-        try:
-            topics = self._topics()
-            self._make(broker, upstream)  # before anything is awaited: the log flushes
+        upstream, topics = self._upstream(), self._own.topics.split(",") if self._own.topics else []
+        with ExitStack() as held:
             if upstream:
-                await upstream.refuse_served(topics, broker)
-            pages = await self._pages()  # before the threads: an address that cannot be had ends it
+                held.callback(upstream.close)
+                await upstream.refuse_served(topics, self._request.name, address)
+            pages = await self._pages()
+            if pages:
+                held.callback(pages.close)
+            broker, self._log = self._opened(loop, address)  # here it makes its store: all that is refused comes before
+            held.callback(self._log.close)
+            self._log.set_queues(topics, self._own.queues)
+            self._make(broker, upstream)  # before anything is awaited: the log flushes
+            if pages:
+                await pages.start_serving()
             accepting = self._accepting(loop, listening)
             self._upkeep = self._started()
             tasks = [accepting, loop.create_task(self._clock()), *self._registering(loop, upstream, broker, topics)]
             self._signals(loop)
             _log.info("gateway %s listens at %s, its store is %s", broker.name, address, self._request.store)
             await self._stop.wait()
-            await self._end(listening, pages, upstream, broker, tasks)
-        finally:
-            if upstream:
-                upstream.close()
-            self._log.close()
+            await self._end(listening, upstream, broker, tasks)
         return self._summary()
 
     # ---- its parts ----
@@ -107,12 +113,6 @@ class _Gateway:
 
     def _flushed(self, end: int) -> None:
         self._server.flushed(end)
-
-    def _topics(self) -> list[str]:
-        """The topics that it is set to serve, which its store knows from now on."""
-        topics = self._own.topics.split(",") if self._own.topics else []
-        self._log.set_queues(topics, self._own.queues)
-        return topics
 
     def _make(self, broker: Description, upstream: Upstream | None) -> None:
         self._core = Core(self._log, broker, self._settings, SystemRandom(), instant())
@@ -152,14 +152,17 @@ class _Gateway:
         return loop.create_task(self._server.connections.accept(listening, self._tls))
 
     async def _pages(self) -> asyncio.Server | None:
+        """The pages at their address, which are served later."""
         if self._own.metrics is None:
             return None
         host, number = endpoint(self._own.metrics)
-        metrics = Metrics(self._core.counts, self._gauges())
         try:
-            return await serve_pages(host, number, lambda: (HTTPStatus.OK, metrics.page()), self._health)
+            return await serve_pages(host, number, self._metrics, self._health)
         except OSError as error:
             raise UsageError(f"gateway.metrics {self._own.metrics}: {error.strerror}; give another address") from error
+
+    def _metrics(self) -> tuple[HTTPStatus, bytes]:
+        return HTTPStatus.OK, Metrics(self._core.counts, self._gauges()).page()
 
     def _health(self) -> tuple[HTTPStatus, bytes]:
         if self._core.stopping or self._core.disk_full:
@@ -222,7 +225,6 @@ class _Gateway:
     async def _end(
         self,
         listening: socket.socket,
-        pages: asyncio.Server | None,
         upstream: Upstream | None,
         broker: Description,
         tasks: list[asyncio.Task[None]],
@@ -241,8 +243,6 @@ class _Gateway:
         self._server.finish()
         if self._upkeep:
             await self._upkeep.close()
-        if pages:
-            pages.close()
 
     def _summary(self) -> Summary:
         counts = self._core.counts
