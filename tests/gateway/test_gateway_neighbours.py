@@ -17,7 +17,7 @@ from halfop.frame.cli import main
 from halfop.gateway.producer import Producer, Refusal
 from halfop.jobs.gateway import JOB
 from halfop.rocketmq.frames import Frame
-from halfop.rocketmq.names import AnswerCode, RequestCode
+from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC, AnswerCode, RequestCode
 from halfop.rocketmq.requests import GetRouteinfo
 from halfop.rocketmq.wire.client import Broker
 from halfop.rocketmq.wire.remoting import RemotingSettings, Tls
@@ -68,6 +68,20 @@ def test_it_registers_gives_others_routes_and_unregisters(tmp_path: Path) -> Non
     assert {each.fields["brokerAddr"] for each in told} == {running.address}
 
 
+def test_a_topic_that_it_serves_no_longer_is_not_registered(tmp_path: Path) -> None:
+    asked: list[Frame] = []
+    with serving(name_server(asked)) as address:  # type: ignore[arg-type]
+        for topics in ("mine,too", "mine"):
+            asked.clear()
+            with gateway(tmp_path, "--namesrv", address, "--topics", topics) as running:
+                end = time.monotonic() + 10
+                while not (told := [each for each in asked if each.code == RequestCode.REGISTER_BROKER]):
+                    assert time.monotonic() < end
+                assert running.stop() == 0
+            table = json.loads(told[0].body)["topicConfigSerializeWrapper"]["topicConfigTable"]
+            assert table.keys() == {HALF_TOPIC, OP_TOPIC, *topics.split(",")}
+
+
 @pytest.mark.usefixtures("logging_as_before")
 def test_one_name_server_that_can_be_reached_is_enough(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     asked: list[Frame] = []
@@ -109,9 +123,10 @@ def test_an_answer_that_cannot_be_read_ends_no_registering(tmp_path: Path) -> No
 @pytest.mark.usefixtures("logging_as_before")
 def test_a_topic_that_another_broker_serves_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving(name_server([])) as address:  # type: ignore[arg-type]
-        given = ["--listen", "127.0.0.1:0", "--store", str(tmp_path), "--name", NAME, "--namesrv", address]
+        given = ["--listen", "127.0.0.1:0", "--store", str(tmp_path / "store"), "--name", NAME, "--namesrv", address]
         assert main(JOB, [*given, "--topics", "mine,theirs"]) == 2
     assert "topic theirs is served for writing by broker broker-a" in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.usefixtures("logging_as_before")
@@ -119,9 +134,10 @@ def test_another_broker_of_its_name_is_refused(tmp_path: Path, capsys: pytest.Ca
     table = b'{"brokerAddrTable":{"%b":{"brokerAddrs":{0:"10.0.0.9:10911"},"brokerName":"x"}}}' % NAME.encode()
     known = answering(lambda each: table if each.code == RequestCode.GET_BROKER_CLUSTER_INFO else {})
     with serving(known) as address:
-        given = ["--listen", "127.0.0.1:0", "--store", str(tmp_path), "--name", NAME, "--namesrv", address]
+        given = ["--listen", "127.0.0.1:0", "--store", str(tmp_path / "store"), "--name", NAME, "--namesrv", address]
         assert main(JOB, [*given, "--topics", "mine"]) == 2
     assert f"a broker {NAME} is at 10.0.0.9:10911" in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()
 
 
 def certificate_of(address: str) -> bytes | None:

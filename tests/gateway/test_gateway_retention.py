@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from halfop.frame.errors import HalfopError
-from halfop.gateway.core.messages import OUTCOMES, Half, QueueOffsets
+from halfop.gateway.core.messages import OUTCOMES, End, Half, QueueOffsets
 from halfop.gateway.log.store import WHOLE_LOG
 from halfop.gateway.tables import LogLife, Tables, refuse_missing
 from halfop.gateway.upkeep import Deliveries, Upkeep
@@ -117,6 +117,25 @@ def test_open_half_messages_stay_until_they_expire(gateway: Waiting, monkeypatch
     for outcome in OUTCOMES:
         assert gateway.end(late, outcome).kind == "GONE"
     assert list(gateway.log.open_halves) == []
+
+
+def test_a_file_stays_until_the_end_of_its_half_message_is_durable(
+    gateway: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended(gateway, 0, 30)
+    still = gateway.half(30)
+    ended(gateway, 31, 30)
+    gateway.log.expire(all_landed(gateway), NEVER)
+    kept = log_files(gateway)
+    with monkeypatch.context() as patched:
+        patched.setattr(gateway.log._flusher, "wake", lambda: None)
+        end = gateway.log.append_end(still, End("ROLLBACK", False, still.group, still.uniq_key)).end
+        assert gateway.log.expire(all_landed(gateway), NEVER) == []
+        assert log_files(gateway) == kept
+    gateway.log._flusher.wake()
+    gateway.until(end)
+    assert gateway.log.expire(all_landed(gateway), NEVER) == []
+    assert log_files(gateway) == kept[-1:]
 
 
 def test_a_store_that_lost_files_opens_again(gateway: Waiting) -> None:

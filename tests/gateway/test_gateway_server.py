@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+import resource
 import socket
 import struct
 import subprocess
@@ -21,6 +22,8 @@ from typing import cast
 import pytest
 from deltalake import DeltaTable
 from halfop.frame.cli import main
+from halfop.frame.errors import UsageError
+from halfop.gateway.door import read_accounts
 from halfop.gateway.producer import Answer, Producer, Question, Refusal, StoredHalf
 from halfop.jobs.gateway import JOB
 from halfop.rocketmq.batches import half_batch
@@ -601,6 +604,31 @@ def test_what_it_refuses_at_its_start(
     assert main(JOB, given) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.usefixtures("logging_as_before")
+def test_what_its_machine_does_not_give_leaves_no_store(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = ["--listen", "127.0.0.1:0", "--store", str(tmp_path / "store"), "--name", NAME]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert main(JOB, [*given, "--metrics", f"127.0.0.1:{taken.getsockname()[1]}"]) == 2
+    assert "give another address" in capsys.readouterr().err
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (512, 512))
+    monkeypatch.setattr(resource, "setrlimit", lambda *_: None)
+    assert main(JOB, given) == 2
+    assert "raise `ulimit -n`" in capsys.readouterr().err
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize("empty", ["accessKey", "secretKey"])
+@pytest.mark.parametrize("value", ["", "''"])
+def test_an_account_without_a_key_is_refused(tmp_path: Path, empty: str, value: str) -> None:
+    """YAML reads nothing as null, whose text was the key: who signed with None was let in."""
+    path = tmp_path / "accounts.yml"
+    path.write_text(f"accounts:\n- {empty}: {value}\n  {({'accessKey', 'secretKey'} - {empty}).pop()}: given\n")
+    with pytest.raises(UsageError, match=f"accounts.yml: {empty} is empty; expected `accounts:` with accessKey"):
+        read_accounts(str(path))
 
 
 # ---- its end ----

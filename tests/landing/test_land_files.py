@@ -19,6 +19,7 @@ from chispa import assert_df_equality
 from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
 from halfop.frame.trouble import failure_of
+from halfop.landing import progress as progress_of
 from halfop.landing.files import landed_files
 from halfop.landing.files.land import FilesRequest, land_files
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
@@ -497,6 +498,22 @@ def test_known_until_given_holds_for_this_landings_queues(warehouse: KernelWareh
     assert set(known(warehouse).items()) >= {(("a", OP_TOPIC, 0), T0 + 1), (("b", OP_TOPIC, 0), T0)}
     land(warehouse, [lines(tmp_path / "empty.jsonl")], known_until=r.instant(T0 + 2))
     assert set(known(warehouse).values()) == {T0 + 2}
+
+
+def test_empty_files_move_no_queue_that_lands_from_elsewhere(warehouse: KernelWarehouse, tmp_path: Path) -> None:
+    """Ops of a broker up to that instant may not have landed: its messages would be asked about too early."""
+    empty = lines(tmp_path / "empty.jsonl")
+    for source in ("STORE", "BROKER", "GATEWAY"):
+        topics = (HALF_TOPIC, OP_TOPIC, "Orders")
+        rows = [progress_of.ProgressRow(source, topic, 0, 5, T0 * 1000, T0 * 1000, 0) for topic in topics]
+        progress_of.add_missing(warehouse, rows, source)
+    before = known(warehouse)
+    summary = land(warehouse, [empty], known_until=r.instant(T0 + 9))
+    assert known(warehouse) == before
+    assert summary.notes == ["--known-until moves no queue: the files are empty, and none has landed from files"]
+    land(warehouse, [lines(tmp_path / "h.jsonl", half())])
+    land(warehouse, [lines(tmp_path / "also-empty.jsonl", "")], known_until=r.instant(T0 + 9))
+    assert known(warehouse) == before | {("b", HALF_TOPIC, 0): T0 + 9, ("b", OP_TOPIC, 0): T0 + 9}
 
 
 def test_known_until_in_the_future_is_a_warning(warehouse: KernelWarehouse, tmp_path: Path) -> None:

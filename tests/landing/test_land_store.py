@@ -18,6 +18,7 @@ from halfop.landing import progress
 from halfop.landing.staged import Staging
 from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
+from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import COMMIT_LOG
 from pyspark.sql import DataFrame
@@ -190,6 +191,26 @@ def test_skipping_loses_a_range_and_repair_finds_it(warehouse: KernelWarehouse, 
     assert counts(warehouse)["final_messages"] == 21
     reasons = Counter(row["reason"] for row in rows(warehouse, "rejected").collect())
     assert reasons == {"LOST_RANGE": 1, "FOUND_RANGE": 1}
+
+
+def test_a_queue_of_which_all_was_lost_has_a_clock_when_it_is_found(warehouse: KernelWarehouse, store: w.Store) -> None:
+    """A queue without a row in landing_progress is known until now: its messages would be asked about at once."""
+    store.append(w.Record())
+    bad = [store.append(w.half(0)), store.append(w.op("0,"))]
+    store.append(w.Record())
+    originals = [record.at(place) for place, record in store.records if place in bad]
+    for place in bad:
+        path, position = store.log_file(place)
+        w.patch(path, position + 4, b"\0\0\0\0")
+    land(warehouse, store, skip_corrupt=True)
+    assert {topic for topic, _ in progress.of_broker(warehouse, BROKER)} == {COMMIT_LOG}
+    for place, original in zip(bad, originals, strict=True):
+        w.patch(*store.log_file(place), original)
+    assert land(warehouse, store).rows_written == {"half_messages": 1, "op_messages": 1}
+    found = progress.of_broker(warehouse, BROKER)
+    for topic in (HALF_TOPIC, OP_TOPIC):
+        row = found[topic, 0]
+        assert (row.first_offset, row.next_offset, row.known_until) == (0, 1, (w.BORN_MS + 1) * 1000)
 
 
 @pytest.mark.slow

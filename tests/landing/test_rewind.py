@@ -232,6 +232,25 @@ def test_an_export_with_bad_rows_in_its_middle_begins_no_life(warehouse: KernelW
     assert [row[:2] for row in delivered(warehouse)] == [("a", 0), ("a", 2)]
 
 
+@pytest.mark.parametrize("skip_bad", [False, True])
+def test_no_life_begins_after_a_bad_row(warehouse: KernelWarehouse, tmp_path: Path, skip_bad: bool) -> None:
+    """The bad row may be the first that differs: corrected, it would be of the old life."""
+    land_files(warehouse, files(tmp_path / "first", *FIRST), LOG)
+    second = files(tmp_path / "second", [*FIRST[0][:2], half_row(2, "'"), half_row(3, "'")], FIRST[1])
+    good = Path(second.halves[0]).read_text()
+    accepting = replace(second, accept_rewind=True, skip_bad=skip_bad)
+    Path(second.halves[0]).write_text(good.replace('"queue_offset": 2,', '"queue_offset": "2?",'))
+    before = len(warehouse.rows("landing_progress"))
+    with pytest.raises(
+        InputRefused, match=r"(?s)half.jsonl:3.*WRONG_TYPE.*1 bad of 4 rows; nothing has landed, --accept"
+    ):
+        land_files(warehouse, accepting, LOG)
+    assert len(warehouse.rows("landing_progress")) == before, "no life has begun"
+    Path(second.halves[0]).write_text(good)
+    land_files(warehouse, accepting, LOG)
+    assert {row[1] for row in content(warehouse) if row[0] == "a~2"} == {2, 3}
+
+
 def test_older_files_begin_no_further_life(warehouse: KernelWarehouse, tmp_path: Path) -> None:
     """What stood in an earlier life is what the broker has lost: it does not differ from the new one."""
     old = files(tmp_path / "old", [half_row(n) for n in range(3)], op_row(0, 0))

@@ -20,7 +20,7 @@ from halfop.rocketmq.frames import read_json
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.requests import GetMaxOffset
 from halfop.rocketmq.wire import remote as remote_module
-from halfop.rocketmq.wire.client import Broker, BrokerAddress, NameServers
+from halfop.rocketmq.wire.client import Broker, BrokerAddress, NameServers, NoNameServer
 from halfop.rocketmq.wire.remote import Remote
 from halfop.rocketmq.wire.remoting import (
     ConnectionLost,
@@ -238,6 +238,32 @@ def test_name_servers_are_tried_in_turn(closed_port: str) -> None:
     ):
         # the group has no master now
         assert servers.brokers() == [BrokerAddress("b", "c", "10.0.0.2:10911", is_master=False)]
+
+
+def test_a_name_server_that_answers_wrongly_hides_no_other(closed_port: str) -> None:
+    def garbage(peer: Peer) -> None:
+        for _ in peer.requests():
+            peer.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+    with (
+        serving(answering(lambda asked: b"[]")) as unsound,
+        serving(answering(lambda asked: {"code": 1, "remark": "no rights"})) as refusing,
+        serving(garbage) as another,
+        serving(answering(lambda asked: CLUSTER)) as good,
+    ):
+        bad = f"{unsound};{refusing};{another}"
+        with closing(NameServers(f"{bad};{good}", QUICK)) as servers:
+            assert [each.name for each in servers.brokers()] == ["b"]
+        with closing(NameServers(bad, QUICK)) as servers, pytest.raises(NoNameServer) as failed:
+            servers.brokers()
+        assert not failed.value.transient
+        with closing(NameServers(f"{bad};{closed_port}", QUICK)) as servers, pytest.raises(Unreachable) as lost:
+            servers.brokers()
+    for said in (str(failed.value), str(lost.value)):
+        assert f"{unsound}: sent a body without a sound brokerAddrTable" in said
+        assert f"{refusing} answered GET_BROKER_CLUSTER_INFO with code 1: no rights" in said
+        assert f"{another}: " in said
+    assert f"{closed_port}: " in str(lost.value)
 
 
 @pytest.mark.long

@@ -75,6 +75,13 @@ def whole(summary: Summary) -> Summary:
     return summary
 
 
+def refuse_text(**lists: object) -> None:
+    """Raises UsageError for a text where a list is wanted: it would count as the list of its letters."""
+    for name, given in lists.items():
+        if isinstance(given, str):
+            raise UsageError(f"{name}={given!r}: expected a list, as {name}=[{given!r}]")
+
+
 def refuse_no_zone(*instants: datetime | None) -> None:
     for each in instants:
         if each is not None and each.tzinfo is None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from halfop.api.calls import refuse_no_zone, whole
+from halfop.api.calls import refuse_no_zone, refuse_text, whole
 from halfop.api.lands import Lands
 from halfop.audit.audit import audit
 from halfop.ending.standing import standing
@@ -54,6 +54,7 @@ class Halfop(Lands):
         {'PRODUCER': 1}
         """
         refuse_no_zone(now)
+        refuse_text(park_sinks=park_sinks)
         settings = self.settings
         request = Request(settings, now, settings.run.max_rows, allow_future, frozenset(park_sinks))
         with self._writing() as warehouse:
@@ -142,6 +143,7 @@ class Halfop(Lands):
         ['now', 'transaction_timeout=30s']
         """
         refuse_no_zone(since, until)
+        refuse_text(**what_if)
         tried = checked(self.settings, what_if, out)
         with self._reading() as warehouse:
             return simulated(files_of(warehouse, "simulate"), tried, Period(since, until, every, max_steps), out)

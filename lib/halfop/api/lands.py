@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from halfop.api.calls import WarehouseCalls, refuse_no_zone, whole
+from halfop.api.calls import WarehouseCalls, refuse_no_zone, refuse_text, whole
 from halfop.ending.owner import remoting
 from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
@@ -43,6 +43,7 @@ class Lands(WarehouseCalls):
         {'half_messages': 2, 'op_messages': 1}
         """
         refuse_no_zone(known_until)
+        refuse_text(half=half, op=op, again=again)
         if not half and not op:
             raise UsageError("give at least one path of half or op rows (half=…, op=…; --half, --op)")
         wait = self.settings.lock.wait
@@ -61,6 +62,7 @@ class Lands(WarehouseCalls):
     ) -> Summary:
         """Lands what is new in a broker's store directory, which holds the folder commitlog."""
         refuse_no_zone(known_until)
+        refuse_text(again=again)
         wait, op_lag = self.settings.lock.wait, self.settings.landing.op_lag
         request = StoreRequest(
             path, broker_name, op_lag, known_until, skip_corrupt, wait, accept_rewind, again=tuple(again)
@@ -82,6 +84,7 @@ class Lands(WarehouseCalls):
     ) -> Summary:
         """Lands what is new in all running brokers that name servers know, or in one broker, each as host:port."""
         refuse_no_zone(since)
+        refuse_text(topics=topics, again=again)
         landing = self.settings.landing
         request = BrokerRequest(
             settings=remoting(self.settings, landing.in_flight),

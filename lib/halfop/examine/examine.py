@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+from halfop.columns.lives import own_name
 from halfop.examine import landed
 from halfop.examine.landed import FILES, Gap, LostFile
 from halfop.examine.logs import Aside
@@ -185,7 +186,7 @@ def _of_ranges(ranges: Sequence[Gap], settings: Settings) -> Iterator[RepairCall
 
 def _source(gap: Gap) -> tuple[str, str, str]:
     """The job that lands from a range's source, its options, and what the user puts for words in capitals."""
-    name = gap.again.broker_name.partition("~")[0]
+    name = own_name(gap.again.broker_name)
     if gap.source in ("STORE", "GATEWAY"):
         return "land store", f"--path DIR --broker-name {word(name)}", f"DIR: the folder of the store of {name}"
     if gap.source == "BROKER":

@@ -13,7 +13,6 @@ from typing import NamedTuple, cast
 
 from halfop.gateway.core.clients import Client
 from halfop.gateway.core.effects import Counts, Read
-from halfop.gateway.door import room_for
 from halfop.rocketmq.frames import FRAME_ROOM, BadFrame, Frame, Splitter
 from halfop.rocketmq.message import host_bytes
 from halfop.settings.gateway import GatewaySettings
@@ -130,7 +129,7 @@ class Connections:
 
     def __init__(self, own: GatewaySettings, counts: Counts, calls: Calls) -> None:
         self.own, self._counts, self.calls = own, counts, calls
-        self.max_frame, self._room = own.max_body + FRAME_ROOM, room_for(own.max_connections)
+        self.max_frame, self._room = own.max_body + FRAME_ROOM, own.max_connections
         self._frame_seconds, self._idle_seconds = own.frame_time.total_seconds(), own.idle_time.total_seconds()
         self._loop = asyncio.get_running_loop()
         self._channels: dict[Client, Channel] = {}

@@ -196,8 +196,14 @@ def _account(entry: Mapping[str, Any]) -> Account:
         raise ValueError(f"{', '.join(sorted(unknown))}: not supported")
     permissions = dict(_permission(each) for each in entry.get("topicPerms") or ())
     otherwise = _RIGHTS[str(entry.get("defaultTopicPerm", "DENY")).upper()]
-    secret = str(entry["secretKey"]).encode()
-    return Account(str(entry["accessKey"]), secret, entry.get("admin", False) is True, otherwise, permissions)
+    secret = _text(entry, "secretKey").encode()
+    return Account(_text(entry, "accessKey"), secret, entry.get("admin", False) is True, otherwise, permissions)
+
+
+def _text(entry: Mapping[str, Any], name: str) -> str:
+    if entry[name] in (None, ""):
+        raise ValueError(f"{name} is empty")
+    return str(entry[name])
 
 
 def _permission(text: str) -> tuple[str, frozenset[str]]:

@@ -71,13 +71,13 @@ class Upstream:
         if not self._all:
             raise UsageError(f"no name server in {addresses!r}; expected host:port, or several with ; between")
 
-    async def refuse_served(self, topics: Iterable[str], broker: Description) -> None:
+    async def refuse_served(self, topics: Iterable[str], name: str, address: str) -> None:
         """Raises UsageError for a topic that another broker serves for writing: producers would send to both.
 
-        And for another broker of this one's name: each would take the other's place again and again. One name server
+        And for another broker of this name: each would take the other's place again and again. One name server
         that can be reached is enough: brokers register with all. Raises TransientError if none can be.
         """
-        lost = [error for server in self._all if (error := await _refuse_served_at(server, topics, broker))]
+        lost = [error for server in self._all if (error := await _refuse_served_at(server, topics, name, address))]
         if len(lost) == len(self._all):
             raise lost[0]
         for error in lost:
@@ -116,18 +116,20 @@ class Upstream:
                 _log.warning("name server %s answered %s to %s: %s", server.address, code, header.code, answer.remark)
 
 
-async def _refuse_served_at(server: NameServer, topics: Iterable[str], broker: Description) -> TransientError | None:
+async def _refuse_served_at(
+    server: NameServer, topics: Iterable[str], name: str, address: str
+) -> TransientError | None:
     """Returns why the name server cannot say it."""
     try:
-        known = _addresses(await server.ask(GetBrokerClusterInfo()), broker.name)
+        known = _addresses(await server.ask(GetBrokerClusterInfo()), name)
         routes = {topic: await server.ask(GetRouteinfo(topic)) for topic in topics}
     except TransientError as error:
         return error
-    if others := known - {broker.address}:
-        there = f"a broker {broker.name} is at {', '.join(sorted(others))} ({server.address})"
+    if others := known - {address}:
+        there = f"a broker {name} is at {', '.join(sorted(others))} ({server.address})"
         raise UsageError(f"{there}; stop it first, or give another --name")
     for topic, route in routes.items():
-        if others := _writers(route) - {broker.name}:
+        if others := _writers(route) - {name}:
             served = f"topic {topic} is served for writing by broker {', '.join(sorted(others))}"
             raise UsageError(f"{served} ({server.address}); take it from there first, or leave it out here")
     return None

@@ -20,7 +20,10 @@ Page = Callable[[], tuple[HTTPStatus, bytes]]
 
 
 async def serve_pages(host: str, number: int, metrics: Page, health: Page) -> asyncio.Server:
-    """Serves the pages until the server is closed. A connection too many ends the oldest, so that none holds up all."""
+    """Returns the server of the pages, which is at its address, but has yet to start.
+
+    A connection too many ends the oldest, so that none holds up all.
+    """
     pages, there = {b"/metrics": metrics, b"/healthz": health}, dict[asyncio.StreamWriter, None]()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -41,7 +44,9 @@ async def serve_pages(host: str, number: int, metrics: Page, health: Page) -> as
             there.pop(writer, None)
             writer.close()
 
-    return await asyncio.start_server(serve, host, number, limit=_LONGEST, backlog=MOST_CONNECTIONS)
+    return await asyncio.start_server(
+        serve, host, number, limit=_LONGEST, backlog=MOST_CONNECTIONS, start_serving=False
+    )
 
 
 def _page(head: bytes, pages: dict[bytes, Page]) -> tuple[HTTPStatus, bytes]:

@@ -9,6 +9,8 @@ import signal
 import socket
 import ssl
 import time
+from collections.abc import Iterable
+from contextlib import ExitStack
 from http import HTTPStatus
 from random import SystemRandom
 
@@ -25,6 +27,7 @@ from halfop.gateway.door import (
     load_certificate,
     read_accounts,
     resolved,
+    room_for,
     shown,
     tls_context,
 )
@@ -35,6 +38,7 @@ from halfop.gateway.server import Server, instant
 from halfop.gateway.tables import Tables
 from halfop.gateway.upkeep import Upkeep
 from halfop.rocketmq.message import host_bytes
+from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.wire.remoting import Tls, endpoint
 from halfop.settings.model import Settings
 
@@ -55,32 +59,36 @@ class _Gateway:
     """The parts of a running gateway."""
 
     def __init__(self, settings: Settings, request: GatewayRequest, tls: ssl.SSLContext | None) -> None:
-        self._settings, self._own, self._request, self._tls = settings, settings.gateway, request, tls
+        room = room_for(settings.gateway.max_connections)
+        self._own = settings.gateway.model_copy(update={"max_connections": room})
+        self._settings, self._request, self._tls = settings, request, tls
         self._accounts = read_accounts(self._own.acl_file) if self._own.acl_file else None
         self._stop = asyncio.Event()
 
     async def run(self, listening: socket.socket) -> Summary:
         loop = asyncio.get_running_loop()
         address = self._own.advertise or shown(listening)
-        upstream = self._upstream()
-        broker, self._log = self._opened(loop, address)
-        try:
-            topics = self._topics()
-            self._make(broker, upstream)  # before anything is awaited: the log flushes
+        upstream, topics = self._upstream(), self._own.topics.split(",") if self._own.topics else []
+        with ExitStack() as held:
             if upstream:
-                await upstream.refuse_served(topics, broker)
-            pages = await self._pages()  # before the threads: an address that cannot be had ends it
+                held.callback(upstream.close)
+                await upstream.refuse_served(topics, self._request.name, address)
+            pages = await self._pages()
+            if pages:
+                held.callback(pages.close)
+            broker, self._log = self._opened(loop, address)  # here it makes its store: all that is refused comes before
+            held.callback(self._log.close)
+            self._log.set_queues(topics, self._own.queues)
+            self._make(broker, upstream)  # before anything is awaited: the log flushes
+            if pages:
+                await pages.start_serving()
             accepting = self._accepting(loop, listening)
             self._upkeep = self._started()
-            tasks = [accepting, loop.create_task(self._clock()), *self._registering(loop, upstream, broker)]
+            tasks = [accepting, loop.create_task(self._clock()), *self._registering(loop, upstream, broker, topics)]
             self._signals(loop)
             _log.info("gateway %s listens at %s, its store is %s", broker.name, address, self._request.store)
             await self._stop.wait()
-            await self._end(listening, pages, upstream, broker, tasks)
-        finally:
-            if upstream:
-                upstream.close()
-            self._log.close()
+            await self._end(listening, upstream, broker, tasks)
         return self._summary()
 
     # ---- its parts ----
@@ -102,12 +110,6 @@ class _Gateway:
         log = Log(own.store, own.name, store_host, StoreForm(self._own.file_size), flushed)
         gc.freeze()  # what recovery has made lives for ever
         return Description(own.name, self._own.cluster, address, log.identity.created, own.is_slave, store_host), log
-
-    def _topics(self) -> list[str]:
-        """The topics that it is set to serve, which its store knows from now on."""
-        topics = self._own.topics.split(",") if self._own.topics else []
-        self._log.set_queues(topics, self._own.queues)
-        return topics
 
     def _make(self, broker: Description, upstream: Upstream | None) -> None:
         self._core = Core(self._log, broker, self._settings, SystemRandom(), instant())
@@ -147,14 +149,17 @@ class _Gateway:
         return loop.create_task(self._server.connections.accept(listening, self._tls))
 
     async def _pages(self) -> asyncio.Server | None:
+        """The pages at their address, which are served later."""
         if self._own.metrics is None:
             return None
         host, number = endpoint(self._own.metrics)
-        metrics = Metrics(self._core.counts, self._gauges())
         try:
-            return await serve_pages(host, number, lambda: (HTTPStatus.OK, metrics.page()), self._health)
+            return await serve_pages(host, number, self._metrics, self._health)
         except OSError as error:
             raise UsageError(f"gateway.metrics {self._own.metrics}: {error.strerror}; give another address") from error
+
+    def _metrics(self) -> tuple[HTTPStatus, bytes]:
+        return HTTPStatus.OK, Metrics(self._core.counts, self._gauges()).page()
 
     def _health(self) -> tuple[HTTPStatus, bytes]:
         if self._core.stopping or self._core.disk_full:
@@ -185,11 +190,13 @@ class _Gateway:
             self._core.disk_full = self._log.disk_used() * 100 > self._own.disk_percent
 
     def _registering(
-        self, loop: asyncio.AbstractEventLoop, upstream: Upstream | None, broker: Description
+        self, loop: asyncio.AbstractEventLoop, upstream: Upstream | None, broker: Description, topics: Iterable[str]
     ) -> list[asyncio.Task[None]]:
+        served = (HALF_TOPIC, OP_TOPIC, *topics)  # its store may know others, which it served before
+
         async def register(servers: Upstream) -> None:
             while True:
-                await servers.register(broker, self._log.topics)
+                await servers.register(broker, {name: self._log.topics[name] for name in served})
                 await asyncio.sleep(self._own.register_every.total_seconds())
 
         return [loop.create_task(register(upstream))] if upstream else []
@@ -215,7 +222,6 @@ class _Gateway:
     async def _end(
         self,
         listening: socket.socket,
-        pages: asyncio.Server | None,
         upstream: Upstream | None,
         broker: Description,
         tasks: list[asyncio.Task[None]],
@@ -234,8 +240,6 @@ class _Gateway:
         self._server.finish()
         if self._upkeep:
             await self._upkeep.close()
-        if pages:
-            pages.close()
 
     def _summary(self) -> Summary:
         counts = self._core.counts

@@ -8,7 +8,8 @@ from typing import NoReturn
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from halfop.frame.errors import InputRefused
+from halfop.columns.lives import own_name
+from halfop.frame.errors import InputRefused, UsageError
 from halfop.landing.cuts import MessagePlace
 from halfop.landing.progress import ProgressRow, Queue
 from halfop.rocketmq.names import ROCKSDB_TOPICS
@@ -16,6 +17,15 @@ from halfop.rocketmq.wire.client import Broker
 from halfop.warehouse.progress import TABLE, progress_rows
 from halfop.warehouse.tables import NO_TABLE, Warehouse
 from halfop.warehouse.where import Compared, all_of, equal
+
+
+def refuse_name(name: str) -> None:
+    """Raises UsageError for a --broker-name that is no broker's own. RocketMQ itself refuses none."""
+    own = own_name(name)
+    if own != name:
+        raise UsageError(f"--broker-name {name}: that is how a later life is named; give the broker's own name: {own}")
+    if not name:
+        raise UsageError("--broker-name is empty: the name is part of every key; give the broker's brokerName")
 
 
 def newest_half(warehouse: Warehouse, row: ProgressRow, end: int) -> tuple[int, list[MessagePlace]] | None:

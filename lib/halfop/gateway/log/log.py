@@ -222,19 +222,22 @@ class Log(Readable):
         """Removes files that have landed, and whose half messages have ended or were stored before `since_ms`.
 
         Makes a checkpoint first. `refuse_missing` gets the offsets of half and op queue in them, the first and the end,
-        and raises an error if they are not surely elsewhere: then nothing is removed. Returns the half messages that
+        and raises an error if they are not surely elsewhere: then nothing is removed, and neither if ends are still
+        being flushed. Returns the half messages that
         were open in them: nobody can end them any more. For one thread at a time, which need not be the one that
         appends.
         """
         self.checkpoint()
         with self._lock:
-            first_open = self._state.first_open()
-        reserve = Reserve(self.flushed_to if first_open is None else first_open, since_ms)
+            first_open, appended = self._state.first_open(), self._buffer.end
+        reserve = Reserve(appended if first_open is None else first_open, since_ms)
         end = removable_to(self._files, self._queues, self.flushed_to, landed, reserve)
         if end == self._files.first:
             return []
         both = (self._half_queue, self._op_queue)
         refuse_missing({(each.topic, each.number): (each.first, each.first_from(end)) for each in both})
+        if self.flushed_to < appended:  # an end may not be durable yet: its half message is open if the disk fails now
+            return []
         for queue in self._queues:
             queue.remove_before(end)
         with self._lock:

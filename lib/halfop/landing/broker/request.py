@@ -11,6 +11,7 @@ from halfop.frame.errors import InputRefused, UsageError
 from halfop.landing import progress
 from halfop.landing.again import Again
 from halfop.landing.broker.sampling import Progress, Since, stored
+from halfop.landing.identity import refuse_name
 from halfop.rocketmq.names import HALF_TOPICS, is_real_topic
 from halfop.rocketmq.wire.client import Broker, BrokerAddress, NameServers
 from halfop.rocketmq.wire.pull import QueueRange
@@ -43,6 +44,10 @@ class BrokerRequest:
             raise UsageError("which brokers? Give --namesrv or --broker")
         if self.cluster and not self.namesrv:
             raise UsageError("--cluster names a cluster of --namesrv; --broker is one broker")
+        if self.broker_name is not None and not self.broker:
+            raise UsageError("--broker-name is for --broker; brokers of --namesrv land under their own names")
+        if self.broker_name is not None:
+            refuse_name(self.broker_name)
         if self.from_offset is not None and not self.broker:
             raise UsageError(
                 "--from-offset names a place in one broker's half queue: give --broker, or --since T for all"

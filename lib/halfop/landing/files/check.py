@@ -56,8 +56,8 @@ def first_lines(found: Iterable[PieceFound]) -> Places:
     return places
 
 
-def refuse_bad(kind: str, found: Sequence[PieceFound]) -> None:
-    """Raises InputRefused, naming the first bad rows, if there are any of this kind."""
+def refuse_bad(kind: str, found: Sequence[PieceFound], way_out: str = "--skip-bad lands the others") -> None:
+    """Raises InputRefused, naming the first bad rows and the way out, if there are any of this kind."""
     mine = [piece for piece in found if piece.kind == kind]
     total = sum(piece.bad.total() for piece in mine)
     if total:
@@ -65,7 +65,7 @@ def refuse_bad(kind: str, found: Sequence[PieceFound]) -> None:
         examples = sorted(example for piece in mine for example in piece.examples)
         texts = [_worded(each, first, formats[each.uri]) for each in islice(examples, EXAMPLES)]
         path, line, text = texts[0]
-        raise InputRefused(path, line, text, _rest(texts[1:], total, sum(piece.read for piece in mine)))
+        raise InputRefused(path, line, text, _rest(texts[1:], total, sum(piece.read for piece in mine), way_out))
 
 
 def rejects(found: Sequence[PieceFound]) -> list[Reject]:
@@ -87,7 +87,7 @@ def _worded(example: Example, first: Places, format_: str) -> tuple[str, int | N
     return (path, line, text) if format_ == "json" else (path, None, f"row_index {line}: {text}")
 
 
-def _rest(others: Iterable[tuple[str, int | None, str]], total: int, read: int) -> str:
+def _rest(others: Iterable[tuple[str, int | None, str]], total: int, read: int, way_out: str) -> str:
     lines = [": ".join(_placed(*each)) for each in others]
-    many = f"{total} bad of {read} rows; nothing has landed, --skip-bad lands the others"
+    many = f"{total} bad of {read} rows; nothing has landed, {way_out}"
     return "\n".join([*lines, many])

@@ -28,6 +28,7 @@ from halfop.landing.progress import Queue, next_instant
 from halfop.landing.rewind import HINT
 from halfop.landing.staged import remove_left
 from halfop.landing.table_rows import TABLES
+from halfop.rocketmq.names import OP_TOPIC
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold, hold_rejected
 from halfop.warehouse.progress import progress_rows
@@ -36,6 +37,7 @@ from halfop.warehouse.where import equal
 from halfop.wording import warn_of
 
 _BAD_ROW = ["reason", "detail", "sha256"]
+_CORRECTED_FIRST = "--accept-rewind finds by all rows where a life begins: correct these or leave them out"
 
 
 @dataclass(frozen=True)
@@ -109,13 +111,20 @@ class _Landing:
         return Stamp(landed_at, lives, self._request.again)
 
     def _accept(self, files: Sequence[InputFile], landed: Collection[InputFile], landed_at: int) -> None:
-        """Begins new lives of brokers whose rows differ from what has landed."""
+        """Begins new lives of brokers whose rows differ from what has landed.
+
+        A bad row may be the first that differs: it would be of the old life when it lands, corrected, so it is refused.
+        """
         stamp = self._stamped(landed_at)
         parts = [[f for f in files if (f in landed) == is_old] for is_old in (False, True)]
         with (
             closing(take(self._warehouse, parts[0], stamp)) as new,
             closing(take(self._warehouse, parts[1], stamp)) as old,
         ):
+            kinds = checked([*new.found, *old.found])
+            self._count_read((), kinds)
+            for each in kinds:
+                refuse_bad(each.kind, [*new.found, *old.found], _CORRECTED_FIRST)
             accepted = rewound.accept(self._warehouse, new, old, landed_at)
         for name, differs in accepted.items():
             begin = "the first row that differs" if differs else "the end of what has landed"
@@ -166,8 +175,10 @@ class _Landing:
         halves, ops, known = spans.get("half", {}), spans.get("op", {}), self._request.known_until
         if known is None:
             return progress.QueueProgress(halves, ops, dict.fromkeys({*halves, *ops}))
-        queues = {*halves, *ops, *self._queues_of(old)}
-        return progress.QueueProgress(halves, ops, dict.fromkeys(queues or self._all_queues(), progress.micros(known)))
+        queues = {*halves, *ops, *self._queues_of(old)} or self._all_of_files()
+        if not queues:
+            self._warn("--known-until moves no queue: the files are empty, and none has landed from files")
+        return progress.QueueProgress(halves, ops, dict.fromkeys(queues, progress.micros(known)))
 
     def _known(self, made: progress.QueueProgress) -> progress.QueueProgress:
         """Returns the progress when all has been written."""
@@ -194,8 +205,10 @@ class _Landing:
         with closing(take(self._warehouse, old, self._stamp)) as taken:
             return {queue for each in taken.found for queue in each.spans}
 
-    def _all_queues(self) -> set[Queue]:
-        return {Queue(broker, queue) for broker, _, queue in progress.sources(self._warehouse)}
+    def _all_of_files(self) -> set[Queue]:
+        """The queues that landed from files, or by a user's own pipeline: ops of others land from elsewhere."""
+        known = progress.sources(self._warehouse).items()
+        return {Queue(broker, queue) for (broker, topic, queue), source in known if _is_of_files(topic, source)}
 
     # ---- the commits, in their order ----
 
@@ -254,6 +267,10 @@ class _Landing:
     def _warn(self, text: str) -> None:
         self._log.warning(text)
         self._summary.notes.append(text)
+
+
+def _is_of_files(topic: str, source: str | None) -> bool:
+    return topic == OP_TOPIC and source in (None, SOURCE)
 
 
 def _begun(life: Life) -> int:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from halfop.frame.summary import Summary
 from halfop.landing import lost, progress
 from halfop.landing.op_outcomes import Reach, land_again, looked_up, read_between
-from halfop.landing.progress import Queue, check_offsets
+from halfop.landing.progress import OffsetSpan, Queue, check_offsets
 from halfop.landing.store.new_part import NewPart
 from halfop.landing.store.same_store import SOURCE, StoreLanding
 from halfop.landing.survey import Survey
@@ -22,16 +22,19 @@ from halfop.warehouse.disk import DataFile
 from halfop.warehouse.progress import TABLE as PROGRESS
 
 
-def commit(landing: StoreLanding, part: NewPart, summary: Summary) -> None:
-    """Writes the part: first the queues' rows, then messages, then how far the queues have landed."""
-    spans = part.survey.spans
-    known = dict.fromkeys(queues(landing, part.survey), _known_until(landing, part.survey))
-    made = progress.QueueProgress(spans[HALF], spans[OP], known)
+def commit(landing: StoreLanding, part: NewPart, found: Sequence[NewPart], summary: Summary) -> None:
+    """Writes the part, and lost ranges that were found: the queues' rows, messages, how far the queues have landed."""
+    surveys = [part.survey, *(each.survey for each in found)]
+    known = dict.fromkeys(queues(landing, *surveys), _known_until(landing, surveys))
+    made = progress.QueueProgress(_spans(surveys, HALF), _spans(surveys, OP), known)
     with summary.phase("progress"):
         # the log's row too: a landing that is killed before it moves has recorded which store it was
         landing.warehouse.make(PROGRESS, *(table for kind, table in TABLES.items() if part.survey.rows[kind]))
         begun = progress.log_row(landing.broker, part.start, part.start, landing.landed_at)
         progress.add_missing(landing.warehouse, [*progress.rows_before(made, landing.landed_at), begun], landing.source)
+    for each in found:
+        commit_messages(landing, each, summary)
+        landing.lost.found(lost.Range(each.start, each.mark), "it can be read now, and has landed")
     _record_lost(landing, part, summary)
     commit_again(landing, part, summary)
     with summary.phase("progress"):
@@ -46,6 +49,13 @@ def commit_again(landing: StoreLanding, part: NewPart, summary: Summary) -> None
     with summary.phase("outcomes"):
         again = land_again(landing.warehouse, _reach(landing, first), landing.landed_at)
         landing.written["op_messages"] = landing.written.get("op_messages", 0) + again
+
+
+def _spans(surveys: Sequence[Survey], kind: str) -> dict[Queue, OffsetSpan]:
+    spans: dict[Queue, OffsetSpan] = {}
+    for queue, span in (each for survey in surveys for each in survey.spans[kind].items()):
+        spans[queue] = span.joined(spans.get(queue, span))
+    return spans
 
 
 def _check_rows(landing: StoreLanding, survey: Survey) -> list[progress.ProgressRow]:
@@ -131,13 +141,13 @@ def _reach(landing: StoreLanding, first: int) -> Reach:
     return Reach(landing.lives, SOURCE, read_between(first, landing.lost.of_log), lambda halves: halves)
 
 
-def queues(landing: StoreLanding, survey: Survey) -> set[Queue]:
+def queues(landing: StoreLanding, *surveys: Survey) -> set[Queue]:
     """The broker's queues: time passes for those that got nothing new, too."""
     before = {queue for queue in progress.op_queues(landing.warehouse) if queue.broker_name in landing.lives.names}
-    return {*survey.spans[HALF], *survey.spans[OP]} | before
+    return before.union(*(each.spans[kind] for each in surveys for kind in (HALF, OP)))
 
 
-def _known_until(landing: StoreLanding, survey: Survey) -> int | None:
+def _known_until(landing: StoreLanding, surveys: Sequence[Survey]) -> int | None:
     """The user's --known-until, else the newest record's time less `op_lag`, in epoch microseconds.
 
     No checksum covers a record's time: a time in the future counts as now.
@@ -145,6 +155,7 @@ def _known_until(landing: StoreLanding, survey: Survey) -> int | None:
     request = landing.request
     if request.known_until is not None:
         return progress.micros(request.known_until)
-    if survey.newest is None:
+    newest = max((each.newest for each in surveys if each.newest is not None), default=None)
+    if newest is None:
         return None
-    return min(survey.newest * 1000, landing.landed_at) - request.op_lag // timedelta(microseconds=1)
+    return min(newest * 1000, landing.landed_at) - request.op_lag // timedelta(microseconds=1)

@@ -13,7 +13,7 @@ from halfop.landing.identity import reused_queues
 from halfop.landing.progress import Queue, next_instant
 from halfop.landing.staged import staging
 from halfop.landing.store.again import parts_again
-from halfop.landing.store.commits import commit, commit_again, commit_messages, queues
+from halfop.landing.store.commits import commit, commit_again, queues
 from halfop.landing.store.fetch import LandedLog, LocalStore, local_store
 from halfop.landing.store.new_part import NewPart, new_part, parts_found_again
 from halfop.landing.store.same_store import SOURCE, StoreLanding, StoreRequest, StoreThere
@@ -91,10 +91,8 @@ def _new_part(landing: StoreLanding, store: LocalStore) -> NewPart:
 def _land(landing: StoreLanding, store: LocalStore, summary: Summary) -> NewPart:
     with summary.phase("survey"):
         part = _new_part(landing, store)
-    for again in parts_found_again(landing, part.start):
-        commit_messages(landing, again, summary)
-        landing.lost.found(lost.Range(again.start, again.mark), "it can be read now, and has landed")
-    commit(landing, part, summary)
+        found = list(parts_found_again(landing, part.start))
+    commit(landing, part, found, summary)
     return part
 
 

@@ -17,7 +17,7 @@ from halfop.frame.errors import InputRefused
 from halfop.landing import lost, progress
 from halfop.landing.again import Again
 from halfop.landing.cuts import MessagePlace, place_of
-from halfop.landing.identity import newest_half, reused_queues
+from halfop.landing.identity import newest_half, refuse_name, reused_queues
 from halfop.landing.progress import ProgressRow, Queue
 from halfop.landing.rewind import HINT
 from halfop.landing.staged import Staging
@@ -141,6 +141,9 @@ class StoreRequest:
     wait: timedelta = timedelta(0)
     accept_rewind: bool = False
     again: tuple[Again, ...] = ()
+
+    def __post_init__(self) -> None:
+        refuse_name(self.broker_name)
 
 
 @dataclass

@@ -18,7 +18,7 @@ from halfop.rocketmq.names import CHECK_GROUP, GATEWAY_CONFIG, AnswerCode
 from halfop.rocketmq.properties import Properties, decoded
 from halfop.rocketmq.record import Records, chain
 from halfop.rocketmq.wire.remote import Patience, Remote, is_busy
-from halfop.rocketmq.wire.remoting import ConnectionLost, Corrupt, RemotingSettings
+from halfop.rocketmq.wire.remoting import ConnectionLost, Corrupt, RemotingError, RemotingSettings
 
 T = TypeVar("T")
 _MASTER, _SLAVE = 0, "SLAVE"
@@ -70,6 +70,12 @@ class BrokerClock:
         return self.shown + _SECOND + int((time.monotonic() - self.asked) * _SECOND)
 
 
+class NoNameServer(RemotingError):
+    """Name servers answered, but none as it should: each one's fault."""
+
+    transient = False
+
+
 class NameServers:
     """`addresses` as RocketMQ writes them, `host:port;host:port`: tried in turn."""
 
@@ -80,25 +86,25 @@ class NameServers:
         self._give_up_after = settings.give_up_after
 
     def brokers(self) -> list[BrokerAddress]:
-        """All brokers that are registered now, by name."""
-        remote, answer = self._answer(r.GetBrokerClusterInfo())
-        return remote.body(answer, "brokerAddrTable", _broker_addresses)
+        """All brokers that are registered now, by name, as the first name server that answers soundly has them."""
+        patience = Patience(self._give_up_after)
+        while True:
+            failed = list[RemotingError]()
+            for remote in self._remotes:
+                try:
+                    found = _brokers_at(remote)
+                except RemotingError as error:
+                    failed.append(error)
+                    continue
+                return found
+            why = "; ".join(map(str, failed))
+            if not any(isinstance(error, ConnectionLost) for error in failed):
+                raise failed[0] if len(failed) == 1 else NoNameServer(why)
+            patience.pause(why)
 
     def close(self) -> None:
         for remote in self._remotes:
             remote.close()
-
-    def _answer(self, request: r.Header) -> tuple[Remote, Frame]:
-        patience = Patience(self._give_up_after)
-        while True:
-            for remote in self._remotes:
-                try:
-                    answer = remote.try_once(request)
-                except ConnectionLost as error:
-                    why = str(error)
-                    continue
-                return remote, remote.checked(request, answer)
-            patience.pause(why)
 
 
 class Broker:
@@ -192,6 +198,12 @@ def _log_end(table: Any) -> LogExtent:
 
 def _read_queues(topics: Any) -> dict[str, int]:
     return {str(name): int(each["readQueueNums"]) for name, each in topics.items()}
+
+
+def _brokers_at(remote: Remote) -> list[BrokerAddress]:
+    request = r.GetBrokerClusterInfo()
+    answer = remote.checked(request, remote.try_once(request))
+    return remote.body(answer, "brokerAddrTable", _broker_addresses)
 
 
 def _broker_addresses(groups: Any) -> list[BrokerAddress]:
