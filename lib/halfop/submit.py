@@ -23,7 +23,7 @@ _VALUED = (
 )
 _SERVER = re.compile(r"sc://(\[[^]]+\]|[^][/:;]+)(:\d{1,5})?(/.*)?")
 _HELP = ("--help", "-h")
-_ABOUT_SPARK = ("--kill", "--status", "--version")
+_ABOUT_SPARK = ("--kill", "--status")
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class CommandLine:
     job: str = ""
     options: Sequence[str] = ()
     asks_for_help: bool = False
+    asks_for_version: bool = False
     is_about_spark: bool = False  # it names no job
 
     def value(self, *names: str) -> str:
@@ -95,6 +96,8 @@ def command_line(words: Sequence[str]) -> CommandLine:
         name, equals, value = word.partition("=")
         if word in _HELP:
             return CommandLine(spark, given, asks_for_help=True)
+        if word == "--version":
+            return CommandLine(spark, given, asks_for_version=True)
         if name in _ABOUT_SPARK:
             return CommandLine([*spark, word, *left], given, is_about_spark=True)
         if word in _FLAGS:

@@ -218,10 +218,10 @@ class _Ended:
     summary: Summary | None = None
 
 
-def main(job: Job, argv: Sequence[str] | None = None, prepare: Callable[[], None] | None = None) -> int:
+def main(job: Job, argv: Sequence[str] | None = None, prepare: Callable[[Settings], None] | None = None) -> int:
     """Runs the job, prints its summary or error as stdout's last line, and returns the exit status.
 
-    `prepare` makes Spark ready, once the command line is known to be right.
+    `prepare` makes Spark ready, once the command line and the settings are known to be right.
     """
     args, settings, began = Options(log=_log_asked(argv)), None, time.perf_counter()
     later: list[Callable[[], None]] = []
@@ -232,7 +232,7 @@ def main(job: Job, argv: Sequence[str] | None = None, prepare: Callable[[], None
             configure(args.verbose, args.log == "json")
             settings = load_settings(args.config, _overrides(args))
             if prepare is not None:
-                prepare()
+                prepare(settings)
             ended = _run(job, settings, args, later)
         except (Exception, KeyboardInterrupt) as error:
             failure = failure_of(error, args.verbose)
