@@ -10,7 +10,8 @@ import importlib
 import os
 import pkgutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,6 +22,7 @@ from halfop import jobs
 from halfop.frame.cli import Job, main
 from halfop.frame.errors import HalfopError, UsageError
 from halfop.frame.nearest import did_you_mean
+from halfop.frame.output import TextOutput
 from halfop.settings.model import Settings
 from halfop.submit import CommandLine, command_line
 from halfop.versions import versions
@@ -29,6 +31,7 @@ _USAGE = """\
 usage: halfop [spark-submit options] JOB [job options]    run a job; JOB --help shows its options
        halfop setup [--no-cache]                          fetch and archive what jobs start with; --no-cache: without
                                                           the archive of Java's classes, which takes 200 MB
+       halfop completion bash|zsh|fish                    a script by which this shell completes the words after halfop
        halfop --version                                   halfop's version, Spark's and Delta's
 
 Spark options (--master, --conf, --packages …) go to Spark; executors on other machines need halfop in their Python.
@@ -37,10 +40,12 @@ HALFOP_JARS names a folder with Delta's jars; without it the first call does the
 jobs:
 """
 _NO_SPARK = "\nSpark is not installed here, and every job but gateway needs it: pip install 'halfop[spark]'\n"
+SHELLS = ("bash", "zsh", "fish")
 # Modules that an extra brings: the extra, and what it is.
 _EXTRAS = {
     **dict.fromkeys(("pyspark", "py4j", "delta"), ("spark", "Spark")),
     **dict.fromkeys(("deltalake", "uvloop"), ("gateway", "the extra gateway")),
+    "shtab": ("completion", "the extra completion"),
 }
 
 
@@ -55,12 +60,15 @@ def run(argv: Sequence[str] | None = None) -> NoReturn:
 
 def _run(call: CommandLine) -> NoReturn:
     if call.asks_for_version:
-        sys.stdout.write(versions(os.environ))
+        TextOutput().text(versions(os.environ))
         sys.exit(0)
     if call.job in job_names():
         _run_job(job_of(call.job), call)
     if call.job == "setup" and list(call.options) in ([], ["--no-cache"]):
         _imported("spark_setup", "setup").set_up(archived=not call.options)
+        sys.exit(0)
+    if call.job == "completion" and list(call.options) in [[each] for each in SHELLS]:
+        TextOutput().text(_imported("completion", "completion").script(*call.options, _jobs_here()))
         sys.exit(0)
     if call.job:
         sys.stderr.write(f"halfop: no job {call.job!r}{did_you_mean(call.job, job_names())}\n")
@@ -88,6 +96,13 @@ def job_names() -> list[str]:
 def job_of(name: str) -> Job:
     job: Job = _imported(f"jobs.{name}", name).JOB
     return job
+
+
+def _jobs_here() -> Iterator[Job]:
+    """The jobs whose modules are installed."""
+    for name in job_names():
+        with suppress(UsageError):
+            yield job_of(name)
 
 
 def _about(name: str) -> str:

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from halfop.frame.errors import UsageError
 
-_FLAGS = ("--verbose", "-v", "--supervise", "--load-spark-defaults")
-_VALUED = (
+FLAGS = ("--verbose", "-v", "--supervise", "--load-spark-defaults")
+VALUED = (
     "--conf -c --properties-file --master --deploy-mode --remote --name --class --proxy-user --jars --py-files --files "
     "--archives --packages --exclude-packages --repositories --driver-memory --driver-cores --driver-java-options "
     "--driver-library-path --driver-class-path --executor-memory --executor-cores --total-executor-cores "
@@ -100,10 +100,10 @@ def command_line(words: Sequence[str]) -> CommandLine:
             return CommandLine(spark, given, asks_for_version=True)
         if name in _ABOUT_SPARK:
             return CommandLine([*spark, word, *left], given, is_about_spark=True)
-        if word in _FLAGS:
+        if word in FLAGS:
             spark.append(word)
             continue
-        if name not in _VALUED.split():
+        if name not in VALUED.split():
             raise UsageError(f"spark-submit has no option {name}; a job's own options follow the job's name")
         if not equals and not left:
             raise UsageError(f"{name} needs a value")
