@@ -9,17 +9,15 @@ import sys
 import sysconfig
 from importlib.metadata import version
 from pathlib import Path
-from shutil import copy, copytree, ignore_patterns
 from typing import Any
 
 import halfop
 import pytest
 from support.json_lines import half, lines, op
 from support.places import ROOT
+from support.wheels import built
 
 pytestmark = pytest.mark.process
-
-PARTS = ("lib", "schemas", "conf", "demo", "tools", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 
 
 @pytest.fixture(scope="module")
@@ -45,22 +43,6 @@ def jars_of(package: Path, jars: Path) -> None:
             (jars / jar.name).symlink_to(jar)
     tool = [sys.executable, "-I", str(package / "tools/build_jar.py")]
     subprocess.run([*tool, os.environ["HALFOP_JAVA"], os.environ["SPARK_HOME"], str(jars)], check=True)
-
-
-def built(folder: Path) -> Path:
-    """From a copy: building leaves files beside the sources."""
-    source = folder / "source"
-    (source / "requirements").mkdir(parents=True)
-    copy(ROOT / "requirements" / "jars.lock", source / "requirements")
-    for part in PARTS:
-        if (ROOT / part).is_dir():
-            copytree(ROOT / part, source / part, ignore=ignore_patterns("__pycache__"))
-        else:
-            copy(ROOT / part, source)
-    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*pip, "-w", str(folder), str(source)], check=True)
-    (wheel,) = folder.glob("halfop-*.whl")
-    return wheel
 
 
 def called(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -21,6 +21,7 @@ _NOT_QUICK = (
     "browser",
     "sparks",
     "connect",
+    "release",
 )
 # Whoever imports from these starts processes of its own.
 _STARTERS = {"support.crash", "support.gateway.gateways"}
