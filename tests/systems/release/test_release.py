@@ -30,6 +30,7 @@ def test_twine_finds_nothing_wrong(wheel: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.timeout(3600)
 def test_two_commands_make_a_reconciled_warehouse(wheel: Path, tmp_path: Path) -> None:
     python = environment(tmp_path / "env")
     pip = called(sys.executable, "-m", "pip", "--python", python, "install", "-q", f"{wheel}[spark]", home=tmp_path)
