@@ -37,6 +37,7 @@ usage: ./spark-submit.sh [spark-submit options] JOB [job options]   run a job; J
        ./spark-submit.sh exec CMD [ARG…]   run CMD like a job: lib/ importable, Delta in every new session
        ./spark-submit.sh pack [FILE]       archive the Python environment for executors and cluster-mode drivers; use:
                                            --archives halfop-env.tar.gz#env --conf spark.pyspark.python=./env/bin/python
+       ./spark-submit.sh --version         halfop's version, Spark's and Delta's
 
 Spark options (--master, --deploy-mode, --conf, --packages …) pass through unchanged; conf/spark-defaults.conf has the
 defaults. SPARK_HOME, if set, is the Spark that runs (4.0, 4.1 or 4.2). The first call installs Python packages, Delta's
@@ -241,6 +242,7 @@ main() { # Python reads the words; before the first set-up any that the machine 
     call=$("$python" -I "$home/tools/launch.py" check "$@") || exit 2
     case $call in
         help) usage; exit 0 ;;
+        version) exec "$python" -I "$home/tools/launch.py" version ;;
         jobs) { echo "jobs:"; jobs; } >&2; exit 2 ;;
     esac
     if [ "$call" = remote ]; then setup connect; else setup; fi

@@ -1,8 +1,9 @@
-"""What ./spark-submit.sh leaves to Python: launch.py check WORDS… | options | run WORDS…
+"""What ./spark-submit.sh leaves to Python: launch.py check WORDS… | version | options | run WORDS…
 
-`check` refuses a wrong call, and prints what it is: `job`, `remote` (a job whose Spark is a server's), `help`, `spark`
-(about Spark itself) or `jobs` (it names none). `options` prints what SPARK_SUBMIT_OPTS gets. `run` becomes Spark's own
-spark-submit, which runs the job. These two need a set-up and the script's environment.
+`check` refuses a wrong call, and prints what it is: `job`, `remote` (a job whose Spark is a server's), `help`,
+`version`, `spark` (about Spark itself) or `jobs` (it names none). `version` prints what is installed. `options` prints
+what SPARK_SUBMIT_OPTS gets. `run` becomes Spark's own spark-submit, which runs the job. These two need a set-up and the
+script's environment.
 """
 
 import fcntl
@@ -20,6 +21,7 @@ from halfop.frame.errors import UsageError  # noqa: E402
 from halfop.frame.nearest import did_you_mean  # noqa: E402
 from halfop.start import Archive, refuse_too_little, spark_submit_opts  # noqa: E402
 from halfop.submit import CommandLine, command_line  # noqa: E402
+from halfop.versions import versions  # noqa: E402
 
 STATE = HOME / ".halfop"
 NO_JOBS = ("lab", "setup", "exec", "pack")
@@ -28,8 +30,8 @@ WITHOUT_SPARK = ("gateway",)
 
 def check(words: Sequence[str]) -> None:
     call = command_line(words)
-    if call.asks_for_help or call.is_about_spark:
-        print("help" if call.asks_for_help else "spark")
+    if call.asks_for_help or call.asks_for_version or call.is_about_spark:
+        print("help" if call.asks_for_help else "version" if call.asks_for_version else "spark")
         return
     jobs = [file.stem for file in HOME.glob("jobs/[!_]*.py")]
     if call.job in WITHOUT_SPARK and call.spark:
@@ -97,8 +99,8 @@ def _append_to_stderr() -> None:
 
 def main(what: str, *words: str) -> None:
     try:
-        if what == "options":
-            print(java_options())
+        if what in ("options", "version"):
+            print(java_options() if what == "options" else versions(os.environ).rstrip())
         else:
             (check if what == "check" else run)(words)
     except UsageError as error:

@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import shutil
+import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.store.consumequeue import UNIT
 from halfop.runs.reconcile import Request, reconcile
+from halfop.settings.home import JARS_LOCK, launcher
 from halfop.settings.model import Settings
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
@@ -54,7 +56,7 @@ class Pass:
 def passes(sample: Path) -> list[Pass]:
     path = sample / "passes.json"
     if not path.is_file():
-        raise HalfopError(f"the demo's sample is not in {sample}; it comes with the checkout")
+        raise HalfopError(f"the demo's sample is not in {sample}; it comes with halfop")
     return [Pass(datetime.fromisoformat(each["now"]), each["log_to"]) for each in json.loads(path.read_text())]
 
 
@@ -186,9 +188,10 @@ def next_commands(settings: Settings) -> list[tuple[str, str]]:
     root = settings.warehouse_root
     opened = f"import halfop; wh = halfop.open(root={json.dumps(root)}); wh.views(); wh"
     sql = "SELECT decision, reason, count(*) FROM decisions GROUP BY ALL"
+    python = word(sys.executable) if JARS_LOCK.is_file() else f"{launcher()} exec python"
     query = f'{opened}.spark.sql("{sql}").show()'
     return [
         ("the life of one message", on_message("explain", EXAMPLE, settings)),
-        ("a query", f"./spark-submit.sh exec python -c {word(query)}"),
-        ("the report again", f"./spark-submit.sh report --warehouse {word(root)}"),
+        ("a query", f"{python} -c {word(query)}"),
+        ("the report again", f"{launcher()} report --warehouse {word(root)}"),
     ]

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from halfop.frame.errors import UsageError
 
-_FLAGS = ("--verbose", "-v", "--supervise", "--load-spark-defaults")
-_VALUED = (
+FLAGS = ("--verbose", "-v", "--supervise", "--load-spark-defaults")
+VALUED = (
     "--conf -c --properties-file --master --deploy-mode --remote --name --class --proxy-user --jars --py-files --files "
     "--archives --packages --exclude-packages --repositories --driver-memory --driver-cores --driver-java-options "
     "--driver-library-path --driver-class-path --executor-memory --executor-cores --total-executor-cores "
@@ -23,7 +23,7 @@ _VALUED = (
 )
 _SERVER = re.compile(r"sc://(\[[^]]+\]|[^][/:;]+)(:\d{1,5})?(/.*)?")
 _HELP = ("--help", "-h")
-_ABOUT_SPARK = ("--kill", "--status", "--version")
+_ABOUT_SPARK = ("--kill", "--status")
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class CommandLine:
     job: str = ""
     options: Sequence[str] = ()
     asks_for_help: bool = False
+    asks_for_version: bool = False
     is_about_spark: bool = False  # it names no job
 
     def value(self, *names: str) -> str:
@@ -95,12 +96,14 @@ def command_line(words: Sequence[str]) -> CommandLine:
         name, equals, value = word.partition("=")
         if word in _HELP:
             return CommandLine(spark, given, asks_for_help=True)
+        if word == "--version":
+            return CommandLine(spark, given, asks_for_version=True)
         if name in _ABOUT_SPARK:
             return CommandLine([*spark, word, *left], given, is_about_spark=True)
-        if word in _FLAGS:
+        if word in FLAGS:
             spark.append(word)
             continue
-        if name not in _VALUED.split():
+        if name not in VALUED.split():
             raise UsageError(f"spark-submit has no option {name}; a job's own options follow the job's name")
         if not equals and not left:
             raise UsageError(f"{name} needs a value")

@@ -17,7 +17,7 @@ from halfop.demo import store_upto
 from halfop.frame.cli import Job, main
 from halfop.frame.errors import HalfopError
 from halfop.jobs import explain, land, reconcile, report
-from halfop.settings.home import checkout
+from halfop.settings.home import sample
 from halfop.settings.keys import RESERVED_VARIABLES
 from halfop.start import FIRST_COMPILER, Archive, quoted
 
@@ -51,14 +51,14 @@ def _as_shipped(options: Iterable[str]) -> None:
 
 
 def _calls(folder: Path) -> Iterator[tuple[Job, list[str]]]:
-    """Calls as a user makes them, on rows of each fate; on the demo's store, too, if there is a checkout."""
+    """Calls as a user makes them, on rows of each fate; on the demo's store, too."""
     for first in (0, 20):
         half = _written(folder / f"half-{first}.jsonl", _halves(first))
         op = _written(folder / f"op-{first}.jsonl", _ops(first))
         yield land.JOB, ["files", "--half", half, "--op", op]
         yield reconcile.JOB, ["--now", _NOW]
-    if (home := checkout(os.environ)) is not None and (home / "demo").is_dir():
-        yield land.JOB, ["store", "--path", str(store_upto(home / "demo", folder / "store", None))]
+    if found := sample(os.environ):
+        yield land.JOB, ["store", "--path", str(store_upto(found, folder / "store", None))]
     yield reconcile.JOB, []
     yield report.JOB, ["--out", str(folder / "report.html")]
     yield explain.JOB, ["trained/0/1"]

@@ -32,12 +32,12 @@ def test_a_passs_store_is_whole(each: Pass, tmp_path: Path) -> None:
     assert (found.queue_ahead, found.torn, found.cross_checked) == (0, 0, True)
 
 
-def test_without_a_checkout_it_names_what_it_needs(
+def test_without_its_sample_it_names_what_it_needs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(demo, "checkout", lambda environ: None)
+    monkeypatch.setattr(demo, "sample", lambda environ: None)
     assert main(demo.JOB, []) == 2
-    assert "the demo needs a checkout of halfop" in capsys.readouterr().err
+    assert "the demo needs its sample" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("each", passes(SAMPLE), ids=lambda each: f"{each.now:%H:%M:%S}")

@@ -11,6 +11,7 @@ from pathlib import Path
 from shutil import copy, copytree, ignore_patterns, which
 
 import pytest
+from halfop import __version__
 from halfop.frame.errors import UsageError
 from halfop.start import FIRST_COMPILER, Archive
 from halfop.warehouse.spark_versions import SPARKS, spark_in
@@ -154,6 +155,15 @@ def test_each_spark_gets_its_own_jars_and_its_own_python(checkout: Checkout, tmp
     done = checkout.called("exec", "sh", "-c", "echo $PYTHONPATH", SPARK_HOME=str(home), PYTHONPATH="mine")
     assert done.stdout == f"{home}/python/lib/pyspark.zip:{checkout.home}/lib:mine\n"
     assert spark_in(home) == spark
+
+
+def test_versions_are_shown_before_the_first_set_up(checkout: Checkout, tmp_path: Path) -> None:
+    (checkout.home / ".halfop").rename(tmp_path / "not yet")
+    spark = spark_of(tmp_path / "a spark", "spark-core_2.13-4.1.7-vendor")
+    for home, found in ((spark, "4.1.7-vendor"), (tmp_path, "has no jars")):
+        done = checkout.called("--version", SPARK_HOME=str(home))
+        assert done.stdout == f"halfop {__version__}\nSpark {found} ({home})\nDelta 4.4.0\n"
+    assert not (checkout.home / ".halfop").exists()
 
 
 @pytest.mark.parametrize("core", ["", "spark-core_2.12-3.5.9", "spark-core_2.13-4.3.0", "spark-core_2.12-4.1.0"])

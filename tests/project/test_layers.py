@@ -19,7 +19,10 @@ BASE = (
 # From top to bottom: the rooms that each room may import, besides itself and BASE. A room's name is the longest that
 # fits: `landing` means the modules of landing that are in none of its sources.
 LAYERS = {
-    "command": "*",
+    "command": "jobs frame.cli settings submit versions spark_setup completion",
+    "completion": "frame.cli settings submit",
+    "spark_setup": "start submit settings warehouse",
+    "versions": "settings",
     "jobs": "*",
     "api": "opened follow simulation audit explain report html ending runs sinks landing landing.files landing.store "
     "landing.broker settings warehouse frame.cli",
@@ -76,8 +79,9 @@ FOREIGN = {
     "columns": "delta py4j os pathlib time random",
     "rules": "delta py4j os pathlib time random",
     "html": "pyspark delta py4j",
+    "command": "pyspark delta py4j",
     **dict.fromkeys(
-        ("start", "submit"), "pyspark delta py4j pydantic yaml numpy"
+        ("start", "submit", "versions"), "pyspark delta py4j pydantic yaml numpy"
     ),  # they run before each job, and so take milliseconds
 }
 # The codec and the gateway's core do no I/O: whoever has a connection, a file or a clock feeds them.

@@ -22,6 +22,7 @@ _NOT_QUICK = (
     "sparks",
     "connect",
     "deploy",
+    "release",
 )
 # Whoever imports from these starts processes of its own.
 _STARTERS = {"support.crash", "support.gateway.gateways"}

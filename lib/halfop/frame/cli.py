@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -160,7 +160,19 @@ def _add_common(parser: _Parser, depth: int) -> None:
 
 
 def _parser(job: Job) -> _Parser:
-    parser = _Parser(prog=f"{launcher()} {job.name}", description=job.description)
+    return _filled(_Parser(prog=f"{launcher()} {job.name}", description=job.description), job)
+
+
+def parser_of_all(jobs: Iterable[Job]) -> argparse.ArgumentParser:
+    """Returns a parser of whole command lines: each job is a subcommand with its own options."""
+    whole = _Parser(prog=launcher())
+    commands = whole.add_subparsers()
+    for job in jobs:
+        _filled(commands.add_parser(job.name, help=job.description.partition("\n")[0].replace("%", "%%")), job)
+    return whole
+
+
+def _filled(parser: _Parser, job: Job) -> _Parser:
     job.add_arguments(parser)
     for depth, each in enumerate(_with_subcommands(parser)):
         _add_common(each, depth)
@@ -218,10 +230,10 @@ class _Ended:
     summary: Summary | None = None
 
 
-def main(job: Job, argv: Sequence[str] | None = None, prepare: Callable[[], None] | None = None) -> int:
+def main(job: Job, argv: Sequence[str] | None = None, prepare: Callable[[Settings], None] | None = None) -> int:
     """Runs the job, prints its summary or error as stdout's last line, and returns the exit status.
 
-    `prepare` makes Spark ready, once the command line is known to be right.
+    `prepare` makes Spark ready, once the command line and the settings are known to be right.
     """
     args, settings, began = Options(log=_log_asked(argv)), None, time.perf_counter()
     later: list[Callable[[], None]] = []
@@ -232,7 +244,7 @@ def main(job: Job, argv: Sequence[str] | None = None, prepare: Callable[[], None
             configure(args.verbose, args.log == "json")
             settings = load_settings(args.config, _overrides(args))
             if prepare is not None:
-                prepare()
+                prepare(settings)
             ended = _run(job, settings, args, later)
         except (Exception, KeyboardInterrupt) as error:
             failure = failure_of(error, args.verbose)

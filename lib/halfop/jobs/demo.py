@@ -12,8 +12,9 @@ from halfop.frame.cli import Context, Job, Options
 from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
 from halfop.report.report import report
-from halfop.settings.home import checkout
+from halfop.settings.home import checkout, sample
 from halfop.settings.load import load_settings
+from halfop.settings.model import Settings
 from halfop.warehouse.disk import local_folder
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.session import FOR_FEW_ROWS, spark_session
@@ -33,10 +34,10 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(context: Context, args: DemoOptions) -> Summary:
-    home = checkout(os.environ)
-    if home is None:
-        raise UsageError("the demo needs a checkout of halfop, which has its sample: call ./spark-submit.sh demo there")
-    root = local_folder(f"{context.settings.warehouse_root}/{'demo-gateway' if args.gateway else 'demo'}")
+    found = sample(os.environ)
+    if found is None:
+        raise UsageError("the demo needs its sample, which a checkout and the wheel have: call it there")
+    root = local_folder(f"{_parent(context.settings)}/{'demo-gateway' if args.gateway else 'demo'}")
     if root is None:
         raise UsageError("the demo runs on a local folder; give --warehouse a path")
     if os.environ.get("SPARK_REMOTE"):
@@ -48,14 +49,21 @@ def _run(context: Context, args: DemoOptions) -> Summary:
     if args.gateway:
         return _live(context, warehouse, Path(root))
     with interrupted_once(spark):
-        return _played(context, warehouse, home / "demo")
+        return _played(context, warehouse, found)
 
 
-def _played(context: Context, warehouse: KernelWarehouse, sample: Path) -> Summary:
+def _parent(settings: Settings) -> str:
+    """The warehouse; without one, as for a wheel, a folder beside the report."""
+    if settings.warehouse is None and checkout(os.environ) is None:
+        return str(Path("warehouse").absolute())
+    return settings.warehouse_root
+
+
+def _played(context: Context, warehouse: KernelWarehouse, store: Path) -> Summary:
     """The demo of a broker's store, and its report."""
     root = warehouse.root
     context.output.text("the clock    what happened\n")
-    summary = play(warehouse, load_settings(None, OVERRIDES, {}), sample, context.output)
+    summary = play(warehouse, load_settings(None, OVERRIDES, {}), store, context.output)
     context.log.info("reading what became of the messages")
     context.output.text("\n")
     context.output.tables(fates(warehouse), refused(warehouse), places(warehouse))
@@ -83,7 +91,7 @@ def _live(context: Context, warehouse: KernelWarehouse, root: Path) -> Summary:
 
 JOB = Job(
     "demo",
-    "Land and reconcile a real broker's store that comes with the checkout, pass by pass. Show what became of its\n"
+    "Land and reconcile a real broker's store that comes with halfop, pass by pass. Show what became of its\n"
     "messages, and write report.html to this folder. Each demo makes its tables again: in demo/ of the warehouse,\n"
     "with --gateway in demo-gateway/.",
     _run,

@@ -23,6 +23,13 @@ def checkout(environ: Mapping[str, str]) -> Path | None:
     return lib.parent if lib.name == "lib" and lib.parent.joinpath("conf").is_dir() else None
 
 
+def sample(environ: Mapping[str, str]) -> Path | None:
+    """Returns the folder of the demo's sample: the checkout's demo/, or the wheel's copy; None in a zip."""
+    home = checkout(environ)
+    folders = [JARS_LOCK.parent / "sample", *([home / "demo"] if home else [])]
+    return next((folder for folder in folders if folder.is_dir()), None)
+
+
 def launcher() -> str:
     """Returns the command that users start jobs with."""
     return "halfop" if JARS_LOCK.is_file() else "./spark-submit.sh"
