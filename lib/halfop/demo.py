@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from pyspark.sql import functions as F
 
+from halfop.frame.commands import job_here, on_message, sql
 from halfop.frame.errors import HalfopError, UsageError
 from halfop.frame.output import Output, Table
 from halfop.frame.summary import Summary
@@ -27,7 +28,6 @@ from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import Settings
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
-from halfop.wording import on_message, word
 
 log = logging.getLogger("halfop.demo")
 
@@ -183,12 +183,8 @@ def places(warehouse: KernelWarehouse) -> Table:
 
 def next_commands(settings: Settings) -> list[tuple[str, str]]:
     """Returns what one can do with the demo's tables, and the command for it, ready to copy."""
-    root = settings.warehouse_root
-    opened = f"import halfop; wh = halfop.open(root={json.dumps(root)}); wh.views(); wh"
-    sql = "SELECT decision, reason, count(*) FROM decisions GROUP BY ALL"
-    query = f'{opened}.spark.sql("{sql}").show()'
     return [
         ("the life of one message", on_message("explain", EXAMPLE, settings)),
-        ("a query", f"./spark-submit.sh exec python -c {word(query)}"),
-        ("the report again", f"./spark-submit.sh report --warehouse {word(root)}"),
+        ("a query", sql("SELECT decision, reason, count(*) FROM decisions GROUP BY ALL", settings)),
+        ("the report again", job_here("report", settings)),
     ]

@@ -21,26 +21,27 @@ BASE = (
 LAYERS = {
     "command": "*",
     "jobs": "*",
-    "api": "opened follow simulation audit explain report html ending runs sinks landing landing.files landing.store "
-    "landing.broker settings warehouse frame.cli",
-    "opened": "frame.cli settings warehouse",
-    "demo": "wording runs landing.store rocketmq.store settings warehouse",
+    "api": "opened follow sql simulation audit explain report html ending examine upkeep runs sinks landing "
+    "landing.files landing.store landing.broker columns settings warehouse frame.cli",
+    "opened": "settings warehouse",
+    "demo": "frame.commands runs landing.store rocketmq.store settings warehouse",
     "gateway_demo": "landing.broker runs gateway rocketmq.wire settings warehouse",
     "training": "start jobs demo frame.cli settings",
     "start": "",
     "submit": "",
-    "frame.cli": "frame.metrics frame.arguments settings",
+    "frame.cli": "frame.metrics frame.arguments frame.people settings",
     "follow": "frame.metrics planning settings warehouse",
     "frame.arguments": "columns settings",
     # readers
     "simulation": "html wording runs planning rules columns rocketmq settings warehouse",
     "audit": "landing planning rules columns rocketmq settings warehouse",
-    "explain": "wording landing runs planning rules columns rocketmq settings warehouse",
-    "report": "html wording runs planning columns settings warehouse",
+    "explain": "sql wording frame.commands landing runs planning rules columns rocketmq settings warehouse",
+    "sql": "sinks warehouse",
+    "report": "html wording frame.commands runs planning columns settings warehouse",
     "html": "",
     # answers to brokers
     "ending": "landing runs planning columns rocketmq rocketmq.wire settings warehouse",
-    "examine": "landing landing.files wording runs sinks planning rules columns rocketmq settings warehouse",
+    "examine": "landing landing.files frame.commands runs sinks planning rules columns rocketmq settings warehouse",
     # a run
     "upkeep": "runs planning columns settings warehouse",
     "runs": "wording sinks planning rules columns settings warehouse",
@@ -58,6 +59,8 @@ LAYERS = {
     "gateway.log": "gateway.core rocketmq rocketmq.store",
     "gateway.core": "rocketmq rocketmq.store settings",
     # what all of them stand on
+    "frame.people": "frame.commands settings",
+    "frame.commands": "settings",
     "frame.metrics": "settings",
     "warehouse": "settings",
     "settings": "rocketmq",

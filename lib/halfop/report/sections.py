@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import Row
 
-from halfop import wording as w
+from halfop.frame import commands as w
 from halfop.frame import units as u
 from halfop.html import page as p
 from halfop.html import plots as g
