@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from halfop.api.ends import PlannedEnds as PlannedEnds
     from halfop.api.halfop import Halfop as Halfop
     from halfop.api.opening import open as open
     from halfop.explain.explain import Explained as Explained
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from halfop.frame.errors import UsageError as UsageError
     from halfop.frame.errors import WarehouseBusy as WarehouseBusy
     from halfop.frame.summary import Summary as Summary
+    from halfop.frame.summary import WithRows as WithRows
     from halfop.landing.again import Again as Again
     from halfop.simulation.simulate import Simulated as Simulated
     from halfop.warehouse.damage import DamagedTable as DamagedTable
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0.dev0"
 
 _MODULES = {
+    "api.ends": ("PlannedEnds",),
     "api.halfop": ("Halfop",),
     "api.opening": ("open",),
     "explain.explain": ("Explained",),
@@ -35,7 +38,7 @@ _MODULES = {
     "frame.errors": (
         *("HalfopError", "InputRefused", "LostRows", "PartsFailed", "TransientError", "UsageError", "WarehouseBusy"),
     ),
-    "frame.summary": ("Summary",),
+    "frame.summary": ("WithRows", "Summary"),
     "landing.again": ("Again",),
     "simulation.simulate": ("Simulated",),
     "warehouse.damage": ("DamagedTable",),

@@ -6,7 +6,6 @@ import json
 import logging
 import os
 import shutil
-import sys
 import tarfile
 import tempfile
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from pyspark.sql import functions as F
 
+from halfop.frame.commands import job_here, on_message, sql
 from halfop.frame.errors import HalfopError, UsageError
 from halfop.frame.output import Output, Table
 from halfop.frame.summary import Summary
@@ -25,11 +25,9 @@ from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.store.consumequeue import UNIT
 from halfop.runs.reconcile import Request, reconcile
-from halfop.settings.home import JARS_LOCK, launcher
 from halfop.settings.model import Settings
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
-from halfop.wording import on_message, word
 
 log = logging.getLogger("halfop.demo")
 
@@ -185,13 +183,8 @@ def places(warehouse: KernelWarehouse) -> Table:
 
 def next_commands(settings: Settings) -> list[tuple[str, str]]:
     """Returns what one can do with the demo's tables, and the command for it, ready to copy."""
-    root = settings.warehouse_root
-    opened = f"import halfop; wh = halfop.open(root={json.dumps(root)}); wh.views(); wh"
-    sql = "SELECT decision, reason, count(*) FROM decisions GROUP BY ALL"
-    python = word(sys.executable) if JARS_LOCK.is_file() else f"{launcher()} exec python"
-    query = f'{opened}.spark.sql("{sql}").show()'
     return [
         ("the life of one message", on_message("explain", EXAMPLE, settings)),
-        ("a query", f"{python} -c {word(query)}"),
-        ("the report again", f"{launcher()} report --warehouse {word(root)}"),
+        ("a query", sql("SELECT decision, reason, count(*) FROM decisions GROUP BY ALL", settings)),
+        ("the report again", job_here("report", settings)),
     ]

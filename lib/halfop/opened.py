@@ -8,13 +8,12 @@ from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-from halfop.frame.cli import Context
 from halfop.frame.errors import UsageError
 from halfop.frame.openlineage import Touched
 from halfop.settings.model import Settings
 from halfop.warehouse.by_spark import SparkWarehouse
 from halfop.warehouse.given import refuse_unfit_server
-from halfop.warehouse.kernel import KernelWarehouse, files_of
+from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.session import WHILE_CALLED, is_of_server, session_settings, spark_session
 from halfop.warehouse.sync import SYNC, set_sync
 from halfop.warehouse.tables import Warehouse
@@ -40,13 +39,6 @@ def _of_files(spark: SparkSession, settings: Settings, touched: Touched) -> Kern
     return warehouse
 
 
-def opened(app: str, context: Context, **conf: str) -> KernelWarehouse:
-    """Returns the warehouse of a job, refused if it is damaged. The upkeep of its logs comes after the job's result."""
-    warehouse = opened_as_it_is(app, context, **conf)
-    refuse_damaged(warehouse)
-    return warehouse
-
-
 def refuse_damaged(warehouse: Warehouse) -> None:
     """Raises DamagedTable if a log has lost commits; of tables that only Spark reaches nobody can see that."""
     if isinstance(warehouse, KernelWarehouse):
@@ -57,14 +49,6 @@ def upkeep(warehouse: Warehouse) -> None:
     """Does the upkeep of logs that commits have left; Spark does that of its own commits at once."""
     if isinstance(warehouse, KernelWarehouse):
         warehouse.log.upkeep()
-
-
-def opened_as_it_is(app: str, context: Context, **conf: str) -> KernelWarehouse:
-    """Returns the warehouse of a job, though it may be damaged."""
-    spark = session_of_job(app, context.settings, **conf)
-    warehouse = files_of(warehouse_of(spark, context.settings, context.lineage.touched), app)
-    context.later.append(warehouse.log.upkeep)
-    return warehouse
 
 
 @contextmanager

@@ -11,17 +11,17 @@ from types import ModuleType
 
 import halfop
 import pytest
+from halfop.api import ends, lands, opening
 from halfop.api import halfop as methods
-from halfop.api import lands, opening
 from halfop.warehouse import given
 from pyspark.sql import SparkSession
 from support.json_lines import half, lines, op
 from support.places import ROOT
 from support.sessions import as_before
 
-_MODULES = (given, opening, lands, methods)
+_MODULES = (given, opening, lands, methods, ends)
 # Their examples would need a broker; docs/python.md shows one.
-_WITHOUT = {"land_store", "land_broker", "decisions", "views", "audit", "report"}
+_WITHOUT = {"land_store", "land_broker", "resume_at_brokers", "resolve", "decisions", "views", "audit", "report"}
 
 
 def examples() -> Iterator[doctest.DocTest]:

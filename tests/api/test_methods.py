@@ -72,6 +72,29 @@ def _reported(wh: halfop.Halfop, folder: Path) -> object:
     return "</html>" in (folder / "report.html").read_text()
 
 
+def _ended(wh: halfop.Halfop, folder: Path) -> object:
+    """A plan by a condition, written, shortened by nobody, and carried out; the next run decides by its op rows."""
+    allowed = halfop.open(wh.spark, wh.root, {"end.brokers": ["b"]})
+    planned = allowed.plan_end("ROLLBACK", where="queue_offset = 2")
+    planned.write(str(folder / "plan.jsonl"))
+    assert planned.summary.extra["plan"] == str(folder / "plan.jsonl")
+    states = {str(each.key): each.state for each in allowed.end(folder / "plan.jsonl").rows}
+    return states, allowed.reconcile().decisions
+
+
+def _resolved(wh: halfop.Halfop, folder: Path) -> object:
+    query = "SELECT 'k2' AS key, 'COMMIT' AS outcome"
+    found = halfop.open(wh.spark, wh.root, {"resolve.groups": {"g": {"query": query}}}).resolve(["g"])
+    return found.plan.rows.select(["kind", "queue_offset"]).to_pylist()
+
+
+def _resumed(wh: halfop.Halfop, folder: Path) -> object:
+    later = NOW + timedelta(days=4)
+    wh.land_files(half=[lines(folder / "new.jsonl", half(7))], known_until=later)
+    wh.reconcile(now=later)
+    return [each.was for each in wh.resume(["b/0/2"]).rows], wh.resume(["b/0/2"]).summary.extra["left_alone"]
+
+
 CALLS: dict[str, tuple[Callable[[halfop.Halfop, Path], object], object]] = {
     "land_files": (_landed, 1),
     "reconcile": (lambda wh, _: wh.reconcile(now=NOW + timedelta(minutes=1)).run_id, 2),
@@ -82,6 +105,16 @@ CALLS: dict[str, tuple[Callable[[halfop.Halfop, Path], object], object]] = {
     "every decision": (lambda wh, _: wh.decisions().count(), 2),
     "hanging": (lambda wh, _: [row["queue_offset"] for row in wh.hanging().collect()], [2]),
     "views": (_sql, [2]),
+    "preview": (
+        lambda wh, _: wh.preview(now=NOW + timedelta(minutes=1)).summary.decisions,
+        {"WAIT": {"CHECKED_RECENTLY": 1}},
+    ),
+    "verify": (lambda wh, _: wh.verify(1).summary.extra["differences"], 0),
+    "maintain": (lambda wh, _: wh.maintain().summary.extra["files_removed"], {}),
+    "examine": (lambda wh, _: wh.examine(deep=True).extra["remains"], []),
+    "resume": (_resumed, (["DISCARD"], {"RESUMED": 1})),
+    "plan_end, end": (_ended, ({"b/0/2": "SENT"}, {"ROLLBACK": {"CHECK": 1}})),
+    "resolve": (_resolved, [{"kind": "COMMIT", "queue_offset": 2}]),
     "audit": (lambda wh, _: wh.audit().extra["findings"]["DELIVERED_TWICE"], 0),
     "report": (_reported, True),
 }
@@ -199,25 +232,17 @@ def test_a_cycle_that_fails_has_the_end_of_each_step(decided: halfop.Halfop, tmp
         (lambda wh: wh.reconcile(now=datetime(2025, 6, 15)), "needs its zone"),
         (lambda wh: wh.simulate({"ask": ["true"]}), "always asks"),
         (lambda wh: wh.topic("T"), "no message was committed"),
+        (lambda wh: wh.preview(now=datetime(2025, 6, 15)), "needs its zone"),
+        (lambda wh: wh.verify(7), "has no run 7"),
+        (lambda wh: wh.plan_end("COMIT", ["b/0/1"]), "'COMIT': expected COMMIT or ROLLBACK"),
+        (lambda wh: wh.plan_end("COMMIT"), "which messages"),
+        (lambda wh: wh.plan_end("COMMIT", ["b/0/1"], where="true"), "which messages"),
+        (lambda wh: wh.plan_end("COMMIT", "b/0/1"), "expected a list"),
+        (lambda wh: wh.resume(["b/0"]), "'b/0': expected BROKER/QUEUE/OFFSET"),
+        (lambda wh: wh.resume_at_brokers(["b/0/1"]), "which broker"),
+        (lambda wh: wh.resume_at_brokers(["b/0/1"], namesrv="a:1", broker="b:1"), "not both"),
     ],
-    ids=[
-        "files",
-        "no broker",
-        "two places",
-        "a name for all",
-        "a life of a broker",
-        "a life of a store",
-        "no name",
-        "topic",
-        "text of topics",
-        "text of paths",
-        "text of ranges",
-        "text of sinks",
-        "text of values",
-        "zone",
-        "simulate",
-        "no topic",
-    ],
+    ids=lambda each: each if isinstance(each, str) else "",
 )
 def test_wrong_use_is_refused(wh: halfop.Halfop, call: Callable[[halfop.Halfop], object], why: str) -> None:
     with as_before(wh.spark), pytest.raises(halfop.UsageError, match=why):

@@ -16,13 +16,13 @@ from typing import Any, get_type_hints
 import pytest
 from halfop.frame.arguments import duration, instant, positive_int
 from halfop.frame.cli import Context, Job, _parser, main, setting_option
+from halfop.frame.commands import on_message
 from halfop.frame.errors import HalfopError, InputRefused, TransientError, UsageError, WarehouseBusy
 from halfop.frame.log import JsonFormatter, TextFormatter, configure
 from halfop.frame.output import Table
 from halfop.frame.summary import JobFields, Summary
 from halfop.settings import home
 from halfop.settings.model import Settings
-from halfop.wording import on_message
 from support.places import ROOT
 
 Run = Callable[[Context, argparse.Namespace], Summary]

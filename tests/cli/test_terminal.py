@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import re
@@ -44,7 +45,7 @@ _LOGGED = [
 ]
 
 
-def on_terminal(work: str, *options: str, term: str = "xterm") -> tuple[str, list[str]]:
+def on_terminal(work: str, *options: str, term: str = "xterm", status: int = 0) -> tuple[str, list[str]]:
     """All that came, and the screen's rows in the end. stderr is the terminal, stdout too."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "PYTHONPATH": str(_LIB), "TERM": term}
@@ -57,7 +58,7 @@ def on_terminal(work: str, *options: str, term: str = "xterm") -> tuple[str, lis
                 seen += part
         except OSError:  # Linux says so when the terminal has no other end
             pass
-        assert process.wait() == 0, seen
+        assert process.wait() == status, seen
     os.close(ours)
     return seen.decode(), screen(seen.decode())
 
@@ -84,14 +85,14 @@ def without_clock(row: str) -> str:
 
 
 def test_the_log_clears_the_row_of_the_progress_bar() -> None:
-    seen, rows = on_terminal(_BAR)
+    seen, rows = on_terminal(_BAR, "--output", "json")
     assert "[Stage 7:" in seen
     *others, summary = map(without_clock, rows)
     assert others == [*_LOGGED, "a table for people"]
     assert '"watched": true' in summary
 
 
-@pytest.mark.parametrize(("options", "term"), [(("--log", "json"), "xterm"), ((), "dumb")])
+@pytest.mark.parametrize(("options", "term"), [(("--log", "json"), "xterm"), (("--output=json",), "dumb")])
 def test_no_escapes_for_machines_and_dumb_terminals(options: tuple[str, ...], term: str) -> None:
     seen, rows = on_terminal(_BAR, *options, term=term)
     assert "\x1b" not in seen
@@ -104,6 +105,37 @@ def test_no_escapes_where_stderr_is_no_terminal() -> None:
     told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert [without_clock(line) for line in told.stderr.splitlines()] == _LOGGED
     assert '"watched": false' in told.stdout
+
+
+_RUN = """return Summary("reconcile", run_id=7, decisions={"COMMIT": {"PRODUCER": 2}}, rows_written={"topics": 2})"""
+_TOLD = ["reconcile, run 7: done", "  decided    2 COMMIT", "  delivered  2 messages"]
+_FAILS = """from halfop.frame.errors import UsageError
+    raise UsageError("wrong")"""
+
+
+@pytest.mark.parametrize("options", [(), ("--output", "text"), ("--output=text", "--log", "json")])
+def test_a_call_ends_with_lines_for_people(options: tuple[str, ...]) -> None:
+    assert on_terminal(_RUN, *options)[1] == _TOLD
+
+
+@pytest.mark.parametrize("options", [("--output", "json"), ("--log", "json")])
+def test_a_call_ends_with_json_where_that_is_asked_for(options: tuple[str, ...]) -> None:
+    (row,) = on_terminal(_RUN, *options)[1]
+    assert json.loads(row)["run_id"] == 7
+
+
+def test_an_error_is_a_sentence_on_a_terminal_and_no_json() -> None:
+    assert on_terminal(_FAILS, status=2)[1] == ["halfop land: wrong"]
+    assert on_terminal("", "--nonsense", status=2)[1][0].startswith("halfop land: unrecognized arguments")
+    *_, row = on_terminal("", "--nonsense", "--output", "json", status=2)[1]
+    assert json.loads(row)["status"] == 2
+
+
+@pytest.mark.parametrize(("options", "last"), [((), "}"), (("--output", "text"), "delivered  2 messages")])
+def test_where_stdout_is_no_terminal(options: tuple[str, ...], last: str) -> None:
+    command = [sys.executable, "-c", _JOB.format(work=_RUN), *options]
+    told = subprocess.run(command, env={"PYTHONPATH": str(_LIB)}, capture_output=True, text=True, check=True)
+    assert told.stdout.endswith(f"{last}\n")
 
 
 @pytest.mark.slow

@@ -9,12 +9,12 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 import pytest
-from halfop import wording as w
 from halfop.columns.keys import Key, as_key
 from halfop.explain.explain import explain, timeline
 from halfop.explain.life import MessageLife
 from halfop.explain.look_up import QueueClocks, find, look_up, queue_clock
 from halfop.explain.outlook import outlook
+from halfop.frame import commands as w
 from halfop.frame.cli import main
 from halfop.frame.errors import InputRefused
 from halfop.planning.run import Clock
@@ -285,5 +285,14 @@ def test_a_command_to_copy_is_one_word_of_bash(key: str, command: str) -> None:
     assert w.on_message("explain", "-rf/0/1", Settings()) == "./spark-submit.sh explain -- -rf/0/1"
 
 
-def test_a_name_stays_a_name_in_sql() -> None:
-    assert w.select("s3a://b/`x", "runs", "LIMIT 1") == ["SELECT * FROM delta.`s3a://b/``x/runs`", "LIMIT 1"]
+@pytest.mark.parametrize(
+    ("statement", "command"),
+    [
+        ("SELECT * FROM runs WHERE owner = 'me'", "\"SELECT * FROM runs WHERE owner = 'me'\""),
+        ("SELECT * FROM `a-b`", "'SELECT * FROM `a-b`'"),
+        ("SELECT '$(id)'", "'SELECT '\"'\"'$(id)'\"'\"''"),
+        ("SELECT '\x1b'", "$'SELECT \\'\\x1b\\''"),
+    ],
+)
+def test_a_statement_is_one_word_of_bash(statement: str, command: str) -> None:
+    assert w.sql(statement, Settings()) == f"./spark-submit.sh sql {command}"

@@ -71,8 +71,8 @@ def _page(values: Sequence[str]) -> str:
     rows = p.table(["name", "number"], [[name, 1], [p.unbroken(value), 2]], [{"id": "row-1"}, {"id": "row-2"}])
     content = [
         rows,
-        p.more(2, 3, "rows", [line]),
-        p.more(3, 3, "rows", [line, line]),
+        p.more(2, 3, "rows", line),
+        p.more(3, 3, "rows", line),
         p.command(line, line),
         p.nothing(note),
     ]

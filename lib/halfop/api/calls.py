@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cached_property, partial
+from typing import Any, get_args
 
 from pyspark.sql import SparkSession
 
 from halfop.frame.errors import PartsFailed, UsageError
 from halfop.frame.openlineage import Touched
-from halfop.frame.summary import Summary
+from halfop.frame.summary import FailedPart, Summary
 from halfop.opened import lent, refuse_damaged, upkeep, warehouse_of
 from halfop.settings.model import Settings
 from halfop.warehouse.tables import Warehouse
@@ -56,22 +57,28 @@ class WarehouseCalls:
             yield self.warehouse
 
     @contextmanager
-    def _writing(self) -> Iterator[Warehouse]:
+    def _writing(self, **conf: str) -> Iterator[Warehouse]:
         """A call that writes: refused if a table is damaged; the upkeep of the logs comes after it."""
-        with self._reading() as warehouse:
+        with self._as_it_is(**conf) as warehouse:
             if not self._is_sound:
                 refuse_damaged(warehouse)
                 self._is_sound = True
+            yield warehouse
+
+    @contextmanager
+    def _as_it_is(self, **conf: str) -> Iterator[Warehouse]:
+        """A call that may write to damaged tables, too."""
+        with self._reading(**conf) as warehouse:
             try:
                 yield warehouse
             finally:
                 self._later(partial(upkeep, warehouse))
 
 
-def whole(summary: Summary) -> Summary:
+def whole(summary: Summary, rows: Sequence[Any] = ()) -> Summary:
     """The summary of a call; raises PartsFailed if parts of its work failed."""
-    if summary.status:
-        raise PartsFailed(summary)
+    if summary.extra.keys() & set(get_args(FailedPart)):
+        raise PartsFailed(summary, rows)
     return summary
 
 

@@ -7,33 +7,43 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-from pyspark.sql import DataFrame
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row
 
 from halfop.api.calls import refuse_no_zone, refuse_text, whole
+from halfop.api.ends import Hanging
 from halfop.api.lands import Lands
 from halfop.audit.audit import audit
 from halfop.ending.standing import standing
+from halfop.examine.examine import examine
 from halfop.explain.explain import Explained, explain
 from halfop.follow import Cycle, CycleFailed, cycle, spark_answers
-from halfop.frame.summary import Summary
+from halfop.frame.summary import Summary, WithRows
 from halfop.report.report import report
 from halfop.runs.finish import idle
-from halfop.runs.reconcile import Request, reconcile
+from halfop.runs.reconcile import Request, preview, reconcile
+from halfop.runs.verify import Difference, verify
 from halfop.simulation.simulate import MOST_STEPS, Period, Simulated, checked, simulated
-from halfop.sinks.messages import topic_rows
+from halfop.sinks.topics import TopicTables
+from halfop.sql.query import queried
+from halfop.sql.views import make_views, names
+from halfop.upkeep.maintain import Step, maintain
 from halfop.warehouse.catalog import Catalog
 from halfop.warehouse.kernel import files_of
 from halfop.warehouse.lock import hold
-from halfop.warehouse.schema import OF_A_TOPIC, table_names
 from halfop.warehouse.session import FOR_FEW_ROWS
 from halfop.warehouse.where import equal
 
+# VACUUM lists folders with so many tasks; its 10,000 are for stores far larger than a table of ours.
+_FEW_TASKS = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "16"}
 
-class Halfop(Lands):
-    """A warehouse: methods that land, decide and read. Call one at a time; another thread opens its own.
+
+class Halfop(Lands, Hanging):
+    """A warehouse: methods that land, decide, end and read. Call one at a time; another thread opens its own.
 
     A method that works returns its job's `Summary`, with the fields of docs/jobs.md; those that only some jobs have are
-    in `extra`. One whose work failed raises a `HalfopError`, also if only parts of it did (`PartsFailed`).
+    in `extra`. One that shows rows too returns both (`WithRows`). One whose work failed raises a `HalfopError`, also if
+    only parts of it did (`PartsFailed`).
     """
 
     # ---- decide ----
@@ -53,15 +63,38 @@ class Halfop(Lands):
         >>> wh.reconcile().decisions["COMMIT"]
         {'PRODUCER': 1}
         """
-        refuse_no_zone(now)
         refuse_text(park_sinks=park_sinks)
-        settings = self.settings
-        request = Request(settings, now, settings.run.max_rows, allow_future, frozenset(park_sinks))
+        request = self._request(now, allow_future, park_sinks)
         with self._writing() as warehouse:
-            catalog = Catalog.of(warehouse, settings)
-            with hold(warehouse, "run", settings.lock.wait):
-                summary = (idle(warehouse, settings, request.now) if if_due else None) or reconcile(warehouse, request)
+            catalog = Catalog.of(warehouse, self.settings)
+            with hold(warehouse, "run", self.settings.lock.wait):
+                summary = (idle(warehouse, self.settings, request.now) if if_due else None) or reconcile(
+                    warehouse, request
+                )
             return whole(catalog.publish(summary))
+
+    def preview(self, *, now: datetime | None = None, allow_future: bool = False) -> WithRows[Row]:
+        """Counts what a run would decide now, and lists some of it (`reconcile --dry-run`); writes nothing.
+
+        >>> wh.preview().summary.notes
+        ['dry run: nothing was written']
+        """
+        request = self._request(now, allow_future)
+        with self._writing() as there:
+            return WithRows(*preview(files_of(there, "reconcile --dry-run"), request))
+
+    def verify(self, run: int) -> WithRows[Difference]:
+        """Computes a run again from what it read, and lists what is recorded otherwise (`reconcile --verify`).
+
+        >>> wh.verify(1).rows
+        []
+        """
+        with self._writing() as there:
+            return WithRows(*verify(files_of(there, "reconcile --verify"), run))
+
+    def _request(self, now: datetime | None, allow_future: bool, park_sinks: Sequence[str] = ()) -> Request:
+        refuse_no_zone(now)
+        return Request(self.settings, now, self.settings.run.max_rows, allow_future, frozenset(park_sinks))
 
     def follow_once(self, land: Callable[[], Summary]) -> Cycle:
         """Lands, then runs the rules if that is due, whatever became of the landing; CycleFailed if a step failed.
@@ -93,7 +126,7 @@ class Halfop(Lands):
         [Row(keys='k1')]
         """
         with self._reading() as warehouse:
-            return topic_rows(warehouse, name)
+            return TopicTables.of(warehouse).rows(name)
 
     def decisions(self, run: int | None = None) -> DataFrame:
         """Returns what a run has decided; without a run, what all of them have."""
@@ -110,13 +143,42 @@ class Halfop(Lands):
             return standing(warehouse).rows
 
     def views(self) -> None:
-        """Makes a view of each table, by its name, for SQL in this session. It shows what is there now."""
+        """Makes a view of each table and of each topic, by its name, for SQL in this session: what is there now."""
         with self._reading() as warehouse:
-            for name in table_names():
-                if name != OF_A_TOPIC:
-                    warehouse.read(name).createOrReplaceTempView(name)
+            make_views(known := names(warehouse), known)
 
-    # ---- examine ----
+    def sql(self, statement: str, most: int | None = None) -> pa.Table:
+        """Returns the rows of a statement that only reads, at most so many, over tables and topics by their names.
+
+        Those that it names become views of the session, as `views` makes them.
+
+        >>> wh.sql("SELECT decision, count(*) AS n FROM decisions GROUP BY ALL ORDER BY ALL").to_pylist()[0]
+        {'decision': 'COMMIT', 'n': 1}
+        """
+        with self._reading() as warehouse:
+            return queried(warehouse, statement, most)
+
+    # ---- look after ----
+
+    def maintain(self, *, dry_run: bool = False) -> WithRows[Step]:
+        """Joins small files, trims rows by retention, and removes files that no run needs; a step a row.
+
+        >>> wh.maintain(dry_run=True).rows
+        []
+        """
+        with self._writing(**_FEW_TASKS) as there:
+            return WithRows(*maintain(files_of(there, "maintain"), self.settings, dry_run))
+
+    def examine(self, *, deep: bool = False, repair: bool = False) -> Summary:
+        """Looks for damage in the tables' logs and files, and repairs it; status 3 if something is left to do.
+
+        >>> wh.examine().extra["damaged"]
+        []
+        """
+        with self._as_it_is() as there:
+            return examine(files_of(there, "examine"), self.settings, deep, repair)
+
+    # ---- find out ----
 
     def audit(self) -> Summary:
         """Compares the topics of a broker that has landed, and writes a row a finding to table `audit`."""

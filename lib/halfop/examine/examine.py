@@ -16,6 +16,7 @@ from halfop.examine.landed import FILES, Gap, LostFile
 from halfop.examine.logs import Aside
 from halfop.examine.repair import Repair, RowsWritten, missing, pinned, tables_there
 from halfop.examine.runs import by_run, deficits, lost_ends
+from halfop.frame.commands import job_here, word
 from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
 from halfop.landing.table_rows import TABLES
@@ -26,7 +27,6 @@ from halfop.warehouse.damage import Damage
 from halfop.warehouse.disk import local_folder
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
-from halfop.wording import job_here, word
 
 log = logging.getLogger("halfop.examine")
 

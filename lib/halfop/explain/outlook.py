@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from pyspark.sql import Row
 
-from halfop import wording as w
 from halfop.columns.keys import Key, in_micros, key_of, named_copy, superseded_by
 from halfop.explain.life import MessageLife
 from halfop.explain.look_up import NO_TIME, queue_clock
+from halfop.frame import commands as w
 from halfop.frame.units import instant, moment, plural
 from halfop.planning.run import Run, clocks
 from halfop.rocketmq.names import topic_fault
@@ -18,9 +18,10 @@ from halfop.rules.reasons import Reason, allowed, words
 from halfop.rules.settings_columns import RuleColumns, own_immunity
 from halfop.runs.record import found_run, last_run
 from halfop.settings.model import Settings
+from halfop.sql.views import as_name, views_of
 from halfop.warehouse.progress import progress_rows
-from halfop.warehouse.schema import literal
 from halfop.warehouse.tables import Warehouse
+from halfop.wording import value
 
 _TOO_OFTEN, _EXPIRED, _ASKED = (
     f"line {reason.line.number}" for reason in (Reason.CHECKED_TOO_OFTEN, Reason.EXPIRED, Reason.TIMEOUT)
@@ -176,10 +177,11 @@ def _committed(warehouse: Warehouse, settings: Settings, last: Row) -> Outlook:
     per_topic = run is None or run.settings.topics.layout == "per_topic"
     table = f"topics/{index.get(last['real_topic'], '?')}" if per_topic else "real_topics"
     half = named_copy(last) or key_of(last)
-    key = f"broker_name = {literal(half.broker_name)} AND half_queue_id = {half.queue_id}"
-    where = f"WHERE {key} AND half_queue_offset = {half.queue_offset} AND run_id = {run_id}"
+    key = f"broker_name = {value(half.broker_name)} AND half_queue_id = {half.queue_id}"
+    where = f"{key} AND half_queue_offset = {half.queue_offset} AND run_id = {run_id}"
     place = f"committed: in {warehouse.path(table)}{_whether_written(warehouse, run_id, table, closed)}"
-    return Outlook("COMMITTED", [place, " ".join(w.select(settings.warehouse_root, table, where))])
+    name = as_name(views_of(index).get(last["real_topic"], table) if per_topic else table)
+    return Outlook("COMMITTED", [place, w.select(name, f"WHERE {where}", settings)])
 
 
 def _whether_written(warehouse: Warehouse, run_id: int, table: str, closed: bool) -> str:

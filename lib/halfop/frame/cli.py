@@ -8,7 +8,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -20,8 +20,9 @@ from halfop.frame.errors import UsageError, summary_of
 from halfop.frame.log import configure, escaped, logged_with
 from halfop.frame.nearest import did_you_mean
 from halfop.frame.openlineage import Lineage, lineage
-from halfop.frame.output import JsonOutput, Output, TextOutput
-from halfop.frame.summary import Summary, json_line
+from halfop.frame.output import FORMS, Output, output_of
+from halfop.frame.people import told
+from halfop.frame.summary import Summary
 from halfop.frame.trouble import Failure, failure_of
 from halfop.settings.home import launcher
 from halfop.settings.keys import KEYS, default_text
@@ -46,6 +47,7 @@ class Options(argparse.Namespace):
     config: Path | None = None
     verbose: bool = False
     log: str = "text"
+    output: str | None = None
 
 
 def _no_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,12 +58,17 @@ def _not_measured(args: Options) -> str | None:
     return None
 
 
+def _with_summary(args: Options) -> bool:
+    return False
+
+
 @dataclass(frozen=True)
 class Job:
     """A command: `run` does the work, `add_arguments` names options and subcommands, `examples` are argument lines.
 
     `pages` of docs/ have more. `measured` is the name that a call's metrics go by; None: it has none.
     `run` and `measured` get the `options`.
+    `alone`: whether stdout gets the result of such a call alone, without a summary.
     A job that needs no Spark is a plain Python process.
     """
 
@@ -72,6 +79,7 @@ class Job:
     examples: Sequence[str] = ()
     pages: Sequence[str] = ()
     measured: Callable[[Any], str | None] = _not_measured
+    alone: Callable[[Any], bool] = _with_summary
     needs_spark: bool = True
     options: type[Options] = Options
 
@@ -128,7 +136,7 @@ def _as_help(key: str) -> str:
 
 
 _STATUSES = """\
-exit status, and stdout's last line, one JSON object:
+exit status, and stdout's last line, where that is no terminal: one JSON object
   0    done
   1    something failed: "error" or "failed_…" says what; repair it and start again, which is always safe
   2    wrong usage or settings; no new work was begun
@@ -156,7 +164,9 @@ def _add_common(parser: _Parser, depth: int) -> None:
     setting_option(common, "--warehouse", "warehouse", "URI")
     setting_option(common, "--wait", "lock.wait", "DURATION")
     add("-v", "--verbose", action="store_true", help="log more, and show a traceback if something fails")
-    add("--log", choices=("text", "json"), help="form of the log on stderr and of the result on stdout; default: text")
+    add("--log", choices=FORMS, help="form of the log on stderr and of tables on stdout; default: text")
+    last = "the summary at the end: lines for people, or a JSON object; default: text on a terminal, else json"
+    add("--output", choices=FORMS, help=last)
 
 
 def _parser(job: Job) -> _Parser:
@@ -195,10 +205,12 @@ def _parse(parser: _Parser, argv: Sequence[str] | None, options: type[Options]) 
     return args
 
 
-def _log_asked(argv: Sequence[str] | None) -> str:
-    """The form of the log that a command line asks for, even if the line is wrong otherwise."""
+def _asked_for(argv: Sequence[str] | None) -> Options:
+    """The forms of log and summary that a command line asks for, even if the line is wrong otherwise."""
     words = sys.argv[1:] if argv is None else argv
-    return "json" if "--log=json" in words or ("--log", "json") in pairwise(words) else "text"
+    pairs = {*pairwise(words), *(tuple(word.split("=", 1)) for word in words)}
+    log, output = (next((f for f in FORMS if (o, f) in pairs), None) for o in ("--log", "--output"))
+    return Options(log=log or "text", output=output)
 
 
 def _overrides(args: Options) -> list[str]:
@@ -226,8 +238,14 @@ class _Ended:
     """The end of a call."""
 
     status: int
-    line: str
     summary: Summary | None = None
+    failure: Mapping[str, object] = field(default_factory=dict)
+
+    def print(self, output: Output) -> None:
+        if self.summary is None:
+            output.failure(self.failure)
+        else:
+            output.summary(self.summary)
 
 
 def main(job: Job, argv: Sequence[str] | None = None, prepare: Callable[[Settings], None] | None = None) -> int:
@@ -235,7 +253,7 @@ def main(job: Job, argv: Sequence[str] | None = None, prepare: Callable[[Setting
 
     `prepare` makes Spark ready, once the command line and the settings are known to be right.
     """
-    args, settings, began = Options(log=_log_asked(argv)), None, time.perf_counter()
+    args, settings, began = _asked_for(argv), None, time.perf_counter()
     later: list[Callable[[], None]] = []
     with logged_with(job=job.name):
         try:
@@ -249,9 +267,10 @@ def main(job: Job, argv: Sequence[str] | None = None, prepare: Callable[[Setting
         except (Exception, KeyboardInterrupt) as error:
             failure = failure_of(error, args.verbose)
             _report(job, failure, args)
-            ended = _Ended(failure.status, json_line({"job": job.name, **failure.fields()}))
+            ended = _Ended(failure.status, failure={"job": job.name, **failure.fields()})
         sys.stderr.flush()
-        _output(args).summary(ended.line)
+        if settings is None or not job.alone(args):
+            ended.print(_output(args, settings))
         if settings is not None and (command := job.measured(args)) is not None:
             seconds = time.perf_counter() - began
             metrics.report(settings.metrics, metrics.Call(command, seconds, ended.status, ended.summary))
@@ -260,17 +279,17 @@ def main(job: Job, argv: Sequence[str] | None = None, prepare: Callable[[Setting
     return ended.status
 
 
-def _output(args: Options) -> Output:
-    return JsonOutput() if args.log == "json" else TextOutput()
+def _output(args: Options, settings: Settings | None) -> Output:
+    return output_of(args.log, args.output, lambda summary: told(summary, settings or Settings()))
 
 
 def _run(job: Job, settings: Settings, args: Options, later: list[Callable[[], None]]) -> _Ended:
     sent = lineage(os.environ) if job.needs_spark else Lineage()
-    context = Context(settings, logging.getLogger(f"halfop.{job.name}"), _output(args), later, sent)
+    context = Context(settings, logging.getLogger(f"halfop.{job.name}"), _output(args, settings), later, sent)
     name = job.measured(args)
     run = partial(summary_of, lambda: job.run(context, args))
     summary = run() if name is None else sent.of_call(name, run)
-    return _Ended(summary.status, summary.to_json(), summary)
+    return _Ended(summary.status, summary)
 
 
 def run_job(job: Job, argv: Sequence[str] | None = None) -> NoReturn:

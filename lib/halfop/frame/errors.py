@@ -7,10 +7,11 @@ transient: whether the same call may succeed later though nobody has changed any
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from halfop.frame.summary import Summary
+from halfop.frame.summary import Summary, WithRows
 
 # Python's own classes for a mistake in the code: the same call fails again.
 _MISTAKES = (
@@ -92,13 +93,13 @@ class WarehouseBusy(TransientError):
 class PartsFailed(HalfopError):
     """Parts of the work failed, the others are done: sinks of a run, brokers of a landing, names in a catalog.
 
-    `failed` says by name why; `summary` is what the whole call has done.
+    `failed` says by name why; `summary` is what the whole call has done, `rows` what it lists.
     """
 
-    def __init__(self, summary: Summary) -> None:
+    def __init__(self, summary: Summary, rows: Sequence[Any] = ()) -> None:
         extra = summary.extra
         kinds = (extra.get("failed_sinks"), extra.get("failed_brokers"), extra.get("failed_catalog"))
-        self.summary = summary
+        self.summary, self.rows = summary, rows
         self.failed = {name: why for kind in kinds if kind for name, why in kind.items()}
         self.transient, self.exit_status = extra.get("transient", False), summary.status
         super().__init__("\n".join(f"{name}: {why}" for name, why in self.failed.items()))
@@ -110,6 +111,14 @@ def summary_of(call: Callable[[], Summary]) -> Summary:
         return call()
     except PartsFailed as error:
         return error.summary
+
+
+def listed_of(call: Callable[[], WithRows[Any]]) -> WithRows[Any]:
+    """Returns what a call lists, also one that failed in parts."""
+    try:
+        return call()
+    except PartsFailed as error:
+        return WithRows(error.summary, error.rows)
 
 
 def is_transient(error: BaseException) -> bool:

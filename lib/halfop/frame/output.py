@@ -1,18 +1,21 @@
 """The one place that writes to stdout: tables and text for people, or a JSON object a line for machines.
 
-Jobs give their results to an Output and do not know its form. The last line is the summary in both forms.
+Jobs give their results to an Output and do not know its form. At the end comes the summary: a JSON object in one line,
+on a terminal some lines for people.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from halfop.frame.log import escaped
-from halfop.frame.summary import json_line
+from halfop.frame.summary import Summary, json_line
 
+FORMS = ("text", "json")
 _WIDEST = 100
 
 
@@ -29,35 +32,64 @@ class Output(Protocol):
     def text(self, text: str) -> None:
         """Shows lines for people; nothing in them may drive a terminal."""
 
-    def summary(self, line: str) -> None:
-        """Writes the last line, which is JSON already."""
+    def summary(self, summary: Summary) -> None:
+        """Writes the end of a call, or of a cycle."""
+
+    def failure(self, fields: Mapping[str, object]) -> None:
+        """Writes the end of a call that failed; stderr has the error for people."""
 
 
+@dataclass(frozen=True)
 class TextOutput:
+    """Tables and lines for people; with `told`, which words a summary, that is for them, too."""
+
+    told: Callable[[Summary], str] | None = None
+
     def tables(self, *tables: Table) -> None:
-        _write("\n".join(_titled(table) for table in tables if table.rows))
+        write("\n".join(_titled(table) for table in tables if table.rows))
 
     def text(self, text: str) -> None:
-        _write(text)
+        write(text)
 
-    def summary(self, line: str) -> None:
-        _write(f"{line}\n")
+    def summary(self, summary: Summary) -> None:
+        write(self.told(summary) if self.told else f"{summary.to_json()}\n")
+
+    def failure(self, fields: Mapping[str, object]) -> None:
+        if self.told is None:
+            write(f"{json_line(fields)}\n")
 
 
 class JsonOutput:
     def tables(self, *tables: Table) -> None:
         for header, rows, title in tables:
             found = [dict(zip(header, row, strict=True)) for row in rows]
-            _write(json_line({"table": title, "rows": found}) + "\n")
+            write(json_line({"table": title, "rows": found}) + "\n")
 
     def text(self, text: str) -> None:
-        _write(json_line({"text": text}) + "\n")
+        write(json_line({"text": text}) + "\n")
 
-    def summary(self, line: str) -> None:
-        _write(f"{line}\n")
+    def summary(self, summary: Summary) -> None:
+        write(f"{summary.to_json()}\n")
+
+    def failure(self, fields: Mapping[str, object]) -> None:
+        write(f"{json_line(fields)}\n")
 
 
-def _write(text: str) -> None:
+def output_of(log: str, asked: str | None, told: Callable[[Summary], str]) -> Output:
+    """Returns the form of stdout: of a log's form, with the summary as asked; unasked it is text on a terminal."""
+    form = asked or ("text" if log == "text" and sys.stdout.isatty() else "json")
+    if form == "text":
+        return TextOutput(told)
+    return JsonOutput() if log == "json" else TextOutput()
+
+
+def write_alone(text: str) -> None:
+    """Writes rows for a program as they are; on a terminal no character of them drives it."""
+    write("\n".join(map(escaped, text.split("\n"))) if sys.stdout.isatty() else text)
+
+
+def write(text: str) -> None:
+    """Writes text as it is."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
 from numbers import Integral, Real
-from typing import Any, Literal, TypedDict
+from typing import Any, Generic, Literal, TypedDict, TypeVar
 
 
 def _plain(value: Any) -> Any:
@@ -180,3 +180,14 @@ class Summary:
     def to_json(self) -> str:
         """The fields in one line."""
         return json_line(self.fields())
+
+
+_Row = TypeVar("_Row")
+
+
+@dataclass(frozen=True)
+class WithRows(Generic[_Row]):
+    """The summary of a call, and the rows that it lists: if there are many, some of them."""
+
+    summary: Summary
+    rows: Sequence[_Row]

@@ -202,13 +202,13 @@ def _aligned(number: bool) -> dict[str, object]:
     return {"class": "number"} if number else {}
 
 
-def more(shown: int, of: int, noun: str, query: Sequence[str]) -> Markup:
-    """Returns how many rows there are and how many are shown, and the SQL that shows all."""
+def more(shown: int, of: int, noun: str, query: str) -> Markup:
+    """Returns how many rows there are and how many are shown, and the command that shows all."""
     if shown >= of:
-        summary = element("summary", {}, f"All {count(of)} {noun}. As SQL")
-        return element("details", {"class": "more"}, summary, command(*query))
+        summary = element("summary", {}, f"All {count(of)} {noun}. By SQL")
+        return element("details", {"class": "more"}, summary, command(query))
     text = f"{count(shown)} of {count(of)} {noun}; all of them:"
-    return join([element("p", {"class": "more"}, text), command(*query)])
+    return join([element("p", {"class": "more"}, text), command(query)])
 
 
 def write(out: Path, text: str) -> None:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
+from halfop.api.opening import of_job
 from halfop.columns.keys import Key
 from halfop.ending import plan as plans
-from halfop.ending.apply import ApplyRequest, apply
-from halfop.ending.owner import add_owner, owner_of
-from halfop.ending.selection import Selection, plan
+from halfop.ending.owner import add_owner
 from halfop.ending.table import Ending
 from halfop.frame.arguments import add_selection
 from halfop.frame.cli import Context, Job, Options, setting_option
-from halfop.frame.errors import UsageError
+from halfop.frame.commands import plan_to_review
+from halfop.frame.errors import UsageError, listed_of
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
-from halfop.opened import opened
-from halfop.wording import plan_to_review
 
 _SHOWN = 20
 _PLANNED = ["kind", "broker_name", "queue_id", "queue_offset", "producer_group", "real_topic", "decision", "reason"]
@@ -64,21 +61,18 @@ def _run(context: Context, args: EndOptions) -> Summary:
 def _plan(context: Context, args: EndOptions) -> Summary:
     if args.kind is None:
         raise UsageError("which outcome? Give --commit or --rollback")
-    settings = context.settings
     if args.plan is not None:
         plans.refuse_existing(args.plan)
-    warehouse = opened("end", context)
-    chosen = Selection(args.kind, args.key, args.where, settings.end.min_age, settings.end.limit)
-    with warehouse.for_few_rows():
-        summary, made = plan(warehouse, chosen)
-    if not len(made):
+    made = of_job("end", context).plan_end(args.kind, args.key, where=args.where)
+    summary = made.summary
+    if not len(made.plan):
         summary.notes.append(f"nothing is to be ended: there is no plan{_why_not(summary.extra.get('left_out'))}")
         return summary
-    path = args.plan or f"end-{made.head.plan_id}.jsonl"
-    plans.write(made, path)
-    summary.extra |= {"plan": str(Path(path).absolute()), "plan_id": made.head.plan_id}
+    path = args.plan or f"end-{made.plan.head.plan_id}.jsonl"
+    made.write(path)
     summary.notes.append(plan_to_review(path))
-    context.output.tables(Table(_PLANNED, [list(row.values()) for row in _shown(made)]))
+    rows = made.plan.rows.select(_PLANNED).slice(0, _SHOWN).to_pylist()
+    context.output.tables(Table(_PLANNED, [list(row.values()) for row in rows]))
     return summary
 
 
@@ -90,21 +84,13 @@ def _why_not(left_out: Mapping[str, int] | None) -> str:
     return f". Left out: {', '.join(f'{n} {reason}' for reason, n in left_out.items())}{hint}"
 
 
-def _shown(made: plans.EndingPlan) -> list[dict[str, object]]:
-    return list(made.rows.select(_PLANNED).slice(0, _SHOWN).to_pylist())
-
-
 def _apply(context: Context, args: EndOptions, planned: str) -> Summary:
     if args.kind is not None or args.plan is not None:
         raise UsageError("--apply FILE ends what the plan says: --commit, --rollback and --plan belong to planning")
-    settings, made = context.settings, plans.read(planned)
-    where = owner_of(settings, args.namesrv, args.broker)
-    warehouse = opened("end", context)
-    request = ApplyRequest(made, settings.end.brokers, settings.end.limit, where, args.no_index, settings.lock.wait)
-    with warehouse.for_few_rows():
-        summary, endings = apply(warehouse, request)
-    context.output.tables(ended_table(endings))
-    return summary
+    warehouse = of_job("end", context)
+    ended = listed_of(lambda: warehouse.end(planned, namesrv=args.namesrv, broker=args.broker, no_index=args.no_index))
+    context.output.tables(ended_table(ended.rows))
+    return ended.summary
 
 
 def ended_table(endings: Sequence[Ending]) -> Table:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Literal
 
-from halfop.examine.examine import examine
+from halfop.api.opening import of_job
 from halfop.frame.cli import Context, Job, Options
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
-from halfop.opened import opened_as_it_is
 
 
 class ExamineOptions(Options):
@@ -30,8 +29,7 @@ _SHOWN: tuple[Literal["damaged", "repaired", "remains"], ...] = ("damaged", "rep
 
 
 def _run(context: Context, args: ExamineOptions) -> Summary:
-    warehouse = opened_as_it_is("examine", context)
-    summary = examine(warehouse, context.settings, args.deep, args.repair)
+    summary = of_job("examine", context).examine(deep=args.deep, repair=args.repair)
     found = {what: summary.extra.get(what, []) for what in _SHOWN}
     context.output.tables(Table(["what", "where"], [[what, line] for what, lines in found.items() for line in lines]))
     return summary

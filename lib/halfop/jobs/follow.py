@@ -81,7 +81,7 @@ def _with_wait(context: Context, least: timedelta) -> Context:
 
 def _printed(context: Context, summary: Summary) -> None:
     """Prints a cycle's result, then does what need not come before it."""
-    context.output.summary(summary.to_json())
+    context.output.summary(summary)
     while context.later:
         context.later.pop(0)()
 

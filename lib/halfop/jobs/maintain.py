@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from dataclasses import fields
 
+from halfop.api.opening import of_job
 from halfop.frame.cli import Context, Job, Options
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
-from halfop.opened import opened
-from halfop.upkeep.maintain import Step, maintain
+from halfop.upkeep.maintain import Step
 
 
 class MaintainOptions(Options):
@@ -21,13 +21,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(context: Context, args: MaintainOptions) -> Summary:
-    settings = context.settings
-    # VACUUM lists folders with so many tasks; its 10,000 are for stores far larger than a table of ours
-    few_tasks = {"spark.sql.sources.parallelPartitionDiscovery.parallelism": "16"}
-    warehouse = opened("maintain", context, **few_tasks)
-    summary, steps = maintain(warehouse, settings, args.dry_run)
-    context.output.tables(Table([field.name for field in fields(Step)], [step.cells for step in steps]))
-    return summary
+    done = of_job("maintain", context).maintain(dry_run=args.dry_run)
+    context.output.tables(Table([field.name for field in fields(Step)], [step.cells for step in done.rows]))
+    return done.summary
 
 
 JOB = Job(

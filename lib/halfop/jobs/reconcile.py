@@ -14,10 +14,8 @@ from halfop.frame.cli import Context, Job, Options, setting_option
 from halfop.frame.errors import summary_of
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
-from halfop.opened import opened
 from halfop.runs.finish import known_form
-from halfop.runs.reconcile import Request, preview
-from halfop.runs.verify import Difference, verify
+from halfop.runs.verify import Difference
 from halfop.sinks.targets import SINK_NAMES
 
 _DESCRIPTION = """\
@@ -80,24 +78,19 @@ def run(warehouse: Halfop, args: RunOptions, if_due: bool = False) -> Summary:
 
 
 def _run(context: Context, args: ReconcileOptions) -> Summary:
+    warehouse = of_job("reconcile", context)
     if args.verify is not None:
-        return _verify(context, args.verify)
-    return _preview(context, args) if args.dry_run else run(of_job("reconcile", context), args)
+        compared = warehouse.verify(args.verify)
+        header = [field.name for field in fields(Difference)]
+        context.output.tables(Table(header, [astuple(each) for each in compared.rows]))
+        return compared.summary
+    return _preview(context, warehouse, args) if args.dry_run else run(warehouse, args)
 
 
-def _verify(context: Context, run_id: int) -> Summary:
-    summary, differences = verify(opened("reconcile --verify", context), run_id)
-    header = [field.name for field in fields(Difference)]
-    context.output.tables(Table(header, [astuple(each) for each in differences]))
-    return summary
-
-
-def _preview(context: Context, args: ReconcileOptions) -> Summary:
-    settings = context.settings
-    request = Request(settings, args.now, settings.run.max_rows, args.allow_future, frozenset(args.park_sink))
-    summary, rows = preview(opened("reconcile --dry-run", context), request)
-    context.output.tables(Table(list(rows[0].asDict()) if rows else [], rows))
-    return summary
+def _preview(context: Context, warehouse: Halfop, args: ReconcileOptions) -> Summary:
+    found = warehouse.preview(now=args.now, allow_future=args.allow_future)
+    context.output.tables(Table(list(found.rows[0].asDict()) if found.rows else [], found.rows))
+    return found.summary
 
 
 def _sink(name: str) -> str:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
+from halfop.api.ends import PlannedEnds
+from halfop.api.halfop import Halfop
+from halfop.api.opening import of_job
 from halfop.ending import plan as plans
-from halfop.ending.apply import ApplyRequest, apply
 from halfop.ending.owner import add_owner, owner_of
-from halfop.ending.resolve import Resolved, ResolveRequest, refused_beside, resolve, write_refused
+from halfop.ending.resolve import refused_beside
 from halfop.frame.cli import Context, Job, Options, setting_option
-from halfop.frame.errors import UsageError
+from halfop.frame.commands import plan_to_review
+from halfop.frame.errors import UsageError, listed_of
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary, add_counts
 from halfop.jobs.end import ended_table
-from halfop.opened import opened
-from halfop.warehouse.kernel import KernelWarehouse
-from halfop.wording import plan_to_review
 
 _READABLE = 10_000  # rows; a larger plan is read by programs
 
@@ -56,43 +55,27 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(context: Context, args: ResolveOptions) -> Summary:
-    settings = context.settings
     for new in () if args.plan is None else (args.plan, refused_beside(args.plan)):
         plans.refuse_existing(new)
-    owner = owner_of(settings, args.namesrv, args.broker)
+    owner = owner_of(context.settings, args.namesrv, args.broker)  # also wrong credentials are refused first
     if not args.apply and (owner is not None or args.no_index):
         raise UsageError("--namesrv, --broker and --no-index belong to --apply")
-    warehouse = opened("resolve", context)
-    request = ResolveRequest(
-        settings.resolve.groups, args.group, settings.end.min_age, settings.end.limit, args.discarded
-    )
-    summary, found = resolve(warehouse, request)
-    path = _written(found, args.plan, summary)
+    warehouse = of_job("resolve", context)
+    found = warehouse.resolve(args.group, discarded=args.discarded)
+    summary, path = found.summary, args.plan or _named(found)
+    found.write(path)
     context.output.tables(_groups(summary))
-    if path is None:
+    if not len(found.plan):
         summary.notes.append("no outcome was found: there is no plan")
     elif args.apply:
-        wanted = ApplyRequest(
-            found.plan, settings.end.brokers, settings.end.limit, owner, args.no_index, settings.lock.wait
-        )
-        _apply(context, warehouse, wanted, summary)
+        _apply(context, warehouse, args, found)
     else:
         summary.notes.append(plan_to_review(path))
     return summary
 
 
-def _written(found: Resolved, given: str | None, summary: Summary) -> str | None:
-    """Writes the plan, and what it refuses; returns the plan's file, if there is anything to end."""
-    suffix = "jsonl" if len(found.plan) <= _READABLE else "parquet"
-    path = given or f"resolve-{found.plan.head.plan_id}.{suffix}"
-    if len(found.refused):
-        write_refused(found.refused, refused_beside(path))
-        summary.extra["refused"] = str(Path(refused_beside(path)).absolute())
-    if not len(found.plan):
-        return None
-    plans.write(found.plan, path)
-    summary.extra |= {"plan": str(Path(path).absolute()), "plan_id": found.plan.head.plan_id}
-    return path
+def _named(found: PlannedEnds) -> str:
+    return f"resolve-{found.plan.head.plan_id}.{'jsonl' if len(found.plan) <= _READABLE else 'parquet'}"
 
 
 def _groups(summary: Summary) -> Table:
@@ -102,16 +85,18 @@ def _groups(summary: Summary) -> Table:
     return Table(["group", *names], rows)
 
 
-def _apply(context: Context, warehouse: KernelWarehouse, wanted: ApplyRequest, summary: Summary) -> None:
+def _apply(context: Context, warehouse: Halfop, args: ResolveOptions, found: PlannedEnds) -> None:
     """Carries the plan out, and adds what came of it to the summary."""
-    with warehouse.for_few_rows():
-        applied, endings = apply(warehouse, wanted)
+    ended = listed_of(
+        lambda: warehouse.end(found.plan, namesrv=args.namesrv, broker=args.broker, no_index=args.no_index)
+    )
+    summary, applied = found.summary, ended.summary
     summary.status = applied.status
     summary.extra |= applied.extra
     summary.seconds |= applied.seconds
     summary.notes += applied.notes
     add_counts(summary.rows_written, applied.rows_written)
-    context.output.tables(ended_table(endings))
+    context.output.tables(ended_table(ended.rows))
 
 
 JOB = Job(

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 
+from halfop.api.halfop import Halfop
+from halfop.api.opening import of_job
 from halfop.columns.keys import Key
-from halfop.ending.apply import Resume, resume_at_brokers
-from halfop.ending.owner import Masters, add_owner, owner_of
+from halfop.ending.owner import add_owner
 from halfop.frame.arguments import add_selection
 from halfop.frame.cli import Context, Job, Options
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
-from halfop.opened import opened
-from halfop.upkeep.resume import ResumeSelection, resume
-from halfop.warehouse.kernel import KernelWarehouse
+from halfop.upkeep.resume import Resumed
 
 
 class ResumeOptions(Options):
@@ -35,25 +34,21 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(context: Context, args: ResumeOptions) -> Summary:
-    settings = context.settings
-    where = owner_of(settings, args.namesrv, args.broker)
-    warehouse = opened("resume", context)
-    if where is not None:
-        return _at_brokers(context, args, warehouse, where)
-    with warehouse.for_few_rows():
-        summary, rows = resume(warehouse, ResumeSelection(args.key, args.where, settings.lock.wait, args.dry_run))
-    context.output.tables(Table(["broker_name", "queue_id", "queue_offset", "was"], rows))
-    return summary
+    warehouse = of_job("resume", context)
+    if args.namesrv is not None or args.broker is not None:
+        return _at_brokers(context, args, warehouse)
+    found = warehouse.resume(args.key, where=args.where, dry_run=args.dry_run)
+    context.output.tables(Table(Resumed._fields, found.rows))
+    return found.summary
 
 
-def _at_brokers(context: Context, args: ResumeOptions, warehouse: KernelWarehouse, where: Masters) -> Summary:
-    end, wait = context.settings.end, context.settings.lock.wait
-    with warehouse.for_few_rows():
-        request = Resume(where, end.brokers, args.key, args.where, end.limit, wait, args.dry_run)
-        summary, endings = resume_at_brokers(warehouse, request)
-    rows = [[*each.key, each.state, each.code, each.remark] for each in endings]
+def _at_brokers(context: Context, args: ResumeOptions, warehouse: Halfop) -> Summary:
+    found = warehouse.resume_at_brokers(
+        args.key, where=args.where, namesrv=args.namesrv, broker=args.broker, dry_run=args.dry_run
+    )
+    rows = [[*each.key, each.state, each.code, each.remark] for each in found.rows]
     context.output.tables(Table(["broker_name", "queue_id", "queue_offset", "state", "code", "remark"], rows))
-    return summary
+    return found.summary
 
 
 JOB = Job(

@@ -10,8 +10,8 @@ from typing import NamedTuple, TypeVar
 
 from pyspark.sql import Row
 
-from halfop import wording as w
 from halfop.columns.keys import Key, key_of
+from halfop.frame import commands as w
 from halfop.frame import units as u
 from halfop.frame.units import EPOCH
 from halfop.html import choices as h
@@ -21,6 +21,7 @@ from halfop.report.figures import Figures
 from halfop.rules import reasons as r
 from halfop.settings.model import Settings
 from halfop.warehouse.schema import literal
+from halfop.wording import value
 
 T = TypeVar("T")
 Content = list[p.Markup]
@@ -93,13 +94,13 @@ def _is(column: str) -> Callable[[str | None, int], h.Option]:
     return option
 
 
-def _equals(column: str, value: str | None) -> str:
+def _equals(column: str, text: str | None) -> str:
     """A condition in SQL. The report has only the beginning of a long value."""
-    if value is None:
+    if text is None:
         return f"{column} IS NULL"
-    if len(value) == q.LONGEST:
-        return f"startswith({column}, {w.value(value)})"
-    return f"{column} = {w.value(value)}"
+    if len(text) == q.LONGEST:
+        return f"startswith({column}, {value(text)})"
+    return f"{column} = {value(text)}"
 
 
 def _decided(why: tuple[str, str | None], n: int) -> h.Option:
@@ -126,7 +127,7 @@ def discards(found: Figures, settings: Settings) -> Content:
     ]
     header = ["half key", "group", "topic", "discarded (UTC)", "asked", "reason", "to resume it"]
     where, order = f"WHERE run_id >= {found.first}", "ORDER BY run_id DESC, born_timestamp"
-    query = w.select(settings.warehouse_root, "trans_check_max_time", where, order)
+    query = w.select("trans_check_max_time", f"{where} {order}", settings)
     return [
         p.table(["reason", "messages", "rule"], reasons),
         p.table(header, [_discard(row, settings) for row in rows]),
@@ -166,16 +167,16 @@ def rejects(found: Figures, settings: Settings) -> Content:
         [each.kind, p.link(each.anchor, each.reason), each.n, r.words(each.reason) or _OWN_FAULT] for each in every
     ]
     rows = {why: list(each) for why, each in groupby(found["rejects"], lambda row: (row["kind"], row["reason"]))}
-    parts = [_rows_of(each, rows[each.kind, each.reason], settings.warehouse_root, found.first) for each in every]
+    parts = [_rows_of(each, rows[each.kind, each.reason], settings, found.first) for each in every]
     return [p.table(["what", "why", "rows", "meaning"], cells), *parts]
 
 
-def _rows_of(each: Rejects, rows: list[Row], root: str, first: int) -> p.Markup:
+def _rows_of(each: Rejects, rows: list[Row], settings: Settings, first: int) -> p.Markup:
     header = ["place", "run", "rejected (UTC)", "what was found", "half key"]
     table = p.table(header, [_reject(row) for row in rows], [{"id": f"{each.anchor}-{row['nth']}"} for row in rows])
     where = f"WHERE kind = {literal(each.kind)} AND reason = {literal(each.reason)}"
     since = f"AND (run_id >= {first} OR run_id IS NULL)"  # rejects of a landing have no run
-    query = w.select(root, "rejected", where, since, "ORDER BY rejected_at DESC")
+    query = w.select("rejected", f"{where} {since} ORDER BY rejected_at DESC", settings)
     more = p.more(len(rows), each.n, "rows", query)
     return p.part(f"{each.kind} {each.reason}", table, more, anchor=each.anchor)
 

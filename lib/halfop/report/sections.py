@@ -7,8 +7,8 @@ from typing import Any
 
 from pyspark.sql import Row
 
-from halfop import wording as w
 from halfop.columns.keys import key_of
+from halfop.frame import commands as w
 from halfop.frame import units as u
 from halfop.html import page as p
 from halfop.html import plots as g

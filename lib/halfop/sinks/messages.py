@@ -12,14 +12,12 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 
 from halfop.columns.key_sets import look_up, packed
 from halfop.columns.keys import HALF_KEY, made_of, present
-from halfop.frame.errors import UsageError
-from halfop.frame.nearest import did_you_mean
 from halfop.planning.counts import OffsetRange, covers
 from halfop.planning.run import Run
 from halfop.rules.halves import IDENTITY, read_copies
 from halfop.sinks.targets import Target, WholeMessages, projected_each
 from halfop.warehouse.parquet import arrow_schema
-from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.upkeep import trimmed_before
 from halfop.warehouse.where import equal
 
@@ -138,14 +136,3 @@ def _comparable(column: str) -> Column:
 
 
 _SINGLE = "real_topics"
-
-
-def topic_rows(warehouse: Warehouse, topic: str) -> DataFrame:
-    """Returns them: of the topic's own table, and of the table of all topics (`topics.layout`)."""
-    known = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")}
-    parts = [warehouse.read(f"topics/{known[topic]}")] if topic in known else []
-    if warehouse.version(_SINGLE) != NO_TABLE:
-        parts.append(warehouse.read(_SINGLE, None, equal("topic", topic)))
-    if not parts:
-        raise UsageError(f"{topic}: no message was committed to that topic{did_you_mean(topic, known)}")
-    return reduce(DataFrame.unionByName, parts)

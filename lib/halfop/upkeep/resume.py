@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -36,7 +37,16 @@ class ResumeSelection:
     dry_run: bool = False
 
 
-def resume(warehouse: Warehouse, selection: ResumeSelection) -> tuple[Summary, list[list[object]]]:
+class Resumed(NamedTuple):
+    """A message that was to be made open again, and its state before: DISCARD, RESUMED, or how it has ended."""
+
+    broker_name: str
+    queue_id: int
+    queue_offset: int
+    was: str
+
+
+def resume(warehouse: Warehouse, selection: ResumeSelection) -> tuple[Summary, list[Resumed]]:
     """Returns the summary, and some of the messages with the state of each before.
 
     Messages that are open again, or have ended since, are counted and left alone. A message that ends before the next
@@ -63,7 +73,7 @@ def resume(warehouse: Warehouse, selection: ResumeSelection) -> tuple[Summary, l
     if selection.dry_run:
         summary.extra["would_resume"] = counts.get("DISCARD", 0)
         summary.notes.append("dry run: nothing was written")
-    return summary, [[row[c] for c in ("broker_name", "queue_id", "queue_offset", "now")] for row in shown]
+    return summary, [Resumed(row["broker_name"], row["queue_id"], row["queue_offset"], row["now"]) for row in shown]
 
 
 def _found(warehouse: Warehouse, selection: ResumeSelection) -> DataFrame:

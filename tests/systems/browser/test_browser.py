@@ -12,7 +12,6 @@ from pathlib import Path
 
 import halfop
 import pytest
-from halfop import wording as w
 from halfop.columns.keys import Key
 from halfop.frame.cli import main
 from halfop.frame.log import escaped
@@ -22,6 +21,7 @@ from halfop.settings.home import launcher
 from halfop.settings.model import Settings
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.tables import Warehouse
+from halfop.wording import value
 from pyspark.sql import Row, SparkSession
 from support import lived
 from support.entry_points import job_of
@@ -197,7 +197,7 @@ def test_no_text_becomes_markup_or_a_script(tab: Tab, hostile: Warehouse, tmp_pa
     assert tab.said("Log.entryAdded", "Runtime.consoleAPICalled", "Runtime.exceptionThrown") == []
     shown_text = tab.evaluate("document.body.textContent")
     assert [text for text in TEXTS if escaped(text) not in shown_text] == []
-    assert command(tab, "by-where")[-1] == f"producer_group = {w.value(TEXTS[4])}"
+    assert command(tab, "by-where")[-1] == f"producer_group = {value(TEXTS[4])}"
     assert command(tab, "by-where")[1:3] == ["--warehouse", hostile.root]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import halfop
 import pytest
+from halfop.sql.views import as_name
 from halfop.warehouse.by_spark import SparkWarehouse
 from model import fleet as f
 from model import reference as m
@@ -38,6 +39,13 @@ def test_the_python_api(spark: SparkSession, tmp_path: Path) -> None:
     assert wh.hanging().count() > 0
     wh.views()
     assert spark.sql("SELECT * FROM decisions").count() == wh.decisions().count() >= before
+    assert wh.sql("SELECT count(*) AS n FROM decisions")["n"].to_pylist() == [wh.decisions().count()]
+    topic = as_name(first["real_topic"])
+    assert wh.sql(f"TABLE {topic}").num_rows == wh.topic(first["real_topic"]).count()
+    for wrong in ("SELECT * FROM decsions", "SELECT decison FROM decisions", "DROP VIEW x", "FROM x INSERT INTO y"):
+        with pytest.raises(halfop.UsageError) as told:
+            wh.sql(wrong)
+        assert "\n" not in str(told.value)
     assert wh.report(tmp_path / "report.html").status == 0
     assert wh.audit().status == 0
     for refused in (lambda: wh.land_files(half=["x"]), lambda: wh.simulate({})):

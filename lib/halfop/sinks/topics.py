@@ -1,0 +1,49 @@
+"""The committed messages of real topics, wherever runs have written them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+
+from pyspark.sql import DataFrame
+
+from halfop.frame.errors import UsageError
+from halfop.frame.nearest import did_you_mean
+from halfop.warehouse.schema import directories
+from halfop.warehouse.tables import NO_TABLE, Warehouse
+from halfop.warehouse.where import equal
+
+_SINGLE = "real_topics"
+
+
+@dataclass(frozen=True)
+class TopicTables:
+    """The topics of a warehouse that have tables of their own, and whether there is the table of all topics.
+
+    `topics.layout` says where a run writes; it may have changed, so that a topic's messages are in both.
+    """
+
+    warehouse: Warehouse
+    directories: Mapping[str, str]
+    has_single: bool
+
+    @classmethod
+    def of(cls, warehouse: Warehouse) -> TopicTables:
+        """Returns them as they are now."""
+        known = {row["topic"]: row["directory"] for row in warehouse.rows("topics_index")}
+        return cls(warehouse, known, warehouse.version(_SINGLE) != NO_TABLE)
+
+    def names(self) -> dict[str, str]:
+        """Returns every topic with a directory: its own, or the one that it would have."""
+        rows = self.warehouse.read(_SINGLE).select("topic").distinct().collect() if self.has_single else []
+        return dict(self.directories) | directories({row["topic"] for row in rows}, self.directories)
+
+    def rows(self, topic: str) -> DataFrame:
+        """Returns a topic's messages; UsageError if there is none."""
+        parts = [self.warehouse.read(f"topics/{self.directories[topic]}")] if topic in self.directories else []
+        if self.has_single:
+            parts.append(self.warehouse.read(_SINGLE, None, equal("topic", topic)))
+        if not parts:
+            raise UsageError(f"{topic}: no message was committed to that topic{did_you_mean(topic, self.directories)}")
+        return reduce(DataFrame.unionByName, parts)

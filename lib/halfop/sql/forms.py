@@ -1,0 +1,89 @@
+"""Rows of a query as text: cells of a table, CSV, or a JSON object a row.
+
+Instants are in UTC, binary values in base64, everywhere. A spreadsheet takes a text that begins with =, +, - or @ as a
+formula; producers choose texts. So CSV puts an apostrophe before such a text, as before a tab or a carriage return.
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime, timezone
+
+import pyarrow as pa
+
+from halfop.frame.errors import UsageError
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_ROWS = 10_000  # of a batch
+
+
+def cells(table: pa.Table) -> list[list[object]]:
+    """Returns the rows as a table for people has them."""
+    return [[_cell(value) for value in row] for row in _rows(table)]
+
+
+def csv_text(table: pa.Table) -> Iterator[str]:
+    """Returns the rows as CSV, with a head; a null is an empty cell."""
+    yield _csv(table.column_names)
+    for batch in table.to_batches(_ROWS):
+        yield "".join(_csv(map(_cell, row)) for row in _rows(batch))
+
+
+def json_text(table: pa.Table) -> Iterator[str]:
+    """Returns the rows as JSON objects, one a line; UsageError if two columns have one name."""
+    names = table.column_names
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UsageError(f"two columns have the name {twice[0]}: give one of them another name (… AS name)")
+    for batch in table.to_batches(_ROWS):
+        rows = [dict(zip(names, row, strict=True)) for row in _rows(batch)]
+        yield "".join(f"{json.dumps(_plain(row), allow_nan=False)}\n" for row in rows)
+
+
+FORMS: dict[str, Callable[[pa.Table], Iterator[str]]] = {"csv": csv_text, "json": json_text}
+
+
+def _rows(table: pa.Table | pa.RecordBatch) -> Iterator[tuple[object, ...]]:
+    columns = [column.to_pylist(maps_as_pydicts="lossy") for column in table.columns]
+    return zip(*columns, strict=True)
+
+
+def _csv(row: Iterable[object]) -> str:
+    """A line. Only characters of the line's end are quoted in a cell, so that is CR LF first."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\r\n").writerow([_harmless(cell) for cell in row])
+    return f"{text.getvalue()[:-2]}\n"
+
+
+def _harmless(cell: object) -> object:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell
+
+
+def _cell(value: object) -> object:
+    """A value as one cell; what has parts is JSON."""
+    plain = _plain(value)
+    return json.dumps(plain, ensure_ascii=False) if isinstance(plain, dict | list) else plain
+
+
+def _plain(value: object) -> object:
+    """A value of Arrow's as JSON has it."""
+    if isinstance(value, Mapping):
+        return {str(_plain(key)): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value if value is None or isinstance(value, str | bool | int) else _plain_scalar(value)
+
+
+def _plain_scalar(value: object) -> object:
+    if isinstance(value, float) and math.isfinite(value):
+        return value
+    if isinstance(value, datetime):
+        utc = value if value.tzinfo is None else value.astimezone(timezone.utc).replace(tzinfo=None)
+        return utc.isoformat() + ("" if value.tzinfo is None else "Z")
+    return str(value)
