@@ -77,6 +77,11 @@ ENDS: dict[str, tuple[Summary, list[str]]] = {
             "               ./spark-submit.sh sql \"SELECT * FROM audit WHERE audit_id = 'a-1'\"",
         ],
     ),
+    "plan": (
+        Summary("end", extra={"planned": 2, "plan": "/x/plan.jsonl"}),
+        ["end: done", "  planned    2 ends", "  written    /x/plan.jsonl"],
+    ),
+    "resume": (Summary("resume", extra={"resumed": 1}), ["resume: done", "  resumed    1 message"]),
     "report": (Summary("report", extra={"path": "/x/report.html"}), ["report: done", "  written    /x/report.html"]),
 }
 

@@ -40,7 +40,7 @@ LAYERS = {
     "simulation": "html wording runs planning rules columns rocketmq settings warehouse",
     "audit": "landing planning rules columns rocketmq settings warehouse",
     "explain": "sql wording frame.commands landing runs planning rules columns rocketmq settings warehouse",
-    "sql": "sinks warehouse",
+    "sql": "wording sinks warehouse",
     "report": "html wording frame.commands runs planning columns settings warehouse",
     "html": "",
     # answers to brokers

@@ -200,6 +200,11 @@ def test_what_reads_is_answered(wh: halfop.Halfop, statement: str) -> None:
     assert wh.sql(statement).num_rows > 0
 
 
+def test_a_warehouse_without_tables_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(halfop.InputRefused, match="no table of halfop is there"):
+        halfop.open(spark, tmp_path / "wrong").sql("SELECT * FROM decisions")
+
+
 def test_an_order_is_kept_and_a_bound_too(wh: halfop.Halfop) -> None:
     statement = "SELECT id FROM range(0, 1000, 1, 8) ORDER BY id DESC"
     assert wh.sql(statement)["id"].to_pylist() == list(range(999, -1, -1))

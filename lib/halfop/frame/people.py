@@ -68,6 +68,8 @@ def _facts(summary: Summary) -> Iterator[tuple[str, str]]:
     yield "decided", ", ".join(f"{n:,} {decision}" for decision, n in decided.items())
     yield "delivered", _counted({"message": written.get("topics", 0) + written.get("real_topics", 0)})
     yield "to ask", _counted({"question": written.get("check_requests", 0)})
+    yield "resumed", _counted({"message": extra.get("resumed", 0)})
+    yield "planned", _counted({"end": extra.get("planned", 0)})
     yield "open", _open(_both(summary))
     yield "written", str(extra.get("path") or extra.get("plan") or "")
 

@@ -18,6 +18,7 @@ from halfop.frame.errors import UsageError
 from halfop.frame.nearest import did_you_mean
 from halfop.sql.views import make_views, names, quoted
 from halfop.warehouse.tables import Warehouse
+from halfop.wording import refuse_empty
 
 _READS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
 _SHOWS = ("DESCRIBE", "DESC", "EXPLAIN", "SHOW")
@@ -32,12 +33,13 @@ _OF_STATEMENT = re.compile(r"SQLSTATE: (?:42|22|21|P0|0A)\w{3}")
 def queried(warehouse: Warehouse, statement: str, most: int | None = None) -> pa.Table:
     """Returns the rows of a statement, at most so many; UsageError for one that is wrong, or does more than read.
 
-    The tables and topics that it names become views of the session.
+    InputRefused for a warehouse without tables. The tables and topics that it names become views of the session.
     """
     text = statement.strip().rstrip("; \n\t")
     shows = _SHOWING.match(text)
     if shows is None:
         _refuse_other(text)
+    refuse_empty(warehouse)
     known = names(warehouse)
     lowered = text.lower()
     everything = shows is not None and shows[1].upper() == "SHOW"
@@ -86,9 +88,9 @@ def _in_a_sentence(known: Collection[str]) -> Iterator[None]:
 
 def _sentence(error: PySparkException, known: Collection[str]) -> str:
     condition, given = error.getCondition() or "", error.getMessageParameters() or {}
-    if condition == "TABLE_OR_VIEW_NOT_FOUND":
+    if condition == "TABLE_OR_VIEW_NOT_FOUND" and "relationName" in given:
         return _no_table(_plain(given["relationName"]), known)
-    if condition.startswith("UNRESOLVED_COLUMN"):
+    if condition.startswith("UNRESOLVED_COLUMN") and "objectName" in given:
         column, columns = _plain(given["objectName"]), _listed(given.get("proposal", ""))
         return f"no column {column}{did_you_mean(column, columns) or _there(columns)}"
     return re.sub(r"\s*SQLSTATE: .*", "", str(error).strip().splitlines()[0], flags=re.DOTALL)
