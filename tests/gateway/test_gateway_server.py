@@ -31,7 +31,8 @@ from halfop.rocketmq.frames import ANSWER, BINARY, JSON, ONE_WAY, Frame, Splitte
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC, AnswerCode, RequestCode
 from halfop.rocketmq.record import chain
 from halfop.rocketmq.requests import GetRouteinfo, Header, HeartBeat
-from halfop.rocketmq.wire.client import Broker, NameServers
+from halfop.rocketmq.wire.client import Broker
+from halfop.rocketmq.wire.name_servers import NameServers
 from halfop.rocketmq.wire.remoting import Credentials, RefusedByBroker, RemotingSettings
 from support.gateway.clients import SECONDS, Asked, asked, free, nothing, page, raw
 from support.gateway.gateways import NAME, RunningGateway, gateway, pulled

@@ -16,7 +16,7 @@ from halfop.landing.broker import messages
 from halfop.landing.broker import request as request_module
 from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest, addresses, real_topics
-from halfop.rocketmq.wire.client import BrokerAddress
+from halfop.rocketmq.wire.name_servers import BrokerAddress
 from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.runs.reconcile import Request, reconcile
 from halfop.settings.model import Settings

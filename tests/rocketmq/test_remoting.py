@@ -20,7 +20,8 @@ from halfop.rocketmq.frames import read_json
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
 from halfop.rocketmq.requests import GetMaxOffset
 from halfop.rocketmq.wire import remote as remote_module
-from halfop.rocketmq.wire.client import Broker, BrokerAddress, NameServers, NoNameServer
+from halfop.rocketmq.wire.client import Broker
+from halfop.rocketmq.wire.name_servers import BrokerAddress, NameServers, NoNameServer
 from halfop.rocketmq.wire.remote import Remote
 from halfop.rocketmq.wire.remoting import (
     ConnectionLost,

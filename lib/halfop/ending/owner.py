@@ -28,7 +28,8 @@ from halfop.rocketmq.names import (
 )
 from halfop.rocketmq.properties import Properties
 from halfop.rocketmq.record import Records
-from halfop.rocketmq.wire.client import Broker, NameServers, is_rocksdb_alone
+from halfop.rocketmq.wire.client import Broker, is_rocksdb_alone
+from halfop.rocketmq.wire.name_servers import NameServers
 from halfop.rocketmq.wire.pull import Chunk, QueueRange, checked, pull
 from halfop.rocketmq.wire.remoting import Corrupt, Credentials, RemotingError, RemotingSettings, Tls
 from halfop.settings.model import Settings

@@ -17,7 +17,7 @@ from halfop.landing.broker.land import land_broker
 from halfop.landing.broker.request import BrokerRequest
 from halfop.rocketmq.frames import read_json
 from halfop.rocketmq.requests import GetRouteinfo
-from halfop.rocketmq.wire.client import NameServers
+from halfop.rocketmq.wire.name_servers import NameServers
 from halfop.rocketmq.wire.remote import Remote
 from halfop.rocketmq.wire.remoting import Credentials, RemotingSettings, Tls
 from halfop.runs.reconcile import Request, reconcile

@@ -34,7 +34,8 @@ from halfop.landing.staged import Staging
 from halfop.landing.table_rows import TABLES
 from halfop.rocketmq.batches import FINAL, HALF, OP
 from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
-from halfop.rocketmq.wire.client import Broker, BrokerAddress, Role
+from halfop.rocketmq.wire.client import Broker, Role
+from halfop.rocketmq.wire.name_servers import BrokerAddress
 from halfop.rocketmq.wire.pull import QueueRange
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import COMMIT_LOG, GATEWAY

@@ -13,7 +13,8 @@ from halfop.landing.again import Again
 from halfop.landing.broker.sampling import Progress, Since, stored
 from halfop.landing.identity import refuse_name
 from halfop.rocketmq.names import HALF_TOPICS, is_real_topic
-from halfop.rocketmq.wire.client import Broker, BrokerAddress, NameServers
+from halfop.rocketmq.wire.client import Broker
+from halfop.rocketmq.wire.name_servers import BrokerAddress, NameServers
 from halfop.rocketmq.wire.pull import QueueRange
 from halfop.rocketmq.wire.remoting import RemotingSettings
 

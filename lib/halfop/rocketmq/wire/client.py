@@ -1,4 +1,4 @@
-"""Name servers and brokers, and the requests that halfop sends them. Each ends with an answer or a RemotingError."""
+"""Brokers, and the requests that halfop sends them. Each ends with an answer or a RemotingError."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from halfop.frame.errors import UsageError
 from halfop.rocketmq import names
 from halfop.rocketmq import requests as r
 from halfop.rocketmq.batches import half_batch
@@ -17,26 +16,13 @@ from halfop.rocketmq.message import message_id
 from halfop.rocketmq.names import CHECK_GROUP, GATEWAY_CONFIG, AnswerCode
 from halfop.rocketmq.properties import Properties, decoded
 from halfop.rocketmq.record import Records, chain
-from halfop.rocketmq.wire.remote import Patience, Remote, is_busy
-from halfop.rocketmq.wire.remoting import ConnectionLost, Corrupt, RemotingError, RemotingSettings
+from halfop.rocketmq.wire.remote import Remote, is_busy
+from halfop.rocketmq.wire.remoting import Corrupt, RemotingSettings
 
 T = TypeVar("T")
-_MASTER, _SLAVE = 0, "SLAVE"
+_SLAVE = "SLAVE"
 _RUNTIME = re.compile(r"\[ ?(\D*\d.*) days, (\d+) hours, (\d+) minutes, (\d+) seconds ?\]")
 _SECOND = 1_000_000
-
-
-@dataclass(frozen=True)
-class BrokerAddress:
-    """The address at which a broker group is read: its master's, or its first slave's if it has no master now.
-
-    A slave may lag, and answers pulls only with slaveReadEnable.
-    """
-
-    name: str
-    cluster: str
-    address: str
-    is_master: bool
 
 
 class Role(NamedTuple):
@@ -68,43 +54,6 @@ class BrokerClock:
     def latest(self) -> int:
         """Returns an instant that the broker has not passed yet: what it has stored by now is not newer."""
         return self.shown + _SECOND + int((time.monotonic() - self.asked) * _SECOND)
-
-
-class NoNameServer(RemotingError):
-    """Name servers answered, but none as it should: each one's fault."""
-
-    transient = False
-
-
-class NameServers:
-    """`addresses` as RocketMQ writes them, `host:port;host:port`: tried in turn."""
-
-    def __init__(self, addresses: str, settings: RemotingSettings) -> None:
-        self._remotes = [Remote(each, settings) for each in addresses.split(";") if each.strip()]
-        if not self._remotes:
-            raise UsageError(f"no name server in {addresses!r}; expected host:port, or several with ; between")
-        self._give_up_after = settings.give_up_after
-
-    def brokers(self) -> list[BrokerAddress]:
-        """All brokers that are registered now, by name, as the first name server that answers soundly has them."""
-        patience = Patience(self._give_up_after)
-        while True:
-            failed = list[RemotingError]()
-            for remote in self._remotes:
-                try:
-                    found = _brokers_at(remote)
-                except RemotingError as error:
-                    failed.append(error)
-                    continue
-                return found
-            why = "; ".join(map(str, failed))
-            if not any(isinstance(error, ConnectionLost) for error in failed):
-                raise failed[0] if len(failed) == 1 else NoNameServer(why)
-            patience.pause(why)
-
-    def close(self) -> None:
-        for remote in self._remotes:
-            remote.close()
 
 
 class Broker:
@@ -198,22 +147,6 @@ def _log_end(table: Any) -> LogExtent:
 
 def _read_queues(topics: Any) -> dict[str, int]:
     return {str(name): int(each["readQueueNums"]) for name, each in topics.items()}
-
-
-def _brokers_at(remote: Remote) -> list[BrokerAddress]:
-    request = r.GetBrokerClusterInfo()
-    answer = remote.checked(request, remote.try_once(request))
-    return remote.body(answer, "brokerAddrTable", _broker_addresses)
-
-
-def _broker_addresses(groups: Any) -> list[BrokerAddress]:
-    return [_broker_address(name, group) for name, group in sorted(groups.items())]
-
-
-def _broker_address(name: str, group: Any) -> BrokerAddress:
-    addresses = {int(number): str(address) for number, address in group["brokerAddrs"].items()}
-    first = min(addresses)
-    return BrokerAddress(name, group["cluster"], addresses[first], first == _MASTER)
 
 
 def shown_time(table: Mapping[str, str]) -> int:
