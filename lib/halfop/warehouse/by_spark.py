@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from halfop.warehouse.connector import Connector
-from halfop.warehouse.reading import FEW
+from halfop.warehouse.reading import FEW, parquet
 from halfop.warehouse.rows import FoundRows, Rows, arrow, frame_of
+from halfop.warehouse.schema import delta_table
 from halfop.warehouse.spark_log import SparkLog
 from halfop.warehouse.tables import NO_TABLE, Marker, Warehouse, no_rows, spec_of
 from halfop.warehouse.where import Where, equal
+
+_PIECE = 32 << 20  # bytes of rows that go to Spark at once
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,7 @@ class SparkWarehouse(Warehouse):
     """A warehouse that only Spark can reach. Nothing but Delta's own commits keeps writers apart."""
 
     _made: set[str] = field(default_factory=set, repr=False)
+    _sent: set[str] = field(default_factory=set, repr=False)
 
     @cached_property
     def log(self) -> SparkLog:
@@ -102,3 +109,51 @@ class SparkWarehouse(Warehouse):
         path, spec = self.path(name), spec_of(name)
         self.log.complete(path, spec)
         self.connector.commit(path, spec, self.in_form(name, frame), marker)
+
+    def join_files(self, name: str, version: int, most: int) -> None:
+        """Joins the files of a table that has more of them."""
+        if version != NO_TABLE and self.log.size(self.path(name), version).files > most:
+            self.spark.sql(f"OPTIMIZE {delta_table(self.path(name))}")
+
+    # ---- rows of a client that are not few ----
+
+    def sent(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch], folder: str) -> Rows:
+        """Returns rows of any number as Spark reads them: they are here if all fit into one piece.
+
+        Else Spark writes each piece to files in that folder below the root, which `forget` empties.
+        """
+        pieces = _pieces(schema, batches)
+        first = next(pieces, schema.empty_table())
+        second = next(pieces, None)
+        if second is None:
+            return first
+        self._sent.add(folder)
+        paths = []
+        for piece in chain([first, second], pieces):
+            paths.append(f"{self.path(folder)}/{uuid.uuid4().hex}")
+            frame_of(self.spark, piece).write.parquet(paths[-1])
+        return parquet(self.spark, from_arrow_schema(schema), paths)
+
+    def forget(self, folder: str) -> None:
+        """Empties a folder of rows that were sent; Spark removes none."""
+        if folder in self._sent:
+            self.spark.range(0).selectExpr("'' AS value").write.mode("overwrite").text(self.path(folder))
+            self._sent.remove(folder)
+
+
+def _pieces(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The rows in tables of about so many bytes."""
+    some, size = list[pa.RecordBatch](), 0
+    for batch in (part for each in batches for part in _cut(each)):
+        some, size = [*some, batch], size + batch.nbytes
+        if size >= _PIECE:
+            yield pa.Table.from_batches(some, schema)
+            some, size = [], 0
+    if some:
+        yield pa.Table.from_batches(some, schema)
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in parts of at most about so many bytes."""
+    rows = max(1, len(batch) * _PIECE // max(batch.nbytes, 1))
+    return (batch.slice(first, rows) for first in range(0, len(batch), rows))
