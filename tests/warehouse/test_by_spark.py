@@ -15,6 +15,7 @@ from halfop.warehouse.given import refuse_unfit_server
 from halfop.warehouse.lock import UNFINISHED, hold
 from halfop.warehouse.schema import delta_table
 from halfop.warehouse.session import session_settings, spark_session
+from halfop.warehouse.spark_log import SparkLog
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -89,3 +90,16 @@ def test_rows_of_any_number_go_to_spark_in_pieces(
     for folder in ("few", "many"):
         warehouse.forget(folder)
     assert not [file for file in tmp_path.rglob("*") if file.suffix == ".parquet"]
+
+
+def test_a_known_version_takes_no_look_into_the_history(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, others = (SparkWarehouse(spark, str(tmp_path)) for _ in range(2))
+    mine.commit("runs", [{"run_id": 1}])
+    assert (mine.version("runs"), len(mine.rows("runs"))) == (1, 1)
+    monkeypatch.setattr(SparkLog, "_described", None)
+    others.commit("runs", [{"run_id": 2}])
+    assert (mine.version("runs"), len(mine.rows("runs"))) == (2, 2)
+    monkeypatch.setattr(SparkWarehouse, "_at", None)
+    assert len(mine.rows("runs")) == 2
