@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 from pyspark.sql import SparkSession
 
@@ -43,6 +44,15 @@ def _of_files(spark: SparkSession, settings: Settings, touched: Touched) -> Kern
 def opened(app: str, context: Context, **conf: str) -> KernelWarehouse:
     """Returns the warehouse of a job, refused if it is damaged. The upkeep of its logs comes after the job's result."""
     warehouse = opened_as_it_is(app, context, **conf)
+    refuse_damaged(warehouse)
+    return warehouse
+
+
+def opened_anywhere(app: str, context: Context) -> Warehouse:
+    """Returns the warehouse of a job that works through Spark Connect, too, refused if it is damaged."""
+    spark = session_of_job(app, context.settings)
+    warehouse = warehouse_of(spark, context.settings, context.lineage.touched)
+    context.later.append(partial(upkeep, warehouse))
     refuse_damaged(warehouse)
     return warehouse
 

@@ -11,9 +11,9 @@ from halfop.frame.arguments import add_selection
 from halfop.frame.cli import Context, Job, Options
 from halfop.frame.output import Table
 from halfop.frame.summary import Summary
-from halfop.opened import opened
+from halfop.opened import opened_anywhere
 from halfop.upkeep.resume import ResumeSelection, resume
-from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.kernel import KernelWarehouse, files_of
 
 
 class ResumeOptions(Options):
@@ -37,9 +37,9 @@ def _arguments(parser: argparse.ArgumentParser) -> None:
 def _run(context: Context, args: ResumeOptions) -> Summary:
     settings = context.settings
     where = owner_of(settings, args.namesrv, args.broker)
-    warehouse = opened("resume", context)
+    warehouse = opened_anywhere("resume", context)
     if where is not None:
-        return _at_brokers(context, args, warehouse, where)
+        return _at_brokers(context, args, files_of(warehouse, "resume at a broker"), where)
     with warehouse.for_few_rows():
         summary, rows = resume(warehouse, ResumeSelection(args.key, args.where, settings.lock.wait, args.dry_run))
     context.output.tables(Table(["broker_name", "queue_id", "queue_offset", "was"], rows))

@@ -56,8 +56,9 @@ _FILES, _STORE = "tests/landing/test_land_files.py::test", "tests/landing/test_l
         [f"{_FILES}_a_file_lands_once_and_again_when_it_has_changed", f"{_FILES}_directories_globs_gzip_and_odd_names"],
         [f"{_FILES}_a_delta_table_and_a_file_of_two_kinds_are_refused", f"{_STORE}_a_killed_landing_is_made_up_for[4]"],
         [f"{_STORE}_skipping_loses_a_range_and_repair_finds_it"],
+        ["tests/upkeep/test_resume.py::test_resumed_twice_and_ended_meanwhile"],
     ],
-    ids=["contract", "played", "files", "files once", "refused and killed", "a damaged store"],
+    ids=["contract", "played", "files", "files once", "refused and killed", "a damaged store", "resume"],
 )
 def test_tests_in_a_session_of_the_server(server: Server, tests: list[str]) -> None:
     done = server.pytest(*tests)
