@@ -17,6 +17,7 @@ from halfop.frame import log
 from halfop.planning import counts
 from halfop.start import FIRST_COMPILER
 from halfop.warehouse import sync
+from halfop.warehouse.by_spark import SparkWarehouse
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.session import is_of_server, spark_session
 from halfop.warehouse.sync import set_sync
@@ -125,7 +126,7 @@ def _few_ranges() -> Iterator[None]:
 
 @pytest.fixture
 def warehouse(spark: SparkSession, tmp_path: Path) -> Warehouse:
-    return KernelWarehouse(spark, str(tmp_path / "warehouse"))
+    return (SparkWarehouse if is_of_server(spark) else KernelWarehouse)(spark, str(tmp_path / "warehouse"))
 
 
 @pytest.fixture(scope="session")

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 from halfop.columns.lives import Lives
+from halfop.landing import staged
 from halfop.landing.broker import land as broker
 from halfop.landing.broker import messages
 from halfop.landing.broker.request import BrokerRequest
-from halfop.landing.staged import Staging
+from halfop.landing.staged import BesideTables
 from halfop.landing.store import land, new_part
 from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.batches import HALF
@@ -196,8 +197,8 @@ def test_no_task_has_credentials(warehouse: KernelWarehouse, monkeypatch: pytest
         seen.extend(shares)
         return []
 
-    monkeypatch.setattr(messages, "in_workers", in_workers)
+    monkeypatch.setattr(staged, "in_workers", in_workers)
     settings = RemotingSettings(credentials=Credentials("access", "secret"))
-    pulls = messages.Pulls(messages.Source(Lives("a"), "h:1", settings, AT), Staging(warehouse, "file:/x"), bool)
+    pulls = messages.Pulls(messages.Source(Lives("a"), "h:1", settings, AT), BesideTables(warehouse, "file:/x"), bool)
     pulls.pulled(HALF, [QueueRange(HALF_TOPIC, 0, 0, 100_000)])
     assert {share.settings.credentials for share in seen} == {None}

@@ -15,7 +15,7 @@ import pytest
 from halfop.frame.errors import InputRefused
 from halfop.frame.summary import Summary
 from halfop.landing import progress
-from halfop.landing.staged import Staging
+from halfop.landing.staged import BesideTables, OnClient
 from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
 from halfop.rocketmq.names import HALF_TOPIC, OP_TOPIC
@@ -111,7 +111,12 @@ class _Deaths:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int, after: bool) -> None:
         self._left, self._after = at, after
-        for owner, name in ((Staging, "append_once"), (progress, "move"), (progress, "add_missing")):
+        for owner, name in (
+            (BesideTables, "append_once"),
+            (OnClient, "append_once"),
+            (progress, "move"),
+            (progress, "add_missing"),
+        ):
             self._wrap(monkeypatch, owner, name)
 
     def _wrap(self, monkeypatch: pytest.MonkeyPatch, owner: object, name: str) -> None:

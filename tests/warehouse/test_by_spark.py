@@ -5,16 +5,19 @@ from __future__ import annotations
 import socket
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from halfop.frame.errors import InputRefused, TransientError, UsageError
 from halfop.submit import command_line
+from halfop.warehouse import by_spark
 from halfop.warehouse.by_spark import SparkWarehouse
 from halfop.warehouse.given import refuse_unfit_server
 from halfop.warehouse.lock import UNFINISHED, hold
 from halfop.warehouse.schema import delta_table
 from halfop.warehouse.session import session_settings, spark_session
+from halfop.warehouse.spark_log import SparkLog
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 
 @pytest.mark.parametrize("word", ["local", "localhost:15002", "sc://", "sc://h:x", "http://h:15002"])
@@ -69,3 +72,34 @@ def test_who_makes_a_table_or_a_column_second_goes_on(spark: SparkSession, tmp_p
         warehouse.log._unless_overtaken(add)
     with pytest.raises(PySparkException):
         warehouse.log._unless_overtaken(f"{add} NOW")
+
+
+def test_rows_of_any_number_go_to_spark_in_pieces(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warehouse, schema = SparkWarehouse(spark, str(tmp_path)), pa.schema([("n", pa.int64()), ("text", pa.string())])
+    batches = [pa.RecordBatch.from_pylist([{"n": n, "text": "x" * 90} for n in range(10)], schema)] * 2
+    few = warehouse.sent(schema, batches, "few")
+    assert isinstance(few, pa.Table)
+    assert len(few) == 20
+    monkeypatch.setattr(by_spark, "_PIECE", 500)
+    many = warehouse.sent(schema, batches, "many")
+    assert isinstance(many, DataFrame)
+    assert sorted(row["n"] for row in many.collect()) == sorted([*range(10)] * 2)
+    assert len(list((tmp_path / "many").iterdir())) > 1
+    for folder in ("few", "many"):
+        warehouse.forget(folder)
+    assert not [file for file in tmp_path.rglob("*") if file.suffix == ".parquet"]
+
+
+def test_a_known_version_takes_no_look_into_the_history(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, others = (SparkWarehouse(spark, str(tmp_path)) for _ in range(2))
+    mine.commit("runs", [{"run_id": 1}])
+    assert (mine.version("runs"), len(mine.rows("runs"))) == (1, 1)
+    monkeypatch.setattr(SparkLog, "_described", None)
+    others.commit("runs", [{"run_id": 2}])
+    assert (mine.version("runs"), len(mine.rows("runs"))) == (2, 2)
+    monkeypatch.setattr(SparkWarehouse, "_at", None)
+    assert len(mine.rows("runs")) == 2

@@ -56,10 +56,8 @@ class Hanging(WarehouseCalls):
         0
         """
         selection = ResumeSelection(_one_of(keys, where), where, self.settings.lock.wait, dry_run)
-        with self._writing() as there:
-            warehouse = files_of(there, "resume")
-            with warehouse.for_few_rows():
-                return WithRows(*resume(warehouse, selection))
+        with self._writing() as there, there.for_few_rows():
+            return WithRows(*resume(there, selection))
 
     def resume_at_brokers(
         self,
@@ -76,7 +74,7 @@ class Hanging(WarehouseCalls):
             raise UsageError("which broker gave them up? Give namesrv or broker, as host:port")
         request = Resume(masters, end.brokers, _one_of(keys, where), where, end.limit, self.settings.lock.wait, dry_run)
         with self._writing() as there:
-            warehouse = files_of(there, "resume")
+            warehouse = files_of(there, "resume at a broker")
             with warehouse.for_few_rows():
                 return WithRows(*resume_at_brokers(warehouse, request))
 

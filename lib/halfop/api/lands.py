@@ -19,7 +19,7 @@ from halfop.landing.progress import keep_tidy
 from halfop.landing.store.land import land_store
 from halfop.landing.store.same_store import StoreRequest
 from halfop.warehouse.catalog import Catalog
-from halfop.warehouse.kernel import KernelWarehouse, files_of
+from halfop.warehouse.tables import Warehouse
 
 _LOG = logging.getLogger("halfop.land")
 
@@ -102,9 +102,8 @@ class Lands(WarehouseCalls):
         )
         return self._land(lambda warehouse: land_broker(warehouse, request, _LOG))
 
-    def _land(self, land: Callable[[KernelWarehouse], Summary]) -> Summary:
-        with self._writing() as there:
-            warehouse = files_of(there, "a landing")
+    def _land(self, land: Callable[[Warehouse], Summary]) -> Summary:
+        with self._writing() as warehouse:
             catalog = Catalog.of(warehouse, self.settings)
             summary = land(warehouse)
             log_landed(summary, _LOG)

@@ -15,7 +15,6 @@ from halfop.frame.errors import UsageError
 from halfop.frame.summary import Summary
 from halfop.jobs.land import SourceOptions, add_sources, command, land
 from halfop.jobs.reconcile import RunOptions, add_run_options, run
-from halfop.warehouse.kernel import files_of
 from halfop.warehouse.signals import pass_on
 
 _DESCRIPTION = """\
@@ -50,7 +49,6 @@ def _run(context: Context, args: FollowOptions) -> Summary:
     if not args.once:  # a turn waits for others at least as long as turns are apart
         context = _with_wait(context, args.every)
     warehouse, stop = of_job("follow", context), Stop()
-    files_of(warehouse.warehouse, "follow")
     pass_on(warehouse.spark)
     stop.listen()
     measures = Measures(context.settings.metrics, command(args.source))

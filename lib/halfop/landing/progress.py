@@ -17,6 +17,7 @@ from halfop.frame.units import EPOCH
 from halfop.landing.fields import LONG_MAX
 from halfop.rocketmq.frames import read_json
 from halfop.rocketmq.names import CHECK_GROUP, HALF_TOPIC, HALF_TOPICS, OP_TOPIC
+from halfop.warehouse.by_spark import SparkWarehouse
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
 from halfop.warehouse.progress import COMMIT_LOG, TABLE, counting, progress_rows
@@ -181,12 +182,16 @@ def _append(warehouse: Warehouse, rows: Iterable[ProgressRow], source: str) -> N
     warehouse.commit(TABLE, [_as_row(row) | {"source": source} for row in rows])
 
 
-def tidy(warehouse: KernelWarehouse) -> None:
-    """Writes the rows afresh, one a queue, if landings have left many files.
+def tidy(warehouse: Warehouse) -> None:
+    """Writes the rows afresh, one a queue, if landings have left many files. (Spark's own API joins the files alone.)
 
     What another landing appends meanwhile stays; if it came first, this is left to a later call.
     """
     version = warehouse.version(TABLE)
+    if isinstance(warehouse, SparkWarehouse):
+        warehouse.join_files(TABLE, version, _MOST_FILES)
+    if not isinstance(warehouse, KernelWarehouse):
+        return
     files = None if version == NO_TABLE else warehouse.log.data_files(warehouse.path(TABLE), version, None)
     if files is not None and len(files) > _MOST_FILES:
         warehouse.replace_rows(TABLE, version, progress_rows(warehouse, version))
@@ -274,7 +279,7 @@ def check_offsets(root: str) -> dict[int, int]:
         return {}
 
 
-def keep_tidy(warehouse: KernelWarehouse, log: logging.Logger) -> None:
+def keep_tidy(warehouse: Warehouse, log: logging.Logger) -> None:
     """Does the upkeep that landings make due, unless another process works there now; a later call does it then."""
     try:
         with hold(warehouse, "landing"):

@@ -1,46 +1,126 @@
-"""Files of what lands, written by workers beside the tables, until a commit makes them part of one."""
+"""Files of what lands, until a commit makes them, or their rows, part of a table.
+
+Workers write them beside the tables. If only Spark reaches the tables, they are on the disk of this machine, and their
+rows go to Spark in pieces.
+"""
 
 from __future__ import annotations
 
-import math
+import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
+from shutil import rmtree
+from typing import TypeVar
 
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from halfop.columns.lives import Lives
 from halfop.landing.table_rows import TABLES, RowForm, form_of
+from halfop.warehouse.by_spark import SparkWarehouse
 from halfop.warehouse.disk import DataFile, Disk, LocalDisk
 from halfop.warehouse.files import WholeFiles
-from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.kernel import KernelWarehouse, files_of
 from halfop.warehouse.local import STAGING, files_apart, frame_of_files
-from halfop.warehouse.parquet import searched
+from halfop.warehouse.parquet import arrow_schema, searched
 from halfop.warehouse.schema import table
-from halfop.warehouse.tables import Marker
+from halfop.warehouse.server_files import ClientDisk
+from halfop.warehouse.spark_errors import SPARK_ERRORS, or_else
+from halfop.warehouse.splits import ParquetPart, Split
+from halfop.warehouse.tables import Marker, Warehouse
+from halfop.warehouse.workers import in_workers
 
-_OURS = "landing-"
+_OURS, _SENT = "landing-", "sent-"
 _OLD = 24 * 3600  # seconds, which no landing takes between two files
+Share = TypeVar("Share")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Staging:
-    """The folder of a landing's files."""
+class Staging(ABC):
+    """The folder of a landing's files, which lasts as long as the landing."""
 
-    warehouse: KernelWarehouse
+    warehouse: Warehouse
     path: str
 
-    def append_once(self, name: str, files: Sequence[DataFile], rows: DataFrame | None, app: str, mark: int) -> None:
-        """Makes the files, and rows beside them, part of a table: once for an app and its mark.
+    @property
+    @abstractmethod
+    def disk(self) -> Disk:
+        """The folder's file system, for what this process reads and writes in the place of a worker."""
 
-        Spark reads the files and writes the table if nothing else may.
-        """
+    @property
+    @abstractmethod
+    def cores(self) -> int:
+        """The number of tasks that work at once."""
+
+    def tasks(self, rows: int) -> int:
+        """Returns the number of tasks that are to write so many rows."""
+        return self.cores
+
+    @abstractmethod
+    def work(self, shares: Sequence[Share], do: Callable[[Share, Disk], Result], few: bool) -> list[Result]:
+        """Returns the function's results for all shares, in their order; `few`: they are not worth a worker."""
+
+    @abstractmethod
+    def frame(self, struct: StructType, files: Sequence[DataFile]) -> DataFrame:
+        """Returns the rows of files that have these columns."""
+
+    @abstractmethod
+    def remove(self) -> None:
+        """Removes the folder with the files that are not part of a table."""
+
+    def append_once(self, name: str, files: Sequence[DataFile], rows: DataFrame | None, app: str, mark: int) -> None:
+        """Makes the files, and rows beside them, part of a table: once for an app and its mark."""
+        of_files = self.rows(name, files)
+        every = of_files if rows is None else of_files.unionByName(self.warehouse.in_form(name, rows))
+        self.warehouse.commit(name, every, Marker(app, mark))
+
+    def append(self, name: str, files: Sequence[DataFile]) -> None:
+        """Makes the files part of a table; a second call appends them again."""
+        self.warehouse.commit(name, self.rows(name, files))
+
+    def rows(self, name: str, files: Sequence[DataFile]) -> DataFrame:
+        """Returns the rows of files that have a table's columns."""
+        return self.frame(table(name).struct, files)
+
+
+@dataclass(frozen=True)
+class BesideTables(Staging):
+    """A folder of the warehouse. Spark reads the files and writes the table only if nothing else may."""
+
+    warehouse: KernelWarehouse
+
+    @cached_property
+    def disk(self) -> Disk:
+        files = self.warehouse.files
+        return LocalDisk() if files.local(self.path) is not None else WholeFiles(files)
+
+    @property
+    def cores(self) -> int:
+        return int(self.warehouse.spark.sparkContext.defaultParallelism)
+
+    def tasks(self, rows: int) -> int:
+        return max(self.cores, self.warehouse.tasks(rows))
+
+    def work(self, shares: Sequence[Share], do: Callable[[Share, Disk], Result], few: bool) -> list[Result]:
+        return [do(share, self.disk) for share in shares] if few else in_workers(self.warehouse, shares, do)
+
+    def frame(self, struct: StructType, files: Sequence[DataFile]) -> DataFrame:
+        return frame_of_files(self.warehouse, struct, files)
+
+    def remove(self) -> None:
+        self.warehouse.files.remove(self.path)
+
+    def append_once(self, name: str, files: Sequence[DataFile], rows: DataFrame | None, app: str, mark: int) -> None:
         warehouse = self.warehouse
         if not warehouse.takes_files(name):
-            warehouse.commit(name, self._together(name, files, rows), Marker(app, mark))
+            super().append_once(name, files, rows, app, mark)
             return
         added = self._moved(name, files)
         if rows is not None:
@@ -48,38 +128,48 @@ class Staging:
         warehouse.commit_files(name, added, Marker(app, mark))
 
     def append(self, name: str, files: Sequence[DataFile]) -> None:
-        """Makes the files part of a table; a second call appends them again."""
-        warehouse = self.warehouse
-        if warehouse.takes_files(name):
-            warehouse.commit_files(name, self._moved(name, files))
+        if self.warehouse.takes_files(name):
+            self.warehouse.commit_files(name, self._moved(name, files))
         else:
-            warehouse.commit(name, self.frame(name, files))
+            super().append(name, files)
 
     def _moved(self, name: str, files: Sequence[DataFile]) -> list[DataFile]:
         folder, move = self.warehouse.path(name), self.warehouse.files.move
         return [replace(file, path=move(file.path, folder)) for file in files]
 
-    def _together(self, name: str, files: Sequence[DataFile], rows: DataFrame | None) -> DataFrame:
-        of_files = self.frame(name, files)
-        return of_files if rows is None else of_files.unionByName(self.warehouse.in_form(name, rows))
 
-    def frame(self, name: str, files: Sequence[DataFile]) -> DataFrame:
-        """The rows of files that have a table's columns."""
-        return frame_of_files(self.warehouse, table(name).struct, files)
+@dataclass(frozen=True)
+class OnClient(Staging):
+    """A folder on this machine's disk, whose files only this process writes and reads: no server sees it."""
 
-    def remove(self) -> None:
-        """Removes the folder with the files that are not part of a table."""
-        self.warehouse.files.remove(self.path)
+    warehouse: SparkWarehouse
+    cores = 1
 
     @cached_property
     def disk(self) -> Disk:
-        """The folder's file system, for what this process reads and writes in the place of a worker."""
-        files = self.warehouse.files
-        return LocalDisk() if files.local(self.path) is not None else WholeFiles(files)
+        return ClientDisk(self.warehouse.spark, self.path)
+
+    def work(self, shares: Sequence[Share], do: Callable[[Share, Disk], Result], few: bool) -> list[Result]:
+        return [do(share, self.disk) for share in shares]
+
+    def frame(self, struct: StructType, files: Sequence[DataFile]) -> DataFrame:
+        schema = arrow_schema(struct)
+        parts = (ParquetPart(self.disk, Split(file.path, 0, file.size), schema) for file in files)
+        rows = self.warehouse.sent(schema, (b for part in parts for b in part.batches()), self._sent)
+        return self.warehouse.stage.take(rows)
+
+    @property
+    def _sent(self) -> str:
+        return f"{STAGING}/{_SENT}{Path(self.path).name}"
+
+    def remove(self) -> None:
+        rmtree(self.path)
+        with or_else("emptying what was sent", *SPARK_ERRORS):
+            self.warehouse.forget(self._sent)
 
 
 @contextmanager
-def staging(warehouse: KernelWarehouse) -> Iterator[Staging]:
+def staging(warehouse: Warehouse) -> Iterator[Staging]:
     """A folder that lasts as long as the block. Removes what killed landings left; hold the lock of landings."""
     remove_left(warehouse)
     made = new_folder(warehouse)
@@ -89,17 +179,26 @@ def staging(warehouse: KernelWarehouse) -> Iterator[Staging]:
         made.remove()
 
 
-def new_folder(warehouse: KernelWarehouse) -> Staging:
+def new_folder(warehouse: Warehouse) -> Staging:
     """A new folder for files of a landing that do not belong to a table yet; whoever asks for it removes it."""
-    return Staging(warehouse, warehouse.files.qualified(warehouse.path(f"{STAGING}/{_OURS}{uuid.uuid4().hex}")))
+    if isinstance(warehouse, SparkWarehouse):
+        return OnClient(warehouse, tempfile.mkdtemp(prefix="halfop-landing-"))
+    store = files_of(warehouse, "a landing")
+    return BesideTables(store, store.files.qualified(store.path(f"{STAGING}/{_OURS}{uuid.uuid4().hex}")))
 
 
-def remove_left(warehouse: KernelWarehouse) -> None:
-    """Removes what dead landings have left. Elsewhere than on a local disk others may land now: it must be old."""
+def remove_left(warehouse: Warehouse) -> None:
+    """Removes what dead landings have left. Elsewhere than on a local disk others may land now: it must be old.
+
+    So must be what clients of Spark Connect have sent: no lock keeps them out.
+    """
+    if not isinstance(warehouse, KernelWarehouse):
+        return
     files, top = warehouse.files, warehouse.path(STAGING)
-    before = math.inf if files.local(top) is not None else (time.time() - _OLD) * 1_000
+    local, before = files.local(top) is not None, (time.time() - _OLD) * 1_000
     for left in files.folders(top):
-        if left.startswith(_OURS) and (before == math.inf or files.last_change(f"{top}/{left}") < before):
+        is_ours = left.startswith(_OURS)
+        if (is_ours and local) or ((is_ours or left.startswith(_SENT)) and files.last_change(f"{top}/{left}") < before):
             files.remove(f"{top}/{left}")
 
 

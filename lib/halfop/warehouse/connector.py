@@ -38,11 +38,13 @@ class Connector:
 
     def read(self, path: str, spec: TableSpec, version: int | None = None, **options: str) -> DataFrame:
         """Returns the table's rows; columns that it does not have yet are null."""
+        return whole(self.read_as_it_is(path, version, **options), spec)
+
+    def read_as_it_is(self, path: str, version: int | None = None, **options: str) -> DataFrame:
+        """Returns the table's rows with the columns that it has."""
         self.log.was_read(path, version)
         options |= {} if version is None else {"versionAsOf": str(version)}
-        rows = self.spark.read.format("delta").options(**options).load(path)
-        later = {f.name: F.lit(None).cast(f.dataType) for f in spec.struct if f.name not in rows.columns}
-        return rows.withColumns(later) if later else rows
+        return self.spark.read.format("delta").options(**options).load(path)
 
     def added(self, path: str, spec: TableSpec, before: int, upto: int) -> DataFrame:
         """Returns the rows that landed between two versions: by the change feed, if the table still has that."""
@@ -78,6 +80,12 @@ class Connector:
             return False
         lately = self.spark.sql(f"DESCRIBE HISTORY {delta_table(path)} LIMIT {_LATELY}")
         return not lately.where(F.col("userMetadata") == mine).isEmpty()
+
+
+def whole(rows: DataFrame, spec: TableSpec) -> DataFrame:
+    """Returns a table's rows with all of its columns, null where they are still to come; else the same frame."""
+    later = {f.name: F.lit(None).cast(f.dataType) for f in spec.struct if f.name not in rows.columns}
+    return rows.withColumns(later) if later else rows
 
 
 def _appending(rows: DataFrame, marker: Marker | None) -> DataFrameWriter:

@@ -15,6 +15,8 @@ from typing import Any, TypeVar
 
 from pyspark.sql import SparkSession
 
+from halfop.warehouse.session import is_of_server
+
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 # One request may come twice at once: to all processes of a terminal or a unit, and passed on by the JVM.
 _SAME_SECONDS = 1.0
@@ -22,6 +24,8 @@ _SAME_SECONDS = 1.0
 
 def pass_on(spark: SparkSession) -> None:
     """Makes the JVM, which spark-submit starts first, pass both signals to this process instead of stopping at once."""
+    if is_of_server(spark):
+        return
     jvm: Any = spark._jvm
     driver = jvm.java.lang.ProcessHandle.of(os.getpid()).get()
     jvm.halfop.StopSignals.passTo(driver)

@@ -6,7 +6,9 @@ which Spark reads as the JSON and Parquet files that Delta's protocol says they 
 
 from __future__ import annotations
 
+import math
 import re
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -40,8 +42,10 @@ _CHECKPOINT = re.compile(
     r"/(?P<version>\d{20})\.checkpoint(\.\d{10}\.(?P<parts>\d{10})|\.[0-9a-f-]{36})?\.(parquet|json)$"
 )
 _FEW_COMMITS = 20  # more of them are read from a checkpoint on
+_LATELY = 3600  # seconds, in which no clean-up removes a commit that nobody has seen
 _ACTIONS = "txn STRUCT<appId: STRING, version: BIGINT>, remove STRUCT<path: STRING>, metaData STRUCT<id: STRING>"
-_MARKS = ("txn.appId AS app", "txn.version AS number")
+_CHANGED = ""  # a change of the table itself, of its properties for instance, counts as an app of this name
+_MARKS = (f"coalesce(txn.appId, '{_CHANGED}') AS app", "coalesce(txn.version, 0L) AS number")
 
 
 class Markers(NamedTuple):
@@ -67,9 +71,27 @@ class SparkLog:
     touched: Touched
     _sizes: dict[str, TableSize] = field(default_factory=dict, repr=False)
     _markers: dict[str, Markers] = field(default_factory=dict, repr=False)
+    _versions: dict[str, tuple[int, float]] = field(default_factory=dict, repr=False)
 
     def version(self, path: str) -> int:
-        """Returns the table's newest version; -1 if there is no table."""
+        """Returns the table's newest version; -1 if there is no table.
+
+        To ask whether a file is there takes no job, unlike a look into the history.
+        """
+        version, looked = self._versions.get(path, (NO_VERSION, -math.inf))
+        for _ in range(_FEW_COMMITS if time.monotonic() - looked < _LATELY else 0):
+            if not self.has(_commit(path, version)):
+                break
+            if not self.has(_commit(path, version + 1)):
+                return version
+            version += 1
+            self._versions[path] = version, looked
+        version = self._described(path)
+        if version != NO_VERSION:
+            self._versions[path] = version, time.monotonic()
+        return version
+
+    def _described(self, path: str) -> int:
         try:
             newest = self.spark.sql(f"DESCRIBE HISTORY {delta_table(path)} LIMIT 1").select("version").collect()
         except PySparkException as error:
@@ -123,8 +145,10 @@ class SparkLog:
             return NO_VERSION
         known = self._markers.get(path)
         if known is None or known.version != version:
-            refuse_forgetful(path, self.properties(path))
-            known = self._markers[path] = Markers(version, self._numbers(path, version, known))
+            numbers = self._numbers(path, version, known)
+            if numbers.pop(_CHANGED, None) is not None or known is None:
+                refuse_forgetful(path, self.properties(path))
+            known = self._markers[path] = Markers(version, numbers)
         return known.numbers.get(app, NO_VERSION)
 
     def _numbers(self, path: str, version: int, known: Markers | None) -> dict[str, int]:
@@ -161,7 +185,7 @@ class SparkLog:
         return max(whole.items(), default=None)
 
     def _commits(self, path: str, after: int, upto: int) -> DataFrame | None:
-        return self._read([f"{path}/_delta_log/{n:020}.json" for n in range(after + 1, upto + 1)])
+        return self._read([_commit(path, n) for n in range(after + 1, upto + 1)])
 
     def _read(self, files: Sequence[str]) -> DataFrame | None:
         """Their actions. A line that is no JSON ends the read: what it says would be missed."""
@@ -196,9 +220,13 @@ class SparkLog:
 
     def complete(self, path: str, spec: TableSpec) -> None:
         """Makes the table if it is missing; an older table gets the columns that it lacks."""
-        if self.version(path) == NO_VERSION:
+        try:
+            names = self.spark.read.format("delta").load(path).columns
+        except PySparkException as error:
+            if not is_missing(error):
+                raise
             self._unless_overtaken(_created(path, spec))
-        names = self.spark.read.format("delta").load(path).columns
+            names = self.spark.read.format("delta").load(path).columns
         later = [column.ddl for column in spec.columns if column.name not in names]
         if later:
             self._unless_overtaken(f"ALTER TABLE {delta_table(path)} ADD COLUMNS ({', '.join(later)})")
@@ -228,10 +256,14 @@ def is_missing(error: PySparkException) -> bool:
     return any(name in f"{error.getCondition()} {error}" for name in _NO_TABLE)
 
 
+def _commit(path: str, version: int) -> str:
+    return f"{path}/_delta_log/{version:020}.json"
+
+
 def _greatest(actions: DataFrame | None) -> dict[str, int]:
     if actions is None:
         return {}
-    marks = actions.where("txn IS NOT NULL").selectExpr(*_MARKS)
+    marks = actions.where("txn IS NOT NULL OR metaData IS NOT NULL").selectExpr(*_MARKS)
     return {row["app"]: row["number"] for row in marks.groupBy("app").agg(F.max("number").alias("number")).collect()}
 
 

@@ -23,7 +23,7 @@ _CONF = {
     "spark.databricks.delta.snapshotPartitions": "1",
 }
 _SECONDS, _CALL_SECONDS = 120, 1800
-_INSTALLED = ROOT / ".halfop" / "connect"
+INSTALLED = ROOT / ".halfop" / "connect"
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Server:
     def pytest(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Tests in a process whose session is the server's."""
         self.call("reconcile", "--help")  # installs what a client needs
-        path = f"{IMPORTS['PYTHONPATH']}:{_INSTALLED}"
+        path = f"{IMPORTS['PYTHONPATH']}:{INSTALLED}"
         words = ("python", "-m", "pytest", "-n", "0", "-m", "slow or not slow or connect", "-W", "ignore", *words)
         return _ended(words, os.environ | {"SPARK_REMOTE": self.address, "PYTHONPATH": path})
 

@@ -48,9 +48,10 @@ def test_the_python_api(spark: SparkSession, tmp_path: Path) -> None:
         assert "\n" not in str(told.value)
     assert wh.report(tmp_path / "report.html").status == 0
     assert wh.audit().status == 0
-    for refused in (lambda: wh.land_files(half=["x"]), lambda: wh.simulate({})):
-        with pytest.raises(halfop.UsageError, match="Spark Connect"):
-            refused()
+    with pytest.raises(halfop.InputRefused, match="where the server of Spark Connect looks"):
+        wh.land_files(half=["x"])
+    with pytest.raises(halfop.UsageError, match="Spark Connect"):
+        wh.simulate({})
 
 
 def test_a_warehouse_must_be_named(spark: SparkSession) -> None:

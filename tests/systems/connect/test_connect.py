@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import shutil
 import subprocess
@@ -9,17 +10,32 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from halfop.landing.broker.land import land_broker
+from halfop.landing.broker.request import BrokerRequest
+from halfop.landing.files.land import FilesRequest, land_files
+from halfop.landing.store.land import land_store
+from halfop.landing.store.same_store import StoreRequest
+from halfop.landing.table_rows import TABLES
+from halfop.rocketmq.wire.remoting import RemotingSettings
 from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.progress import progress_rows
 from pyspark.sql import SparkSession
+from support import json_lines as line
+from support.brokers import store_writer as w
+from support.brokers.played_broker import played
+from support.brokers.stores import transactions
+from support.json_lines import lines
 from support.kills import command, content
 
 from systems.connect.local_server import Server, local_server
 
 pytestmark = [pytest.mark.connect, pytest.mark.timeout(3600)]
 _KILLS = 4
+LOG = logging.getLogger("halfop.test")
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +44,24 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-@pytest.mark.parametrize("tests", ["tests/warehouse/test_contract.py::TestBySpark", "tests/systems/connect/played.py"])
-def test_tests_in_a_session_of_the_server(server: Server, tests: str) -> None:
-    done = server.pytest(tests)
+_FILES, _STORE = "tests/landing/test_land_files.py::test", "tests/landing/test_land_store.py::test"
+
+
+@pytest.mark.parametrize(
+    "tests",
+    [
+        ["tests/warehouse/test_contract.py::TestBySpark"],
+        ["tests/systems/connect/played.py"],
+        [f"{_FILES}_skip_bad_rejects_each_bad_line_and_lands_the_rest", f"{_FILES}_parquet_lands_like_json"],
+        [f"{_FILES}_a_file_lands_once_and_again_when_it_has_changed", f"{_FILES}_directories_globs_gzip_and_odd_names"],
+        [f"{_FILES}_a_delta_table_and_a_file_of_two_kinds_are_refused", f"{_STORE}_a_killed_landing_is_made_up_for[4]"],
+        [f"{_STORE}_skipping_loses_a_range_and_repair_finds_it"],
+        ["tests/upkeep/test_resume.py::test_resumed_twice_and_ended_meanwhile"],
+    ],
+    ids=["contract", "played", "files", "files once", "refused and killed", "a damaged store", "resume"],
+)
+def test_tests_in_a_session_of_the_server(server: Server, tests: list[str]) -> None:
+    done = server.pytest(*tests)
     assert (done.returncode, "skipped" in done.stdout) == (0, False), done.stdout[-5000:] + done.stderr[-2000:]
 
 
@@ -46,6 +77,41 @@ def test_a_run_writes_what_one_by_files_writes(
     for call in (("report", "--out", str(tmp_path / "x.html")), ("audit",), query):
         done = server.call(*call, "--warehouse", str(folder))
         assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_each_source_lands_what_it_lands_by_files(server: Server, spark: SparkSession, tmp_path: Path) -> None:
+    """The store's landing is killed at any moment, and called again; `follow` lands from a broker."""
+    store = w.Store(tmp_path / "store")
+    transactions(store, range(30))
+    files = [lines(tmp_path / "h.jsonl", *map(line.half, range(20))), lines(tmp_path / "o.jsonl", line.op(0, "1,2,3"))]
+    by_files, by_server = (KernelWarehouse(spark, str(tmp_path / name)) for name in ("by files", "by server"))
+    land_files(by_files, FilesRequest(files[:1], files[1:]), LOG)
+    land_store(by_files, StoreRequest(str(store.root), "broker-s", timedelta(0)), LOG)
+    there = ("--warehouse", by_server.root)
+    with played(store) as broker:
+        land_broker(
+            by_files, BrokerRequest(RemotingSettings(), timedelta(0), broker=broker, broker_name="broker-p"), LOG
+        )
+        done = server.call("land", "files", "--half", files[0], "--op", files[1], *there)
+        assert done.returncode == 0, done.stderr[-3000:]
+        by_store = ["land", "store", "--path", str(store.root), "--broker-name", "broker-s", *there]
+        client = subprocess.Popen(server.job(*by_store), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(random.uniform(3, 15))
+        client.kill()
+        client.wait()
+        done = server.call(*by_store)
+        assert done.returncode == 0, done.stderr[-3000:]
+        done = server.call("follow", "broker", "--broker", broker, "--broker-name", "broker-p", "--once", *there)
+        assert done.returncode == 0, done.stderr[-3000:]
+    assert landed(by_server) == landed(by_files)
+    assert by_server.rows("decisions")
+
+
+def landed(warehouse: KernelWarehouse) -> dict[str, Counter[str]]:
+    """All rows that have landed but for their instants, and how far the queues have landed."""
+    found = {name: Counter(map(str, warehouse.read(name).drop("landed_at").collect())) for name in TABLES.values()}
+    columns = ("broker_name", "topic", "queue_id", "next_offset", "first_offset", "highest_offset", "source")
+    return found | {"landing_progress": Counter(str([row[c] for c in columns]) for row in progress_rows(warehouse))}
 
 
 def test_two_clients_at_once(
@@ -77,9 +143,7 @@ def test_killed_anywhere_the_next_call_finishes(
 
 
 _OF_FILES = (
-    "land store --path .",
-    "follow store --path . --once",
-    "resume --where true",
+    "resume --where true --broker h:1",
     "end --rollback --where true",
     "simulate --set transaction_timeout=30s",
     "maintain",

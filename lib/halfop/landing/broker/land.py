@@ -15,15 +15,15 @@ from halfop.landing.broker.request import BrokerRequest, addresses
 from halfop.landing.progress import next_instant
 from halfop.landing.staged import staging
 from halfop.landing.table_rows import TABLES
-from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
 from halfop.warehouse.progress import TABLE as PROGRESS
 from halfop.warehouse.spark_errors import log_failure
+from halfop.warehouse.tables import Warehouse
 
 _THREADS = 8
 
 
-def land_broker(warehouse: KernelWarehouse, request: BrokerRequest, log: logging.Logger) -> Summary:
+def land_broker(warehouse: Warehouse, request: BrokerRequest, log: logging.Logger) -> Summary:
     """Lands what is new in all brokers, at the same time. A broker that fails stops no other; the summary names it."""
     summary = Summary("land")
     locked = hold(warehouse, "landing", request.wait)

@@ -27,7 +27,6 @@ from halfop.rocketmq.wire.pull import Chunk, Hole, QueueRange, checked, pull
 from halfop.rocketmq.wire.remoting import Credentials, RemotingSettings
 from halfop.warehouse.disk import DataFile, Disk
 from halfop.warehouse.splits import ParquetPart, PartWriter, Split
-from halfop.warehouse.workers import in_workers
 
 SOURCE = "BROKER"
 # Offsets: so many are pulled by this process, and at most so many by a task.
@@ -72,17 +71,13 @@ class Pulls:
         whole = PullShare(kind, source.address, (), settings, form, folder, bounds, self._ends(kind))
         offsets = sum(asked.end - asked.start for asked in queues)
         shares = [whole._replace(queues=part) for part in _parts(queues, self._enough(offsets))]
-        if offsets <= _FEW:
-            done = [pull_share(share, self.staging.disk) for share in shares]
-        else:
-            done = in_workers(self.staging.warehouse, shares, pull_share)
+        done = self.staging.work(shares, pull_share, offsets <= _FEW)
         before = self._done[kind].parts if kind in self._done else ()
         self._done[kind] = Messages(self.staging, source, kind, [*before, *done])
         return self._done[kind]
 
     def _enough(self, offsets: int) -> int:
-        cores = int(self.staging.warehouse.spark.sparkContext.defaultParallelism)
-        return min(_OF_A_TASK, max(_FEW, -(-offsets // (_TASKS_A_CORE * cores))))
+        return min(_OF_A_TASK, max(_FEW, -(-offsets // (_TASKS_A_CORE * self.staging.cores))))
 
     def _ends(self, kind: str) -> Ends | None:
         """The offsets that ops end; nothing else needs them."""
@@ -123,7 +118,7 @@ class Messages:
         name, unsettled = TABLES[self.kind], self.files(UNSETTLED)
         rows = None
         if unsettled:
-            rows = looked_up(self.staging.warehouse, self.staging.frame(name, unsettled), reach)
+            rows = looked_up(self.staging.warehouse, self.staging.rows(name, unsettled), reach)
             rows = _stamped(rows, self.source.at)
         self.staging.append_once(name, self.files(self.kind), rows, app, self.source.at)
 

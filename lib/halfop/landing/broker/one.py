@@ -37,9 +37,9 @@ from halfop.rocketmq.names import HALF_TOPICS, OP_TOPICS
 from halfop.rocketmq.wire.client import Broker, Role
 from halfop.rocketmq.wire.name_servers import BrokerAddress
 from halfop.rocketmq.wire.pull import QueueRange
-from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import COMMIT_LOG, GATEWAY
 from halfop.warehouse.spark_errors import OPERATIONAL_ERRORS, as_ours
+from halfop.warehouse.tables import Warehouse
 
 RangesByKind = Mapping[str, Sequence[QueueRange]]
 
@@ -48,7 +48,7 @@ RangesByKind = Mapping[str, Sequence[QueueRange]]
 class Shared:
     """The common part of all brokers' landings; `lock` guards what only one of them may write at a time."""
 
-    warehouse: KernelWarehouse
+    warehouse: Warehouse
     request: BrokerRequest
     summary: Summary
     at: int

@@ -19,13 +19,13 @@ from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPICS
 from halfop.rocketmq.record import chain
 from halfop.rocketmq.wire.client import Broker, BrokerClock
 from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
-from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import COMMIT_LOG, progress_rows
+from halfop.warehouse.tables import Warehouse
 
 _NAME_BEFORE = "broker-a"
 
 
-def refuse_rebuilt(warehouse: KernelWarehouse, name: str, broker: Broker, rows: Progress) -> None:
+def refuse_rebuilt(warehouse: Warehouse, name: str, broker: Broker, rows: Progress) -> None:
     """Raises InputRefused for a broker that was rebuilt under its old name: its newest half message is another."""
     reused = reused_queues(warehouse, {Queue(name, 0)})
     halves = [row for (topic, _), row in rows.items() if topic in HALF_TOPICS and row.next_offset]
@@ -34,7 +34,7 @@ def refuse_rebuilt(warehouse: KernelWarehouse, name: str, broker: Broker, rows: 
         raise InputRefused(broker.remote.address, None, problem, HINT)
 
 
-def refuse_renamed(warehouse: KernelWarehouse, address: str, name: str) -> None:
+def refuse_renamed(warehouse: Warehouse, address: str, name: str) -> None:
     """Raises InputRefused for a broker that is new by its own name, if an earlier version may have landed it.
 
     Earlier versions landed a broker of `--broker` under one name if no other was given: its messages would land again.
@@ -46,7 +46,7 @@ def refuse_renamed(warehouse: KernelWarehouse, address: str, name: str) -> None:
         raise InputRefused(address, None, problem, hint)
 
 
-def _is_same(warehouse: KernelWarehouse, broker: Broker, row: ProgressRow) -> bool:
+def _is_same(warehouse: Warehouse, broker: Broker, row: ProgressRow) -> bool:
     end = broker.max_offset(row.topic, row.queue_id)
     found = newest_half(warehouse, row, end)
     if found is None or end <= found[0]:

@@ -21,8 +21,8 @@ from halfop.rocketmq.names import DISCARD_TOPIC, HALF_TOPICS, OP_TOPICS, is_real
 from halfop.rocketmq.record import chain
 from halfop.rocketmq.wire.client import Broker, BrokerClock
 from halfop.rocketmq.wire.pull import Chunk, QueueRange, pull
-from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import COMMIT_LOG
+from halfop.warehouse.tables import Warehouse
 
 Progress = Mapping[tuple[str, int], ProgressRow]
 
@@ -209,7 +209,7 @@ def real_queues(halves: DataFrame) -> dict[tuple[str, int], int]:
 
 
 def with_seen(
-    warehouse: KernelWarehouse, halves: DataFrame, pulled: Collection[tuple[str, int]], holes: Iterable[Range], now: int
+    warehouse: Warehouse, halves: DataFrame, pulled: Collection[tuple[str, int]], holes: Iterable[Range], now: int
 ) -> DataFrame:
     """The half messages with `seen`: whether their real queue has been pulled and has no hole after them.
 

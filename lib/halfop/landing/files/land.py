@@ -20,6 +20,7 @@ from halfop.landing.again import Again
 from halfop.landing.fields import NEAR, known_names
 from halfop.landing.files import landed_files, rewound
 from halfop.landing.files.check import Checked, checked, first_lines, refuse_bad, rejects
+from halfop.landing.files.on_server import ServerFiles
 from halfop.landing.files.own_life import Stamp
 from halfop.landing.files.sources import InputFile, InputFiles, are_few, complete, known_by_ops
 from halfop.landing.files.taking import SOURCE, Taking, take
@@ -29,10 +30,11 @@ from halfop.landing.rewind import HINT
 from halfop.landing.staged import remove_left
 from halfop.landing.table_rows import TABLES
 from halfop.rocketmq.names import OP_TOPIC
-from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.by_spark import SparkWarehouse
 from halfop.warehouse.lock import hold, hold_rejected
 from halfop.warehouse.progress import progress_rows
 from halfop.warehouse.schema import REJECTED, completed
+from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import equal
 from halfop.wording import warn_of
 
@@ -53,7 +55,7 @@ class FilesRequest:
     again: tuple[Again, ...] = ()
 
 
-def land_files(warehouse: KernelWarehouse, request: FilesRequest, log: logging.Logger) -> Summary:
+def land_files(warehouse: Warehouse, request: FilesRequest, log: logging.Logger) -> Summary:
     """Lands files, each once. Nothing is written before all of them are checked; InputRefused names what was found."""
     summary = Summary("land")
     with summary.shown_in_failure():
@@ -65,8 +67,8 @@ def land_files(warehouse: KernelWarehouse, request: FilesRequest, log: logging.L
     return summary
 
 
-def _find(warehouse: KernelWarehouse, request: FilesRequest) -> list[InputFile]:
-    found = InputFiles(warehouse.spark)
+def _find(warehouse: Warehouse, request: FilesRequest) -> list[InputFile]:
+    found = ServerFiles(warehouse) if isinstance(warehouse, SparkWarehouse) else InputFiles(warehouse.spark)
     files = found.find("half", request.halves) + found.find("op", request.ops)
     both = {f.uri for f in files if f.kind == "half"} & {f.uri for f in files if f.kind == "op"}
     if both:
@@ -75,9 +77,7 @@ def _find(warehouse: KernelWarehouse, request: FilesRequest) -> list[InputFile]:
 
 
 class _Landing:
-    def __init__(
-        self, warehouse: KernelWarehouse, request: FilesRequest, log: logging.Logger, summary: Summary
-    ) -> None:
+    def __init__(self, warehouse: Warehouse, request: FilesRequest, log: logging.Logger, summary: Summary) -> None:
         self._warehouse, self._request, self._log, self._summary = warehouse, request, log, summary
 
     def land(self, files: Sequence[InputFile]) -> None:
@@ -278,7 +278,7 @@ def _begun(life: Life) -> int:
     return progress.micros(life.begun_at) if life.begun_at else 0
 
 
-def _rejected(warehouse: KernelWarehouse, files: Iterable[InputFile], taken: Taking, landed_at: int) -> DataFrame:
+def _rejected(warehouse: Warehouse, files: Iterable[InputFile], taken: Taking, landed_at: int) -> DataFrame:
     """The bad rows as rows of `rejected`."""
     of = {file.uri: file for file in files}
     places = [(of[uri], at, line) for (uri, at), line in first_lines(taken.found).items() if uri in of]

@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from halfop.landing.files.check import Checked
 from halfop.landing.files.sources import InputFile
 from halfop.landing.progress import instant
-from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import Where, between, one_of
 
 TABLE = "landed_files"
@@ -21,7 +21,7 @@ KEY = ("path", "size", "sha256", "kind")
 _FEW = 50
 
 
-def already_landed(warehouse: KernelWarehouse, files: Sequence[InputFile]) -> dict[InputFile, int]:
+def already_landed(warehouse: Warehouse, files: Sequence[InputFile]) -> dict[InputFile, int]:
     """The files that landed before under the same path, with the same content: when last, in epoch microseconds.
 
     A file whose rows have been lost since has not landed.
@@ -51,7 +51,7 @@ def _key(file: InputFile) -> tuple[str, int, str, str]:
     return file.uri, file.size, file.sha256, file.kind
 
 
-def record(warehouse: KernelWarehouse, files: Iterable[InputFile], checked: Iterable[Checked], landed_at: int) -> None:
+def record(warehouse: Warehouse, files: Iterable[InputFile], checked: Iterable[Checked], landed_at: int) -> None:
     """Appends the files with their numbers of good and bad rows."""
     by_kind = {each.kind: each for each in checked}
     rows = [

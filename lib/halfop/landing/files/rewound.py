@@ -17,8 +17,8 @@ from halfop.landing.cuts import Cut, LandedQueue
 from halfop.landing.files.taking import SOURCE, Taking
 from halfop.landing.rewind import KEY_REUSED, TOPICS, Begun, begin
 from halfop.landing.table_rows import TABLES
-from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import progress_rows
+from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import equal
 
 _IDENTITY = {"half": ["commit_log_offset", "store_timestamp", "uniq_key"], "op": ["store_timestamp"]}
@@ -26,7 +26,7 @@ _PLACE = {"half": ["queue_id", "queue_offset"], "op": ["queue_id", "queue_offset
 Firsts = Mapping[tuple[str, int, str], int]  # the first offset that differs, by broker, queue and kind
 
 
-def accept(warehouse: KernelWarehouse, new: Taking, old: Taking, at: int) -> dict[str, bool]:
+def accept(warehouse: Warehouse, new: Taking, old: Taking, at: int) -> dict[str, bool]:
     """Begins a new life of each broker whose rows differ, or of which a run has found a reused key.
 
     All rows of `new` files count; of `old` ones, which have landed, only those that had reused keys.
@@ -55,9 +55,7 @@ def _brokers(names: Iterable[str], known: Sequence[Lives]) -> list[Lives]:
     return sorted({each.broker_name: each for each in found}.values(), key=lambda each: each.broker_name)
 
 
-def _first_that_differ(
-    warehouse: KernelWarehouse, new: Taking, old: Taking, kind: str, known: Sequence[Lives]
-) -> Firsts:
+def _first_that_differ(warehouse: Warehouse, new: Taking, old: Taking, kind: str, known: Sequence[Lives]) -> Firsts:
     """By the name of the life that wrote a row."""
     rows = [each for each in (_rows(new, kind, known), _reused(warehouse, old, kind, known)) if each is not None]
     if not rows:
@@ -87,7 +85,7 @@ def _refuse_bad_rows(found: Sequence[Row], kind: str) -> None:
             raise InputRefused(f"{broker}/{queue}", None, problem, hint)
 
 
-def _refuse_lost_rows(warehouse: KernelWarehouse, new: Taking, kind: str, known: Sequence[Lives]) -> None:
+def _refuse_lost_rows(warehouse: Warehouse, new: Taking, kind: str, known: Sequence[Lives]) -> None:
     """Raises InputRefused if a new file has a message that stood in an earlier life, and is lost by now."""
     given = _rows(new, kind, known) if known else None
     if given is None:
@@ -108,7 +106,7 @@ def _is_whole(identity: Column, kind: str) -> Column:
     return reduce(and_, [identity[c].isNotNull() for c in _IDENTITY[kind]])
 
 
-def _reused(warehouse: KernelWarehouse, taken: Taking, kind: str, known: Sequence[Lives]) -> DataFrame | None:
+def _reused(warehouse: Warehouse, taken: Taking, kind: str, known: Sequence[Lives]) -> DataFrame | None:
     """Rows that had reused keys in the last life in which they landed, without the one that they are of now.
 
     All others have stood in an earlier life: the broker lost them.
@@ -134,7 +132,7 @@ def _rows(taken: Taking, kind: str, known: Sequence[Lives]) -> DataFrame | None:
     return None if rows is None else _identified(rows, kind, known)
 
 
-def _landed(warehouse: KernelWarehouse, given: DataFrame, kind: str, known: Sequence[Lives]) -> DataFrame:
+def _landed(warehouse: Warehouse, given: DataFrame, kind: str, known: Sequence[Lives]) -> DataFrame:
     """Rows that have landed at the places of these, with the identity that landed there first."""
     landed = _identified(warehouse.read(TABLES[kind]), kind, known)
     landed = landed.join(given.select(_PLACE[kind]).distinct(), _PLACE[kind], "left_semi")
@@ -158,7 +156,7 @@ def _identified(rows: DataFrame, kind: str, known: Sequence[Lives]) -> DataFrame
     )
 
 
-def _cuts(warehouse: KernelWarehouse, before: Lives, differing: Firsts) -> list[Cut]:
+def _cuts(warehouse: Warehouse, before: Lives, differing: Firsts) -> list[Cut]:
     cuts = []
     for (topic, queue_id), row in progress.of_broker(warehouse, before.current).items():
         for kind, topics in TOPICS.items():
@@ -174,7 +172,7 @@ def _cuts(warehouse: KernelWarehouse, before: Lives, differing: Firsts) -> list[
 # ---- files that have landed before ----
 
 
-def lands_again(warehouse: KernelWarehouse, taken: Taking, lives: Sequence[str]) -> bool:
+def lands_again(warehouse: Warehouse, taken: Taking, lives: Sequence[str]) -> bool:
     """Returns whether a file holds rows of one of these lives that landed with reused keys in an earlier one."""
     known = all_lives(progress_rows(warehouse))
     found = (_reused(warehouse, taken, kind, known) for kind in TOPICS)

@@ -18,11 +18,12 @@ from halfop.landing.fields import LONG_MAX
 from halfop.landing.progress import Complete, OffsetSpan, Queue
 from halfop.landing.table_rows import RESOLVE
 from halfop.warehouse.files import one_form, refusing, shown_path
-from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.tables import Warehouse
 from halfop.warehouse.where import Compared, all_of, equal, one_of
 
 _FORMATS = {".jsonl": "json", ".ndjson": "json", ".json": "json", ".parquet": "parquet"}
 _EXPECTED = "expected a name that ends in .jsonl, .ndjson, .json (each also .gz) or .parquet"
+EXPECTED_PATH = "expected a file, a directory or a glob"
 _THREADS = 4
 # More is for tasks, side by side.
 _FEW_BYTES = 8 * 1024 * 1024
@@ -74,28 +75,21 @@ class InputFiles:
             roots = [system.getFileStatus(path)] if system.exists(path) else list(system.globStatus(path) or ())
             files = [file for root in roots for file in self._below(kind, system, root)]
         if not files:
-            raise InputRefused(
-                pattern, None, "no such file, or no file in it", "expected a file, a directory or a glob"
-            )
+            raise InputRefused(pattern, None, "no such file, or no file in it", EXPECTED_PATH)
         return files
 
     def _below(self, kind: str, system: Any, root: Any) -> list[InputFile]:
         if not root.isDirectory():
-            return [_input_file(kind, root)]
+            return [_of_status(kind, root)]
         base, listed = root.getPath().toString(), system.listFiles(root.getPath(), True)
         files = []
         while listed.hasNext():
             status = listed.next()
             names = status.getPath().toString().removeprefix(base).strip("/").split("/")
             if "_delta_log" in names:
-                raise InputRefused(
-                    shown_path(base),
-                    None,
-                    "is a Delta table: its folder also holds files that are no longer part of it",
-                    "write its rows to Parquet files and land those",
-                )
+                raise delta_refusal(base)
             if not any(name.startswith(("_", ".")) for name in names):
-                files.append(_input_file(kind, status))
+                files.append(_of_status(kind, status))
         return files
 
     def _hashed(self, file: InputFile) -> InputFile:
@@ -108,14 +102,23 @@ class InputFiles:
                 stream.close()
 
 
-def _input_file(kind: str, status: Any) -> InputFile:
-    path = status.getPath()
-    uri = one_form(path.toUri().toString())
-    name = path.getName().lower()
+def _of_status(kind: str, status: Any) -> InputFile:
+    return input_file(kind, one_form(status.getPath().toUri().toString()), status.getLen())
+
+
+def delta_refusal(folder: str) -> InputRefused:
+    """Returns the refusal of a Delta table's folder."""
+    problem = "is a Delta table: its folder also holds files that are no longer part of it"
+    return InputRefused(shown_path(folder), None, problem, "write its rows to Parquet files and land those")
+
+
+def input_file(kind: str, uri: str, size: int, sha256: str = "") -> InputFile:
+    """Returns the file, with the format that its name shows."""
+    name = unquote(uri).rpartition("/")[2].lower()
     ending = next((each for each in _FORMATS if name.removesuffix(".gz").endswith(each)), None)
     if ending is None or name.endswith(".parquet.gz"):
         raise InputRefused(shown_path(uri), None, _EXPECTED)
-    return InputFile(kind, _FORMATS[ending], uri, status.getLen())
+    return InputFile(kind, _FORMATS[ending], uri, size, sha256)
 
 
 def is_packed(file: InputFile) -> bool:
@@ -128,7 +131,7 @@ def are_few(files: Iterable[InputFile]) -> bool:
 
 
 def complete(
-    warehouse: KernelWarehouse,
+    warehouse: Warehouse,
     queues: Iterable[Queue],
     landed: Mapping[Queue, OffsetSpan],
     lives: Mapping[str, Lives],
@@ -160,7 +163,7 @@ def known_by_ops(halves: Iterable[Queue], ops: Mapping[Queue, Complete]) -> dict
 class _Ops:
     """Ops of a queue that have landed; those of a later life may be under the name of an earlier one."""
 
-    warehouse: KernelWarehouse
+    warehouse: Warehouse
     queue: Queue
     lives: Sequence[Lives]
 

@@ -1,37 +1,37 @@
 """Taking input files in: read once, checked, and made rows of the tables, which a commit then makes part of them.
 
-There are two ways, by the same functions over Arrow batches: few rows in this process (`Here`), more of them in Spark's
-Python workers from files to files (`ByWorkers`).
+There are two ways, by the same functions over Arrow batches: few rows in this process (`Here`), more of them in
+Python tasks from files to files (`ByTasks`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from itertools import groupby
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructType
 
 from halfop.landing.fields import completed, items
 from halfop.landing.files.own_life import Stamp, by_half, in_own_life
 from halfop.landing.files.pieces import Piece, PieceFound, read
 from halfop.landing.files.sources import InputFile, are_few, is_packed
 from halfop.landing.files.typed import Typed
-from halfop.landing.staged import new_folder
+from halfop.landing.staged import Staging, new_folder
 from halfop.landing.table_rows import TABLES
 from halfop.warehouse.disk import DataFile, Disk, Listed
 from halfop.warehouse.files import Files, refusing
 from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.maps import with_made
 from halfop.warehouse.parquet import arrow_schema, searched
-from halfop.warehouse.reading import parquet
 from halfop.warehouse.schema import table
+from halfop.warehouse.server_files import fetch
 from halfop.warehouse.splits import PartWriter, Split, splits_of
-from halfop.warehouse.workers import in_workers
+from halfop.warehouse.tables import Warehouse
 
 _WHOLE = 2**63 - 1
 _BYTES_A_ROW = 256  # about
@@ -99,11 +99,15 @@ class _Gathered:
 
 @dataclass(frozen=True)
 class _AnyDisk:
-    """Whole files of any file system that Hadoop knows."""
+    """Whole files of any file system that Hadoop knows, or that the server of Spark Connect sees."""
 
-    warehouse: KernelWarehouse
+    warehouse: Warehouse
 
     def open(self, path: str) -> pa.NativeFile:
+        if not isinstance(self.warehouse, KernelWarehouse):
+            content = BytesIO()
+            fetch(self.warehouse.spark, path, content)
+            return pa.BufferReader(content.getvalue())
         with refusing(path):
             return pa.BufferReader(Files(self.warehouse.spark, path).read(path))
 
@@ -111,7 +115,7 @@ class _AnyDisk:
 class Here:
     """Files of few rows."""
 
-    def __init__(self, warehouse: KernelWarehouse, files: Iterable[InputFile], stamp: Stamp) -> None:
+    def __init__(self, warehouse: Warehouse, files: Iterable[InputFile], stamp: Stamp) -> None:
         self._warehouse, self._gathered = warehouse, _Gathered()
         disk: Any = _AnyDisk(warehouse)
         self.found = [take_piece(whole(file), disk, stamp, self._gathered) for file in files]
@@ -131,7 +135,7 @@ class Here:
         self._gathered.rows.clear()
 
 
-# ---- in workers ----
+# ---- in tasks ----
 
 
 class FileShare(NamedTuple):
@@ -157,16 +161,15 @@ def take_share(share: FileShare, disk: Disk) -> TakenFiles:
     return TakenFiles(found, out.close())
 
 
-class ByWorkers:
-    """Files of any number of rows."""
+class ByTasks:
+    """Files of any number of rows: workers take them, or this process does if only Spark reaches the tables."""
 
-    def __init__(self, warehouse: KernelWarehouse, files: Sequence[InputFile], stamp: Stamp) -> None:
-        self._warehouse = warehouse
+    def __init__(self, warehouse: Warehouse, files: Sequence[InputFile], stamp: Stamp) -> None:
         self._staging = new_folder(warehouse)
         folders = {place: f"{self._staging.path}/{place}" for place in (*TABLES, BAD)}
-        shares = [FileShare(pieces, stamp, folders) for pieces in _parts(warehouse, files)]
+        shares = [FileShare(pieces, stamp, folders) for pieces in _parts(self._staging, files)]
         try:
-            self._taken = in_workers(warehouse, shares, take_share)
+            self._taken = self._staging.work(shares, take_share, few=False)
         except BaseException:
             self.close()
             raise
@@ -176,14 +179,11 @@ class ByWorkers:
         self._staging.append(TABLES[kind], list(self._files(kind)))
 
     def rows(self, kind: str) -> DataFrame | None:
-        paths = [file.path for file in self._files(kind)]
-        return self._frame(table(TABLES[kind]).struct, paths) if paths else None
+        files = list(self._files(kind))
+        return self._staging.rows(TABLES[kind], files) if files else None
 
     def bad(self) -> DataFrame:
-        return self._frame(from_arrow_schema(BAD_ROW), [file.path for file in self._files(BAD)])
-
-    def _frame(self, struct: StructType, paths: Sequence[str]) -> DataFrame:
-        return self._warehouse.stage.take(parquet(self._warehouse.spark, struct, paths))
+        return self._staging.frame(from_arrow_schema(BAD_ROW), list(self._files(BAD)))
 
     def close(self) -> None:
         self._staging.remove()
@@ -192,13 +192,12 @@ class ByWorkers:
         return (file for each in self._taken for file in each.files.get(place, ()))
 
 
-def _parts(warehouse: KernelWarehouse, files: Sequence[InputFile]) -> Iterator[list[Piece]]:
-    cores = int(warehouse.spark.sparkContext.defaultParallelism)
+def _parts(staging: Staging, files: Sequence[InputFile]) -> Iterator[list[Piece]]:
     for _, of_kind in groupby(files, key=lambda file: file.kind):
         by_path = {file.place: file for file in of_kind}
         # an empty file may be refused, too
         sizes = [Listed(path, max(file.size, 1), {}) for path, file in by_path.items()]
-        tasks = max(cores, warehouse.tasks(sum(each.size for each in sizes) // _BYTES_A_ROW))
+        tasks = staging.tasks(sum(each.size for each in sizes) // _BYTES_A_ROW)
         for splits in splits_of(sizes, tasks):
             yield [piece for split in splits for piece in _pieces(by_path[split.path], split)]
 
@@ -211,10 +210,10 @@ def _pieces(file: InputFile, split: Split) -> Iterator[Piece]:
         yield piece
 
 
-def take(warehouse: KernelWarehouse, files: Sequence[InputFile], stamp: Stamp) -> Taking:
+def take(warehouse: Warehouse, files: Sequence[InputFile], stamp: Stamp) -> Taking:
     """Reads and checks all files; nothing is part of a table yet."""
     warehouse.touched.read.update(dict.fromkeys((file.uri for file in files), None))
-    return (Here if are_few(files) else ByWorkers)(warehouse, files, stamp)
+    return (Here if are_few(files) else ByTasks)(warehouse, files, stamp)
 
 
 SOURCE = "FILES"

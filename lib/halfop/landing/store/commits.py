@@ -106,10 +106,8 @@ def _staged(
     files, within = part.files[kind], _within(part, kind, marker)
     unsettled = part.files[UNSETTLED] if kind == OP else ()
     if within is None and (kind != OP or part.sure):
-        return files, _settled_later(
-            landing, landing.staging.frame(TABLES[OP], unsettled), first
-        ) if unsettled else None
-    rows = landing.staging.frame(TABLES[kind], [*files, *unsettled]).where(F.lit(True) if within is None else within)
+        return files, _settled_later(landing, landing.staging.rows(TABLES[OP], unsettled), first) if unsettled else None
+    rows = landing.staging.rows(TABLES[kind], [*files, *unsettled]).where(F.lit(True) if within is None else within)
     if kind != OP:
         return [], rows
     open_ones = F.col("outcome").isNull()

@@ -25,7 +25,8 @@ from halfop.rocketmq.store.consumequeue import UNIT
 from halfop.rocketmq.store.layout import BACK
 from halfop.warehouse.disk import local_folder
 from halfop.warehouse.files import refusing
-from halfop.warehouse.kernel import KernelWarehouse
+from halfop.warehouse.kernel import KernelWarehouse, files_of
+from halfop.warehouse.tables import Warehouse
 
 LOG, QUEUES = "commitlog", "consumequeue"
 _HEAD = 4096  # a file that begins with zeros is one that is not in use yet
@@ -71,12 +72,13 @@ class LocalStore:
 
 
 @contextmanager
-def local_store(warehouse: KernelWarehouse, path: str, landed: LandedLog | None) -> Iterator[LocalStore]:
+def local_store(warehouse: Warehouse, path: str, landed: LandedLog | None) -> Iterator[LocalStore]:
     """The local folder of a store. A remote store is copied while the block runs; if some has landed, what is new."""
     folder = local_folder(path)
     if folder is not None:
         yield LocalStore(folder)
         return
+    warehouse = files_of(warehouse, f"landing from a store that is not on this machine's disk ({path})")
     if not str(warehouse.spark.sparkContext.master).startswith("local"):
         raise UsageError(f"{path}: on a cluster a store must be on a file system that all workers have mounted")
     with tempfile.TemporaryDirectory(prefix="halfop-store-") as copy:

@@ -21,12 +21,12 @@ from halfop.landing.survey import Survey
 from halfop.rocketmq.names import HALF_TOPICS
 from halfop.rocketmq.store.layout import StoreLayout
 from halfop.warehouse.disk import local_folder
-from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.lock import hold
 from halfop.warehouse.spark_errors import SPARK_ERRORS
+from halfop.warehouse.tables import Warehouse
 
 
-def land_store(warehouse: KernelWarehouse, request: StoreRequest, log: logging.Logger) -> Summary:
+def land_store(warehouse: Warehouse, request: StoreRequest, log: logging.Logger) -> Summary:
     """Lands what is new in a store. If it is corrupt, lands what comes before that and raises InputRefused."""
     summary = Summary("land")
     settings = warehouse.for_few_rows()
@@ -55,7 +55,7 @@ def land_store(warehouse: KernelWarehouse, request: StoreRequest, log: logging.L
     return summary
 
 
-def _landed(warehouse: KernelWarehouse, broker: str) -> LandedLog | None:
+def _landed(warehouse: Warehouse, broker: str) -> LandedLog | None:
     """The landed part of the store; None if nothing has landed."""
     offset = progress.log_offset(warehouse, broker)
     rows = progress.of_broker(warehouse, broker).items()

@@ -34,7 +34,6 @@ from halfop.rocketmq.store.layout import StoreLayout, layout
 from halfop.rocketmq.store.stretch import Stretch
 from halfop.warehouse.disk import DataFile, Disk
 from halfop.warehouse.splits import PartWriter
-from halfop.warehouse.workers import in_workers
 
 
 @dataclass(frozen=True)
@@ -229,15 +228,13 @@ def _rows(landing: StoreLanding) -> Rows:
 
 
 def _done(landing: StoreLanding, shares: Sequence[LogShare]) -> list[TaskFiles]:
-    if sum(_size(share.stretches) for share in shares) <= _LITTLE:
-        return [land_share(share, landing.staging.disk) for share in shares]
-    return in_workers(landing.warehouse, shares, land_share)
+    few = sum(_size(share.stretches) for share in shares) <= _LITTLE
+    return landing.staging.work(shares, land_share, few)
 
 
 def _parts(landing: StoreLanding, stretches: Sequence[Stretch]) -> Iterator[list[Stretch]]:
     """The stretches in their order, some for each task."""
-    cores = landing.warehouse.spark.sparkContext.defaultParallelism
-    enough = min(_OF_A_TASK, _size(stretches) // (_TASKS_A_CORE * cores))
+    enough = min(_OF_A_TASK, _size(stretches) // (_TASKS_A_CORE * landing.staging.cores))
     part: list[Stretch] = []
     for stretch in stretches:
         part.append(stretch)
@@ -258,7 +255,7 @@ def rollbacks_are_sure(landing: StoreLanding, found: StretchesFound, survey: Sur
     if survey.faults or later is None:
         return False
     for path in found.rolled_back if len(later) else ():
-        rolled_back = np.frombuffer(landing.warehouse.files.read(path), np.int64)
+        rolled_back = np.frombuffer(landing.staging.disk.open(path).read(), np.int64)
         if len(rolled_back):
             near = later[np.searchsorted(later, rolled_back[0]) : np.searchsorted(later, rolled_back[-1], "right")]
             if np.isin(near, rolled_back, assume_unique=True).any():

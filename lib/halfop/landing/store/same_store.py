@@ -27,8 +27,8 @@ from halfop.rocketmq.names import GATEWAY_FILE, HALF_TOPICS, OP_TOPICS
 from halfop.rocketmq.record import chain
 from halfop.rocketmq.store.commitlog import log_files
 from halfop.rocketmq.store.consumequeue import ConsumeQueue, ConsumeQueues, present
-from halfop.warehouse.kernel import KernelWarehouse
 from halfop.warehouse.progress import COMMIT_LOG, GATEWAY
+from halfop.warehouse.tables import Warehouse
 
 # The offset after the last one that has landed, by topic and queue id.
 NextOffsets = Mapping[tuple[str, int], int]
@@ -150,7 +150,7 @@ class StoreRequest:
 class StoreLanding:
     """One landing; `root` is the store's folder on a local disk, `landed_at` its instant in epoch microseconds."""
 
-    warehouse: KernelWarehouse
+    warehouse: Warehouse
     request: StoreRequest
     root: str
     landed_at: int
